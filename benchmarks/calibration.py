@@ -85,11 +85,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from edgekit.reference.method import MethodChoice
 
 
 def main() -> None:
@@ -140,10 +143,10 @@ def compare_methods(nets: list[str], images: int, tests: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         for net in nets or [*BUILTIN_NAMES, "digits"]:
             found, choice, seconds = snr_by_method(net, images, tests, Path(name))
-            method = choice["method"]
+            method = choice.method
             below.append([max(snr.values()) - snr[method] for snr in found])
             cells = [Path(net.partition(":")[0]).stem, *(f"{found[0][one]:.1f}" for one in METHODS),
-                     method, *(f"{value:.2f}" for value in below[-1]), str(choice["inputs"]),
+                     method, *(f"{value:.2f}" for value in below[-1]), str(choice.inputs),
                      f"{seconds:.1f}"]  # fmt: skip
             print("| " + " | ".join(cells) + " |", flush=True)
     worst = np.max(below, axis=0)
@@ -155,7 +158,7 @@ def compare_methods(nets: list[str], images: int, tests: int) -> None:
 
 def snr_by_method(
     net: str, images: int, tests: int, folder: Path
-) -> tuple[list[dict[str, float]], dict[str, Any], float]:
+) -> tuple[list[Mapping[str, float]], MethodChoice, float]:
     """Returns SNRs by method, the choice and its processor seconds.
 
     The SNRs are those that ``auto`` compares, on inputs that it has not seen; and the pooled ones
@@ -165,11 +168,13 @@ def snr_by_method(
     from edgekit.network.synthetic import synthetic_inputs
     from edgekit.pipeline.cache import Cache
     from edgekit.pipeline.pipeline import Pipeline
-    from edgekit.pipeline.steps.calibrate import calibrated, calibration_inputs, ranges
-    from edgekit.pipeline.steps.method import HeldOutInput, MethodErrors, choice
+    from edgekit.pipeline.steps.calibrate import calibrated, calibration_inputs, ranges, scales_by
+    from edgekit.pipeline.steps.method import choice
     from edgekit.pipeline.steps.plan import plan
-    from edgekit.pipeline.steps.rewrite import model
+    from edgekit.pipeline.steps.rewrite import model, network
+    from edgekit.placement.segments import segmented
     from edgekit.quantize.data.load import load_data
+    from edgekit.reference.method import HeldOutInput, MethodErrors
     from edgekit_device.runtime.deviation import Deviation, worst_of
 
     path, data, test = inputs_of(net, images, tests, folder)
@@ -191,9 +196,16 @@ def snr_by_method(
         # far from the seed and the numbers of those before
         fresh = list(synthetic_inputs(model(context), tests, 1000) if test is None
                      else load_data(test, model(context)))  # fmt: skip
+        segments = segmented(model(context), network(context), placed)
         compared = []
         for inputs in (fresh, list(calibration_inputs(context))):
-            errors = MethodErrors(context, placed, most=len(inputs))
+            errors = MethodErrors(
+                segments,
+                lambda own, method: scales_by(context, own, method, placed.scale_binding),
+                context.file.accuracy.scores,
+                len(inputs),
+                context.update,
+            )
             errors.add([HeldOutInput(feed, ranges(context), held_out=True) for feed in inputs])
             compared.append(errors)
     pooled = [
@@ -205,7 +217,7 @@ def snr_by_method(
         }
         for errors in compared
     ]
-    return [compared[0].choice()["snr_db"], *pooled], chosen, seconds
+    return [compared[0].choice().snr_db, *pooled], chosen, seconds
 
 
 def inputs_of(

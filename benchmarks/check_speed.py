@@ -79,7 +79,7 @@ def process(folder: Path, runs: int) -> float:
     for command in commands:
         timed(command)
     pairs = [tuple(used(command) for command in commands) for _ in range(runs)]
-    plain, ours = (statistics.median(times) for times in zip(*pairs, strict=True))
+    plain, ours = (float(statistics.median(times)) for times in zip(*pairs, strict=True))
     print(f"onnx.load and infer_shapes  {plain:7.3f} s of the processor (median of {runs})")
     print(f"edgekit check               {ours:7.3f} s, {ours / plain:.2f} times as much")
     return ours / plain

@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -141,21 +141,26 @@ def _fresh(folder: Path, seed: int, megabytes: int) -> tuple[float, float]:
     build_zipapp(loader)
     bundle = hand_made(seed=seed, columns=megabytes * 10**6 // (4 * _ROWS))
     signature = sign(bundle.manifest_bytes, key)
-    took: Counter[str] = Counter()
+    took: defaultdict[str, float] = defaultdict(float)
+
+    def add(name: str, seconds: float) -> None:
+        took[name] += seconds
+
     with sshd(folder / "board") as server:
         client = BoardClient(server.board, connect(server.board), loader)
         client.trust(TrustRequest(new=(allowed_signers_line(key.with_name("signer.pub")),)))
         client.close()
         began = time.perf_counter()
         client = BoardClient(server.board, connect(server.board), loader)
-        client.on_command = lambda name, seconds: took.update({name: seconds})  # type: ignore[dict-item]
+        client.on_command = add
         release = install(bundle, client, signature=signature)
         whole = time.perf_counter() - began
         client.close()
     states = " ".join(
-        f"{step['state']} {step['seconds']:.2f}" for step in release.steps if step["seconds"]
+        f"{step.state} {step.seconds:.2f}" for step in release.deployment.steps if step.seconds
     )
-    commands = " ".join(f"{name} {seconds:.2f}" for name, seconds in took.most_common(4))
+    longest = sorted(took.items(), key=lambda pair: -pair[1])[:4]
+    commands = " ".join(f"{name} {seconds:.2f}" for name, seconds in longest)
     print(f"  {whole:.2f} s: commands {commands}; states {states}")
     return whole, took["receive"]
 

@@ -85,10 +85,10 @@ def over_ssh(folder: Path, count: int, parallel: int) -> dict[str, Any]:
             with Fleet(folder / "state") as fleet:
                 name = fleet.begin(config, inventory, waves="100%", bundle=file, name=what,
                                    settings=RolloutSettings(parallel=parallel))  # fmt: skip
-                document = fleet.drive(name)
-            assert document["counts"] == {"done": count}, document
+                rollout = fleet.drive(name)
+            assert rollout.counts == {"done": count}, rollout
             wall, spent = time.monotonic() - began, cpu() - used
-            seconds = [row["seconds"] for row in document["boards"]]
+            seconds = [board.seconds for board in rollout.boards if board.seconds is not None]
             found[what] = {
                 "wall_s": round(wall, 2),
                 "board_s": round(statistics.median(seconds), 2),

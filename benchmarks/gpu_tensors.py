@@ -144,9 +144,9 @@ def _kept(feeder: Feeder, say: Any) -> None:
 def _network(say: Any) -> None:
     """What ``edgekit.load`` does with tensors on the GPU; the engine doubles them."""
     import torch
-    from cuda_stand_in import stand_in
 
-    from edgekit.pytorch.document import Exported, Tensor
+    from benchmarks.cuda_stand_in import stand_in
+    from edgekit.pytorch.document import Tensor
     from edgekit.pytorch.signature import outputs_of, run_on_gpu
 
     model, given = stand_in(open_cuda(), 0.01), {}
@@ -159,13 +159,12 @@ def _network(say: Any) -> None:
 
     for kind in ("float32", "bfloat16"):
         shape = list(model.inputs[0].shape)
-        about = Exported.model_construct(
-            inputs=[Tensor(name="x", shape=shape, type="float32", torch_type=kind)],
-            outputs=[Tensor(name="y", shape=shape, type="float32", torch_type=kind)],
+        source, goal = (
+            Tensor(name=name, shape=shape, type="float32", torch_type=kind) for name in "xy"
         )
         x = torch.randn(shape, device="cuda").to(getattr(torch, kind))
-        known = run_on_gpu(about, run, {"x": x})
-        found = outputs_of(about, known, x.device)["y"]
+        known = run_on_gpu([source], run, {"x": x})
+        found = torch.as_tensor(outputs_of([goal], known, x.device)["y"])
         say(f"a network of {kind}", found.dtype == x.dtype and bool((found == 2 * x).all()))
         if kind == "float32":
             same = given["x"].data_ptr() == x.data_ptr() and found.data_ptr() == made["y"].ptr

@@ -43,8 +43,9 @@ def _gemm(graph: RewriteGraph, node: Node) -> Replacement:
 
 
 def _model(op: str, shape: list[int], **weights: np.ndarray) -> Model:
-    attributes = {"transB": 1} if op == "Gemm" else {}
-    node = helper.make_node(op, ["x", *weights], ["y"], op.lower(), **attributes)
+    node = helper.make_node(op, ["x", *weights], ["y"], op.lower())
+    if op == "Gemm":
+        node.attribute.append(helper.make_attribute("transB", 1))
     graph = helper.make_graph(
         [node],
         "bench",
@@ -69,11 +70,11 @@ def main() -> None:
         node = next(iter(graph.nodes()))
         began = time.perf_counter()
         for _ in range(count):
-            step = step_at(graph, item, node)
-            assert step is not None
+            found = step_at(graph, item, node)
         written = time.perf_counter()
+        assert found is not None
         for _ in range(count):
-            proof = prove(graph, step)
+            proof = prove(graph, found)
         ended = time.perf_counter()
         assert proof.holds()
         print(

@@ -91,7 +91,7 @@ def main() -> None:
     kinds = {layer.name: layer.kind for layer in network.layers}
     for item in chosen:
         built = build_reference(segmented(model, network, alone(plan, item.layers)), scales)
-        whole = accuracy(model, built, data)["snr_db"]
+        whole = accuracy(model, built, data).snr_db
         moves = {kinds.get(name, "SHUFFLE") for name in item.layers} <= MOVES
         if whole is not None and item.snr_db is not None and not moves:
             apart = max(apart, abs(whole - item.snr_db))

@@ -34,10 +34,10 @@ def main() -> None:
         for title in ("first run", "second run"):
             began = time.perf_counter()
             with Pipeline(config, out=Path(folder, "out"), cache=Cache(Path(folder))) as pipeline:
-                steps = pipeline.run().document["steps"]
+                steps = pipeline.run().document.steps
             print(f"{title:<20} {time.perf_counter() - began:7.2f} s")
             for step in steps:
-                print(f"  {step['name']:<18} {step['seconds']:7.2f} s  {step['status']}")
+                print(f"  {step.name:<18} {step.seconds:7.2f} s  {step.status}")
 
 
 if __name__ == "__main__":

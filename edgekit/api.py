@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline.pipeline import RunResult
     from edgekit.pipeline.progress import Progress as Progress
     from edgekit.pipeline.report_page import ReportPage
-    from edgekit.pipeline.steps.build import Build
+    from edgekit.pipeline.steps.build import Build as Build
     from edgekit.pipeline.steps.bundle import Packed
     from edgekit.pipeline.steps.deploy import Deployed, Refitted
     from edgekit.pipeline.steps.deploy import DeployedRelease as DeployedRelease
@@ -295,6 +295,9 @@ def compile(
     the module is called.
 
     ``source``, ``args``, ``kwargs``, ``inputs``, ``exporter`` and ``trust`` are as for ``export``.
+    ``source`` may be an ONNX file, too, which needs no PyTorch: its inputs, in order or by name,
+    are NumPy arrays or tensors, the result is its output or a tuple of its outputs, and the example
+    is only needed for sizes that the file leaves open.
     Modules that match a glob of ``leave`` stay in PyTorch; ``pin`` is a device by glob of modules
     or layers (``{"head.*": "gpu"}``). ``calibration`` are inputs for INT8 scales, each like a
     call: a tensor, a tuple of arguments or a dict of keyword arguments; at most 512 are read. With
@@ -1053,8 +1056,11 @@ def run(
     trust_key: bool = False,
     progress: Progress | None = None,
     **options: Unpack[ConfigOptions],
-) -> RunResult:
+) -> RunResult | Build:
     """Runs every step; ``again`` as for ``deploy``.
+
+    Plugins with a Python function end it with the build where no board builds: a bundle of the
+    reference backend cannot contain the function. It then returns what ``build`` does.
 
     ``annotate`` is the ONNX file that gets each node's place and time as metadata.
     """
@@ -1062,7 +1068,7 @@ def run(
         config, options, progress=progress, connects=True, out=path_of(out), force=force,
         accept_host_key=accept_host_key, trust_key=trust_key, again=again,
     ) as pipeline:  # fmt: skip
-        return pipeline.run(path_of(annotate))
+        return pipeline.run_as_far_as_possible(path_of(annotate))
 
 
 def report(

@@ -94,6 +94,14 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
     "edgekit.plan-table/1": ("edgekit.placement.table:PlanTable", "edgekit plan --targets all"),
     "edgekit.plan/1": ("edgekit.placement.plan:Plan", "edgekit plan"),
     "edgekit.plans/1": ("edgekit.schedule.plans:Plans", "edgekit plan"),
+    "edgekit.plugin.request/1": (
+        "edgekit_device.build.plugin_source:CompileRequest",
+        "edgekit build",
+    ),
+    "edgekit.plugin.result/1": (
+        "edgekit_device.build.plugin_source:CompiledPlugin",
+        "edgekit build",
+    ),
     "edgekit.probe/1": ("edgekit_device.board.probe:Probe", "edgekit_device.pyz probe"),
     "edgekit.profile/1": ("edgekit.placement.profiles.profile:ProfileTable", "edgekit tune"),
     "edgekit.python-part/1": ("edgekit_device.runtime.python_part:PythonPart", "net.save"),

@@ -18,6 +18,8 @@ from edgekit.expansion import hidden
 from edgekit_device import errors
 
 ABSENT = "-"
+#: Where a module runs that is left out of a network, in the place of a device.
+PYTORCH = "PyTorch"
 #: A number with its noun: "1 board", "2,000 boards"; as the board writes it.
 counted = errors.counted
 #: The first texts and the number of the others: "a, b and 3 more"; as the board writes it.

@@ -70,6 +70,7 @@ _RESERVED = "reserve"
 JOBS = {
     "build": "edgekit_device.build.job",
     "deploy": "edgekit_device.deployment.job",
+    "plugin": "edgekit_device.build.plugin_source",
     "selftest": "edgekit_device.selftest",
 }
 """Kinds of jobs by the module whose ``run(context: JobContext)`` does the work; it returns a

@@ -74,8 +74,8 @@ def derive(module: Any) -> list[str]:
     from edgekit_device.build import builder, config
     from edgekit_device.tensorrt import bindings, engine, refit, runtimes
 
-    def quiet(*_: object) -> bool:
-        return False
+    def quiet(*_: object) -> None:
+        pass
 
     made = [
         bindings.logger(module, quiet),
@@ -90,7 +90,7 @@ def derive(module: Any) -> list[str]:
         reader = None
     made.append(reader)
     if hasattr(module, "Builder"):
-        made.append(builder.monitor(module, quiet, quiet, quiet))
+        made.append(builder.monitor(module, quiet, lambda: False, quiet))
         made.append(config.calibrator(module, b"", quiet))
     weights = refit._weights(module, np.ones(3, np.float32), "FLOAT")
     assert (int(weights.size), weights.dtype.name) == (3, "FLOAT")

@@ -136,8 +136,8 @@ def _call(one: ast.Call, where: str, uses: Uses, aliases: dict[str, str]) -> Non
             elif isinstance(target, ast.Name) and target.id in aliases:
                 chain = f"{aliases[target.id]}.{name.value}"
                 uses.chains.setdefault(chain, []).append(where)
-            elif isinstance(target, ast.Attribute) and (chain := _chain(target, aliases)):
-                uses.chains.setdefault(f"{chain}.{name.value}", []).append(where)
+            elif isinstance(target, ast.Attribute) and (outer := _chain(target, aliases)):
+                uses.chains.setdefault(f"{outer}.{name.value}", []).append(where)
             else:
                 uses.members.setdefault(name.value, []).append(where)
     if isinstance(function, ast.Attribute) and not any(

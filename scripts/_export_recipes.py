@@ -55,7 +55,7 @@ def picked(inner: Any, pick: Callable[..., Any]) -> Any:
     """A module that calls ``pick(inner, *inputs)``."""
     import torch
 
-    class Picked(torch.nn.Module):
+    class Picked(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
         def __init__(self) -> None:
             super().__init__()
             self.inner = inner
@@ -69,7 +69,7 @@ def picked(inner: Any, pick: Callable[..., Any]) -> Any:
 # --- torchvision
 
 
-def vision(kind: str, pick: Callable[..., Any] | None = None, **options: Any) -> Make:
+def vision(kind: str, pick: Callable[..., Any] | None = None, /, **options: Any) -> Make:
     """A model of torchvision without trained weights."""
 
     def make() -> Any:
@@ -188,10 +188,8 @@ for kind, dynamo, opset, size in [
     ("inception_resnet_v2", False, 17, 299), ("eca_botnext26ts_256", False, 17, 256),
     ("vit_small_patch14_dinov2", True, 18, 224), ("gernet_s", True, 18, 224),
 ]:  # fmt: skip
-    more = {"img_size": 224} if "dinov2" in kind else {}
-    RECIPES[f"timm_{kind}"] = Recipe(
-        "classification", "timm", timm(kind, **more), image(size), dynamo, opset
-    )
+    make = timm(kind, img_size=224) if "dinov2" in kind else timm(kind)
+    RECIPES[f"timm_{kind}"] = Recipe("classification", "timm", make, image(size), dynamo, opset)
 
 
 # --- Ultralytics
@@ -230,7 +228,7 @@ def spread(module: Any) -> None:
                 value.add_(torch.randn_like(value), alpha=0.02)
 
 
-for name, file, family, more in [
+YOLOS: list[tuple[str, str, str, Mapping[str, object]]] = [
     ("yolov3-tinyu", "yolov3-tiny.yaml", "detection", {}),
     ("yolov5nu", "yolov5n.yaml", "detection", {}),
     ("yolov5n6u", "yolov5n6.yaml", "detection", {}),
@@ -251,7 +249,8 @@ for name, file, family, more in [
     ("yolo26n", "yolo26n.yaml", "detection", {}),
     ("yolo26n-seg", "yolo26n-seg.yaml", "segmentation", {}),
     ("rtdetr-l", "rtdetr-l.yaml", "detection", {}),
-]:  # fmt: skip
+]
+for name, file, family, more in YOLOS:
     RECIPES[name] = Recipe(family, "ultralytics", yolo(file, **more), exporter="ultralytics")
 
 
@@ -264,7 +263,7 @@ def recurrent(kind: str, **options: Any) -> Make:
     def make() -> Any:
         import torch
 
-        class Recurrent(torch.nn.Module):
+        class Recurrent(torch.nn.Module):  # type: ignore[misc]
             def __init__(self) -> None:
                 super().__init__()
                 self.cells = getattr(torch.nn, kind)(64, 128, batch_first=True, **options)
@@ -278,12 +277,13 @@ def recurrent(kind: str, **options: Any) -> Make:
     return make
 
 
-for name, kind, dynamo, more in [
+RECURRENT: list[tuple[str, str, bool, Mapping[str, object]]] = [
     ("lstm", "LSTM", False, {}), ("lstm_two_layers_both_ways", "LSTM", False,
      {"num_layers": 2, "bidirectional": True}), ("lstm_dynamo", "LSTM", True, {}),
     ("gru", "GRU", False, {}), ("gru_both_ways", "GRU", False, {"bidirectional": True}),
     ("gru_dynamo", "GRU", True, {}),
-]:  # fmt: skip
+]  # fmt: skip
+for name, kind, dynamo, more in RECURRENT:
     RECIPES[name] = Recipe(
         "sequence", "torch", recurrent(kind, **more), {"sequence": (1, 32, 64)}, dynamo, 18
     )
@@ -322,13 +322,13 @@ for kind, size in [("yolox-nano", 416), ("yolox-tiny", 416), ("yolox-s", 640)]:
 # --- Hugging Face transformers
 
 
-def hugging(model: str, result: str, config: str = "", **options: Any) -> Make:
+def hugging(model: str, result: str, config: str = "", /, **options: Any) -> Make:
     """A model of transformers from its configuration; ``result`` names the output."""
 
     def make() -> Any:
         import transformers
 
-        settings = getattr(transformers, config or f"{family(model)}Config")(
+        settings = getattr(transformers, config or f"{stem(model)}Config")(
             **{key: value() if callable(value) else value for key, value in options.items()}
         )
         settings._attn_implementation = "sdpa" if model in SDPA else "eager"
@@ -348,7 +348,7 @@ def hugging(model: str, result: str, config: str = "", **options: Any) -> Make:
 SDPA = {"DistilBertModel", "ViTModel", "Dinov2Model"}
 
 
-def family(model: str) -> str:
+def stem(model: str) -> str:
     """The part of a class's name that its configuration shares."""
     for end in ("ForObjectDetection", "ForSemanticSegmentation", "ForImageClassification",
                 "ForDepthEstimation", "EncoderModel", "LMHeadModel", "Model"):  # fmt: skip
@@ -380,7 +380,7 @@ WORDS = {"input_ids": 1000, "attention_mask": 2}
 LAST = "last_hidden_state"
 BOXES = "logits pred_boxes"
 NO_TIMM = {"use_timm_backbone": False, "use_pretrained_backbone": False, "backbone": None}
-for name, family_, make, inputs, dynamo, opset in [
+for name, family, make, inputs, dynamo, opset in [
     ("bert_base", "language", hugging("BertModel", LAST), TOKENS, False, 17),
     ("bert_base_dynamo", "language", hugging("BertModel", LAST), TOKENS, True, 18),
     ("distilbert", "language", hugging("DistilBertModel", LAST), TOKENS, False, 17),
@@ -427,7 +427,7 @@ for name, family_, make, inputs, dynamo, opset in [
 ]:  # fmt: skip
     bounds = {key: bound for key, bound in WORDS.items() if key in inputs}
     RECIPES[f"hf_{name}"] = Recipe(
-        family_, "transformers", make, inputs, dynamo, opset, integers=bounds
+        family, "transformers", make, inputs, dynamo, opset, integers=bounds
     )
 
 
@@ -449,7 +449,7 @@ def paddle(file: str, **sizes: int) -> Make:
             dim.dim_value = size
         for value in [*model.graph.value_info, *model.graph.output]:
             value.type.tensor_type.ClearField("shape")
-        return onnx.shape_inference.infer_shapes(model).SerializeToString()
+        return bytes(onnx.shape_inference.infer_shapes(model).SerializeToString())
 
     return make
 

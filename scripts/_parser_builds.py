@@ -60,7 +60,7 @@ def build(trt: Any, log: BuilderLog, name: str, model: Model, folder: Path) -> l
             "notes": built.notes,
             "progress": progress[-1],
         }
-        expected = {
+        expected: dict[str, object] = {
             "bytes": True, "flags": flags, "unmapped": [], "notes": [], "progress": (STEPS, STEPS),
         }  # fmt: skip
         found += [

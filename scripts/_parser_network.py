@@ -115,12 +115,12 @@ class _Comparison:
         """Kinds of layers by node, and the parameters of those of the same kind."""
         theirs: dict[str, list[BuilderLayer]] = {}
         for layer in self.built:
-            for node in layer.nodes:
-                theirs.setdefault(node, []).append(layer)
+            for name in layer.nodes:
+                theirs.setdefault(name, []).append(layer)
         ours: dict[str, list[Layer]] = {}
-        for layer in self.network.layers:
-            for node in layer.nodes:
-                ours.setdefault(node, []).append(layer)
+        for own in self.network.layers:
+            for name in own.nodes:
+                ours.setdefault(name, []).append(own)
         graph = self.model.graph
         for node in graph.nodes():
             if any(name in graph.derived for name in node.outputs):
@@ -146,8 +146,8 @@ class _Comparison:
             for part in unbuilt(layer.kind, layer.op, layer.params)
         ]
         # in a fused shuffle; a Pad without a layer is one of zeros, which the builder erases
-        if not own and node.op != "Pad":
-            own = [("SHUFFLE", {}) for layer in ours if layer.kind == "SHUFFLE"][:1]
+        if not own and node.op != "Pad" and any(layer.kind == "SHUFFLE" for layer in ours):
+            own = [("SHUFFLE", {})]
         moved = any(kind == "SHUFFLE" for kind, _ in own)
         found = _grouped([layer for layer in theirs if moved or layer.kind not in _AROUND])
         have, want = _listed([kind for kind, _ in own]), _listed([kind for kind, _ in found])

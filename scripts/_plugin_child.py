@@ -1,7 +1,11 @@
-"""The child of check_plugin.py: registers CustomPool, parses and builds the example's network.
+"""The child of check_plugin.py: registers CustomPool as a board does, then parses and builds the
+example's network.
 
 Arguments: the wheels' folder; "python", "none" or the C++ plugin's path. Its last line is JSON.
 """
+
+# TensorRT's classes are known only when it runs
+# mypy: disallow-subclassing-any=False
 
 from __future__ import annotations
 
@@ -16,6 +20,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from _parser_wheels import module
 
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.manifest import PluginEntry
+from edgekit_device.tensorrt.plugins import load_plugins, plugin_files
+
 trt: Any = module(Path(sys.argv[1]))
 MODEL = Path(__file__).resolve().parents[1] / "examples" / "plugin" / "lenet.onnx"
 NAME, VERSION, NAMESPACE = "CustomPool", "1", "edgekit"
@@ -28,8 +36,10 @@ class Pool(
     """The plugin as a builder without a GPU needs it: it computes nothing."""
 
     def __init__(self, pairs: dict[str, list[int]]) -> None:
-        for base in type(self).__bases__:
-            base.__init__(self)
+        trt.IPluginV3.__init__(self)
+        trt.IPluginV3OneCore.__init__(self)
+        trt.IPluginV3OneBuild.__init__(self)
+        trt.IPluginV3OneRuntime.__init__(self)
         self.pairs = pairs
         self.num_outputs = 1
         self.plugin_name, self.plugin_version, self.plugin_namespace = NAME, VERSION, NAMESPACE
@@ -105,9 +115,14 @@ def main(which: str) -> dict[str, Any]:
     creator = Creator()
     if which == "python":
         registry.register_creator(creator, NAMESPACE)
-    elif which != "none":
-        registry.load_library(which)
-    found: dict[str, Any] = {"version": trt.__version__}
+    found: dict[str, Any] = {"version": trt.__version__, "refused": ""}
+    library = which if which not in ("python", "none") else None
+    entry = PluginEntry(NAME, VERSION, NAMESPACE, library)
+    try:
+        files = plugin_files([entry], lambda path: Path(path).read_bytes())
+        load_plugins(trt, logger, files)
+    except DeviceError as error:
+        found["refused"] = error.code
     found["registered"] = registry.get_creator(NAME, VERSION, NAMESPACE) is not None
     builder = trt.Builder(logger)
     network = builder.create_network(0)

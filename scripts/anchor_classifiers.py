@@ -108,7 +108,8 @@ def retinanet_resnet34(batch: int = 1, height: int = 768, width: int = 1280) -> 
     """Five levels of 256 channels, 9 anchors, 3 classes; without box decoding."""
     g = Graph("retinanet_resnet34", (batch, 3, height, width))
     stages = _basic_stages(g, (3, 4, 6, 3))[1:]
-    levels, top = [], ""
+    levels: list[str] = []
+    top = ""
     for x in reversed(stages):
         side = g.conv(x, 256, 1, relu=False)
         top = g.addition(side, g.resize(top, 2), relu=False) if top else side

@@ -76,7 +76,8 @@ def retinanet(batch: int = 1) -> Network:
                 x = g.conv(x, out, 1, stride, relu=False)
             x = g.addition(y, x)
         stages.append(x)
-    levels, top = [], ""
+    levels: list[str] = []
+    top = ""
     for x in reversed(stages[1:]):
         side = g.conv(x, 256, 1, relu=False)
         top = g.addition(side, g.resize(top, 2), relu=False) if top else side

@@ -17,6 +17,7 @@ import yaml
 
 from edgekit_device import commands
 from edgekit_device.benchmark import settings
+from edgekit_device.build import plugin_source
 from edgekit_device.build import request as build_request
 from edgekit_device.deployment import request as deployment_request
 from edgekit_device.protocol import manifest
@@ -48,6 +49,7 @@ def board_protocol_page() -> str:
         deployments=_classes(deployment_request),
         settings=_classes(settings),
         builds=_classes(build_request),
+        plugins=_classes(plugin_source),
     )
 
 

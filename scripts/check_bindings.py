@@ -36,7 +36,7 @@ def main() -> int:
     used, uses = declared(ROOT), collect(ROOT)
     carried = {release: _carried(release) for release, _ in WHEELS}
     wrong = undeclared(used, uses, carried.values())
-    checked = []
+    checked: list[str] = []
     for (release, flavour), requirement in WHEELS.items():
         try:
             found = read(fetch(requirement, options.cache), release, flavour, ROOT)

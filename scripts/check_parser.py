@@ -22,6 +22,7 @@ import tempfile
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -177,7 +178,7 @@ def main() -> int:
     return 1 if unknown or unused or found.failures else 0
 
 
-def _line(one: dict[str, str]) -> str:
+def _line(one: Mapping[str, str]) -> str:
     return f"{one['check']} {one['operator']} {one['where']}: {one['ours']} | {one['theirs']}"
 
 

@@ -5,8 +5,8 @@ scripts/check_plugin.py [--wheels FOLDER] [--library libcustom_pool.so]
 
 Fetches TensorRT for RTX (TensorRT 11's API, without a GPU) into a temporary folder. Child processes
 register CustomPool, as a Python plugin or from the C++ plugin's library, and parse and build
-examples/plugin/lenet.onnx; without the plugin the parser must refuse it. Where the registry has no
-such wheels it says so and exits with 0.
+examples/plugin/lenet.onnx; without the plugin the board and the parser must refuse it. Where
+the registry has no such wheels it says so and exits with 0.
 """
 
 from __future__ import annotations
@@ -68,9 +68,10 @@ def _built(which: str, wheels: Path, links: Path) -> bool:
     found = json.loads(done.stdout.splitlines()[-1])
     print(f"check_plugin: {which}: {found}")
     if which == "none":
-        return not found["parsed"] and "Plugin not found" in found["error"]
-    made = (found["registered"], found["kind"], found["shape"])
-    return made == (True, "PLUGIN_V3", [1, 16, 4, 4]) and found["plan_bytes"] > 0
+        said = (found["refused"], "Plugin not found" in found["error"])
+        return not found["parsed"] and said == ("plugin.creator", True)
+    made = (found["refused"], found["registered"], found["kind"], found["shape"])
+    return made == ("", True, "PLUGIN_V3", [1, 16, 4, 4]) and found["plan_bytes"] > 0
 
 
 if __name__ == "__main__":

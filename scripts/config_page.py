@@ -56,21 +56,34 @@ def config_page() -> str:
 
 
 def _sections(
-    schema: dict[str, Any], definitions: dict[str, Any], place: tuple[str, ...] = ()
+    schema: dict[str, Any],
+    definitions: dict[str, Any],
+    place: tuple[str, ...] = (),
+    shown: dict[str, str] | None = None,
 ) -> list[str]:
+    """Returns the tables of a schema's sections; ``shown`` has the places of those of plugins."""
     parts = []
+    shown = {} if shown is None else shown
     for name, field in schema["properties"].items():
         section, inner = _section(field, definitions), (*place, name)
-        if section is not None:
-            title = f"{'##' if not place else '###'} {'.'.join(inner)}"
-            parts += ["", title, "", section["description"], "", *_table(section)]
-            parts += _sections(section, definitions, inner)
+        if section is None:
+            continue
+        title = ".".join(inner)
+        parts += ["", f"{'##' if not place else '###'} {title}", ""]
+        if (first := shown.get(section["title"])) is not None:
+            parts.append(f"The keys of [{first}](#{first.replace('.', '')}).")
+            continue
+        if name == "plugins":  # of one network, and of each of several
+            shown[section["title"]] = title
+        parts += [section["description"], "", *_table(section)]
+        parts += _sections(section, definitions, inner, shown)
     return parts
 
 
 def _section(field: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any] | None:
     """Returns the object schema that a field refers to, if it does."""
-    options = [field, field.get("items", {}), *field.get("anyOf", [])]
+    items = field.get("items", {})
+    options = [field, items, *field.get("anyOf", []), *items.get("anyOf", [])]
     for option in options:
         reference = option.get("$ref") if isinstance(option, dict) else None
         if reference:

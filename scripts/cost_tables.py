@@ -7,7 +7,7 @@ import io
 import re
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -80,10 +80,10 @@ def predictions() -> str:
         ("kind", "row", "predicted_us", "measured_us", "error_percent",
          "error_percent_without_network", "error_percent_without_board", "source")
     )  # fmt: skip
-    for row, *three in zip(rows, found, by_network, by_board, strict=True):
-        percents = ("" if error is None else f"{100 * error:+.1f}" for error in three)
+    for row, error, *apart in zip(rows, found, by_network, by_board, strict=True):
+        percents = ("" if one is None else f"{100 * one:+.1f}" for one in (error, *apart))
         written.writerow(
-            ("published", " ".join(describe(row).split()), f"{(1 + three[0]) * row.us:.0f}",
+            ("published", " ".join(describe(row).split()), f"{(1 + error) * row.us:.0f}",
              f"{row.us:.0f}", *percents, row.row["source"])
         )  # fmt: skip
     for number in range(len(cost_data("sealed")["scored"])):
@@ -322,7 +322,9 @@ def _sealed() -> str:
 
 
 def _of_round(
-    number: int, scored: Sequence[tuple[dict[str, Any], float]], bands: dict[str, Any]
+    number: int,
+    scored: Sequence[tuple[dict[str, Any], float]],
+    bands: Mapping[str, tuple[float, float]],
 ) -> str:
     inside = []
     for row, error in scored:

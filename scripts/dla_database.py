@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from onnx import TensorProto, defs, helper
 from pydantic import Field
@@ -28,12 +28,12 @@ from edgekit.knowledge import data_folder, read_knowledge
 from edgekit.network.loading.load import canonical
 from edgekit.network.lowering.layers import layers as layers_of
 from edgekit.targets import loader
-from edgekit.targets.board import GENERATIONS, Target, shared_sources
-from edgekit.targets.jetpack import JetPack, jetpacks
+from edgekit.targets.board import GENERATIONS, JetPack, Target, shared_sources
+from edgekit.targets.jetpack import jetpacks
 from edgekit.targets.releases import drives_dla, parse_version
 from edgekit_device.protocol.codec import write
 
-SCHEMA = "edgekit.dla-support/1"
+SCHEMA: Final = "edgekit.dla-support/1"
 # by what a rule's check compares
 _UNITS = {
     "batches": "images", "bytes": "bytes", "cbuf_banks": "banks", "cbuf_banks_fp16": "banks",
@@ -224,24 +224,22 @@ def database() -> DlaSupport:
     origins = read_knowledge(data_folder("dla") / "_sources.yaml")
     boards = [loader.get(name) for name in loader.names()]
     operators = [_operator(known, name) for name in sorted((*known.operators, *known.unlisted))]
-    content = {
-        "families": dict(known.titles),
-        "rules": [_rule(rule) for rule in known],
-        "operators": operators,
-        "boards": [_board(board) for board in boards],
-        "releases": _releases(boards),
-        "matrix": [row for board in boards for row in _matrix(known, board)],
-        "sources": _sources(),
-    }
-    plain = DlaSupport.model_construct(**content).model_dump(by_alias=True)
-    text = json.dumps(plain, sort_keys=True)
-    return DlaSupport(
+    found = DlaSupport(
         schema=SCHEMA,
         version=origins["version"],
         date=origins["date"],
-        digest=hashlib.sha256(text.encode()).hexdigest(),
-        **content,
+        digest="",
+        families=dict(known.titles),
+        rules=[_rule(rule) for rule in known],
+        operators=operators,
+        boards=[_board(board) for board in boards],
+        releases=_releases(boards),
+        matrix=[row for board in boards for row in _matrix(known, board)],
+        sources=_sources(),
     )
+    about = {"schema_", "version", "date", "digest"}
+    text = json.dumps(found.model_dump(by_alias=True, exclude=about), sort_keys=True)
+    return found.model_copy(update={"digest": hashlib.sha256(text.encode()).hexdigest()})
 
 
 def search_page() -> str:
@@ -407,8 +405,10 @@ def _decided_by_operator(name: str) -> Mapping[str, str]:
     names = [f"x{index}" for index in range(2 if variadic else len(given))]
     dtype = TensorProto.FLOAT if "tensor(float)" in given[0].types else TensorProto.BOOL
     needed = {key: _NEEDED[key] for key, one in schema.attributes.items() if one.required}
+    node = helper.make_node(name, names, ["y"], name="n")
+    node.attribute.extend(helper.make_attribute(key, value) for key, value in needed.items())
     graph = helper.make_graph(
-        [helper.make_node(name, names, ["y"], name="n", **needed)],
+        [node],
         "one",
         [helper.make_tensor_value_info(one, dtype, [1, 8, 16, 16]) for one in names],
         [helper.make_empty_tensor_value_info("y")],
@@ -438,7 +438,7 @@ def _by_number(releases: set[str]) -> tuple[str, ...]:
     return tuple(longest[version] for version in sorted(longest))
 
 
-def _support(known: Rules, name: str, layers: list[str], rules: list[str]) -> Iterator[Support]:
+def _support(known: Rules, name: str, layers: list[str], rules: Sequence[str]) -> Iterator[Support]:
     for generation, releases in _driving().items():
         for precision in PRECISIONS:
             groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
@@ -456,7 +456,7 @@ def _support(known: Rules, name: str, layers: list[str], rules: list[str]) -> It
 
 
 def _status(
-    known: Rules, name: str, layers: list[str], rules: list[str], at: tuple[str, str, str]
+    known: Rules, name: str, layers: list[str], rules: Sequence[str], at: tuple[str, str, str]
 ) -> tuple[str, tuple[str, ...]]:
     generation, precision, release = at
     version, row = parse_version(release), known.operators.get(name)

@@ -271,8 +271,8 @@ def _operator_row(row: OperatorRow, rules: Rules) -> str:
         if (one.generation, one.precision) == ("2.0", precision) and _SHOWN in one.tensorrt
     ]
     if matrix is None:
-        families = rules.unlisted[row.operator].families
-        return table_row((row.operator, *shown, "no row", "", "no row", ", ".join(families), ""))
+        families = ", ".join(rules.unlisted[row.operator].families)
+        return table_row((row.operator, *shown, "no row", "", "no row", families, ""))
     software = rules.meanings[matrix.dla]
     software += f", from {matrix.dla_since}" if matrix.dla_since else ""
     families = ", ".join(matrix.families)

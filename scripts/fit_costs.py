@@ -20,7 +20,7 @@ import re
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -291,7 +291,7 @@ class Anchor:
             return PlacementTimer(network, model, {}).gpu_only_us
         return sum(model.kernel_us(network, kernel, device) for kernel in kernels)
 
-    def whole(self, parts_us: Sequence[float], constants: Mapping[str, Any]) -> float:
+    def whole(self, parts_us: Iterable[float], constants: Mapping[str, Any]) -> float:
         """Returns the row's time from the kernels' times of its parts, which share the DRAM."""
         generation = self.target.dla.generation
         extra = constants["contention"].get(generation)
@@ -339,7 +339,7 @@ def is_sealed(number: int, row: Mapping[str, Any]) -> bool:
     rule = cost_data("anchors")["sealing"]
     name = f"edgekit anchors {family(row['network'])} {row['target']}"
     chosen = int.from_bytes(hashlib.sha256(name.encode()).digest(), "big") % rule["one_in"] == 0
-    return chosen and number >= rule["known_rows"]
+    return bool(chosen and number >= rule["known_rows"])
 
 
 def anchors() -> list[Anchor]:
@@ -489,8 +489,8 @@ def _works(
                 yield ("gpu", target.gpu.arch, precision), work, inside
         else:
             generation = str(target.dla.generation)
-            data = model.constants.dla[generation]
-            for _, own in dla_works(network, kernel, precision, 0, target, mode, data):
+            dla = model.constants.dla[generation]
+            for _, own in dla_works(network, kernel, precision, 0, target, mode, dla):
                 yield ("dla", generation, precision), own, None
 
 

@@ -223,8 +223,8 @@ def text(
             nested[f"{source}>{goal}"][aligned][what][dtype] = value
     for pair, tables in sorted(nested.items()):
         lines.append(f"  {pair}:")
-        for aligned, rates in sorted(tables.items()):
-            parts = [f"{what}: {_inline(some)}" for what, some in sorted(rates.items())]
+        for aligned, sides in sorted(tables.items()):
+            parts = [f"{what}: {_inline(rates)}" for what, rates in sorted(sides.items())]
             lines.append(f"    {aligned}: {{{', '.join(parts)}}}")
     lines.append("errors:  # kernels, median percent fitted, median percent held out by shape")
     return "\n".join((*lines, *table)) + "\n"
@@ -272,9 +272,9 @@ def main() -> None:
     print(f"held out by shape: {summary(cross)}; by size and type alone: {summary(plain)}")
     print(f"{len(large)} of more than a megabyte: {summary([errors[i] for i in large])}")
     if options.write:
-        medians = [statistics.median(abs(100 * e) for e in found) for found in (errors, cross)]
+        own, other = (statistics.median(abs(100 * e) for e in some) for some in (errors, cross))
         table = error_table(rows, errors, cross)
-        GOAL.write_text(text(fine, coarse, *medians, table), encoding="utf-8")
+        GOAL.write_text(text(fine, coarse, own, other, table), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from dla_page import dla_page
 from llms_page import llms_page
 from reference_pages import api_page, cli_page, documents_page, schema_file, targets_page
 from rewrites_page import rewrites_page
+from tensorrt_guide_page import tensorrt_guide_page
 from tensorrt_page import tensorrt_page
 
 from edgekit.documents import json_schema as document_schema
@@ -52,6 +53,7 @@ def pages() -> dict[str, str]:
         f"schemas/{schema_file(name)}": _json(document_schema(name, *document_classes(name)))
         for name in DOCUMENTS
     }
+    made["tensorrt-guide.md"] = tensorrt_guide_page(DOCS, made)
     return {**made, "llms.txt": llms_page(DOCS, made)}
 
 

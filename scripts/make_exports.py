@@ -85,7 +85,8 @@ def written(recipe: Recipe) -> onnx.ModelProto:
     with torch.no_grad():
         if recipe.dynamo:
             program = torch.onnx.export(made, inputs, dynamo=True, verbose=False, **options)
-            return program.model_proto
+            model: onnx.ModelProto = program.model_proto
+            return model
         file = io.BytesIO()
         torch.onnx.export(made, inputs, file, dynamo=False, **options)
         return onnx.load_model_from_string(file.getvalue())

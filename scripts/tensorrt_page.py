@@ -8,6 +8,7 @@ from edgekit.targets import loader
 from edgekit.targets.loader import get
 from edgekit.targets.releases import drives_dla
 from edgekit.tensorrt.options import BuildAttempt, RequestedBuild, decide
+from edgekit.tensorrt.plugin_families import plugin_facts
 from edgekit.tensorrt.releases import (
     FeatureRule,
     feature_facts,
@@ -15,6 +16,7 @@ from edgekit.tensorrt.releases import (
     features,
     release,
     release_facts,
+    sources,
 )
 from edgekit.text import table_head, table_row
 
@@ -67,6 +69,8 @@ the reason and its source:
 
 The tables below come from NVIDIA's headers, documents and programs, each row with its source.
 edgekit has tried none of them on a board ([not-yet-on-hardware.md](not-yet-on-hardware.md)).
+[tensorrt-guide.md](tensorrt-guide.md) lists the sections of NVIDIA's developer guide with what
+edgekit has of each.
 
 ## Unknown combinations
 
@@ -83,9 +87,20 @@ L4T, TensorRT and DLA compiler), and the next build leaves it out. `--force` tri
 
 - Where TensorRT's parser makes plugins itself (`RoiAlign` and others), plans are not version
   compatible.
-- A plugin for an operator that ONNX does not know must be in TensorRT's own plugin library on the
-  board, under the operator's name, version and namespace. Its golden answers are the board's own,
-  accuracy is compared up to the plugin, and `refit` refuses the network.
+- A plugin for an operator that ONNX does not know comes from [`model.plugins`](plugins.md): a
+  library, which goes into the signed bundle, or a folder that the board compiles with CMake. A name
+  alone must be in TensorRT's own plugin library on the board, under the operator's name, version
+  and namespace. Its golden answers are the board's own, accuracy is compared up to the plugin, or
+  through it with a `python` function, and `refit` refuses the network.
+- A library is checked before a board is connected (machine, TensorRT's major version, entry
+  points), and on the board before a model is parsed or an engine loaded (symbols, creators). A
+  library of a bundle without a trusted signature is never loaded.
+- A version compatible plan carries the libraries (`plugins_to_serialize`, from 8.6 on). Another
+  program loads such a plan only with `engine_host_code_allowed`, and a plan without them only after
+  `get_plugin_registry().load_library(FILE)`.
+- DLA loadables (`build.mode: standalone`) have no plugin registry: the configuration is refused.
+
+{families}
 
 ## Precision
 
@@ -104,11 +119,29 @@ def tensorrt_page() -> str:
     text = _GUIDE.format(
         order=", ".join(f"`{name}`" for name in feature_facts().give_up),
         refusal=_refusal(),
+        families="\n".join(_families()),
     )
     lines = [text, "## Releases", "", *_releases(), ""]
     lines += [_FIRST, *_builds(), ""]
     lines += ["## What goes together", "", *_rows(), ""]
     return "\n".join(lines)
+
+
+def _families() -> list[str]:
+    """The kinds of plugins, by release."""
+    travels = {
+        "library": "the library",
+        "python": "Python and the module",
+        "plan": "nothing: the plan has the kernel",
+    }
+    lines = table_head(("Kind", "", "TensorRT", "Deprecated", "Needed to run it", "Source"))
+    for name, one in plugin_facts().families.items():
+        since = f"{one.since} and later" if one.since else "all"
+        deprecated = f"{one.deprecated} and later" if one.deprecated else ""
+        where = ", ".join(sources(one.source))
+        cells = (f"`{name}`", one.what, since, deprecated, travels[one.travels], where)
+        lines.append(table_row(cells))
+    return lines
 
 
 def _jetpacks() -> list[tuple[str, str]]:

@@ -98,8 +98,8 @@ def join(
     for bundle in bundles:
         values.update(bundle.weights)
         for digest, entry in bundle.manifest.blobs.items():
-            if entry.kind == "engine":
-                blobs.add(bundle.blobs[digest], "engine", digest)
+            if entry.kind in ("engine", "library"):
+                blobs.add(bundle.blobs[digest], entry.kind, digest)
     on_cpu: dict[int, str] = {}
     for part in parts:
         if isinstance(part, CpuPart):
@@ -121,6 +121,7 @@ def join(
         mode=first.mode, tensorrt=first.tensorrt, fingerprint=first.fingerprint,
         stripped=bool(weights), placement=_placement(parts), engines=engines,
         requires=_requires(parts, blobs), issued=first.issued, call=record,
+        plugins=tuple(dict.fromkeys(one for b in bundles for one in b.manifest.plugins)),
     )  # fmt: skip
     return finish(manifest, blobs.values, values)
 

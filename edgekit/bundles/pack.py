@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 _SHOWN = 20
 
 # what of a bundle stays with other weights
-_WEIGHT_INDEPENDENT = ("engine", "record")
+_WEIGHT_INDEPENDENT = ("engine", "library", "record")
 
 
 def pack(
@@ -87,6 +87,8 @@ def pack(
     blobs = Blobs()
     for digest, engine in artefacts.engines.items():
         blobs.add(engine, "engine", digest)
+    for digest, library in artefacts.libraries.items():
+        blobs.add(library, "library", digest)
     outputs = tuple(tensor_io(network.tensors[tensor]) for tensor in network.outputs)
     cases, results = golden_cases(golden, outputs)
     for digest, result in results.items():
@@ -129,6 +131,7 @@ def pack(
                 for part in plan.loadables
             ),
         ),
+        plugins=artefacts.plugins,
         engines=dict(artefacts.entries),
         rewrites=record,
         requires=requires_of(artefacts, blobs.sizes(), _bytes(weights)),

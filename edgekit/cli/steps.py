@@ -6,7 +6,7 @@ and ``run``, which runs all.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -35,7 +35,7 @@ from edgekit.errors import GateError, UsageError
 from edgekit.text import counted, sentence
 
 if TYPE_CHECKING:
-    from edgekit.api import BoardBuild, BoardRow, DeployedRelease, Plans, ServingStatus
+    from edgekit.api import BoardBuild, BoardRow, Build, DeployedRelease, Plans, ServingStatus
     from edgekit.reports.schema import Report
 
 
@@ -73,6 +73,11 @@ def build_command(
     if json:
         print_json(document)
         return
+    _show_document(document)
+
+
+def _show_document(document: Build) -> None:
+    """Prints what was built."""
     count = counted(len(document.segments), "segment")
     print(f"{count}, backend {document.backend}; {document.figures}")
     say_accuracy(document.accuracy, emulated=bool(document.boards))
@@ -474,9 +479,15 @@ def run_command(
         parser=parser,
         **settings,
     )
+    # where no bundle can be made the run ends with the build, which has no report
+    report = getattr(result, "report", None)
     if markdown is not None:
-        written.write_markdown(result.report, markdown)
+        if report is None:
+            raise UsageError("--markdown needs a report, and this run ends with the build")
+        written.write_markdown(report, markdown)
     if json:
-        print_json(result.document)
+        print_json(getattr(result, "document", result))
+    elif report is None:
+        _show_document(cast("Build", result))
     elif markdown != "-":
-        terminal_summary(result.report, console())
+        terminal_summary(report, console())

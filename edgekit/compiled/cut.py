@@ -2,33 +2,51 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 
-from edgekit.errors import DataError
+from edgekit.bundles.manifest import tensor_io
+from edgekit.errors import DataError, ModelError
 from edgekit.files import read_file, write_atomically
 from edgekit.network.left_modules import CompiledPart, LeftModule, parts
+from edgekit.network.model import Tensor as NetworkTensor
 from edgekit.network.protos import reads
 from edgekit.pytorch.chain import Step, array, run_steps, session_step, steps_of_file, torch_step
-from edgekit.pytorch.signature import outputs_of, rebuild, tensors_of
+from edgekit.pytorch.signature import inputs_of, outputs_of, rebuild
 from edgekit_device.arrays.npz import write_npz
+from edgekit_device.runtime.golden import golden_inputs
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from edgekit.pytorch.document import Exported
+    from edgekit.pytorch.document import Exported, Tensor
     from edgekit.pytorch.left import LeftOut
     from edgekit.pytorch.networks import Network
+    from edgekit.pytorch.signature import Values
+    from edgekit_device.protocol.manifest import TensorEntry
 
 #: How much is read of an iterable of calibration inputs, which may be endless.
 _MOST_BATCHES = 512
 _LARGEST = 1 << 31  # bytes of an ONNX file
+#: Of generated inputs.
+SEED = 7
+_RUNS, _SECONDS = 5, 1.0  # of which the shortest counts, at most
+
+
+def entries(tensors: Sequence[Tensor]) -> list[TensorEntry]:
+    """Returns inputs or outputs of an export as a manifest has them."""
+    return [tensor_io(NetworkTensor(one.name, tuple(one.shape), one.type)) for one in tensors]
+
+
+def ranges(inputs: Sequence[Tensor]) -> dict[str, tuple[float, float]]:
+    """Returns the smallest and the largest value of each input's example; 0 and 1 without one."""
+    return {one.name: one.range or (0.0, 1.0) for one in inputs}
 
 
 class Cut:
@@ -36,7 +54,7 @@ class Cut:
 
     Attributes:
         exported: The export.
-        network: What was exported; None where a process of its own loaded it.
+        network: What was exported; None of an ONNX file, and where a process of its own loaded it.
         name: The application's, of which the parts' names are made.
         out: The folder for files.
         parts: Compiled parts and calls of left-out modules, in the order of the network.
@@ -72,6 +90,46 @@ class Cut:
         """The modules that stay in PyTorch; None without any, or where ONNX Runtime runs them."""
         return None if self.network is None else self.network.left
 
+    def example(self) -> dict[str, Values]:
+        """Returns the example's inputs by name; where they are not known, values of its ranges."""
+        if self.network is not None:
+            call = self.network.call
+            return dict(zip(call.names, call.tensors, strict=True))
+        inputs = self.exported.inputs
+        return dict(golden_inputs(entries(inputs), SEED, ranges(inputs)))
+
+    def times(self) -> dict[int, float]:
+        """Measures left-out modules on this machine's CPU, on the example.
+
+        Returns:
+            Microseconds by call, of the shortest of a few runs; none of a module on another
+            device, or one that does not run on values of the example's ranges.
+        """
+        if not self.exported.left:
+            return {}
+        left = None if self.left is None else self.left.apart()
+        found: dict[int, float] = {}
+
+        def timed(part: LeftModule) -> Step:
+            step = self.left_step(part) if left is None else torch_step(part, left)
+
+            def run(values: Sequence[Values]) -> Sequence[Values]:
+                made, seconds = step.run(values), list[float]()
+                while len(seconds) < _RUNS and sum(seconds) < _SECONDS:
+                    start = time.perf_counter()
+                    step.run(values)
+                    seconds.append(time.perf_counter() - start)
+                device = None if left is None else left.calls[part.call].device
+                if device is None or device.type == "cpu":
+                    found[part.call] = 1e6 * min(seconds)
+                return made
+
+            return Step(step.inputs, step.outputs, run)
+
+        with contextlib.suppress(ModelError):
+            run_steps(steps_of_file(Path(self.exported.file), timed), self.example())
+        return found
+
     def left_step(self, part: LeftModule) -> Step:
         """Returns the step of a left-out module: PyTorch's, or that of its ONNX file."""
         if self.left is not None:
@@ -96,7 +154,7 @@ class Cut:
         for batch in itertools.islice(batches, _MOST_BATCHES):
             args, kwargs = ((), batch) if isinstance(batch, Mapping) else (batch, {})
             args = tuple(args) if isinstance(args, list) else args
-            known = run_steps(steps, tensors_of(self.exported, args, kwargs))
+            known = run_steps(steps, inputs_of(self.exported, args, kwargs))
             for rows in found:
                 for name, values in rows.items():
                     values.append(array(known[name]))
@@ -119,9 +177,11 @@ class Cut:
             paths.append(path)
         return paths
 
-    def result(self, known: Mapping[str, Tensor], device: Any) -> Any:
-        """Returns what the module returns, of tensors by name."""
-        outputs = outputs_of(self.exported, known, device)
+    def result(self, known: Mapping[str, Values], device: Any) -> Any:
+        """Returns what the module returns, of its outputs by name; NumPy arrays where ``device``
+        is None.
+        """
+        outputs = outputs_of(self.exported.outputs, known, device)
         if self.network is not None:
             return self.network.result.like(outputs.values())
         return rebuild(self.exported.result, outputs)

@@ -11,6 +11,10 @@ from edgekit.placement.plan import Plan
 from edgekit.pytorch.document import Exported
 from edgekit.text import aligned
 
+_CLOCKS = {
+    "board-measured": "measured on a board", "cpu-measured": "measured on this machine's CPU",
+}  # fmt: skip
+
 
 class PlacedModule(Document):
     """A module that lies on one device as a whole, or the part of one that does."""
@@ -21,11 +25,13 @@ class PlacedModule(Document):
         "was no module of this process."
     )
     us: Figure | None = Field(
-        description="Microseconds of its layers in one inference; null of a left-out module."
+        description="Microseconds of its layers in one inference, or of the call of a left-out "
+        "module; null if that was not measured."
     )
     clock: ClockName | Literal["unknown"] = Field(
         description="Where the time is from: predicted by the cost model, or measured on a board; "
-        "unknown of a left-out module."
+        "of a left-out module cpu-measured: on the CPU of the machine that compiled, and no "
+        "board's time; unknown if it was not measured."
     )
     bytes: Count = Field(
         description="What it reads from other devices and parts in one inference; of a left-out "
@@ -63,7 +69,8 @@ class Compiled(Document):
         """Returns the modules as a table, for people."""
         rows = [("module", "where", "time", "crosses")]
         for one in self.modules:
-            time = "not measured" if one.us is None else f"{one.us:.1f} us {one.clock}"
+            clock = _CLOCKS.get(one.clock, one.clock)
+            time = "not measured" if one.us is None else f"{one.us:.1f} us {clock}"
             rows.append((one.module or "(the network)", one.where, time, f"{one.bytes:,} B"))
         where = f"runs on {self.board}" if self.board else "runs on this machine's CPU"
         return "\n".join([f"compiled for {self.target}; {where}", *aligned(rows), *self.notes])

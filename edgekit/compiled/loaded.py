@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 from typing_extensions import Self
@@ -23,8 +23,14 @@ from edgekit.knowledge import cache_folder
 from edgekit.pipeline.boards.addresses import board_of_host
 from edgekit.pytorch.chain import RunArrays, array_step, run_steps
 from edgekit.pytorch.document import Exported
-from edgekit.pytorch.signature import outputs_of, rebuild, run_on_gpu, tensors_of
-from edgekit.text import counted
+from edgekit.pytorch.signature import (
+    device_of,
+    inputs_of,
+    outputs_of,
+    rebuild,
+    run_on_gpu,
+    values_of,
+)
 from edgekit_device.arrays.npz import read_npz, write_npz
 from edgekit_device.runtime.model import load
 from edgekit_device.store.root import default_root
@@ -32,8 +38,6 @@ from edgekit_device.trust.signature import revoked_file
 
 if TYPE_CHECKING:
     import numpy as np
-
-_Value = TypeVar("_Value")
 
 
 class LoadedNetwork:
@@ -76,39 +80,24 @@ class LoadedNetwork:
         """Runs the network once, with the module's own arguments.
 
         Returns:
-            What the module returns: tensors in its types, on the device of the first input.
+            What the module returns: tensors in its types, on the device of the first input. NumPy
+            arrays without PyTorch, and of an ONNX file that is called with arrays alone.
 
         Raises:
             UsageError: "torch.inputs": other arguments, sizes or types than the example's.
         """
-        if find_spec("torch") is None:
-            arrays = self._arrays(args, kwargs)
-            return rebuild(self.exported.result, self._run(self._without_unread(arrays)))
         about = self.exported
-        tensors = tensors_of(about, args, kwargs)
-        device = next(iter(tensors.values())).device
-        tensors = self._without_unread(tensors)
-        if self._on_gpu is not None and device.type == "cuda":
-            known = run_on_gpu(about, self._on_gpu, tensors)
+        by_name = values_of if find_spec("torch") is None else inputs_of
+        given = by_name(about, args, kwargs)
+        device = device_of(given.values())
+        # its engines do not have inputs that nothing reads
+        values = {name: value for name, value in given.items() if name in self._read}
+        if self._on_gpu is not None and device is not None and device.type == "cuda":
+            known = run_on_gpu(about.inputs, self._on_gpu, values)
         else:
             outputs = tuple(one.name for one in about.outputs)
-            known = run_steps([array_step(tuple(tensors), outputs, self._run)], tensors)
-        return rebuild(about.result, outputs_of(about, known, device))
-
-    def _without_unread(self, given: Mapping[str, _Value]) -> dict[str, _Value]:
-        """Drops the network's inputs that nothing reads, which its engines do not have."""
-        unread = {one.name for one in self.exported.inputs} - self._read
-        return {name: value for name, value in given.items() if name not in unread}
-
-    def _arrays(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        names = [one.name for one in self.exported.inputs]
-        free = [name for name in names if name not in kwargs]
-        if len(args) > len(free):
-            raise UsageError(
-                f"the network has {counted(len(names), 'input')} ({', '.join(names)})",
-                code="torch.inputs",
-            )
-        return {**dict(zip(free, args, strict=False)), **kwargs}
+            known = run_steps([array_step(tuple(values), outputs, self._run)], values)
+        return rebuild(about.result, outputs_of(about.outputs, known, device))
 
 
 def load_network(

@@ -12,20 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
+from edgekit.benchmark.measurement import CPU_MEASURED
 from edgekit.bundles.files import write
 from edgekit.compiled import earlier
 from edgekit.compiled.cut import Cut
 from edgekit.compiled.document import Compiled, PlacedModule
+from edgekit.compiled.onnx_file import is_onnx, onnx_file
 from edgekit.compiled.parts import Building, Part, board_section
 from edgekit.compiled.same_structure import of_structure
 from edgekit.compiled.saving import network_bundle
-from edgekit.compiled.table import ONNX_RUNTIME, PYTORCH, placed_modules
+from edgekit.compiled.table import ONNX_RUNTIME, placed_modules
 from edgekit.config.loader import name_of, open_config
 from edgekit.errors import DataError, UsageError
 from edgekit.network.left_modules import CompiledPart
 from edgekit.pytorch.chain import array_step, run_steps
 from edgekit.pytorch.export import export_with_network, release_for
-from edgekit.pytorch.signature import tensors_of
+from edgekit.pytorch.signature import device_of, inputs_of
+from edgekit.text import PYTORCH
 from edgekit_device.errors import family
 
 if TYPE_CHECKING:
@@ -65,7 +68,8 @@ def compile_network(
     """Exports, places and builds a network, and returns something that is called like it.
 
     Args:
-        source: As for ``export``.
+        source: As for ``export``; or an ONNX file, which needs no PyTorch: its inputs are its
+            arguments.
         args: The example's positional arguments.
         kwargs: The example's keyword arguments.
         target: The board's kind.
@@ -94,6 +98,18 @@ def compile_network(
     release = release_for(target, options.get("tensorrt"), None)
 
     def export(module: Any) -> tuple[Exported, Network | None]:
+        if is_onnx(module):
+            refused = {"exporter": exporter, "trust": trust, "dynamic_shapes": sizes}
+            if unused := [key for key, value in refused.items() if value]:
+                raise UsageError(
+                    f"{unused[0]} is for PyTorch networks, and this is an ONNX file",
+                    code="torch.source", where=unused[0], hint=f"leave {unused[0]} out",
+                )  # fmt: skip
+            globs = (leave,) if isinstance(leave, str) else leave
+            return onnx_file(
+                Path(module), args, kwargs or {}, release=release, inputs=inputs or {},
+                leave=globs,
+            ), None  # fmt: skip
         return export_with_network(
             module, args, kwargs, release=release, inputs=inputs, exporter=exporter, trust=trust,
             leave=leave, dynamic_shapes=sizes,
@@ -101,10 +117,10 @@ def compile_network(
 
     exported, network = export(source)
     batches = None if calibration is None or isinstance(calibration, Mapping) else calibration
+    notes: list[str] = []
     if batches is not None and (precision := options.get("precision", "int8")) != "int8":
         batches = None
-        unused = f"calibration is not read: {precision} has no scales"
-        exported = exported.model_copy(update={"notes": [*exported.notes, unused]})
+        notes = [f"calibration is not read: {precision} has no scales"]
     # of a module its class, without the package
     made_of = str(source) if network is None else exported.source.rpartition(".")[2]
     name = str(options.pop("name", None) or "") or name_of(made_of)[:_LONGEST_NAME]
@@ -119,6 +135,7 @@ def compile_network(
         options={**options, "target": target, "deploy": deploy}, pins=pin or {},
         board=(board or str(boards[0]["host"])) if boards else None, out=cut.out,
         progress=progress, consents=consents or {},
+        left=list(dict.fromkeys(one.module for one in exported.left)),
     )  # fmt: skip
     data = [] if batches is None else cut.calibration(batches)
     configs = building.configurations(cut.files, data)
@@ -132,7 +149,7 @@ def compile_network(
         built = [
             Part(building, config, part) for config, part in zip(configs, cut.compiled, strict=True)
         ]
-    return CompiledNetwork(source, cut, built, building, export)
+    return CompiledNetwork(source, cut, built, building, export, notes)
 
 
 def _refitted(before: Cut, cut: Cut, building: Building) -> list[Part] | None:
@@ -169,10 +186,12 @@ class CompiledNetwork:
         built: Sequence[Part],
         building: Building,
         export: Callable[[Any], tuple[Exported, Network | None]],
+        notes: Sequence[str],
     ) -> None:
         self._source, self._cut, self._built = source, cut, tuple(built)
         self._building, self._export = building, export
         self._weights = _versions(source)
+        self._times, self._notes = cut.times(), tuple(notes)
         weakref.finalize(self, building.close)
         self._link()
 
@@ -198,15 +217,16 @@ class CompiledNetwork:
                 rows += placed_modules(made.layers, made.document.plan, outside)
             else:
                 steps.append(self._cut.left_step(part))
+                us = self._times.get(part.call)
                 rows.append(
                     PlacedModule(
-                        module=part.module, where=where, us=None, clock="unknown",
-                        bytes=part.bytes,
+                        module=part.module, where=where, us=us, bytes=part.bytes,
+                        clock="unknown" if us is None else CPU_MEASURED,
                     )
                 )  # fmt: skip
         self._steps = steps
         documents = [part.document for part in self._built]
-        notes = list(self._cut.exported.notes)
+        notes = [*self._cut.exported.notes, *self._notes]
         if any(part.refitted for part in self._built):
             notes.append(_REFITTED)
         notes += [note for one in documents for note in one.plan.notes]
@@ -230,7 +250,9 @@ class CompiledNetwork:
         """Runs the network once, with the module's own arguments.
 
         Returns:
-            What the module returns: tensors in its types, on the device of the first input.
+            What the module returns: tensors in its types, on the device of the first input. Of an
+            ONNX file its output, or a tuple of its outputs in order: tensors if a tensor is among
+            the arguments, NumPy arrays otherwise.
 
         Raises:
             UsageError: "torch.inputs": other arguments, sizes or types than the example's.
@@ -242,9 +264,9 @@ class CompiledNetwork:
                 "refit() takes the new ones",
                 stacklevel=2,
             )
-        tensors = tensors_of(self._cut.exported, args, kwargs)
-        device = next(iter(tensors.values())).device
-        return self._cut.result(run_steps(self._steps, tensors), device)
+        values = inputs_of(self._cut.exported, args, kwargs)
+        known = run_steps(self._steps, values)
+        return self._cut.result(known, device_of(values.values()))
 
     def save(self, path: str | Path, *, python: Mapping[str, str] | None = None) -> Path:
         """Writes one signed bundle of the whole network, for ``edgekit.load`` and
@@ -284,12 +306,19 @@ class CompiledNetwork:
         """Takes the weights of a module of the same structure; engines and scales stay.
 
         Args:
-            model: The module; the compiled one as it is now when None.
+            model: The module, or an ONNX file where one was compiled; the compiled one as it is
+                now when None.
 
         Raises:
             UsageError: "compile.structure": its network is another one.
         """
         source = self._source if model is None else model
+        if is_onnx(source) != (self._cut.exported.kind == "onnx"):
+            known = {True: "an ONNX file", False: "a PyTorch network"}
+            raise UsageError(
+                f"{known[is_onnx(source)]} is given, and {known[not is_onnx(source)]} was compiled",
+                code="compile.structure", hint="give what was compiled, with other weights",
+            )  # fmt: skip
         exported, network = self._export(source)
         exported = of_structure(self._cut.exported, exported)
         cut = Cut(exported, network, self._cut.name, self._cut.out)

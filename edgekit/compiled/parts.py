@@ -14,12 +14,14 @@ from edgekit.bundles.files import write
 from edgekit.bundles.sign import sign
 from edgekit.compiled.document import CompiledPart
 from edgekit.config.loader import Config, open_config
-from edgekit.errors import BoardError
+from edgekit.errors import BoardError, UsageError
 from edgekit.network.layer_names import layers_matching, unmatched
+from edgekit.network.module_names import fits_module
 from edgekit.pipeline.boards.addresses import board_of_host
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.steps.deploy import Deployed
 from edgekit.pipeline.steps.rewrite import network as layers_of
+from edgekit.text import listed
 from edgekit_device.arrays.npz import read_npz, write_npz
 from edgekit_device.runtime.model import load
 
@@ -45,6 +47,7 @@ class Building:
         out: The folder of bundles and parts.
         progress: Called with the steps' progress.
         consents: Of ``Pipeline``: ``accept_host_key``, ``trust_key``, ``again``.
+        left: Paths of the modules that are left out.
     """
 
     options: Mapping[str, Any]
@@ -53,6 +56,7 @@ class Building:
     out: Path
     progress: Progress | None = None
     consents: Mapping[str, Any] = field(default_factory=dict)
+    left: Sequence[str] = ()
     _connected: list[ConnectedBoards] = field(default_factory=list)
 
     def pipeline(self, config: Config) -> Pipeline:
@@ -103,6 +107,14 @@ class Building:
                 networks.append(layers_of(pipeline.context))
         for glob in self.pins:
             if not any(layers_matching(network, glob) for network in networks):
+                left = [one for one in self.left
+                        if fits_module(one, glob) or glob.startswith(f"{one}.")]  # fmt: skip
+                if left:
+                    raise UsageError(
+                        f"pin {glob!r} matches nothing that is compiled: {listed(left)} "
+                        f"{'is' if len(left) == 1 else 'are'} left out", code="plan.pin",
+                        where="pin", hint="drop the pin, or take the module out of leave",
+                    )  # fmt: skip
                 raise unmatched(glob, *networks, what="pin", code="plan.pin", where="pin")
         for network, options in zip(networks, given, strict=True):
             own = [{"layers": glob, "device": device.upper()} for glob, device in self.pins.items()

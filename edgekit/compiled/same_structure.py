@@ -6,6 +6,7 @@ PyTorch's exporter simplifies by values: it drops a bias of zeros, and joins equ
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from edgekit.pytorch import keeping
 from edgekit.pytorch.document import Exported
 from edgekit.pytorch.export import digests
 from edgekit.pytorch.exporters import is_float
-from edgekit.text import counted
+from edgekit.text import counted, listed
 
 _WITH_BIAS = ("Conv", "ConvTranspose", "Gemm")
 
@@ -31,6 +32,13 @@ def of_structure(compiled: Exported, other: Exported) -> Exported:
     """
     if compiled.structure == other.structure:
         return other
+    mine, theirs = _tensors(compiled), _tensors(other)
+    if mine != theirs:
+        raise UsageError(
+            "the network is another one than the compiled one: its inputs and outputs are "
+            f"{listed(theirs)}, those of the compiled one {listed(mine)}",
+            code="compile.structure", hint="compile it: edgekit.compile(model, ...)",
+        )  # fmt: skip
     proto = onnx.load(compiled.file)
     _take_weights(proto, onnx.load(other.file))
     structure, weights = digests(proto)
@@ -53,6 +61,13 @@ def _take_weights(proto: onnx.ModelProto, other: onnx.ModelProto) -> None:
     renamed = {one.name: one.name for one in proto.graph.input}
     taken: dict[str, np.ndarray] = {}
     for node, found in itertools.zip_longest(proto.graph.node, other.graph.node):
+        if node is not None and found is not None and _lost_bias(node, found, theirs):
+            raise UsageError(
+                f"the compiled network has no parameter {found.input[2]!r}: it was zero when the "
+                "network was compiled, and exporters drop a bias of zeros",
+                code="compile.structure", where=found.input[2],
+                hint="compile it again with its weights now: edgekit.compile(model, ...)",
+            )  # fmt: skip
         if node is None or found is None or not _alike(node, found):
             raise _another(proto, node, found)
         for name, given in itertools.zip_longest(node.input, found.input):
@@ -71,6 +86,24 @@ def _take_weights(proto: onnx.ModelProto, other: onnx.ModelProto) -> None:
     for tensor in proto.graph.initializer:
         if tensor.name in taken:
             tensor.CopyFrom(numpy_helper.from_array(taken[tensor.name], tensor.name))
+
+
+def _tensors(exported: Exported) -> list[str]:
+    """Returns the names of inputs and outputs, those of left-out modules' files included."""
+    files = [one for one in exported.left if one.file]
+    return [
+        *(one.name for one in (*exported.inputs, *exported.outputs)),
+        *(name for one in files for name in (*one.inputs, *one.outputs)),
+    ]
+
+
+def _lost_bias(
+    node: onnx.NodeProto, other: onnx.NodeProto, weights: Mapping[str, np.ndarray]
+) -> bool:
+    """Whether an operator has a bias in the other network alone."""
+    inputs = (len(node.input), len(other.input))
+    alike = node.op_type == other.op_type and node.op_type in _WITH_BIAS
+    return alike and inputs == (2, 3) and other.input[2] in weights
 
 
 def _alike(node: onnx.NodeProto, other: onnx.NodeProto) -> bool:
@@ -97,9 +130,8 @@ def _another(
     module = names.nodes.get(node.name, "") if names is not None and node is not None else ""
     inside = f" in module {module!r}" if module else ""
     return UsageError(
-        "the module's network is another one than the compiled one: it has "
+        "the network is another one than the compiled one: it has "
         f"{words(other)}, the compiled one has {words(node)}{inside}",
         code="compile.structure",
-        hint="compile it: edgekit.compile(model, ...). The exporter simplifies by values: it drops "
-        "a bias of zeros, and one that was zero when it was compiled cannot be refitted",
+        hint="compile it: edgekit.compile(model, ...)",
     )

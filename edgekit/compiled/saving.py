@@ -6,19 +6,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.bundles.files import read
 from edgekit.bundles.join import CpuPart, join
-from edgekit.bundles.manifest import Bundle, Golden, canonical, tensor_io
+from edgekit.bundles.manifest import Bundle, Golden, canonical
+from edgekit.compiled.cut import SEED, entries, ranges
 from edgekit.errors import UsageError
 from edgekit.files import file_digest
 from edgekit.network.left_modules import CompiledPart
-from edgekit.network.model import Tensor as NetworkTensor
 from edgekit.network.module_names import fits_module
 from edgekit.network.source import source_name
-from edgekit.pytorch.chain import Step, array, array_step, run_steps, session_step, steps_of_file
+from edgekit.pytorch.chain import (
+    Step,
+    array,
+    array_step,
+    run_steps,
+    session_step,
+    steps_of_file,
+    torch_step,
+)
 from edgekit.pytorch.left_parts import left_file, left_python
 from edgekit.text import listed
 from edgekit_device.protocol.codec import write
@@ -28,9 +37,7 @@ from edgekit_device.runtime.golden import golden_inputs
 if TYPE_CHECKING:
     from edgekit.compiled.cut import Cut
     from edgekit.compiled.parts import Part
-    from edgekit.pytorch.document import Tensor
 
-_SEED = 7
 # of max|a-b| / max|b|: another processor's ONNX Runtime rounds otherwise, and INT8 in steps
 _TOLERANCE = 0.02
 
@@ -57,14 +64,13 @@ def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -
     exported = cut.exported
     factories = _factories(cut, python)
     read_by_parts = {name for part in cut.parts for name in part.inputs}
-    inputs = _entries([one for one in exported.inputs if one.name in read_by_parts])
-    outputs = _entries(exported.outputs)
+    inputs = entries([one for one in exported.inputs if one.name in read_by_parts])
+    outputs = entries(exported.outputs)
     examples: dict[str, Any] = {}
-    if cut.network is not None:
-        call = cut.network.call
-        examples = dict(zip(call.names, call.tensors, strict=True))
     if cut.left is not None:
-        examples = run_steps(steps_of_file(Path(exported.file), cut.left_step), examples)
+        # a call of a module that keeps a state would change what the network computes next
+        step = partial(torch_step, left=cut.left.apart())
+        examples = run_steps(steps_of_file(Path(exported.file), step), cut.example())
     parts: list[Bundle | CpuPart] = []
     steps: list[Step] = []
     made = iter(built)
@@ -76,7 +82,7 @@ def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -
         else:
             tensors = [examples[name] for name in part.inputs if cut.left is not None]
             if cut.left is not None and part.module in factories:
-                code = left_python(cut.left, part, tensors, factories[part.module])
+                code = left_python(cut.left.apart(), part, tensors, factories[part.module])
                 record = canonical(write(code.part))
                 files = {"source": code.source, "state": code.state}
                 parts.append(CpuPart(part.module, record, code.inputs, code.outputs, files))
@@ -92,8 +98,7 @@ def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -
             steps.append(session_step(data, part.module))
     golden = []
     if len(parts) > 1:
-        ranges = {one.name: one.range or (0.0, 0.0) for one in exported.inputs}
-        golden.append(_golden(steps, inputs, outputs, ranges))
+        golden.append(_golden(steps, inputs, outputs, ranges(exported.inputs)))
     file = Path(exported.file)
     source = source_name(exported.source)
     left = [replace(one, file="") for one in exported.left]
@@ -128,21 +133,13 @@ def _factories(cut: Cut, python: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _entries(tensors: Sequence[Tensor]) -> list[TensorEntry]:
-    """Returns inputs or outputs of an export as a manifest has them."""
-    return [tensor_io(NetworkTensor(one.name, tuple(one.shape), one.type)) for one in tensors]
-
-
 def _golden(
     steps: Sequence[Step],
     inputs: Sequence[TensorEntry],
     outputs: Sequence[TensorEntry],
-    ranges: Mapping[str, tuple[float, float]],
+    within: Mapping[str, tuple[float, float]],
 ) -> Golden:
     """Returns a golden vector: what the parts make of generated inputs where they run now."""
-    import torch
-
-    given = golden_inputs(inputs, _SEED, ranges)
-    known: dict[str, Any] = run_steps(steps, {k: torch.from_numpy(v) for k, v in given.items()})
+    known = run_steps(steps, golden_inputs(inputs, SEED, within))
     found = {one.name: array(known[one.name]) for one in outputs}
-    return Golden(_SEED, ranges, found, _TOLERANCE)
+    return Golden(SEED, within, found, _TOLERANCE)

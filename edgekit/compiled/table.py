@@ -12,11 +12,12 @@ from edgekit.network.module_names import enclosing
 from edgekit.placement.check_document import tensor_bytes
 
 if TYPE_CHECKING:
+    from edgekit.documents import ClockName
     from edgekit.network.model import Layer, Network
     from edgekit.placement.plan import PlacedLayer, Plan
 
-#: Where left-out modules run.
-PYTORCH, ONNX_RUNTIME = "PyTorch", "ONNX Runtime"
+#: Where left-out modules run that are no module of this process.
+ONNX_RUNTIME = "ONNX Runtime"
 
 
 @dataclass
@@ -37,7 +38,10 @@ def placed_modules(network: Network, plan: Plan, outside: Set[str]) -> list[Plac
         outside: The part's inputs that other parts or left-out modules make.
     """
     placed = {layer.name: layer for layer in plan.layers}
-    clocks = {work.device: work.clock for share in plan.plans for work in share.devices}
+    clocks: dict[str, ClockName] = {
+        work.device: "predicted" if work.clock == "predicted" else "board-measured"
+        for share in plan.plans for work in share.devices
+    }  # fmt: skip
     devices: dict[str, set[str]] = defaultdict(set)
     for layer in network.layers:
         for path in enclosing(layer.module):

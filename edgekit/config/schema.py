@@ -23,6 +23,7 @@ from pydantic_core import PydanticCustomError
 
 from edgekit.dla.rules import loadables_per_core
 from edgekit.errors import UsageError
+from edgekit.network.expressions import parse_size
 from edgekit.reference.gate import Metric, impossible
 from edgekit.targets.loader import same_words
 from edgekit.targets.releases import spelled
@@ -494,6 +495,14 @@ class PluginOutput(Section):
         "x0", description="Element type in the ONNX file; `x0` is the type of the first input."
     )
 
+    @field_validator("shape")
+    @classmethod
+    def _expressions(cls, value: list[int | str]) -> list[int | str]:
+        for size in value:
+            if isinstance(size, str):
+                parse_size(size)
+        return value
+
 
 class PluginSection(Section):
     """A plugin of your own: a layer that TensorRT runs with your code."""
@@ -529,9 +538,9 @@ class PluginSection(Section):
         examples=[[{"shape": ["x0[0]", 10], "type": "float32"}]],
     )
     formats: list[Annotated[str, Field(pattern=_PLUGIN_FORMAT)]] = Field(
-        default=["fp32:chw"],
-        min_length=1,
-        description="Types and formats that the plugin takes and gives, as trtexec writes them.",
+        default_factory=list,
+        description="Types and formats that the plugin takes and gives, as trtexec writes them. "
+        "When absent, FP16 in linear format is assumed.",
         examples=[["int8:chw32", "fp16:chw"]],
     )
 
@@ -591,6 +600,14 @@ class _Source(Section):
         "[plugins.md](plugins.md).",
         examples=[[{"operator": "acme::MyOp", "library": "libmyop.so"}]],
     )
+
+    @field_validator("plugins")
+    @classmethod
+    def _one_each(cls, value: list[PluginSection]) -> list[PluginSection]:
+        names = [plugin.operator for plugin in value]
+        if twice := next((name for name in names if names.count(name) > 1), ""):
+            raise ValueError(f"{twice!r} is listed twice")
+        return value
 
 
 class NetworkSection(_Source):
@@ -829,6 +846,13 @@ class AccuracySection(Section):
         None,
         description="Lowest value that passes. Without it the run still fails if channels of an "
         "output or a segment collapse (cosine below 0.9).",
+    )
+    labelled: FilePath = Field(
+        None,
+        description="An `.npz` file, relative to this file, of `labels` and an array for each "
+        "input with one row a label. How many of them the first output's largest value gets right "
+        "is noted, as built and in FP32.",
+        examples=["digits.npz"],
     )
     scores: float = Field(
         0.95,

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 
 
 def job_result(value: Any) -> Any:
-    """What a job made, by its schema: a BuildResult, DeploymentResult, DeploymentFacts or
-    SelftestResult.
+    """What a job made, by its schema: a BuildResult, CompiledPlugin, DeploymentResult,
+    DeploymentFacts or SelftestResult.
     """
+    from edgekit_device.build.plugin_source import RESULT_SCHEMA as COMPILED
+    from edgekit_device.build.plugin_source import CompiledPlugin
     from edgekit_device.build.request import RESULT_SCHEMA, BuildResult
     from edgekit_device.release.journal import SCHEMA, deployment_result
     from edgekit_device.selftest import SCHEMA as SELFTEST
@@ -38,6 +40,8 @@ def job_result(value: Any) -> Any:
         return read(SelftestResult, value)
     if schema == RESULT_SCHEMA:
         return read(BuildResult, value)
+    if schema == COMPILED:
+        return read(CompiledPlugin, value)
     if schema == SCHEMA:
         return deployment_result(value)
     return value

@@ -442,7 +442,7 @@ class BoardClient:
         """Starts work that outlives this connection, or joins or reuses the very same.
 
         Args:
-            kind: "build", "deploy" or "selftest".
+            kind: "build", "deploy", "plugin" or "selftest".
             request: What to do, a document of that kind; the same request to the same loader on
                 the same board is the same job.
         """

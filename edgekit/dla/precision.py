@@ -11,6 +11,7 @@ from math import log2
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.disjoint_sets import DisjointSets
+from edgekit.dla.plugin_formats import plugin_precision
 from edgekit.knowledge import data_folder, read_facts
 from edgekit.network.model import SHUFFLES
 from edgekit_device.protocol.codec import document
@@ -162,13 +163,14 @@ def by_scales(
         scales: INT8 scales by tensor; None if every tensor is taken to have one.
         fp16_layers: Names of layers that the user keeps out of INT8.
     """
+    scaled = layer.name not in fp16_layers and (
+        scales is None or all(name in scales for name in (*layer.inputs, *layer.outputs))
+    )
+    if layer.opaque:
+        return plugin_precision(layer, precision, scaled=scaled)
     if precision != "int8":
         return precision
-    if layer.name in fp16_layers or layer.opaque:
-        return "fp16"
-    if scales is None:
-        return precision
-    return "int8" if all(name in scales for name in (*layer.inputs, *layer.outputs)) else "fp16"
+    return "int8" if scaled else "fp16"
 
 
 def by_quantization(network: Network) -> dict[str, str]:
@@ -208,7 +210,10 @@ def by_quantization(network: Network) -> dict[str, str]:
         read[layer.name] = inner and all(reads(reader, layer) for reader in readers)
     return {
         layer.name: "int8"
-        if layer.kind in QUANTIZATION or (fed[layer.name] and read[layer.name])
+        if layer.kind in QUANTIZATION
+        # between Q/DQ nodes a plugin reads and writes floats (guide, "Q/DQ Interaction with
+        # Plugins": one that takes INT8 has no such nodes beside it)
+        or (fed[layer.name] and read[layer.name] and not layer.opaque)
         else "fp16"
         for layer in network.layers
     }

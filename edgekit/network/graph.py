@@ -19,6 +19,7 @@ from onnx import helper, numpy_helper
 
 from edgekit.errors import ModelError
 from edgekit.network.module_names import ModuleNames, read_module_names
+from edgekit.network.plugins import Plugin, plugin_for
 from edgekit.network.protos import (
     FLOAT,
     LEFT_DOMAIN,
@@ -158,6 +159,9 @@ class LayerSource(Protocol):
     def opaque(self) -> Mapping[str, str]:
         """Why a node is opaque (:data:`PLUGIN` or :data:`SHAPES`), by node name."""
 
+    def plugin(self, node: Node) -> Plugin | None:
+        """Returns the user's own plugin of a node; None for any other node."""
+
     def nodes(self) -> Iterator[Node]:
         """Yields the nodes in topological order."""
 
@@ -193,9 +197,15 @@ class OnnxGraph:
         initializers: The model's constants by name; those of weights have no data.
         unknown: Tensors written whose shape is not known before running.
         opaque: Why each opaque node is one, by name, in graph order.
+        plugins: The user's own plugins.
     """
 
-    def __init__(self, proto: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> None:
+    def __init__(
+        self,
+        proto: onnx.ModelProto,
+        weights: Mapping[str, np.ndarray],
+        plugins: tuple[Plugin, ...] = (),
+    ) -> None:
         graph = proto.graph
         self.proto = proto
         self.name = graph.name
@@ -204,6 +214,7 @@ class OnnxGraph:
         self.outputs = tuple(value.name for value in graph.output)
         self.initializers = {tensor.name: tensor for tensor in graph.initializer}
         self.weights = weights
+        self.plugins = plugins
         self._nodes = {node.name: node_of(node) for node in graph.node}
         self._producers = {n: node for node in self._nodes.values() for n in node.outputs if n}
         self._shapes: dict[str, tuple[int, ...]] = {}
@@ -242,6 +253,22 @@ class OnnxGraph:
             if self.unknown and not self.unknown.keys().isdisjoint((*node.reads(), *node.outputs)):
                 found[node.name] = SHAPES
         return found
+
+    @cached_property
+    def only_on_board(self) -> Mapping[str, str]:
+        """The opaque nodes that this machine cannot run: all but plugins with a function."""
+        return {
+            name: why
+            for name, why in self.opaque.items()
+            if why != PLUGIN
+            or (own := self.plugin(self._nodes[name])) is None
+            or own.function is None
+            or not self.unknown.keys().isdisjoint(self._nodes[name].outputs)
+        }
+
+    def plugin(self, node: Node) -> Plugin | None:
+        """Returns the user's own plugin of a node; None for any other node."""
+        return plugin_for(self.plugins, node.op, node.domain) if self.plugins else None
 
     def nodes(self) -> Iterator[Node]:
         """Yields the nodes in topological order."""

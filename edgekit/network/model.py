@@ -19,6 +19,7 @@ import onnx
 
 from edgekit.network.graph import Attributes, OnnxGraph
 from edgekit.network.module_names import ModuleNames
+from edgekit.network.plugins import Plugin
 from edgekit_device.protocol.codec import document
 
 #: Those of a quantised model in the Q/DQ format.
@@ -268,6 +269,7 @@ class Model:
         notes: What was assumed where the file left it open, such as the batch.
         traces: Where the Python code of the nodes lies, by node name, as PyTorch's exporter wrote
             it: no part of what the model computes.
+        plugins: The user's own plugins; their functions are no part of the digest.
     """
 
     proto: onnx.ModelProto
@@ -277,6 +279,7 @@ class Model:
     folded: Mapping[str, Folded] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     traces: Mapping[str, str] = field(default_factory=dict)
+    plugins: tuple[Plugin, ...] = ()
 
     @cached_property
     def digest(self) -> str:
@@ -288,14 +291,15 @@ class Model:
     @cached_property
     def graph(self) -> OnnxGraph:
         """The nodes, their neighbours, shapes and constants, to look up."""
-        return OnnxGraph(self.proto, self.weights)
+        return OnnxGraph(self.proto, self.weights, self.plugins)
 
     def cut(self, nodes: Collection[str], inputs: Sequence[str], outputs: Sequence[str]) -> Model:
         """Returns the sub-model of the named nodes; see :meth:`OnnxGraph.cut`."""
         proto = self.graph.cut(nodes, inputs, outputs)
         held = {tensor.name for tensor in proto.graph.initializer}
         weights = [name for name in self.weights if name in held]
-        return Model(proto, joined_weights({}, self.weights, weights), None, self.source)
+        lent = joined_weights({}, self.weights, weights)
+        return Model(proto, lent, None, self.source, plugins=self.plugins)
 
 
 @dataclass(frozen=True, slots=True)

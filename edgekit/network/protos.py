@@ -43,6 +43,13 @@ def elem_of(dtype: np.dtype) -> int:
     return int(helper.np_dtype_to_tensor_dtype(dtype))
 
 
+def elem_named(text: str) -> int:
+    """Returns ONNX's element type of ONNX Runtime's name ("tensor(float)"); 0 for any other."""
+    name = text.removeprefix("tensor(").removesuffix(")").upper()
+    found = onnx.TensorProto.DataType.DESCRIPTOR.values_by_name.get(name)
+    return 0 if found is None else int(found.number)
+
+
 @lru_cache(maxsize=4096)
 def tensor_type(elem: int, shape: tuple[int, ...]) -> onnx.TypeProto:
     """Returns the type of a tensor; it is shared, so do not change it."""

@@ -1,16 +1,22 @@
-"""ONNX Runtime on a model, with the weights lent and not copied."""
+"""ONNX Runtime on a model, with the weights lent and not copied.
+
+ONNX Runtime has no operators in Python. A model with plugins of the user's, each with a function,
+runs in pieces: ONNX Runtime what is between them, and the function at each of their nodes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from edgekit.errors import EnvironmentLack, ModelError
-from edgekit.network.protos import nearest
+from edgekit.network.plugins import Plugin, PluginCall, plugin_for
+from edgekit.network.protos import elem_named, nearest, reachable, reads
 
 if TYPE_CHECKING:
     from edgekit.network.model import Model
@@ -50,11 +56,16 @@ def session(
     proto = model.proto if outputs is None else _with_outputs(model.proto, outputs)
     lent = {name: lent_value(array) for name, array in model.weights.items()}
     try:
-        return open_session(proto.SerializeToString(), lent, optimise=optimise, threads=threads)
+        return open_session(
+            proto.SerializeToString(), lent, optimise=optimise, threads=threads,
+            plugins=model.plugins,
+        )  # fmt: skip
+    except ModelError:
+        raise
     except Exception as error:
         # ONNX Runtime's own exceptions share no base class but Exception
         reason = " ".join(str(error).split())
-        opaque = model.graph.opaque
+        opaque = model.graph.only_on_board
         if opaque:
             raise ModelError(
                 f"ONNX Runtime cannot run node {next(iter(opaque))!r}, because only the board "
@@ -80,8 +91,11 @@ def open_session(
     threads: int = 0,
     arena: bool = True,
     prepack: bool = True,
+    plugins: Sequence[Plugin] = (),
 ) -> Any:
     """An ``onnxruntime.InferenceSession`` on the CPU; raises what ONNX Runtime does.
+
+    Of a model with plugins that have functions it is a :class:`PiecewiseSession`.
 
     Args:
         data: The model, serialised; or the path of its file.
@@ -90,7 +104,19 @@ def open_session(
         threads: Threads for one operator; 0 leaves it to ONNX Runtime.
         arena: Whether it keeps memory between its runs.
         prepack: Whether it makes copies of weights in a form that is quicker in many runs.
+        plugins: The user's own plugins; only those with a function count. The types of what they
+            write stand in the model.
     """
+    if isinstance(data, bytes) and any(plugin.function for plugin in plugins):
+        proto = onnx.ModelProto.FromString(data)
+        if any(_function_of(node, plugins) for node in proto.graph.node):
+            return PiecewiseSession(
+                proto, plugins,
+                partial(
+                    open_session, optimise=optimise, threads=threads, arena=arena, prepack=prepack
+                ),
+                lent,
+            )  # fmt: skip
     ort = _runtime()
     options = ort.SessionOptions()
     options.log_severity_level = _QUIET
@@ -109,6 +135,145 @@ def open_session(
     # the session reads them in place, so they live as long as it does
     made.edgekit_weights = list(lent.values())
     return made
+
+
+class PiecewiseSession:
+    """What an ``InferenceSession`` does for a model with plugins that run as functions.
+
+    A piece has the nodes that wait for equally many plugins, one after the other, so that a chain
+    of plugins has one piece more than plugins. It borrows its weights as a whole session does.
+
+    Args:
+        proto: The model; weights may be stubs.
+        plugins: The user's own plugins.
+        open_piece: Makes an ``InferenceSession`` of a serialised model and its lent weights.
+        lent: As of :func:`open_session`.
+    """
+
+    def __init__(
+        self,
+        proto: onnx.ModelProto,
+        plugins: Sequence[Plugin],
+        open_piece: Callable[[bytes, Mapping[str, Any]], Any],
+        lent: Mapping[str, Any],
+    ) -> None:
+        graph = proto.graph
+        self._constants = {one.name: one for one in graph.initializer}
+        self._inputs = [one for one in graph.input if one.name not in self._constants]
+        self._outputs = [one.name for one in graph.output]
+        self._steps: list[PluginCall | _Piece] = []
+        types = {v.name: v for v in (*graph.input, *graph.value_info, *graph.output)}
+        waits = {one.name: 0 for one in graph.input}
+        nodes: dict[int, list[onnx.NodeProto]] = {}
+        calls: dict[int, list[PluginCall]] = {}
+        known = {name: value.type for name, value in types.items()}
+        # what no output needs does not run
+        for node in reachable(list(graph.node), self._outputs, self._constants):
+            after = max((waits.get(name, 0) for name in reads(node)), default=0)
+            plugin = _function_of(node, plugins)
+            if plugin is None:
+                nodes.setdefault(after, []).append(node)
+            else:
+                made = {name: known[name] for name in node.output if name in known}
+                calls.setdefault(after, []).append(PluginCall(plugin, node, made))
+                after += 1
+            waits.update(dict.fromkeys(node.output, after))
+        called = {name for some in calls.values() for call in some for name in call.inputs}
+        for number in range(1 + max((*nodes, *calls), default=0)):
+            own = nodes.pop(number, [])
+            later = {name for some in nodes.values() for node in some for name in reads(node)}
+            wanted = {*later, *called, *self._outputs}
+            written = [n for node in own for n in node.output if n in wanted]
+            if written:
+                piece = _piece(proto, own, written, types)
+                names = {one.name for one in piece.graph.initializer}
+                session = open_piece(
+                    piece.SerializeToString(), {n: v for n, v in lent.items() if n in names}
+                )
+                types.update((one.name, _typed(one)) for one in session.get_outputs())
+                inputs = [value.name for value in piece.graph.input]
+                self._steps.append(_Piece(session, inputs, written))
+            self._steps += calls.get(number, [])
+
+    def run(self, outputs: Sequence[str] | None, feed: Mapping[str, np.ndarray]) -> list[Any]:
+        """Runs one inference, as an ``InferenceSession`` does.
+
+        Raises:
+            ModelError: "model.plugin": a function fails.
+        """
+        values = {**feed}
+        for step in self._steps:
+            if isinstance(step, PluginCall):
+                found = step.run([self._value(values, name) for name in step.inputs])
+                values.update(zip(step.outputs, found, strict=True))
+            else:
+                made = step.session.run(step.outputs, {n: values[n] for n in step.inputs})
+                values.update(zip(step.outputs, made, strict=True))
+        return [self._value(values, name) for name in outputs or self._outputs]
+
+    def get_inputs(self) -> list[Any]:
+        """Returns the inputs as an ``InferenceSession`` does: name, type and shape."""
+        return [_Argument.of(value) for value in self._inputs]
+
+    def _value(self, values: Mapping[str, np.ndarray], name: str) -> np.ndarray | None:
+        if not name:
+            return None
+        return values[name] if name in values else numpy_helper.to_array(self._constants[name])
+
+
+class _Piece(NamedTuple):
+    """A session of what is between plugins."""
+
+    session: Any
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+
+
+class _Argument(NamedTuple):
+    """An input as ONNX Runtime describes it."""
+
+    name: str
+    type: str
+    shape: list[int | str | None]
+
+    @classmethod
+    def of(cls, value: onnx.ValueInfoProto) -> _Argument:
+        tensor = value.type.tensor_type
+        name = onnx.TensorProto.DataType.Name(tensor.elem_type).lower()
+        sizes = [one.dim_value if one.HasField("dim_value") else None for one in tensor.shape.dim]
+        return cls(value.name, f"tensor({name})", [*sizes])
+
+
+def _function_of(node: onnx.NodeProto, plugins: Sequence[Plugin]) -> Plugin | None:
+    """The plugin of a node that runs as a function; None for any other node."""
+    found = plugin_for(plugins, node.op_type, node.domain)
+    return None if found is None or found.function is None else found
+
+
+def _piece(
+    proto: onnx.ModelProto,
+    nodes: Sequence[onnx.NodeProto],
+    outputs: Sequence[str],
+    types: Mapping[str, onnx.ValueInfoProto],
+) -> onnx.ModelProto:
+    """A part of a model; ONNX Runtime infers the types of its outputs."""
+    made = {name for node in nodes for name in node.output}
+    read = dict.fromkeys(name for node in nodes for name in reads(node))
+    constants = [one for one in proto.graph.initializer if one.name in read]
+    held = {one.name for one in constants}
+    piece = onnx.ModelProto(ir_version=proto.ir_version, functions=proto.functions)
+    piece.opset_import.extend(proto.opset_import)
+    piece.graph.name = proto.graph.name
+    piece.graph.node.extend(nodes)
+    piece.graph.initializer.extend(constants)
+    piece.graph.input.extend(types[n] for n in read if n not in made and n not in held)
+    piece.graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
+    return piece
+
+
+def _typed(value: Any) -> onnx.ValueInfoProto:
+    """An output of a session as ONNX has it."""
+    return helper.make_tensor_value_info(value.name, elem_named(value.type), value.shape)
 
 
 def _runtime() -> Any:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from edgekit.bundles.manifest import Bundle
     from edgekit.network.model import Model
+    from edgekit.network.plugins import Plugin
 
 T = TypeVar("T")
 
@@ -372,7 +373,8 @@ def load_model(cache: Cache, stored: StoredModel, base: Model | None = None) -> 
         name: Folded(gone.reason, gone.inputs, gone.outputs, gone.after)
         for name, gone in stored.folded.items()
     }
-    return Model(proto, known, stored.digest, stored.source, folded)
+    plugins = base.plugins if base is not None else ()
+    return Model(proto, known, stored.digest, stored.source, folded, plugins=plugins)
 
 
 def store_artefacts(cache: Cache, artefacts: Artefacts) -> StoredArtefacts:
@@ -393,8 +395,13 @@ def store_artefacts(cache: Cache, artefacts: Artefacts) -> StoredArtefacts:
     )
 
 
-def load_artefacts(cache: Cache, stored: StoredArtefacts) -> Artefacts | None:
-    """Returns artefacts with their weights as memory maps; None when blobs are gone."""
+def load_artefacts(
+    cache: Cache, stored: StoredArtefacts, plugins: tuple[Plugin, ...] = ()
+) -> Artefacts | None:
+    """Returns artefacts with their weights as memory maps; None when blobs are gone.
+
+    ``plugins`` are the network's.
+    """
     weights = {weight.name: weight for weight in stored.weights}
     try:
         engines = {digest: cache.blob(digest) for digest in stored.engines}
@@ -411,6 +418,7 @@ def load_artefacts(cache: Cache, stored: StoredArtefacts) -> Artefacts | None:
         inputs=stored.inputs,
         outputs=stored.outputs,
         notes=stored.notes,
+        functions=plugins,
     )
 
 

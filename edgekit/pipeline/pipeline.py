@@ -59,6 +59,7 @@ from edgekit.pipeline.steps.build import (
     notes_of,
     segments_of,
 )
+from edgekit.pipeline.steps.build_request import functions_only
 from edgekit.pipeline.steps.bundle import (
     Packed,
     bundle_of,
@@ -480,6 +481,20 @@ class Pipeline:
         """Measures on the first board."""
         steps = needed("bench", deploy=bring_first_board)
         return known(self._run(*steps, anew=True, or_serving=True).found.bench)
+
+    def run_as_far_as_possible(self, annotate: Path | None = None) -> RunResult | Build:
+        """Runs every step; builds alone, and says why, where no bundle can hold what is built.
+
+        Arguments and errors are those of ``run``.
+        """
+        why = functions_only(self.context)
+        if not why:
+            return self.run(annotate)
+        if annotate is not None:
+            raise UsageError("--annotate needs the measured times of a board", hint=why)
+        built = self.build()
+        note = f"The run ends here: {why}; with a board under deploy.boards TensorRT runs it"
+        return replace(built, notes=(*built.notes, note))
 
     def run(self, annotate: Path | None = None) -> RunResult:
         """Runs every step.

@@ -158,6 +158,13 @@ def why(pipeline: Pipeline, layer: str) -> Why | WhyModules:
         return _why_modules(pipeline, layer)
 
     def ask(context: Context) -> tuple[Why, str]:
+        for one in plan(context).left:
+            if one.name == name:
+                raise UsageError(
+                    f"the module {one.module!r} is left out of the network, and has no place",
+                    code="layer.left", where=layer,
+                    hint="ask for a layer, or give leave without it",
+                )  # fmt: skip
         found = explain_layer(
             query(context), plan(context), name,
             lambda done, total: context.update(done, total, "planning with changes"),

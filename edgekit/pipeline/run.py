@@ -29,6 +29,7 @@ from edgekit.pipeline.steps.beforehand import (
 from edgekit.pipeline.steps.build import BuiltPlan, build_for, every_build
 from edgekit.pipeline.steps.build_request import (
     check_build_options,
+    check_bundled,
     check_cuda_graph,
     check_names,
     check_opaque,
@@ -42,6 +43,7 @@ from edgekit.pipeline.steps.deploy import (
     SigningKey,
 )
 from edgekit.pipeline.steps.judge import check
+from edgekit.pipeline.steps.labelled import check_labelled_fits, labelled_result
 from edgekit.pipeline.steps.load import lowers, require_parse
 from edgekit.pipeline.steps.method import choice, chooses, method, scales
 from edgekit.pipeline.steps.plan import plan
@@ -169,7 +171,10 @@ def _unfit_boards(run: Run) -> None:
 
 def _unfit_model(run: Run) -> None:
     check_opaque(run.context)
+    if "bundle" in run.log.names:
+        check_bundled(run.context)
     check_data_fits(run.context)
+    check_labelled_fits(run.context)
     if run.deploys:
         check_parse(run.context, run.boards)
     if run.weights is not None:
@@ -294,6 +299,9 @@ def _build(run: Run, record: StepRecord) -> Run:
             record.detail += ", taken by the accuracy gate"
         elif methods_are_equal(chosen):
             record.detail += ", because the methods give equal results here"
+    if (labelled := labelled_result(context)) is not None:
+        record.detail += f"; {labelled.words}"
+        context.note(labelled.words)
     if context.fp16_by_gate:
         record.detail += f"; kept in FP16: {listed(context.fp16_by_gate)}"
     places = [

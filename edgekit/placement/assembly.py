@@ -4,13 +4,15 @@ the notes that a reader needs, and where TensorRT's builder would group layers d
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
 from edgekit.dla.loadables import candidates
+from edgekit.dla.plugin_formats import declaration, declared_formats
 from edgekit.error_document import VerdictReason
+from edgekit.network.graph import LEFT
 from edgekit.network.model import Network, loadable_name
 from edgekit.placement.baselines import Baseline
 from edgekit.placement.costs.constants import contention_constants, extrapolation
@@ -30,6 +32,7 @@ from edgekit.placement.plan import (
     BuilderGroups,
     Constraints,
     FrameEnergy,
+    LeftLayer,
     MeasuredPart,
     Options,
     PlacedLayer,
@@ -145,9 +148,19 @@ def assemble(
         sum(one.us for one in shown[0].share.unfused),
         metrics(problem, shown[0].load_us, shown[0].energy_uj)["latency_us"],
     )
+    left = tuple(
+        LeftLayer(layer.name, str(layer.params["module"]))
+        for layer in request.network.layers if layer.opaque == LEFT
+    )  # fmt: skip
+    if left:
+        names = {one.name for one in left}
+        shown = [replace(one, share=_without_left(one.share, names)) for one in shown]
+        types = {name: kind for name, kind in builder.device_types.items() if name not in names}
+        builder = replace(builder, device_types=types)
     # measured times are known
     unmeasured = {one.name for one in shown[0].share.layers if not one.predicted_us}
     unknown = tuple(name for name in request.network.uncounted if name in unmeasured)
+    untimed = (*unknown, *(one.name for one in left))
     whole = measured is not None and measured.fraction == 1 and len(shown) == 1
     extrapolated = () if whole else extrapolated_by(request, [one.share for one in shown])
     return Plan(
@@ -159,19 +172,20 @@ def assemble(
         loadables=loadables,
         pools=pools_of(loadables),
         transitions=shown[0].share.transitions,
-        predicted=predicted.cost(unknown),
+        predicted=predicted.cost(untimed),
         objective=options.objective,
-        optimal=gap <= OPTIMAL_GAP and bool(predicted.latency_us or not unknown),
+        optimal=gap <= OPTIMAL_GAP and bool(predicted.latency_us or not untimed),
         bound=bound,
         gap=gap,
-        plans=tuple(replace(one.share, predicted=one.figures.cost(unknown)) for one in shown),
-        baselines=baseline_costs(request, compared, unknown),
+        plans=tuple(replace(one.share, predicted=one.figures.cost(untimed)) for one in shown),
+        baselines=baseline_costs(request, compared, untimed),
         model_error=model_error(),
         notes=(
             *(_proof_notes(shown, gap, unknown, measured, optimum is None) if notes_proof else ()),
             *_notes(request, shown, extrapolated, too_large(request, built), optimum is None),
             *builder_notes(builder),
             *_without(unknown, known=predicted.latency_us > 0),
+            *_plugin_notes(request.network, [r for one in shown for r in one.share.reformats]),
             *_slack_note(slack, options.objective, value, predicted),
             *notes,
             *(measured.notes if measured else ()),
@@ -188,7 +202,18 @@ def assemble(
             options.rate_hz, round(model.idle_uj(_mean_loads(problem, shown)), DIGITS)
         ),
         slack=slack,
+        left=left,
     )
+
+
+def _without_left(share: Share, names: Set[str]) -> Share:
+    """Returns a plan without the layers that stand for left-out modules, which only order it."""
+    builder = share.builder
+    if builder is not None:
+        types = {name: one for name, one in builder.device_types.items() if name not in names}
+        builder = replace(builder, device_types=types)
+    layers = tuple(layer for layer in share.layers if layer.name not in names)
+    return replace(share, layers=layers, builder=builder)
 
 
 def _slack(
@@ -446,6 +471,29 @@ def _without(unknown: Sequence[str], *, known: bool) -> list[str]:
         f"{their} time is not in the prediction: of unknown cost, so the board will take longer; "
         "give measured times with --profile"
     ]
+
+
+def _plugin_notes(network: Network, reformats: Sequence[Reformat]) -> list[str]:
+    """Returns which format of a plugin would avoid a reformat beside it."""
+    beside = {reformat.tensor: reformat for reformat in reformats}
+    notes = []
+    for layer in network.layers:
+        if not declared_formats(layer):
+            continue
+        saved: dict[str, dict[str, float]] = {}
+        for names, side in ((layer.inputs, "source"), (layer.outputs, "goal")):
+            for name in names:
+                text = declaration(getattr(beside[name], side)) if name in beside else None
+                if text is not None:
+                    saved.setdefault(text, {})[name] = beside[name].us
+        for text, tensors in saved.items():
+            us = sum(tensors.values())
+            notes.append(
+                f"{layer.name}: if the plugin {layer.op} takes {text}, declare it "
+                f"(model.plugins, formats) and the reformat of {listed([*tensors], _SHOWN)} goes "
+                f"({us:.3g} µs)"
+            )
+    return notes
 
 
 def _shared(request: PlacementInputs, shown: Sequence[_ShownPlan]) -> list[str]:

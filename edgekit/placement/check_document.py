@@ -30,7 +30,7 @@ from edgekit.parsing.nvidia import ParserWord
 from edgekit.parsing.table import Parse
 from edgekit.placement.forecast import Fix, Forecast, macs_fraction
 from edgekit.removed import FormerDict
-from edgekit.text import aligned, counted, percent, plain
+from edgekit.text import PYTORCH, aligned, counted, percent, plain
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     anything,
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
 
 _ELEMENT = {"fp32": 4, "fp16": 2, "int8": 1}
-_PYTORCH = "PyTorch"
 _OTHER = {"int64": 8, "float64": 8, "int32": 4, "bool": 1, "uint8": 1, "int8": 1}
 
 
@@ -413,7 +412,7 @@ def checked_modules(
     """Returns a checked network's modules, each before those inside it."""
     times = forecast.layer_us if forecast else {}
     places = {
-        layer.name: LayerPlace(_PYTORCH)
+        layer.name: LayerPlace(PYTORCH)
         if layer.opaque == LEFT
         else LayerPlace(layer.placed or "", times.get(layer.name), rules_against(layer))
         for layer in layers

@@ -56,7 +56,7 @@ from edgekit.placement.plan import (
 )
 from edgekit.placement.problem import BuiltProblem
 from edgekit.solver.problem import OUTSIDE, Border
-from edgekit.text import counted, listed
+from edgekit.text import PYTORCH, counted, listed
 from edgekit_device.protocol.codec import document
 
 DIGITS = 6
@@ -476,8 +476,9 @@ class KernelCosts:
         """
         problem, kernels = self.built.problem, self.built.kernels
         own = kernels.index(kernel)
-        names = [devices[self.network.layers[k.layers[0]].name] for k in kernels]
-        here = [self._mode(v, name) for v, name in enumerate(names)]
+        # what is left out exchanges tensors as the GPU does
+        names = [devices.get(self.network.layers[k.layers[0]].name, PYTORCH) for k in kernels]
+        here = [self._mode(v, "GPU" if name == PYTORCH else name) for v, name in enumerate(names)]
         there = [*here]
         there[own] = self._mode(own, other)
         rows = []

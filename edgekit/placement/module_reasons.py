@@ -96,7 +96,10 @@ def planned_modules(
 
 def _reasons(plan: Plan, network: Network, judgement: Judgement, target: Target) -> list[Why]:
     """Returns why layers are on the GPU: the rules that they break, and what a DLA would cost."""
-    return [*why_not(judgement), *gpu_reasons(plan, network, judgement, target)]
+    left = {one.name for one in plan.left}
+    verdicts = {name: one for name, one in judgement.verdicts.items() if name not in left}
+    placeable = replace(judgement, verdicts=verdicts)
+    return [*why_not(placeable), *gpu_reasons(plan, network, judgement, target)]
 
 
 def _totals(
@@ -114,4 +117,5 @@ def _totals(
         one.name: LayerPlace(one.device, one.predicted_us, rules.get(one.name, ()))
         for one in booked_layers(plan.plans[0], network)
     }
+    places |= {one.name: LayerPlace(one.device) for one in plan.left}
     return module_totals(replace(network, layers=layers), places, measured)

@@ -365,9 +365,10 @@ class PlacementQuery:
         keep = dict[str, bool | None]()
         if self.options.gpu and not self.options.pins:  # pins name layers of the rewritten network
             keep = baselines_keep(prepared.request, prepared.problem, prepared.baselines)
+        untimed = (*plan.unknown_cost, *(one.name for one in plan.left))
         return replace(
             plan,
-            baselines=baseline_costs(prepared.request, prepared.baselines, plan.unknown_cost),
+            baselines=baseline_costs(prepared.request, prepared.baselines, untimed),
             baselines_keep=keep,
             baselines_rewritten=plan.baselines,
         )  # fmt: skip

@@ -15,7 +15,7 @@ from edgekit.dla.verdicts import MemoryNeed
 from edgekit.errors import DataError
 from edgekit.parsing.nvidia import ParserWord
 from edgekit.removed import FormerDict
-from edgekit.text import counted
+from edgekit.text import PYTORCH, counted
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
@@ -23,6 +23,7 @@ from edgekit_device.protocol.codec import (
     choice,
     document,
     flag,
+    long_text,
     mapping,
     member,
     nullable,
@@ -185,6 +186,21 @@ class PlacedLayer:
     segment: int = member(fields.count)
     predicted_us: float = member(fields.figure)
     predicted_uj: float = member(fields.figure)
+
+
+@document(frozen=True)
+class LeftLayer:
+    """A call of a module that is left out of the network: it has no segment and no time.
+
+    Attributes:
+        name: The layer that stands for it.
+        module: The module's path.
+        device: "PyTorch".
+    """
+
+    name: str = member(fields.name)
+    module: str = member(long_text)
+    device: str = member(choice(PYTORCH), default=PYTORCH)
 
 
 @document(frozen=True)
@@ -448,7 +464,7 @@ class Plan:
     are wide, and every text that calls it optimal says so (:func:`proof_of`). ``parser`` is the
     word of NVIDIA's own parser, where it was asked.
     ``optimal``, ``bound`` and ``gap`` are of the optimum; ``slack`` says how far the plan is from
-    it, and why.
+    it, and why. ``left`` are the calls of modules that are left out, which are none of ``layers``.
     All energies are those of a frame at ``rate_hz`` frames a second, None: back to back;
     ``idle_uj`` is the part of the plan's that the module draws whether it works or not.
     What its parts add up to is computed whenever a plan is made, whatever was given: ``frame``,
@@ -504,6 +520,7 @@ class Plan:
     slack: SlackChoice | None = member(nullable(record(SlackChoice)), absent=None, as_given=True)
     frame: FrameTimes = member(record(FrameTimes), absent=None, as_given=True)
     doubts: tuple[str, ...] = member(fields.names, absent=(), as_given=True)
+    left: tuple[LeftLayer, ...] = member(records(LeftLayer), absent=())
     schema: str = member(choice(SCHEMA), default=SCHEMA)
 
     def __post_init__(self) -> None:

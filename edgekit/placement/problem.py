@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from edgekit.dla.plugin_formats import declared_formats
 from edgekit.error_document import VerdictReason
 from edgekit.network.model import Layer, Network
 from edgekit.placement.costs.constants import layer_kinds
@@ -94,10 +95,12 @@ def problem_of(
         row: dict[int, Cost] = {}
         if allowed(layers, "GPU"):
             layouts = request.handover.gpu(kernel)
+            # no fitted time of another kernel contains the reformat beside a plugin
+            own = bool(declared_formats(layers[0]))
             for layout in layouts[:1] if plain or not request.cores else layouts:
                 us = model.kernel_us(network, kernel, "GPU", layout[1])
                 us = max(0.0, us - request.regions.saved(kernel))
-                row[modes.gpu(layout, best=layout == layouts[0])] = _cost(0, us, watts)
+                row[modes.gpu(layout, best=layout == layouts[0] and not own)] = _cost(0, us, watts)
         for device, name in enumerate(names[1:], 1):
             if able[v] and allowed(layers, name):
                 us = model.kernel_us(network, kernel, name)

@@ -20,13 +20,15 @@ from edgekit.pytorch.left import LeftOut
 from edgekit.pytorch.source_errors import free_size
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from edgekit.pytorch.signature import Values
 
 #: The largest difference, by the output's largest magnitude, for the module's least precise type:
 #: sums in another order, and for short types their rounding at each node.
 # INT8: sums in another order move a value that lies between two codes, which are 1/127 apart
 TOLERANCES = {"float64": 1e-3, "float32": 1e-3, "float16": 2e-2, "bfloat16": 6e-2, "int8": 2e-2}
 # of integers and flags, the share that may differ: near ties of an argmax
+# ONNX Runtime's words for an operator of another domain
+_UNKNOWN_OPERATOR = "is not a registered function"
 _TIES = 0.01
 
 
@@ -73,7 +75,12 @@ def compare(
 
 
 def array(tensor: Any) -> np.ndarray:
-    """Returns a tensor's values in NumPy; bfloat16 and float64 become float32, as in the file."""
+    """Returns a tensor's values in NumPy; bfloat16 and float64 become float32, as in the file.
+
+    An array is returned as it is.
+    """
+    if isinstance(tensor, np.ndarray):
+        return tensor
     import torch
 
     plain = tensor.detach().cpu()
@@ -115,16 +122,19 @@ RunArrays: TypeAlias = "Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarra
 
 @dataclass(frozen=True)
 class Step:
-    """Something that takes tensors and returns tensors, with the names of both."""
+    """Something that takes tensors or arrays and returns them, with the names of both.
+
+    PyTorch's modules return tensors, all others arrays.
+    """
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    run: Callable[[Sequence[Tensor]], Sequence[Tensor]]
+    run: Callable[[Sequence[Values]], Sequence[Values]]
 
 
-def run_steps(steps: Iterable[Step], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def run_steps(steps: Iterable[Step], values: Mapping[str, Values]) -> dict[str, Values]:
     """Runs steps in order; returns their inputs and outputs by name."""
-    known = dict(tensors)
+    known = dict(values)
     for step in steps:
         made = step.run([known[name] for name in step.inputs])
         known.update(zip(step.outputs, made, strict=True))
@@ -133,19 +143,15 @@ def run_steps(steps: Iterable[Step], tensors: Mapping[str, Tensor]) -> dict[str,
 
 def torch_step(part: LeftModule, left: LeftOut) -> Step:
     """Returns the step of a module that stays in PyTorch."""
-    return Step(part.inputs, part.outputs, lambda tensors: left.run(part.call, tensors))
+    return Step(part.inputs, part.outputs, lambda values: left.run(part.call, values))
 
 
 def array_step(inputs: tuple[str, ...], outputs: tuple[str, ...], run: RunArrays) -> Step:
-    """Returns the step of a compiled part, whose results are on the CPU."""
+    """Returns the step of what takes and returns arrays."""
 
-    def on_arrays(tensors: Sequence[Tensor]) -> list[Tensor]:
-        import torch
-
-        found = run(dict(zip(inputs, map(array, tensors), strict=True)))
-        # PyTorch takes no strides that go backwards, and no read-only memory
-        plain = (np.require(found[name], requirements=["C", "W"]) for name in outputs)
-        return [torch.from_numpy(value) for value in plain]
+    def on_arrays(values: Sequence[Values]) -> list[Values]:
+        found = run(dict(zip(inputs, map(array, values), strict=True)))
+        return [np.asarray(found[name]) for name in outputs]
 
     return Step(inputs, outputs, on_arrays)
 
@@ -203,9 +209,14 @@ def session_step(data: str | bytes, where: str, *, optimise: bool = True) -> Ste
 
 
 def _not_run(where: str, error: Exception) -> ModelError:
+    text = " ".join(str(error).split())
+    hint = 'try the other exporter (exporter="legacy" or "dynamo")'
+    if _UNKNOWN_OPERATOR in text:
+        hint = "a custom operator needs a plugin: write the ONNX file with torch.onnx.export, and "
+        hint += "give it with model.plugins (docs/plugins.md)"
     return ModelError(
-        f"ONNX Runtime cannot run the exported network: {' '.join(str(error).split())}",
+        f"ONNX Runtime cannot run the exported network: {text}",
         code="model.runtime",
         where=where,
-        hint='try the other exporter (exporter="legacy" or "dynamo")',
+        hint=hint,
     )

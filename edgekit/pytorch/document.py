@@ -67,23 +67,25 @@ class Agreement(Document):
 
 
 class Exported(Document):
-    """An ONNX file that was made of a PyTorch network."""
+    """An ONNX file that was made of a PyTorch network, or given to ``edgekit.compile``."""
 
     schema_: Literal["edgekit.export/1"] = Field(alias="schema")
     file: str = Field(description="The ONNX file.")
     source: str = Field(description="The module's class, the file or the factory.")
-    kind: Literal["module", "program", "torchscript"]
-    torch: str = Field(description="PyTorch's version.")
-    exporter: Exporter
+    kind: Literal["module", "program", "torchscript", "onnx"]
+    torch: str | None = Field(description="PyTorch's version; null of an ONNX file.")
+    exporter: Exporter | None = Field(description="Null of an ONNX file.")
     opset: Count = Field(description="The file's version of ai.onnx.")
     tensorrt: Release = Field(description="The release that exporter and opset were chosen for.")
     inputs: list[Tensor]
     outputs: list[Tensor]
     arguments: Arguments
-    result: Structure = Field(description="What the module returns.")
+    result: Structure = Field(
+        description="What the module returns; of an ONNX file its output, or a tuple of them."
+    )
     structure: Digest = Field(description="SHA-256 of the network without the weights' values.")
     weights: Digest = Field(description="SHA-256 of the weights' values.")
-    agreement: Agreement
+    agreement: Agreement | None = Field(description="Null of an ONNX file.")
     cached: bool = Field(description="Whether the file was made before.")
     notes: list[str]
     left: list[Annotated[LeftModule, Coded()]] = omitted(
@@ -92,6 +94,8 @@ class Exported(Document):
 
     def words(self) -> str:
         """Returns by what the file was made, and how far it is from PyTorch, for people."""
+        if self.agreement is None:
+            return f"an ONNX file in opset {self.opset}"
         return (
             f"exported from PyTorch {self.torch} by the {self.exporter} exporter in opset "
             f"{self.opset}; differs from PyTorch by {self.agreement.difference:.2g} of an output's "

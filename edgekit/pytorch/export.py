@@ -129,10 +129,10 @@ def export_with_network(
 def _with_left(exported: Exported, leave: Sequence[str], save: Path | None) -> Exported:
     if not leave:
         return exported
-    return keeping.saved(_leave_in_file(exported, leave), save)
+    return keeping.saved(leave_in_file(exported, leave), save)
 
 
-def _leave_in_file(exported: Exported, globs: Sequence[str]) -> Exported:
+def leave_in_file(exported: Exported, globs: Sequence[str]) -> Exported:
     """Leaves modules out of an exported file that holds them; each call becomes an ONNX file.
 
     Args:
@@ -374,13 +374,14 @@ def _tensors(
             shape=list(one.shape),
             type=dtype_name(value.type.tensor_type.elem_type),
             torch_type=type_name(one),
-            range=_range(array(one)) if ranged else None,
+            range=value_range(array(one)) if ranged else None,
         )
         for value, one in zip(values, tensors, strict=True)
     ]
 
 
-def _range(values: np.ndarray) -> tuple[float, float] | None:
+def value_range(values: np.ndarray) -> tuple[float, float] | None:
+    """Returns the smallest and the largest number; None without any, or with one not finite."""
     if not values.size or not np.isfinite(values).all():
         return None
     return float(values.min()), float(values.max())

@@ -10,16 +10,19 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import UsageError
 from edgekit.network.left_modules import left_paths
 from edgekit.network.module_names import enclosing
 from edgekit.network.protos import LEFT_DOMAIN, LEFT_OPERATOR
+from edgekit.pytorch.signature import as_tensor
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+    from edgekit.pytorch.signature import Values
 
 _DICTS = (
     "_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_hooks_with_kwargs",
@@ -60,19 +63,19 @@ class LeftCall:
         args, kwargs = _pytree.tree_unflatten(_filled(self.given, values), self.inputs)
         return args, kwargs
 
-    def typed(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+    def typed(self, values: Sequence[Values]) -> list[Tensor]:
         """Returns tensors where and in the types that the module takes them: a bfloat16 network is
-        float32 in its file, and compiled parts have their results on the CPU.
+        float32 in its file, and compiled parts return arrays.
         """
-        return [one.to(device=self.device, dtype=kind)
-                for one, kind in zip(tensors, self.takes, strict=True)]  # fmt: skip
+        return [as_tensor(one, self.device, kind)
+                for one, kind in zip(values, self.takes, strict=True)]  # fmt: skip
 
-    def run(self, module: nn.Module, tensors: Sequence[Tensor]) -> list[Tensor]:
+    def run(self, module: nn.Module, values: Sequence[Values]) -> list[Tensor]:
         """Calls the module with the tensors among its arguments; returns those of its results."""
         import torch
         from torch.utils import _pytree
 
-        args, kwargs = self.arguments(self.typed(tensors))
+        args, kwargs = self.arguments(self.typed(values))
         flat, _ = _pytree.tree_flatten(module(*args, **kwargs))
         return [value for value in flat if isinstance(value, torch.Tensor)]
 
@@ -101,13 +104,19 @@ class LeftOut:
                              if name not in ("forward", "_modules")}  # fmt: skip
                     vars(here).update(state)
 
-    def run(self, call: int, tensors: Sequence[Tensor]) -> list[Tensor]:
+    def apart(self) -> LeftOut:
+        """Returns the same modules with a state of their own, which starts as theirs is now."""
+        shared = [one for module in self.modules.values() for one in module.parameters()]
+        memo: dict[int, Any] = {id(one): one for one in shared}
+        return replace(self, modules=copy.deepcopy(self.modules, memo))
+
+    def run(self, call: int, values: Sequence[Values]) -> list[Tensor]:
         """Returns what a call of a left-out module makes of other tensors."""
         import torch
 
         found = self.calls[call]
         with torch.no_grad():
-            return found.run(self.modules[found.module], tensors)
+            return found.run(self.modules[found.module], values)
 
 
 def leave_out(

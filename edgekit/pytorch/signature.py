@@ -9,16 +9,21 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import numpy as np
 
 from edgekit.errors import UsageError
 from edgekit.pytorch.document import Structure
-from edgekit.text import listed
+from edgekit.text import counted, listed
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from edgekit.pytorch import document
     from edgekit.pytorch.document import Exported
+
+    Values: TypeAlias = np.ndarray | Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -309,7 +314,7 @@ def rebuild(structure: Structure, tensors: Mapping[str, Any]) -> Any:
 
 
 def type_name(tensor: Any) -> str:
-    """Returns a tensor's type without PyTorch's prefix: "float32"."""
+    """Returns the type of a tensor or an array without PyTorch's prefix: "float32"."""
     return str(tensor.dtype).removeprefix("torch.")
 
 
@@ -320,8 +325,18 @@ def torch_type(name: str) -> Any:
     return getattr(torch, name)
 
 
+def as_tensor(value: Values, device: Any, dtype: Any) -> Tensor:
+    """Returns a tensor or an array as a tensor of a type, on a device."""
+    import torch
+
+    if isinstance(value, np.ndarray):
+        # PyTorch takes no strides that go backwards, and no read-only memory
+        value = torch.from_numpy(np.require(value, requirements=["C", "W"]))
+    return value.to(device=device, dtype=dtype)
+
+
 def size_of(tensor: Any) -> str:
-    """Returns a tensor's size and type: "1x3x224x224:float32"."""
+    """Returns the size and type of a tensor or an array: "1x3x224x224:float32"."""
     return f"{'x'.join(map(str, tensor.shape))}:{type_name(tensor)}"
 
 
@@ -334,18 +349,32 @@ def example_of(words: Mapping[str, str]) -> dict[str, Any]:
     return {name: _tensor(name, text) for name, text in words.items()}
 
 
+def size_in(name: str, text: str) -> tuple[tuple[int, ...], str]:
+    """Returns the shape and the type of a text such as "1x3x224x224:float32"; "" without a type.
+
+    Raises:
+        UsageError: ``torch.inputs``: the text is no size of input ``name``.
+    """
+    sizes, _, kind = text.partition(":")
+    if not re.fullmatch(r"(\d{1,9}(x\d{1,9})*)?", sizes.strip()):
+        raise _no_size(name, text)
+    return tuple(int(size) for size in sizes.split("x")) if sizes.strip() else (), kind
+
+
+def _no_size(name: str, text: str) -> UsageError:
+    return UsageError(
+        f"{text!r} is not the size of an input", code="torch.inputs", where=name,
+        hint="write sizes and type like 1x3x224x224:float32 or 1x128:int64",
+    )  # fmt: skip
+
+
 def _tensor(name: str, text: str) -> Any:
     import torch
 
-    sizes, _, kind = text.partition(":")
+    shape, kind = size_in(name, text)
     dtype = getattr(torch, kind or "float32", None)
-    fits = re.fullmatch(r"(\d{1,9}(x\d{1,9})*)?", sizes.strip())
-    if not fits or not isinstance(dtype, torch.dtype):
-        raise UsageError(
-            f"{text!r} is not the size of an input", code="torch.inputs", where=name,
-            hint="write sizes and type like 1x3x224x224:float32 or 1x128:int64",
-        )  # fmt: skip
-    shape = tuple(int(size) for size in sizes.split("x")) if sizes.strip() else ()
+    if not isinstance(dtype, torch.dtype):
+        raise _no_size(name, text)
     return random_like(torch.zeros(shape, dtype=dtype), torch.Generator().manual_seed(1), 2)
 
 
@@ -397,12 +426,14 @@ def plain_constants(call: Call) -> dict[str, bool | int | float | str]:
     }
 
 
-def tensors_of(exported: Exported, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Returns the tensors of a call by input name.
+def inputs_of(exported: Exported, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Values]:
+    """Returns the tensors of a call by input name; of an ONNX file tensors or arrays.
 
     Raises:
         UsageError: "torch.inputs": other arguments, sizes or types than the example's.
     """
+    if exported.kind == "onnx":
+        return values_of(exported, args, kwargs)
     import torch
     from torch.utils import _pytree
 
@@ -440,29 +471,92 @@ def tensors_of(exported: Exported, args: Any, kwargs: Mapping[str, Any]) -> dict
     return {name: found[name] for name in known}
 
 
+def named_values(
+    names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns the values of a call by input name, where the network's inputs are its arguments.
+
+    Args:
+        names: The inputs, in order.
+        args: Inputs in their order, but for those that ``kwargs`` names.
+        kwargs: Inputs by name.
+
+    Raises:
+        UsageError: "torch.inputs": there are more arguments than inputs, or other names.
+    """
+    check_inputs(kwargs, names)
+    free = [name for name in names if name not in kwargs]
+    if len(args) > len(free):
+        raise UsageError(
+            f"there are {counted(len(args) + len(kwargs), 'argument')}, and the network has "
+            f"{counted(len(names), 'input')}", code="torch.inputs",
+            hint=f"the inputs are {listed(names)}",
+        )  # fmt: skip
+    return {**dict(zip(free, args, strict=False)), **kwargs}
+
+
+def values_of(exported: Exported, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Values]:
+    """Returns the tensors or arrays of a call by input name, where the network's inputs are its
+    arguments: of an ONNX file, or on a machine without PyTorch.
+
+    Raises:
+        UsageError: "torch.inputs": other inputs, sizes or types than the compiled ones.
+    """
+    names = [one.name for one in exported.inputs]
+    found = named_values(names, args if isinstance(args, tuple) else (args,), kwargs)
+    for one in exported.inputs:
+        kind, problem = one.type, ""
+        if one.name not in found:
+            problem = "is missing"
+        elif not hasattr(value := found[one.name], "dtype"):
+            problem = f"is a {type(value).__name__}, and no array or tensor"
+        else:
+            kind = one.type if isinstance(value, np.ndarray) else one.torch_type
+            size = size_of(value)
+            problem = f"is {size}" if size != f"{'x'.join(map(str, one.shape))}:{kind}" else ""
+        if problem:
+            raise UsageError(
+                f"input {one.name!r} {problem}", code="torch.inputs", where=one.name,
+                hint=f"it was compiled for {'x'.join(map(str, one.shape))}:{kind}; compile it "
+                "again for another size or type",
+            )  # fmt: skip
+    return {name: found[name] for name in names}
+
+
+def device_of(values: Iterable[Values]) -> Any:
+    """Returns the device of the first tensor; None where all values are NumPy arrays."""
+    return next((one.device for one in values if not isinstance(one, np.ndarray)), None)
+
+
 def run_on_gpu(
-    exported: Exported,
+    inputs: Iterable[document.Tensor],
     run: Callable[[dict[str, Any]], Mapping[str, Any]],
-    tensors: Mapping[str, Tensor],
-) -> dict[str, Tensor]:
+    values: Mapping[str, Values],
+) -> dict[str, Values]:
     """Runs a network whose inputs and outputs lie on the GPU; nothing is copied to the CPU.
 
     Args:
-        exported: The network.
+        inputs: The network's.
         run: Takes inputs by name, and returns what has a CUDA array interface, by output name.
-        tensors: The inputs, on the GPU.
+        values: The inputs, of which one is a tensor on the GPU at least.
     """
     import torch
 
-    kinds = {one.name: torch_type(one.type) for one in exported.inputs}
-    feed = {name: one.detach().to(kinds[name]).contiguous() for name, one in tensors.items()}
+    kinds, device = {one.name: torch_type(one.type) for one in inputs}, device_of(values.values())
+    feed = {name: as_tensor(one, device, kinds[name]).detach().contiguous()
+            for name, one in values.items()}  # fmt: skip
     # a tensor keeps the memory that it was made of
     return {name: torch.as_tensor(made, device="cuda") for name, made in run(feed).items()}
 
 
-def outputs_of(exported: Exported, known: Mapping[str, Tensor], device: Any) -> dict[str, Tensor]:
-    """Returns the outputs by name, in the module's types."""
+def outputs_of(
+    outputs: Iterable[document.Tensor], known: Mapping[str, Values], device: Any
+) -> dict[str, Values]:
+    """Returns the outputs by name: tensors in the module's types; arrays where ``device`` is
+    None.
+    """
+    if device is None:
+        return {one.name: known[one.name] for one in outputs}
     return {
-        one.name: known[one.name].to(device=device, dtype=torch_type(one.torch_type))
-        for one in exported.outputs
+        one.name: as_tensor(known[one.name], device, torch_type(one.torch_type)) for one in outputs
     }

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from edgekit.dla.plugin_formats import takes_int8
 from edgekit.dla.precision import int8_operators
 from edgekit.dla.scales import LEVELS
 from edgekit.network.model import SHUFFLES
@@ -279,10 +280,13 @@ class _NeedsAnalysis:
         able = {
             layer.name
             for layer in self.network.layers
-            if layer.op in ops.every
-            and not layer.opaque
-            # a product of two activations has no INT8
-            and (layer.weights or layer.op not in ops.weighted or layer.kind in SHUFFLES)
+            if takes_int8(layer)
+            or (
+                layer.op in ops.every
+                and not layer.opaque
+                # a product of two activations has no INT8
+                and (layer.weights or layer.op not in ops.weighted or layer.kind in SHUFFLES)
+            )
         }
         for layer in self.network.layers:
             moves = layer.op in ops.moving or layer.kind in SHUFFLES

@@ -252,8 +252,9 @@ def _inside(
     del proto.graph.output[:]
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     session = open_engine(
-        proto.SerializeToString(), artefacts.weights, artefacts.values, f"segment {segment.index}"
-    )
+        proto.SerializeToString(), artefacts.weights, artefacts.values, f"segment {segment.index}",
+        plugins=artefacts.functions,
+    )  # fmt: skip
     feed = {name: tensors[name] for name in segment.inputs}
     return dict(zip(names, session.run(names, feed), strict=True))
 

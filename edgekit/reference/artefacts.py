@@ -14,7 +14,8 @@ from edgekit_device.protocol.codec import shape as sizes
 if TYPE_CHECKING:
     import numpy as np
 
-    from edgekit_device.protocol.manifest import EngineEntry
+    from edgekit.network.plugins import Plugin
+    from edgekit_device.protocol.manifest import EngineEntry, PluginEntry
 
 
 @document(frozen=True)
@@ -79,6 +80,9 @@ class Artefacts:
         notes: What a person should know, such as layers that fell back to FP16.
         entries: Of engines that TensorRT built, what a loader must know, by their digest: the
             manifest's ``engines``.
+        functions: The user's own plugins that this machine runs as functions.
+        plugins: What must be registered before they are loaded: the manifest's ``plugins``.
+        libraries: The plugins' libraries by SHA-256.
     """
 
     backend: str
@@ -91,3 +95,6 @@ class Artefacts:
     outputs: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     entries: Mapping[str, EngineEntry] = field(default_factory=dict)
+    functions: tuple[Plugin, ...] = ()
+    plugins: tuple[PluginEntry, ...] = ()
+    libraries: Mapping[str, bytes] = field(default_factory=dict)

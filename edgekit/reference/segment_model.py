@@ -14,6 +14,7 @@ from onnx import helper, numpy_helper
 from edgekit.errors import BuildError
 from edgekit.network.graph import OnnxGraph
 from edgekit.network.model import Model
+from edgekit.network.plugins import SCALES, plugin_for
 from edgekit.network.protos import reads
 from edgekit.placement.segments import Segment
 from edgekit.quantize.scales import is_scale
@@ -35,7 +36,9 @@ EXACT_PRODUCTS = (1 << 24) // (-LOWEST_CODE * HIGHEST_CODE)
 STRIPPED = "stripped"
 MICROSOFT = "com.microsoft"
 # ONNX's numbers of element types
-_FLOAT, _UINT8, _INT32, _HALF, _DOUBLE = 1, 2, 6, 10, 11
+_FLOAT, _UINT8, _INT8, _INT32, _HALF, _DOUBLE = 1, 2, 3, 6, 10, 11
+# ends the name of what a plugin writes as INT8
+_CODES = "#int8"
 
 
 class ModelWriter:
@@ -465,6 +468,37 @@ def write_on_codes(engine: SegmentWriter, node: onnx.NodeProto) -> bool:
     return True
 
 
+def write_plugin_on_codes(engine: SegmentWriter, node: onnx.NodeProto) -> bool:
+    """Writes a plugin's node on INT8 codes, if its function takes them, as the board's plugin does.
+
+    The function gets the scales of input and output as attributes. One that takes no INT8 gets the
+    values that the codes stand for, and its result is rounded as any other.
+
+    Returns:
+        Whether it was written.
+    """
+    plugin = plugin_for(engine.graph.plugins, node.op_type, node.domain)
+    reads, writes = [n for n in node.input if n], [n for n in node.output if n]
+    if plugin is None or len(reads) != 1 or len(writes) != 1 or not plugin.takes_codes:
+        return False
+    (source,), (output,) = reads, writes
+    if engine.numerics.rounding.get(output) != "int8" or not _has_codes(engine, node, source):
+        return False
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    del copy.attribute[:]
+    copy.attribute.extend(a for a in node.attribute if a.name not in SCALES)
+    copy.attribute.extend(
+        helper.make_attribute(name, float(engine.scales[tensor]))
+        for name, tensor in zip(SCALES, (source, output), strict=True)
+    )
+    copy.input[0], copy.output[0] = engine.quantised(source, source), f"{output}{_CODES}"
+    engine.out.nodes.append(copy)
+    engine.out.cast(copy.output[0], f"{output}#mean", _FLOAT)
+    engine.in_steps.add(output)
+    return True
+
+
 def _has_codes(engine: SegmentWriter, node: onnx.NodeProto, name: str) -> bool:
     """Tells whether the unit's kernel reads a tensor as INT8 codes."""
     if engine.is_static(name) or not engine.graph.is_float32(name) or name not in engine.scales:
@@ -517,6 +551,8 @@ def emit(
     proto.graph.output.extend(engine.value(name) for name in segment.outputs)
     proto.graph.node.extend(engine.out.nodes)
     proto.graph.initializer.extend(engine.out.initializers.values())
+    # a session runs them apart from the nodes after them, whose types it must know
+    proto.graph.value_info.extend(engine.written_by_plugins())
     data: bytes = proto.SerializeToString(deterministic=True)
     return data
 
@@ -551,13 +587,32 @@ class SegmentWriter:
         blank.type.tensor_type.elem_type = _FLOAT
         return blank
 
+    def written_by_plugins(self) -> list[onnx.ValueInfoProto]:
+        """Returns the types of what the nodes of the user's own plugins write."""
+        if not self.graph.plugins:
+            return []
+        found = []
+        for node in self.out.nodes:
+            if plugin_for(self.graph.plugins, node.op_type, node.domain) is None:
+                continue
+            for name in filter(None, node.output):
+                value = onnx.ValueInfoProto()
+                value.CopyFrom(self.value(name.partition("#")[0]))
+                value.name = name
+                if name.endswith(_CODES):
+                    value.type.tensor_type.elem_type = _INT8
+                found.append(value)
+        return found
+
     def write(self) -> None:
         for node in self.segment.nodes:
             precision = self.numerics.precision[self.unit_of[node.name].name]
             quantised = quantised_weight(self.graph, node) if precision == "int8" else None
             if quantised is not None:
                 write_integer(self, node, *quantised)
-            elif precision != "int8" or not write_on_codes(self, node):
+            elif precision != "int8" or not (
+                write_on_codes(self, node) or write_plugin_on_codes(self, node)
+            ):
                 self.plain(node, precision)
             for name in node.output:
                 if name:

@@ -487,7 +487,9 @@ def emit(graph: RewriteGraph) -> Model:
     known = {name: _form(graph, name) for name in written if graph.known(name)}
     # what is said of the type of tensors without a known shape
     proto.graph.value_info.extend(v for v in old.graph.value_info if not graph.known(v.name))
-    return canonical(proto, None, source=source.source, weights=weights, known=known)
+    return canonical(
+        proto, None, source=source.source, weights=weights, known=known, plugins=source.plugins
+    )
 
 
 def _stored(item: NewConstant) -> np.ndarray:

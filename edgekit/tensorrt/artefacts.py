@@ -90,6 +90,11 @@ def artefacts_of(
                     entries[one.engine] = replace(known, dla_core=one.dla_core)
                 continue
             entry = entries[one.engine] = _entry(engine, one)
+            if one.plugins_embedded:
+                notes.append(
+                    f"{engine.key} carries the libraries of its plugins: a runtime loads it only "
+                    "with engine_host_code_allowed, which edgekit's loader sets for a signed bundle"
+                )
             if not one.stripped and one.refit not in _TAKES_OTHERS:
                 continue
             try:
@@ -114,6 +119,10 @@ def artefacts_of(
         outputs=tuple(tensor.name for tensor in request.job.network.outputs),
         notes=tuple(notes),
         entries=entries,
+        plugins=request.job.plugins,
+        libraries={
+            one.library: request.blobs[one.library] for one in request.job.plugins if one.library
+        },
     )
 
 
@@ -154,6 +163,7 @@ def _entry(engine: RequestedEngine, one: EngineResult) -> EngineEntry:
         dla_core=one.dla_core,
         inputs=_ordered(one.io, "input", engine.inputs),
         outputs=_ordered(one.io, "output", engine.outputs),
+        plugins_embedded=one.plugins_embedded,
     )
 
 

@@ -20,6 +20,7 @@ from edgekit.network.model import Layer, Model, Network
 from edgekit.network.protos import reads
 from edgekit.network.writing import save
 from edgekit.placement.segments import Segment, SegmentedPlan
+from edgekit.tensorrt.plugin_library import PluginLibraries
 from edgekit.tensorrt.releases import release
 from edgekit_device.build.request import (
     Attempt,
@@ -360,6 +361,7 @@ def build_request(
     network: NetworkSpec,
     golden: Sequence[GoldenSpec] = (),
     attempts: Mapping[str, Sequence[Attempt]],
+    plugins: PluginLibraries | None = None,
 ) -> BuildRequest:
     """Returns the request that builds lanes of engines on a board.
 
@@ -373,12 +375,14 @@ def build_request(
         network: The network's inputs and outputs.
         golden: Inputs by seed and range, that the built engines are run on.
         attempts: Builder flags to try in this order, by engine kind ("plan", "loadable").
+        plugins: What must be registered before a model is parsed; None for nothing.
 
     Raises:
         ModelError: A model cannot be written.
     """
     on = release(options.tensorrt)
-    blobs: dict[str, bytes] = {}
+    plugins = plugins or PluginLibraries()
+    blobs: dict[str, bytes] = dict(plugins.libraries)
 
     def keep(data: bytes) -> str:
         digest = hashlib.sha256(data).hexdigest()
@@ -428,6 +432,7 @@ def build_request(
         golden=tuple(golden),
         engines=tuple(spec(engine) for lane in lanes for engine in lane.engines),
         dla=options.dla,
+        plugins=plugins.entries,
     )
     return BuildRequest(job, blobs)
 

@@ -23,8 +23,10 @@ from edgekit_device.processes import ending_with_parent
 from edgekit_device.protocol.codec import load
 from edgekit_device.protocol.manifest import CPU, SegmentEntry
 from edgekit_device.store.root import Root
+from edgekit_device.tensorrt.plugins import ENTRY_POINTS
 from edgekit_device.tensorrt.refit import RefittedPlan, read_full_plan
 from edgekit_device.trust.bundle import Checked, read_checked
+from edgekit_device.versions import Version, parse_version
 
 _MOST_TEXT = 32 << 10
 _MOST_TIMES = 16 << 20
@@ -46,6 +48,8 @@ def cross_check(
     program = find_trtexec()
     if checked.manifest.backend != "tensorrt":
         return TrtexecRuns(why="the reference backend has no TensorRT plan to run")
+    if checked.signer is None and _libraries(checked):
+        return TrtexecRuns(why="no trusted signature covers the libraries of its plugins")
     if program is None:
         return TrtexecRuns(why="trtexec is not on this board (package libnvinfer-bin)")
     runs = []
@@ -77,15 +81,36 @@ def _one(
             return PlanRun(why="no plan with its weights is stored here: refit it again")
         arguments = list(options.always)
         arguments += options.gpu if segment.core is None else options.dla
-        arguments += options.version_compatible if entry.lean_embedded else ()
+        carries = entry.lean_embedded or entry.plugins_embedded
+        arguments += options.version_compatible if carries else ()
         with workspace(root.folder) as work:
             (work / "plan").write_bytes(plan)
             del plan
+            arguments += _plugins(checked, work, parse_version(entry.tensorrt))
             return run_plan(program, arguments, work, segment.core, options.timeout_s)
     except DeviceError as error:
         return PlanRun(why=error.message)
     except OSError as error:
         return PlanRun(why="{}".format(error.strerror or error))
+
+
+def _libraries(checked: Checked) -> List[str]:
+    """The digests of the plugins' libraries."""
+    found = (plugin.library for plugin in checked.manifest.plugins)
+    return list(dict.fromkeys(digest for digest in found if digest is not None))
+
+
+def _plugins(checked: Checked, work: Path, tensorrt: Version) -> List[str]:
+    """trtexec's options for the plugins' libraries, which are written into ``work``."""
+    options = []
+    for number, digest in enumerate(_libraries(checked)):
+        data, path = bytes(read_checked(checked, digest)), work / "plugin{}.so".format(number)
+        path.write_bytes(data)
+        # a library without an entry point registers its creators when it is opened
+        dynamic = any(name.encode("ascii") in data for name in ENTRY_POINTS)
+        option = "--dynamicPlugins" if dynamic else "--staticPlugins"
+        options.append("{}={}".format(option if tensorrt >= (8, 6) else "--plugins", path))
+    return options
 
 
 def _plan(release: Path, checked: Checked, engine: str, stripped: bool) -> Optional[Buffer]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from edgekit_device.build import config as configure
 from edgekit_device.build import network as networks
@@ -35,6 +35,7 @@ from edgekit_device.build.request import (
 from edgekit_device.errors import listed, map_os_errors
 from edgekit_device.files import locked, write_durably
 from edgekit_device.jobs.job import JobCancelled
+from edgekit_device.tensorrt.plugins import PluginFile, library_paths
 
 #: A whole build has this many steps, whatever TensorRT counts.
 STEPS = 1000
@@ -54,6 +55,7 @@ def build_attempt(
     model: Path,
     cache: Optional[bytes],
     timing: Optional[Path],
+    plugins: Sequence[PluginFile] = (),
     on_progress: Callable[[int, int, str], None],
     cancelled: Callable[[], bool],
 ) -> BuiltEngine:
@@ -67,6 +69,7 @@ def build_attempt(
         model: The ONNX file.
         cache: The calibration cache's bytes.
         timing: The timing cache's file; None to build without.
+        plugins: What the model needs beside TensorRT's own plugins.
         on_progress: Called with (done, total, what).
         cancelled: Whether to stop.
 
@@ -83,12 +86,15 @@ def build_attempt(
     network = networks.create(trt, builder, spec)
     # held to the end: the network's weights are the parser's memory
     native = "VERSION_COMPATIBLE" in attempt.flags
-    parser = networks.parse(trt, network, log.logger, model, spec.key, native=native)
+    parser = networks.parse(
+        trt, network, log.logger, model, spec.key, native=native, plugins=plugins
+    )
     if native and hasattr(parser, "get_used_vc_plugin_libraries"):  # as the flag, since 8.6
         check_plugins(spec, attempt.flags, list(parser.get_used_vc_plugin_libraries()))
     config = builder.create_builder_config()
     built = BuiltEngine(b"")
     mapped = _set_up(trt, builder, network, config, spec, attempt, scales, built)
+    _embed(config, library_paths(plugins), built)
     if spec.standalone:
         check_standalone(spec, mapped, built, log.since(mark, "WEF"))
     requested: List[List[str]] = []
@@ -146,6 +152,14 @@ def _set_up(
             names = listed(map(repr, refused))
             built.notes.append("{}: TensorRT cannot refit {}".format(spec.key, names))
     return mapped
+
+
+def _embed(config: Any, libraries: List[str], built: BuiltEngine) -> None:
+    """Puts the plugins' libraries into a version compatible plan, where the release can (8.6)."""
+    compatible = "VERSION_COMPATIBLE" in built.flags
+    if compatible and libraries and hasattr(config, "plugins_to_serialize"):
+        config.plugins_to_serialize = libraries
+        built.plugins_embedded = True
 
 
 def _map(network: Any, spec: EngineSpec, built: BuiltEngine) -> MappedLayers:

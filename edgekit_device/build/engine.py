@@ -46,6 +46,7 @@ from edgekit_device.protocol.codec import (
 )
 from edgekit_device.tensorrt.bindings import find
 from edgekit_device.tensorrt.plan import read_header
+from edgekit_device.tensorrt.plugins import PluginFile, plugin_files
 from edgekit_device.versions import show
 
 # what other flags may mend: the builder's refusal or death, and a plan that is of no use here
@@ -60,7 +61,8 @@ class MadeEngine:
 
     Attributes:
         engine: Digest of the plan or the loadable.
-        flags, can_run_on_dla, unmapped, timing_cache, notes: As of ``BuiltEngine``.
+        flags, can_run_on_dla, unmapped, timing_cache, notes, plugins_embedded: As of
+            ``BuiltEngine``.
         log: Digest of the builder's log.
     """
 
@@ -73,6 +75,7 @@ class MadeEngine:
     timing_cache: TimingCacheUse = member(record(TimingCacheUse))
     log: str = member(digest)
     notes: Tuple[str, ...] = member(array(long_text))
+    plugins_embedded: bool = member(flag, absent=False)
 
 
 class EngineBuild:
@@ -167,7 +170,7 @@ class EngineBuild:
         log = BuilderLog(trt, log_line)
         built = build_attempt(
             trt, log, spec, attempt, model=self._model(spec), cache=cache, timing=timing,
-            on_progress=on_progress, cancelled=context.cancelled,
+            plugins=self.plugins(), on_progress=on_progress, cancelled=context.cancelled,
         )  # fmt: skip
         return self._stored(spec, built, log, trt)
 
@@ -189,7 +192,12 @@ class EngineBuild:
             timing_cache=built.timing_cache,
             log=self.context.store(log.text().encode("utf-8", "backslashreplace")),
             notes=tuple(built.notes),
+            plugins_embedded=built.plugins_embedded,
         )
+
+    def plugins(self) -> Tuple[PluginFile, ...]:
+        """The request's plugins, with their libraries in this process's memory."""
+        return plugin_files(self.request.plugins, self.context.blob)
 
     def _facts(self, spec: EngineSpec, made: MadeEngine) -> PlanFacts:
         """In a child: loads the plan."""
@@ -203,6 +211,8 @@ class EngineBuild:
             dla=self.request.dla,
             store=self.context.store,
             temporary=self.context.work,
+            plugins=self.plugins(),
+            plugins_embedded=made.plugins_embedded,
         )
 
     def _model(self, spec: EngineSpec) -> Path:
@@ -296,4 +306,5 @@ def entry_of(
         log=made.log,
         timing_cache=made.timing_cache,
         attempt=index,
+        plugins_embedded=made.plugins_embedded,
     )

@@ -34,6 +34,7 @@ from edgekit_device.protocol.codec import (
     text,
 )
 from edgekit_device.protocol.manifest import DTYPES
+from edgekit_device.tensorrt.plugins import PluginFile
 from edgekit_device.tensorrt.refit import full_plan, refit, weights_of
 from edgekit_device.tensorrt.runtimes import RuntimeChoice, deserialize
 from edgekit_device.tensorrt.weights import named_weights
@@ -104,23 +105,26 @@ def plan_facts(
     dla: str,
     store: Callable[[bytes], str],
     temporary: Optional[Path] = None,
+    plugins: Sequence[PluginFile] = (),
+    plugins_embedded: bool = False,
 ) -> PlanFacts:
     """Loads a plan that was just built, looks at it, and refits it where it lacks its weights.
 
-    ``store`` keeps the refitted plan and returns its digest.
+    ``store`` keeps the refitted plan and returns its digest; ``plugins`` are what it needs.
 
     Raises:
         DeviceError: "engine.*", "refit.*" or "tensorrt.*": the plan is of no use here.
     """
-    # made a moment ago by this board's own TensorRT: the lean runtime in it may run
+    # made a moment ago by this board's own TensorRT: the code in it may run
     compatible = "VERSION_COMPATIBLE" in flags
     embedded = compatible and "EXCLUDE_LEAN_RUNTIME" not in flags
     loaded = deserialize(
         trt,
         plan,
-        RuntimeChoice("full", host_code=embedded),
+        RuntimeChoice("full", host_code=embedded or plugins_embedded),
         dla_core=spec.dla_core,
         temporary=temporary,
+        plugins=plugins,
         where=spec.key,
     )
     engine = loaded.engine

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgekit_device.board.identity import fingerprint
-from edgekit_device.build.attempt import isolated
+from edgekit_device.build.attempt import CRASHED, BuilderLog, isolated
 from edgekit_device.build.engine import EngineBuild
 from edgekit_device.build.inspection import strides
 from edgekit_device.build.request import (
@@ -40,6 +40,7 @@ from edgekit_device.protocol.manifest import (
 from edgekit_device.runtime.golden import golden_inputs
 from edgekit_device.runtime.model import open_model
 from edgekit_device.tensorrt.bindings import fault, find
+from edgekit_device.tensorrt.plugins import load_plugins
 from edgekit_device.tensorrt.runtimes import start
 from edgekit_device.trust.bundle import BundleFiles, Checked
 from edgekit_device.versions import agree, parse_version
@@ -54,8 +55,8 @@ def build(context: JobContext, request: BuildJobRequest) -> BuildResult:
     """Builds what the request names; engines, logs and outputs are blobs.
 
     Raises:
-        DeviceError: "build.request"; "build.failed" when no attempt at an engine succeeded;
-            "build.*" where no other attempt could help; "blob.*"; "board.*".
+        DeviceError: "build.request"; "plugin.*"; "build.failed" when no attempt at an engine
+            succeeded; "build.*" where no other attempt could help; "blob.*"; "board.*".
         JobCancelled: It was cancelled; nothing of it is left but blobs that a collection takes.
     """
     _need_blobs(context, request)
@@ -64,6 +65,8 @@ def build(context: JobContext, request: BuildJobRequest) -> BuildResult:
     version = isolated(context, lambda _: _start(context))
     _note_version(request, version, notes)
     builds = EngineBuild(context, request, board)
+    if request.plugins:
+        _try_plugins(context, builds)
     built: Dict[str, EngineResult] = {}
     same: Dict[str, str] = {}
     for spec in request.engines:
@@ -87,17 +90,21 @@ def build(context: JobContext, request: BuildJobRequest) -> BuildResult:
 
 
 def _need_blobs(context: JobContext, request: BuildJobRequest) -> None:
-    needed = {spec.model: spec.key for spec in request.engines}
+    needed = {}
     for spec in request.engines:
-        needed.update({digest: spec.key for digest in spec.data.values()})
+        at = "engines[{}]".format(spec.key)
+        needed.update({digest: at for digest in (spec.model, *spec.data.values())})
         if spec.calibration is not None:
-            needed[spec.calibration] = spec.key
+            needed[spec.calibration] = at
+    for plugin in request.plugins:
+        if plugin.library is not None:
+            needed[plugin.library] = "plugins[{}]".format(plugin.operator)
     missing = context.root.store.missing(needed)
     if missing:
         raise DeviceError(
             "{} blobs of the request are missing on the board".format(len(missing)),
             code="blob.missing",
-            where="engines[{}]".format(needed[missing[0]]),
+            where=needed[missing[0]],
             hint="run the same command again; missing blobs are sent",
         )
 
@@ -115,6 +122,30 @@ def _start(context: JobContext) -> str:
         )
     start(trt, context.root.folder)
     return str(trt.__version__)
+
+
+def _try_plugins(context: JobContext, builds: EngineBuild) -> None:
+    """Loads the plugins in a child, which a library may crash, before any engine is begun."""
+    context.progress("loading plugins", 0, 0)
+
+    def work(_: Report) -> None:
+        trt = find("full")
+        load_plugins(trt, BuilderLog(trt, context.log).logger, builds.plugins(), "plugins")
+
+    try:
+        isolated(context, work)
+    except DeviceError as error:
+        if error.code != CRASHED:
+            raise
+        raise DeviceError(
+            "the process that loads the plugins' libraries died: {}".format(
+                error.message.rpartition(": ")[2]
+            ),
+            code="plugin.crashed",
+            where="plugins",
+            hint="look for what a library does while it is opened: constructors of its static "
+            "objects, and what it was linked against",
+        ) from error
 
 
 def _note_version(request: BuildJobRequest, version: str, notes: List[str]) -> None:
@@ -238,6 +269,10 @@ def _checked_of(
                 )
             )
         lanes.append(Lane(lane.share, tuple(segments)))
+    store = files.blobs
+    for plugin in request.plugins:
+        if plugin.library is not None:
+            blobs[plugin.library] = BlobEntry(len(store.read(plugin.library)), "library")
     manifest = Manifest(
         digest=request.digest,
         name=request.name,
@@ -249,6 +284,7 @@ def _checked_of(
         blobs=blobs,
         fingerprint=dict(fingerprint),
         engines=entries,
+        plugins=request.plugins,
     )
     # built here a moment ago: as good as signed
     return Checked(files, manifest, signer="this board")
@@ -265,6 +301,7 @@ def _entry(spec: EngineSpec, built: EngineResult) -> EngineEntry:
         dla_core=spec.dla_core,
         inputs=_ios(built, "input"),
         outputs=_ios(built, "output"),
+        plugins_embedded=built.plugins_embedded,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from edgekit_device.build.request import EngineSpec, IoSpec, LayerSpec
 from edgekit_device.errors import DeviceError, listed, map_os_errors
+from edgekit_device.tensorrt.plugins import PluginFile, load_plugins
 
 #: NumPy's names by trt.DataType's; types that NumPy lacks have the names that manifests use.
 DTYPE_OF_TENSORRT = {
@@ -71,7 +72,14 @@ def _check_typing(trt: Any, spec: EngineSpec) -> None:
 
 
 def parse(
-    trt: Any, network: Any, logger: Any, model: Path, key: str, *, native: bool = False
+    trt: Any,
+    network: Any,
+    logger: Any,
+    model: Path,
+    key: str,
+    *,
+    native: bool = False,
+    plugins: Sequence[PluginFile] = (),
 ) -> Any:
     """Parses an ONNX file into the network.
 
@@ -83,29 +91,35 @@ def parse(
         key: The engine's, for messages.
         native: Whether normalisations must not be plugins, as in version compatible plans
             (OnnxParserFlag.NATIVE_INSTANCENORM in NvOnnxParser.h).
+        plugins: What the model needs beside TensorRT's own plugins.
 
     Returns:
         The parser, which must live as long as the network: the weights are its memory.
 
     Raises:
-        DeviceError: "build.parser", with every error of the parser.
+        DeviceError: "build.parser", with every error of the parser; as ``load_plugins``.
     """
-    # some operators are plugins of TensorRT's own, which trtexec registers first too
-    if hasattr(trt, "init_libnvinfer_plugins"):
-        trt.init_libnvinfer_plugins(logger, "")
+    load_plugins(trt, logger, plugins, key)
     parser = trt.OnnxParser(network, logger)
     if native and hasattr(getattr(trt, "OnnxParserFlag", None), "NATIVE_INSTANCENORM"):
         parser.set_flag(trt.OnnxParserFlag.NATIVE_INSTANCENORM)
     if not parser.parse_from_file(str(model)) or parser.num_errors:
         errors = [_parser_error(parser.get_error(n)) for n in range(parser.num_errors)]
+        hint = (
+            "`edgekit check` shows what the release does not support; `edgekit rewrite` may fix it"
+        )
+        if any("Plugin not found" in error for error in errors):
+            hint = (
+                "name the operator in model.plugins, with its library or its source; the node's "
+                "plugin_version and plugin_namespace must be the creator's"
+            )
         raise DeviceError(
             "TensorRT cannot read the model: {}".format(
                 listed(errors, between="; ") or "its parser gives no reason"
             ),
             code="build.parser",
             where=key,
-            hint="`edgekit check` shows what the release does not support; `edgekit rewrite` "
-            "may fix it",
+            hint=hint,
         )
     return parser
 

@@ -30,7 +30,7 @@ from edgekit_device.protocol.codec import (
     shape,
     text,
 )
-from edgekit_device.protocol.manifest import DTYPES, Range
+from edgekit_device.protocol.manifest import DTYPES, PluginEntry, Range
 
 SCHEMA = "edgekit.build.request/1"
 RESULT_SCHEMA = "edgekit.build.result/1"
@@ -201,6 +201,7 @@ class BuildJobRequest:
 
     Attributes:
         dla: The DLA generation whose layouts loadables have: "1.0" (Xavier) or "2.0" (Orin).
+        plugins: What must be registered before the model is parsed.
         digest: SHA-256 of the canonical JSON.
     """
 
@@ -212,6 +213,7 @@ class BuildJobRequest:
     golden: Tuple[GoldenSpec, ...] = member(records(GoldenSpec))
     engines: Tuple[EngineSpec, ...] = member(records(EngineSpec, 1, by="key"))
     dla: str = member(choice("1.0", "2.0"), absent="2.0")
+    plugins: Tuple[PluginEntry, ...] = member(records(PluginEntry), absent=())
     schema: str = member(choice(SCHEMA), default=SCHEMA)
     digest: str = field(default="")
 
@@ -260,6 +262,7 @@ class BuiltEngine:
         can_run_on_dla: Builder's verdict by our layer's name; empty on the GPU alone.
         unmapped: Builder layers that stand for no layer of ours, by name.
         notes: What was dropped or is irregular, as sentences.
+        plugins_embedded: Whether the plan carries libraries of plugins.
     """
 
     data: bytes
@@ -268,6 +271,7 @@ class BuiltEngine:
     unmapped: List[str] = field(default_factory=list)
     timing_cache: TimingCacheUse = field(default_factory=TimingCacheUse)
     notes: List[str] = field(default_factory=list)
+    plugins_embedded: bool = False
 
 
 @document(frozen=True)
@@ -347,6 +351,7 @@ class EngineResult:
         reformats: Names of layers that reformat an input or output of the engine.
         inspector: Digest of the inspector's JSON.
         log: Digest of the builder's log.
+        plugins_embedded: Whether the plan carries libraries of plugins.
     """
 
     key: str = member(_KEY)
@@ -374,6 +379,7 @@ class EngineResult:
     attempt: int = member(integer(0, 1 << 20))
     attempts: Tuple[AttemptResult, ...] = member(records(AttemptResult), default=())
     seconds: float = member(number(0.0, 1e9), default=0.0)
+    plugins_embedded: bool = member(flag, absent=False)
 
 
 @document(frozen=True)

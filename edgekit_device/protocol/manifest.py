@@ -54,7 +54,7 @@ DEVICES = (*fields.DEVICES, CPU)
 MODES = ("hybrid", "standalone", "split")
 #: The kind of a Python part: its blob names two more, a source file and a state as safetensors.
 PYTHON = "python"
-BLOB_KINDS = ("engine", "golden", "record", "sample", PYTHON, "source", "state")
+BLOB_KINDS = ("engine", "golden", "library", "record", "sample", PYTHON, "source", "state")
 MAX_MANIFEST = 64 << 20
 _MAX_BYTES = 1 << 42
 _MAX_REQUIRED_BYTES = 1 << 50
@@ -85,13 +85,6 @@ WEIGHT_DTYPES = dict(DTYPES, bfloat16=2)
 Engines = Mapping[Tuple[str, str], Any]
 
 
-def _no_plugins(value: Any) -> Tuple[str, ...]:
-    if array(anything)(value):
-        fail("", "this version of edgekit_device does not support plugins")
-    return ()
-
-
-says(_no_plugins, type="array", maxItems=0)
 _TIME = text(_UTC, "a time as 2027-01-31T12:00:00Z")
 
 
@@ -341,6 +334,8 @@ class EngineEntry:
         outputs: Its outputs.
         weights: Names in the manifest of weights that it calls otherwise: names that a parser
             makes up ("tmp_batch_norm_weight") are other weights in each engine.
+        plugins_embedded: Whether it carries libraries of plugins, which are code of its own: a
+            runtime takes it only with ``engine_host_code_allowed``.
     """
 
     kind: str = member(choice("plan", "loadable"))
@@ -353,6 +348,7 @@ class EngineEntry:
     inputs: Tuple[IoEntry, ...] = member(records(IoEntry, by="name"))
     outputs: Tuple[IoEntry, ...] = member(records(IoEntry, by="name"))
     weights: Mapping[str, str] = member(mapping(text()), absent=dict)
+    plugins_embedded: bool = member(flag, absent=False)
 
     @property
     def portable(self) -> bool:
@@ -363,6 +359,31 @@ class EngineEntry:
         """Refuses a loadable without its core."""
         if self.kind == "loadable" and self.dla_core is None:
             fail("dla_core", "a loadable needs its core")
+
+
+@document(frozen=True)
+class PluginEntry:
+    """A plugin that engines need, by what its creator says of itself.
+
+    Attributes:
+        operator: The creator's name, which is the node's operator without its domain.
+        version: The creator's version.
+        namespace: The creator's namespace.
+        library: The digest of its library's blob; None where the board's TensorRT has it, or
+            another program loads it.
+        file: The library's file name, for people.
+    """
+
+    operator: str = member(text())
+    version: str = member(text())
+    namespace: str = member(text())
+    library: Optional[str] = member(nullable(digest))
+    file: str = member(text(), absent="")
+
+    @property
+    def name(self) -> str:
+        """What a person calls its library."""
+        return self.file or "the library of {}".format(self.operator)
 
 
 @document(frozen=True)
@@ -484,6 +505,7 @@ class Manifest:
         fingerprint: Where it was built: backend, runtime, versions, board.
         stripped: Whether weights are apart from the engines.
         engines: What only TensorRT's engines have, by digest; none in another bundle.
+        plugins: What must be registered before an engine is loaded.
         rewrites: The digest of the record of rewrites; None without.
         requires: What it needs of a board; None where it does not say.
         samples: Inputs that accuracy is measured on; None without.
@@ -514,7 +536,7 @@ class Manifest:
     fingerprint: Mapping[str, str] = member(mapping(text()), default=dict)
     stripped: bool = member(flag, default=False)
     placement: PlacementRecord = member(record(PlacementRecord), default=PlacementRecord((), ()))
-    plugins: Tuple[str, ...] = member(_no_plugins, default=())
+    plugins: Tuple[PluginEntry, ...] = member(records(PluginEntry), default=())
     engines: Mapping[str, EngineEntry] = member(mapping(record(EngineEntry), digest), absent=dict)
     rewrites: Optional[str] = member(digest, absent=None)
     requires: Optional[Requires] = member(record(Requires), absent=None)
@@ -542,6 +564,9 @@ class Manifest:
                 self._blob(record_of, name, "record")
         if self.schema == SCHEMA and (self.call is not None or self.on_cpu()):
             fail("schema", "this needs {}".format(NETWORK_SCHEMA))
+        for place, plugin in enumerate(self.plugins):
+            if plugin.library is not None:
+                self._blob(plugin.library, "plugins[{}].library".format(place), "library")
         self._check_weights()
         for at, lane in enumerate(self.lanes):
             self._check_lane(lane, "lanes[{}]".format(at))

@@ -18,6 +18,7 @@ from edgekit_device.protocol.manifest import CPU, EngineEntry, SegmentEntry
 from edgekit_device.store.root import default_root
 from edgekit_device.tensorrt.engine import TensorRTEngine, check_io
 from edgekit_device.tensorrt.plan import read_header
+from edgekit_device.tensorrt.plugins import plugins_of
 from edgekit_device.tensorrt.refit import full_plan, read_full_plan, refit, write_full_plan
 from edgekit_device.tensorrt.runtimes import LoadedPlan, Runtimes, check_board
 from edgekit_device.trust.bundle import Checked, read_checked, weight_array
@@ -46,12 +47,12 @@ def open_engines(
         Engines by digest and device.
 
     Raises:
-        DeviceError: "engine.*", "refit.*", "blob.*", "board.no-gpu", "board.no-tensorrt",
-            "tensorrt.*" or "cuda.*".
+        DeviceError: "engine.*", "plugin.*", "refit.*", "blob.*", "board.no-gpu",
+            "board.no-tensorrt", "tensorrt.*" or "cuda.*".
     """
     manifest = checked.manifest
     root = default_root() if checked.files.root is None else checked.files.root.folder
-    runtimes = Runtimes(root, threads)
+    runtimes = Runtimes(root, threads, plugins_of(checked))
     _check_board(checked, root, runtimes)
     engines: Dict[Tuple[str, str], Any] = {}
     used: Dict[str, Optional[List[str]]] = {}
@@ -122,7 +123,7 @@ def _open_plan(
         if release is not None:
             full = read_full_plan(release, digest, runtimes.name_of(choice.flavour))
         if full is not None:
-            bare = replace(choice, host_code=False)
+            bare = replace(choice, host_code=choice.host_code and entry.plugins_embedded)
             loaded = runtimes.load(full, bare, segment.core, digest, spare=True)
             if loaded is not None:
                 names = None

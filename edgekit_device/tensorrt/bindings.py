@@ -26,8 +26,8 @@ _SHOWN = 3
 _MOST_TEXT = 600
 
 # Texts with the code and remedy that fit; the first that matches counts. Seen in NVIDIA's issue
-# tracker (#2783, #4106, #4790) and forum; those of the header and of a missing driver were seen
-# from tensorrt_lean 10.16.1.11 and 11.4.0.106 on a GPU and without one (scripts/lean_check.py).
+# tracker (#1913, #2783, #4106, #4790) and forum; those of the header and of a missing driver were
+# seen from tensorrt_lean 10.16.1.11 and 11.4.0.106 on a GPU and without (scripts/lean_check.py).
 _KNOWN: Tuple[Tuple[str, str, str], ...] = (
     (
         r"kDLA_STANDALONE",
@@ -49,6 +49,12 @@ _KNOWN: Tuple[Tuple[str, str, str], ...] = (
         "engine.host-code",
         "the plan contains its own runtime, which is run only from a bundle with a verified "
         "signature: sign the bundle and add the signer with trust",
+    ),
+    (
+        r"[Cc]annot find plugin|could not find plugin|IPluginCreator not found",
+        "plugin.creator",
+        "the engine needs a plugin that is not registered here: build it with the library in "
+        "model.plugins, or load the library before the engine",
     ),
     (
         r"expecting library version|[Vv]ersion tag does not match|not compatible with this version"

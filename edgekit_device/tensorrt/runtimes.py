@@ -39,6 +39,7 @@ from edgekit_device.tensorrt.bindings import (
     logger,
     version_of,
 )
+from edgekit_device.tensorrt.plugins import PluginFile, load_plugins
 from edgekit_device.versions import Version, parse_version, same_version, show
 
 _LATER_MAJORS: Mapping[int, Sequence[int]] = {8: (9, 10), 9: (10,), 10: (11,)}
@@ -102,6 +103,7 @@ def runtime_choices(
     *,
     version_compatible: bool,
     lean_embedded: bool,
+    plugins_embedded: bool = False,
     trusted: bool,
     find_lean: Callable[[Version], Optional[Path]],
     where: str = "",
@@ -113,6 +115,7 @@ def runtime_choices(
         installed: Versions by flavour, of those that are there.
         version_compatible: Whether it was built so.
         lean_embedded: Whether it carries its runtime.
+        plugins_embedded: Whether it carries libraries of plugins.
         trusted: Whether code that it carries may run: its bundle's signature was verified.
         find_lean: Finds libnvinfer_lean of exactly a version.
         where: For messages.
@@ -120,8 +123,9 @@ def runtime_choices(
     Raises:
         DeviceError: "engine.version" or "engine.host-code".
     """
+    carries = lean_embedded or plugins_embedded
     found = [
-        RuntimeChoice(flavour, host_code=version_compatible and lean_embedded and trusted)
+        RuntimeChoice(flavour, host_code=version_compatible and carries and trusted)
         for flavour in (("full", "lean") if version_compatible else ("full",))
         if same_version(installed.get(flavour, ()), plan)
     ]
@@ -148,7 +152,10 @@ def runtime_choices(
     else:
         library = find_lean(plan) if later else None
         if library is not None:
-            found += [RuntimeChoice(f, library, note=_note(plan, installed[f])) for f in later]
+            host_code = plugins_embedded and trusted
+            found += [
+                RuntimeChoice(f, library, host_code, note=_note(plan, installed[f])) for f in later
+            ]
     if not found:
         needed = "TensorRT {} (full or lean)".format(show(plan))
         if later and not lean_embedded:
@@ -342,6 +349,7 @@ def deserialize(
     temporary: Optional[Path] = None,
     large: int = _LARGE_BYTES,
     where: str = "",
+    plugins: Sequence[PluginFile] = (),
 ) -> LoadedPlan:
     """Deserialises a plan.
 
@@ -354,9 +362,11 @@ def deserialize(
         temporary: Where it may unpack a runtime; None leaves its default.
         large: From how many bytes on the plan is streamed.
         where: For messages.
+        plugins: What it needs beside TensorRT's own plugins.
 
     Raises:
-        DeviceError: "engine.*", "tensorrt.*" or "board.no-gpu", with TensorRT's own text.
+        DeviceError: "engine.*", "tensorrt.*" or "board.no-gpu", with TensorRT's own text; as
+            ``load_plugins``.
     """
     listener = ErrorListener(trt)
     parent = runtime = trt.Runtime(listener.logger)
@@ -385,9 +395,8 @@ def deserialize(
             )
         runtime.DLA_core = dla_core
     runtime.error_recorder = listener.recorder
-    if hasattr(trt, "init_libnvinfer_plugins"):
-        # TensorRT's own plugins, as trtexec registers them; the lean runtime has none
-        trt.init_libnvinfer_plugins(listener.logger, "")
+    # the runtime's own registry asks this one for what it does not have
+    load_plugins(trt, listener.logger, plugins, where)
     listener.forget()
     reader = _reader(trt, plan) if len(plan) >= large else None
     try:
@@ -586,13 +595,15 @@ class Runtimes:
     Args:
         root: ROOT, for the lean libraries that a user put into ROOT/lib, and for temporary files.
         threads: Threads of each runtime; 0 leaves TensorRT's default.
+        plugins: What its plans need beside TensorRT's own plugins.
 
     Attributes:
         notes: What a user should know about the runtimes that were taken.
     """
 
-    def __init__(self, root: Path, threads: int = 0) -> None:
+    def __init__(self, root: Path, threads: int = 0, plugins: Sequence[PluginFile] = ()) -> None:
         self.notes: List[str] = []
+        self._plugins = plugins
         self._root = root
         self._threads = threads
         self._modules: Dict[str, ModuleType] = {}
@@ -638,6 +649,7 @@ class Runtimes:
             self.installed(),
             version_compatible=entry.version_compatible,
             lean_embedded=entry.lean_embedded,
+            plugins_embedded=entry.plugins_embedded,
             trusted=trusted,
             find_lean=lambda wanted: lean_library(wanted, [self._root / "lib"]),
             where=where,
@@ -691,9 +703,10 @@ class Runtimes:
                 threads=self._threads,
                 temporary=temporary,
                 where=where,
+                plugins=self._plugins,
             )
         except DeviceError as error:
-            if family(error.code) != "engine":
+            if family(error.code) not in ("engine", "plugin"):
                 raise
             if not spare:
                 self._errors.append(error)

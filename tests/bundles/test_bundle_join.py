@@ -22,6 +22,7 @@ from edgekit_device.protocol.manifest import (
     Manifest,
     ModelSource,
     PlacementRecord,
+    PluginEntry,
     Requires,
     SegmentEntry,
     TensorEntry,
@@ -132,3 +133,21 @@ def test_a_bundle_that_is_the_whole_network_keeps_what_it_has() -> None:
     assert replace(found, schema="edgekit.bundle/1", call=None, digest="", blobs={}) == replace(
         alone.manifest, blobs={}
     )
+
+
+def test_the_parts_plugins_are_the_networks() -> None:
+    library = b"\x7fELF"
+    digest = hashlib.sha256(library).hexdigest()
+    mine = PluginEntry("MyOp", "1", "", digest, "libmine.so")
+    theirs = PluginEntry("Theirs", "1", "", None)
+
+    def with_plugins(bundle: Bundle, *plugins: PluginEntry) -> Bundle:
+        blobs = {**bundle.manifest.blobs, digest: BlobEntry(len(library), "library")}
+        manifest = replace(bundle.manifest, plugins=plugins, blobs=blobs)
+        return replace(bundle, manifest=manifest, blobs={**bundle.blobs, digest: library})
+
+    first = with_plugins(part("x", "t", 1), mine)
+    found = joined(first, BETWEEN, with_plugins(part("u", "y", 1), mine, theirs))
+    assert found.manifest.plugins == (mine, theirs)
+    assert found.manifest.blobs[digest].kind == "library"
+    assert found.blobs[digest] == library

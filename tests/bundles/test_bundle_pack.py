@@ -17,7 +17,7 @@ from edgekit.bundles.manifest import Bundle, golden_inputs, rewrite_record, tens
 from edgekit.bundles.pack import pack, with_weights
 from edgekit.errors import BundleError, DataError
 from edgekit.network.model import Network, Tensor
-from edgekit_device.protocol.manifest import EngineEntry
+from edgekit_device.protocol.manifest import EngineEntry, PluginEntry
 from tests.bundles import bundle_toys as toys
 
 
@@ -98,6 +98,30 @@ def test_refit_keeps_engines_and_changes_only_weights_and_golden() -> None:
     assert toys.document_of(new)["lanes"] == toys.document_of(old)["lanes"]
     changed = set(new.weight_bytes) - set(old.weight_bytes)
     assert changed == {built.weights[name].digest for name in ("../w", "b", "q", "g")}
+
+
+def test_libraries_of_plugins_travel_through_files_and_refits(tmp_path: Path) -> None:
+    library = b"\x7fELF"
+    digest = hashlib.sha256(library).hexdigest()
+    plugins = (
+        PluginEntry("MyOp", "1", "acme", digest, "libmine.so"), PluginEntry("Theirs", "2", "", None)
+    )  # fmt: skip
+    built = replace(toys.artefacts(), plugins=plugins, libraries={digest: library})
+    bundle = pack(
+        name="toy", model=toys.toy_model(), network=toys.network(), plan=toys.plan(),
+        artefacts=built, golden=toys.golden(),
+    )  # fmt: skip
+    write(bundle, tmp_path / "toy.ekb", stripped=True)
+    other = toys.artefacts(seed=5)
+    refitted = with_weights(bundle, other.weights, other.values, toys.golden(seed=5))
+    for one in (bundle, read(tmp_path / "toy.ekb"), refitted):
+        assert one.manifest.plugins == plugins
+        assert one.manifest.blobs[digest].kind == "library"
+        assert bytes(one.blobs[digest]) == library
+    lost = replace(built, libraries={})
+    with pytest.raises(BundleError, match=r"plugins\[0\].library: no library blob"):
+        pack(name="toy", model=toys.toy_model(), network=toys.network(), plan=toys.plan(),
+             artefacts=lost, golden=toys.golden())  # fmt: skip
 
 
 def test_the_record_of_rewrites_travels_through_files_and_refits(tmp_path: Path) -> None:

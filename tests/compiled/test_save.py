@@ -89,7 +89,7 @@ def test_without_pytorch_arrays_go_in_and_come_out(
     for found in (loaded(x.numpy()), loaded(x=x.numpy())):
         assert isinstance(found, np.ndarray)
         assert np.abs(found - wanted).max() < 0.01 * np.abs(wanted).max()
-    with pytest.raises(UsageError, match="the network has 1 input "):
+    with pytest.raises(UsageError, match="the network has 1 input"):
         loaded(x.numpy(), x.numpy())
 
 

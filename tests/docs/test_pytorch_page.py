@@ -5,6 +5,7 @@ import shlex
 import sys
 from pathlib import Path
 
+import numpy
 import pytest
 
 from edgekit.cli.main import main
@@ -19,7 +20,7 @@ def test_the_examples(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
     monkeypatch.syspath_prepend(str(tmp_path))
     torch.manual_seed(0)
-    first, by_name, second, third, module = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    first, by_name, of_file, second, third, module = re.findall(r"```python\n(.*?)```", PAGE, re.S)
     (tmp_path / "lenet.py").write_text(module)
     names = {}
     try:
@@ -27,6 +28,8 @@ def test_the_examples(tmp_path, monkeypatch, capsys):
         exec(by_name, names)
         shown = capsys.readouterr().out
         before = names["y"]
+        exec(of_file, names)
+        wanted = names["model"](names["x"]).detach().numpy()
         exec(second, names)
         after = names["y"]
         exec(third, names)
@@ -34,6 +37,8 @@ def test_the_examples(tmp_path, monkeypatch, capsys):
         sys.modules.pop("lenet", None)
     for text in re.findall(r"```text\n(.*?)```", PAGE, re.S):
         assert words(text) in words(shown)
+    assert isinstance(names["scores"], numpy.ndarray)
+    assert numpy.allclose(names["scores"], wanted, rtol=0.01, atol=0.001)
     assert not torch.equal(after, before)
     assert torch.allclose(names["y"], after, rtol=0.01, atol=0.01)
     (command,) = re.findall(r"```sh\n(.*?)```", PAGE, re.S)

@@ -267,3 +267,42 @@ def job(folder: Path, document: Mapping[str, Any]) -> Iterator[JobContext]:
         ):
             context.store(data)
         yield context
+
+
+def own_plugin_onnx(typed: str = "float32", **attributes: Any) -> bytes:
+    """A ReLU, then ``acme::MyOp``, which leaves shape and type as they are."""
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(typed))
+    ends = [helper.make_tensor_value_info(n, element, [1, 3, 8, 8]) for n in "xy"]
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], "relu"),
+        helper.make_node("MyOp", ["r"], ["y"], "mine", domain="acme", **attributes),
+    ]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)]
+    graph = helper.make_graph(nodes, "mine", *_split(ends))
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    return bytes(model.SerializeToString())
+
+
+def own_plugin(version: str, library: bytes | None, **more: Any) -> dict[str, Any]:
+    """The request that builds ``own_plugin_onnx`` on the GPU; ``more`` is of the plugin."""
+    strongly = version.startswith("11")
+    typed = "float16" if strongly else "float32"
+    layers = [
+        {"name": n, "builder_name": n, "nodes": [n], "kind": kind, "device": "GPU",
+         "precision": "fp16"}
+        for n, kind in (("relu", "ACTIVATION"), ("mine", "PLUGIN_V2"))
+    ]  # fmt: skip
+    given = engine(
+        device="GPU", gpu_fallback=False, model=sha(own_plugin_onnx(typed)), layers=layers,
+        typing="strong" if strongly else "weak", precisions=[] if strongly else ["fp16"],
+        constraints="none" if strongly else "prefer", calibration=None, pools={},
+        inputs=[io("x", [1, 3, 8, 8], typed)], outputs=[io("y", [1, 3, 8, 8], typed)],
+    )  # fmt: skip
+    digest = None if library is None else sha(library)
+    mine = {"operator": "MyOp", "version": "1", "namespace": "", "library": digest, **more}
+    tensors = {
+        side: [{"name": name, "dtype": typed, "shape": [1, 3, 8, 8]}]
+        for side, name in (("inputs", "x"), ("outputs", "y"))
+    }
+    golden = [{"seed": 3, "inputs": {"x": {"low": -1.0, "high": 1.0}}, "lane": None}]
+    return request(given, plugins=[mine], network=tensors, golden=golden)

@@ -40,20 +40,22 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def entry(kind="plan", stripped=False, lean=False):
-    return SimpleNamespace(kind=kind, stripped=stripped, lean_embedded=lean)
+def entry(kind="plan", stripped=False, lean=False, tensorrt="10.3.0.30", embeds=False):
+    return SimpleNamespace(
+        kind=kind, stripped=stripped, lean_embedded=lean, tensorrt=tensorrt, plugins_embedded=embeds
+    )
 
 
-def checked(**engines):
+def checked(plugins=(), signer="tests", **engines):
     segments = [
         SimpleNamespace(index=i, device="DLA1" if name.startswith("dla") else "GPU", engine=name,
                         core=1 if name.startswith("dla") else None)
         for i, name in enumerate(engines)
     ]  # fmt: skip
     lanes = [SimpleNamespace(segments=segments)]
-    return SimpleNamespace(
-        manifest=SimpleNamespace(backend="tensorrt", lanes=lanes, engines=engines)
-    )
+    rows = tuple(SimpleNamespace(library=one) for one in plugins)
+    manifest = SimpleNamespace(backend="tensorrt", lanes=lanes, engines=engines, plugins=rows)
+    return SimpleNamespace(manifest=manifest, signer=signer)
 
 
 def run(tmp_path, given, **options):
@@ -82,6 +84,24 @@ def test_each_plan_is_run_as_its_segment_is(program: Path, tmp_path: Path) -> No
     assert "loadable" in loadable.why
     assert "refit it again" in lost.why
     assert {one.why for one in (gpu, dla, refitted)} == {None}
+
+
+def test_libraries_of_plugins_are_given_as_their_release_takes_them(
+    program: Path, tmp_path: Path
+) -> None:
+    # the digest stands for the library's bytes
+    libraries = ["...getCreators...", "static", None, "static"]
+    (new,) = run(tmp_path, checked(plugins=libraries, gpu=entry(embeds=True)))
+    words = new.console.split()
+    assert [word.partition("=")[0] for word in words if "Plugins" in word] == [
+        "--dynamicPlugins", "--staticPlugins"
+    ]  # fmt: skip
+    assert "--versionCompatible" in words
+    (old,) = run(tmp_path, checked(plugins=libraries, gpu=entry(tensorrt="8.5.2.2")))
+    assert old.console.count("--plugins=") == 2
+    unsigned = checked(plugins=libraries, signer=None, gpu=entry())
+    found = board.cross_check(Root(tmp_path / "root"), tmp_path, unsigned, OPTIONS)
+    assert (found.engines, "no trusted signature" in found.why) == ((), True)
 
 
 def test_one_that_fails_or_hangs_ends_and_is_reported(program: Path, tmp_path: Path) -> None:

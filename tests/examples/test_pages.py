@@ -314,3 +314,4 @@ def test_a_plugin_is_planned_between_the_dlas_layers(page: Run) -> None:
     assert "p1: TensorRT runs this operator as a plugin" in shown
     assert "needs the plugin CustomPool, version 1 of 'edgekit'" in shown
     assert re.search(r"reformats on the GPU, .* r1, predicted .* p1, predicted", shown)
+    assert "10 of 10 labels of digits.npz right as built, 10 in FP32" in shown

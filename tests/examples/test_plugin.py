@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import json
 import shutil
 import subprocess
 import sys
@@ -20,10 +21,15 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
+import edgekit
 from benchmarks import plugin_kernel
 from benchmarks.plugin_kernel import PLUGIN, ROOT, Case, custom_pool
+from edgekit.cli.main import app
+from edgekit.errors import EdgekitError, UsageError
+from edgekit.pipeline.steps.build import Build
 
 pool = custom_pool.pool
+CONFIG = PLUGIN / "lenet.yaml"
 COMPILERS = [name for name in ("g++", "clang++") if shutil.which(name)]
 Call = Callable[[Case, np.ndarray], np.ndarray]
 
@@ -210,6 +216,35 @@ def test_lenet_reads_ten_digits() -> None:
     shown = np.load(PLUGIN / "digits.npz")
     found = [evaluator.run(None, {"x": image[None]})[0].argmax() for image in shown["x"]]
     assert found == list(shown["labels"]) == list(range(10))
+
+
+def test_run_reads_ten_digits_on_any_machine(tmp_path: Path) -> None:
+    found = edgekit.run(CONFIG, out=tmp_path)
+    assert isinstance(found, Build)
+    assert "10 of 10 labels of digits.npz right as built, 10 in FP32" in found.notes
+    assert "cannot contain custom_pool:pool" in found.notes[-1]
+    assert found.accuracy.cosine > 0.999
+    # the plugin on the GPU, in INT8; what is before and after it on the DLA
+    placed = {one.name: (one.device, one.precision) for one in edgekit.plan(CONFIG).layers}
+    assert placed["p1"] == ("GPU", "int8")
+    assert placed["r1"] == placed["c2"] == ("DLA0", "int8")
+    assert [one.device for one in found.segments] == ["DLA0", "GPU", "DLA0", "GPU"]
+
+
+def test_its_function_is_in_no_bundle() -> None:
+    with pytest.raises(EdgekitError) as caught:
+        edgekit.bundle(CONFIG)
+    assert caught.value.code == "bundle.plugin"
+    assert "custom_pool:pool, which computes node 'p1'" in caught.value.message
+
+
+def test_run_prints_the_build_where_it_ends_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app(["run", str(CONFIG), "--json", "-q"]) == 0
+    assert json.loads(capsys.readouterr().out)["schema"] == "edgekit.build/1"
+    assert app(["run", str(CONFIG), "-q"]) == 0
+    assert "4 segments, backend reference" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="--markdown needs a report"):
+        app(["run", str(CONFIG), "-q", "--markdown", "-"])
 
 
 def test_without_wheels_nvidias_builder_is_not_asked(

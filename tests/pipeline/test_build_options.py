@@ -9,6 +9,7 @@ from edgekit.errors import ConfigError, DataError, EdgekitError, EnvironmentLack
 from edgekit.pipeline.steps.build_request import request_of
 from tests.pipeline import nets
 from tests.pipeline.test_board_build import config_of, pipeline
+from tests.tensorrt.plugin_toys import compiled
 
 
 def test_constraints_that_do_not_go_together_are_reported_first(tmp_path):
@@ -84,3 +85,27 @@ def test_frames_that_do_not_fit_are_reported_before_anything_is_built(tmp_path, 
     error = _refused_bench(tmp_path, "inputs: bad.npz")
     assert isinstance(error, DataError)
     assert "bad.npz" in f"{error.where} {error.message}"
+
+
+def test_libraries_of_plugins_are_checked_before_a_board_is_asked(tmp_path):
+    deploy = "deploy: {boards: [{name: lab, host: 192.0.2.7}]}\n"
+    path = config_of(tmp_path, deploy, "10.3", "{}")
+    compiled(tmp_path / "config" / "libmine.so", needed=["libnvinfer.so.10"])
+    text = path.read_text()
+    plugins = "plugins: [{operator: Mine, library: libmine.so}]"
+    path.write_text(text.replace("onnx: small.onnx", f"onnx: small.onnx, {plugins}"))
+    with pipeline(path, tmp_path) as one, pytest.raises(DataError) as caught:
+        one.build()
+    assert caught.value.code == "plugin.machine"
+    assert "small.yaml:3:" in caught.value.where
+
+
+def test_a_loadable_has_no_plugins(tmp_path):
+    deploy = "deploy: {boards: [{name: lab, host: 192.0.2.7}]}\n"
+    path = config_of(tmp_path, deploy, "10.3", "{mode: standalone}")
+    text = path.read_text()
+    path.write_text(text.replace("onnx: small.onnx", "onnx: small.onnx, plugins: [Mine]"))
+    with pipeline(path, tmp_path) as one, pytest.raises(ConfigError) as caught:
+        one.build()
+    assert "no plugin registry for EngineCapability::kDLA_STANDALONE" in caught.value.message
+    assert "build.mode: hybrid" in caught.value.hint

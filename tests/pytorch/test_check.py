@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -113,6 +114,18 @@ def test_modules_are_left_out_of_factories_files_and_configurations(
     model = {"inputs": size, **LEGACY}
     planned = edgekit.plan(factory, target=ORIN, precision="fp16", leave=["classifer"], model=model)
     assert "left out of the network, and in no figure: classifer" in planned.notes
+    assert [(one.module, one.device) for one in planned.left] == [("classifer", "PyTorch")]
+    names = {one.name for one in planned.left}
+    assert names.isdisjoint({*planned.unknown_cost, *planned.builder.device_types})
+    for share in planned.plans:
+        assert names.isdisjoint(one.name for one in share.layers)
+        assert sum(one.layers for one in share.devices) == len(share.layers)
+    assert edgekit.read_document(planned.to_json()) == planned
+    assert not any("no cost model" in note or "constant" in note for note in planned.notes)
+    empty = edgekit.plan(
+        factory, target=ORIN, precision="fp16", leave=["feat", "classifer"], model=model
+    )
+    assert (empty.layers, len(empty.left), empty.predicted.latency_us) == ((), 2, None)
     file, config = tmp_path / "lenet.onnx", tmp_path / "lenet.yaml"
     edgekit.export(factory, target=ORIN, inputs=size, exporter="legacy", save=file)
     config.write_text(
@@ -123,8 +136,16 @@ def test_modules_are_left_out_of_factories_files_and_configurations(
     by_config = edgekit.check(config)
     assert {one.module: one.devices for one in by_file.modules}["classifer"] == {"PyTorch": 1}
     assert by_file.modules == by_config.modules
-    assert app(["check", str(file), "-t", ORIN, "--leave", "classifer"]) == 0
+    command = [str(file), "-t", ORIN, "--leave", "classifer"]
+    assert app(["check", *command]) == 0
     assert "PyTorch" in capsys.readouterr().out
+    assert app(["plan", *command]) == 0
+    assert re.search(r"PyTorch +1 +- +left out", capsys.readouterr().out)
+    assert app(["plan", *command, "--by-module"]) == 0
+    assert re.search(r"classifer +1 +PyTorch *\n", capsys.readouterr().out)
+    assert app(["plan", *command, "--why", "feat.conv2", "--json"]) == 0
+    with pytest.raises(UsageError, match="the module 'classifer' is left out"):
+        app(["plan", *command, "--why", "classifer"])
     with pytest.raises(UsageError, match="a build holds the whole network") as caught:
         edgekit.bundle(config, out=tmp_path)
     assert caught.value.code == "build.left"

@@ -11,7 +11,7 @@ import pytest
 
 from edgekit.errors import DataError
 from edgekit.network.model import Model
-from edgekit.quantize.data.functions import module_file
+from edgekit.quantize.data.functions import data_file
 from edgekit.quantize.data.load import load_data
 from edgekit.quantize.data.rows import CalibrationSamples
 from tests.quantize.quantize_nets import make, node
@@ -179,9 +179,9 @@ def test_a_module_is_found_without_being_run(tmp_path: Path) -> None:
     package.mkdir(parents=True)
     (package / "data.py").write_text("raise SystemExit('it ran')\n")
     spec = "python:h2feedpack.inner.data:f"
-    assert module_file(spec, [tmp_path]) == package / "data.py"
+    assert data_file(spec, [tmp_path]) == package / "data.py"
     with pytest.raises(DataError, match=r"module 'h2feedpack\.outer' does not exist") as caught:
-        module_file("python:h2feedpack.outer:f", [tmp_path])
+        data_file("python:h2feedpack.outer:f", [tmp_path])
     assert str(tmp_path) in caught.value.hint
     # a path is never taken for a function
     (tmp_path / "h2feed.py").write_text("raise SystemExit('it ran')\n")

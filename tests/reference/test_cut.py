@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -230,12 +231,20 @@ def test_an_engine_that_onnx_runtime_refuses_names_segment_and_node() -> None:
     assert caught.value.where == proto.graph.node[0].name
 
 
-def test_an_engine_beyond_two_gigabytes_is_refused() -> None:
-    artefacts = build()
-    huge = {digest: np.broadcast_to(np.float32(0), (1 << 30,)) for digest in artefacts.values}
-    with pytest.raises(BuildError, match="2 GB") as caught:
-        full_engine(replace(artefacts, values=huge), artefacts.lanes[0][1][0].engine)
-    assert caught.value.code == "build.too_large"
+def test_a_large_unstripped_engine_reads_its_weights_in_place() -> None:
+    columns = 20_000_000
+    weight = np.zeros((4, columns), np.float32)
+    weight[3, -1] = 2
+    model = model_of([node("MatMul", "x W", "y")], {"W": weight}, {"x": (1, 4)}, ["y"])
+    built = build_reference(
+        segmented(model, network := network_of(model), plan_of(place_all(network, "fp32"))), None
+    )
+    tracemalloc.start()
+    runner = Runner(built, stripped=False)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < weight.nbytes
+    assert runner.run({"x": np.ones((1, 4), np.float32)})["y"][0, -1] == 2
 
 
 def test_accuracy_of_an_exact_build_is_json_safe() -> None:

@@ -81,8 +81,8 @@ def test_sources_are_all_named_and_all_used():
             for inner in value:
                 walk(inner)
 
-    files = ("features", "layers", "log_errors", "operators", "releases", "trtexec_flags")
-    for file in files:
+    files = ["features", "guide", "layers", "log_errors", "operators", "plugins", "releases"]
+    for file in [*files, "trtexec_flags"]:
         walk(read(f"{file}.yaml"))
     assert used == known
 

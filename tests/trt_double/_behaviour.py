@@ -33,6 +33,7 @@ def plays_function(name: str) -> Callable[[_Function], _Function]:
 
 for _name in (
     "_play_base",
+    "_play_plugins",
     "_play_network",
     "_play_parser",
     "_play_config",

@@ -72,7 +72,7 @@ def _build(this: Any, network: Any, config: Any, kernel_text: Any = None) -> Any
     on_dla, on_gpu, refused = placement(network, config)
     if "VERSION_COMPATIBLE" in flag_names(config) and not config._s.plugins_to_serialize:
         for layer in on_gpu:
-            if layer._s.kind_name == "PLUGIN_V2":
+            if layer._s.kind_name in ("PLUGIN_V2", "PLUGIN_V3"):
                 double.offend(f"VERSION_COMPATIBLE without the library of {layer._s.name}'s plugin")
     scales = _calibrate(network, config)
     log_build(double, logger, config, on_dla, on_gpu, refused)

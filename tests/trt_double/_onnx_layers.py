@@ -71,11 +71,12 @@ class Importer:
 
     Args:
         graph: An ONNX GraphProto.
-        pool_kind: How the release imports global pooling: "REDUCE" from 8.6 on.
+        plugins: Keys of the user's plugins, by their first output (`_play_plugins`).
     """
 
-    def __init__(self, graph: Any) -> None:
+    def __init__(self, graph: Any, plugins: Any = ()) -> None:
         self.layers: list[Made] = []
+        self.plugins = plugins
         self.weights = {one.name for one in graph.initializer}
         self._names: dict[str, int] = {}
         for node in graph.node:
@@ -119,7 +120,10 @@ class Importer:
         inputs, outputs = [name for name in node.input if name], list(node.output)
         if op == "Constant":
             return
-        if op == "Gemm":
+        if outputs[0] in self.plugins:
+            family = self.plugins[outputs[0]].rpartition("|")[2]
+            self._add(f"PLUGIN_{family}", node, inputs, outputs)
+        elif op == "Gemm":
             self._gemm(node)
         elif op in ("HardSwish", "Mish"):
             middle = self._inside("ACTIVATION")

@@ -5,6 +5,7 @@ from typing import Any
 
 from ._build_log import foreign, subgraphs
 from ._play_config import flag_names
+from ._play_plugins import creators_of
 from ._rules import formats
 
 
@@ -79,6 +80,12 @@ def facts_of(
         "stripped": "STRIP_PLAN" in flags,
         "version_compatible": "VERSION_COMPATIBLE" in flags,
         "lean_embedded": "VERSION_COMPATIBLE" in flags and "EXCLUDE_LEAN_RUNTIME" not in flags,
+        "plugins": sorted(set(network._s.plugins.values())),
+        "plugins_embedded": sorted(
+            "|".join(row)
+            for path in config._s.plugins_to_serialize
+            for row in creators_of(network._s.double, path) or ()
+        ),
         "dla": bool(on_dla),
         "capability": config._s.engine_capability.name,
         "verbosity": config._s.profiling_verbosity.name,

@@ -111,10 +111,3 @@ def _volume(factory: Any, iterable: Any) -> int:
     import math
 
     return math.prod(iterable) if iterable else 1
-
-
-@plays_function("init_libnvinfer_plugins")
-def _init_plugins(factory: Any, logger: Any, namespace: str) -> bool:
-    if not isinstance(logger, factory.classes["ILogger"]):
-        raise TypeError("init_libnvinfer_plugins wants a logger")
-    return True

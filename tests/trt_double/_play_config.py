@@ -82,6 +82,7 @@ def _create_network(this: Any, flags: int) -> Any:
         tensors={},
         weights={},
         refittable=set(),
+        plugins={},
         model=None,
         name="",
         error_recorder=None,

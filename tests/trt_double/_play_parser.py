@@ -8,6 +8,7 @@ from ._onnx_layers import SUPPORTED, Importer
 from ._onnx_weights import refit_weights
 from ._play_base import emit
 from ._play_network import dtype_name, new_tensor
+from ._play_plugins import without_plugins
 
 
 @plays("OnnxParser", "__init__")
@@ -69,7 +70,11 @@ def _supports(_this: Any, op_name: str) -> bool:
 @plays("OnnxParser", "get_used_vc_plugin_libraries")
 def _vc_plugins(this: Any) -> list[str]:
     """The library of the plugins that the parser made (ImporterContext::addUsedVCPluginLibrary)."""
-    plugins = any(one._s.kind_name == "PLUGIN_V2" for one in this._s.network._s.layers)
+    own = this._s.network._s.plugins
+    plugins = any(
+        one._s.kind_name == "PLUGIN_V2" and one._s.outputs[0]._s.name not in own
+        for one in this._s.network._s.layers
+    )
     name = f"libnvinfer_vc_plugin.so.{this._s.double.build[0]}"
     return [f"/usr/lib/aarch64-linux-gnu/{name}"] if plugins else []
 
@@ -153,6 +158,7 @@ def _take(this: Any, model: Any) -> bool:
     """Fills the network from `model`; False with errors where a node has no importer."""
     from onnx import numpy_helper, shape_inference
 
+    model, plugins = without_plugins(this._s.double, model)
     for index, node in enumerate(model.graph.node):
         if node.op_type not in SUPPORTED or node.domain not in ("", "ai.onnx"):
             text = (
@@ -169,6 +175,7 @@ def _take(this: Any, model: Any) -> bool:
         one.name: one.type.tensor_type for one in (*graph.input, *graph.value_info, *graph.output)
     }
     network._s.model = model
+    network._s.plugins = plugins
     network._s.weights = dict(refit_weights(model, this._s.double.build))
     network._s.name = graph.name
     inits = {one.name: numpy_helper.to_array(one).shape for one in graph.initializer}
@@ -188,7 +195,7 @@ def _take(this: Any, model: Any) -> bool:
         if one.name not in inits:
             network._s.inputs.append(tensor(one.name))
     types = this._s.double.factory.classes["LayerType"].__members__
-    for made in Importer(graph).layers:
+    for made in Importer(graph, plugins).layers:
         layer = this._s.double.factory.new(
             "ILayer",
             name=made.name,

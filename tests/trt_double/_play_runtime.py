@@ -7,6 +7,7 @@ from typing import Any
 from ._behaviour import plays
 from ._plan_format import BadPlan, read
 from ._play_base import emit
+from ._play_plugins import registered
 
 
 @plays("Runtime", "__init__")
@@ -61,11 +62,6 @@ def _load_runtime(this: Any, path: str) -> Any:
     return made
 
 
-@plays("Runtime", "get_plugin_registry")
-def _registry(this: Any) -> Any:
-    return this._s.double.factory.new("IPluginRegistry")
-
-
 def refuse(this: Any, text: str, code: str = "INVALID_STATE") -> None:
     """Logs an error and gives it to the error recorder."""
     state = this._s
@@ -99,8 +95,9 @@ def _deserialize(
     if facts["dla"] and state.DLA_core >= state.double.settings.dla_cores:
         refuse(this, f"Cannot create DLA engine, {state.double.settings.dla_cores} not available")
         return None
-    if facts["lean_embedded"] is False and state.engine_host_code_allowed:
-        state.double.offend("engine_host_code_allowed for a plan that embeds no runtime")
+    carries = facts["lean_embedded"] or facts.get("plugins_embedded")
+    if not carries and state.engine_host_code_allowed:
+        state.double.offend("engine_host_code_allowed for a plan that carries no code")
     emit(state.double, state.logger, "INFO", f"Loaded engine size: {len(data) >> 20} MiB")
     return state.double.factory.new(
         "ICudaEngine",
@@ -119,6 +116,20 @@ def _deserialize(
 def _unfit(state: Any, version: tuple[int, ...], facts: dict[str, Any]) -> str:
     """Why this runtime refuses the plan, or nothing."""
     takes, compatible = tuple(state.takes), facts["version_compatible"]
+    embedded = facts.get("plugins_embedded", ())
+    if embedded and not state.engine_host_code_allowed:
+        return (
+            "IRuntime::deserializeCudaEngine: Error Code 4: API Usage Error (Plan embeds plugin "
+            "libraries, but IRuntime::setEngineHostCodeAllowed(true) was not called.)"
+        )
+    for text in facts.get("plugins", ()):
+        name, version_of, namespace, _ = text.split("|")
+        known = (name, version_of, namespace) in registered(state.double)
+        if text not in embedded and not known:
+            return (
+                f"IPluginRegistry::getCreator: Error Code 4: API Usage Error (Cannot find plugin: "
+                f"{name}, version: {version_of}, namespace:{namespace}.)"
+            )
     if facts["lean_embedded"] and not state.engine_host_code_allowed:
         return (
             "IRuntime::deserializeCudaEngine: Error Code 4: API Usage Error (Plan embeds a "

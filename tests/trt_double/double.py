@@ -85,6 +85,9 @@ class Double:
         self.builds: list[list[str]] = []
         self.violations: list[str] = []
         self.messages: list[tuple[str, str]] = []
+        #: What the module's plugin registry has, and the libraries that brought it.
+        self.creators: dict[tuple[str, str, str], str] = {}
+        self.libraries: list[str] = []
         self.factory: Factory
         if named := os.environ.get("EDGEKIT_TEST_TENSORRT_SETTINGS"):
             self._load(Path(named))
@@ -131,10 +134,26 @@ def module(version: str, flavour: str = "full") -> Any:
             setattr(made, key, factory.classes["DataType"].__members__[_ALIASES[key]])
     for key, signatures in facts.functions.items():
         setattr(made, key, _function(factory, key, signatures))
+    if flavour == "full" and "IPluginV3QuickCore" in factory.classes:
+        made.plugin = _decorators(name, factory)  # type: ignore[attr-defined]
     # the wheels say 10.3.0 up to 10.13 and four parts later
     full = ".".join(map(str, double.build))
     made.__dict__.update(__version__=full if double.build >= (10, 14) else version, _double=double)
     return made
+
+
+def _decorators(name: str, factory: Factory) -> ModuleType:
+    """The package's submodule `plugin`: which decorators there are, without behaviour."""
+    found = ModuleType(f"{name}.plugin")
+    names = ["register", "impl", "autotune"]
+    names += ["aot_impl"] if "IPluginV3QuickAOTBuild" in factory.classes else []
+    for each in names:
+
+        def decorator(*_arguments: Any, each: str = each) -> Any:
+            raise NotPlayed(f"plugin.{each}")
+
+        setattr(found, each, decorator)
+    return found
 
 
 def _function(factory: Factory, name: str, signatures: tuple[str, ...]) -> Any:

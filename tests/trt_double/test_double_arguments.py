@@ -134,4 +134,4 @@ def test_memory_is_a_buffer_and_no_sequence() -> None:
 
 def test_what_is_not_played_says_so(trt: Any) -> None:
     with pytest.raises(double.NotPlayed):
-        trt.get_plugin_registry()
+        trt.get_builder_plugin_registry(trt.EngineCapability.STANDARD)

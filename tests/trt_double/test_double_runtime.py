@@ -125,7 +125,7 @@ def test_a_plan_with_a_runtime_inside_needs_leave() -> None:
     trt, lean = runtime("10.3.0", "lean")
     lean.engine_host_code_allowed = True
     assert lean.deserialize_cuda_engine(bytes(setup("10.3.0", *LEAN).plan())) is not None
-    assert trt._double.violations == ["engine_host_code_allowed for a plan that embeds no runtime"]
+    assert trt._double.violations == ["engine_host_code_allowed for a plan that carries no code"]
 
 
 def test_another_releases_runtime_is_loaded_from_a_file(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from edgekit.network.model import (
     weight_arrays,
 )
 from edgekit.network.module_names import keep_module_names, stack_trace
+from edgekit.network.plugins import Plugin, check_used
 from edgekit.network.protos import (
     UNLISTED,
     dtype_name,
@@ -264,6 +265,7 @@ def load(
     shapes: Mapping[str, Sequence[int]] | None = None,
     batch: int | None = None,
     outputs: Sequence[str] | None = None,
+    plugins: Sequence[Plugin] = (),
 ) -> Model:
     """Reads an ONNX file.
 
@@ -274,6 +276,7 @@ def load(
             open than the batch. Also for tensors whose shape a plugin or the data decide.
         batch: The batch where the file leaves it open; 1 when None, which ``Model.notes`` says.
         outputs: Tensor or node names to cut the network at; the file's outputs when None.
+        plugins: The user's own plugins, each of an operator that the file has.
 
     Raises:
         ModelError: with a stable code ``model.*`` for everything that can be wrong with the file.
@@ -282,9 +285,10 @@ def load(
     proto, values = files.read(path)
     try:
         validation.size(proto.graph)
+        check_used(plugins, proto)
         return canonical(
             proto, path.parent, shapes=shapes, batch=batch, outputs=outputs, source=str(source),
-            weights=values,
+            weights=values, plugins=plugins,
         )  # fmt: skip
     except ModelError as error:
         error.where = error.where or str(path)
@@ -325,6 +329,7 @@ def canonical(
     source: str = "",
     weights: Mapping[str, np.ndarray] | None = None,
     known: Mapping[str, tuple[int, tuple[int, ...]]] | None = None,
+    plugins: Sequence[Plugin] = (),
 ) -> Model:
     """Makes a Model of a ModelProto, which is left as it is.
 
@@ -344,6 +349,7 @@ def canonical(
             are, others as read-only views: do not change them afterwards.
         known: ONNX element type and shape of computed tensors by name, where an inference has
             found them already: it is not repeated for nodes all of whose outputs are known.
+        plugins: The user's own plugins.
 
     Raises:
         ModelError: see :func:`load`.
@@ -385,7 +391,7 @@ def canonical(
     inputs = [value for value in inputs if value.name in used]
     fixed, notes = validation.input_shapes(inputs, sizes, batch)
     state = Evaluation(
-        version, constants, fixed, _declared(graph, inputs, fixed), known or {}, given
+        version, constants, fixed, _declared(graph, inputs, fixed), known or {}, given, plugins
     )
     state.run(nodes)
     domains = {item.domain: item.version for item in copy.opset_import}
@@ -395,7 +401,7 @@ def canonical(
     copy_metadata(proto, stripped)
     folded = {**calls, **_folded(graph.node, values, state, {n.name for n in stripped.graph.node})}
     notes += quantised
-    model = Model(stripped, arrays, None, source, folded, notes, traces)
+    model = Model(stripped, arrays, None, source, folded, notes, traces, tuple(plugins))
     if state.plugins or state.unknown:
         return replace(model, notes=notes + opaque_notes(model.graph))
     return model

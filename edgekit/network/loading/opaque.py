@@ -3,7 +3,7 @@ stand for a module which is left out.
 
 An operator that is not ONNX's needs a plugin in the board's TensorRT. A node that reads or writes a
 tensor of unknown shape (NonMaxSuppression, and what follows it) runs on the GPU. Each is one layer
-of unknown cost; ONNX Runtime gets the network up to them.
+of unknown cost; this machine runs the network up to them, and through plugins with a function.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import onnx
-from onnx import TensorProto, ValueInfoProto, helper
+from onnx import ValueInfoProto, helper
 
 from edgekit.errors import ModelError
 from edgekit.network.graph import LEFT, PLUGIN, SHAPES, Node, OnnxGraph, proto_of
 from edgekit.network.model import Model, copy_metadata
 from edgekit.network.operators import has_importer, operator_table
-from edgekit.network.protos import RUNTIMES, reachable
+from edgekit.network.protos import RUNTIMES, elem_named, reachable
 from edgekit.text import counted, listed
 
 _QUIET = 4
@@ -91,22 +91,23 @@ def opaque_notes(graph: OnnxGraph) -> tuple[str, ...]:
 
 
 def before_opaque(model: Model) -> Model:
-    """The part that ONNX Runtime can run: the model up to its opaque nodes; itself without any.
+    """The part that this machine can run: the model up to its opaque nodes; itself without any.
 
-    It ends at what the opaque nodes read, and at those of the model's outputs that need none of
-    them. Its inputs are those of the model, also where only opaque nodes read them.
+    A plugin with a function runs here. The part ends at what the opaque nodes read, and at those of
+    the model's outputs that need none of them. Its inputs are those of the model, also where only
+    opaque nodes read them.
 
     Raises:
         ModelError: ``model.opaque`` where nothing comes before them.
     """
     graph = model.graph
-    if not graph.opaque:
+    if not graph.only_on_board:
         return model
     gone: set[str] = set()
     remaining: list[Node] = []
     ends: list[str] = []
     for node in graph.nodes():
-        if node.name in graph.opaque or not gone.isdisjoint(node.reads()):
+        if node.name in graph.only_on_board or not gone.isdisjoint(node.reads()):
             gone.update(node.outputs)
             ends += node.reads()
         else:
@@ -114,7 +115,7 @@ def before_opaque(model: Model) -> Model:
     made = {name for node in remaining for name in node.outputs if name}
     ends = [name for name in [*graph.outputs, *ends] if name in made]
     if not ends:
-        first = next(iter(graph.opaque))
+        first = next(iter(graph.only_on_board))
         raise ModelError(
             f"nothing can be calibrated or compared here, because node {first!r} comes first and "
             "runs only on the board",
@@ -158,14 +159,7 @@ def inferred_plugin(
     found = {}
     for value in session.get_outputs():
         sizes = [size if isinstance(size, int) else None for size in value.shape]
-        kind = _elem(value.type)
+        kind = elem_named(value.type)
         if kind:
             found[value.name] = helper.make_tensor_type_proto(kind, sizes)
     return found
-
-
-def _elem(text: str) -> int:
-    """ONNX's element type of ONNX Runtime's name ("tensor(float)"); 0 for any other."""
-    name = text.removeprefix("tensor(").removesuffix(")").upper()
-    found = TensorProto.DataType.DESCRIPTOR.values_by_name.get(name)
-    return 0 if found is None else int(found.number)

@@ -16,6 +16,7 @@ from edgekit.network.loading.folding import Patience, constant, fold, foldable, 
 from edgekit.network.loading.opaque import inferred_plugin
 from edgekit.network.loading.validation import MOST_ELEMENTS, no_size
 from edgekit.network.model import Constant, Folded, real
+from edgekit.network.plugins import CODE, Plugin, plugin_for
 from edgekit.network.protos import (
     FLOAT,
     STRING,
@@ -68,6 +69,7 @@ class Evaluation:
         declared: Mapping[str, onnx.TypeProto],
         known: Mapping[str, tuple[int, tuple[int, ...]]],
         given: Mapping[str, tuple[int, ...]],
+        own: Sequence[Plugin] = (),
     ) -> None:
         self.version = version
         self.constants = constants
@@ -79,6 +81,7 @@ class Evaluation:
         self.unknown: dict[str, onnx.TypeProto | None] = {}
         self.plugins = False
         self._given = given
+        self._own = own
         self._names: set[str] = set()
         self._patience = Patience()
         self._declared = declared
@@ -268,7 +271,7 @@ class Evaluation:
             return {} if like is None else {node.output[0]: like}
         if node.domain or (schema is None and is_plugin(node, self.version)):
             self.plugins = True
-            return inferred_plugin(node, {n: self._proto(n) for n in reads(node)})
+            return self._of_plugin(node)
         if schema is None:
             # before opset 16 these are functions without an inference of shapes
             name = _LIKE.get(node.op_type, "") if self.version < _INFERRED_SINCE else ""
@@ -317,6 +320,26 @@ class Evaluation:
         if node.op_type in {"GroupNormalization", "MeanVarianceNormalization"}:
             return {node.output[0]: types[node.input[0]]}
         return self._pooled(node, found) if node.op_type in POOLS else found
+
+    def _of_plugin(self, node: onnx.NodeProto) -> dict[str, onnx.TypeProto]:
+        """What is known of a plugin's outputs; the user's own plugin says it before the file."""
+        types = {name: self._proto(name) for name in reads(node)}
+        own = plugin_for(self._own, node.op_type, node.domain)
+        if own is None:
+            return inferred_plugin(node, types)
+        constants = {n: real(v) for n in reads(node) if (v := self.constants.get(n)) is not None}
+        found = own.infer(node, types, constants)
+        for name, proto in found.items():
+            said, made = _static(self._declared.get(name)), _static(proto)
+            if said is not None and said != made:
+                raise ModelError(
+                    f"the plugin of node {node.name!r} ({node.op_type}) makes {name!r} "
+                    f"{list(made or ())}, but the file says {list(said)}",
+                    code=CODE,
+                    where=own.where,
+                    hint="mend 'outputs' or the function, or export the model again",
+                )
+        return found
 
     def _normalised(
         self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
@@ -400,7 +423,7 @@ class Evaluation:
                 inputs[state] = known
         if begins:
             constants[condition] = np.array(True)
-        inner = Evaluation(self.version, constants, inputs, {}, {}, {})
+        inner = Evaluation(self.version, constants, inputs, {}, {}, {}, self._own)
         for name in (*(name for name in self.unknown if name not in hidden), *states):
             if name not in inputs and name not in constants:
                 inner.unknown[name] = self.unknown.get(name)

@@ -189,7 +189,9 @@ def _opaque(at: Placer, node: Node, why: str) -> None:
         at.emit(node, kinds.UNKNOWN, opaque=IMPORTED)
         return
     if why == PLUGIN:
-        at.emit(node, kinds.PLUGIN, plugin_of(node), opaque=why)
+        own = at.plugin(node)
+        formats = {"formats": own.formats} if own is not None and own.formats else {}
+        at.emit(node, kinds.PLUGIN, {**plugin_of(node), **formats}, opaque=why)
         return
     if node.op == "NonMaxSuppression":
         non_max_suppression(at, node, why)

@@ -13,6 +13,7 @@ from edgekit.errors import ModelError
 from edgekit.network.graph import Attributes, LayerSource, Node
 from edgekit.network.lowering import kinds
 from edgekit.network.model import Absorbed, Layer, Tensor
+from edgekit.network.plugins import Plugin
 from edgekit.network.protos import free_name
 
 # Counts and names layers as TensorRT's ONNX importer does, to know what its log calls them.
@@ -125,6 +126,10 @@ class Placer:
         # they come from
         self._derived: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
         self._operators: dict[str, frozenset[str]] = {}
+
+    def plugin(self, node: Node) -> Plugin | None:
+        """Returns the user's own plugin of a node; None for any other node."""
+        return self._graph.plugin(node)
 
     def done(self, node: Node) -> None:
         """Call after each node: the importer's layers after it that loading removed count too."""

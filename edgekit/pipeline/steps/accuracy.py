@@ -21,7 +21,14 @@ from edgekit.pipeline.steps.calibrate import (
     inputs_text,
     measures,
 )
-from edgekit.pipeline.steps.load import lowers, named, rules, source, translated
+from edgekit.pipeline.steps.load import (
+    lowers,
+    named,
+    own_plugins,
+    rules,
+    source,
+    translated,
+)
 from edgekit.pipeline.steps.method import (
     choice,
     chooses,
@@ -87,7 +94,8 @@ def _built(context: Context) -> tuple[Artefacts, bool]:
     """Returns the engines, and whether they were built just now."""
     key, cache = build_key(context), context.cache
     stored = None if context.force else cache.find(StoredArtefacts, "build", key)
-    found = load_artefacts(cache, stored) if stored else None
+    plugins = own_plugins(context)
+    found = load_artefacts(cache, stored, plugins) if stored else None
     if found is not None:
         return found, False
     context.session.fresh.add("build")
@@ -99,7 +107,7 @@ def _built(context: Context) -> tuple[Artefacts, bool]:
     )
     stored = store_artefacts(cache, found)
     cache.keep("build", key, stored)
-    return load_artefacts(cache, stored) or found, True
+    return load_artefacts(cache, stored, plugins) or found, True
 
 
 @computed()

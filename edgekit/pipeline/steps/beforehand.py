@@ -22,6 +22,7 @@ from edgekit.pipeline.steps.build import backend_for
 from edgekit.pipeline.steps.build_request import check_software
 from edgekit.pipeline.steps.bundle import check_labels, health_key
 from edgekit.pipeline.steps.calibrate import check_data, inputs_identity
+from edgekit.pipeline.steps.labelled import check_labelled
 from edgekit.pipeline.steps.load import fp16_layers, named, require_parse, source, translated
 from edgekit.pipeline.steps.placement import options_of
 from edgekit.pipeline.steps.rewrite import model_digest, network
@@ -104,6 +105,7 @@ def check_configuration(context: Context) -> None:
         load_cache(resolve(file.calibration.cache))
     check_data(context)
     check_labels(context)
+    check_labelled(context)
     section = file.placement
     _once(
         context, "options", _check_placement, file.target, file.build.mode, section.model_dump(),

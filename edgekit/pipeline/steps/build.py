@@ -23,9 +23,9 @@ from edgekit.error_document import FinishedStep
 from edgekit.errors import EnvironmentLack, GateError, UsageError
 from edgekit.network.model import Model
 from edgekit.parsing.nvidia import ParserWord
-from edgekit.pipeline.boards.addresses import job_command
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.accuracy import accuracy, approximations, artefacts, build_key
+from edgekit.pipeline.steps.board_job import fetch_blobs, run_board_job
 from edgekit.pipeline.steps.build_request import (
     check_board,
     check_opaque,
@@ -36,12 +36,14 @@ from edgekit.pipeline.steps.build_request import (
 from edgekit.pipeline.steps.load import named, translated
 from edgekit.pipeline.steps.method import plan_scales
 from edgekit.pipeline.steps.plan import plan
+from edgekit.pipeline.steps.plugin_libraries import libraries_of
 from edgekit.pipeline.steps.rewrite import judgement, network
 from edgekit.placement.translation import float_note
 from edgekit.reference.accuracy import Accuracy
 from edgekit.removed import FormerDict
 from edgekit.tensorrt.built import BoardBuild, BoardEngine
 from edgekit.tensorrt.comparison import BuiltComparison, compare_build
+from edgekit.tensorrt.plugin_library import PluginLibraries
 from edgekit.text import counted, listed
 from edgekit_device.build.request import RESULT_SCHEMA, BuildResult
 from edgekit_device.errors import DeviceError
@@ -292,7 +294,7 @@ def build_on(context: Context, client: BoardClient, probe: Probe) -> BuiltPlan:
     from edgekit.tensorrt.artefacts import artefacts_of, golden_of
 
     check_board(context, client, probe)
-    request, lanes = request_of(context)
+    request, lanes = request_of(context, plugins=libraries_of(context, client, probe))
     kind = board_kind(probe.fingerprint) or (client.name,)
     key = context.cache.key("board-build", request.digest, list(kind))
     kept = None if context.force else context.cache.get("board-build", key)
@@ -365,7 +367,8 @@ def reweighed(
             where=context.config.document.where(("build", "refit")),
             hint="build with build.refit: any (slower: fewer fusions)",
         )
-    request, lanes = request_of(context, other=other)
+    plugins = PluginLibraries(built.artefacts.plugins, built.artefacts.libraries)
+    request, lanes = request_of(context, other=other, plugins=plugins)
     made = artefacts_of(request, built.result, lanes, lambda digests: {})
     own = engines_of(context)
     fixed = unchangeable_weights(own, lanes, built.result.engines)
@@ -381,41 +384,13 @@ def reweighed(
 
 
 def run_build_job(context: Context, client: BoardClient, request: BuildRequest) -> BuildRecord:
-    """Runs the job and brings home what it made.
-
-    The job runs on the board by itself: when this machine goes away, the same command finds it
-    again, running or done. Forced, one that is done is forgotten first; one that runs is joined.
-    """
-    blobs = {digest: request.blobs[digest] for digest in client.missing(request.blobs, verify=True)}
-    client.receive(blobs, progress=lambda phase, a, b: context.update(a, b, "sending the model"))
-    started = client.start_job("build", request.document)
-    if started.reused and context.force:
-        client.remove_job(started.job)
-        started = client.start_job("build", request.document)
-    job = started.job
-    known = ", already finished" if started.reused else ", joined" if started.joined else ""
-    context.announce(f"{client.name}: build job {job}{known}")
-    try:
-        for event in client.watch_job(job):
-            words = event.text or event.phase
-            # a build that is joined reports at once what it did long before
-            at = event.time if event.n else None
-            context.update(event.done, event.total, f"{client.name}: {words}", at=at)
-    except KeyboardInterrupt:
-        end = job_command("cancel", job, context.config, client.name)
-        context.announce(
-            f"the build continues as job {job} on {client.name}: run the same command to "
-            f"rejoin it, or `{end}` to cancel it"
-        )
-        raise
-    result = client.job_result(job)
+    """Runs the job and brings home what it made."""
+    job, result = run_board_job(context, client, "build", request.document, request.blobs)
     if not isinstance(result, BuildResult):
         raise protocol_error(
             f"the result of job {job} is not a {RESULT_SCHEMA} document", client.name
         )
-    wanted = [digest for digest in _blobs(result) if not context.cache.has_blobs([digest])]
-    for digest, data in client.fetch(wanted).items():
-        context.cache.put_blob(digest, data)
+    fetch_blobs(context, client, _blobs(result))
     return BuildRecord(result, client.name, job)
 
 

@@ -29,6 +29,7 @@ from edgekit.pipeline.steps.calibrate import calibration_inputs
 from edgekit.pipeline.steps.load import require_parse, source
 from edgekit.pipeline.steps.method import plan_scales, typed_model
 from edgekit.pipeline.steps.plan import plan, segments
+from edgekit.pipeline.steps.plugin_libraries import check_libraries
 from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.quantize.caches import cache_of
 from edgekit.targets.releases import drives_dla
@@ -37,19 +38,21 @@ if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
     from edgekit.pipeline.context import Context
     from edgekit.tensorrt.options import Decision, RequestedBuild
+    from edgekit.tensorrt.plugin_library import PluginLibraries
     from edgekit.tensorrt.requests import BuildRequest, RequestedLane
     from edgekit_device.board.probe import Probe
     from edgekit_device.build.request import Attempt, GoldenSpec
 
 
 def request_of(
-    context: Context, *, other: Model | None = None
+    context: Context, *, other: Model | None = None, plugins: PluginLibraries | None = None
 ) -> tuple[BuildRequest, tuple[RequestedLane, ...]]:
     """Returns the request for a board's build, and the engines that it is of.
 
     Args:
         context: The configuration.
         other: Other weights in the same network; the configuration's own model when None.
+        plugins: What a board must load for it; None for nothing.
 
     Raises:
         ConfigError: Keys that exclude each other, with the reason and its source.
@@ -97,6 +100,7 @@ def request_of(
         network=NetworkSpec(plain(net.inputs), plain(net.outputs)),
         golden=_golden(context, len(lanes)),
         attempts=_attempts(decision),
+        plugins=plugins,
     )
     return request, lanes
 
@@ -205,6 +209,7 @@ def check_build_options(context: Context) -> None:
 
     Raises:
         ConfigError: With each pair of keys that exclude each other, the reason and its source.
+        DataError: "plugin.*": a plugin's library that the board cannot load.
     """
     if not _on_board(context):
         return
@@ -215,7 +220,8 @@ def check_build_options(context: Context) -> None:
     names_dla = document.knows(("placement", "dla_cores"))
     driven = names_dla or drives_dla(context.target, context.tensorrt)
     dla = bool(context.file.placement.dla_cores and context.target.dla.cores and driven)
-    decide(requested_build(context, dla=dla))
+    decide(requested_build(context, dla=dla, plugins=bool(context.file.model.plugins)))
+    check_libraries(context)
 
 
 def check_cuda_graph(context: Context) -> None:
@@ -259,7 +265,10 @@ def check_opaque(context: Context, *, on_board: bool | None = None) -> None:
     opaque = came.graph.opaque
     if not opaque:
         return
-    first = next(iter(opaque))
+    on_board = _on_board(context) if on_board is None else on_board
+    if not (on_board or came.graph.only_on_board):
+        return
+    first = next(iter(opaque if on_board else came.graph.only_on_board))
     if left := left_notes(came.graph):
         raise UsageError(
             f"a build holds the whole network; {left[0]}", code="build.left", where="model.leave",
@@ -268,7 +277,7 @@ def check_opaque(context: Context, *, on_board: bool | None = None) -> None:
     ends = before_opaque(came).graph.outputs
     flags = " ".join(f"--outputs {name}" for name in ends)
     cut = f"cut the network before it with model.outputs: [{', '.join(ends)}] ({flags})"
-    if not (_on_board(context) if on_board is None else on_board):
+    if not on_board:
         needs = "".join(f"; {text}" for text in plugin_notes(came.graph))
         raise EnvironmentLack(
             f"node {first!r} needs TensorRT, and no board builds{needs}",
@@ -287,6 +296,38 @@ def check_opaque(context: Context, *, on_board: bool | None = None) -> None:
         )
     for note in opaque_notes(came.graph):
         context.announce(note)
+
+
+def functions_only(context: Context) -> str:
+    """Returns why what this machine builds is no bundle; "" where it is one.
+
+    A bundle of the reference backend has ONNX files alone: its board runs no Python of the user's.
+    """
+    came = source(context).graph
+    nodes = [name for name in came.opaque if name not in came.only_on_board]
+    if not nodes or _on_board(context):
+        return ""
+    plugin = came.plugin(came.node(nodes[0]))
+    spec = plugin.function.spec if plugin is not None and plugin.function is not None else ""
+    return (
+        f"a bundle of the reference backend cannot contain {spec}, which computes node {nodes[0]!r}"
+    )
+
+
+def check_bundled(context: Context) -> None:
+    """Refuses a bundle of a network that this machine runs with functions of the user's.
+
+    Raises:
+        EnvironmentLack: "bundle.plugin".
+    """
+    if why := functions_only(context):
+        raise EnvironmentLack(
+            why,
+            code="bundle.plugin",
+            where=source(context).source,
+            hint="edgekit build and edgekit run work without a bundle; to deploy, add a board with "
+            "TensorRT under deploy.boards",
+        )
 
 
 def check_names(context: Context) -> None:

@@ -16,7 +16,14 @@ from edgekit.network.source import is_function
 from edgekit.network.synthetic import synthetic_description, synthetic_inputs
 from edgekit.pipeline.cache import digest_of, identity_of_path
 from edgekit.pipeline.context import Context, MeasuredRanges, computed
-from edgekit.pipeline.steps.load import fp16_layers, given_scales, lowers, source
+from edgekit.pipeline.steps.load import (
+    fp16_layers,
+    given_scales,
+    lowers,
+    module_folders,
+    own_plugins,
+    source,
+)
 from edgekit.pipeline.steps.rewrite import judgement, model, model_digest, network, rewritten
 from edgekit.quantize.given_scales import ScaleBinding, scale_binding
 from edgekit.quantize.needs import needs, without_too
@@ -58,8 +65,8 @@ def _own(
         data = str(context.config.resolve(data))
     options = section.model_dump(exclude={*_OTHERS, "seed"})
     return load_data(
-        {**options, "data": data, "count": count}, of or model(context), folders=_modules(context),
-        skip=skip,
+        {**options, "data": data, "count": count}, of or model(context),
+        folders=module_folders(context), skip=skip,
     )  # fmt: skip
 
 
@@ -73,9 +80,9 @@ def check_data(context: Context) -> None:
     if section.data is None:
         return
     if _called(context):
-        from edgekit.quantize.data.functions import module_file
+        from edgekit.quantize.data.functions import data_file
 
-        module_file(section.data, _modules(context))
+        data_file(section.data, module_folders(context))
     else:
         from edgekit.quantize.data.load import check_path
 
@@ -128,35 +135,41 @@ def data_name(context: Context) -> str | None:
     return data if data is None or _called(context) else Path(data).name
 
 
-@computed("calibration")
 def inputs_identity(context: Context) -> list[Any]:
-    """Returns what distinguishes one set of calibration inputs from another.
+    """Returns what distinguishes one set of calibration inputs, and of what plugins make of them.
 
     Of a Python function that is its module's file: what the function reads is not seen.
     """
+    functions = [one.function for one in own_plugins(context) if one.function is not None]
+    run = [[function.spec, identity_of_path(function.file)] for function in functions]
+    if run:
+        context.note(
+            "changes of a plugin's function are detected only in its module's file; if other files "
+            "that it reads change, run again with --force"
+        )
+    return [*_data_identity(context), *([run] if run else [])]
+
+
+@computed("calibration")
+def _data_identity(context: Context) -> list[Any]:
     section = context.file.calibration
     settings = section.model_dump(exclude=_OTHERS)
     if section.data is None:
         return [settings]
     if not _called(context):
         return [settings, identity_of_path(context.config.resolve(section.data))]
-    from edgekit.quantize.data.functions import module_file
+    from edgekit.quantize.data.functions import data_file
 
     context.note(
         f"changes are detected only in the module file of {section.data}; if other "
         "files that it reads change, measure again with --force"
     )
-    return [settings, identity_of_path(module_file(section.data, _modules(context)))]
+    return [settings, identity_of_path(data_file(section.data, module_folders(context)))]
 
 
 def _called(context: Context) -> bool:
     """Whether the inputs come from a function of the user's."""
     return is_function(context.file.calibration.data or "")
-
-
-def _modules(context: Context) -> list[Path]:
-    """Where a module is looked for before Python's path."""
-    return list(dict.fromkeys([context.config.folder.absolute(), Path().absolute()]))
 
 
 def check_finite_weights(context: Context) -> None:

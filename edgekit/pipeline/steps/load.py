@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Any
 from edgekit.dla.float_layers import FloatLayers
 from edgekit.dla.judge import release_notes
 from edgekit.dla.scales import LEVELS
+from edgekit.network.expressions import parse_size
+from edgekit.network.functions import UserFunction
 from edgekit.network.layer_names import layers_named
 from edgekit.network.left_modules import with_left_modules
 from edgekit.network.loading.load import canonical, load
 from edgekit.network.loading.opaque import left_notes
 from edgekit.network.loading.validation import input_shapes
 from edgekit.network.model import Model, Network
+from edgekit.network.plugins import HINT as FUNCTION_HINT
+from edgekit.network.plugins import OutputForm, Plugin, function_failure
 from edgekit.network.zoo import builtin
 from edgekit.parsing.nvidia import ParserWord, ask_parser
 from edgekit.parsing.table import AFTER_REWRITES, AS_GIVEN, Parse, parse_check
@@ -28,6 +32,7 @@ from edgekit.quantize.caches import CalibrationCache, cache_of, load_cache
 from edgekit.quantize.qdq.to_implicit import Translated, has_qdq
 
 if TYPE_CHECKING:
+    from edgekit.config.schema import PluginSection
     from edgekit.pytorch.document import Exported
 
 
@@ -41,8 +46,9 @@ def named(context: Context) -> Model:
         path = context.config.resolve(section.onnx)
     if path is not None:
         loaded = load(
-            path, shapes=section.shapes, batch=section.batch, outputs=section.outputs or None
-        )
+            path, shapes=section.shapes, batch=section.batch, outputs=section.outputs or None,
+            plugins=own_plugins(context),
+        )  # fmt: skip
         context.note(*loaded.notes)
         if section.leave:
             loaded = with_left_modules(loaded, section.leave)[0]
@@ -67,6 +73,52 @@ def named(context: Context) -> Model:
     # its sizes are fixed: others, or an input that it lacks, are reported as for a file
     input_shapes(model.proto.graph.input, section.shapes, section.batch)
     return model
+
+
+def own_plugins(context: Context) -> tuple[Plugin, ...]:
+    """Returns the user's own plugins.
+
+    Raises:
+        ModelError: "model.plugin": the module of a function does not exist.
+    """
+    return tuple(
+        _plugin(context, number, section)
+        for number, section in enumerate(context.file.model.plugins)
+    )
+
+
+def _plugin(context: Context, number: int, section: PluginSection) -> Plugin:
+    place, given = ("model", "plugins", number), section.model_fields_set
+    where = context.config.document.where
+    domain, _, operator = section.operator.rpartition("::")
+    function = None
+    if section.python is not None:
+        function = UserFunction(
+            section.python, module_folders(context), function_failure, hint=FUNCTION_HINT,
+            about="the error is in the function of model.plugins; call it by itself to see more",
+        )  # fmt: skip
+    outputs = []
+    for index, output in enumerate(section.outputs):
+        sizes = tuple(s if isinstance(s, int) else parse_size(s) for s in output.shape)
+        at = (*place, "outputs", index, "shape")
+        outputs.append(
+            OutputForm(sizes, output.type, tuple(where((*at, n)) for n in range(len(sizes))))
+        )
+    return Plugin(
+        operator,
+        domain or None,
+        version=section.version if "version" in given else None,
+        namespace=section.namespace if "namespace" in given else None,
+        function=function,
+        outputs=tuple(outputs),
+        formats=tuple(section.formats),
+        where=where(place),
+    )
+
+
+def module_folders(context: Context) -> list[Path]:
+    """Returns where modules of the user's functions are looked for before Python's path."""
+    return list(dict.fromkeys([context.config.folder.absolute(), Path().absolute()]))
 
 
 def _exported(context: Context) -> Exported:
@@ -145,7 +197,10 @@ def rules(context: Context) -> tuple[str, ...]:
         # the plain model is the same whatever the scales are
         scales = digest_of(dict(found.scales))
     typed = ("Q/DQ",) if lowers(context) else ()
-    return context.file.target, context.file.precision, context.tensorrt, scales, *typed
+    # which types a plugin runs in, and what reformats beside it cost
+    formats = [[one.title, *one.formats] for one in named(context).plugins if one.formats]
+    own = (digest_of(formats),) if formats else ()
+    return context.file.target, context.file.precision, context.tensorrt, scales, *typed, *own
 
 
 def known_amax(context: Context) -> tuple[Mapping[str, float], ...]:

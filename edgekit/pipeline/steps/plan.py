@@ -125,7 +125,9 @@ def _count_notes(context: Context, placed: Plan) -> list[str]:
     reasons = []
     if lowered != checked:
         reasons.append(f"the rewrites make {lowered} of them")
-    if constants := lowered - len(placed.layers):
+    if placed.left:
+        reasons.append(f"{counted(len(placed.left), 'layer')} left out")
+    if constants := lowered - len(placed.layers) - len(placed.left):
         reasons.append(f"{counted(constants, 'constant')} {'runs' if constants == 1 else 'run'} on "
                        "no device")  # fmt: skip
     notes = []

@@ -15,7 +15,14 @@ from edgekit.network.model import Model, Network
 from edgekit.pipeline.cache import StoredModel, load_model, store_model
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.judge import Lowered, judged, original
-from edgekit.pipeline.steps.load import fp16_choice, lowers, rules, source, translated
+from edgekit.pipeline.steps.load import (
+    fp16_choice,
+    lowers,
+    own_plugins,
+    rules,
+    source,
+    translated,
+)
 from edgekit.pipeline.steps.placement import query_for
 from edgekit.placement.forecast import forecast
 from edgekit.placement.translation import translate_likewise, translation_notes
@@ -244,7 +251,8 @@ def other_weights(context: Context, path: Path) -> Model:
         check_file(path, mine)
     # cut points of a rewritten file may be no tensors of the original's
     cut = context.file.model.outputs or None if record_of(source(context)) is None else None
-    other = load(path, shapes=_shapes_of(context, mine, path) or None, outputs=cut)
+    shapes = _shapes_of(context, mine, path) or None
+    other = load(path, shapes=shapes, outputs=cut, plugins=own_plugins(context))
     if found is not None:
         other = translate_likewise(found, other, path)
     if record_of(mine) is not None:

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from edgekit.dla.formats import nbytes
+from edgekit.dla.plugin_formats import DLA_VECTOR, plugin_layouts
 from edgekit.network.model import SHUFFLES, Layer, Network
 from edgekit.placement.costs.constants import (
     DlaConstants,
@@ -26,7 +27,6 @@ from edgekit.targets.board import PowerMode, Target
 BYTES = {"int8": 1, "fp16": 2, "fp32": 4}
 #: A tensor's type ("int8", "fp16", "fp32") and its format.
 Layout = tuple[str, str]
-DLA_VECTOR = {"int8": "CHW32", "fp16": "CHW16"}
 NUMPY = {"int8": "int8", "fp16": "float16", "fp32": "float32"}
 HWC8 = 8  # channels that TensorRT's channel-last FP16 format pads to
 # what a product in a fused part does not need: its tensors stay on the chip, its rows are no batch
@@ -111,8 +111,9 @@ def padded_bytes(shape: tuple[int, ...], layout: Layout, generation: str = "2.0"
     dtype, form = layout
     if form == "LINEAR" or len(shape) < 2:
         return math.prod(shape) * BYTES[dtype]
-    if form == "HWC8":
-        channels = -(-shape[1] // HWC8) * HWC8
+    if form in ("HWC8", "CHW4"):
+        vector = int(form[3:])
+        channels = -(-shape[1] // vector) * vector
         return shape[0] * channels * math.prod(shape[2:]) * BYTES[dtype]
     held = (*shape, 1, 1)[:4] if len(shape) < 4 else shape
     return nbytes(held, NUMPY[dtype], form, generation)
@@ -121,6 +122,9 @@ def padded_bytes(shape: tuple[int, ...], layout: Layout, generation: str = "2.0"
 def gpu_formats(layers: Sequence[Layer], network: Network, precision: str) -> tuple[str, ...]:
     """Returns the formats that a GPU kernel can have at its borders, its best one first."""
     rules = layer_kinds().gpu_formats
+    declared = plugin_layouts(layers[0], precision)
+    if declared:
+        return declared
     vector = rules.vector.get(precision)
     linear = rules.linear_kinds
     if vector is None or any(layer.opaque or layer.kind in linear for layer in layers):

@@ -14,6 +14,7 @@ from dataclasses import field
 from itertools import combinations
 from typing import Any
 
+from edgekit.dla.plugin_formats import plugin_precision
 from edgekit.network.model import Layer, Network, Tensor
 from edgekit.placement.costs.constants import (
     DeviceConstants,
@@ -171,11 +172,15 @@ class CostModel:
 
     def layer_precision(self, layer: Layer, device: str) -> str:
         """Returns the precision that a layer runs in on a device ("GPU", "DLA0", ...)."""
+        forced = layer.name in self.fp16_layers
+        predicted = self.precision
+        if layer.opaque:
+            predicted = plugin_precision(layer, self.precision, scaled=not forced)
+        elif predicted == "int8":
+            lacks_int8 = layer.kind in layer_kinds().no_int8_on_gpu.kinds
+            predicted = "fp16" if forced or (device == "GPU" and lacks_int8) else "int8"
         if self.precision != "int8":
-            return self.precision
-        lacks_int8 = layer.kind in layer_kinds().no_int8_on_gpu.kinds
-        forced = layer.name in self.fp16_layers or layer.opaque
-        predicted = "fp16" if forced or (device == "GPU" and lacks_int8) else "int8"
+            return predicted
         return self.measured.layer_precision(self, layer, device, predicted)
 
     def formats(self, network: Network, kernel: LayerKernel, device: str) -> tuple[str, ...]:

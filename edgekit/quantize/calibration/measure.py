@@ -463,7 +463,7 @@ def measure(
 
 def _up_to(part: Model, whole: Model, lacking: Sequence[str]) -> str:
     ends = listed([value.name for value in part.proto.graph.output], _SHOWN)
-    first = next(iter(whole.graph.opaque))
+    first = next(iter(whole.graph.only_on_board))
     unmeasured = f"; not measured after it: {listed(lacking, _SHOWN)}" if lacking else ""
     return f"measured up to {ends}, because node {first!r} runs only on the board{unmeasured}"
 

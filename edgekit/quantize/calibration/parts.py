@@ -88,6 +88,8 @@ def run_parts(
         if outputs:
             try:
                 arrays = part.session.run(outputs, {name: alive[name] for name in part.inputs})
+            except ModelError:  # a plugin's function
+                raise
             except Exception as error:  # a family of pybind types without a common base
                 raise ModelError(
                     f"ONNX Runtime could not run the model: {_first_line(error)}",

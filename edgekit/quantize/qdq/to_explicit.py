@@ -368,6 +368,6 @@ def to_qdq(
         half(writer.proto, writer.floats(), writer.taken)
     made = canonical(
         writer.proto, None, source=model.source,
-        weights={**raised.weights, **writer.values},
+        weights={**raised.weights, **writer.values}, plugins=model.plugins,
     )  # fmt: skip
     return replace(made, folded={**raised.folded, **made.folded})

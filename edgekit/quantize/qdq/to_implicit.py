@@ -769,7 +769,9 @@ def widened(model: Model) -> tuple[Model, tuple[str, ...], str]:
     )
     wide = _Wide(model, halves)
     wide.write()
-    made = canonical(wide.proto, None, source=model.source, weights=wide.weights)
+    made = canonical(
+        wide.proto, None, source=model.source, weights=wide.weights, plugins=model.plugins
+    )
     made = replace(made, folded={**model.folded, **made.folded}, notes=model.notes)
     return made, nodes, ""
 
@@ -970,7 +972,9 @@ def from_qdq(model: Model, *, unequal: str = "refuse") -> Translated:
         values[names.of(fixed)] = value
     proto = names.plain()
     weights: dict[str, np.ndarray] = {n: v for n, v in model.weights.items() if n not in values}
-    plain = canonical(proto, None, source=model.source, weights={**weights, **values})
+    plain = canonical(
+        proto, None, source=model.source, weights={**weights, **values}, plugins=model.plugins
+    )
     plain = replace(plain, folded={**model.folded, **plain.folded}, notes=model.notes)
     steps = names.renamed(steps, plain)
     network = layers(plain)

@@ -46,7 +46,7 @@ from edgekit.reports.schema import (
 )
 from edgekit.reports.terminal.layout import table
 from edgekit.reports.terminal.plan import METRICS, UNITS, proof
-from edgekit.text import ABSENT, counted, listed, percent, sentence
+from edgekit.text import ABSENT, PYTORCH, counted, listed, percent, sentence
 from edgekit_device.protocol.codec import write
 
 WIDTH = 80
@@ -327,6 +327,9 @@ def _devices(plan: Plan) -> Table:
          text.count(row.segments), busy_time(row.busy_us, row.layers)]
         for number, part in enumerate(plan.plans, 1) for row in part.devices
     ]  # fmt: skip
+    if plan.left:
+        first = [ABSENT] if several else []
+        rows.append([*first, PYTORCH, text.count(len(plan.left)), ABSENT, "left out"])
     head = [*(["plan"] if several else []), "device", "layers", "segments", busy]
     return table(head, rows, "rlrrr" if several else "lrrr")
 

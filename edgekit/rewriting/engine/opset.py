@@ -299,8 +299,9 @@ def raise_opset(model: Model, least: int = _OPSET) -> Model | None:
     try:
         # what a tensor is stays: only shapes and types of what the changes add are inferred
         raised = canonical(
-            proto, None, source=model.source, weights=model.weights, known=raiser.given
-        )
+            proto, None, source=model.source, weights=model.weights, known=raiser.given,
+            plugins=model.plugins,
+        )  # fmt: skip
     except ModelError:
         return None
     return replace(raised, folded={**raised.folded, **model.folded})

@@ -20,6 +20,7 @@ from edgekit.network.model import Layer, Network
 from edgekit.rewriting.graph import RewriteGraph, RewriteStep, in_order
 
 if TYPE_CHECKING:
+    from edgekit.network.plugins import Plugin
     from edgekit.targets.board import Target
 
 
@@ -162,6 +163,10 @@ class PartialNetwork:
     def opaque(self) -> Mapping[str, str]:
         """Why a node is opaque, by node name."""
         return self._graph.model.graph.opaque
+
+    def plugin(self, node: Node) -> Plugin | None:
+        """Returns the user's own plugin of a node; None for any other node."""
+        return self._graph.model.graph.plugin(node)
 
     def nodes(self) -> Iterator[Node]:
         """Yields the nodes; an opaque one with the model's operator."""

@@ -1,0 +1,127 @@
+"""``onnx_file``: an ONNX file as exported networks are: its inputs are its arguments, its outputs
+its results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import onnx
+
+from edgekit.errors import UsageError
+from edgekit.network.files import read
+from edgekit.network.loading.load import load
+from edgekit.network.protos import dtype_name, reads
+from edgekit.network.source import foreign
+from edgekit.network.writing import save
+from edgekit.pytorch import keeping
+from edgekit.pytorch.chain import array
+from edgekit.pytorch.document import Arguments, Exported, Structure, Tensor
+from edgekit.pytorch.export import digests, leave_in_file, value_range
+from edgekit.pytorch.exporters import opset_of
+from edgekit.pytorch.signature import named_values, size_in, values_of
+
+if TYPE_CHECKING:
+    from edgekit.pytorch.signature import Values
+
+
+def is_onnx(source: object) -> bool:
+    """Whether a source is the path of an ONNX file: of a file that is none of another format."""
+    if not isinstance(source, str | Path) or not Path(source).is_file():
+        return False
+    try:
+        return foreign(Path(source)) is None
+    except OSError:  # whoever opens it tells why
+        return True
+
+
+def onnx_file(
+    path: Path,
+    args: Any,
+    kwargs: Mapping[str, Any],
+    *,
+    release: str,
+    inputs: Mapping[str, str],
+    leave: Sequence[str],
+) -> Exported:
+    """Returns an ONNX file as an export, whose file is a copy with static shapes in the cache.
+
+    Args:
+        path: The file.
+        args: An example of its inputs, in order: tensors or NumPy arrays; or one of them.
+        kwargs: Inputs of the example by name.
+        release: The board's TensorRT.
+        inputs: Sizes in the place of an example: ``{"x": "1x3x224x224"}``.
+        leave: Globs of modules, of a file that names them: each call becomes an ONNX file.
+
+    Raises:
+        ModelError: "model.*": what is wrong with the file.
+        UsageError: "torch.inputs": the example does not fit; "torch.leave".
+    """
+    graph = read(path)[0].graph
+    constants = {one.name for one in graph.initializer}
+    declared = {one.name: one for one in graph.input if one.name not in constants}
+    given = tuple(args) if isinstance(args, list | tuple) else (args,)
+    example = named_values(list(declared), given, kwargs)
+    known = {name: size_in(name, text) for name, text in inputs.items()}
+    sizes = {name: shape for name, (shape, _) in known.items()}
+    sizes |= {name: tuple(one.shape) for name, one in example.items() if hasattr(one, "shape")}
+    used = {name for node in graph.node for name in reads(node)}
+    read_sizes = {name: one for name, one in sizes.items() if name in used or name not in declared}
+    model = load(path, shapes=read_sizes)
+    key = keeping.key("onnx", str(path), release, model.digest)
+    exported = keeping.found(key)
+    if exported is None:
+        with keeping.making(key) as folder:
+            save(model, folder / keeping.FILE)
+            structure, weights = digests(onnx.load(folder / keeping.FILE))
+            names = [one.name for one in model.proto.graph.output]
+            items = [Structure(kind="tensor", name=name) for name in names]
+            exported = Exported(
+                schema="edgekit.export/1", file=str(keeping.home(key) / keeping.FILE),
+                source=str(path), kind="onnx", torch=None, exporter=None,
+                opset=opset_of(model.proto), tensorrt=release, inputs=[],
+                outputs=[_tensor(one) for one in model.proto.graph.output],
+                arguments=Arguments(parameters=list(declared), constants={}),
+                result=items[0] if len(items) == 1 else Structure(kind="tuple", items=items),
+                structure=structure, weights=weights, agreement=None, cached=False,
+                notes=list(model.notes),
+            )  # fmt: skip
+            keeping.put(exported, folder)
+    if leave:
+        exported = leave_in_file(exported, leave)
+    static = {one.name: one for one in model.proto.graph.input}
+    taken = [
+        _tensor(static.get(name, one), sizes.get(name), example.get(name))
+        for name, one in declared.items()
+    ]
+    for tensor in taken:
+        kind = known.get(tensor.name, ((), ""))[1]
+        if kind not in ("", tensor.type):
+            raise UsageError(
+                f"input {tensor.name!r} is {tensor.type}, and not {kind}", code="torch.inputs",
+                where=tensor.name, hint="leave the type out",
+            )  # fmt: skip
+    exported = exported.model_copy(update={"inputs": taken})
+    if example:
+        values_of(exported, given, kwargs)
+    return exported
+
+
+def _tensor(
+    value: onnx.ValueInfoProto,
+    shape: Sequence[int] | None = None,
+    example: Values | None = None,
+) -> Tensor:
+    """Returns an input or output; an open size of one that nothing reads is 1."""
+    known = value.type.tensor_type
+    kind = dtype_name(known.elem_type)
+    return Tensor(
+        name=value.name,
+        shape=[one.dim_value or 1 for one in known.shape.dim] if shape is None else list(shape),
+        type=kind,
+        torch_type=kind,
+        range=value_range(array(example)) if hasattr(example, "dtype") else None,
+    )

@@ -1,0 +1,66 @@
+"""The types and formats that a plugin of the user's declares ("int8:chw32"): in which precision its
+layer runs on the GPU, and in which formats it can read and write.
+"""
+
+from __future__ import annotations
+
+from edgekit.network.model import Layer
+
+# trtexec's words for the formats whose reformats have a cost; others are taken as linear
+_LAYOUTS = {
+    "chw": "LINEAR", "chw4": "CHW4", "chw16": "CHW16", "chw32": "CHW32", "hwc8": "HWC8",
+}  # fmt: skip
+_WORDS = {layout: word for word, layout in _LAYOUTS.items()}
+#: What a DLA's loadables read and write, by type.
+DLA_VECTOR = {"int8": "CHW32", "fp16": "CHW16"}
+# a plugin runs in the narrowest type that it takes, as far as the build allows it
+_TRIED = {
+    "int8": ("int8", "fp16", "fp32"),
+    "fp16": ("fp16", "fp32", "int8"),
+    "fp32": ("fp32", "fp16", "int8"),
+}
+
+
+def declared_formats(layer: Layer) -> tuple[tuple[str, str], ...]:
+    """Returns the (type, format) pairs that a plugin's layer declares; none of any other layer."""
+    pairs = (text.partition(":") for text in layer.params.get("formats", ()))
+    return tuple((kind, form) for kind, _, form in pairs)
+
+
+def takes_int8(layer: Layer) -> bool:
+    """Whether a layer is a plugin that declares INT8."""
+    return any(kind == "int8" for kind, _ in declared_formats(layer))
+
+
+def plugin_precision(layer: Layer, precision: str, *, scaled: bool) -> str:
+    """Returns the precision of an opaque layer on the GPU.
+
+    Args:
+        layer: The layer.
+        precision: The build's.
+        scaled: Whether all tensors that it reads and writes have INT8 scales.
+    """
+    types = {kind for kind, _ in declared_formats(layer)}
+    tried = _TRIED["fp16" if precision == "int8" and not scaled else precision]
+    usual = "fp16" if precision == "int8" else precision
+    return next((kind for kind in tried if kind in types), usual)
+
+
+def plugin_layouts(layer: Layer, precision: str) -> tuple[str, ...]:
+    """Returns the formats ("LINEAR", "CHW32") that a plugin declares in a precision.
+
+    Those that have no cost are left out; none for a layer that declares none.
+    """
+    forms = (form for kind, form in declared_formats(layer) if kind == precision)
+    return tuple(dict.fromkeys(_LAYOUTS[form] for form in forms if form in _LAYOUTS))
+
+
+def declaration(layout: str) -> str | None:
+    """Returns how a plugin declares a layout ("int8:CHW32"); None where it cannot.
+
+    In the place of a DLA's linear layout it is the DLA's vectors that a plugin can have, too.
+    """
+    kind, _, form = layout.partition(":")
+    if form == "DLA_LINEAR":
+        form = DLA_VECTOR.get(kind, form)
+    return f"{kind}:{_WORDS[form]}" if form in _WORDS else None

@@ -1,0 +1,196 @@
+"""A function of the user's own Python code, found by ``module:function`` without running its module
+until the function is called.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module, invalidate_caches
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any, Protocol
+
+from edgekit.errors import EdgekitError
+from edgekit.network.source import PYTHON
+from edgekit.text import unfiltered
+
+# folders that modules came from, by top-level name
+_IMPORTED: dict[str, str] = {}
+
+
+class Failure(Protocol):
+    """Makes the error of what is wrong with a function."""
+
+    def __call__(self, message: str, *, where: str, hint: str) -> EdgekitError: ...
+
+
+def module_file(spec: str, folders: Sequence[Path], failure: Failure, hint: str) -> Path:
+    """Returns the file of a function's module without importing anything.
+
+    Args:
+        spec: What the user wrote: "module:function", or that after "python:".
+        folders: Where modules are looked for before ``sys.path``.
+        failure: Makes the error.
+        hint: What to write.
+
+    Raises:
+        EdgekitError: ``spec`` is malformed, or there is no such module.
+    """
+    module, _ = _parts(spec, failure, hint)
+    invalidate_caches()
+    places: Any = [str(folder.absolute()) for folder in folders] + sys.path
+    names = module.split(".")
+    found = None
+    for name in names:
+        found = PathFinder.find_spec(name, places) if places else None
+        places = list(found.submodule_search_locations or ()) if found is not None else None
+    if found is None or not found.has_location or found.origin is None:
+        raise failure(
+            f"module {module!r} does not exist",
+            where=spec,
+            hint=f"put it into {', '.join(dict.fromkeys(map(str, folders)))} or Python's path",
+        )
+    if names[0] in sys.stdlib_module_names:
+        raise failure(
+            f"{names[0]!r} is the name of a Python standard module",
+            where=spec,
+            hint="rename the file",
+        )
+    return Path(found.origin)
+
+
+def _parts(spec: str, failure: Failure, hint: str) -> tuple[str, str]:
+    module, _, function = spec.removeprefix(PYTHON).partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), function)):
+        form = f"{PYTHON if spec.startswith(PYTHON) else ''}module:function"
+        raise failure(f"{spec!r} is not {form}", where="", hint=hint)
+    return module, function
+
+
+class UserFunction:
+    """A function of the user's, which runs in the caller's thread; what it prints goes to stderr.
+
+    Attributes:
+        spec: What the user wrote.
+        file: The module's file.
+    """
+
+    def __init__(
+        self, spec: str, folders: Sequence[Path], failure: Failure, *, hint: str, about: str
+    ) -> None:
+        """Finds the module and imports nothing.
+
+        Args:
+            spec: As of :func:`module_file`.
+            folders: As of :func:`module_file`; they are importable while the function runs.
+            failure: Makes every error.
+            hint: What to write where the function is none.
+            about: What to do where it raises.
+
+        Raises:
+            EdgekitError: As :func:`module_file`.
+        """
+        self.spec = spec
+        self.file = module_file(spec, folders, failure, hint)
+        self._folders = [str(folder.absolute()) for folder in folders]
+        self._failure, self._hint, self._about = failure, hint, about
+        self._loaded: Callable[..., Any] | None = None
+
+    def load(self) -> Callable[..., Any]:
+        """Imports the module, once, and returns the function.
+
+        Raises:
+            EdgekitError: It has none of that name, cannot be imported, or another module of its
+                name is loaded.
+        """
+        if self._loaded is not None:
+            return self._loaded
+        module, function = _parts(self.spec, self._failure, self._hint)
+        self._drop_other_module(module)
+        with self.watched():
+            found = getattr(import_module(module), function, None)
+        if not callable(found):
+            what = "has no function" if found is None else "has no function, but a value,"
+            raise self.wrong(f"the module {what} {function!r}")
+        self._loaded = found
+        return self._loaded
+
+    def call(self, *values: Any, **named: Any) -> Any:
+        """Calls it.
+
+        Raises:
+            EdgekitError: What it raises, with its line; or as :meth:`load`.
+        """
+        function = self.load()
+        with self.watched():
+            return function(*values, **named)
+
+    def parameters(self) -> set[str]:
+        """Returns the names of its parameters; none of a function that does not say."""
+        try:
+            return set(inspect.signature(self.load()).parameters)
+        except (TypeError, ValueError):
+            return set()
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Runs the user's code: its module's folder importable, its errors with their line."""
+        before = list(sys.path)
+        sys.path[:0] = self._folders
+        try:
+            # stdout is for a command's document; the user's own progress bar may move the cursor
+            own = unfiltered(sys.stderr)
+            with contextlib.redirect_stdout(own), contextlib.redirect_stderr(own):
+                yield
+        except (Exception, SystemExit) as error:
+            text = str(error).strip().splitlines()
+            raise self._failure(
+                f"{self.spec} failed: {type(error).__name__}" + (f": {text[0]}" if text else ""),
+                where=_line(error, self.file),
+                hint=self._about,
+            ) from error
+        finally:
+            for folder in self._folders:
+                if folder in sys.path and folder not in before:
+                    sys.path.remove(folder)
+
+    def wrong(self, text: str, hint: str = "") -> EdgekitError:
+        """Returns the error of a function, or of what it returned."""
+        return self._failure(text, where=str(self.file), hint=hint or self._hint)
+
+    def _drop_other_module(self, module: str) -> None:
+        """Drops a module of this name that an earlier call imported from another folder."""
+        top = module.partition(".")[0]
+        depth = module.count(".") + (self.file.name == "__init__.py")
+        loaded = sys.modules.get(top)
+        place = str(self.file.parents[depth])
+        if loaded is not None and _IMPORTED.get(top, place) != place:
+            for name in [n for n in sys.modules if n == top or n.startswith(f"{top}.")]:
+                del sys.modules[name]
+        elif loaded is not None and top not in _IMPORTED:
+            origin = getattr(loaded, "__file__", None)
+            if origin is not None and not Path(origin).is_relative_to(place):
+                raise self.wrong(
+                    f"another module {top!r} is already loaded: {origin}", "rename the file"
+                )
+        _IMPORTED[top] = place
+        # a file may have been written a moment ago
+        invalidate_caches()
+
+
+def kind_of(value: Any) -> str:
+    """Returns what a value is, for a message."""
+    return "None" if value is None else f"a value of type {type(value).__name__}"
+
+
+def _line(error: BaseException, file: Path) -> str:
+    """Returns file:line of the user's code: the innermost line of the module, or of what it ran."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno or 1}"
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename == str(file)]
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else str(file)

@@ -1,0 +1,319 @@
+"""The user's own plugins: which nodes they compute, what they write, and how they run here.
+
+A plugin's outputs follow from expressions of its inputs (:mod:`edgekit.network.expressions`), or
+from one run of its function on zeros. The function is the user's code: only a configuration of the
+user's names it, never a model file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from edgekit.errors import ModelError
+from edgekit.network.expressions import SizeExpression
+from edgekit.network.functions import UserFunction, kind_of
+from edgekit.network.protos import elem_of, nearest, subgraphs, tensor_type
+
+#: The code of every error here.
+CODE = "model.plugin"
+HINT = (
+    "the function takes the inputs by position and the attributes by name, and returns an array, "
+    "or a tuple of arrays"
+)
+#: Attributes by which a function that takes INT8 gets the scales of its input and output.
+SCALES = ("input_scale", "output_scale")
+# how TensorRT's parser finds the plugin: no fields of the plugin's
+_LOOKUP = ("plugin_version", "plugin_namespace")
+_LARGEST = 1 << 31
+
+
+@dataclass(frozen=True)
+class OutputForm:
+    """How the shape and type of one output follow from the inputs.
+
+    Attributes:
+        sizes: Sizes, or their expressions.
+        dtype: A NumPy type name, or "x0" for the type of the first input.
+        places: Where each size stands in the configuration.
+    """
+
+    sizes: tuple[int | SizeExpression, ...]
+    dtype: str
+    places: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Plugin:
+    """A plugin of the user's.
+
+    Attributes:
+        operator: Operator of its nodes.
+        domain: Their domain; None for every domain.
+        version: Version of its creator; None where the configuration says none.
+        namespace: Namespace of its creator; None where the configuration says none.
+        function: Computes it on this machine; None without one.
+        outputs: What it writes; empty where the function or the file says so.
+        formats: Types and formats that it takes and gives ("int8:chw32"); empty if unknown.
+        where: Its place in the configuration.
+    """
+
+    operator: str
+    domain: str | None = None
+    version: str | None = None
+    namespace: str | None = None
+    function: UserFunction | None = None
+    outputs: tuple[OutputForm, ...] = ()
+    formats: tuple[str, ...] = ()
+    where: str = ""
+
+    @property
+    def title(self) -> str:
+        """The operator with its domain, as the configuration has it."""
+        return self.operator if self.domain is None else f"{self.domain}::{self.operator}"
+
+    @property
+    def takes_codes(self) -> bool:
+        """Whether the function takes INT8: the plugin does, and it has parameters for scales."""
+        if self.function is None or not any(one.startswith("int8:") for one in self.formats):
+            return False
+        return set(SCALES) <= self.function.parameters()
+
+    def check_lookup(self, node: onnx.NodeProto) -> None:
+        """Refuses a node by whose attributes TensorRT's parser does not find the plugin.
+
+        Raises:
+            ModelError: Version or namespace are others.
+        """
+        attributes = _attributes(node)
+        for key, own, usual in (
+            ("plugin_version", self.version, "1"),
+            ("plugin_namespace", self.namespace, ""),
+        ):
+            found = str(attributes.get(key, usual))
+            if key not in attributes and key == "plugin_namespace" and own == node.domain:
+                continue  # TensorRT 11 tries the domain, too
+            if own is not None and own != found:
+                raise ModelError(
+                    f"node {node.name!r} ({node.op_type}) asks for a plugin with {key} {found!r}, "
+                    f"but this one has {own!r}",
+                    code=CODE,
+                    where=self.where,
+                    hint=f"TensorRT's parser looks the plugin up by the node's attributes: export "
+                    f"the model with the attribute {key}={own!r}",
+                )
+
+    def infer(
+        self,
+        node: onnx.NodeProto,
+        types: Mapping[str, onnx.TypeProto | None],
+        constants: Mapping[str, np.ndarray],
+    ) -> dict[str, onnx.TypeProto]:
+        """Returns the types and shapes of a node's outputs; nothing if an input's is unknown.
+
+        Args:
+            node: One of its nodes.
+            types: Of what the node reads, by tensor; None where it is unknown.
+            constants: The values of those inputs that are constants.
+
+        Raises:
+            ModelError: An expression does not fit the node, or the function fails.
+        """
+        self.check_lookup(node)
+        found = [types.get(name) if name else None for name in node.input]
+        if any(proto is None for name, proto in zip(node.input, found, strict=True) if name):
+            return {}
+        forms = [form for proto in found if proto is not None and (form := _form(proto))]
+        if len(forms) < sum(map(bool, node.input)):
+            return {}
+        if self.outputs:
+            made = self._stated(node, forms)
+        elif self.function is not None:
+            zeros = iter(np.zeros(shape, dtype) for dtype, shape in forms)
+            values = [constants.get(n, next(zeros)) if n else None for n in node.input]
+            made = [(one.dtype, one.shape) for one in PluginCall(self, node, {}).run(values)]
+        else:
+            return {}
+        return {
+            name: tensor_type(elem_of(dtype), tuple(shape))
+            for name, (dtype, shape) in zip(node.output, made, strict=False)
+            if name
+        }
+
+    def _stated(
+        self, node: onnx.NodeProto, inputs: Sequence[tuple[np.dtype, tuple[int, ...]]]
+    ) -> list[tuple[np.dtype, tuple[int, ...]]]:
+        """The outputs as ``outputs`` states them."""
+        if len(node.output) != len(self.outputs):
+            raise ModelError(
+                f"node {node.name!r} ({node.op_type}) has {len(node.output)} outputs, but "
+                f"'outputs' of its plugin has {len(self.outputs)}",
+                code=CODE,
+                where=self.where,
+                hint="give one entry an output, in the node's order",
+            )
+        shapes, attributes = [shape for _, shape in inputs], _attributes(node)
+        made = []
+        for form in self.outputs:
+            sizes = []
+            for size, place in zip(form.sizes, form.places, strict=True):
+                try:
+                    value = size if isinstance(size, int) else size.value(shapes, attributes)
+                except ValueError as error:
+                    text = size if isinstance(size, int) else size.text
+                    raise ModelError(
+                        f"{text!r} does not fit node {node.name!r} ({node.op_type}): {error}",
+                        code=CODE,
+                        where=place,
+                        hint="x0[2] is the third size of the node's first input; see plugins.md",
+                    ) from None
+                if not 1 <= value <= _LARGEST:
+                    raise ModelError(
+                        f"a size of an output of node {node.name!r} ({node.op_type}) is {value}",
+                        code=CODE,
+                        where=place,
+                        hint="sizes are 1 or more; the inputs have "
+                        + ", ".join(str(list(shape)) for shape in shapes),
+                    )
+                sizes.append(value)
+            if form.dtype == "x0" and not inputs:
+                raise ModelError(
+                    f"node {node.name!r} ({node.op_type}) has no input, so its output has no type",
+                    code=CODE,
+                    where=self.where,
+                    hint="give the output's type",
+                )
+            dtype = inputs[0][0] if form.dtype == "x0" else np.dtype(form.dtype)
+            made.append((dtype, tuple(sizes)))
+        return made
+
+
+def plugin_for(plugins: Iterable[Plugin], operator: str, domain: str) -> Plugin | None:
+    """Returns the plugin of a node by its operator; one that names the domain comes first."""
+    found = [one for one in plugins if one.operator == operator and one.domain in (None, domain)]
+    return max(found, key=lambda one: one.domain is not None, default=None)
+
+
+def check_used(plugins: Sequence[Plugin], proto: onnx.ModelProto) -> None:
+    """Refuses a plugin of an operator that the file lacks.
+
+    Raises:
+        ModelError: With the nearest of the file's operators.
+    """
+    nodes = [*proto.graph.node, *(node for one in proto.functions for node in one.node)]
+    there: set[tuple[str, str]] = set()
+    while nodes:
+        node = nodes.pop()
+        there.add((node.domain, node.op_type))
+        nodes += [inner for body in subgraphs(node) for inner in body.node]
+    for plugin in plugins:
+        if any(
+            plugin.operator == name and plugin.domain in (None, domain) for domain, name in there
+        ):
+            continue
+        others = [f"{domain}::{name}" if domain else name for domain, name in sorted(there)]
+        # a near name, or the right one of another domain
+        near = nearest(plugin.title, others) or nearest(plugin.operator, others)
+        raise ModelError(
+            f"the model has no operator {plugin.title!r}",
+            code=CODE,
+            where=plugin.where,
+            hint=near or "name the node's op_type, with its domain as 'domain::Name'",
+        )
+
+
+class PluginCall:
+    """One node of a plugin with a function, to be run.
+
+    Args:
+        plugin: The plugin; it has a function.
+        node: The node.
+        types: Types and shapes of its outputs, as far as they are known.
+    """
+
+    def __init__(
+        self, plugin: Plugin, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
+    ) -> None:
+        assert plugin.function is not None, "only such plugins run on this machine"
+        self._function = plugin.function
+        self.inputs, self.outputs = tuple(node.input), tuple(node.output)
+        self._node = f"node {node.name!r} ({node.op_type})"
+        self._attributes = {k: v for k, v in _attributes(node).items() if k not in _LOOKUP}
+        self._expected = {
+            name: form for name, proto in types.items() if (form := _form(proto)) is not None
+        }
+
+    def run(self, values: Sequence[np.ndarray | None]) -> list[np.ndarray]:
+        """Returns the outputs.
+
+        Args:
+            values: The inputs by position; None for one that is left out.
+
+        Raises:
+            ModelError: The function fails, or returns something else than the outputs.
+        """
+        # what it writes into its inputs is nobody else's
+        own = [None if value is None else np.array(value) for value in values]
+        try:
+            found = self._function.call(*own, **self._attributes)
+        except ModelError as error:
+            raise function_failure(
+                f"{error.message} (for {self._node})", where=error.where, hint=error.hint
+            ) from error
+        arrays = list(found) if isinstance(found, tuple | list) else [found]
+        if len(arrays) != len(self.outputs):
+            raise self._wrong(f"returned {len(arrays)} arrays for {len(self.outputs)} outputs")
+        for name, array in zip(self.outputs, arrays, strict=True):
+            if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
+                kind = array.dtype if isinstance(array, np.ndarray) else kind_of(array)
+                raise self._wrong(f"returned {kind} for output {name!r}")
+            expected = self._expected.get(name)
+            if expected is not None and expected != (array.dtype, array.shape):
+                dtype, shape = expected
+                raise self._wrong(
+                    f"returned {array.dtype} {list(array.shape)} for output {name!r}, which is "
+                    f"{dtype} {list(shape)}"
+                )
+        return [np.ascontiguousarray(array).reshape(array.shape) for array in arrays]
+
+    def _wrong(self, text: str) -> Exception:
+        return self._function.wrong(f"{self._function.spec} {text} of {self._node}")
+
+
+def function_failure(message: str, *, where: str, hint: str) -> ModelError:
+    """Returns the error of a plugin's function."""
+    return ModelError(message, code=CODE, where=where, hint=hint)
+
+
+def _form(proto: onnx.TypeProto) -> tuple[np.dtype, tuple[int, ...]] | None:
+    """Type and static shape of a tensor; None where they are not known."""
+    tensor = proto.tensor_type
+    dims = tensor.shape.dim
+    if not tensor.elem_type or not tensor.HasField("shape"):
+        return None
+    if any(not dim.HasField("dim_value") for dim in dims):
+        return None
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    return dtype, tuple(dim.dim_value for dim in dims)
+
+
+def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    """A node's attributes as plain Python values and arrays."""
+    found = {}
+    for item in node.attribute:
+        value = helper.get_attribute_value(item)
+        if isinstance(value, onnx.TensorProto):
+            value = numpy_helper.to_array(value)
+        elif item.type == item.STRINGS:
+            value = [part.decode("utf-8", "replace") for part in value]
+        elif isinstance(value, bytes):
+            value = value.decode("utf-8", "replace")
+        elif not isinstance(value, int | float | str):
+            value = list(value)
+        found[item.name] = value
+    return found

@@ -1,0 +1,143 @@
+"""The libraries of a configuration's plugins: checked before a board is connected, compiled there
+from their sources, and handed to its build.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from edgekit.deployment.answers import protocol_error
+from edgekit.deployment.requirements import board_kind
+from edgekit.network.loading.opaque import plugin_of
+from edgekit.pipeline.steps.board_job import fetch_blobs, run_board_job
+from edgekit.pipeline.steps.load import source
+from edgekit.tensorrt.plugin_library import (
+    PluginLibraries,
+    PluginLibrary,
+    check_library,
+    library_of,
+    read_library,
+)
+from edgekit.tensorrt.plugin_source import PluginSource, read_source
+from edgekit.text import listed
+from edgekit_device.build.plugin_source import CompiledPlugin
+from edgekit_device.protocol.codec import write
+from edgekit_device.protocol.manifest import PluginEntry
+
+if TYPE_CHECKING:
+    from edgekit.config.schema import PluginSection
+    from edgekit.deployment.client import BoardClient
+    from edgekit.pipeline.context import Context
+    from edgekit_device.board.probe import Probe
+
+
+def check_libraries(context: Context) -> None:
+    """Refuses libraries and sources that no board of the configuration can load or compile.
+
+    Raises:
+        DataError: "plugin.library", "plugin.machine", "plugin.tensorrt", "plugin.source".
+    """
+    for number, plugin in enumerate(context.file.model.plugins):
+        if plugin.library is not None:
+            _checked(context, number, plugin)
+        if plugin.source is not None:
+            _source(context, number, plugin)
+
+
+def libraries_of(context: Context, client: BoardClient, probe: Probe) -> PluginLibraries:
+    """Returns what a board must load for the configuration's network; it compiles sources first.
+
+    A plugin without a library is among them where the network has a node of its operator: the board
+    looks for its creator before it parses the model.
+
+    Args:
+        context: The configuration.
+        client: The board.
+        probe: What it is.
+
+    Raises:
+        DataError: As of ``check_libraries``, also of what the board compiled.
+        BoardError: "plugin.compile", "plugin.cmake".
+    """
+    entries: dict[PluginEntry, None] = {}
+    blobs: dict[str, bytes] = {}
+    for number, plugin in enumerate(context.file.model.plugins):
+        library = _library(context, client, probe, number, plugin)
+        digest = None if library is None else hashlib.sha256(library.data).hexdigest()
+        if library is not None and digest is not None:
+            blobs[digest] = library.data
+        for version, namespace in _asked(context, plugin, needed=library is not None):
+            file = "" if library is None else library.name
+            entries[PluginEntry(plugin.name, version, namespace, digest, file)] = None
+    names = dict.fromkeys(entry.file for entry in entries if entry.file)
+    if names:
+        context.note(
+            f"the engines need {listed(names)}: edgekit's loader loads it from the bundle; another "
+            "program (trtexec, DeepStream, Isaac ROS) must load it before the engine"
+        )
+    return PluginLibraries(tuple(entries), blobs)
+
+
+def _asked(context: Context, plugin: PluginSection, *, needed: bool) -> dict[tuple[str, str], None]:
+    """The versions and namespaces of a plugin's creator: the section's where it says them, else
+    those that the nodes ask TensorRT's parser for.
+    """
+    domain = plugin.operator.rpartition("::")[0]
+    nodes = [
+        plugin_of(node)
+        for node in source(context).graph.nodes()
+        if node.op == plugin.name and domain in ("", node.domain)
+    ]
+    given = plugin.model_fields_set
+    found: dict[tuple[str, str], None] = {}
+    for node in nodes:
+        version = plugin.version if "version" in given else node["plugin_version"]
+        namespace = plugin.namespace if "namespace" in given else node["plugin_namespace"]
+        found[version, namespace] = None
+    return found or ({(plugin.version, plugin.namespace): None} if needed else {})
+
+
+def _library(
+    context: Context, client: BoardClient, probe: Probe, number: int, plugin: PluginSection
+) -> PluginLibrary | None:
+    if plugin.library is not None:
+        return _checked(context, number, plugin)
+    if plugin.source is None:
+        return None
+    made, data = _compiled(context, client, probe, _source(context, number, plugin))
+    where = f"{client.name}: {plugin.source}"
+    library = library_of(made.file, data, where)
+    context.note(*check_library(library, context.tensorrt, where))
+    return library
+
+
+def _compiled(
+    context: Context, client: BoardClient, probe: Probe, source: PluginSource
+) -> tuple[CompiledPlugin, bytes]:
+    """Has a board compile sources, or reads back what one of its kind made of them before."""
+    request, blobs = source.request()
+    cache = context.cache
+    kind = board_kind(probe.fingerprint) or (client.name,)
+    key = cache.key("plugin", write(request), list(kind))
+    made = None if context.force else cache.find(CompiledPlugin, "plugin", key)
+    if made is None or not cache.has_blobs([made.library]):
+        job, result = run_board_job(context, client, "plugin", request, blobs)
+        if not isinstance(result, CompiledPlugin):
+            raise protocol_error(f"job {job} did not answer with a library", client.name)
+        made = result
+        fetch_blobs(context, client, [made.library])
+        cache.keep("plugin", key, made)
+    return made, cache.blob(made.library)
+
+
+def _checked(context: Context, number: int, plugin: PluginSection) -> PluginLibrary:
+    where = context.config.document.where(("model", "plugins", number, "library"))
+    library = read_library(context.config.resolve(str(plugin.library)), where)
+    context.note(*check_library(library, context.tensorrt, where))
+    return library
+
+
+def _source(context: Context, number: int, plugin: PluginSection) -> PluginSource:
+    where = context.config.document.where(("model", "plugins", number, "source"))
+    return read_source(context.config.resolve(str(plugin.source)), plugin.name, where)

@@ -1,0 +1,255 @@
+"""The plugins that engines need: their libraries are loaded before a model is parsed or an engine
+is deserialised, and then the creator of each must be registered. Start with ``load_plugins``.
+
+A library is code. What comes in a bundle is loaded only where a signature was checked, from a copy
+in this process's memory that has the digest of the signed manifest.
+
+IPluginRegistry.load_library returns None without a message where a library cannot be loaded, and
+where it has no entry point that TensorRT knows. So a library is opened here first, with all of its
+names resolved, and the registry is looked at afterwards.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import difflib
+import os
+import threading
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+
+from edgekit_device.errors import DeviceError, counted, listed, map_os_errors
+from edgekit_device.files import Buffer, memory_file
+from edgekit_device.protocol.manifest import PluginEntry
+from edgekit_device.trust.bundle import Checked, read_checked
+
+#: How a library gives its creators to load_library; one without registers them when it is opened
+#: (REGISTER_TENSORRT_PLUGIN).
+ENTRY_POINTS = ("getCreators", "getPluginCreators")
+_SHOWN = 5
+
+# by digest: the descriptors stay open, since the linker knows an open library by its path
+_HELD: Dict[str, str] = {}
+# by module of TensorRT, whose registry holds them for good: what each loaded library registered
+_LOADED: Dict[Any, Dict[str, Tuple["Creator", ...]]] = {}
+_LOCK = threading.Lock()
+
+
+@dataclass(frozen=True)
+class PluginFile:
+    """A plugin, and the path of its library; None where this board's TensorRT has the plugin."""
+
+    entry: PluginEntry
+    path: Optional[str]
+
+
+@dataclass(frozen=True)
+class Creator:
+    """A creator as a registry has it."""
+
+    name: str
+    version: str
+    namespace: str
+
+    def __str__(self) -> str:
+        space = ", namespace {!r}".format(self.namespace) if self.namespace else ""
+        return "{!r} (version {!r}{})".format(self.name, self.version, space)
+
+
+def plugin_files(
+    entries: Sequence[PluginEntry], read: Callable[[str], Buffer]
+) -> Tuple[PluginFile, ...]:
+    """Plugins with their libraries in memory.
+
+    Args:
+        entries: The plugins.
+        read: Returns a blob's bytes, checked against its digest.
+    """
+    found = []
+    for entry in entries:
+        with _LOCK:
+            if entry.library is not None and entry.library not in _HELD:
+                with map_os_errors(entry.name):
+                    _HELD[entry.library] = _in_memory(read(entry.library))
+        found.append(PluginFile(entry, _HELD.get(entry.library or "")))
+    return tuple(found)
+
+
+def plugins_of(checked: Checked) -> Tuple[PluginFile, ...]:
+    """The plugins of a bundle.
+
+    Raises:
+        DeviceError: "plugin.unsigned": it has libraries, and no trusted signature covers them;
+            "blob.*".
+    """
+    entries = checked.manifest.plugins
+    if checked.signer is None and any(entry.library is not None for entry in entries):
+        raise DeviceError(
+            "the bundle has libraries of plugins, and no trusted signature covers them",
+            code="plugin.unsigned",
+            where=checked.files.where,
+            hint="sign the bundle and add its signer with trust; --trust-unsigned loads no code",
+        )
+    return plugin_files(entries, lambda digest: read_checked(checked, digest))
+
+
+def library_paths(plugins: Sequence[PluginFile]) -> List[str]:
+    """The paths of the libraries, each once."""
+    return list(dict.fromkeys(one.path for one in plugins if one.path is not None))
+
+
+def load_plugins(trt: Any, logger: Any, plugins: Sequence[PluginFile], where: str = "") -> None:
+    """Registers TensorRT's own plugins, loads libraries, and looks for each plugin's creator.
+
+    Args:
+        trt: The module whose registry gets them; a library is loaded once for a process.
+        logger: TensorRT's.
+        plugins: The plugins.
+        where: For messages.
+
+    Raises:
+        DeviceError: "plugin.load": a library cannot be opened; "plugin.creator": a creator is not
+            registered.
+    """
+    # as trtexec does; the lean runtime has no plugins of its own
+    if hasattr(trt, "init_libnvinfer_plugins"):
+        trt.init_libnvinfer_plugins(logger, "")
+    if not plugins:
+        return
+    registry = trt.get_plugin_registry()
+    with _LOCK:
+        loaded = _LOADED.setdefault(trt, {})
+        for plugin in plugins:
+            if plugin.path is not None and plugin.path not in loaded:
+                before = set(creators(registry))
+                _load(registry, plugin, where)
+                loaded[plugin.path] = tuple(c for c in creators(registry) if c not in before)
+    known = creators(registry)
+    for plugin in plugins:
+        entry = plugin.entry
+        if Creator(entry.operator, entry.version, entry.namespace) not in known:
+            own = loaded[plugin.path] if plugin.path is not None else None
+            raise _no_creator(entry, known, own, where)
+
+
+def creators(registry: Any) -> List[Creator]:
+    """The creators of a registry, in its order."""
+    if hasattr(registry, "all_creators"):
+        registered = registry.all_creators
+    else:  # before 10.0
+        registered = registry.plugin_creator_list
+    return [
+        Creator(
+            str(getattr(one, "name", "")),
+            str(getattr(one, "plugin_version", "")),
+            str(getattr(one, "plugin_namespace", "")),
+        )
+        for one in registered
+    ]
+
+
+def _in_memory(data: Buffer) -> str:
+    handle = memory_file()
+    view = memoryview(data)
+    while view:
+        view = view[os.write(handle, view) :]
+    return "/proc/self/fd/{}".format(handle)
+
+
+def _load(registry: Any, plugin: PluginFile, where: str) -> None:
+    path, name = str(plugin.path), plugin.entry.name
+    try:
+        library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+    except OSError as error:
+        said = str(error).replace(path, name)
+        if said.startswith(name + ": cannot open"):
+            # glibc passes over a file for another machine as if it were not there
+            said = name + " is built for another processor than this board's"
+        raise DeviceError(
+            "the plugin's library cannot be loaded: {}".format(said),
+            code="plugin.load",
+            where=where,
+            hint=_remedy(said),
+        ) from error
+    # IPluginRegistry.load_library came with 8.6
+    dynamic = any(hasattr(library, entry) for entry in ENTRY_POINTS)
+    if dynamic and hasattr(registry, "load_library"):
+        registry.load_library(path)
+
+
+def _remedy(said: str) -> str:
+    if "undefined symbol" in said:
+        return (
+            "link it against the library that gives the symbol, in the version of this board; "
+            "`nm -D --undefined-only` lists what it lacks"
+        )
+    if "cannot open shared object file" in said:
+        return (
+            "install what it needs on the board, or compile it against this board's TensorRT and "
+            "CUDA; `ldd` lists what it lacks"
+        )
+    if "another processor" in said or "ELF" in said:
+        return "compile it on the board: source: FOLDER in model.plugins"
+    if "GLIBC" in said or "version `" in said:
+        return "compile it on the board, or in a container of its JetPack: the C library is older"
+    return "compile it against this board's TensorRT and CUDA"
+
+
+def _no_creator(
+    entry: PluginEntry,
+    known: Sequence[Creator],
+    own: Optional[Sequence[Creator]],
+    where: str,
+) -> DeviceError:
+    wanted = Creator(entry.operator, entry.version, entry.namespace)
+    near = nearest(wanted, known)
+    if own is not None:
+        has = "{} registers {}".format(entry.name, listed(map(str, own), _SHOWN) or "no creator")
+    else:
+        has = "the registry has {}".format(counted(len(known), "creator"))
+        has += ", the nearest {}".format(near) if near is not None else ", none like it"
+    return DeviceError(
+        "no creator of the plugin {} is registered; {}".format(wanted, has),
+        code="plugin.creator",
+        where=where,
+        hint=_creator_remedy(wanted, near, own),
+    )
+
+
+def nearest(wanted: Creator, known: Sequence[Creator]) -> Optional[Creator]:
+    """The creator that most likely was meant; None where no name is near."""
+    names: Set[str] = {one.name for one in known}
+    folded = {name.casefold(): name for name in sorted(names)}
+    found = [wanted.name] if wanted.name in names else []
+    found += [folded[n] for n in difflib.get_close_matches(wanted.name.casefold(), folded, n=1)]
+    if not found:
+        return None
+    alike = [one for one in known if one.name == found[0]]
+    return max(
+        alike,
+        key=lambda one: (one.namespace == wanted.namespace, one.version == wanted.version),
+    )
+
+
+def _creator_remedy(
+    wanted: Creator, near: Optional[Creator], own: Optional[Sequence[Creator]]
+) -> str:
+    if near is not None and near.name == wanted.name:
+        differ = []
+        if near.version != wanted.version:
+            differ.append("version: {!r} (the node's plugin_version)".format(near.version))
+        if near.namespace != wanted.namespace:
+            differ.append("namespace: {!r} (the node's plugin_namespace)".format(near.namespace))
+        return "write in model.plugins, and in the model, {}".format(" and ".join(differ))
+    if near is not None:
+        return "did you mean {!r}? The operator and the creator have one name".format(near.name)
+    if own is not None:
+        return (
+            "a library gives its creators by getCreators (before TensorRT 10 getPluginCreators), "
+            "or registers them with REGISTER_TENSORRT_PLUGIN"
+        )
+    return (
+        "give its library in model.plugins (library or source). Where another program brings it, "
+        "such as DeepStream (custom-lib-path) or Isaac ROS, that library must be loaded before the "
+        "engine"
+    )

@@ -1,0 +1,173 @@
+"""A plugin's declared types and formats: its precision, and the reformats beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import edgekit
+from edgekit.errors import EdgekitError
+from edgekit.placement.plan import Plan
+
+RANDOM = np.random.default_rng(0)
+CONFIG = """version: 1
+name: net
+model:
+  onnx: net.onnx
+  plugins:
+    - {operator: acme::Halve, python: "halves:halve", formats: [%s]}
+target: jetson-agx-orin-64gb
+precision: %s
+calibration: {count: 4}
+placement: {pin: [{layers: "conv*", device: DLA}]}
+"""
+HALVES = """
+def halve(x):
+    assert x.dtype == "float32", x.dtype
+    return x / 2
+"""
+ON_CODES = """
+import numpy as np
+
+def halve(x, input_scale=0.0, output_scale=0.0):
+    if x.dtype == np.int8:
+        codes = x * np.float32(input_scale) / 2 / np.float32(output_scale)
+        return np.clip(np.rint(codes), -128, 127).astype(np.int8)
+    return x / 2
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    weights = {n: RANDOM.standard_normal((64, 64, 3, 3)).astype(np.float32) / 24 for n in "vw"}
+    nodes = [
+        helper.make_node("Conv", ["x", "v"], ["c"], name="conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Halve", ["c"], ["h"], name="halve", domain="acme"),
+        helper.make_node("Conv", ["h", "w"], ["y"], name="conv2", pads=[1, 1, 1, 1]),
+    ]
+    form = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes, "net", [form("x", TensorProto.FLOAT, [1, 64, 32, 32])],
+        [form("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "net.onnx")
+    (tmp_path / "halves.py").write_text(HALVES)
+    return tmp_path
+
+
+def planned(folder: Path, formats: Sequence[str], precision: str = "int8") -> Plan:
+    path = folder / "net.yaml"
+    path.write_text(CONFIG % (", ".join(f'"{one}"' for one in formats), precision))
+    return edgekit.plan(path)
+
+
+def beside(plan: Plan) -> list[tuple[str, str]]:
+    """The layouts on the plugin's side of the reformats of what it reads and writes."""
+    ours = [one for one in plan.reformats if one.tensor in ("c", "h")]
+    return [(one.tensor, one.goal if one.tensor == "c" else one.source) for one in ours]
+
+
+@pytest.mark.parametrize(
+    ("formats", "precision", "runs_in"),
+    [
+        (["int8:chw32"], "int8", "int8"), (["fp16:chw", "int8:chw"], "int8", "int8"),
+        (["fp32:chw", "fp16:chw16"], "int8", "fp16"), (["fp32:chw"], "int8", "fp32"),
+        (["int8:chw32", "fp32:chw"], "fp16", "fp32"), (["fp16:hwc8"], "fp16", "fp16"),
+    ],
+)  # fmt: skip
+def test_a_plugin_runs_on_the_gpu_in_a_type_that_it_declares(
+    folder: Path, formats: Sequence[str], precision: str, runs_in: str
+) -> None:
+    places = {one.name: one for one in planned(folder, formats, precision).layers}
+    assert (places["halve"].device, places["halve"].precision) == ("GPU", runs_in)
+    assert places["conv"].device == places["conv2"].device == "DLA0"
+
+
+@pytest.mark.parametrize(
+    ("formats", "precision", "found"),
+    [
+        (["int8:chw32"], "int8", []), (["int8:chw", "int8:chw32"], "int8", []),
+        (["fp16:chw16"], "fp16", []),
+        (["int8:chw"], "int8", [("c", "int8:LINEAR"), ("h", "int8:LINEAR")]),
+        (["int8:chw4"], "int8", [("c", "int8:CHW4"), ("h", "int8:CHW4")]),
+        (["fp16:hwc8"], "int8", [("c", "fp16:HWC8"), ("h", "fp16:HWC8")]),
+        (["fp16:chw16"], "int8", [("c", "fp16:CHW16"), ("h", "fp16:CHW16")]),
+    ],
+)  # fmt: skip
+def test_reformats_beside_it_follow_its_formats(
+    folder: Path, formats: Sequence[str], precision: str, found: list[tuple[str, str]]
+) -> None:
+    plan = planned(folder, formats, precision)
+    assert beside(plan) == found
+    assert all(one.us > 0 for one in plan.reformats)
+
+
+def test_the_format_that_saves_a_reformat_is_proposed(folder: Path) -> None:
+    (note,) = (n for n in planned(folder, ["int8:chw"]).notes if "declare it" in n)
+    plan = planned(folder, ["int8:chw"])
+    us = sum(one.us for one in plan.reformats if one.tensor in ("c", "h"))
+    assert "plugin Halve takes int8:chw32" in note
+    assert f"the reformat of c, h goes ({us:.3g} µs)" in note
+    better = planned(folder, ["int8:chw", "int8:chw32"])
+    assert not [n for n in better.notes if "declare it" in n]
+    assert better.predicted.gpu_us == pytest.approx(plan.predicted.gpu_us - us, rel=0.05)
+
+
+def test_check_says_why_no_dla_runs_it(folder: Path) -> None:
+    planned(folder, ["int8:chw32"])
+    check = edgekit.check(folder / "net.yaml")
+    (layer,) = (one for one in check.layers if one.name == "halve")
+    assert not layer.dla.ok
+    assert [reason.rule for reason in layer.dla.reasons] == ["general.plugin"]
+    (uncounted,) = check.unknown_cost
+    assert uncounted.plugin == {
+        "plugin": "Halve", "plugin_version": "1", "plugin_namespace": "",
+        "formats": ("int8:chw32",),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("code", [HALVES, ON_CODES], ids=["values", "codes"])
+def test_int8_keeps_its_scales_across_a_plugin(folder: Path, code: str) -> None:
+    (folder / "halves.py").write_text(code)
+    planned(folder, ["int8:chw32"])
+    scales = edgekit.calibrate(folder / "net.yaml").scales
+    # the largest value of the input halved
+    assert scales["h"] == pytest.approx(scales["c"] / 2, rel=0.02)
+    built = edgekit.build(folder / "net.yaml")
+    assert built.accuracy.cosine > 0.999
+    assert [one.device for one in built.segments] == ["DLA0", "GPU", "DLA0"]
+
+
+@pytest.mark.parametrize(
+    ("formats", "kept"), [(["int8:chw32", "fp16:chw"], True), (["int8:chw32"], False)]
+)
+def test_a_function_for_codes_gets_both_scales(
+    folder: Path, formats: Sequence[str], kept: bool
+) -> None:
+    # in FP32 it halves; its codes are all 0, so that the build collapses where they are asked
+    (folder / "halves.py").write_text(ON_CODES.replace("/ 2 /", "/ 2000 /"))
+    planned(folder, formats)
+    if kept:
+        built = edgekit.build(folder / "net.yaml")
+        assert any("kept in FP16: halve" in note for note in built.notes)
+        return
+    # it has no other type to fall back to
+    with pytest.raises(EdgekitError) as caught:
+        edgekit.build(folder / "net.yaml")
+    assert caught.value.code == "accuracy.below-gate"
+
+
+def test_between_q_dq_nodes_a_plugin_runs_in_floats(folder: Path) -> None:
+    planned(folder, ["int8:chw32", "fp16:chw16"])
+    path = folder / "net.yaml"
+    path.write_text(path.read_text() + "tensorrt: 11.4.1\n")
+    places = {one.name: one.precision for one in edgekit.plan(path).layers}
+    assert places == {"conv": "int8", "halve": "fp16", "conv2": "int8"}
+    assert edgekit.build(path).accuracy.cosine > 0.999
