@@ -110,7 +110,9 @@ class InMemory:
         """Always the new one."""
         return "1" * 64
 
-    def back(self, member: FleetBoard, digest: str, before: str) -> bool:
+    def back(
+        self, member: FleetBoard, digest: str, before: str, *, others_failed: bool = False
+    ) -> bool:
         """Nothing to do."""
         return True
 

@@ -41,12 +41,17 @@ if TYPE_CHECKING:
     from edgekit.fleet.ansible.export import Exported as ExportedRollout
     from edgekit.fleet.ansible.run import AnsibleBoard as AnsibleBoard
     from edgekit.fleet.ansible.run import AnsibleRun as AnsibleRun
+    from edgekit.fleet.apply import Applied as AppliedReleases
+    from edgekit.fleet.apply import AppliedBoard as AppliedBoard
+    from edgekit.fleet.boards import FleetBoards as FleetBoards
+    from edgekit.fleet.boards import InventoryBoard as InventoryBoard
     from edgekit.fleet.rollout import Fleet
-    from edgekit.fleet.store import FleetListing as FleetListing
-    from edgekit.fleet.store import FleetRollout as FleetRollout
-    from edgekit.fleet.store import Rehearsal as Rehearsal
-    from edgekit.fleet.store import RolloutBoard as RolloutBoard
-    from edgekit.fleet.store import RolloutHead as RolloutHead
+    from edgekit.fleet.status import AnsibleHead as AnsibleHead
+    from edgekit.fleet.status import FleetListing as FleetListing
+    from edgekit.fleet.status import FleetRollout as FleetRollout
+    from edgekit.fleet.status import Rehearsal as Rehearsal
+    from edgekit.fleet.status import RolloutBoard as RolloutBoard
+    from edgekit.fleet.status import RolloutHead as RolloutHead
     from edgekit.pipeline.boards.changes import Removal as Removal
     from edgekit.pipeline.boards.changes import Rollback, Serving
     from edgekit.pipeline.boards.checkup import Setup as Setup
@@ -1650,6 +1655,7 @@ def rollout(
     soak_s: float = 0.0,
     deadline_s: float = ROLLOUT_RETRIES_S,
     offline: Literal["skip", "fail"] = "skip",
+    min_reached: str = "80%",
     again: bool = False,
     on_text: Callable[[str], None] = lambda text: None,
     stopped: Callable[[], bool] = lambda: False,
@@ -1662,14 +1668,20 @@ def rollout(
     """Deploys a release to the boards of an inventory, wave by wave.
 
     ``parallel`` boards are worked on at a time, and ``budget`` of a wave may fail ("2", "10%");
-    ``soak_s``, ``deadline_s`` and ``offline`` are those of
+    ``soak_s``, ``deadline_s``, ``offline`` and ``min_reached`` are those of
     ``edgekit.fleet.waves.RolloutSettings``. With ``dry_run`` no board is connected to, and the
     answer is which would be changed. ``ansible`` runs ansible-playbook, whose lines ``on_text``
-    gets; it knows no soak, deadline and offline. ``again``, as for ``deploy``; the others,
-    as for ``resume_rollout``. A rollout that stopped or failed has that in ``state``
-    and ``failure``.
+    gets; it knows no soak, deadline, offline and min_reached. ``again``, as for ``deploy``; the
+    others, as for ``resume_rollout``. A rollout that stopped or failed has that in ``state`` and
+    ``failure``.
     """
+    from edgekit.fleet.waves import RolloutSettings
+
     file = path_of(bundle)
+    settings = RolloutSettings(
+        parallel=parallel, budget=budget, soak_s=soak_s, deadline_s=deadline_s, offline=offline,
+        again=again, min_reached=min_reached,
+    )  # fmt: skip
     if dry_run:
         with _fleet(
             state,
@@ -1680,7 +1692,7 @@ def rollout(
         ) as fleet:
             return fleet.dry_run_deploy(
                 config, inventory, name=name, selector=selector, canary=canary, waves=waves,
-                budget=budget,
+                settings=settings,
             )  # fmt: skip
     if ansible:
         from edgekit.fleet.ansible.run import deploy_by_ansible
@@ -1691,12 +1703,6 @@ def rollout(
             bundle=file, trust_key=trust_key, again=again, progress=progress,
             say=on_text,
         )  # fmt: skip
-    from edgekit.fleet.waves import RolloutSettings
-
-    settings = RolloutSettings(
-        parallel=parallel, budget=budget, soak_s=soak_s, deadline_s=deadline_s, offline=offline,
-        again=again,
-    )  # fmt: skip
     with _fleet(
         state, console=console, verbose=verbose, progress=progress, accept_host_key=accept_host_key
     ) as fleet:
@@ -1756,17 +1762,37 @@ def roll_back_rollout(
 
 
 def rollouts(*, state: str | Path | None = None) -> FleetListing:
-    """Returns all rollouts, the newest first."""
-    from edgekit.fleet.store import listing_of
+    """Returns all rollouts, the newest first, and Ansible's runs."""
+    with _fleet(state) as fleet:
+        return fleet.listing()
+
+
+def rollout_status(rollout: str, *, state: str | Path | None = None) -> FleetRollout | AnsibleRun:
+    """Returns a rollout as it is now; of one by Ansible what its last run left."""
+    with _fleet(state) as fleet:
+        return fleet.ansible_run(rollout) or fleet.document(rollout)
+
+
+def fleet_boards(
+    inventory: str | Path,
+    *,
+    selector: str | None = None,
+    parallel: int = 16,
+    state: str | Path | None = None,
+    accept_host_key: bool = False,
+) -> FleetBoards:
+    """Returns what each board of an inventory serves: its own answer, or its last known one.
+
+    ``parallel`` boards are asked at a time, each once. A board that is away has the answer of an
+    earlier call or rollout, with its time in ``seen_at``.
+    """
+    from edgekit.fleet.boards import ask_boards
 
     with _fleet(state) as fleet:
-        return listing_of(fleet.store)
-
-
-def rollout_status(rollout: str, *, state: str | Path | None = None) -> FleetRollout:
-    """Returns a rollout as it is now."""
-    with _fleet(state) as fleet:
-        return fleet.document(rollout)
+        return ask_boards(
+            fleet.store, inventory, selector=selector, parallel=parallel,
+            accept_host_key=accept_host_key,
+        )  # fmt: skip
 
 
 def pause_rollout(rollout: str, *, state: str | Path | None = None) -> FleetRollout:
@@ -1781,6 +1807,38 @@ def abort_rollout(rollout: str, *, state: str | Path | None = None) -> FleetRoll
     with _fleet(state) as fleet:
         reached = fleet.request(rollout, "abort")
         return replace(fleet.document(rollout), requested=reached)
+
+
+def apply_releases(
+    inventory: str | Path,
+    *,
+    selector: str | None = None,
+    parallel: int = 8,
+    most_failed: int = 1,
+    trust_key: bool = False,
+    stopped: Callable[[], bool] = lambda: False,
+    state: str | Path | None = None,
+    console: Console | None = None,
+    verbose: bool = False,
+    progress: Progress | None = None,
+    accept_host_key: bool = False,
+) -> AppliedReleases:
+    """Brings the boards of an inventory to the releases that it says they are meant to serve.
+
+    Each board is tried once; one that is away is skipped, and so is one of a rollout that has not
+    ended. After more than ``most_failed`` failures no further board is begun. ``trust_key`` is as
+    for ``deploy``; the others are as for ``resume_rollout``.
+    """
+    from edgekit.fleet.apply import apply
+
+    with _fleet(
+        state, console=console, verbose=verbose, progress=progress, accept_host_key=accept_host_key
+    ) as fleet:
+        return apply(
+            fleet.store, inventory, selector=selector, parallel=parallel, most_failed=most_failed,
+            accept_host_key=accept_host_key, trust_key=trust_key,
+            reporter=fleet.reporter, stopped=stopped,
+        )  # fmt: skip
 
 
 def export_rollout(

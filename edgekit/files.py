@@ -73,6 +73,19 @@ def regular(path: Path) -> Path:
     return path
 
 
+def named_path(folder: Path, text: str) -> Path:
+    """Returns the absolute path of a file that a file in ``folder`` names; ``~`` is expanded.
+
+    It is the same file from any folder. A name that is a link stays one: it may change.
+    """
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError:  # ~name of no user
+        path = Path(text)
+    path = folder / path
+    return path.parent.resolve() / path.name
+
+
 def read_file(path: Path, largest: int) -> bytes:
     """Returns the bytes of somebody else's file, at most ``largest``.
 

@@ -67,12 +67,17 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
         "edgekit fleet deploy --driver ansible",
     ),
     "edgekit.fleet.ansible/1": ("edgekit.fleet.ansible.export:Exported", "edgekit fleet export"),
+    "edgekit.fleet.apply/1": ("edgekit.fleet.apply:Applied", "edgekit fleet apply"),
+    "edgekit.fleet.boards/1": (
+        "edgekit.fleet.boards:FleetBoards",
+        "edgekit fleet status --inventory",
+    ),
     "edgekit.fleet.rehearsal/1": (
-        "edgekit.fleet.store:Rehearsal",
+        "edgekit.fleet.status:Rehearsal",
         "edgekit fleet deploy --dry-run",
     ),
-    "edgekit.fleet/1": ("edgekit.fleet.store:FleetRollout", "edgekit fleet deploy"),
-    "edgekit.fleets/1": ("edgekit.fleet.store:FleetListing", "edgekit fleet status"),
+    "edgekit.fleet/1": ("edgekit.fleet.status:FleetRollout", "edgekit fleet deploy"),
+    "edgekit.fleets/1": ("edgekit.fleet.status:FleetListing", "edgekit fleet status"),
     "edgekit.from-qdq/1": (
         "edgekit.quantize.qdq.documents:SplitModel",
         "edgekit calibrate from-qdq",

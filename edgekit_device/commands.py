@@ -6,6 +6,7 @@ send many small commands.
 from __future__ import annotations
 
 import argparse
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import (
@@ -129,7 +130,7 @@ def folder(text: str) -> Path:
     """A folder; an empty text is none, and not the one that the caller happens to be in."""
     if not text:
         raise ValueError(text)
-    return Path(text)
+    return Path(os.path.expanduser(text))
 
 
 def offset(text: str) -> int:
@@ -220,6 +221,9 @@ def _add_running(commands: CommandAdder) -> None:
     one.add_argument(
         "--release", default=None, help="release to go back to (default: the one before)"
     )
+    one.add_argument(
+        "--others-failed", action="store_true", help="other boards failed: it may come again"
+    )
     one = commands.add_run("infer", _RUN + "do_infer", "run a model, .npz on stdin and stdout")
     one.add_argument("--frames", action="store_true", help="arrays have a leading frame axis")
     one = commands.add_run("bench", "benchmark.command.do_bench", "measure a model on this board")
@@ -250,16 +254,23 @@ def _add_deploying(commands: CommandAdder) -> None:
     one.add_argument("--from", required=True, metavar="PATH", help="bundle folder or .ekb file")
     one.add_argument("--policy", default=None, help="JSON, as deploy.health of a configuration")
     one.add_argument("--operator", default=None, help="operator, for others to read")
-    one.add_argument("--trust-unsigned", action="store_true")
-    one.add_argument(
-        "--allow-older",
-        default=None,
-        metavar="REASON",
-        help="allow a bundle that its counter or its times forbid; REASON is recorded",
+    other = commands.add(
+        "rehearse",
+        start + "do_rehearse",
+        "show what trust and install would change, JSON on stdin",
+        "optional",
     )
-    one.add_argument(
-        "--again", action="store_true", help="allow a bundle that was rolled back here"
-    )
+    for each in (one, other):
+        each.add_argument("--trust-unsigned", action="store_true")
+        each.add_argument(
+            "--allow-older",
+            default=None,
+            metavar="REASON",
+            help="allow a bundle that its counter or its times forbid; REASON is recorded",
+        )
+        each.add_argument(
+            "--again", action="store_true", help="allow a bundle that was rolled back here"
+        )
     one = commands.add(
         "resume", start + "do_resume", "continue interrupted deployments", "optional"
     )

@@ -1,11 +1,12 @@
-"""The commands ``install`` (brings an app to a bundle that is on the board) and ``resume`` (carries
-on deployments that were cut off). Both start jobs.
+"""The commands ``install`` (brings an app to a bundle that is on the board), ``rehearse`` (what it
+would change) and ``resume`` (carries on deployments that were cut off).
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,14 +17,18 @@ from edgekit_device.deployment.request import DeployRequest
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.job_runner import start_job
 from edgekit_device.jobs.job import LIVE, Job, JobRequest, open_job
+from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     app_name,
+    array,
     digest,
     document,
     flag,
     member,
     nullable,
     parse_json,
+    read,
+    read_json,
     record,
     records,
     release_name,
@@ -39,12 +44,27 @@ from edgekit_device.release.journal import (
     read_journal,
     refuse_taken_back,
 )
-from edgekit_device.release.offer import serves, take_offer
+from edgekit_device.release.offer import (
+    MAX_ENVELOPE,
+    Envelope,
+    serves,
+    serves_well,
+    take_offer,
+)
 from edgekit_device.release.policy import read_policy
+from edgekit_device.release.requirements import check_requires
 from edgekit_device.store.partial import BlobWriter
 from edgekit_device.store.root import App, Root
-from edgekit_device.trust.bundle import Checked, check_bundle, need_app, open_bundle, read_checked
+from edgekit_device.trust.bundle import (
+    BundleFiles,
+    Checked,
+    check_bundle,
+    need_app,
+    open_bundle,
+    read_checked,
+)
 from edgekit_device.trust.counters import check_install
+from edgekit_device.trust.signature import revoked_file
 
 _POLL_S = 0.1
 _MOST_REASON = 2048
@@ -96,6 +116,31 @@ class Installed:
     previous: Optional[str] = member(nullable(release_name))
     state: str = member(text())
     health: Optional[Health] = member(record(Health), absent=None)
+
+
+@document(frozen=True)
+class RehearsalRequest(Envelope):
+    """A bundle's manifest and signature, and the lines of allowed_signers to add before it."""
+
+    lines: Tuple[str, ...] = member(array(text(most=1 << 16)), absent=())
+
+
+@document(frozen=True)
+class RehearsedInstall:
+    """The answer of ``rehearse``.
+
+    Attributes:
+        changed: Whether ``install`` would bring another release into service.
+        digest: SHA-256 of the manifest.
+        current: The release that serves now.
+        keys: How many of the lines are not in allowed_signers yet.
+    """
+
+    changed: bool = member(flag)
+    app: str = member(app_name)
+    digest: str = member(digest)
+    current: Optional[str] = member(nullable(release_name))
+    keys: int = member(fields.count)
 
 
 def resume(
@@ -210,8 +255,48 @@ def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> In
     )
 
 
+def do_rehearse(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> RehearsedInstall:
+    """Says what ``trust`` and ``install`` would change; nothing is written below ROOT.
+
+    A ``RehearsalRequest`` is on stdin.
+
+    Raises:
+        DeviceError: As ``install`` refuses a bundle before it copies a blob.
+    """
+    request = read_json(stdin, MAX_ENVELOPE)
+    sent = read(RehearsalRequest, request, "stdin", code="protocol.invalid")
+    files = BundleFiles("the bundle", sent.manifest, sent.signature, root.store)
+    with map_os_errors(str(root.folder)), tempfile.TemporaryDirectory(prefix="edgekit-") as aside:
+        known = root.allowed_signers.read_text("utf-8") if root.allowed_signers.exists() else ""
+        new = [line for line in dict.fromkeys(sent.lines) if line not in known.splitlines()]
+        signers = Path(aside, root.allowed_signers.name)
+        signers.write_text("".join(line + "\n" for line in [*known.splitlines(), *new]), "utf-8")
+        # a link that leads nowhere is what it was there: a list that revokes all
+        revoked = revoked_file(root.allowed_signers)
+        if os.path.lexists(str(revoked)):
+            revoked_file(signers).symlink_to(revoked)
+        checked = check_bundle(files, signers, bool(arguments.trust_unsigned))
+    if arguments.app is not None:
+        need_app(checked, arguments.app)
+    _refusal(root, checked, arguments.allow_older, put_back=bool(arguments.again), remember=False)
+    manifest, app = checked.manifest, root.app(checked.manifest.name)
+    whole = all(
+        root.store.size(digest) == size and root.store.is_whole(digest)
+        for digest, size in manifest.sizes().items()
+    )
+    changed = not whole or serves_well(root, checked) is None
+    if changed:
+        check_requires(root, manifest)
+    return RehearsedInstall(changed, app.name, manifest.digest, app.link("current"), len(new))
+
+
 def _refusal(
-    root: Root, checked: Checked, allow_older: Optional[str], *, put_back: bool
+    root: Root,
+    checked: Checked,
+    allow_older: Optional[str],
+    *,
+    put_back: bool,
+    remember: bool = True,
 ) -> Optional[str]:
     """Why the board refuses the bundle that the operator installs all the same.
 
@@ -223,7 +308,7 @@ def _refusal(
         return None  # what serves is never refused
     refused = None
     try:
-        check_install(root, checked)
+        check_install(root, checked, remember=remember)
     except DeviceError as error:
         if not allow_older:
             raise

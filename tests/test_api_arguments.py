@@ -44,6 +44,7 @@ CALLS = {
     "mark_measurement": {"which": "1", "name": "x"}, "prune_history": {"keep": 5, "dry_run": True},
     "read_document": {"source": "bench.json"}, "open_config": MODEL,
     "rollout": {"config": "no.yaml", "inventory": "no.yaml"},
+    "apply_releases": {"inventory": "no.yaml", "state": "fleet"},
     "export_rollout": {"folder": "f", "config": "no.yaml"},
     **{name: {"where": "no.yaml"} for name in (
         "serve", "jobs", "set_up", "selftest", "trust", "top")},

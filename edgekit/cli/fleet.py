@@ -29,10 +29,14 @@ if TYPE_CHECKING:
 
     from edgekit.api import (
         AnsibleBoard,
+        AnsibleHead,
         AnsibleRun,
+        AppliedBoard,
         Failure,
+        FleetBoards,
         FleetListing,
         FleetRollout,
+        InventoryBoard,
         Rehearsal,
         RolloutBoard,
         RolloutHead,
@@ -62,8 +66,21 @@ _SSH_ALONE = {
     "soak_s": "--soak",
     "deadline_s": "--deadline",
     "offline": "--offline",
+    "min_reached": "--min-reached",
     "accept_host_key": "--accept-host-key",
 }
+
+
+def _parallel(default: int) -> Callable[..., Any]:
+    return click.option(
+        "--parallel",
+        type=click.IntRange(1, 256),
+        default=default,
+        show_default=True,
+        help="Boards to work on at the same time.",
+    )
+
+
 #: How a rollout goes on, as fields of ``edgekit.fleet.waves.RolloutSettings``, and who does it.
 _rollout_options = o.all_of(
     click.option(
@@ -73,13 +90,7 @@ _rollout_options = o.all_of(
         show_default=True,
         help="Failed boards allowed in a wave, N or P%; above that, the wave is rolled back.",
     ),
-    click.option(
-        "--parallel",
-        type=click.IntRange(1, 256),
-        default=8,
-        show_default=True,
-        help="Boards to work on at the same time.",
-    ),
+    _parallel(8),
     click.option(
         "--soak",
         "soak_s",
@@ -101,6 +112,12 @@ _rollout_options = o.all_of(
         default="skip",
         show_default=True,
         help="How to count a board that was never reached.",
+    ),
+    click.option(
+        "--min-reached",
+        default="80%",
+        show_default=True,
+        help="Boards to reach, N or P%; with fewer the rollout pauses at its end (exit 1).",
     ),
     click.option(
         "--driver",
@@ -269,12 +286,7 @@ def finish_ansible(document: AnsibleRun, json: bool) -> None:
     if json:
         print_json(document)
     else:
-        output.say(f"{document.rollout}: {document.state}: {_counts(document.counts)}")
-        rows = [row for row in document.boards if row.state != "ok"]
-        cells = [(row.board, str(row.wave), row.state, _why(row)) for row in rows]
-        for line in _columns(("board", "wave", "state", "why"), cells) if rows else ():
-            output.say(f"  {line}")
-        say_notes(document)
+        _show_ansible(document)
     if document.state == "interrupted":
         click.echo(document.goes_on, err=True)
         raise Interrupted
@@ -282,6 +294,46 @@ def finish_ansible(document: AnsibleRun, json: bool) -> None:
         raise mark_printed(
             _error_of(failure, GateError if failure.code == "fleet.failures" else BoardError)
         )
+
+
+def _show_ansible(document: AnsibleRun, *, every: bool = False) -> None:
+    output.say(f"{document.rollout}: {document.state}: {_counts(document.counts)}")
+    rows = [row for row in document.boards if every or row.state != "ok"]
+    cells = [(row.board, str(row.wave), row.state, _why(row)) for row in rows]
+    for line in _columns(("board", "wave", "state", "why"), cells) if rows else ():
+        output.say(f"  {line}")
+    say_notes(document)
+
+
+def show_boards(document: FleetBoards) -> None:
+    """Prints a table of what the boards of an inventory serve."""
+    output.say(f"{counted(len(document.boards), 'board')}: {_counts(document.counts)}")
+    cells = []
+    for board in document.boards:
+        seen = "now" if board.state == "reached" else _age(board.age_s)
+        why = _why(board)
+        for app in board.apps:
+            wave = f"{app.rollout} {app.wave} {app.state}" if app.rollout else "-"
+            digest = (app.digest or "")[:_DIGITS]
+            release = app.release or ("-" if digest or board.seen_at is None else "nothing")
+            cells.append(
+                (board.board, app.app, wave, release, digest or "-", app.since or "-", seen, why)
+            )
+        if not board.apps:
+            nothing = "-" if board.seen_at is None else "nothing"
+            cells.append((board.board, "-", "-", nothing, "-", "-", seen, why))
+    heads = ("board", "app", "wave", "release", "digest", "since", "seen", "why")
+    for line in _columns(heads, cells):
+        output.say(line)
+
+
+def _age(seconds: float | None) -> str:
+    if seconds is None:
+        return "never"
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return f"{seconds:.0f} s ago"
 
 
 def show(document: FleetRollout, *, every: bool = False) -> None:
@@ -300,18 +352,25 @@ def show(document: FleetRollout, *, every: bool = False) -> None:
 
 def show_all(listing: FleetListing) -> None:
     """Prints all rollouts, the newest first, each with why it failed."""
-    rows = listing.rollouts
+    rows: list[RolloutHead | AnsibleHead] = [*listing.rollouts, *listing.ansible]
     if not rows:
         output.say("no rollouts yet")
         return
-    cells = [(row.rollout, row.state, row.updated_at, _counts(row.counts)) for row in rows]
-    lines = _columns(("rollout", "state", "changed", "boards"), cells)
+    rows.sort(key=lambda row: row.updated_at, reverse=True)
+    own = {row.rollout for row in listing.rollouts}
+    cells = [
+        (row.rollout, "ssh" if row.rollout in own else "ansible", row.state, row.updated_at,
+         _counts(row.counts))
+        for row in rows
+    ]  # fmt: skip
+    lines = _columns(("rollout", "driver", "state", "changed", "boards"), cells)
     output.say(lines[0])
     for row, line in zip(rows, lines[1:], strict=True):
         output.say(line)
         if failure := row.failure:
             output.say(f"  {failure.message}")
-        _print_remaining(row)
+        if row.rollout in own:
+            _print_remaining(cast("RolloutHead", row))
 
 
 def _remaining(row: RolloutHead) -> bool:
@@ -349,7 +408,7 @@ def _serves(row: RolloutBoard) -> str:
     return release or row.serves[:_DIGITS] or "nothing"
 
 
-def _why(row: RolloutBoard | AnsibleBoard) -> str:
+def _why(row: RolloutBoard | AnsibleBoard | InventoryBoard | AppliedBoard) -> str:
     return f"{row.error.code}: {row.error.message}" if row.error else ""
 
 
@@ -416,6 +475,7 @@ def fleet_deploy_command(
     soak_s: float,
     deadline_s: float,
     offline: Literal["skip", "fail"],
+    min_reached: str,
     driver: Literal["ssh", "ansible"],
 ) -> None:
     ansible = driver == "ansible" and not dry_run
@@ -442,6 +502,7 @@ def fleet_deploy_command(
             soak_s=soak_s,
             deadline_s=deadline_s,
             offline=offline,
+            min_reached=min_reached,
             again=again,
             dry_run=dry_run,
             ansible=ansible,
@@ -468,6 +529,8 @@ def _show_dry_run(document: Rehearsal, json: bool) -> None:
     rows, app = document.boards, document.app
     what = f"get {app}" if document.action == "deploy" else f"roll {app} back"
     output.say(f"{counted(len(rows), 'board')} would {what}; nothing was changed")
+    if document.min_reached:
+        output.say(f"  done when at least {document.min_reached} of them are reached")
 
     def short(digest: str | None) -> str:
         return "-" if digest is None else digest[:_DIGITS] or "nothing"
@@ -493,15 +556,51 @@ def _refuse_ssh_alone(context: click.Context, accept_host_key: bool) -> None:
 
 @_action(
     "status",
-    "Show the state of rollouts, board by board.",
-    "edgekit fleet status\nedgekit fleet status resnet50-20260601-120000 --boards",
+    "Show the state of rollouts, or what each board of an inventory serves.",
+    "edgekit fleet status\nedgekit fleet status resnet50-20260601-120000 --boards\n"
+    "edgekit fleet status --inventory fleet.yaml --select site=a",
 )
 @optional_rollout_argument
 @click.option("--boards", is_flag=True, help="Show every board, not only those with problems.")
+@click.option(
+    "-i",
+    "--inventory",
+    type=o.FILE,
+    help="Ask these boards what they serve; one that is away has its last answer.",
+)
+@select_option
+@_parallel(16)
 @state_option
+@o.accept_host_key
 @o.json
 @o.debug
-def fleet_status_command(rollout: str | None, boards: bool, state: Path | None, json: bool) -> None:
+def fleet_status_command(
+    rollout: str | None,
+    boards: bool,
+    inventory: Path | None,
+    selector: str | None,
+    parallel: int,
+    state: Path | None,
+    accept_host_key: bool,
+    json: bool,
+) -> None:
+    if inventory is not None:
+        if rollout is not None:
+            raise UsageError(
+                "give a rollout or --inventory, not both",
+                hint=f"edgekit fleet status {rollout}, or edgekit fleet status -i {inventory}",
+            )
+        found = api.fleet_boards(
+            inventory, selector=selector, parallel=parallel, state=state,
+            accept_host_key=accept_host_key,
+        )  # fmt: skip
+        if json:
+            print_json(found)
+        else:
+            show_boards(found)
+        return
+    if selector is not None:
+        raise UsageError("--select needs --inventory", hint="edgekit fleet status -i fleet.yaml")
     if rollout is None:
         listing = api.rollouts(state=state)
         if json:
@@ -512,8 +611,71 @@ def fleet_status_command(rollout: str | None, boards: bool, state: Path | None, 
     document = api.rollout_status(rollout, state=state)
     if json:
         print_json(document)
+    elif document.schema == "edgekit.fleet/1":
+        show(cast("FleetRollout", document), every=boards)
     else:
-        show(document, every=boards)
+        run = cast("AnsibleRun", document)
+        _show_ansible(run, every=boards)
+        if failure := run.failure:
+            output.say(f"failed: {failure.message}")
+        output.say(f"  {run.goes_on}")
+
+
+@_action(
+    "apply",
+    "Bring boards to the releases that the inventory says they are meant to serve.",
+    "edgekit fleet apply -i fleet.yaml\n"
+    "edgekit fleet apply -i fleet.yaml --select site=a --max-failures 0 -q",
+)
+@inventory_option
+@select_option
+@_parallel(8)
+@click.option(
+    "--max-failures",
+    "most_failed",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Failed boards after which no further board is begun.",
+)
+@state_option
+@o.boards
+@o.talk
+def fleet_apply_command(
+    inventory: Path,
+    selector: str | None,
+    parallel: int,
+    most_failed: int,
+    state: Path | None,
+    accept_host_key: bool,
+    trust_key: bool,
+    json: bool,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    with stops(lambda text: click.echo(text, err=True)) as stopped:
+        found = api.apply_releases(
+            inventory, selector=selector, parallel=parallel, most_failed=most_failed, state=state,
+            trust_key=trust_key,
+            stopped=stopped, accept_host_key=accept_host_key, console=_console(quiet or json),
+            verbose=verbose,
+        )  # fmt: skip
+    if json:
+        print_json(found)
+    elif found.failure or not quiet:
+        output.say(f"{counted(len(found.boards), 'board')}: {_counts(found.counts)}")
+        rows = [row for row in found.boards if row.state != "current"]
+        cells = [
+            (row.board, row.app, row.state, row.wanted[:_DIGITS], row.release or "-", _why(row))
+            for row in rows
+        ]
+        heads = ("board", "app", "state", "meant", "release", "why")
+        for line in _columns(heads, cells) if rows else ():
+            output.say(f"  {line}")
+    if stopped.met and found.state == "stopped":
+        raise Interrupted
+    if failure := found.failure:
+        raise mark_printed(_error_of(failure, GateError))
 
 
 def _print_requested(document: FleetRollout, json: bool) -> None:

@@ -404,7 +404,12 @@ class BoardClient:
         return found
 
     def rollback(
-        self, app: str, reason: str | None = None, release: str | None = None
+        self,
+        app: str,
+        reason: str | None = None,
+        release: str | None = None,
+        *,
+        others_failed: bool = False,
     ) -> RolledBack:
         """Makes an earlier release serve again, never one that was taken back itself.
 
@@ -412,8 +417,10 @@ class BoardClient:
             app: The application.
             reason: For the board's history.
             release: Which; the one before by default.
+            others_failed: Whether other boards are the reason: then the bundle may come again.
         """
         options = [f"--reason={reason}"] if reason is not None else []
+        options += ["--others-failed"] if others_failed else []
         options += [f"--release={release}"] if release is not None else []
         found: RolledBack = self._request(
             "rollback", f"--app={app}", *options, timeout=timeouts.WORK_S

@@ -160,8 +160,9 @@ def send(
     while True:
         try:
             offer = board.offer(bundle.manifest_bytes, signature)
-            if offer.taken_back is not None and not put_back:
-                raise taken_back_error(offer.taken_back, board.name)
+            back = offer.taken_back
+            if back is not None and not back.others and not put_back:
+                raise taken_back_error(back, board.name)
             hello = cast("Hello", offer.hello)  # ``offer`` requests it
             partial = _retained(offer.missing, sizes, board.name)
             blobs = _payload(bundle, partial, board.name)

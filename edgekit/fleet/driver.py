@@ -67,8 +67,13 @@ class Driver(Protocol):
     def serving(self, member: FleetBoard) -> str:
         """Returns the digest of what serves, '' for nothing."""
 
-    def back(self, member: FleetBoard, digest: str, before: str) -> bool:
-        """Takes a board that serves ``digest`` back to ``before``; False if it serves another."""
+    def back(
+        self, member: FleetBoard, digest: str, before: str, *, others_failed: bool = False
+    ) -> bool:
+        """Takes a board that serves ``digest`` back to ``before``; False if it serves another.
+
+        With ``others_failed`` a later rollout may bring the bundle again.
+        """
 
 
 class SshDriver:
@@ -130,7 +135,9 @@ class SshDriver:
         with self.client(member) as client:
             return _serving(client, self._app)[1]
 
-    def back(self, member: FleetBoard, digest: str, before: str) -> bool:
+    def back(
+        self, member: FleetBoard, digest: str, before: str, *, others_failed: bool = False
+    ) -> bool:
         """See ``Driver.back``. Where nothing served before, the application is removed again."""
         with self.client(member) as client:
             state = client.status(self._app).apps.get(self._app)
@@ -143,9 +150,10 @@ class SshDriver:
                 return False
             older = [id for id, found in digests.items() if found == before]
             if not before:
-                client.remove(self._app, reason=self._reason or "its rollout was rolled back")
+                reason = self._reason or "its rollout was rolled back"
+                client.remove(self._app, reason=None if others_failed else reason)
             elif older:
-                client.rollback(self._app, self._reason, older[-1])
+                client.rollback(self._app, self._reason, older[-1], others_failed=others_failed)
             else:
                 raise BoardError(
                     f"the previous bundle ({before[:12]}) is no longer on the board",

@@ -69,10 +69,14 @@ def action_command(action: str, name: str, folder: Path, *more: str) -> str:
         folder: The state's; named unless it is edgekit's own.
         more: Further options.
     """
-    words = ["edgekit", "fleet", action, name, *more]
-    if folder.resolve() != state_folder().resolve():
-        words += ["--state", str(folder.resolve())]
-    return shlex.join(words)
+    return shlex.join(["edgekit", "fleet", action, name, *more, *state_option(folder)])
+
+
+def state_option(folder: Path) -> list[str]:
+    """Returns the option that names the state's folder; none where it is edgekit's own."""
+    if folder.resolve() == state_folder().resolve():
+        return []
+    return ["--state", str(folder.resolve())]
 
 
 def resume_command(name: str, folder: Path, code: str = "") -> str:

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -29,8 +30,8 @@ from edgekit.config.positions import LARGEST_YAML, YamlDocument, parse_yaml
 from edgekit.config.schema import ContainerSection, Section
 from edgekit.deployment.board import Board, Container
 from edgekit.errors import ConfigError, EnvironmentLack, Problem, UsageError
-from edgekit.files import parse_json, read_file, regular
-from edgekit.fleet.waves import FleetBoard
+from edgekit.files import named_path, parse_json, read_file, regular
+from edgekit.fleet.waves import FleetBoard, MeantRelease
 from edgekit.network.source import is_config_file
 from edgekit.text import listed
 
@@ -96,11 +97,20 @@ class BoardFile(DefaultsFile):
     host_key: _HostKey | None = None
 
 
+class ReleaseFile(Section):
+    """What boards are meant to serve: those that ``select`` names, without it all others."""
+
+    select: str | None = Field(None, min_length=1)
+    config: str = Field(min_length=1)
+    bundle: str = Field(min_length=1)
+
+
 class InventoryFile(Section):
-    """An inventory."""
+    """An inventory; of ``releases`` the first one that fits a board is its."""
 
     version: Literal[1]
     defaults: DefaultsFile = Field(default_factory=DefaultsFile)
+    releases: list[ReleaseFile] = Field(default_factory=list)
     boards: list[BoardFile] = Field(min_length=1)
 
 
@@ -273,6 +283,7 @@ def _member(
     key = text("ansible_ssh_private_key_file", "ansible_private_key_file")
     port = text("ansible_port", "ansible_ssh_port")
     config = text("edgekit_config")
+    bundle = text("edgekit_bundle")
     if port is not None and not (port.isdecimal() and len(port) <= _DIGITS):
         problem = Problem(f"{name}: ansible_port {port!r} is not a TCP port", where)
         raise ConfigError([problem], code="fleet.inventory")
@@ -281,14 +292,20 @@ def _member(
         host=text("ansible_host", "ansible_ssh_host") or name,
         port=int(port) if port else None,
         user=text("ansible_user", "ansible_ssh_user"),
-        key=folder / Path(key).expanduser() if key else None,
+        key=named_path(folder, key) if key else None,
         host_key=text("edgekit_host_key"),
         root=text("edgekit_root") or Board("").root,
         python=text("edgekit_python", "ansible_python_interpreter") or Board("").python,
     )
     labels = {group: "" for group in groups if group not in _OWN}
     labels.update(_labels(values.get("edgekit_labels")))
-    return FleetBoard(board, labels, folder / config if config else None, where)
+    return FleetBoard(
+        board,
+        labels,
+        named_path(folder, config) if config else None,
+        where,
+        MeantRelease(named_path(folder, bundle)) if bundle else None,
+    )
 
 
 def _labels(given: Any) -> Iterator[tuple[str, str]]:
@@ -361,6 +378,8 @@ def _own(document: YamlDocument, folder: Path) -> list[FleetBoard]:
                 members += _members(row, file.defaults, folder, where)
             except ValueError as fault:
                 problems.append(Problem(str(fault), where))
+        members, wrong = _meant(document, file.releases, members, folder)
+        problems += wrong
     if problems:
         raise ConfigError(problems, code="fleet.inventory")
     return members
@@ -368,7 +387,7 @@ def _own(document: YamlDocument, folder: Path) -> list[FleetBoard]:
 
 def _members(row: BoardFile, own: DefaultsFile, folder: Path, where: str) -> list[FleetBoard]:
     def path(text: str | None) -> Path | None:
-        return folder / Path(text).expanduser() if text else None
+        return named_path(folder, text) if text else None
 
     inside = row.container or own.container
     made = []
@@ -393,6 +412,26 @@ def _members(row: BoardFile, own: DefaultsFile, folder: Path, where: str) -> lis
     return made
 
 
+def _meant(
+    document: YamlDocument, releases: list[ReleaseFile], members: list[FleetBoard], folder: Path
+) -> tuple[list[FleetBoard], list[Problem]]:
+    """Returns the boards with what they are meant to serve, and what is wrong with the rows."""
+    rows, problems = [], []
+    for index, row in enumerate(releases):
+        release = MeantRelease(named_path(folder, row.bundle), named_path(folder, row.config))
+        try:
+            rows.append((parse_selector(row.select) if row.select else [], release))
+        except UsageError as error:
+            where = document.where(("releases", index, "select"))
+            problems.append(Problem(error.message.removeprefix("--select "), where, error.hint))
+
+    def of(member: FleetBoard) -> MeantRelease | None:
+        fits = (release for terms, release in rows if all(_fits(member, *term) for term in terms))
+        return next(fits, None)
+
+    return [replace(member, release=of(member)) for member in members], problems
+
+
 def _problem(document: YamlDocument, fault: ErrorDetails) -> Problem:
 
     path: tuple[str | int, ...] = tuple(fault["loc"])
@@ -402,7 +441,7 @@ def _problem(document: YamlDocument, fault: ErrorDetails) -> Problem:
     where = document.where(path)
     if fault["type"] == "extra_forbidden":
         models: dict[int, type[BaseModel]] = {1: InventoryFile, 2: DefaultsFile}
-        model = models.get(len(path), BoardFile)
+        model = models.get(len(path), ReleaseFile if path[0] == "releases" else BoardFile)
         known = list(model.model_fields)
         near = difflib.get_close_matches(str(path[-1]), known, n=1, cutoff=0.5)
         hint = f"did you mean '{near[0]}'?" if near else f"known keys: {', '.join(known)}"

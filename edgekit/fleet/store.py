@@ -7,28 +7,26 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime
 import fcntl
 import json
 import os
+import shlex
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from edgekit import timeouts
+from edgekit.config.loader import Config
 from edgekit.errors import EnvironmentLack, UsageError
-from edgekit.fleet.hints import action_command, resume_command
-from edgekit.fleet.waves import FleetBoard, RolloutSettings, State
-from edgekit.removed import FormerDict
+from edgekit.fleet.hints import action_command, state_option
+from edgekit.fleet.waves import DEFAULT_WAVES, FleetBoard, RolloutSettings, State
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     anything,
-    array,
     choice,
     document,
     flag,
@@ -68,6 +66,8 @@ class Row:
         seconds: How long its last deployment took.
         error: Why it is in trouble.
         cause: Why its deployment failed, of a board that was not rolled back then.
+        serves: Digest that a board which failed serves: "" for nothing, None for unknown.
+        changed_at: Seconds since 1970 of its last change here; 0 for none.
     """
 
     name: str = member(text())
@@ -82,6 +82,8 @@ class Row:
     seconds: float = member(_TIME, default=0.0)
     error: Failure | None = member(_FAILURE, default=None)
     cause: str = member(text(), absent="")
+    serves: str | None = member(text(), absent=None)
+    changed_at: float = member(_TIME, absent=0.0)
 
     @property
     def host(self) -> str:
@@ -97,6 +99,12 @@ class Terms:
     policy: Policy = member(read_policy)
 
 
+def terms_of(config: Config) -> Terms:
+    """Returns a deployment's terms apart from its bundle, as ``edgekit deploy`` sends them."""
+    deploy = config.file.deploy
+    return Terms(deploy.keep, deploy.health.policy())
+
+
 @dataclass
 class RolloutFacts:
     """The first line of a rollout's file, changed by ``Rollout.set`` alone.
@@ -110,6 +118,8 @@ class RolloutFacts:
         trust: Whether boards are to trust the configuration's signing key.
         wave: The wave that it is at, from 0 on.
         scope: The wave that is taken back; None for all.
+        refused: The wave that had too many failures; None for none.
+        canary: Boards of the first wave, as given, and ``waves``: the steps.
         error: Why it stopped.
         driver: The process that drove it last.
         created_at: Seconds since 1970, as ``updated_at``.
@@ -132,6 +142,9 @@ class RolloutFacts:
     state: str = member(text(), default="paused")
     wave: int = member(fields.count, default=0)
     scope: int | None = member(nullable(fields.count), default=None)
+    refused: int | None = member(fields.count, absent=None)
+    canary: int = member(fields.count, absent=0)
+    waves: str = member(text(), absent="")
     error: Failure | None = member(_FAILURE, default=None)
     driver: str | None = member(_TEXT, default=None)
     schema: str = member(choice(_SCHEMA), default=_SCHEMA)
@@ -184,6 +197,33 @@ class Rollout:
         """Returns the boards of a wave, in their order."""
         return [row for row in self.boards.values() if row.wave == number]
 
+    def deploy_command(self, *more: str) -> str:
+        """Returns the command that starts a new rollout on the terms of this one.
+
+        Args:
+            more: Further options.
+        """
+        facts, usual = self.facts, RolloutSettings()
+        settings = facts.settings
+        words = ["edgekit", "fleet", "deploy", facts.config, "-i", facts.inventory]
+        given: tuple[tuple[str, object, object], ...] = (
+            ("--select", facts.selector, None),
+            ("--bundle", facts.bundle, None),
+            ("--canary", facts.canary, 0),
+            ("--waves", facts.waves or DEFAULT_WAVES, DEFAULT_WAVES),
+            ("--max-failures", settings.budget, usual.budget),
+            ("--parallel", settings.parallel, usual.parallel),
+            ("--soak", f"{settings.soak_s:g}", f"{usual.soak_s:g}"),
+            ("--deadline", f"{settings.deadline_s:g}", f"{usual.deadline_s:g}"),
+            ("--offline", settings.offline, usual.offline),
+            ("--min-reached", settings.min_reached, usual.min_reached),
+        )
+        for option, value, default in given:
+            words += [option, str(value)] if value != default else []
+        flags = (("--trust-key", facts.trust), ("--again", settings.again))
+        words += [flag for flag, is_set in flags if is_set and flag not in more]
+        return shlex.join([*words, *more, *state_option(self.folder)])
+
     def set(self, **values: Any) -> None:
         """Changes the rollout; durable when it returns."""
         self._write(_Change(write(values), time.time()))
@@ -202,7 +242,10 @@ class Rollout:
             self._take(change)
 
     def _take(self, change: _Change) -> None:
-        changed = self.facts if change.board is None else self.boards[change.board]
+        changed: Row | RolloutFacts = self.facts
+        if change.board is not None:
+            changed = row = self.boards[change.board]
+            row.changed_at = change.at
         known = {item.metadata["key"] or item.name: item for item in dataclasses.fields(changed)}
         for key, value in change.values.items():
             setattr(changed, known[key].name, known[key].metadata["rule"](value))
@@ -302,14 +345,24 @@ class RolloutStore:
         except OSError as error:
             raise _not_writable(self.path, error) from error
 
-    def create(self, facts: RolloutFacts) -> Rollout:
+    def create(
+        self, facts: RolloutFacts, *, instead: Callable[[Rollout], bool] = lambda there: False
+    ) -> Rollout:
         """Writes a rollout with its boards, all at once.
+
+        Args:
+            facts: The rollout.
+            instead: Whether it takes the place of one of that name, which no process drives.
 
         Raises:
             FileExistsError: There is one of that name.
         """
         path = self.path / f"{facts.name}.jsonl"
         new = self.path / f".{os.getpid()}.new"
+        if path.exists():
+            with (there := _read(path)).driven():
+                if instead(there):
+                    path.unlink()
         try:
             with new.open("wb") as file:
                 file.write(json.dumps(write(facts)).encode() + b"\n")
@@ -337,6 +390,10 @@ class RolloutStore:
         except FileNotFoundError:
             raise KeyError(name) from None
 
+    def has(self, name: str) -> bool:
+        """Whether there is a rollout of a name."""
+        return (self.path / f"{Path(name).name}.jsonl").is_file()
+
     def rollouts(self) -> list[Rollout]:
         """Returns all, the newest first."""
         found = [_read(path) for path in self.path.glob("[!.]*.jsonl")]
@@ -350,211 +407,3 @@ def _not_writable(path: Path, error: OSError) -> EnvironmentLack:
         where=str(path),
         hint="give a writable folder on a local disk: --state FOLDER",
     )
-
-
-@document(frozen=True)
-class RolloutHead:
-    """A rollout.
-
-    Attributes:
-        wave: The wave that it is at, from 1 on.
-        select: Which boards of the inventory.
-        created_at: UTC, ISO 8601, as ``updated_at``.
-        driven: Whether a process drives it now.
-        counts: Boards by state.
-        failure: Why it stopped.
-        folder: The state's, for commands; not in JSON.
-    """
-
-    rollout: str = member(text())
-    app: str = member(text())
-    state: str = member(text())
-    wave: int = member(fields.count)
-    config: str = member(text())
-    inventory: str = member(text())
-    select: str | None = member(_TEXT)
-    settings: RolloutSettings = member(record(RolloutSettings))
-    created_at: str = member(text())
-    updated_at: str = member(text())
-    driven: bool = member(flag)
-    counts: Mapping[str, int] = member(mapping(fields.count))
-    failure: Failure | None = member(_FAILURE)
-    folder: Path = field(default=Path(), kw_only=True, compare=False)
-
-    def command(self, action: str, *more: str) -> str:
-        """Returns the command of an action on it, for a user to copy."""
-        return action_command(action, self.rollout, self.folder, *more)
-
-    @property
-    def resume_command(self) -> str:
-        """The command by which it goes on."""
-        return resume_command(self.rollout, self.folder, self.failure.code if self.failure else "")
-
-
-@document(frozen=True)
-class WaveCounts:
-    """A wave: how many boards it has, and how many are in each state.
-
-    Attributes:
-        wave: Its number, from 1 on.
-        boards: How many boards it has.
-        counts: How many boards are in each state.
-    """
-
-    wave: int = member(fields.count)
-    boards: int = member(fields.count)
-    counts: Mapping[str, int] = member(mapping(fields.count))
-
-
-@document(frozen=True)
-class RolloutBoard:
-    """A board of a rollout.
-
-    Attributes:
-        wave: Its wave, from 1 on.
-        release: What it was given; None where it went back.
-        serves: Digest of what it was last known to serve: "" for nothing, None for unknown.
-        digest: Digest of the bundle that it gets.
-        before: Digest of what served before.
-        attempts: How often it was tried.
-        bytes_sent: Bytes that were sent to it.
-        seconds: How long its last deployment took.
-    """
-
-    board: str = member(text())
-    host: str = member(text())
-    labels: Mapping[str, str] = member(mapping(text()))
-    wave: int = member(fields.count)
-    state: State = member(_STATE)
-    release: str | None = member(_TEXT)
-    serves: str | None = member(_TEXT)
-    digest: str | None = member(_TEXT)
-    before: str | None = member(_TEXT)
-    attempts: int = member(fields.count)
-    bytes_sent: int = member(fields.count)
-    seconds: float = member(_TIME)
-    error: Failure | None = member(_FAILURE)
-
-
-@document(frozen=True, kw_only=True)
-class FleetRollout(FormerDict, RolloutHead):
-    """``edgekit.fleet/1``: a rollout with its waves and boards.
-
-    Attributes:
-        driver: The process that drove it last.
-        notes: For people.
-        requested: After a request to pause or abort it, the state that it reaches; not in JSON.
-    """
-
-    driver: str | None = member(_TEXT)
-    waves: tuple[WaveCounts, ...] = member(records(WaveCounts))
-    boards: tuple[RolloutBoard, ...] = member(records(RolloutBoard))
-    notes: tuple[str, ...] = member(array(text()))
-    schema: str = member(choice("edgekit.fleet/1"), default="edgekit.fleet/1")
-    requested: str = field(default="", compare=False)
-
-
-@document(frozen=True)
-class FleetListing(FormerDict):
-    """``edgekit.fleets/1``: all rollouts, the newest first."""
-
-    rollouts: tuple[RolloutHead, ...] = member(records(RolloutHead))
-    schema: str = member(choice("edgekit.fleets/1"), default="edgekit.fleets/1")
-
-
-@document(frozen=True)
-class RehearsedBoard:
-    """A board that a rollout would change: ``before`` and ``after`` are bundles' digests.
-
-    Attributes:
-        wave: Its wave, from 1 on.
-    """
-
-    board: str = member(text())
-    host: str = member(text())
-    wave: int = member(fields.count)
-    before: str | None = member(_TEXT, key="from", default=None)
-    after: str | None = member(_TEXT, key="to", default=None)
-
-
-@document(frozen=True)
-class Rehearsal(FormerDict):
-    """``edgekit.fleet.rehearsal/1``: the boards that a rollout or its way back would reach."""
-
-    action: Literal["deploy", "rollback"] = member(choice("deploy", "rollback"))
-    rollout: str = member(text())
-    app: str = member(text())
-    boards: tuple[RehearsedBoard, ...] = member(records(RehearsedBoard))
-    schema: str = member(choice("edgekit.fleet.rehearsal/1"), default="edgekit.fleet.rehearsal/1")
-
-
-def document_of(rollout: Rollout, *, driven: bool, notes: Sequence[str] = ()) -> FleetRollout:
-    """Returns a rollout with its waves and boards.
-
-    Args:
-        rollout: The rollout.
-        driven: Whether a process drives it now.
-        notes: What a person should know.
-    """
-    waves = [rollout.wave(number) for number in range(rollout.waves)]
-    return FleetRollout(
-        **vars(_head(rollout, driven)),
-        driver=rollout.facts.driver,
-        waves=tuple(WaveCounts(n, len(wave), _counts(wave)) for n, wave in enumerate(waves, 1)),
-        boards=tuple(map(_board, rollout.boards.values())),
-        notes=tuple(notes),
-    )
-
-
-def listing_of(store: RolloutStore) -> FleetListing:
-    """Returns all rollouts."""
-    return FleetListing(tuple(_head(one, one.is_driven()) for one in store.rollouts()))
-
-
-def _head(rollout: Rollout, driven: bool) -> RolloutHead:
-    facts = rollout.facts
-    return RolloutHead(
-        rollout=facts.name,
-        app=facts.app,
-        state=facts.state,
-        wave=facts.wave + 1,
-        config=facts.config,
-        inventory=facts.inventory,
-        select=facts.selector,
-        settings=facts.settings,
-        created_at=_time(facts.created_at),
-        updated_at=_time(facts.updated_at),
-        driven=driven,
-        counts=_counts(rollout.boards.values()),
-        failure=facts.error,
-        folder=rollout.folder,
-    )
-
-
-def _board(row: Row) -> RolloutBoard:
-    return RolloutBoard(
-        board=row.name,
-        host=row.host,
-        labels=row.reached.labels,
-        wave=row.wave + 1,
-        state=row.state,
-        # the release's name on a board that went back is unknown: "serves" has its bundle
-        release=None if row.state == "rolled-back" else row.release,
-        # what serves on a board that failed was not queried
-        serves={"done": row.digest, "rolled-back": row.before}.get(row.state),
-        digest=row.digest,
-        before=row.before or None,
-        attempts=row.attempts,
-        bytes_sent=row.bytes_sent,
-        seconds=round(row.seconds, 3),
-        error=row.error,
-    )
-
-
-def _counts(rows: Iterable[Row]) -> dict[str, int]:
-    return dict(sorted(Counter(row.state for row in rows).items()))
-
-
-def _time(seconds: float) -> str:
-    at = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
-    return at.isoformat(timespec="seconds")

@@ -38,7 +38,23 @@ LEFT = ("pending", "running", "offline")
 #: States of a rollout in which nothing of it is left to do.
 ENDED = ("done", "failed", "aborted", "rolled-back")
 DEFAULT_WAVES = "10%,50%,100%"
+
+#: Of a rollout's boards; of up to nine boards one may be away, of none all.
+MIN_REACHED = "80%"
 _STEP = re.compile(r"\s*(\d+)\s*(%?)\s*")
+
+
+@document(frozen=True)
+class MeantRelease:
+    """What an inventory says that a board is meant to serve.
+
+    Attributes:
+        bundle: The bundle's file.
+        config: The configuration that it was made from, unless the board has one of its own.
+    """
+
+    bundle: Path = codec.member(path)
+    config: Path | None = codec.member(nullable(path), default=None)
 
 
 @document(frozen=True)
@@ -50,12 +66,14 @@ class FleetBoard:
         labels: What it is selected by; a group of Ansible's is a label without a value.
         config: Its own configuration, instead of the one that the command names.
         where: Where the inventory names it.
+        release: What it is meant to serve, for ``edgekit fleet apply``.
     """
 
     board: Board = codec.member(record(Board))
     labels: Mapping[str, str] = codec.member(mapping(text()), default=dict)
     config: Path | None = codec.member(nullable(path), default=None)
     where: str = codec.member(text(), default="")
+    release: MeantRelease | None = codec.member(record(MeantRelease), absent=None)
 
     @property
     def name(self) -> str:
@@ -79,6 +97,7 @@ class RolloutSettings:
         retry_s: The first wait before a board is tried again; doubled each time, up to ``most_s``.
         most_s: The longest such wait.
         again: Whether boards put back what was taken back on them.
+        min_reached: Boards that have to be reached, or the rollout is not done: "12" or "80%".
     """
 
     parallel: int = codec.member(integer(1, 1 << 20), default=8)
@@ -89,6 +108,7 @@ class RolloutSettings:
     retry_s: float = codec.member(_SECONDS, default=5.0)
     most_s: float = codec.member(_SECONDS, default=120.0)
     again: bool = codec.member(flag, default=False)
+    min_reached: str = codec.member(text(), default=MIN_REACHED)
 
 
 def make_waves(members: Sequence[FleetBoard], canary: int, waves: str) -> list[list[FleetBoard]]:
@@ -154,18 +174,39 @@ def _kinds_first(members: Sequence[FleetBoard], canary: int) -> list[FleetBoard]
 
 def check_budget(text: str) -> None:
     """Raises UsageError unless ``text`` is a number of boards or a percentage."""
-    found = _STEP.fullmatch(text)
-    if found is None or (found[2] and int(found[1]) > 100):
-        raise UsageError(
-            f"--max-failures {text!r} is neither a number of boards nor a percentage",
-            code="fleet.budget",
-            hint="--max-failures 2, or --max-failures 5%",
-        )
+    _share(text, "--max-failures", "fleet.budget", "--max-failures 2, or --max-failures 5%")
 
 
 def allowed_failures(budget: str, size: int) -> int:
     """Returns how many of a wave's ``size`` boards may fail; a percentage is rounded down."""
-    found = _STEP.fullmatch(budget)
-    assert found is not None
-    number = int(found[1])
-    return number * size // 100 if found[2] else number
+    number, percent = _share(budget, "--max-failures", "fleet.budget", "")
+    return number * size // 100 if percent else number
+
+
+def least_reached(text: str, count: int) -> int:
+    """Returns how many of ``count`` boards have to be reached; a percentage above 0 is rounded
+    down, to no less than one board.
+
+    Raises:
+        UsageError: It is neither a number of boards nor a percentage, or there are fewer boards.
+    """
+    hint = f"--min-reached {count}, or --min-reached {MIN_REACHED}"
+    number, percent = _share(text, "--min-reached", "fleet.min-reached", hint)
+    if percent:
+        return max(number * count // 100, min(number, 1))
+    if number > count:
+        raise UsageError(
+            f"--min-reached {text} is more than the rollout's {count} boards",
+            code="fleet.min-reached",
+            hint=hint,
+        )
+    return number
+
+
+def _share(text: str, option: str, code: str, hint: str) -> tuple[int, bool]:
+    """Returns a number, and whether it is a percentage."""
+    found = _STEP.fullmatch(text)
+    if found is None or (found[2] and int(found[1]) > 100):
+        message = f"{option} {text!r} is neither a number of boards nor a percentage"
+        raise UsageError(message, code=code, hint=hint)
+    return int(found[1]), bool(found[2])

@@ -22,6 +22,7 @@ from edgekit_device.files import write_durably
 from edgekit_device.jobs.job import Job, JobCancelled, JobContext
 from edgekit_device.processes import Report
 from edgekit_device.protocol.codec import (
+    choice,
     document,
     dump,
     load,
@@ -32,6 +33,8 @@ from edgekit_device.protocol.failure import Failure
 from edgekit_device.protocol.server import reload
 from edgekit_device.release.journal import (
     AFTER_SWITCH,
+    ASKED,
+    OTHERS_FAILED,
     ROLLBACK_SCHEMA,
     SCHEMA,
     DeploymentFacts,
@@ -203,11 +206,23 @@ def _was_cancelled(root: Root, journal: DeploymentJournal) -> bool:
 def do_rollback(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> RolledBack:
     """Goes back to the previous release."""
     app = root.app(arguments.app)
-    return roll_back(root, app, arguments.reason or "requested", to=arguments.release)
+    return roll_back(
+        root,
+        app,
+        arguments.reason or "requested",
+        to=arguments.release,
+        others_failed=arguments.others_failed,
+    )
 
 
 def roll_back(
-    root: Root, app: App, reason: str, *, wait: bool = True, to: Optional[str] = None
+    root: Root,
+    app: App,
+    reason: str,
+    *,
+    wait: bool = True,
+    to: Optional[str] = None,
+    others_failed: bool = False,
 ) -> RolledBack:
     """Makes an earlier release serve again, and notes why the current one is taken back.
 
@@ -220,6 +235,7 @@ def roll_back(
         reason: For the history.
         wait: Whether to wait for a deployment that takes itself back.
         to: The release to go to; by default the one before.
+        others_failed: Whether the reason is other boards: then the bundle may come again.
 
     Raises:
         DeviceError: "release.no-previous", "release.unknown", "install.taken-back", "deploy.busy".
@@ -227,10 +243,11 @@ def roll_back(
     if not app.folder.is_dir():
         raise no_such_app(app)
     before = app.link("current")
+    code = OTHERS_FAILED if others_failed else ASKED
     if is_claimed(app):
         journal = read_journal(app)
         if journal is not None and journal.state in AFTER_SWITCH:
-            return _request_rollback(app, reason, before, wait)
+            return _request_rollback(app, _RollbackRequest(reason[:_MOST_TEXT], code), before, wait)
         if journal is not None and journal.live:
             raise busy(app)
     with claim(app) as held:
@@ -238,7 +255,7 @@ def roll_back(
         if journal is not None and journal.live:
             steps = Deployment(root, app, journal, lambda *step: None, lambda: None, held)
             back = journal.state in AFTER_SWITCH
-            steps.give_up(_requested_error(reason))
+            steps.give_up(_requested_error(reason, code))
             if back:
                 return _answer(app, before)
         with contextlib.suppress(DeviceError):
@@ -248,7 +265,8 @@ def roll_back(
         def note(current: Optional[str], target: str) -> None:
             # before the change, so that a power cut loses no reason; a full disk may keep it from
             # being written, and does not prevent going back
-            ended.append(_rollback_entry(app, current, target, reason))
+            error = Failure.of(_requested_error(reason, code))
+            ended.append(_rollback_entry(app, current, target, error))
             with contextlib.suppress(DeviceError):
                 record_end(app, ended[0])
 
@@ -260,7 +278,7 @@ def roll_back(
         return _answer(app, before)
 
 
-def _rollback_entry(app: App, current: Optional[str], target: str, reason: str) -> HistoryEntry:
+def _rollback_entry(app: App, current: Optional[str], target: str, error: Failure) -> HistoryEntry:
     now = stamp()
     return HistoryEntry(
         schema=ROLLBACK_SCHEMA,
@@ -271,7 +289,7 @@ def _rollback_entry(app: App, current: Optional[str], target: str, reason: str) 
         previous=target,
         started_at=now,
         state_at=now,
-        error=Failure.of(_requested_error(reason)),
+        error=error,
     )
 
 
@@ -280,20 +298,23 @@ class _RollbackRequest:
     """back.json: a running deployment is to take itself back, and why."""
 
     reason: str = member(text())
+    code: str = member(choice(ASKED, OTHERS_FAILED), absent=ASKED)
 
 
 def wanted_back(app: App) -> None:
-    """Raises DeviceError "rollback.asked" if a rollback was requested."""
+    """Raises DeviceError "rollback.*" if a rollback was requested."""
     found = load(_RollbackRequest, app.folder / BACK)
     journal = None if found is None else read_journal(app)
     if found is not None and journal is not None and journal.state in AFTER_SWITCH:
-        raise _requested_error(found.reason)
+        raise _requested_error(found.reason, found.code)
 
 
-def _request_rollback(app: App, reason: str, before: Optional[str], wait: bool) -> RolledBack:
+def _request_rollback(
+    app: App, request: _RollbackRequest, before: Optional[str], wait: bool
+) -> RolledBack:
     """Makes the running deployment roll itself back."""
     with map_os_errors(str(app.folder)):
-        write_durably(app.folder / BACK, dump(_RollbackRequest(reason[:_MOST_TEXT])))
+        write_durably(app.folder / BACK, dump(request))
     until = time.monotonic() + _WAIT_S
     while wait and is_claimed(app):
         if time.monotonic() > until:
@@ -307,5 +328,5 @@ def _answer(app: App, before: Optional[str]) -> RolledBack:
     return RolledBack(app.name, current, previous, before, last_taken_back(app))
 
 
-def _requested_error(reason: str) -> DeviceError:
-    return DeviceError(reason[:_MOST_TEXT], code="rollback.asked")
+def _requested_error(reason: str, code: str) -> DeviceError:
+    return DeviceError(reason[:_MOST_TEXT], code=code)

@@ -73,6 +73,9 @@ _MAX_HISTORY = 512 * 1024
 _RETAINED_LINES = 200
 _TAKEN_BACK_SCHEMA = "edgekit.taken-back/1"
 
+#: Codes of rollbacks that somebody asked for, and of those because other boards failed.
+ASKED, OTHERS_FAILED = "rollback.asked", "rollback.others-failed"
+
 LOCK = "deploying"
 
 # readers, and a rollback or removal by hand, hold it for moments
@@ -201,11 +204,16 @@ def deployment_result(value: Any) -> DeploymentFacts:
 
 @document(frozen=True)
 class TakenBack:
-    """A release that served and was taken back: when, and why."""
+    """A release that served and was taken back: when, and why.
+
+    Attributes:
+        others: Whether other boards failed: here it did nothing wrong, and may come again.
+    """
 
     release: str = member(text())
     at: str = member(text())
     reason: str = member(_REASON)
+    others: bool = member(flag, absent=False)
 
 
 @document(frozen=True)
@@ -386,11 +394,13 @@ def refuse_taken_back(
 ) -> None:
     """Refuses a bundle that was taken back here, or a release of it that is here.
 
+    One that was taken back because other boards failed may come again.
+
     Raises:
         DeviceError: "install.taken-back".
     """
     found = taken_back(app, digest)
-    if found is not None:
+    if found is not None and not found.others:
         raise DeviceError(
             "{} was current here and was rolled back at {}: {}".format(
                 found.release, found.at, found.reason
@@ -476,7 +486,8 @@ def _describe_taken_back(entry: Optional[HistoryEntry]) -> Optional[TakenBack]:
     if entry is None:
         return None
     why = "" if entry.error is None else entry.error.message
-    return TakenBack(str(entry.release), entry.state_at, why or "no reason is recorded")
+    others = entry.error is not None and entry.error.code == OTHERS_FAILED
+    return TakenBack(str(entry.release), entry.state_at, why or "no reason is recorded", others)
 
 
 def _remembered(root: Root) -> _Remembered:

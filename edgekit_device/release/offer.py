@@ -44,8 +44,8 @@ from edgekit_device.store.root import App, Root
 from edgekit_device.trust.accepted import is_accepted
 from edgekit_device.trust.bundle import MANIFEST, SIGNATURE, BundleFiles, Checked, check_bundle
 
-# JSON escapes make of one byte of text six at worst
-_MAX_ENVELOPE = 6 * MAX_MANIFEST + (1 << 20)
+#: Bytes of an envelope: JSON escapes make of one byte of text six at worst.
+MAX_ENVELOPE = 6 * MAX_MANIFEST + (1 << 20)
 
 
 def _utf8(value: Any) -> bytes:
@@ -136,7 +136,7 @@ def offer_answer(value: Any) -> "OfferAnswer | UnknownBundle":
 
 def read_envelope(stdin: BinaryIO) -> Envelope:
     """The one envelope on stdin; "protocol.invalid"."""
-    return read(Envelope, read_json(stdin, _MAX_ENVELOPE), "stdin", code="protocol.invalid")
+    return read(Envelope, read_json(stdin, MAX_ENVELOPE), "stdin", code="protocol.invalid")
 
 
 def do_offer(
@@ -148,7 +148,7 @@ def do_offer(
         DeviceError: As ``stage`` for a signature or a manifest that is refused ("bundle.*",
             "manifest.*"), or "protocol.invalid".
     """
-    document = read_json(stdin, _MAX_ENVELOPE)
+    document = read_json(stdin, MAX_ENVELOPE)
     with root.lock(shared=True), map_os_errors(str(root.folder)):
         if isinstance(document, dict) and "digest" in document:
             question = read(_Question, document, "stdin", code="protocol.invalid")
@@ -213,11 +213,7 @@ def _answer(root: Root, envelope: Envelope, trust_unsigned: bool) -> OfferAnswer
     checked = check_bundle(files, root.allowed_signers, trust_unsigned)
     app = root.app(checked.manifest.name)
     lacking = _missing(root, checked.manifest)
-    serving = None if lacking else serves(root, checked)
-    if checked.signer is None and not is_accepted(root, checked.manifest.digest):
-        serving = None  # it loads no more until it is deployed, which records that it is accepted
-    if serving is not None and changed_of(root, app) is not None:
-        serving = None  # it loads no more until it is deployed again, which tests it anew
+    serving = None if lacking else serves_well(root, checked)
     if serving is None:
         _keep(root, checked)
     return OfferAnswer(
@@ -255,6 +251,16 @@ def serves(root: Root, checked: Checked) -> Optional[str]:
         return None
     same = _read(folder / MANIFEST) == checked.files.manifest
     return current if same and _read(folder / SIGNATURE) == checked.files.signature else None
+
+
+def serves_well(root: Root, checked: Checked) -> Optional[str]:
+    """The current release, if it is this bundle and loads; its blobs are not looked at."""
+    serving = serves(root, checked)
+    if checked.signer is None and not is_accepted(root, checked.manifest.digest):
+        return None  # it loads no more until it is deployed, which records that it is accepted
+    if serving is not None and changed_of(root, root.app(checked.manifest.name)) is not None:
+        return None  # it loads no more until it is deployed again, which tests it anew
+    return serving
 
 
 def _deployment(app: App) -> Optional[DeploymentFacts]:

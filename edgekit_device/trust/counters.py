@@ -96,22 +96,28 @@ def issue_of(checked: Checked) -> Optional[SeenIssue]:
     return SeenIssue(signer, seconds_of(issued.at), issued.counter)
 
 
-def check_install(root: Root, checked: Checked) -> None:
-    """Refuses what no install brings without an operator's reason; remembers the signed time.
+def check_install(root: Root, checked: Checked, *, remember: bool = True) -> None:
+    """Refuses what no install brings without an operator's reason.
+
+    Args:
+        root: The installation.
+        checked: The bundle.
+        remember: Whether its signed time is remembered; without, nothing is written.
 
     Raises:
         DeviceError: "install.clock", "install.expired", "install.older" or "install.counters".
     """
     manifest, where = checked.manifest, checked.files.where
     seen = issue_of(checked)
-    if seen is not None:
+    if seen is not None and remember:
         count(root, manifest.name, manifest.digest, replace(seen, counter=None))
     known = _read(root)
+    newest = known.newest if seen is None else max(known.newest, seen.at)
     now = int(time.time())
-    if now < known.newest:
+    if now < newest:
         raise DeviceError(
             "the board's clock says {}, but a bundle signed at {} has been seen".format(
-                _text(now), _text(known.newest)
+                _text(now), _text(newest)
             ),
             code="install.clock",
             where=where,

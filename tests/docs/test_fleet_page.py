@@ -25,7 +25,7 @@ def blocks(language):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    (inventory,) = blocks("yaml")
+    inventory, _ = blocks("yaml")
     (tmp_path / "fleet.yaml").write_text(inventory)
     for name in ("net", "net-xavier"):
         path = small_config(tmp_path)
@@ -41,6 +41,13 @@ def test_the_inventory(folder):
     assert members[39].board.host == "10.0.1.50"
     assert members[-1].labels == {"stage": "production", "site": "b", "kind": "xavier"}
     yaml.safe_load((folder / "fleet.yaml").read_text())
+
+
+def test_the_inventory_that_says_what_boards_are_meant_to_serve(folder):
+    (folder / "meant.yaml").write_text(blocks("yaml")[1])
+    members = load_inventory("meant.yaml")
+    assert len(members) == 40
+    assert {member.release.bundle for member in members} == {folder / "releases" / "june.ekb"}
 
 
 @pytest.mark.parametrize("row", re.findall(r"^\| (`.*?) \|", OURS, re.M))

@@ -208,3 +208,56 @@ def test_what_counts_as_installed_is_remembered_whenever_the_power_goes(
     assert ("committed", 8) in states
     assert ("committed", 7) not in states
     assert any(state != "committed" for state, _ in states)
+
+
+def rehearsed(board: BoardFolder, bundle: Bundle, *more: str, lines: tuple[str, ...] = ()) -> Any:
+    """What ``rehearse`` answers, or the code with which it refuses; it must write nothing."""
+    assert bundle.signature
+    request = {
+        "manifest": bundle.manifest_bytes.decode(), "signature": bundle.signature.decode(),
+        "lines": lines,
+    }  # fmt: skip
+    before = board.files() if board.root.exists() else None
+    try:
+        return board.command("rehearse", *more, stdin=json.dumps(request).encode())
+    except Refused as error:
+        return error.code
+    finally:
+        assert (board.files() if board.root.exists() else None) == before
+
+
+def test_a_rehearsal_says_what_an_install_would_do(
+    board: BoardFolder, make: Any, file: Path, signing_key: Path
+) -> None:
+    one, two = make(1, counter=1), make(2, counter=2)
+    answer = rehearsed(board, one)
+    assert (answer["changed"], answer["digest"], answer["current"]) == (True, one.digest, None)
+    accepted(board, one, file)
+    assert rehearsed(board, one)["changed"] is False
+    assert rehearsed(board, two)["changed"] is True
+    accepted(board, two, file)
+    current = rehearsed(board, two)["current"]
+    assert current.endswith(two.digest[:12])
+    # what install refuses, and what lets it go on
+    assert rehearsed(board, one) == "install.older"
+    assert rehearsed(board, one, "--allow-older", "because")["changed"] is True
+    board.command("rollback", "--app", "toy", "--reason", "bad")
+    assert rehearsed(board, two) == "install.taken-back"
+    assert rehearsed(board, two, "--again")["changed"] is True
+    # a damaged blob is deployed again
+    board.blob(max(one.weights)).write_bytes(b"x")
+    assert rehearsed(board, one, "--allow-older", "because")["changed"] is True
+
+
+def test_a_rehearsal_on_a_board_that_has_no_folder_yet(
+    tmp_path: Path, board: BoardFolder, make: Any, signing_key: Path
+) -> None:
+    bundle, fresh = make(1), BoardFolder(tmp_path / "nothing", board.loader)
+    line = allowed_signers_line(Path(f"{signing_key}.pub"), "tests")
+    assert rehearsed(fresh, bundle) == "bundle.unknown-signer"
+    answer = rehearsed(fresh, bundle, lines=(line, line))
+    assert (answer["changed"], answer["current"], answer["keys"]) == (True, None, 1)
+    assert not fresh.root.exists()
+    # a list of revoked keys counts: one that OpenSSH cannot read revokes all
+    (board.root / "revoked_keys").write_text("no key at all\n")
+    assert rehearsed(board, bundle, lines=(line,)) == "bundle.revoked-signer"

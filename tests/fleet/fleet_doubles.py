@@ -26,6 +26,8 @@ class Boards:
         self.cut: set[str] = set()  # that switch, and whose answer is lost, each time
         self.deployed: Counter[str] = Counter()
         self.went_back: list[str] = []
+        self.taken_back: set[str] = set()  # that refuse the bundle from now on
+        self.again = False
         self.most = 0
         self.each: Callable[[str], None] = lambda name: None
         self._now = 0
@@ -43,6 +45,8 @@ class Boards:
             self.each(name)
             if before == NEW:
                 return Deployed("000002-1", NEW, changed=False)
+            if name in self.taken_back and not self.again:
+                raise BoardError("it was rolled back", code="install.taken-back", where=name)
             if name in self.bad:
                 raise BoardError("y is off", code="selftest.failed", where=name)
             self.deployed[name] += 1
@@ -58,12 +62,16 @@ class Boards:
         self._reach(member.name)
         return self.serves.get(member.name, OLD)
 
-    def back(self, member: FleetBoard, digest: str, before: str) -> bool:
+    def back(
+        self, member: FleetBoard, digest: str, before: str, *, others_failed: bool = False
+    ) -> bool:
         self._reach(member.name)
         if self.serves.get(member.name, OLD) != digest:
             return False
         self.serves[member.name] = before
         self.went_back.append(member.name)
+        if not others_failed:
+            self.taken_back.add(member.name)
         return True
 
     def _reach(self, name: str) -> None:

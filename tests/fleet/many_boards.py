@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from edgekit.bundles.manifest import Bundle
 from edgekit.deployment.embedded_sshd import _fingerprint, _keygen, _privilege_separation, find_sshd
 
 __all__ = ["Farm", "farm"]
@@ -101,12 +100,9 @@ class Farm:
         for name in self.names:
             (self.root(name) / "allowed_signers").write_text(line + "\n")
 
-    def damage(self, name: str, bundle: Bundle) -> None:
-        """Puts something else where a board would keep the bundle's weights."""
-        for digest, size in bundle.weight_bytes.items():
-            path = self.root(name) / "blobs" / digest[:2] / digest
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            path.write_bytes(b"x" * size)
+    def distrust(self, name: str) -> None:
+        """Lets a board trust nobody, so that it refuses every bundle."""
+        (self.root(name) / "allowed_signers").write_text("")
 
     def serving(self, name: str, app: str) -> str:
         """Returns the id of the release that serves on a board, '' for none."""

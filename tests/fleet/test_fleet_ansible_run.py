@@ -1,6 +1,7 @@
 """Rollouts by Ansible on two sshd boards, two more away; and what the command makes of its end."""
 
 import dataclasses
+import fcntl
 import json
 import re
 import shutil
@@ -159,10 +160,10 @@ def test_ansible_rolls_out_stops_and_goes_back(tmp_path, boards, capsys, monkeyp
         assert set(re.findall(r"item=blobs/([0-9a-f]{64})", err)) == everything[1] - both
         assert not (there.roots[0] / "inbox" / "net").exists()
 
-        # the same rollout again: canaries are waves of Ansible's
+        # the same rollout again: canaries are waves of Ansible's, and cam-0 did nothing wrong
         status, document, err = deploy(
             "--canary", "1", "--waves", "100%", "--select", "name!=cam-2,name!=cam-3",
-            "--trust-key", "--again",
+            "--trust-key",
         )  # fmt: skip
         assert (status, document["state"], document["failure"]) == (0, "done", None)
         assert document["boards"] == [
@@ -271,10 +272,52 @@ while True:
 
 def test_a_rollout_by_ansible_has_no_state_and_says_how_it_goes_on(played, capsys, tmp_path):
     played(recap(b01=None, b02=None))
-    for action in ("status", "pause", "resume", "abort", "rollback"):
+    for action in ("pause", "resume", "abort", "rollback"):
         status, document, _ = fleet(capsys, action, "one", "--state", tmp_path / "state")
         assert (status, document["error"]["code"]) == (2, "fleet.by-ansible")
         assert "rollback.yml" in document["error"]["hint"]
+
+
+def test_the_last_run_by_ansible_is_listed_and_shown(played, capsys, tmp_path):
+    state = ("--state", tmp_path / "state")
+    played(recap(b01=None, b02="full") + "; sys.exit(2)")
+    _, listing, _ = fleet(capsys, "status", *state)
+    (row,) = listing["ansible"]
+    assert (row["rollout"], row["state"], row["counts"]) == (
+        "one",
+        "failed",
+        {"failed": 1, "ok": 1},
+    )
+    assert row["failure"]["code"] == "fleet.failures"
+    status, document, _ = fleet(capsys, "status", "one", *state)
+    assert (status, document["schema"]) == (0, "edgekit.fleet.ansible-run/1")
+    with pytest.raises(SystemExit) as caught:
+        main.main(["fleet", "status", *map(str, state)])
+    out = capsys.readouterr().out
+    assert caught.value.code == 0
+    assert out.splitlines()[0].split() == ["rollout", "driver", "state", "changed", "boards"]
+    assert out.splitlines()[1].split()[:3] == ["one", "ansible", "failed"]
+    with pytest.raises(SystemExit):
+        main.main(["fleet", "status", "one", *map(str, state)])
+    out = capsys.readouterr().out
+    assert "full" in out
+    assert "ansible-playbook deploy.yml" in out
+
+
+def test_a_run_that_goes_on_is_running_and_is_not_begun_twice(played, tmp_path, capsys):
+    state = ("--state", tmp_path / "state")
+    look = (
+        f"import subprocess; done = subprocess.run([sys.executable, '-m', 'edgekit', 'fleet', "
+        f"'status', '--json', *{[str(word) for word in state]!r}], stdout=subprocess.PIPE); "
+        "pathlib.Path('look.json').write_bytes(done.stdout); "
+    )
+    played(look + recap(b01=None, b02=None))
+    (row,) = json.loads((played.folder / "look.json").read_text())["ansible"]
+    assert (row["state"], row["counts"]) == ("running", {"unknown": 2})
+    with (played.folder / ".running").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        status, document, _ = played(recap(b01=None, b02=None))
+        assert (status, document["error"]["code"]) == (2, "fleet.driven")
 
 
 @pytest.mark.parametrize(

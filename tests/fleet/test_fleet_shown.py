@@ -71,10 +71,10 @@ def test_a_board_that_went_back_is_shown_with_what_it_serves(given, run):
         "b01": ["done", "000002-1"],
         "b02": ["rolled-back", "nothing"],
         "b03": ["rolled-back", OLD[:12]],
-        "b04": ["failed", "-"],
+        "b04": ["failed", OLD[:12]],
     }
     boards = json.loads(run("status", "one", "--json")[1])["boards"]
-    assert [row["serves"] for row in boards] == [NEW, "", OLD, None]
+    assert [row["serves"] for row in boards] == [NEW, "", OLD, OLD]
     assert [row["release"] for row in boards] == ["000002-1", None, None, None]
 
 
@@ -120,7 +120,7 @@ def test_the_list_says_why_each_rollout_failed(given, run):
     given.boards.bad.update({"b01"})
     deploy(run, given)
     _, out, _ = run("status")
-    assert out.splitlines()[0].split() == ["rollout", "state", "changed", "boards"]
+    assert out.splitlines()[0].split() == ["rollout", "driver", "state", "changed", "boards"]
     assert "selftest.failed: b01" in out
 
 
@@ -176,10 +176,10 @@ def test_a_wave_that_did_not_go_back_is_tried_again_alone(given, run):
     given.boards.bad.add("b02")
     real, cut = given.boards.back, ["b01"]
 
-    def back(member, digest, before):
+    def back(member, digest, before, **more):
         if member.name in cut:
             raise BoardError("its disk is full", code="board.failed", where=member.name)
-        return real(member, digest, before)
+        return real(member, digest, before, **more)
 
     given.boards.back = back
     status, _, err = deploy(run, given, "--waves", "100%")

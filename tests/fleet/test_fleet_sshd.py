@@ -14,7 +14,7 @@ from edgekit.bundles.files import build_zipapp, write
 from edgekit.bundles.sign import allowed_signers_line, ensure_key, sign
 from edgekit.cli import main
 from edgekit.fleet.rollout import Fleet
-from edgekit.fleet.store import listing_of
+from edgekit.fleet.status import listing_of
 from tests.boards.bundles import hand_made
 from tests.boards.fixtures import need_sshd
 from tests.boards.toy_jobs import until
@@ -68,7 +68,7 @@ def test_fifty_boards(tmp_path, home, capsys, monkeypatch):
         boards.trust(allowed_signers_line(Path(f"{key}.pub")))
         boards.start([name for name in boards.names if name not in AWAY])
         for name in BAD:
-            boards.damage(name, old)
+            boards.distrust(name)
 
         def driver(*arguments):
             command = [sys.executable, "-m", "edgekit", "fleet", *arguments]
@@ -124,7 +124,7 @@ def test_fifty_boards(tmp_path, home, capsys, monkeypatch):
             assert row["attempts"] == 1 or name in {*was_running, *AWAY}
 
         # one of a wave fails: those of the wave that had switched go back
-        boards.damage("b12", new)
+        boards.distrust("b12")
         before = {name: boards.serving(name, "net") for name in boards.names}
         status, document = ask(
             capsys, "deploy", str(config), "-i", str(inventory), "--bundle", str(files[1]),

@@ -146,11 +146,11 @@ def test_a_rollback_is_not_paused_for_a_resume_would_deploy_again(given):
     with given.fleet() as fleet, given.fleet() as other:
         real, met = given.boards.back, []
 
-        def back(*requested):
+        def back(*requested, **more):
             with pytest.raises(UsageError) as caught:
                 other.request("one", "abort")
             met.append(caught.value.code)
-            return real(*requested)
+            return real(*requested, **more)
 
         given.boards.back = back
         assert fleet.roll_back("one", stopped=lambda: bool(met)).state == "rolling-back"

@@ -68,10 +68,10 @@ fi
 
 # OpenSSH splits these itself: no shell reads them
 _PINNED = (
-    '-o \'KnownHostsCommand=/bin/sh "{{ inventory_dir }}/pinned_host_key" %H %t %K %f '
+    '-o \'KnownHostsCommand=/bin/sh "{{ playbook_dir }}/pinned_host_key" %H %t %K %f '
     "{{ edgekit_board_host_key }}' -o UserKnownHostsFile=none -o GlobalKnownHostsFile=none"
 )
-_KNOWN = "-o 'UserKnownHostsFile=~/.ssh/known_hosts \"{{ inventory_dir }}/known_hosts\"'"
+_KNOWN = "-o 'UserKnownHostsFile=~/.ssh/known_hosts \"{{ playbook_dir }}/known_hosts\"'"
 _GROUP = re.compile(r"[^A-Za-z0-9_]")
 _BUDGET = re.compile(r"(\d+)(%?)")
 
@@ -210,7 +210,7 @@ def export_ansible(
         "edgekit_board_signers": list(signers),
         "edgekit_board_policy": codec.write(policy or Policy()),
         **({"edgekit_board_again": True} if again else {}),
-        "edgekit_board_loader": "{{ inventory_dir }}/loader/" + loader.name,
+        "edgekit_board_loader": "{{ playbook_dir }}/loader/" + loader.name,
     }
     facts = {
         name: {"edgekit_board_app": bundle.name, "edgekit_board_digest": bundle.digest}
@@ -307,9 +307,16 @@ def _trusted(public_key: str) -> str:
         return allowed_signers_line(path)
 
 
+class _Indented(yaml.SafeDumper):
+    """Writes the items of a list below their key, as ansible-lint wants them."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+
 def _to_yaml(document: Any, comment: str) -> str:
     """Returns YAML with a comment above it."""
-    text: str = yaml.safe_dump(document, sort_keys=False, width=96, allow_unicode=True)
+    text: str = yaml.dump(document, Dumper=_Indented, sort_keys=False, width=96, allow_unicode=True)
     return "".join(f"# {line}\n" for line in comment.splitlines()) + "---\n" + text
 
 
@@ -434,6 +441,8 @@ def _of_role(name: str, tasks: str, comment: str) -> str:
         "name": name,
         "hosts": "edgekit_boards",
         "gather_facts": False,
-        "tasks": [{"name": "The board", "ansible.builtin.import_role": role}],
+        "tasks": [
+            {"name": "The board", "ansible.builtin.import_role": role, "tags": [f"edgekit_{tasks}"]}
+        ],
     }
     return _to_yaml([play], comment)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -13,14 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.config.loader import open_config
-from edgekit.errors import EnvironmentLack
+from edgekit.errors import EnvironmentLack, UsageError
+from edgekit.files import write_json
 from edgekit.fleet.ansible.export import Exported, export
 from edgekit.fleet.hints import ansible_folder, playbook_command, rollout_name, state_folder
 from edgekit.fleet.inventory import find_program
+from edgekit.fleet.status import AnsibleHead, iso_time
 from edgekit.fleet.waves import DEFAULT_WAVES
 from edgekit.pipeline.progress import Progress
 from edgekit.removed import FormerDict
 from edgekit.text import counted
+from edgekit_device.errors import DeviceError
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
@@ -32,13 +36,16 @@ from edgekit_device.protocol.codec import (
     mapping,
     member,
     nullable,
+    read,
     record,
     records,
     take,
     text,
+    write,
 )
 from edgekit_device.protocol.failure import Failure
 
+_SAVED, _LOCK = "run.json", ".running"
 _PLUGINS, _PLUGIN = Path(__file__).with_name("callback"), "edgekit_recap"
 
 
@@ -189,7 +196,56 @@ def deploy_by_ansible(
     )
     say(f"{name}: Ansible runs deploy.yml in {folder}")
     command = [program, "-i", "inventory.yml", "--forks", str(parallel), "deploy.yml"]
-    return _document(name, app, made, _run(command, folder, say))
+    with (folder / _LOCK).open("wb") as lock:
+        if not _locked(lock.fileno()):
+            raise UsageError(
+                f"{name} is already run by another process",
+                code="fleet.driven",
+                where=str(folder),
+                hint="wait until it ends, or give another --name",
+            )
+        # what stays if this process is killed
+        _save(_document(name, app, made, _PlaybookOutcome(interrupted=True)))
+        document = _document(name, app, made, _run(command, folder, say))
+        _save(document)
+    return document
+
+
+def saved_run(folder: Path) -> AnsibleRun | None:
+    """Returns what the last run in an export's folder left; None where there was none."""
+    try:
+        return read(AnsibleRun, json.loads((folder / _SAVED).read_bytes()))
+    except (OSError, ValueError, DeviceError):
+        return None
+
+
+def saved_runs(state: Path) -> list[AnsibleHead]:
+    """Returns the rollouts by Ansible in the state's folder, the newest first."""
+    found = []
+    for path in ansible_folder(state, "*").parent.glob(f"*/{_SAVED}"):
+        run = saved_run(path.parent)
+        if run is None:
+            continue
+        with (path.with_name(_LOCK)).open("ab") as lock:
+            running = not _locked(lock.fileno())
+        at = iso_time(path.stat().st_mtime)
+        now = "running" if running else run.state
+        found.append(
+            AnsibleHead(run.rollout, run.app, now, run.folder, at, run.counts, run.failure)
+        )
+    return sorted(found, key=lambda head: head.updated_at, reverse=True)
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _save(document: AnsibleRun) -> None:
+    write_json(Path(document.folder) / _SAVED, write(document))
 
 
 def _run(command: list[str], folder: Path, say: Callable[[str], None]) -> _PlaybookOutcome:

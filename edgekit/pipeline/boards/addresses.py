@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import EdgekitError, UsageError
+from edgekit.files import named_path
 from edgekit.network.source import is_config_file
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def boards_of_config(config: Config) -> list[Board]:
             host=b.host,
             port=b.port,
             user=b.user,
-            key=config.resolve(b.key) if b.key else None,
+            key=named_path(config.folder, b.key) if b.key else None,
             host_key=b.host_key,
             root=b.root,
             python=b.python,

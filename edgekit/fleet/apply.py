@@ -1,0 +1,330 @@
+"""``edgekit fleet apply``: brings the boards of an inventory to the releases that it says they are
+meant to serve. Boards that are new or were away get what their group has; meant for cron.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from edgekit.bundles.manifest import Bundle
+from edgekit.config.loader import Config, open_config
+from edgekit.deployment.client import BoardClient
+from edgekit.documents import Coded, Document
+from edgekit.errors import EdgekitError, UsageError
+from edgekit.fleet.boards import Answer, SeenBoards, ServedRelease, place_of
+from edgekit.fleet.bundles import signer_of
+from edgekit.fleet.drive import TAKEN_BACK, UNKNOWN_SIGNER
+from edgekit.fleet.driver import RETRIED_CODES, BoardPool, Deployed, Driver, Found, SshDriver
+from edgekit.fleet.inventory import load_inventory, select
+from edgekit.fleet.progress import RolloutReporter
+from edgekit.fleet.store import RolloutStore, Row, terms_of
+from edgekit.fleet.waves import ENDED, FleetBoard, RolloutSettings
+from edgekit.knowledge import cache_folder
+from edgekit.pipeline.boards.requests import failure_of
+from edgekit.pipeline.pipeline import Pipeline
+from edgekit.pipeline.steps.build import check_bundle
+from edgekit.pipeline.steps.bundle import read_bundle
+from edgekit.text import counted, listed
+from edgekit_device.errors import family
+from edgekit_device.protocol.failure import Failure
+
+AppliedState = Literal["current", "updated", "away", "failed", "in-rollout", "not-begun"]
+
+
+class AppliedBoard(Document):
+    """A board that is meant to serve a release.
+
+    Attributes:
+        state: "current" served it before, "updated" serves it now, "away" could not be reached,
+            "in-rollout" is left to a rollout that has not ended, "not-begun" after too many failed.
+        wanted: Digest of the bundle that it is meant to serve.
+        release: The release that serves now; None if that is not known.
+        error: Why it does not serve it.
+    """
+
+    board: str
+    host: str
+    app: str
+    state: AppliedState
+    wanted: str
+    release: str | None
+    error: Annotated[Failure, Coded()] | None
+
+
+class Applied(Document):
+    """``edgekit.fleet.apply/1``: what became of the boards of an inventory.
+
+    Attributes:
+        select: Which boards of the inventory.
+        state: "done", also where boards are away; "failed" or "stopped".
+        counts: Boards by state.
+        failure: Why it failed.
+    """
+
+    schema_: Literal["edgekit.fleet.apply/1"] = Field(alias="schema")
+    inventory: str
+    select: str | None
+    state: Literal["done", "failed", "stopped"]
+    counts: dict[str, int]
+    boards: list[AppliedBoard]
+    failure: Annotated[Failure, Coded()] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A board's bundle, and the configuration that says how it is deployed."""
+
+    bundle: Bundle
+    config: Config
+
+
+def apply(
+    store: RolloutStore,
+    inventory: str | Path,
+    *,
+    selector: str | None = None,
+    parallel: int = 8,
+    most_failed: int = 1,
+    accept_host_key: bool = False,
+    trust_key: bool = False,
+    reporter: RolloutReporter | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Applied:
+    """Deploys to each board what the inventory says; each board is tried once.
+
+    Args:
+        store: The rollouts: boards of one that has not ended are left to it.
+        inventory: The boards and their releases.
+        selector: Which of them.
+        parallel: How many are worked on at a time.
+        most_failed: After more failures no further board is begun. A board that refuses the
+            bundle, because it took it back, counts as none.
+        accept_host_key: Accept unknown host keys this once.
+        trust_key: Whether boards are to trust the keys of the configurations from now on.
+        reporter: Gets the progress.
+        stopped: Called several times a second; once True no further board is begun.
+
+    Raises:
+        UsageError: "fleet.no-release": no selected board is meant to serve one; "fleet.applying":
+            another process is at it.
+        EdgekitError: The inventory, a configuration or a bundle is wrong; then nothing was begun.
+    """
+    reporter = reporter or RolloutReporter()
+    members = select(load_inventory(inventory), selector)
+    wanted = _read(members, str(inventory))
+    with _alone(store.folder / "apply.lock"):
+        return _Apply(
+            store, wanted, parallel, most_failed, accept_host_key, trust_key, reporter, stopped
+        ).run([member for member in members if member.name in wanted], str(inventory), selector)
+
+
+def _read(members: tuple[FleetBoard, ...], where: str) -> dict[str, _Wanted]:
+    """Returns by board's name what it is meant to serve."""
+    read: dict[tuple[Path, Path], _Wanted] = {}
+    found = {}
+    for member in members:
+        release = member.release
+        if release is None:
+            continue
+        source = member.config or release.config
+        if source is None:
+            raise UsageError(
+                "this board has a bundle, and no configuration that says how it is deployed",
+                code="fleet.no-release",
+                where=member.where,
+                hint="add edgekit_config, the configuration that the bundle was made from",
+            )
+        key = (source, release.bundle)
+        if key not in read:
+            config = open_config(source)
+            with Pipeline(config) as pipeline:
+                read[key] = _Wanted(read_bundle(pipeline.context, release.bundle), config)
+        found[member.name] = read[key]
+    if not found:
+        raise UsageError(
+            "no board of the inventory is meant to serve a release",
+            code="fleet.no-release",
+            where=where,
+            hint="add `releases: [{config: net.yaml, bundle: net.ekb}]` to the inventory "
+            "(docs/fleet.md)",
+        )
+    return found
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    with path.open("ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(
+                "another edgekit fleet apply is running with this state folder",
+                code="fleet.applying",
+                where=str(path),
+                hint="wait until it ends",
+            ) from None
+        yield
+
+
+class _Apply:
+    """One run; collects what became of the boards."""
+
+    def __init__(
+        self,
+        store: RolloutStore,
+        wanted: dict[str, _Wanted],
+        parallel: int,
+        most_failed: int,
+        accept_host_key: bool,
+        trust_key: bool,
+        reporter: RolloutReporter,
+        stopped: Callable[[], bool],
+    ) -> None:
+        self._store, self._wanted = store, wanted
+        self._settings = RolloutSettings(parallel=parallel, deadline_s=0.0)
+        self._most, self._failed = most_failed, 0
+        self._reporter, self._stopped = reporter, stopped
+        self._states: dict[str, AppliedState] = {}
+        self._errors: dict[str, Failure] = {}
+        self._deployed: dict[str, Deployed] = {}
+        self._drivers: dict[str, Driver] = {
+            config.path: SshDriver(
+                str(config.file.name),
+                self._bundle,
+                state_folder=cache_folder(),
+                terms_of=lambda member: terms_of(wanted[member.name].config),
+                accept_host_key=accept_host_key,
+                trust=signer_of(config) if trust_key else None,
+            )
+            for config in {one.config.path: one.config for one in wanted.values()}.values()
+        }
+
+    def run(self, members: list[FleetBoard], inventory: str, selector: str | None) -> Applied:
+        busy = self._in_rollouts(members)
+        self._states.update(dict.fromkeys(busy, "in-rollout"))
+        rows = [Row(member.name, 0, member) for member in members if member.name not in busy]
+        self._reporter.begin("apply", "done", rows)
+        BoardPool(self._settings, self._stops).each(
+            rows,
+            self._deploy,
+            begin=lambda row: self._reporter.board(row.name, "running"),
+            done=self._done,
+            failed=self._not_done,
+        )
+        self._reporter.end()
+        self._remember(members)
+        boards = [self._board(member) for member in members]
+        failure = self._failure()
+        cut = self._stopped() and any(board.state == "not-begun" for board in boards)
+        return Applied(
+            schema="edgekit.fleet.apply/1",
+            inventory=inventory,
+            select=selector,
+            state="stopped" if cut else "failed" if failure else "done",
+            counts=dict(sorted(Counter(board.state for board in boards).items())),
+            boards=boards,
+            failure=failure,
+        )
+
+    def _in_rollouts(self, members: list[FleetBoard]) -> set[str]:
+        """Returns the boards of which a rollout of their application has not ended."""
+        places = {
+            (rollout.facts.app, place_of(row.reached))
+            for rollout in self._store.rollouts()
+            if rollout.facts.state not in ENDED
+            for row in rollout.boards.values()
+        }
+        return {
+            member.name
+            for member in members
+            if (self._wanted[member.name].bundle.name, place_of(member)) in places
+        }
+
+    def _stops(self) -> bool:
+        return self._failed > self._most or self._stopped()
+
+    def _bundle(self, client: BoardClient, member: FleetBoard) -> Bundle:
+        wanted = self._wanted[member.name]
+        if wanted.bundle.manifest.backend != "reference":
+            with Pipeline(wanted.config) as pipeline:
+                check_bundle(pipeline.boards, client, wanted.bundle.manifest)
+        return wanted.bundle
+
+    def _deploy(self, row: Row) -> Deployed:
+        driver = self._drivers[self._wanted[row.name].config.path]
+        found: Found = lambda before, digest: None  # noqa: E731
+        return driver.deploy(row.reached, found)
+
+    def _done(self, row: Row, answer: Deployed) -> None:
+        self._deployed[row.name] = answer
+        self._states[row.name] = "updated" if answer.changed else "current"
+        self._reporter.board(row.name, "done")
+
+    def _not_done(self, row: Row, error: EdgekitError, again: bool) -> None:
+        away = error.code in RETRIED_CODES
+        self._states[row.name] = "away" if away else "failed"
+        self._errors[row.name] = failure_of(error)
+        # a board that refuses the bundle says nothing about the bundle on other boards
+        self._failed += not away and family(error.code) != "install"
+        self._reporter.board(row.name, "skipped" if away else "failed", self._errors[row.name])
+
+    def _remember(self, members: list[FleetBoard]) -> None:
+        """Keeps what boards serve for ``fleet status --inventory``."""
+        seen, now = SeenBoards(self._store.folder), time.time()
+        before, answers = seen.read(), {}
+        for member in members:
+            if (deployed := self._deployed.get(member.name)) is None:
+                continue
+            place, app = place_of(member), self._wanted[member.name].bundle.name
+            known = before.get(place)
+            apps = {one.app: one for one in known.apps} if known else {}
+            old = apps.get(app)
+            same = old is not None and old.release == deployed.release
+            since = old.since if old is not None and same else None
+            apps[app] = ServedRelease(
+                app=app, release=deployed.release, digest=deployed.digest, since=since
+            )
+            answers[place] = Answer(at=now, apps=[apps[name] for name in sorted(apps)])
+        seen.add(answers)
+
+    def _board(self, member: FleetBoard) -> AppliedBoard:
+        deployed, wanted = self._deployed.get(member.name), self._wanted[member.name].bundle
+        return AppliedBoard(
+            board=member.name,
+            host=member.board.host,
+            app=wanted.name,
+            state=self._states.get(member.name, "not-begun"),
+            wanted=wanted.digest,
+            release=deployed.release if deployed else None,
+            error=self._errors.get(member.name),
+        )
+
+    def _failure(self) -> Failure | None:
+        failed = [name for name, state in self._states.items() if state == "failed"]
+        if not failed:
+            return None
+        codes = {self._errors[name].code for name in failed}
+        rest = "; no further board was begun" if self._failed > self._most else ""
+        hint = "see why with edgekit status BOARD; change the release in the inventory if it is bad"
+        if TAKEN_BACK in codes:
+            hint = (
+                "a board that took the release back keeps it away: give the inventory another one, "
+                "or install it there with edgekit deploy CONFIG --again"
+            )
+        if UNKNOWN_SIGNER in codes:
+            hint = "with --trust-key the boards trust the configuration's signing key from now on"
+        return Failure(
+            "fleet.failures",
+            f"{counted(len(failed), 'board')} failed: {listed(sorted(failed), 3)}{rest}",
+            "",
+            hint,
+        )

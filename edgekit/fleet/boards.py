@@ -1,0 +1,282 @@
+"""What the boards of an inventory serve, as ``edgekit.fleet.boards/1``: their own answers, and of
+those that are away the last known ones, which lie in the state's folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from edgekit.bundles.files import build_board_loader
+from edgekit.deployment.connection import open_board
+from edgekit.documents import Coded, Document, omitted
+from edgekit.errors import EdgekitError
+from edgekit.files import write_json
+from edgekit.fleet.driver import RETRIED_CODES, BoardPool
+from edgekit.fleet.inventory import load_inventory, select
+from edgekit.fleet.status import iso_time
+from edgekit.fleet.store import Rollout, RolloutStore, Row
+from edgekit.fleet.waves import FleetBoard, RolloutSettings
+from edgekit.knowledge import cache_folder
+from edgekit.pipeline.boards.requests import failure_of
+from edgekit_device.deployment.status import AppStatus
+from edgekit_device.protocol.failure import Failure
+
+BoardState = Literal["reached", "away", "failed"]
+
+
+class ServedRelease(Document):
+    """What a board serves of an application.
+
+    Attributes:
+        release: The release; None for nothing, or where a rollout alone knows the bundle.
+        digest: Digest of its bundle; None for nothing.
+        since: When it came to serve, UTC, ISO 8601; None if unknown.
+    """
+
+    app: str
+    release: str | None = None
+    digest: str | None = None
+    since: str | None = None
+
+
+class BoardRelease(ServedRelease):
+    """The same, with the newest rollout of the application to the board.
+
+    Attributes:
+        rollout: Its name; None for none.
+        wave: The board's wave in it, from 1 on.
+        state: The board's state in it.
+    """
+
+    rollout: str | None = omitted()
+    wave: int | None = omitted()
+    state: str | None = omitted()
+
+
+class InventoryBoard(Document):
+    """A board of an inventory.
+
+    Attributes:
+        state: "reached" answered now, "away" could not be reached, "failed" refused to answer.
+        seen_at: When the board gave this answer, UTC, ISO 8601; None for never.
+        age_s: How long ago that was, in seconds.
+        apps: What it serves, by the answer.
+        error: Why it did not answer now.
+    """
+
+    board: str
+    host: str
+    labels: dict[str, str]
+    state: BoardState
+    seen_at: str | None
+    age_s: float | None
+    apps: list[BoardRelease]
+    error: Annotated[Failure, Coded()] | None = None
+
+
+class FleetBoards(Document):
+    """``edgekit.fleet.boards/1``: what the boards of an inventory serve.
+
+    Attributes:
+        select: Which boards of the inventory.
+        counts: Boards by state.
+    """
+
+    schema_: Literal["edgekit.fleet.boards/1"] = Field(alias="schema")
+    inventory: str
+    select: str | None
+    counts: dict[str, int]
+    boards: list[InventoryBoard]
+
+
+class Answer(Document):
+    """What a board said last; ``at`` in seconds since 1970."""
+
+    at: float
+    apps: list[ServedRelease]
+
+
+class _Answers(Document):
+    """The last answers by the boards' places."""
+
+    boards: dict[str, Answer]
+
+
+class SeenBoards:
+    """The last answers of boards, of every inventory; processes may share it.
+
+    Args:
+        folder: The state's.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "seen.json"
+
+    def read(self) -> Mapping[str, Answer]:
+        """Returns the answers by the boards' places; none where the file is damaged."""
+        try:
+            return _Answers.model_validate_json(self._path.read_bytes()).boards
+        except (OSError, ValueError):
+            return {}
+
+    def add(self, answers: Mapping[str, Answer]) -> None:
+        """Adds answers, which replace those of the same boards."""
+        if not answers:
+            return
+        with self._path.with_suffix(".lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            known = _Answers(boards={**self.read(), **answers})
+            write_json(self._path, known.to_json())
+
+
+def place_of(member: FleetBoard) -> str:
+    """Returns what a board is known by, whatever inventories call it."""
+    board = member.board
+    image = f" {board.container.image}" if board.container else ""
+    return f"{board.user or ''}@{board.host.lower()}:{board.port or 22} {board.root}{image}"
+
+
+def ask_boards(
+    store: RolloutStore,
+    inventory: str | Path,
+    *,
+    selector: str | None = None,
+    parallel: int = 16,
+    accept_host_key: bool = False,
+) -> FleetBoards:
+    """Asks every board once what it serves.
+
+    Args:
+        store: The rollouts, whose folder has the last answers.
+        inventory: The boards.
+        selector: Which of them.
+        parallel: How many are asked at a time.
+        accept_host_key: Accept unknown host keys this once.
+
+    Raises:
+        ConfigError: The inventory is wrong.
+        UsageError: Nothing is selected.
+    """
+    members = select(load_inventory(inventory), selector)
+    loader = build_board_loader(cache_folder() / "loader")
+    answers: dict[str, Answer] = {}
+    errors: dict[str, EdgekitError] = {}
+
+    def ask(row: Row) -> Answer:
+        with open_board(
+            row.reached.board, state_folder=cache_folder(), accept_host_key=accept_host_key,
+            loader=loader,
+        ) as client:  # fmt: skip
+            apps = client.status().apps
+        return Answer(at=time.time(), apps=[served(*pair) for pair in sorted(apps.items())])
+
+    def failed(row: Row, error: EdgekitError, again: bool) -> None:
+        errors[row.name] = error
+
+    settings = RolloutSettings(parallel=parallel, deadline_s=0.0)
+    BoardPool(settings, lambda: False).each(
+        [Row(member.name, 0, member) for member in members],
+        ask,
+        begin=lambda row: None,
+        done=lambda row, answer: answers.__setitem__(place_of(row.reached), answer),
+        failed=failed,
+    )
+    seen = SeenBoards(store.folder)
+    before = seen.read()
+    seen.add(answers)
+    rollouts, now = store.rollouts(), time.time()
+    rows = []
+    for member in members:
+        place = place_of(member)
+        answer = answers.get(place) or _last_known(member, before.get(place), rollouts)
+        error = errors.get(member.name)
+        rows.append(_row(member, answer, error, rollouts, now))
+    return FleetBoards(
+        schema="edgekit.fleet.boards/1",
+        inventory=str(inventory),
+        select=selector,
+        counts=dict(sorted(Counter(row.state for row in rows).items())),
+        boards=rows,
+    )
+
+
+def served(app: str, status: AppStatus) -> ServedRelease:
+    """Returns what a board's status says that an application serves, and since when."""
+    current = status.current_release
+    if current is None:
+        return ServedRelease(app=app, release=None, digest=None, since=None)
+    ended = [*status.history, *([] if status.deployment is None else [status.deployment])]
+    since = None
+    for entry in ended:
+        came = entry.release if entry.state == "committed" else entry.previous
+        if entry.state in ("committed", "rolled-back") and came == current.id:
+            since = max(since or "", entry.state_at)
+    return ServedRelease(app=app, release=current.id, digest=current.digest, since=since)
+
+
+def _last_known(
+    member: FleetBoard, answer: Answer | None, rollouts: list[Rollout]
+) -> Answer | None:
+    """Returns the last answer of a board that is away, or what rollouts know since."""
+    apps = {one.app: one for one in answer.apps} if answer else {}
+    at = answer.at if answer else 0.0
+    for rollout, row in sorted(_rows(member, rollouts), key=lambda pair: pair[1].changed_at):
+        serves = {"done": row.digest, "rolled-back": row.before}.get(row.state)
+        if serves is None or row.changed_at <= at:
+            continue
+        app, at = rollout.facts.app, row.changed_at
+        release = row.release if row.state == "done" else None
+        apps[app] = ServedRelease(app=app, release=release, digest=serves or None, since=None)
+    return Answer(at=at, apps=[apps[app] for app in sorted(apps)]) if at else None
+
+
+def _rows(member: FleetBoard, rollouts: list[Rollout]) -> Iterator[tuple[Rollout, Row]]:
+    """Returns the rollouts, newest first, that have a board, each with its row."""
+    for rollout in rollouts:
+        row = rollout.boards.get(member.name)
+        if row is not None and place_of(row.reached) == place_of(member):
+            yield rollout, row
+
+
+def _row(
+    member: FleetBoard,
+    answer: Answer | None,
+    error: EdgekitError | None,
+    rollouts: list[Rollout],
+    now: float,
+) -> InventoryBoard:
+    newest: dict[str, tuple[Rollout, Row]] = {}
+    for rollout, row in _rows(member, rollouts):
+        newest.setdefault(rollout.facts.app, (rollout, row))
+    apps = {one.app: one for one in answer.apps} if answer else {}
+    releases = []
+    for app in sorted({*apps, *newest}):
+        release = apps.get(app, ServedRelease(app=app, release=None, digest=None, since=None))
+        one = BoardRelease(
+            app=app, release=release.release, digest=release.digest, since=release.since
+        )
+        if app in newest:
+            rollout, row = newest[app]
+            more = {"rollout": rollout.name, "wave": row.wave + 1, "state": row.state}
+            one = one.model_copy(update=more)
+        releases.append(one)
+    state: BoardState = "reached"
+    if error is not None:
+        state = "away" if error.code in RETRIED_CODES else "failed"
+    return InventoryBoard(
+        board=member.name,
+        host=member.board.host,
+        labels=dict(member.labels),
+        state=state,
+        seen_at=iso_time(answer.at) if answer else None,
+        age_s=round(max(0.0, now - answer.at), 1) if answer else None,
+        apps=releases,
+        error=failure_of(error) if error is not None else None,
+    )
