@@ -45,6 +45,7 @@ CALLS = {
     "read_document": {"source": "bench.json"}, "open_config": MODEL,
     "rollout": {"config": "no.yaml", "inventory": "no.yaml"},
     "apply_releases": {"inventory": "no.yaml", "state": "fleet"},
+    "fleet_boards": {"inventory": "no.yaml"},
     "export_rollout": {"folder": "f", "config": "no.yaml"},
     **{name: {"where": "no.yaml"} for name in (
         "serve", "jobs", "set_up", "selftest", "trust", "top")},
