@@ -196,6 +196,17 @@ def test_lines_of_one_failure_are_one_error(tmp_path: Path) -> None:
     assert error["cause"].startswith("the plugin's layer GatherElements_493: ")
 
 
+def test_a_plugin_between_dq_and_q_is_one_error(tmp_path: Path) -> None:
+    what = (
+        "Assertion !n->candidateRequirements.empty() failed. All of the candidates were removed, "
+        "which points to the node being incorrectly marked as an int8 node."
+    )
+    place = "ERROR: 2: [optimizer.cpp::filterQDQFormats::4670] Error Code 2: Internal Error"
+    (error,) = explained(tmp_path, f"ERROR: 2: {what}", f"{place} ({what})")
+    assert (error["id"], error["count"]) == ("plugin.between-qdq", 2)
+    assert "(Q, plugin, DQ)" in error["remedy"]
+
+
 def test_scratch_of_tensorrt_7_is_no_lack_of_memory_too(tmp_path: Path) -> None:
     needs = "[TensorRT] ERROR: Internal error: plugin node (Unnamed Layer* 2) [PluginV2DynamicExt]"
     needs += "requires 2415919104 bytes of scratch space, but only 1048576000 is available."
