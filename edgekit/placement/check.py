@@ -29,6 +29,7 @@ from edgekit.dla.verdicts import Judgement
 from edgekit.errors import UsageError
 from edgekit.network.layer_names import layers_matching, named_things, names_of_layers
 from edgekit.network.loading.load import load
+from edgekit.network.loading.opaque import plugin_notes
 from edgekit.network.lowering import layers as layers_module
 from edgekit.network.lowering.places import places
 from edgekit.network.model import Layer, Model, Network, loadable_name
@@ -291,6 +292,9 @@ def check_model(
     sent = file if is_typed(board, release, precision) else loaded
     parse = _parses(sent, file, release, board, plugins)
     whole = judgement
+    # of these nodes the answer says that the parser refuses them
+    said = plugin_notes(loaded.graph, {one.node for one in parse.problems})
+    notes = [note for note in notes if note not in said]
     if not parse.builds:
         judgement = judgement.unplaced()
     on_note("predicting times")

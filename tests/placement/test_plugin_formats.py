@@ -145,6 +145,16 @@ def test_int8_keeps_its_scales_across_a_plugin(folder: Path, code: str) -> None:
     assert [one.device for one in built.segments] == ["DLA0", "GPU", "DLA0"]
 
 
+def test_a_function_for_codes_that_returns_floats_is_told_what_it_gets(folder: Path) -> None:
+    code = "def halve(x, input_scale=0.0, output_scale=0.0):\n    return x.astype('float32') / 2\n"
+    (folder / "halves.py").write_text(code)
+    planned(folder, ["int8:chw32"])
+    with pytest.raises(EdgekitError) as caught:
+        edgekit.build(folder / "net.yaml")
+    assert "returned float32 [1, 64, 32, 32] for output 'h', which is int8" in caught.value.message
+    assert "input_scale and output_scale it gets int8 codes" in caught.value.hint
+
+
 @pytest.mark.parametrize(
     ("formats", "kept"), [(["int8:chw32", "fp16:chw"], True), (["int8:chw32"], False)]
 )
