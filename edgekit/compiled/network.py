@@ -8,7 +8,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from typing_extensions import Self
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from edgekit.pytorch.document import Exported
     from edgekit.pytorch.networks import Network
 
+_Versions: TypeAlias = "tuple[tuple[int, ...], ...]"
 # a part's number follows
 _LONGEST_NAME = 60
 _MOST_VALUES = 256  # of a tensor, in a checksum at each call, which must cost little beside it
@@ -186,7 +187,7 @@ class CompiledNetwork:
     ) -> None:
         self._source, self._cut, self._built = source, cut, tuple(built)
         self._building, self._export = building, export
-        self._weights = _versions(source)
+        self._weights = self._noticed = _versions(source)
         self._times, self._notes = cut.times(), tuple(notes)
         weakref.finalize(self, building.close)
         self._link()
@@ -253,23 +254,28 @@ class CompiledNetwork:
         Raises:
             UsageError: "torch.inputs": other arguments, sizes or types than the example's.
         """
-        if _versions(self._source) != self._weights:
-            self._weights = _versions(self._source)
-            warnings.warn(
-                "the module's weights changed after it was compiled, and the old ones are used: "
-                "refit() takes the new ones",
-                stacklevel=2,
-            )
+        self._warn_of_changes(self._noticed)
         values = inputs_of(self._cut.exported, args, kwargs)
         known = run_steps(self._steps, values)
         return self._cut.result(known, device_of(values.values()))
+
+    def _warn_of_changes(self, known: _Versions) -> None:
+        """Warns where the public method is called if the weights are not the known ones."""
+        self._noticed = _versions(self._source)
+        if self._noticed != known:
+            warnings.warn(
+                "the module's weights changed after it was compiled, and the old ones are used: "
+                "refit() takes the new ones",
+                stacklevel=3,
+            )
 
     def save(self, path: str | Path, *, python: Mapping[str, str] | None = None) -> Path:
         """Writes one signed bundle of the whole network, for ``edgekit.load`` and
         ``edgekit_device.load``; returns its file (``.ekb``) or folder.
 
         A module that stays in PyTorch becomes an ONNX file in it, which ONNX Runtime runs on the
-        CPU of the machine that loads the bundle.
+        CPU of the machine that loads the bundle. Weights that changed after the compilation are not
+        in it: a warning tells that, as of ``deploy``.
 
         Args:
             path: A name that ends in ``.ekb`` gives one file, any other a folder.
@@ -282,6 +288,7 @@ class CompiledNetwork:
                 Python part; "compile.save": nothing of the network is compiled, or a glob matches
                 nothing.
         """
+        self._warn_of_changes(self._weights)
         bundle = network_bundle(self._cut, self._built, python or {})
         return write(self._built[0].signed(bundle), path, stripped=False)
 
@@ -296,6 +303,7 @@ class CompiledNetwork:
                 "there is no board to deploy to", code="compile.board",
                 hint='name one: net.deploy("user@host")',
             )  # fmt: skip
+        self._warn_of_changes(self._weights)
         return [part.deploy(board) for part in self._built]
 
     def refit(self, model: Any = None) -> None:
@@ -320,11 +328,12 @@ class CompiledNetwork:
         cut = Cut(exported, network, self._cut.name, self._cut.out)
         for part, path in zip(self._built, cut.files.values(), strict=True):
             part.refit(path)
-        self._source, self._cut, self._weights = source, cut, _versions(source)
+        self._source, self._cut = source, cut
+        self._weights = self._noticed = _versions(source)
         self._link()
 
 
-def _versions(source: Any) -> tuple[tuple[int, ...], ...]:
+def _versions(source: Any) -> _Versions:
     """What changes when a module's weights do: the tensors, how often each was written, and
     checksums of some values of each, as PyTorch does not count what is written through ``.data``.
     """

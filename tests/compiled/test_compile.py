@@ -205,6 +205,25 @@ def test_changed_weights_are_noticed_and_refitted(
     assert gap(net(x), other(x)) < 0.01
 
 
+def test_old_weights_are_saved_with_a_warning_each_time(
+    nets: ModuleType, compiled: Callable[..., Any], tmp_path: Path
+) -> None:
+    import torch
+
+    module, x, path = nets.lenet(), nets.image(), tmp_path / "net.ekb"
+    net = compiled(module, x)
+    before = net(x)
+    with torch.no_grad():
+        module.feat.conv1.weight.mul_(2)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="weights changed") as caught:
+            net.save(path)
+        assert caught[0].filename == __file__
+    assert gap(edgekit.load(path)(x), before) < 0.01
+    net.refit()
+    assert gap(edgekit.load(net.save(path))(x), module(x)) < 0.01
+
+
 def test_a_refit_takes_a_bias_of_zeros_which_the_exporter_drops(
     nets: ModuleType, compiled: Callable[..., Any]
 ) -> None:
