@@ -14,13 +14,14 @@ import numpy as np
 import onnx
 
 from edgekit.bundles.manifest import tensor_io
+from edgekit.compiled.calls import inputs_of, outputs_of
 from edgekit.errors import DataError, ModelError
 from edgekit.files import read_file, write_atomically
 from edgekit.network.left_modules import CompiledPart, LeftModule, parts
 from edgekit.network.model import Tensor as NetworkTensor
 from edgekit.network.protos import reads
 from edgekit.pytorch.chain import Step, array, run_steps, session_step, steps_of_file, torch_step
-from edgekit.pytorch.signature import inputs_of, outputs_of, rebuild
+from edgekit.pytorch.signature import rebuild
 from edgekit_device.arrays.npz import write_npz
 from edgekit_device.runtime.golden import golden_inputs
 

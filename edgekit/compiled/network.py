@@ -15,6 +15,7 @@ from typing_extensions import Self
 from edgekit.benchmark.measurement import CPU_MEASURED
 from edgekit.bundles.files import write
 from edgekit.compiled import earlier
+from edgekit.compiled.calls import device_of, inputs_of
 from edgekit.compiled.cut import Cut
 from edgekit.compiled.document import Compiled, PlacedModule
 from edgekit.compiled.onnx_file import is_onnx, onnx_file
@@ -27,7 +28,6 @@ from edgekit.errors import DataError, UsageError
 from edgekit.network.left_modules import CompiledPart
 from edgekit.pytorch.chain import array_step, run_steps
 from edgekit.pytorch.export import export_with_network, release_for
-from edgekit.pytorch.signature import device_of, inputs_of
 from edgekit.text import PYTORCH
 from edgekit_device.errors import family
 
@@ -310,8 +310,8 @@ class CompiledNetwork:
         """Takes the weights of a module of the same structure; engines and scales stay.
 
         Args:
-            model: The module, or an ONNX file where one was compiled; the compiled one as it is
-                now when None.
+            model: A module, program, file or factory, whatever was compiled; of an ONNX file
+                another one. The compiled one as it is now when None.
 
         Raises:
             UsageError: "compile.structure": its network is another one.
@@ -323,11 +323,22 @@ class CompiledNetwork:
                 f"{known[is_onnx(source)]} is given, and {known[not is_onnx(source)]} was compiled",
                 code="compile.structure", hint="give what was compiled, with other weights",
             )  # fmt: skip
-        exported, network = self._export(source)
+        try:
+            exported, network = self._export(source)
+        except UsageError as error:
+            if family(error.code) != "torch" or error.where != "leave":
+                raise
+            raise UsageError(
+                "the network is another one than the compiled one, of which modules are left out: "
+                f"{error.message}", code="compile.structure",
+                hint="compile it: edgekit.compile(model, ...)",
+            ) from error  # fmt: skip
         exported = of_structure(self._cut.exported, exported)
         cut = Cut(exported, network, self._cut.name, self._cut.out)
         for part, path in zip(self._built, cut.files.values(), strict=True):
             part.refit(path)
+        if (cut.left is None) != (self._cut.left is None):
+            self._times = cut.times()
         self._source, self._cut = source, cut
         self._weights = self._noticed = _versions(source)
         self._link()

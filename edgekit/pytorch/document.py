@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -10,6 +10,7 @@ from edgekit.documents import Coded, Count, Digest, Document, Figure, Number, Re
 from edgekit.network.left_modules import LeftModule
 
 Exporter = Literal["dynamo", "legacy"]
+Plain: TypeAlias = "bool | int | float | str | None"
 
 
 class Tensor(Document):
@@ -48,9 +49,12 @@ class Arguments(Document):
     leaves: list[str] = omitted(
         [], description="Of a program: the names of all tensors and constants, in order."
     )
-    constants: dict[str, bool | int | float | str] = Field(
+    constants: dict[str, Plain] = Field(
         description="By name, what the network is fixed to; what is no number, flag or text "
         "as Python shows it."
+    )
+    defaults: dict[str, Plain] = omitted(
+        {}, description="Of a module, by name: what an argument that is not given is."
     )
 
 
