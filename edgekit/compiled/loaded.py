@@ -59,6 +59,9 @@ class LoadedNetwork:
         self._read = {one.name for one in bundle.manifest.inputs}
         self._close = weakref.finalize(self, close)
 
+    def __repr__(self) -> str:
+        return f"<LoadedNetwork {self.name}, bundle {self.digest[:12]}>"
+
     def __enter__(self) -> Self:
         return self
 

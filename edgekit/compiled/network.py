@@ -28,7 +28,7 @@ from edgekit.errors import DataError, UsageError
 from edgekit.network.left_modules import CompiledPart
 from edgekit.pytorch.chain import array_step, run_steps
 from edgekit.pytorch.export import export_with_network, release_for
-from edgekit.text import PYTORCH
+from edgekit.text import PYTORCH, counted
 from edgekit_device.errors import family
 
 if TYPE_CHECKING:
@@ -192,6 +192,15 @@ class CompiledNetwork:
         weakref.finalize(self, building.close)
         self._link()
 
+    def __repr__(self) -> str:
+        parts = counted(len(self._built), "compiled part")
+        left = counted(len(self._cut.exported.left), "left-out call")
+        where = self._building.board or "this machine's CPU"
+        return (
+            f"<CompiledNetwork {self._cut.name} for {self._building.options['target']}: {parts}, "
+            f"{left}, on {where}>"
+        )
+
     def __enter__(self) -> Self:
         return self
 
@@ -235,8 +244,17 @@ class CompiledNetwork:
 
     @property
     def plan(self) -> Plan:
-        """The placement of the network; of its first part, where it has several."""
-        return self.report.parts[0].plan
+        """The placement of a network with one compiled part; ``plans`` has those of several.
+
+        Raises:
+            UsageError: "compile.parts": there are several, or none.
+        """
+        if len(self.plans) != 1:
+            raise UsageError(
+                f"the network has {counted(len(self.plans), 'compiled part')}, each with a plan",
+                code="compile.parts", where="plan", hint="net.plans has them in order",
+            )  # fmt: skip
+        return self.plans[0]
 
     @property
     def plans(self) -> list[Plan]:

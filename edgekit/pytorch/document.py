@@ -96,6 +96,10 @@ class Exported(Document):
         [], description="In the order of the network."
     )
 
+    def __str__(self) -> str:
+        """Returns the file, and by what it was made, for people."""
+        return f"{self.file}: {self.words()}"
+
     def words(self) -> str:
         """Returns by what the file was made, and how far it is from PyTorch, for people."""
         if self.agreement is None:

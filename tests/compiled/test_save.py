@@ -36,6 +36,7 @@ def test_one_bundle_holds_the_parts_and_the_left_out_modules(
     for seed in (1, 2):
         assert gap(loaded(nets.image(seed)), net(nets.image(seed))) < 0.01
     assert loaded.name == "calledtwice"
+    assert repr(loaded) == f"<LoadedNetwork calledtwice, bundle {loaded.digest[:12]}>"
     board = edgekit_device.load(path, trust_unsigned=True, verify="full")
     assert board.devices == ["CPU", "GPU"]
     assert np.array_equal(board({"x": x.numpy()})["output"], loaded(x).numpy())
