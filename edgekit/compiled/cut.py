@@ -38,7 +38,7 @@ _MOST_BATCHES = 512
 _LARGEST = 1 << 31  # bytes of an ONNX file
 #: Of generated inputs.
 SEED = 7
-# of a left-out module, after one to warm up; the shortest counts: other work makes the others longer
+# of a left-out module, after a warm-up; the shortest counts, since other work adds to a run
 _LEAST_RUNS, _MOST_RUNS, _SECONDS = 10, 200, 0.5
 
 

@@ -182,7 +182,7 @@ def _lines(allowed_signers: Path) -> list[str]:
     except (OSError, ValueError) as error:
         raise UsageError(
             f"the list of signers cannot be read: {error}", code="sign.no-key",
-            where=str(allowed_signers),
+            where=str(allowed_signers), hint="give an allowed_signers file of OpenSSH",
         ) from error  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from edgekit.compiled.parts import Building, Part, board_section
 from edgekit.compiled.same_structure import of_structure
 from edgekit.compiled.saving import network_bundle
 from edgekit.compiled.table import ONNX_RUNTIME, placed_modules
-from edgekit.config.loader import name_of
+from edgekit.config.loader import name_of, open_config
 from edgekit.errors import DataError, UsageError
 from edgekit.network.left_modules import CompiledPart
 from edgekit.pytorch.chain import array_step, run_steps
@@ -91,8 +91,12 @@ def compile_network(
     Raises:
         EdgekitError: As of ``export``, ``plan``, ``bundle`` and ``deploy``.
     """
-    release = release_for(target, options.get("tensorrt"), None)
     sizes = options.pop("dynamic_shapes", None)
+
+    # a wrong key is refused before the export; a built-in network stands for the parts
+    keys = {key: value for key, value in options.items() if key != "model"}
+    _ = open_config("builtin:light_squeezenet", target=target, **keys)
+    release = release_for(target, options.get("tensorrt"), None)
 
     def export(module: Any) -> tuple[Exported, Network | None]:
         if is_onnx(module):
@@ -120,7 +124,7 @@ def compile_network(
         notes = [f"calibration is not read: {precision} has no scales"]
     # of a module its class, without the package
     made_of = str(source) if network is None else exported.source.rpartition(".")[2]
-    name = str(options.pop("name", "")) or name_of(made_of)[:_LONGEST_NAME]
+    name = str(options.pop("name", None) or "") or name_of(made_of)[:_LONGEST_NAME]
     cut = Cut(exported, network, name, out or Path("edgekit-out"))
     if isinstance(calibration, Mapping):
         options["calibration"] = calibration
