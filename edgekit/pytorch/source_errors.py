@@ -33,6 +33,8 @@ _MISSING = (
     re.compile(r"Exporting the operator '([\w:]+)' to ONNX"),
     re.compile(r"Unsupported: ONNX export of operator ([\w:. ]+?)[,.]"),
 )
+# the advice of Place.leave
+_KEEPS = re.compile(r'(leave=\["[^"]*"\]) keeps the module in PyTorch')
 _NODE_NAME = re.compile(r"translating node %(\w+)")
 
 
@@ -66,6 +68,21 @@ class Place:
             "it lies in the network's own forward, which no leave= avoids: move it into a module "
             "of its own, and leave that in PyTorch"
         )
+
+
+@contextlib.contextmanager
+def exported_whole() -> Iterator[None]:
+    """While the block lasts errors do not advise a ``leave`` alone: a file, a program and a factory
+    are exported before their modules are left out, so that none avoids an error of the export.
+    """
+    try:
+        yield
+    except EdgekitError as error:
+        error.hint = _KEEPS.sub(
+            r"give the torch.nn.Module itself with \1, which keeps the module in PyTorch",
+            error.hint,
+        )
+        raise
 
 
 def failure(error: BaseException, network: Any, *, printed: str = "") -> EdgekitError:

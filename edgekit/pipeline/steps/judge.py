@@ -5,7 +5,7 @@ model as it came, which other steps report and the cache keeps.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from edgekit.dla.judge import judge
@@ -14,6 +14,7 @@ from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model, Network
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.load import (
+    exported,
     fp16_choice,
     fp16_layers,
     given_scales,
@@ -102,7 +103,7 @@ def checked(
 
     cache, found = context.file.calibration.cache, translated(context)
     typed = lowers(context) and found is not None
-    return check_model(
+    judged = check_model(
         # a strongly typed release takes a Q/DQ model as it is
         named(context) if typed else source(context),
         file=named(context),
@@ -118,6 +119,11 @@ def checked(
         parser=asks and context.file.parser,
         on_note=on_note,
     )
+    made = exported(context)
+    if made is None:
+        return judged
+    warnings = (made.words(), *made.notes, *judged.document.warnings)
+    return replace(judged, document=replace(judged.document, warnings=warnings))
 
 
 def check(context: Context) -> Verdict:
