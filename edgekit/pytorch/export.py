@@ -26,7 +26,7 @@ from edgekit.network.writing import save as save_model
 from edgekit.pytorch import exporters, keeping, source_errors
 from edgekit.pytorch.chain import TOLERANCES, array, compare, run_steps, steps_of_file, torch_step
 from edgekit.pytorch.document import Arguments, Exported, Exporter, Tensor
-from edgekit.pytorch.networks import Network, clones, is_module, network_of, size_words
+from edgekit.pytorch.networks import Network, clones, is_module, network_of, seeded, size_words
 from edgekit.pytorch.outside import export_outside, refuse_untrusted
 from edgekit.pytorch.signature import call_of, parameter_names, plain_constants, type_name
 from edgekit.targets.releases import parse_version
@@ -278,7 +278,8 @@ def export_network(
         def run(tensors: Sequence[Any]) -> list[Any]:
             if stay is not None:
                 stay.reset()  # each call is compared with the first one of a copy
-            found = run_steps(steps, dict(zip(network.call.names, tensors, strict=True)))
+            with seeded():  # as PyTorch's results were computed
+                found = run_steps(steps, dict(zip(network.call.names, tensors, strict=True)))
             return [found[name] for name in names]
 
         try:
