@@ -5,7 +5,7 @@ model as it came, which other steps report and the cache keeps.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from edgekit.dla.judge import judge
@@ -14,6 +14,7 @@ from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model, Network
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.load import (
+    exported,
     fp16_choice,
     fp16_layers,
     given_scales,
@@ -104,7 +105,7 @@ def checked(
     lacks = check_plugins(context)
     cache, found = context.file.calibration.cache, translated(context)
     typed = lowers(context) and found is not None
-    return check_model(
+    judged = check_model(
         # a strongly typed release takes a Q/DQ model as it is
         named(context) if typed else source(context),
         file=named(context),
@@ -121,6 +122,11 @@ def checked(
         warnings=lacks,
         on_note=on_note,
     )
+    made = exported(context)
+    if made is None:
+        return judged
+    warnings = (made.words(), *made.notes, *judged.document.warnings)
+    return replace(judged, document=replace(judged.document, warnings=warnings))
 
 
 def check(context: Context) -> Verdict:

@@ -38,10 +38,32 @@ if TYPE_CHECKING:
 
 
 @computed("model")
+def exported(context: Context) -> Exported | None:
+    """Exports a PyTorch network for the board's release, and notes how; None of other models."""
+    section = context.file.model
+    if not section.is_torch:
+        return None
+    from edgekit.pytorch.export import export
+
+    file = None if section.pt2 is None else context.config.resolve(section.pt2)
+    context.update(0, 0, "exporting the PyTorch network")
+    found = export(
+        section.python if file is None else file,
+        release=context.tensorrt,
+        inputs=section.inputs,
+        exporter=section.exporter,
+        trust=section.trust,
+        leave=section.leave,
+    )
+    context.note(found.words(), *found.notes)
+    return found
+
+
+@computed("model")
 def _loaded(context: Context) -> Model:
     section, cache = context.file.model, context.cache
-    exported = _exported(context) if section.is_torch else None
-    path = None if exported is None else Path(exported.file)
+    made = exported(context)
+    path = None if made is None else Path(made.file)
     if section.onnx is not None:
         path = context.config.resolve(section.onnx)
     if path is not None:
@@ -50,10 +72,10 @@ def _loaded(context: Context) -> Model:
             plugins=own_plugins(context),
         )  # fmt: skip
         context.note(*loaded.notes)
-        if section.leave:
+        if section.leave and made is None:
             loaded = with_left_modules(loaded, section.leave)[0]
             context.note(*left_notes(loaded.graph))
-        return loaded if exported is None else replace(loaded, source=exported.source)
+        return loaded if made is None else replace(loaded, source=made.source)
     assert section.builtin is not None, "the schema wants one of them"
     key = cache.key("builtin", section.builtin, section.seed, section.outputs)
     stored = None if context.force else cache.find(StoredModel, "builtin", key)
@@ -161,24 +183,6 @@ def _plugin(context: Context, number: int, section: PluginSection) -> Plugin:
 def module_folders(context: Context) -> list[Path]:
     """Returns where modules of the user's functions are looked for before Python's path."""
     return list(dict.fromkeys([context.config.folder.absolute(), Path().absolute()]))
-
-
-def _exported(context: Context) -> Exported:
-    """Exports a PyTorch network for the board's release, and notes how."""
-    from edgekit.pytorch.export import export
-
-    section = context.file.model
-    file = None if section.pt2 is None else context.config.resolve(section.pt2)
-    context.update(0, 0, "exporting the PyTorch network")
-    found = export(
-        section.python if file is None else file,
-        release=context.tensorrt,
-        inputs=section.inputs,
-        exporter=section.exporter,
-        trust=section.trust,
-    )
-    context.note(found.words(), *found.notes)
-    return found
 
 
 @computed(named, "target", "tensorrt", "precision")
