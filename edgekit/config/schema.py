@@ -43,7 +43,6 @@ Text = Annotated[str, Field(min_length=1)]
 Seconds = Annotated[float, Field(gt=0, le=DAY_S, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 _LEAST_MS = 10
-_PLUGIN_FORMAT = r"^(fp32|fp16|int8):(chw|chw2|chw4|hwc8|chw16|chw32|dhwc8|cdhw32|hwc|hwc16)$"
 Dimension = Annotated[int, Field(ge=1, le=1 << 31)]
 
 
@@ -537,14 +536,23 @@ class PluginSection(Section):
         description="The outputs. When absent, `python` is run once to see them.",
         examples=[[{"shape": ["x0[0]", 10], "type": "float32"}]],
     )
-    formats: list[Annotated[str, Field(pattern=_PLUGIN_FORMAT)]] = Field(
+    formats: list[Text] = Field(
         default_factory=list,
-        description="Types and formats that the plugin takes and gives, as trtexec writes them: "
-        "`fp32`, `fp16` or `int8`, a colon, and one of `chw` (linear), `chw2`, `chw4`, `chw16`, "
-        "`chw32`, `hwc`, `hwc8`, `hwc16`, `dhwc8` and `cdhw32`. When absent, FP16 in linear format "
-        "is assumed.",
+        description="Types and formats that the plugin takes and gives, as trtexec writes them; "
+        "`chw` is linear. When absent, FP16 in linear format is assumed.",
         examples=[["int8:chw32", "fp16:chw"]],
     )
+
+    @field_validator("formats")
+    @classmethod
+    def _possible(cls, value: list[str]) -> list[str]:
+        from edgekit.dla.plugin_formats import possible_formats
+
+        known = possible_formats()
+        for text in value:
+            if text not in known:
+                raise ValueError(f"TensorRT has no plugins with {text!r}: use {', '.join(known)}")
+        return value
 
     @model_validator(mode="after")
     def _one_origin(self) -> PluginSection:

@@ -238,11 +238,20 @@ class FormatFacts:
 
 
 @document(frozen=True, eq=False)
+class PluginFormats:
+    """The formats of a plugin's tensors, in trtexec's words ("chw32"), by type ("int8")."""
+
+    taken: Mapping[str, tuple[str, ...]] = member(mapping(texts))
+    source: tuple[RuleSource, ...] = member(sources)
+
+
+@document(frozen=True, eq=False)
 class FormatsFile:
     """``dla/formats.yaml``: the tensor formats by TensorRT's names, and the rules about them."""
 
     schema: str = member(choice("edgekit.dla-formats/1"))
     formats: Mapping[str, FormatFacts] = member(mapping(record(FormatFacts)))
+    plugins: PluginFormats = member(record(PluginFormats))
     rules: tuple[Rule, ...] = member(records(Rule))
 
 

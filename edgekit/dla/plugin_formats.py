@@ -4,12 +4,11 @@ layer runs on the GPU, and in which formats it can read and write.
 
 from __future__ import annotations
 
+from edgekit.dla.fact_files import format_facts
 from edgekit.network.model import Layer
 
 # trtexec's words for the formats whose reformats have a cost; others are taken as linear
-_LAYOUTS = {
-    "chw": "LINEAR", "chw4": "CHW4", "chw16": "CHW16", "chw32": "CHW32", "hwc8": "HWC8",
-}  # fmt: skip
+_LAYOUTS = {"chw": "LINEAR", "chw4": "CHW4", "chw32": "CHW32", "hwc8": "HWC8"}
 _WORDS = {layout: word for word, layout in _LAYOUTS.items()}
 #: What a DLA's loadables read and write, by type.
 DLA_VECTOR = {"int8": "CHW32", "fp16": "CHW16"}
@@ -19,6 +18,12 @@ _TRIED = {
     "fp16": ("fp16", "fp32", "int8"),
     "fp32": ("fp32", "fp16", "int8"),
 }
+
+
+def possible_formats() -> tuple[str, ...]:
+    """Returns the types and formats that a plugin's tensors can have: "fp32:chw", ..."""
+    taken = format_facts().plugins.taken
+    return tuple(f"{kind}:{form}" for kind, forms in taken.items() for form in forms)
 
 
 def declared_formats(layer: Layer) -> tuple[tuple[str, str], ...]:
@@ -63,4 +68,5 @@ def declaration(layout: str) -> str | None:
     kind, _, form = layout.partition(":")
     if form == "DLA_LINEAR":
         form = DLA_VECTOR.get(kind, form)
-    return f"{kind}:{_WORDS[form]}" if form in _WORDS else None
+    found = f"{kind}:{_WORDS.get(form, '')}"
+    return found if found in possible_formats() else None

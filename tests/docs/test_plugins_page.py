@@ -69,7 +69,7 @@ def test_its_commands_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_its_outputs_are_read() -> None:
     (outputs,) = (yaml.safe_load(block) for block in BLOCKS["yaml"][1:])
     text = BLOCKS["yaml"][0].replace(
-        'formats: ["int8:chw32", "fp16:chw16"]', f"outputs: {outputs['outputs']!r}"
+        'formats: ["int8:chw32", "fp16:chw"]', f"outputs: {outputs['outputs']!r}"
     )
     (section,) = parse_config(text, "app.yaml", Path()).file.model.plugins
     assert section.outputs[0].type == "float16"

@@ -78,7 +78,7 @@ def beside(plan: Plan) -> list[tuple[str, str]]:
     ("formats", "precision", "runs_in"),
     [
         (["int8:chw32"], "int8", "int8"), (["fp16:chw", "int8:chw"], "int8", "int8"),
-        (["fp32:chw", "fp16:chw16"], "int8", "fp16"), (["fp32:chw"], "int8", "fp32"),
+        (["fp32:chw", "fp16:chw4"], "int8", "fp16"), (["fp32:chw"], "int8", "fp32"),
         (["int8:chw32", "fp32:chw"], "fp16", "fp32"), (["fp16:hwc8"], "fp16", "fp16"),
     ],
 )  # fmt: skip
@@ -94,11 +94,11 @@ def test_a_plugin_runs_on_the_gpu_in_a_type_that_it_declares(
     ("formats", "precision", "found"),
     [
         (["int8:chw32"], "int8", []), (["int8:chw", "int8:chw32"], "int8", []),
-        (["fp16:chw16"], "fp16", []),
+        (["fp16:hwc8"], "fp16", [("c", "fp16:HWC8"), ("h", "fp16:HWC8")]),
         (["int8:chw"], "int8", [("c", "int8:LINEAR"), ("h", "int8:LINEAR")]),
         (["int8:chw4"], "int8", [("c", "int8:CHW4"), ("h", "int8:CHW4")]),
         (["fp16:hwc8"], "int8", [("c", "fp16:HWC8"), ("h", "fp16:HWC8")]),
-        (["fp16:chw16"], "int8", [("c", "fp16:CHW16"), ("h", "fp16:CHW16")]),
+        (["fp16:chw4"], "int8", [("c", "fp16:CHW4"), ("h", "fp16:CHW4")]),
     ],
 )  # fmt: skip
 def test_reformats_beside_it_follow_its_formats(
@@ -175,7 +175,7 @@ def test_a_function_for_codes_gets_both_scales(
 
 
 def test_between_q_dq_nodes_a_plugin_runs_in_floats(folder: Path) -> None:
-    planned(folder, ["int8:chw32", "fp16:chw16"])
+    planned(folder, ["int8:chw32", "fp16:chw"])
     path = folder / "net.yaml"
     path.write_text(path.read_text() + "tensorrt: 11.4.1\n")
     places = {one.name: one.precision for one in edgekit.plan(path).layers}
@@ -240,7 +240,7 @@ def test_a_plugin_between_q_and_dq_of_the_file_takes_int8(folder: Path) -> None:
     assert places["halve"] == "int8"
 
 
-@pytest.mark.parametrize("formats", [["int8:chw"], ["int8:chw4"], ["fp16:chw16"], ["int8:chw32"]])
+@pytest.mark.parametrize("formats", [["int8:chw"], ["int8:chw4"], ["fp16:chw"], ["int8:chw32"]])
 def test_check_and_plan_predict_one_time_for_the_gpu_alone(
     folder: Path, formats: Sequence[str]
 ) -> None:
