@@ -127,20 +127,21 @@ def check(
     kwargs: Mapping[str, Any] | None = None,
     *,
     leave: Sequence[str] = (),
+    inputs: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Check:
     """Returns an ``edgekit.check/1``: which layers can run on a DLA, and why not; printed, it is
     the verdict with the tree of modules.
 
     ``config`` may be a PyTorch network, too, with an example of its inputs in ``args`` and
-    ``kwargs``, as for ``export``. Modules that match a glob of ``leave`` are left out of the
-    network: the tree has them as PyTorch's. ``jetpack="6.2"`` picks the rules of the TensorRT that
-    a JetPack brings.
+    ``kwargs``, or their sizes in ``inputs``, as for ``export``. Modules that match a glob of
+    ``leave`` are left out of the network: the tree has them as PyTorch's. ``jetpack="6.2"`` picks
+    the rules of the TensorRT that a JetPack brings.
     """
     from edgekit.pipeline.named_check import check_source
-    from edgekit.pipeline.torch_source import leaving
+    from edgekit.pipeline.torch_source import with_part
 
-    return check_source(config, args, kwargs, **leaving(options, leave))
+    return check_source(config, args, kwargs, **with_part(options, leave, inputs))
 
 
 def check_models(
@@ -545,15 +546,27 @@ def build(
 
 
 def bundle(
-    config: str | Path | Config,
+    config: Any,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
     *,
+    inputs: Mapping[str, str] | None = None,
     out: str | Path | None = None,
     full: str | Path | None = None,
     force: bool = False,
     progress: Progress | None = None,
     **options: Any,
 ) -> Packed:
-    """Packs and signs a bundle; ``full`` is a file for it with its weights."""
+    """Packs and signs a bundle; ``full`` is a file for it with its weights.
+
+    ``config`` may be a PyTorch network, too, with an example of its inputs in ``args`` and
+    ``kwargs``, or their sizes in ``inputs``, as for ``export``.
+    """
+    from edgekit.pipeline.torch_source import from_torch, with_part
+
+    options = with_part(options, inputs=inputs)
+    if (made := from_torch(config, args, kwargs, options)) is not None:
+        config, options = made.exported.file, dict(made.options)
     with open_pipeline(
         config, options, progress=progress, out=path_of(out), force=force
     ) as pipeline:
@@ -958,6 +971,7 @@ def plan(
     kwargs: Mapping[str, Any] | None = None,
     *,
     leave: Sequence[str] = (),
+    inputs: Mapping[str, str] | None = None,
     report: str | Path | None = None,
     annotate: str | Path | None = None,
     force: bool = False,
@@ -967,10 +981,10 @@ def plan(
     """Places every layer on GPU and DLA, as the configuration's ``placement`` says.
 
     ``config`` may be a PyTorch network, too, with an example of its inputs in ``args`` and
-    ``kwargs``, as for ``export``. Modules that match a glob of ``leave`` are in no figure, as for
-    ``check``; ``edgekit.compile`` places each part around them. ``report`` is where the plan is
-    written as an HTML page, ``annotate`` where the ONNX file is written with devices and times as
-    metadata of its nodes.
+    ``kwargs``, or their sizes in ``inputs``, as for ``export``. Modules that match a glob of
+    ``leave`` are in no figure, as for ``check``; ``edgekit.compile`` places each part around them.
+    ``report`` is where the plan is written as an HTML page, ``annotate`` where the ONNX file is
+    written with devices and times as metadata of its nodes.
     ``force`` computes all of it again; ``progress`` is told about each step.
 
     For example ``placement={"objective": "energy", "bounds": {"latency_us": 2000.0},
@@ -983,9 +997,9 @@ def plan(
     from edgekit.pipeline.exports import write_annotated
     from edgekit.pipeline.outputs import may_write_for
     from edgekit.pipeline.questions import write_plan_page
-    from edgekit.pipeline.torch_source import from_torch, leaving
+    from edgekit.pipeline.torch_source import from_torch, with_part
 
-    options = leaving(options, leave)
+    options = with_part(options, leave, inputs)
     made = from_torch(config, args, kwargs, options)
     if made is not None:
         config, options = made.exported.file, dict(made.options)
