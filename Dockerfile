@@ -1,9 +1,9 @@
 # edgekit for a workstation or CI, without a GPU: docker build -t edgekit . (docs/install.md)
 FROM python:3.12-slim
 
-# ssh-keygen signs bundles and checks signatures
+# ssh-keygen signs bundles and checks signatures; without a board `edgekit run` starts its own sshd
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends openssh-client \
+    && apt-get install -y --no-install-recommends openssh-client openssh-server \
     && rm -rf /var/lib/apt/lists/*
 
 WORKDIR /opt/edgekit

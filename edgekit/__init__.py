@@ -185,7 +185,8 @@ def __getattr__(name: str) -> Any:
         )
         name = _FORMER[name]
     if name in __all__:
-        return getattr(import_module("edgekit.api"), name)
+        function = getattr(import_module("edgekit.api"), name)
+        return import_module("edgekit.arguments").checked(function)
     gone = import_module("edgekit.removed").NAMES
     instead = f": {gone[name]}" if name in gone else ""
     raise AttributeError(f"module 'edgekit' has no attribute {name!r}{instead}")

@@ -2,10 +2,10 @@
 and so on are these. Each takes a configuration file, a model, or an open configuration, and
 returns a typed object or the document that the command prints with `--json`.
 
-`config` is a YAML file, an ONNX file, "builtin:NAME" or a `Config`; a model needs `target`. Other
-keyword arguments are the configuration's keys (`precision="fp16"`,
-`placement={"objective": "latency"}`) and win over the file's. Failures raise
-`edgekit.errors.EdgekitError`.
+`config` is a YAML file, an ONNX file, "builtin:NAME" or a `Config`; a model needs `target`.
+`**options` are the configuration's keys (`precision="fp16"`, `placement={"objective": "latency"}`)
+and win over the file's. Failures raise `edgekit.errors.EdgekitError` with code, place and hint; an
+argument of a wrong name or type is a `UsageError` of code `api.argument`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.console import Console
+    from typing_extensions import Unpack
 
     from edgekit.benchmark.document import Bench
     from edgekit.benchmark.inference import Inference
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from edgekit.compiled.loaded import LoadedNetwork
     from edgekit.compiled.network import CompiledNetwork
     from edgekit.config.loader import Config as Config
+    from edgekit.config.options import CompileOptions, ConfigOptions, TableOptions
     from edgekit.config.template import Initial
     from edgekit.deployment.doctor import Doctor as Doctor
     from edgekit.deployment.doctor import Doctors as Doctors
@@ -126,9 +128,12 @@ def check(
     args: Any = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
-    leave: Sequence[str] = (),
+    leave: str | Sequence[str] = (),
     inputs: Mapping[str, str] | None = None,
-    **options: Any,
+    jetpack: str | float | None = None,
+    dynamic_shapes: object = None,
+    on_note: Callable[[str], object] = str,
+    **options: Unpack[ConfigOptions],
 ) -> Check:
     """Returns an ``edgekit.check/1``: which layers can run on a DLA, and why not; printed, it is
     the verdict with the tree of modules.
@@ -136,22 +141,29 @@ def check(
     ``config`` may be a PyTorch network, too, with an example of its inputs in ``args`` and
     ``kwargs``, or their sizes in ``inputs``, as for ``export``. Modules that match a glob of
     ``leave`` are left out of the network: the tree has them as PyTorch's. ``jetpack="6.2"`` picks
-    the rules of the TensorRT that a JetPack brings.
+    the rules of the TensorRT that a JetPack brings. ``dynamic_shapes`` is refused: a network has
+    one size. ``on_note`` is called with a line of text when the work on something begins.
     """
     from edgekit.pipeline.named_check import check_source
     from edgekit.pipeline.torch_source import with_part
 
-    return check_source(config, args, kwargs, **with_part(options, leave, inputs))
+    given = with_part(options, leave, inputs)
+    return check_source(
+        config, args, kwargs, jetpack=jetpack, dynamic_shapes=dynamic_shapes, on_note=on_note,
+        **given,
+    )  # fmt: skip
 
 
 def check_models(
-    models: Sequence[str],
+    models: Sequence[str | Path],
     *,
     fail_under: float | None = None,
     max_loadables: int | None = None,
-    sarif: Path | None = None,
-    markdown: Path | None = None,
-    **options: Any,
+    sarif: str | Path | None = None,
+    markdown: str | Path | None = None,
+    jetpack: str | float | None = None,
+    on_note: Callable[[str], object] = str,
+    **options: Unpack[ConfigOptions],
 ) -> CheckedModels:
     """Checks models as ``check`` does, and says which of them miss limits.
 
@@ -164,7 +176,7 @@ def check_models(
         max_loadables: Most loadables.
         sarif: Where to write the reasons as SARIF 2.1.0.
         markdown: Where to write the checks as Markdown.
-        options: As for ``check``.
+        jetpack: As for ``check``, as are ``on_note`` and the others.
     """
     from edgekit.collector import collector_held
 
@@ -172,8 +184,9 @@ def check_models(
         from edgekit.pipeline.named_check import check_models
 
     return check_models(
-        models, fail_under=fail_under, max_loadables=max_loadables, sarif=sarif,
-        markdown=markdown, **options,
+        [str(model) for model in models], fail_under=fail_under, max_loadables=max_loadables,
+        sarif=path_of(sarif), markdown=path_of(markdown), jetpack=jetpack, on_note=on_note,
+        **options,
     )  # fmt: skip
 
 
@@ -195,20 +208,27 @@ def explain_log(
     *,
     model: str | Path | None = None,
     name: str | None = None,
+    target: str | Path | None = None,
+    precision: str | None = None,
+    tensorrt: str | None = None,
+    jetpack: str | float | None = None,
+    power_mode: str | None = None,
     on_note: Callable[[str], object] = str,
-    **options: Any,
 ) -> ExplainedLog:
     """Returns the ``edgekit.log/1`` of a build log: layers, broken rules, errors with remedies.
 
-    With a model it has the model's verdicts beside the builder's placement; ``options`` are those
-    of ``check`` (``target="jetson-agx-orin-64gb"``), and what the log says is the default.
-    ``name`` is what to call the log, instead of its path; ``on_note`` is called with a line of
-    text when the work on something begins.
+    With a model it has the model's verdicts beside the builder's placement; ``target``,
+    ``precision``, ``tensorrt``, ``jetpack`` and ``power_mode`` are as for ``check``, and what the
+    log says is the default. ``name`` is what to call the log, instead of its path; ``on_note`` is
+    called with a line of text when the work on something begins.
     """
     from edgekit.pipeline.log_explanation import explain_log
 
     model = None if model is None else str(model)
-    return explain_log(log, name=name, model=model, on_note=on_note, **options)
+    return explain_log(
+        log, name=name, model=model, on_note=on_note, target=target, precision=precision,
+        tensorrt=tensorrt, jetpack=jetpack, power_mode=power_mode,
+    )  # fmt: skip
 
 
 def export(
@@ -224,7 +244,7 @@ def export(
     save: str | Path | None = None,
     trust: str | None = None,
     dynamic_shapes: object = None,
-    leave: Sequence[str] = (),
+    leave: str | Sequence[str] = (),
 ) -> Exported:
     """Exports a PyTorch network to an ONNX file with names: an ``edgekit.export/1``.
 
@@ -262,7 +282,7 @@ def compile(
     kwargs: Mapping[str, Any] | None = None,
     *,
     target: str,
-    leave: Sequence[str] = (),
+    leave: str | Sequence[str] = (),
     pin: Mapping[str, str] | None = None,
     calibration: Iterable[Any] | Mapping[str, Any] | None = None,
     board: str | None = None,
@@ -274,7 +294,8 @@ def compile(
     accept_host_key: bool = False,
     trust_key: bool = False,
     again: bool = False,
-    **options: Any,
+    dynamic_shapes: object = None,
+    **options: Unpack[CompileOptions],
 ) -> CompiledNetwork:
     """Compiles a PyTorch network: ``export``, ``plan`` and ``bundle`` in turn; call the result as
     the module is called.
@@ -300,7 +321,7 @@ def compile(
     return compile_network(
         source, args, kwargs, target=target, leave=leave, pin=pin, calibration=calibration,
         board=board, inputs=inputs, exporter=exporter, trust=trust, out=path_of(out),
-        progress=progress, consents=consents, **options,
+        progress=progress, consents=consents, dynamic_shapes=dynamic_shapes, **options,
     )  # fmt: skip
 
 
@@ -344,7 +365,7 @@ def rewrite(
     record: str | Path | None = None,
     *,
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[ConfigOptions],
 ) -> Rewriting:
     """Rewrites a model and returns an ``edgekit.rewrite/1``.
 
@@ -395,11 +416,21 @@ def init(
     return Initial(str(path))
 
 
-def verify_rewrites(model: str | Path, record: str | Path, **options: Any) -> Verified:
+def verify_rewrites(
+    model: str | Path,
+    record: str | Path,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    batch: int | None = None,
+    outputs: Sequence[str] | None = None,
+    trust_unsigned: bool = False,
+    progress: Progress | None = None,
+) -> Verified:
     """Repeats a rewriting with its proofs and returns an ``edgekit.verified/1``.
 
-    ``record`` is what ``rewrite`` wrote (a record, the rewritten model) or a bundle; ``shapes`` and
-    ``outputs`` are those of the rewriting.
+    ``record`` is what ``rewrite`` wrote (a record, the rewritten model) or a bundle, without a
+    signature only with ``trust_unsigned``; ``shapes``, ``batch`` and ``outputs`` are those of the
+    rewriting.
 
     Raises:
         DataError: ``record`` is none, or of another model.
@@ -407,7 +438,10 @@ def verify_rewrites(model: str | Path, record: str | Path, **options: Any) -> Ve
     """
     from edgekit.pipeline.rewrite_proofs import verify_rewrites
 
-    return verify_rewrites(model, record, **options)
+    return verify_rewrites(
+        model, record, shapes=shapes, batch=batch, outputs=outputs, trust_unsigned=trust_unsigned,
+        progress=progress,
+    )  # fmt: skip
 
 
 def calibrate(
@@ -416,7 +450,7 @@ def calibrate(
     *,
     force: bool = False,
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[ConfigOptions],
 ) -> MeasuredScales:
     """Measures INT8 scales, writes a cache to ``save``, and returns an ``edgekit.scales/1``."""
     with open_pipeline(config, options, force=force, progress=progress) as pipeline:
@@ -431,7 +465,7 @@ def to_qdq(
     float16: bool = True,
     force: bool = False,
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[ConfigOptions],
 ) -> LoweredModel:
     """Writes a plain model with Q/DQ nodes to ``out`` and returns an ``edgekit.to-qdq/1``.
 
@@ -450,19 +484,41 @@ def to_qdq(
         return pipeline.to_qdq(path_of(out), weights=weights, float16=float16)
 
 
-def from_qdq(model: str | Path, **options: Any) -> SplitModel:
+def from_qdq(
+    model: str | Path,
+    *,
+    out: str | Path | None = None,
+    cache: str | Path | None = None,
+    precisions: Sequence[str | Path] = (),
+    target: str | None = None,
+    tensorrt: str | None = None,
+    unequal: str = "refuse",
+    tied: bool = False,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    batch: int | None = None,
+    outputs: Sequence[str] | None = None,
+) -> SplitModel:
     """Splits a Q/DQ model and returns an ``edgekit.from-qdq/1``.
 
     ``out``, ``cache`` and ``precisions`` are where the plain model, its scales and its FP16 layers
-    go; the other options are those of ``edgekit calibrate from-qdq``.
+    go; the others are the options of ``edgekit calibrate from-qdq``.
     """
     from edgekit.pipeline.qdq import from_qdq_document
 
-    return from_qdq_document(model, **options)
+    return from_qdq_document(
+        model, out=path_of(out), cache=path_of(cache), precisions=[*map(path_of, precisions)],
+        target=target, tensorrt=tensorrt, unequal=unequal, tied=tied, shapes=shapes, batch=batch,
+        outputs=outputs,
+    )  # fmt: skip
 
 
 def show_cache(
-    cache: str | Path, model: str | Path | None = None, **part: Any
+    cache: str | Path,
+    model: str | Path | None = None,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    batch: int | None = None,
+    outputs: Sequence[str] | None = None,
 ) -> ShownCache | ReadCache:
     """Returns an ``edgekit.cache/1``: the scales of a calibration cache.
 
@@ -474,7 +530,8 @@ def show_cache(
     """
     from edgekit.quantize.cache_files import show_document
 
-    return show_document(path_of(cache), None if model is None else str(model), **part)
+    named = None if model is None else str(model)
+    return show_document(path_of(cache), named, shapes=shapes, batch=batch, outputs=outputs)
 
 
 def diff_caches(
@@ -492,11 +549,19 @@ def diff_caches(
     return diff_document(path_of(first), path_of(second), tolerance=tolerance, headers=headers)
 
 
-def merge_caches(sources: Sequence[str | Path], out: str | Path, **options: Any) -> MergedCache:
+def merge_caches(
+    sources: Sequence[str | Path],
+    out: str | Path,
+    *,
+    policy: str = "last",
+    amax: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    rename: Sequence[str] = (),
+    tensorrt: str | None = None,
+) -> MergedCache:
     """Merges calibration caches into ``out`` and returns an ``edgekit.cache-merge/1``.
 
-    The options are those of ``edgekit calibrate merge``: ``policy``, ``amax``, ``drop``,
-    ``rename``, ``tensorrt``.
+    The arguments are the options of ``edgekit calibrate merge``.
 
     Raises:
         DataError: A file is no cache, or ``out`` cannot be written.
@@ -504,7 +569,10 @@ def merge_caches(sources: Sequence[str | Path], out: str | Path, **options: Any)
     """
     from edgekit.quantize.cache_files import merge_document
 
-    return merge_document([path_of(one) for one in sources], path_of(out), **options)
+    return merge_document(
+        [path_of(one) for one in sources], path_of(out), policy=policy, amax=amax, drop=drop,
+        rename=rename, tensorrt=tensorrt,
+    )  # fmt: skip
 
 
 def sensitivity(
@@ -515,7 +583,7 @@ def sensitivity(
     write_config: str | Path | None = None,
     force: bool = False,
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[ConfigOptions],
 ) -> SensitivityRanking:
     """Ranks the layers by what their INT8 costs.
 
@@ -535,7 +603,7 @@ def build(
     accept_host_key: bool = False,
     trust_key: bool = False,
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[ConfigOptions],
 ) -> Build:
     """Builds the engines."""
     with open_pipeline(
@@ -555,7 +623,7 @@ def bundle(
     full: str | Path | None = None,
     force: bool = False,
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[ConfigOptions],
 ) -> Packed:
     """Packs and signs a bundle; ``full`` is a file for it with its weights.
 
@@ -564,12 +632,10 @@ def bundle(
     """
     from edgekit.pipeline.torch_source import from_torch, with_part
 
-    options = with_part(options, inputs=inputs)
-    if (made := from_torch(config, args, kwargs, options)) is not None:
-        config, options = made.exported.file, dict(made.options)
-    with open_pipeline(
-        config, options, progress=progress, out=path_of(out), force=force
-    ) as pipeline:
+    given: Mapping[str, object] = with_part(options, inputs=inputs)
+    if (made := from_torch(config, args, kwargs, given)) is not None:
+        config, given = made.exported.file, made.options
+    with open_pipeline(config, given, progress=progress, out=path_of(out), force=force) as pipeline:
         return pipeline.bundle(full=path_of(full))
 
 
@@ -585,7 +651,7 @@ def deploy(
     accept_host_key: bool = False,
     trust_key: bool = False,
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[ConfigOptions],
 ) -> Deployed:
     """Installs on every board.
 
@@ -611,7 +677,7 @@ def rollback(
     accept_host_key: bool = False,
     root: str = "~/.edgekit",
     python: str = "python3",
-    **options: Any,
+    **options: Unpack[ConfigOptions],
 ) -> Rollback:
     """Takes every board back to its previous release.
 
@@ -637,7 +703,13 @@ def rollback(
     return found
 
 
-def status(*wheres: str, app: str | None = None, **reached: Any) -> Status:
+def status(
+    *wheres: str | Path,
+    app: str | None = None,
+    accept_host_key: bool = False,
+    root: str = "~/.edgekit",
+    python: str = "python3",
+) -> Status:
     """Returns what boards serve and deploy, of one ``app`` or all.
 
     ``wheres`` are configurations and hosts (USER@HOST:PORT, an alias of ~/.ssh/config). How boards
@@ -646,20 +718,33 @@ def status(*wheres: str, app: str | None = None, **reached: Any) -> Status:
     """
     from edgekit.pipeline.boards.status import status
 
-    return status(wheres, app, **reached)
+    named = [str(where) for where in wheres]
+    return status(named, app, accept_host_key=accept_host_key, root=root, python=python)
 
 
-def releases(*wheres: str, app: str | None = None, **reached: Any) -> Releases:
+def releases(
+    *wheres: str | Path,
+    app: str | None = None,
+    accept_host_key: bool = False,
+    root: str = "~/.edgekit",
+    python: str = "python3",
+) -> Releases:
     """Returns the releases on boards; arguments as of ``status``."""
     from edgekit.pipeline.boards.status import releases
 
-    return releases(wheres, app, **reached)
+    named = [str(where) for where in wheres]
+    return releases(named, app, accept_host_key=accept_host_key, root=root, python=python)
 
 
 def remove(
-    *wheres: str, app: str | None = None, release: str | None = None, dry_run: bool = False,
-    **reached: Any,
-) -> Removal:  # fmt: skip
+    *wheres: str | Path,
+    app: str | None = None,
+    release: str | None = None,
+    dry_run: bool = False,
+    accept_host_key: bool = False,
+    root: str = "~/.edgekit",
+    python: str = "python3",
+) -> Removal:
     """Removes a ``release`` from boards; without one the application and all its releases.
 
     ``app`` is a configuration's own by default. With ``dry_run`` nothing changes, and the answer
@@ -667,32 +752,46 @@ def remove(
     """
     from edgekit.pipeline.boards.changes import remove
 
-    return remove(wheres, app, release, dry_run=dry_run, **reached)
+    return remove(
+        [str(where) for where in wheres], app, release, dry_run=dry_run,
+        accept_host_key=accept_host_key, root=root, python=python,
+    )  # fmt: skip
 
 
 def trust(
-    where: str,
+    where: str | Path,
     *,
+    add: Sequence[str | Path] = (),
+    identity: str | None = None,
+    valid_after: str | None = None,
+    valid_before: str | None = None,
+    remove: Sequence[str] = (),
+    force: bool = False,
+    revoke: Sequence[str | Path] = (),
+    signers: str | Path | None = None,
+    revocations: str | Path | None = None,
     accept_host_key: bool = False,
     root: str = "~/.edgekit",
     python: str = "python3",
-    **changes: Any,
 ) -> Trust:
     """Changes the keys that boards trust, and lists them.
 
-    ``changes`` are the fields of ``edgekit.pipeline.boards.trust.KeyChanges``: ``add`` and
-    ``revoke`` (files of public keys), ``identity``, ``valid_after``, ``valid_before``, ``remove``
-    (fingerprints, identities, key files), ``force``, ``signers``, ``revocations``.
+    ``add`` and ``revoke`` are files of public keys; ``identity``, ``valid_after`` and
+    ``valid_before`` (YYYYMMDD[HHMM]) are of those added. ``remove`` are fingerprints, identities or
+    key files; ``force`` lets the last key go. ``signers`` (an allowed_signers file) and
+    ``revocations`` (a KRL or a list of keys) replace the board's.
     """
     from edgekit.pipeline.boards.trust import KeyChanges, trust
 
-    return trust(
-        where, KeyChanges(**changes), accept_host_key=accept_host_key, root=root, python=python
-    )
+    changes = KeyChanges(
+        [*map(path_of, add)], identity, valid_after, valid_before, remove, force,
+        [*map(path_of, revoke)], path_of(signers), path_of(revocations),
+    )  # fmt: skip
+    return trust(str(where), changes, accept_host_key=accept_host_key, root=root, python=python)
 
 
 def serve(
-    where: str,
+    where: str | Path,
     action: str = "status",
     *,
     app: str | None = None,
@@ -700,7 +799,9 @@ def serve(
     queue: int | None = None,
     timeout_s: float | None = None,
     threads: int | None = None,
-    **reached: Any,
+    accept_host_key: bool = False,
+    root: str = "~/.edgekit",
+    python: str = "python3",
 ) -> Serving:
     """Starts, queries ("status"), reloads or stops the servers of boards (docs/serving.md).
 
@@ -713,27 +814,41 @@ def serve(
 
     settings = {"workers": workers, "queue": queue, "timeout-s": timeout_s, "threads": threads}
     options = [f"--{name}={value}" for name, value in settings.items() if value is not None]
-    return serve(where, action, app, options=options, **reached)
+    return serve(
+        str(where), action, app, options=options,
+        accept_host_key=accept_host_key, root=root, python=python,
+    )  # fmt: skip
 
 
-def jobs(where: str, *, board: str | None = None, **reached: Any) -> Jobs:
+def jobs(
+    where: str | Path,
+    *,
+    board: str | None = None,
+    accept_host_key: bool = False,
+    root: str = "~/.edgekit",
+    python: str = "python3",
+) -> Jobs:
     """Returns the jobs of boards, or of one ``board`` of a configuration."""
     from edgekit.pipeline.boards.jobs import jobs
 
-    return jobs(where, board, **reached)
+    return jobs(str(where), board, accept_host_key=accept_host_key, root=root, python=python)
 
 
 def watch_job(
     job: str,
-    where: str,
+    where: str | Path,
     *,
     progress: Progress | None = None,
     on_note: Callable[[str], object] = lambda text: None,
-    **reached: Any,
+    board: str | None = None,
+    accept_host_key: bool = False,
+    root: str = "~/.edgekit",
+    python: str = "python3",
 ) -> JobAnswer:
     """Follows a job to its end and returns what it made.
 
-    ``job`` is its id, or at least the first four characters; ``reached`` is as for ``jobs``.
+    ``job`` is its id, or at least the first four characters; the other arguments are those of
+    ``jobs``.
     ``on_note`` is called with what somebody should know.
 
     Raises:
@@ -742,43 +857,79 @@ def watch_job(
     from edgekit.pipeline.boards.jobs import watch_job
     from edgekit.pipeline.progress import Quiet
 
-    return watch_job(job, where, progress or Quiet(), on_note, **reached)
+    return watch_job(
+        job, str(where), progress or Quiet(), on_note, board=board,
+        accept_host_key=accept_host_key, root=root, python=python,
+    )  # fmt: skip
 
 
 def job_log(
     job: str,
-    where: str,
+    where: str | Path,
     *,
     tail: int | None = None,
     on_text: Callable[[str], object] = lambda text: None,
     on_note: Callable[[str], object] = lambda text: None,
-    **reached: Any,
+    board: str | None = None,
+    accept_host_key: bool = False,
+    root: str = "~/.edgekit",
+    python: str = "python3",
 ) -> JobAnswer:
     """Returns a job's log, or its last ``tail`` bytes; ``on_text`` gets each part as it comes."""
     from edgekit.pipeline.boards.jobs import job_log
 
-    return job_log(job, where, on_text, on_note, tail=tail, **reached)
+    return job_log(
+        job, str(where), on_text, on_note, tail=tail, board=board,
+        accept_host_key=accept_host_key, root=root, python=python,
+    )  # fmt: skip
 
 
 def cancel_job(
-    job: str, where: str, *, on_note: Callable[[str], object] = lambda text: None, **reached: Any
+    job: str,
+    where: str | Path,
+    *,
+    on_note: Callable[[str], object] = lambda text: None,
+    board: str | None = None,
+    accept_host_key: bool = False,
+    root: str = "~/.edgekit",
+    python: str = "python3",
 ) -> JobAnswer:
     """Cancels a job; arguments as of ``watch_job``."""
     from edgekit.pipeline.boards.jobs import cancel_job
 
-    return cancel_job(job, where, on_note, **reached)
+    return cancel_job(
+        job, str(where), on_note, board=board,
+        accept_host_key=accept_host_key, root=root, python=python,
+    )  # fmt: skip
 
 
 def remove_job(
-    job: str, where: str, *, on_note: Callable[[str], object] = lambda text: None, **reached: Any
+    job: str,
+    where: str | Path,
+    *,
+    on_note: Callable[[str], object] = lambda text: None,
+    board: str | None = None,
+    accept_host_key: bool = False,
+    root: str = "~/.edgekit",
+    python: str = "python3",
 ) -> JobAnswer:
     """Removes a job that has ended; arguments as of ``watch_job``."""
     from edgekit.pipeline.boards.jobs import remove_job
 
-    return remove_job(job, where, on_note, **reached)
+    return remove_job(
+        job, str(where), on_note, board=board,
+        accept_host_key=accept_host_key, root=root, python=python,
+    )  # fmt: skip
 
 
-def doctor(where: str | None = None, config: str | None = None, **reached: Any) -> Doctors:
+def doctor(
+    where: str | Path | None = None,
+    config: str | Path | None = None,
+    *,
+    accept_host_key: bool = False,
+    root: str = "~/.edgekit",
+    python: str = "python3",
+) -> Doctors:
     """Returns what each board, or this machine, has for edgekit, and what to do where it lacks
     something.
 
@@ -787,17 +938,21 @@ def doctor(where: str | None = None, config: str | None = None, **reached: Any) 
     """
     from edgekit.pipeline.boards.checkup import doctor
 
-    return doctor(where, config, **reached)
+    return doctor(
+        _text(where), _text(config), accept_host_key=accept_host_key, root=root, python=python
+    )
 
 
 def set_up(
-    where: str,
-    config: str | None = None,
+    where: str | Path,
+    config: str | Path | None = None,
     *,
     undo: bool = False,
     agree: Callable[[str, str], bool] = lambda board, text: True,
     on_text: Callable[[str, str], object] = lambda board, text: None,
-    **reached: Any,
+    accept_host_key: bool = False,
+    root: str = "~/.edgekit",
+    python: str = "python3",
 ) -> Setups:
     """Lets the account set power modes and read clocks of boards, or takes that back (``undo``).
 
@@ -805,25 +960,31 @@ def set_up(
     """
     from edgekit.pipeline.boards.checkup import set_up
 
-    return set_up(where, config, undo=undo, agree=agree, on_text=on_text, **reached)
+    return set_up(
+        str(where), _text(config), undo=undo, agree=agree, on_text=on_text,
+        accept_host_key=accept_host_key, root=root, python=python,
+    )  # fmt: skip
 
 
 def selftest(
-    where: str,
-    config: str | None = None,
+    where: str | Path,
+    config: str | Path | None = None,
     *,
     out: str | Path | None = None,
     progress: Progress | None = None,
     on_note: Callable[[str], object] = lambda text: None,
-    **reached: Any,
+    accept_host_key: bool = False,
+    root: str = "~/.edgekit",
+    python: str = "python3",
 ) -> Selftests:
     """Runs the self-test of boards and writes the answers to ``out`` (edgekit-selftest.json)."""
     from edgekit.pipeline.boards.checkup import self_test
     from edgekit.pipeline.progress import Quiet
 
     return self_test(
-        where, config, progress=progress or Quiet(), on_note=on_note, out=path_of(out), **reached
-    )
+        str(where), _text(config), progress=progress or Quiet(), on_note=on_note,
+        out=path_of(out), accept_host_key=accept_host_key, root=root, python=python,
+    )  # fmt: skip
 
 
 def refit(
@@ -835,7 +996,7 @@ def refit(
     accept_host_key: bool = False,
     trust_key: bool = False,
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[ConfigOptions],
 ) -> Refitted:
     """Deploys the same engines with other weights.
 
@@ -857,7 +1018,7 @@ def infer(
     progress: Progress | None = None,
     accept_host_key: bool = False,
     trust_key: bool = False,
-    **options: Any,
+    **options: Unpack[ConfigOptions],
 ) -> Inference:
     """Runs one inference on the first board.
 
@@ -878,7 +1039,7 @@ def bench(
     progress: Progress | None = None,
     accept_host_key: bool = False,
     trust_key: bool = False,
-    **options: Any,
+    **options: Unpack[ConfigOptions],
 ) -> Bench:
     """Measures on the first board; times are in milliseconds."""
     with open_pipeline(
@@ -910,7 +1071,7 @@ def run(
     accept_host_key: bool = False,
     trust_key: bool = False,
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[ConfigOptions],
 ) -> RunResult | Build:
     """Runs every step; ``again`` as for ``deploy``.
 
@@ -936,7 +1097,7 @@ def report(
     accept_host_key: bool = False,
     trust_key: bool = False,
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[ConfigOptions],
 ) -> ReportPage[Report] | ReportPage[Plans]:
     """Runs the steps that are missing and writes the report's page, to ``output`` too.
 
@@ -970,13 +1131,15 @@ def plan(
     args: Any = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
-    leave: Sequence[str] = (),
+    leave: str | Sequence[str] = (),
     inputs: Mapping[str, str] | None = None,
+    jetpack: str | None = None,
+    dynamic_shapes: object = None,
     report: str | Path | None = None,
     annotate: str | Path | None = None,
     force: bool = False,
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[ConfigOptions],
 ) -> Plan:
     """Places every layer on GPU and DLA, as the configuration's ``placement`` says.
 
@@ -999,11 +1162,13 @@ def plan(
     from edgekit.pipeline.questions import write_plan_page
     from edgekit.pipeline.torch_source import from_torch, with_part
 
-    options = with_part(options, leave, inputs)
-    made = from_torch(config, args, kwargs, options)
+    given: Mapping[str, object] = with_part(options, leave, inputs)
+    made = from_torch(
+        config, args, kwargs, {**given, "jetpack": jetpack, "dynamic_shapes": dynamic_shapes}
+    )
     if made is not None:
-        config, options = made.exported.file, dict(made.options)
-    with open_pipeline(config, options, force=force, progress=progress) as pipeline:
+        config, given = made.exported.file, made.options
+    with open_pipeline(config, given, force=force, progress=progress) as pipeline:
         may_write_for(pipeline.config, {"the report": path_of(report)}, makes_folders=True)
         found = pipeline.plan()
         if made is not None:
@@ -1021,7 +1186,7 @@ def plan_networks(
     report: str | Path | None = None,
     force: bool = False,
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[ConfigOptions],
 ) -> Plans:
     """Places and schedules the networks of a configuration that has several (``model.networks``).
 
@@ -1049,7 +1214,7 @@ def why(
     *,
     force: bool = False,
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[ConfigOptions],
 ) -> Why | WhyModules:
     """Returns why a layer (or an ONNX node) is where the plan has it.
 
@@ -1068,7 +1233,7 @@ def what_if(
     *,
     force: bool = False,
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[ConfigOptions],
 ) -> WhatIf:
     """Returns the plan compared with the plan that follows from ``changes``.
 
@@ -1087,7 +1252,7 @@ def pareto(
     *,
     force: bool = False,
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[ConfigOptions],
 ) -> Pareto:
     """Returns the front of two of latency_us, energy_uj, gpu_us and period_us.
 
@@ -1108,7 +1273,7 @@ def plan_table(
     power_mode: str | None = None,
     force: bool = False,
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[TableOptions],
 ) -> PlanTable:
     """Returns latency, throughput and energy by power mode and board.
 
@@ -1133,12 +1298,11 @@ def answer_plan(
     modes: Sequence[str] = (),
     targets: Sequence[str] = (),
     pins: Sequence[Mapping[str, str]] = (),
-    power_mode: str | None = None,
     report: str | Path | None = None,
     annotate: str | Path | None = None,
     force: bool = False,
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[ConfigOptions],
 ) -> Plan | Plans | Why | WhyModules | WhatIf | Pareto | PlanTable:
     """Returns the answer to one question about a plan, or the plan where none is asked.
 
@@ -1156,8 +1320,11 @@ def answer_plan(
         # any of the boards opens the model
         first = target_names() if list(targets) == ["all"] else targets
         options["target"] = options.get("target") or first[0]
-    # some boards may lack the power mode, as the table then says
-    opened = open_config(config, power_mode=None if targets else power_mode, **options)
+    power_mode = options.get("power_mode")
+    if targets:
+        # some boards may lack the power mode, as the table then says
+        options["power_mode"] = None
+    opened = open_config(config, **options)
     if pins:
         before = [pin.model_dump() for pin in opened.file.placement.pin]
         opened = open_config(opened, placement={"pin": [*before, *pins]})
@@ -1179,7 +1346,8 @@ def answer_plan(
     if metrics is not None:
         return pareto(opened, *metrics, force=force, progress=progress)
     if table:
-        objective = options.get("placement", {}).get("objective")
+        placement = options.get("placement")
+        objective = placement.get("objective") if isinstance(placement, Mapping) else None
         return plan_table(
             opened, modes=modes, targets=targets, objective=objective, power_mode=power_mode,
             force=force, progress=progress,
@@ -1199,7 +1367,7 @@ def tune(
     accept_host_key: bool = False,
     trust_key: bool = False,
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[ConfigOptions],
 ) -> Tuned:
     """Plans, builds and measures until nothing that is left can be better.
 
@@ -1287,8 +1455,12 @@ def trace(
     times: str | Path | None = None,
     tegrastats: str | Path | None = None,
     dla_core: int = 0,
+    target: str | Path | None = None,
+    precision: str | None = None,
+    tensorrt: str | None = None,
+    power_mode: str | None = None,
+    model: Mapping[str, object] | ModelPart | None = None,
     progress: Progress | None = None,
-    **options: Any,
 ) -> Traced:
     """Lays measurements on one timeline in ``save``, a trace for Perfetto.
 
@@ -1297,7 +1469,8 @@ def trace(
     build log), ``layer_info`` is trtexec's --exportLayerInfo of their engine, ``times`` its
     --exportTimes and ``tegrastats`` a log; ``files`` holds all of them in one value. ``dla_core``
     is where layers of ``profiles`` ran that no plan places. A configuration gives the plan, which
-    names layers. ``save`` None is timeline.json in the run's folder, or trace.json.
+    names layers; ``target``, ``precision``, ``tensorrt``, ``power_mode`` and ``model`` win over its
+    keys. ``save`` None is timeline.json in the run's folder, or trace.json.
     """
     from edgekit.config.loader import open_config
     from edgekit.pipeline.exports import TraceFiles, trace
@@ -1309,7 +1482,11 @@ def trace(
     )  # fmt: skip
     if config is None:
         return trace(files, path_of(save or "trace.json"))
-    with Pipeline(open_config(config, **options), progress=progress) as pipeline:
+    opened = open_config(
+        config, target=target, precision=precision, tensorrt=tensorrt, power_mode=power_mode,
+        model=model,
+    )  # fmt: skip
+    with Pipeline(opened, progress=progress) as pipeline:
         return pipeline.trace(files, path_of(save))
 
 
@@ -1328,13 +1505,19 @@ def compare(
 
     Both are files, ids of the history, "last~1", "baseline:NAME" or git revisions; ``name`` and
     ``board`` limit which results of the history are meant. ``threshold`` is the fraction by which B
-    may be worse; ``force`` compares also what is INVALID or of another board, mode or clock.
+    may be worse; ``force`` compares also what is INVALID or of another board, mode or clock. With
+    one run on each side the answer is "cannot tell", unless the history shows how much runs of one
+    release differ.
     """
     from edgekit.results.comparison import compare
-    from edgekit.results.selection import select
+    from edgekit.results.selection import past_of, select
 
     sides = [select(words, name=name, board=board) for words in (a, b)]
-    return compare(*sides, metric=metric, threshold=threshold, confidence=confidence, force=force)
+    single = all(len(side) == 1 for side in sides)
+    return compare(
+        *sides, metric=metric, threshold=threshold, confidence=confidence, force=force,
+        past=past_of([one for side in sides for one in side]) if single else (),
+    )  # fmt: skip
 
 
 def history(
@@ -1426,26 +1609,33 @@ def prune_history(
 
 
 def top(
-    where: str, board: str | None = None, *, accept_host_key: bool = False, **options: str
+    where: str | Path,
+    board: str | None = None,
+    *,
+    accept_host_key: bool = False,
+    root: str = "~/.edgekit",
+    python: str = "python3",
 ) -> Top:
     """Returns a board as it is now.
 
-    ``where`` is a host or a configuration, and ``board`` one of its boards; the options are a
-    host's ``root`` and ``python``.
+    ``where`` is a host or a configuration, and ``board`` one of its boards; ``root`` and
+    ``python`` are a host's.
     """
     from edgekit.pipeline.boards.live import board_of, look
 
-    return look(board_of(where, board, **options), where, accept_host_key=accept_host_key)
+    chosen = board_of(str(where), board, root=root, python=python)
+    return look(chosen, str(where), accept_host_key=accept_host_key)
 
 
 def watch_board(
-    where: str,
+    where: str | Path,
     on_document: Callable[[Top], bool],
     board: str | None = None,
     *,
     interval_ms: int = 1000,
     accept_host_key: bool = False,
-    **options: str,
+    root: str = "~/.edgekit",
+    python: str = "python3",
 ) -> None:
     """Calls ``on_document`` with a board as it is now, again and again, until it returns False.
 
@@ -1455,7 +1645,7 @@ def watch_board(
     from edgekit.pipeline.boards.live import board_of, watch_board
 
     watch_board(
-        board_of(where, board, **options), where, on_document,
+        board_of(str(where), board, root=root, python=python), str(where), on_document,
         interval_ms=interval_ms, accept_host_key=accept_host_key,
     )  # fmt: skip
 
@@ -1481,7 +1671,11 @@ def rollout(
     again: bool = False,
     on_text: Callable[[str], None] = lambda text: None,
     stopped: Callable[[], bool] = lambda: False,
-    **driving: Any,
+    state: str | Path | None = None,
+    console: Console | None = None,
+    verbose: bool = False,
+    progress: Progress | None = None,
+    accept_host_key: bool = False,
 ) -> FleetRollout | Rehearsal | AnsibleRun:
     """Deploys a release to the boards of an inventory, wave by wave.
 
@@ -1489,9 +1683,9 @@ def rollout(
     ``soak_s``, ``deadline_s``, ``offline`` and ``min_reached`` are those of
     ``edgekit.fleet.waves.RolloutSettings``. With ``dry_run`` no board is connected to, and the
     answer is which would be changed. ``ansible`` runs ansible-playbook, whose lines ``on_text``
-    gets; it knows no soak, deadline, offline and min_reached. ``again``, as for ``deploy``;
-    ``stopped`` and ``driving``, as for ``resume_rollout``. A rollout that stopped or failed has
-    that in ``state`` and ``failure``.
+    gets; it knows no soak, deadline, offline and min_reached. ``again``, as for ``deploy``; the
+    others, as for ``resume_rollout``. A rollout that stopped or failed has that in ``state`` and
+    ``failure``.
     """
     from edgekit.fleet.waves import RolloutSettings
 
@@ -1501,7 +1695,13 @@ def rollout(
         again=again, min_reached=min_reached,
     )  # fmt: skip
     if dry_run:
-        with _fleet(**driving) as fleet:
+        with _fleet(
+            state,
+            console=console,
+            verbose=verbose,
+            progress=progress,
+            accept_host_key=accept_host_key,
+        ) as fleet:
             return fleet.dry_run_deploy(
                 config, inventory, name=name, selector=selector, canary=canary, waves=waves,
                 settings=settings,
@@ -1510,12 +1710,14 @@ def rollout(
         from edgekit.fleet.ansible.run import deploy_by_ansible
 
         return deploy_by_ansible(
-            config, path_of(inventory), state=path_of(driving.get("state")), name=name,
+            config, path_of(inventory), state=path_of(state), name=name,
             selector=selector, canary=canary, waves=waves, budget=budget, parallel=parallel,
-            bundle=file, trust_key=trust_key, again=again, progress=driving.get("progress"),
+            bundle=file, trust_key=trust_key, again=again, progress=progress,
             say=on_text,
         )  # fmt: skip
-    with _fleet(**driving) as fleet:
+    with _fleet(
+        state, console=console, verbose=verbose, progress=progress, accept_host_key=accept_host_key
+    ) as fleet:
         made = fleet.begin(
             config, inventory, settings=settings, name=name, selector=selector, canary=canary,
             waves=waves, bundle=file, trust_key=trust_key,
@@ -1524,16 +1726,25 @@ def rollout(
 
 
 def resume_rollout(
-    rollout: str, *, stopped: Callable[[], bool] = lambda: False, **driving: Any
+    rollout: str,
+    *,
+    stopped: Callable[[], bool] = lambda: False,
+    state: str | Path | None = None,
+    console: Console | None = None,
+    verbose: bool = False,
+    progress: Progress | None = None,
+    accept_host_key: bool = False,
 ) -> FleetRollout:
     """Goes on with a rollout until its end or a pause.
 
-    ``driving`` is ``state`` (the folder of the rollouts, edgekit's own by default),
-    ``accept_host_key``, ``progress`` (of builds), and ``console`` (rich's, for the rollout's lines)
-    with ``verbose``. ``stopped`` is called several times a second; once it is True the rollout
+    ``state`` is the folder of the rollouts, edgekit's own by default; ``progress`` is told of
+    builds, and ``console`` (rich's) gets the rollout's lines, more of them with ``verbose``.
+    ``stopped`` is called several times a second; once it is True the rollout
     pauses after the boards in progress.
     """
-    with _fleet(**driving) as fleet:
+    with _fleet(
+        state, console=console, verbose=verbose, progress=progress, accept_host_key=accept_host_key
+    ) as fleet:
         return fleet.drive(rollout, stopped=stopped)
 
 
@@ -1543,14 +1754,20 @@ def roll_back_rollout(
     wave: int | None = None,
     dry_run: bool = False,
     stopped: Callable[[], bool] = lambda: False,
-    **driving: Any,
+    state: str | Path | None = None,
+    console: Console | None = None,
+    verbose: bool = False,
+    progress: Progress | None = None,
+    accept_host_key: bool = False,
 ) -> FleetRollout | Rehearsal:
     """Takes the boards of a rollout, or of one ``wave`` (from 1 on), back to what served before.
 
     The other arguments are those of ``rollout`` and ``resume_rollout``.
     """
     only = None if wave is None else wave - 1
-    with _fleet(**driving) as fleet:
+    with _fleet(
+        state, console=console, verbose=verbose, progress=progress, accept_host_key=accept_host_key
+    ) as fleet:
         if dry_run:
             return fleet.dry_run_rollback(rollout, wave=only)
         return fleet.roll_back(rollout, wave=only, stopped=stopped)
@@ -1612,20 +1829,26 @@ def apply_releases(
     most_failed: int = 1,
     trust_key: bool = False,
     stopped: Callable[[], bool] = lambda: False,
-    **driving: Any,
+    state: str | Path | None = None,
+    console: Console | None = None,
+    verbose: bool = False,
+    progress: Progress | None = None,
+    accept_host_key: bool = False,
 ) -> AppliedReleases:
     """Brings the boards of an inventory to the releases that it says they are meant to serve.
 
     Each board is tried once; one that is away is skipped, and so is one of a rollout that has not
     ended. After more than ``most_failed`` failures no further board is begun. ``trust_key`` is as
-    for ``deploy``; ``stopped`` and ``driving`` are as for ``resume_rollout``.
+    for ``deploy``; the others are as for ``resume_rollout``.
     """
     from edgekit.fleet.apply import apply
 
-    with _fleet(**driving) as fleet:
+    with _fleet(
+        state, console=console, verbose=verbose, progress=progress, accept_host_key=accept_host_key
+    ) as fleet:
         return apply(
             fleet.store, inventory, selector=selector, parallel=parallel, most_failed=most_failed,
-            accept_host_key=bool(driving.get("accept_host_key")), trust_key=trust_key,
+            accept_host_key=accept_host_key, trust_key=trust_key,
             reporter=fleet.reporter, stopped=stopped,
         )  # fmt: skip
 
@@ -1636,19 +1859,26 @@ def export_rollout(
     *,
     inventory: str | Path | None = None,
     bundle: str | Path | None = None,
+    selector: str | None = None,
+    canary: int = 0,
+    waves: str = "10%,50%,100%",
+    budget: str = "0",
+    trust_key: bool = True,
+    again: bool = False,
+    private: bool = False,
     progress: Progress | None = None,
-    **options: Any,
 ) -> ExportedRollout:
     """Writes a rollout for Ansible: inventory, playbooks and role.
 
-    The boards are the configuration's own without an ``inventory``; ``options`` are ``selector``,
-    ``canary``, ``waves`` and ``budget``.
+    The boards are the configuration's own without an ``inventory``; the other arguments are the
+    options of ``edgekit fleet export``.
     """
     from edgekit.fleet.ansible.export import export
 
     return export(
         path_of(folder), config, inventory=path_of(inventory), bundle=path_of(bundle),
-        progress=progress, **options,
+        selector=selector, canary=canary, waves=waves, budget=budget, trust_key=trust_key,
+        again=again, private=private, progress=progress,
     )  # fmt: skip
 
 
@@ -1691,7 +1921,7 @@ def read_document(source: str | Path | Mapping[str, object]) -> Any:
     return read_document(source)
 
 
-def open_config(config: str | Path | Config, **options: Any) -> Config:
+def open_config(config: str | Path | Config, **options: Unpack[ConfigOptions]) -> Config:
     """Returns the configuration that the other functions work with, opened once.
 
     Raises:
@@ -1705,7 +1935,7 @@ def open_config(config: str | Path | Config, **options: Any) -> Config:
 
 def open_pipeline(
     config: str | Path | Config,
-    options: Mapping[str, Any],
+    options: Mapping[str, object],
     *,
     progress: Progress | None = None,
     connects: bool = False,
@@ -1735,10 +1965,24 @@ def open_pipeline(
     return Pipeline(opened, progress=progress, **settings)
 
 
-def known_names(what: Literal["targets", "rules", "rewrites", "devices"]) -> list[str]:
+def known_names(
+    what: Literal["targets", "rules", "rewrites", "devices", "objectives", "metrics", "builtins"],
+) -> list[str]:
     """Returns what a command takes: boards, rules with their families and operators, rewrites,
-    devices to pin layers to.
+    devices to pin layers to, objectives of plans, metrics of measurements, built-in networks.
     """
+    if what == "objectives":
+        from edgekit.placement.plan import OBJECTIVES
+
+        return [*OBJECTIVES, "makespan"]
+    if what == "metrics":
+        from edgekit.results.differences import METRICS
+
+        return list(METRICS)
+    if what == "builtins":
+        from edgekit.network.source import BUILTIN_NAMES
+
+        return list(BUILTIN_NAMES)
     if what == "devices":
         from edgekit.placement.inputs import DEVICES
 
@@ -1773,6 +2017,10 @@ def near_builtins(name: str) -> list[str]:
     from edgekit.network.source import near_builtins
 
     return list(near_builtins(name))
+
+
+def _text(path: str | Path | None) -> str | None:
+    return None if path is None else str(path)
 
 
 @overload

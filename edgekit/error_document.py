@@ -74,10 +74,12 @@ class StatedError(Failure):
 
 @document(frozen=True)
 class FinishedStep:
-    """A step that ended: "done", "reused" or "failed", and how long it took in seconds."""
+    """A step that ended: "done", "reused", "failed" or "cancelled" (the board's job was), and how
+    long it took in seconds.
+    """
 
     name: str = member(text())
-    status: str = member(choice("done", "reused", "failed"))
+    status: str = member(choice("done", "reused", "failed", "cancelled"))
     seconds: float = member(number(0.0, 1e12))
     detail: str = member(text(most=1 << 18))
 

@@ -17,7 +17,7 @@ from edgekit.errors import UsageError
 from edgekit.expansion import hidden
 from edgekit_device import errors
 
-ABSENT = "–"
+ABSENT = "-"
 #: Where a module runs that is left out of a network, in the place of a device.
 PYTORCH = "PyTorch"
 #: A number with its noun: "1 board", "2,000 boards"; as the board writes it.

@@ -12,7 +12,7 @@ Python 3.8 and its library only; NumPy, ONNX Runtime and TensorRT are imported w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, List
 
 from edgekit_device.version import __version__
 
@@ -46,6 +46,10 @@ _HOMES = {
 
 # a name that goes, with the one to use instead: it works for one minor release and warns
 _FORMER = {}  # type: dict[str, str]
+
+
+def __dir__() -> List[str]:
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> Any:

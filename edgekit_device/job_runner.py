@@ -50,6 +50,7 @@ from edgekit_device.jobs.job import (
     JobState,
     StartedJob,
     all_jobs,
+    forget_outdated,
     job_context,
     open_job,
 )
@@ -261,6 +262,9 @@ def _supervise(job: Job, ready: Optional[int] = None) -> None:
         (job.folder / _RESERVED).unlink()
     job.write(ended_at=round(time.time(), 3), state=end.state, error=end.error)
     os.close(lock)
+    # where it fails the next one that ends does it
+    with contextlib.suppress(DeviceError, OSError), locked(job.root.folder / "jobs" / "lock"):
+        forget_outdated(job.root)
 
 
 def _in_turn(job: Job) -> _End:

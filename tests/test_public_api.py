@@ -37,6 +37,11 @@ def test_the_public_names_are_the_documented_ones(package):
     assert all(getattr(package, name) is not None for name in package.__all__)
 
 
+@pytest.mark.parametrize("package", [edgekit, edgekit_device], ids=lambda one: one.__name__)
+def test_dir_lists_the_public_names(package):
+    assert dir(package) == sorted(package.__all__)
+
+
 def public_names() -> set[str]:
     """Python's names, and the commands with their options, hidden ones too."""
     names = {

@@ -69,8 +69,9 @@ def read_times(path: str | Path) -> tuple[Iteration, ...]:
         text = read_file(path, _LARGEST).decode("utf-8")
     except OSError as error:
         raise DataError(
-            f"cannot be read: {error.strerror}", code="times.unreadable", where=str(path)
-        ) from None
+            f"cannot be read: {error.strerror}", code="times.unreadable", where=str(path),
+            hint="give a file of trtexec --exportTimes=FILE",
+        ) from None  # fmt: skip
     except UnicodeDecodeError:
         raise _no(path, "not UTF-8 text") from None
     return parse_times(text, path)

@@ -209,7 +209,9 @@ def doctor_command(
     out: Path | None,
 ) -> None:
     _check_doctor_options(host, setup=setup, undo=undo, yes=yes, selftest=selftest, out=out)
-    reached = {"root": root, "python": python, "accept_host_key": accept_host_key}
+    reached: dict[str, Any] = {
+        "root": root, "python": python, "accept_host_key": accept_host_key
+    }  # fmt: skip
     found: Doctors | Setups | Selftests
     unfit: EdgekitError | None = None
     if host is None or not (setup or selftest):

@@ -1,4 +1,5 @@
-"""``edgekit completion``, and what a shell is offered for an argument: boards, rules, rewrites.
+"""``edgekit completion``, and what a shell is offered for an argument: boards, rules, rewrites,
+objectives, metrics, built-in networks.
 
 A module that a list comes from is imported when a shell asks for it.
 """
@@ -28,6 +29,26 @@ def precisions(_context: click.Context, _item: click.Parameter, begun: str) -> l
     return [name for name in ("int8", "fp16", "fp32") if name.startswith(begun)]
 
 
+def objectives(_context: click.Context, _item: click.Parameter, begun: str) -> list[str]:
+    """Returns the objectives of plans that begin so."""
+    return [name for name in api.known_names("objectives") if name.startswith(begun)]
+
+
+def metrics(_context: click.Context, _item: click.Parameter, begun: str) -> list[str]:
+    """Returns the metrics of measurements that begin so."""
+    return [name for name in api.known_names("metrics") if name.startswith(begun)]
+
+
+def models(
+    _context: click.Context, _item: click.Parameter, begun: str
+) -> list[click.shell_completion.CompletionItem]:
+    """Returns the built-in networks that begin so, and the shell's files."""
+    item = click.shell_completion.CompletionItem
+    known = [f"builtin:{name}" for name in api.known_names("builtins")] if begun else []
+    named = [item(name) for name in known if name.startswith(begun)]
+    return [*named, item(begun, type="file")]
+
+
 def rules(_context: click.Context, _item: click.Parameter, begun: str) -> list[str]:
     """Returns the ids, families and operators that begin so: what ``explain`` takes."""
     return [name for name in api.known_names("rules") if name.lower().startswith(begun.lower())]
@@ -42,26 +63,49 @@ def rewrites(_context: click.Context, _item: click.Parameter, begun: str) -> lis
 
 def complete(root: click.Command, instruction: str) -> int:
     """Answers a shell's request, such as "bash_complete"; the words are in its variables."""
-    from click.shell_completion import shell_complete
+    from click.shell_completion import get_completion_class, shell_complete
 
-    if instruction == "bash_complete":
-        _without_equals()
+    start = _joined_words() if instruction == "bash_complete" else ""
     try:
-        return shell_complete(root, {}, "edgekit", VARIABLE, instruction)
+        if not start:
+            return shell_complete(root, {}, "edgekit", VARIABLE, instruction)
+        kind = get_completion_class("bash")
+        assert kind is not None
+        for line in kind(root, {}, "edgekit", VARIABLE).complete().splitlines():
+            what, comma, value = line.partition(",")
+            # bash replaces what follows the last colon only
+            print(f"{what}{comma}{value.removeprefix(start)}")
     except EdgekitError:
-        return 0  # of a command line with a mistake nothing is known
+        pass  # of a command line with a mistake nothing is known
+    return 0
 
 
-def _without_equals() -> None:
-    """For bash the ``=`` of ``--option=value`` is a word; the shell's variables lose it."""
+def _joined_words() -> str:
+    """For bash the ``=`` of ``--option=value`` and the ``:`` of ``builtin:NAME`` are words: the
+    shell's variables lose the one and join what stands around the other.
+
+    Returns:
+        What the word to complete has up to its last colon; "" without one.
+    """
     from click.shell_completion import split_arg_string
 
     words, place = split_arg_string(os.environ["COMP_WORDS"]), int(os.environ["COMP_CWORD"])
     if words[place : place + 1] == ["="]:  # nothing of the value is there yet
         place += 1
         words.insert(place, "")
-    os.environ["COMP_CWORD"] = str(place - words[:place].count("="))
-    os.environ["COMP_WORDS"] = shlex.join(word for word in words if word != "=")
+    joined: list[str] = []
+    at = place
+    for number, word in enumerate(words):
+        if word == "=" or (joined and number and ":" in (word, words[number - 1])):
+            at -= number <= place
+            if word != "=":
+                joined[-1] += word
+        else:
+            joined.append(word)
+    os.environ["COMP_CWORD"] = str(at)
+    os.environ["COMP_WORDS"] = shlex.join(joined)
+    begun = joined[at] if at < len(joined) else ""
+    return begun[: begun.rfind(":") + 1]
 
 
 @command(

@@ -13,7 +13,7 @@ from edgekit import api
 from edgekit.cli import options as o
 from edgekit.cli.commands import argument, command
 from edgekit.cli.output import mark_printed, print_json, progress, say
-from edgekit.text import counted
+from edgekit.text import ABSENT, counted
 
 if TYPE_CHECKING:
     from edgekit.api import BoardJobs, JobAnswer, JobRow
@@ -142,7 +142,7 @@ def _row(row: JobRow) -> str:
     share = f" {row.done}/{row.total}" if row.total else ""
     error = row.error.message if row.error else ""
     last = f"{row.phase}{share}" if row.state in ("queued", "running") else error
-    return f"{row.job}  {row.state:<9}  {at}  {row.name}  {last}".rstrip()
+    return f"{row.job}  {row.state:<9}  {at}  {row.name or ABSENT}  {last}".rstrip()
 
 
 list_jobs = list_action

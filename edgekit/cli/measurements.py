@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from edgekit import api
-from edgekit.cli import commands
+from edgekit.cli import commands, completion
 from edgekit.cli import options as o
 from edgekit.cli.commands import argument
 from edgekit.cli.options import all_of, write_markdown
@@ -269,13 +269,11 @@ def trace_command(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    import edgekit
-
     config, bench = _which(source)
     if config is None and part.given:
         raise UsageError("--shape, --batch and --outputs need a configuration")
     shown = progress(quiet, verbose)
-    traced = edgekit.trace(
+    traced = api.trace(
         save=output, config=config, bench=bench, nsys=nsys, profiles=profile,
         layer_info=layer_info, times=times, tegrastats=tegrastats, dla_core=dla_core,
         progress=shown, model=part,
@@ -362,10 +360,9 @@ def show(
     which: str, name: str | None, board: str | None, json: bool, quiet: bool, verbose: bool
 ) -> None:
     """Prints a result; with --json its whole edgekit.bench/1, samples included."""
-    import edgekit
     from edgekit.reports.terminal.history import result_text
 
-    for result in edgekit.measurements(which, name=name, board=board):
+    for result in api.measurements(which, name=name, board=board):
         if json:
             print_json(result.shown())
             return
@@ -382,9 +379,7 @@ def show(
 @o.talk
 def mark(which: str, name: str, json: bool, quiet: bool, verbose: bool) -> None:
     """Names a result."""
-    import edgekit
-
-    marked = edgekit.mark_measurement(which, name)
+    marked = api.mark_measurement(which, name)
     if json:
         print_json(marked)
     else:
@@ -415,9 +410,7 @@ def export(
     quiet: bool,
 ) -> None:  # fmt: skip
     """Writes results to a file or stdout."""
-    import edgekit
-
-    found = edgekit.export_history(output or sys.stdout, which, form=form, name=name, board=board)
+    found = api.export_history(output or sys.stdout, which, form=form, name=name, board=board)
     if output is not None and not quiet:
         say(f"{counted(len(found.results), 'result')} in {output}")
 
@@ -439,14 +432,13 @@ def prune(
     verbose: bool,
 ) -> None:  # fmt: skip
     """Forgets results that no option keeps; marked ones stay always."""
-    import edgekit
 
     def agree(count: int) -> None:
         if not yes:
             _agree(count, json)
 
     days = None if older_than is None else _days(older_than)
-    pruned = edgekit.prune_history(keep, days, dry_run=dry_run, on_all=agree)
+    pruned = api.prune_history(keep, days, dry_run=dry_run, on_all=agree)
     if json:
         print_json(pruned)
     else:
@@ -503,6 +495,7 @@ def _fraction(_context: click.Context, _option: click.Parameter, text: str) -> f
     default="latency.median",
     show_default=True,
     help="Metric: latency.median, .mean, .p90, .p95 or .p99, throughput or energy.",
+    shell_complete=completion.metrics,
 )
 @click.option("--confidence", type=click.FloatRange(0.5, 0.9999), default=0.95, show_default=True,
               help="Confidence level of the interval.")  # fmt: skip
@@ -532,9 +525,7 @@ def compare_command(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    import edgekit
-
-    compared = edgekit.compare(
+    compared = api.compare(
         a, b, name=name, board=board, metric=metric, threshold=threshold,
         confidence=confidence, force=force,
     )  # fmt: skip

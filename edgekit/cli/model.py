@@ -27,7 +27,7 @@ from edgekit.errors import UsageError
 
 
 @commands.command("init", "edgekit init model.onnx --target jetson-agx-orin-64gb")
-@argument("model", "ONNX file or builtin:NAME.")
+@argument("model", "ONNX file or builtin:NAME.", shell_complete=completion.models)
 @click.option(
     "-t",
     "--target",

@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from edgekit import api
 from edgekit.cli import commands
 from edgekit.cli import options as o
 from edgekit.cli.boards import host_options
@@ -54,13 +55,12 @@ def top_command(
     verbose: bool,
     **options: Any,
 ) -> None:
-    import edgekit
     from edgekit.reports.terminal.top import page
 
     if not (json or once) and sys.stdout.isatty() and not console().is_dumb_terminal:
         _live(where, round(every * 1e3), **options)
         return
-    document = edgekit.top(where, **options)
+    document = api.top(where, **options)
     if json:
         print_json(document)
         return
@@ -71,7 +71,6 @@ def top_command(
 def _live(where: str, interval_ms: int, **options: Any) -> None:
     from rich.live import Live
 
-    import edgekit
     from edgekit.reports.terminal.top import page
 
     screen = console()
@@ -105,7 +104,7 @@ def _live(where: str, interval_ms: int, **options: Any) -> None:
         resized,
         Stopped(resized.soon, leave, back),
     ):
-        edgekit.watch_board(where, show, interval_ms=interval_ms, **options)
+        api.watch_board(where, show, interval_ms=interval_ms, **options)
 
 
 # Events of a terminal while a page is live: the key that ends it with success, another size.

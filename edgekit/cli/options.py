@@ -20,9 +20,9 @@ from edgekit.errors import ConfigError, Problem, UsageError
 
 Decorator = Callable[[Any], Any]
 _MODEL = "ONNX file, PyTorch file or package.module:factory, builtin:NAME, or YAML configuration."
-model = argument("model", _MODEL)
+model = argument("model", _MODEL, shell_complete=completion.models)
 #: For a command that can do without one.
-optional_model = argument("model", _MODEL, required=False)
+optional_model = argument("model", _MODEL, required=False, shell_complete=completion.models)
 target = click.option(
     "-t", "--target", help="Board; see edgekit targets.", shell_complete=completion.targets
 )

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from edgekit import api
-from edgekit.cli import commands, output
+from edgekit.cli import commands, completion, output
 from edgekit.cli import options as o
 from edgekit.cli.options import annotate
 from edgekit.cli.output import Interrupted, console, print_json, say, show_page, terminal_format
@@ -33,6 +33,7 @@ _PLAN_OPTIONS = o.all_of(
         "--objective",
         help="What to optimise: latency, throughput, period, energy, gpu_time, or the makespan of "
         "several networks.",
+        shell_complete=completion.objectives,
     ),
     click.option(
         "--bound",
@@ -391,8 +392,9 @@ def _print(document: Any, json: bool) -> None:
 )
 @o.config
 @click.option(
-    "--objective", help="What to optimise (default: the configuration's placement.objective)."
-)
+    "--objective", help="What to optimise (default: the configuration's placement.objective).",
+    shell_complete=completion.objectives,
+)  # fmt: skip
 @click.option(
     "--budget", type=click.FloatRange(min=0), help="Time limit for the whole tuning, in seconds."
 )

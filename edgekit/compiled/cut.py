@@ -14,13 +14,15 @@ import numpy as np
 import onnx
 
 from edgekit.bundles.manifest import tensor_io
-from edgekit.errors import DataError, ModelError
+from edgekit.compiled.calls import inputs_of, outputs_of
+from edgekit.errors import DataError, ModelError, UsageError
 from edgekit.files import read_file, write_atomically
 from edgekit.network.left_modules import CompiledPart, LeftModule, parts
 from edgekit.network.model import Tensor as NetworkTensor
 from edgekit.network.protos import reads
 from edgekit.pytorch.chain import Step, array, run_steps, session_step, steps_of_file, torch_step
-from edgekit.pytorch.signature import inputs_of, outputs_of, rebuild
+from edgekit.pytorch.signature import rebuild
+from edgekit.text import listed
 from edgekit_device.arrays.npz import write_npz
 from edgekit_device.runtime.golden import golden_inputs
 
@@ -36,7 +38,8 @@ _MOST_BATCHES = 512
 _LARGEST = 1 << 31  # bytes of an ONNX file
 #: Of generated inputs.
 SEED = 7
-_RUNS, _SECONDS = 5, 1.0  # of which the shortest counts, at most
+# of a left-out module, after a warm-up; the shortest counts, since other work adds to a run
+_LEAST_RUNS, _MOST_RUNS, _SECONDS = 10, 200, 0.5
 
 
 def entries(tensors: Sequence[Tensor]) -> list[TensorEntry]:
@@ -102,8 +105,8 @@ class Cut:
         """Measures left-out modules on this machine's CPU, on the example.
 
         Returns:
-            Microseconds by call, of the shortest of a few runs; none of a module on another
-            device, or one that does not run on values of the example's ranges.
+            Microseconds by call, of the shortest of 10 to 200 runs after a warm-up; none of a
+            module on another device, or one that does not run on values of the example's ranges.
         """
         if not self.exported.left:
             return {}
@@ -115,7 +118,9 @@ class Cut:
 
             def run(values: Sequence[Values]) -> Sequence[Values]:
                 made, seconds = step.run(values), list[float]()
-                while len(seconds) < _RUNS and sum(seconds) < _SECONDS:
+                while len(seconds) < _LEAST_RUNS or (
+                    len(seconds) < _MOST_RUNS and sum(seconds) < _SECONDS
+                ):
                     start = time.perf_counter()
                     step.run(values)
                     seconds.append(time.perf_counter() - start)
@@ -145,16 +150,35 @@ class Cut:
 
         Raises:
             DataError: "calibration.empty": there are none.
-            UsageError: "torch.inputs": they do not fit.
+            UsageError: "torch.inputs": they do not fit, or are no iterable.
         """
+        sizes = listed(
+            f"{one.name} {'x'.join(map(str, one.shape))}:{one.torch_type}"
+            for one in self.exported.inputs
+        )
+        hint = f"give an iterable of inputs, each like one call: {sizes}"
+        if isinstance(batches, str | Path):
+            hint = f'a path is a key of the configuration: calibration={{"data": "{batches}"}}'
+        if isinstance(batches, str | Path) or not hasattr(batches, "__iter__"):
+            raise UsageError(
+                f"calibration is a {type(batches).__name__}, and no iterable of inputs",
+                code="torch.inputs", where="calibration", hint=hint,
+            )  # fmt: skip
         steps = steps_of_file(Path(self.exported.file), self.left_step)
         found: list[dict[str, list[np.ndarray]]] = [
             {name: [] for name in part.inputs} for part in self.compiled
         ]
-        for batch in itertools.islice(batches, _MOST_BATCHES):
+        for number, batch in enumerate(itertools.islice(batches, _MOST_BATCHES)):
             args, kwargs = ((), batch) if isinstance(batch, Mapping) else (batch, {})
             args = tuple(args) if isinstance(args, list) else args
-            known = run_steps(steps, inputs_of(self.exported, args, kwargs))
+            try:
+                given = inputs_of(self.exported, args, kwargs)
+            except UsageError as error:
+                raise UsageError(
+                    f"calibration input {number}: {error.message}", code=error.code,
+                    where=f"calibration[{number}]", hint=hint,
+                ) from error  # fmt: skip
+            known = run_steps(steps, given)
             for rows in found:
                 for name, values in rows.items():
                     values.append(array(known[name]))

@@ -9,35 +9,27 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 from typing_extensions import Self
 
 from edgekit.bundles.files import read
 from edgekit.bundles.manifest import Bundle, blob_view
 from edgekit.bundles.sign import LARGEST_KEY, ensure_key, known_signers
+from edgekit.compiled.calls import device_of, inputs_of, outputs_of, run_on_gpu, values_of
 from edgekit.errors import BundleError, UsageError
 from edgekit.files import read_file
 from edgekit.knowledge import cache_folder
 from edgekit.pipeline.boards.addresses import board_of_host
 from edgekit.pytorch.chain import RunArrays, array_step, run_steps
 from edgekit.pytorch.document import Exported
-from edgekit.pytorch.signature import (
-    device_of,
-    inputs_of,
-    outputs_of,
-    rebuild,
-    run_on_gpu,
-    values_of,
-)
+from edgekit.pytorch.signature import rebuild
 from edgekit_device.arrays.npz import read_npz, write_npz
 from edgekit_device.runtime.model import load
 from edgekit_device.store.root import default_root
 from edgekit_device.trust.signature import revoked_file
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 class LoadedNetwork:
@@ -45,7 +37,8 @@ class LoadedNetwork:
 
     Results are the module's tensors in Python's lists, tuples and dicts; where TensorRT runs the
     network on this machine, tensors on the GPU stay there. On a machine without
-    PyTorch arguments and results are NumPy arrays: inputs in their order, or by name.
+    PyTorch, and where all arguments are arrays, arguments and results are NumPy arrays: inputs in
+    their order, or by name.
 
     Attributes:
         name: The application's.
@@ -66,6 +59,9 @@ class LoadedNetwork:
         self._read = {one.name for one in bundle.manifest.inputs}
         self._close = weakref.finalize(self, close)
 
+    def __repr__(self) -> str:
+        return f"<LoadedNetwork {self.name}, bundle {self.digest[:12]}>"
+
     def __enter__(self) -> Self:
         return self
 
@@ -80,14 +76,15 @@ class LoadedNetwork:
         """Runs the network once, with the module's own arguments.
 
         Returns:
-            What the module returns: tensors in its types, on the device of the first input. NumPy
-            arrays without PyTorch, and of an ONNX file that is called with arrays alone.
+            What the module returns: tensors in its types, on the device of the first input; NumPy
+            arrays where all arguments are arrays.
 
         Raises:
             UsageError: "torch.inputs": other arguments, sizes or types than the example's.
         """
         about = self.exported
-        by_name = values_of if find_spec("torch") is None else inputs_of
+        arrays = all(isinstance(one, np.ndarray) for one in (*args, *kwargs.values()))
+        by_name = values_of if arrays or find_spec("torch") is None else inputs_of
         given = by_name(about, args, kwargs)
         device = device_of(given.values())
         # its engines do not have inputs that nothing reads
@@ -185,7 +182,7 @@ def _lines(allowed_signers: Path) -> list[str]:
     except (OSError, ValueError) as error:
         raise UsageError(
             f"the list of signers cannot be read: {error}", code="sign.no-key",
-            where=str(allowed_signers),
+            where=str(allowed_signers), hint="give an allowed_signers file of OpenSSH",
         ) from error  # fmt: skip
 
 

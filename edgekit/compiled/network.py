@@ -8,13 +8,14 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from typing_extensions import Self
 
 from edgekit.benchmark.measurement import CPU_MEASURED
 from edgekit.bundles.files import write
 from edgekit.compiled import earlier
+from edgekit.compiled.calls import device_of, inputs_of
 from edgekit.compiled.cut import Cut
 from edgekit.compiled.document import Compiled, PlacedModule
 from edgekit.compiled.onnx_file import is_onnx, onnx_file
@@ -22,13 +23,12 @@ from edgekit.compiled.parts import Building, Part, board_section
 from edgekit.compiled.same_structure import of_structure
 from edgekit.compiled.saving import network_bundle
 from edgekit.compiled.table import ONNX_RUNTIME, placed_modules
-from edgekit.config.loader import name_of
+from edgekit.config.loader import name_of, open_config
 from edgekit.errors import DataError, UsageError
 from edgekit.network.left_modules import CompiledPart
 from edgekit.pytorch.chain import array_step, run_steps
 from edgekit.pytorch.export import export_with_network, release_for
-from edgekit.pytorch.signature import device_of, inputs_of
-from edgekit.text import PYTORCH
+from edgekit.text import PYTORCH, counted
 from edgekit_device.errors import family
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from edgekit.pytorch.document import Exported
     from edgekit.pytorch.networks import Network
 
+_Versions: TypeAlias = "tuple[tuple[int, ...], ...]"
 # a part's number follows
 _LONGEST_NAME = 60
 _MOST_VALUES = 256  # of a tensor, in a checksum at each call, which must cost little beside it
@@ -90,8 +91,12 @@ def compile_network(
     Raises:
         EdgekitError: As of ``export``, ``plan``, ``bundle`` and ``deploy``.
     """
-    release = release_for(target, options.get("tensorrt"), None)
     sizes = options.pop("dynamic_shapes", None)
+
+    # a wrong key is refused before the export; a built-in network stands for the parts
+    keys = {key: value for key, value in options.items() if key != "model"}
+    _ = open_config("builtin:light_squeezenet", target=target, **keys)
+    release = release_for(target, options.get("tensorrt"), None)
 
     def export(module: Any) -> tuple[Exported, Network | None]:
         if is_onnx(module):
@@ -119,7 +124,7 @@ def compile_network(
         notes = [f"calibration is not read: {precision} has no scales"]
     # of a module its class, without the package
     made_of = str(source) if network is None else exported.source.rpartition(".")[2]
-    name = str(options.pop("name", "")) or name_of(made_of)[:_LONGEST_NAME]
+    name = str(options.pop("name", None) or "") or name_of(made_of)[:_LONGEST_NAME]
     cut = Cut(exported, network, name, out or Path("edgekit-out"))
     if isinstance(calibration, Mapping):
         options["calibration"] = calibration
@@ -186,10 +191,19 @@ class CompiledNetwork:
     ) -> None:
         self._source, self._cut, self._built = source, cut, tuple(built)
         self._building, self._export = building, export
-        self._weights = _versions(source)
+        self._weights = self._noticed = _versions(source)
         self._times, self._notes = cut.times(), tuple(notes)
         weakref.finalize(self, building.close)
         self._link()
+
+    def __repr__(self) -> str:
+        parts = counted(len(self._built), "compiled part")
+        left = counted(len(self._cut.exported.left), "left-out call")
+        where = self._building.board or "this machine's CPU"
+        return (
+            f"<CompiledNetwork {self._cut.name} for {self._building.options['target']}: {parts}, "
+            f"{left}, on {where}>"
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -234,8 +248,17 @@ class CompiledNetwork:
 
     @property
     def plan(self) -> Plan:
-        """The placement of the network; of its first part, where it has several."""
-        return self.report.parts[0].plan
+        """The placement of a network with one compiled part; ``plans`` has those of several.
+
+        Raises:
+            UsageError: "compile.parts": there are several, or none.
+        """
+        if len(self.plans) != 1:
+            raise UsageError(
+                f"the network has {counted(len(self.plans), 'compiled part')}, each with a plan",
+                code="compile.parts", where="plan", hint="net.plans has them in order",
+            )  # fmt: skip
+        return self.plans[0]
 
     @property
     def plans(self) -> list[Plan]:
@@ -253,23 +276,28 @@ class CompiledNetwork:
         Raises:
             UsageError: "torch.inputs": other arguments, sizes or types than the example's.
         """
-        if _versions(self._source) != self._weights:
-            self._weights = _versions(self._source)
-            warnings.warn(
-                "the module's weights changed after it was compiled, and the old ones are used: "
-                "refit() takes the new ones",
-                stacklevel=2,
-            )
+        self._warn_of_changes(self._noticed)
         values = inputs_of(self._cut.exported, args, kwargs)
         known = run_steps(self._steps, values)
         return self._cut.result(known, device_of(values.values()))
+
+    def _warn_of_changes(self, known: _Versions) -> None:
+        """Warns where the public method is called if the weights are not the known ones."""
+        self._noticed = _versions(self._source)
+        if self._noticed != known:
+            warnings.warn(
+                "the module's weights changed after it was compiled, and the old ones are used: "
+                "refit() takes the new ones",
+                stacklevel=3,
+            )
 
     def save(self, path: str | Path, *, python: Mapping[str, str] | None = None) -> Path:
         """Writes one signed bundle of the whole network, for ``edgekit.load`` and
         ``edgekit_device.load``; returns its file (``.ekb``) or folder.
 
         A module that stays in PyTorch becomes an ONNX file in it, which ONNX Runtime runs on the
-        CPU of the machine that loads the bundle.
+        CPU of the machine that loads the bundle. Weights that changed after the compilation are not
+        in it: a warning tells that, as of ``deploy``.
 
         Args:
             path: A name that ends in ``.ekb`` gives one file, any other a folder.
@@ -282,6 +310,7 @@ class CompiledNetwork:
                 Python part; "compile.save": nothing of the network is compiled, or a glob matches
                 nothing.
         """
+        self._warn_of_changes(self._weights)
         bundle = network_bundle(self._cut, self._built, python or {})
         return write(self._built[0].signed(bundle), path, stripped=False)
 
@@ -296,14 +325,15 @@ class CompiledNetwork:
                 "there is no board to deploy to", code="compile.board",
                 hint='name one: net.deploy("user@host")',
             )  # fmt: skip
+        self._warn_of_changes(self._weights)
         return [part.deploy(board) for part in self._built]
 
     def refit(self, model: Any = None) -> None:
         """Takes the weights of a module of the same structure; engines and scales stay.
 
         Args:
-            model: The module, or an ONNX file where one was compiled; the compiled one as it is
-                now when None.
+            model: A module, program, file or factory, whatever was compiled; of an ONNX file
+                another one. The compiled one as it is now when None.
 
         Raises:
             UsageError: "compile.structure": its network is another one.
@@ -315,16 +345,28 @@ class CompiledNetwork:
                 f"{known[is_onnx(source)]} is given, and {known[not is_onnx(source)]} was compiled",
                 code="compile.structure", hint="give what was compiled, with other weights",
             )  # fmt: skip
-        exported, network = self._export(source)
+        try:
+            exported, network = self._export(source)
+        except UsageError as error:
+            if family(error.code) != "torch" or error.where != "leave":
+                raise
+            raise UsageError(
+                "the network is another one than the compiled one, of which modules are left out: "
+                f"{error.message}", code="compile.structure",
+                hint="compile it: edgekit.compile(model, ...)",
+            ) from error  # fmt: skip
         exported = of_structure(self._cut.exported, exported)
         cut = Cut(exported, network, self._cut.name, self._cut.out)
         for part, path in zip(self._built, cut.files.values(), strict=True):
             part.refit(path)
-        self._source, self._cut, self._weights = source, cut, _versions(source)
+        if (cut.left is None) != (self._cut.left is None):
+            self._times = cut.times()
+        self._source, self._cut = source, cut
+        self._weights = self._noticed = _versions(source)
         self._link()
 
 
-def _versions(source: Any) -> tuple[tuple[int, ...], ...]:
+def _versions(source: Any) -> _Versions:
     """What changes when a module's weights do: the tensors, how often each was written, and
     checksums of some values of each, as PyTorch does not count what is written through ``.data``.
     """

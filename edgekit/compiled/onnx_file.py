@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
+from edgekit.compiled.calls import named_values, values_of
 from edgekit.errors import UsageError
 from edgekit.network.files import read
 from edgekit.network.loading.load import load
@@ -21,7 +22,7 @@ from edgekit.pytorch.chain import array
 from edgekit.pytorch.document import Arguments, Exported, Structure, Tensor
 from edgekit.pytorch.export import digests, leave_in_file, value_range
 from edgekit.pytorch.exporters import opset_of
-from edgekit.pytorch.signature import named_values, size_in, values_of
+from edgekit.pytorch.signature import size_in
 
 if TYPE_CHECKING:
     from edgekit.pytorch.signature import Values

@@ -6,19 +6,23 @@ PyTorch's exporter simplifies by values: it drops a bias of zeros, and joins equ
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from edgekit.errors import UsageError
-from edgekit.network.module_names import read_module_names
+from edgekit.network.left_modules import LeftModule, parts
+from edgekit.network.module_names import ModuleNames, read_module_names
 from edgekit.pytorch import keeping
 from edgekit.pytorch.document import Exported
 from edgekit.pytorch.export import digests
-from edgekit.pytorch.exporters import is_float
+from edgekit.pytorch.exporters import is_float, rename
+from edgekit.pytorch.signature import size_of
 from edgekit.text import counted, listed
 
 _WITH_BIAS = ("Conv", "ConvTranspose", "Gemm")
@@ -42,12 +46,22 @@ def of_structure(compiled: Exported, other: Exported) -> Exported:
     proto = onnx.load(compiled.file)
     _take_weights(proto, onnx.load(other.file))
     structure, weights = digests(proto)
+    left = [one for one in parts(proto) if isinstance(one, LeftModule)]
     key = keeping.key("of structure", compiled.structure, Path(other.file).parent.name)
     with keeping.making(key) as folder:
         keeping.write(proto, folder / keeping.FILE)
+        for number, part in enumerate(left):
+            if not (file := other.left[part.call].file):
+                continue
+            # another kind of source gives the tensors between the parts other names
+            alone = onnx.load(file)
+            rename(alone, part.inputs, part.outputs)
+            name = f"left-{part.call}.onnx"
+            (folder / name).write_bytes(alone.SerializeToString())
+            left[number] = replace(part, file=str(keeping.home(key) / name))
         made = other.model_copy(
             update={"file": str(keeping.home(key) / keeping.FILE), "structure": structure,
-                    "weights": weights}
+                    "weights": weights, "left": left}
         )  # fmt: skip
         keeping.put(made, folder)
     return made
@@ -60,6 +74,7 @@ def _take_weights(proto: onnx.ModelProto, other: onnx.ModelProto) -> None:
     floats = {one.name for one in proto.graph.initializer if is_float(one.data_type)}
     renamed = {one.name: one.name for one in proto.graph.input}
     taken: dict[str, np.ndarray] = {}
+    another = partial(_another, read_module_names(proto.graph), mine, theirs)
     for node, found in itertools.zip_longest(proto.graph.node, other.graph.node):
         if node is not None and found is not None and _lost_bias(node, found, theirs):
             raise UsageError(
@@ -69,19 +84,19 @@ def _take_weights(proto: onnx.ModelProto, other: onnx.ModelProto) -> None:
                 hint="compile it again with its weights now: edgekit.compile(model, ...)",
             )  # fmt: skip
         if node is None or found is None or not _alike(node, found):
-            raise _another(proto, node, found)
+            raise another(node, found)
         for name, given in itertools.zip_longest(node.input, found.input):
             if name not in mine:
                 if renamed.get(name, name) != given:
-                    raise _another(proto, node, found)
+                    raise another(node, found)
                 continue
             value = np.zeros_like(mine[name]) if given is None else theirs.get(given)
             kind = (mine[name].shape, mine[name].dtype)
             if value is None or (value.shape, value.dtype) != kind:
-                raise _another(proto, node, found)
+                raise another(node, found)
             before = taken.setdefault(name, value) if name in floats else mine[name]
             if not np.array_equal(before, value, equal_nan=name in floats):
-                raise _another(proto, node, found)
+                raise another(node, found)
         renamed.update(zip(node.output, found.output, strict=True))
     for tensor in proto.graph.initializer:
         if tensor.name in taken:
@@ -89,12 +104,8 @@ def _take_weights(proto: onnx.ModelProto, other: onnx.ModelProto) -> None:
 
 
 def _tensors(exported: Exported) -> list[str]:
-    """Returns the names of inputs and outputs, those of left-out modules' files included."""
-    files = [one for one in exported.left if one.file]
-    return [
-        *(one.name for one in (*exported.inputs, *exported.outputs)),
-        *(name for one in files for name in (*one.inputs, *one.outputs)),
-    ]
+    """Returns the names of inputs and outputs."""
+    return [one.name for one in (*exported.inputs, *exported.outputs)]
 
 
 def _lost_bias(
@@ -118,20 +129,38 @@ def _alike(node: onnx.NodeProto, other: onnx.NodeProto) -> bool:
 
 
 def _another(
-    proto: onnx.ModelProto, node: onnx.NodeProto | None, other: onnx.NodeProto | None
+    names: ModuleNames | None,
+    mine: Mapping[str, np.ndarray],
+    theirs: Mapping[str, np.ndarray],
+    node: onnx.NodeProto | None,
+    other: onnx.NodeProto | None,
 ) -> UsageError:
-    names = read_module_names(proto.graph)
-
-    def words(one: onnx.NodeProto | None) -> str:
-        if one is None:
-            return "no more operators"
-        return f"{one.op_type} with {counted(len(one.input), 'input')}"
-
+    """Returns the error of an operator that differs; ``mine`` and ``node`` are the compiled
+    network's.
+    """
+    here, there = _operator(node), _operator(other)
+    if here == there and node is not None and other is not None:
+        own, given = _details(node, mine), _details(other, theirs)
+        here = _operator(node, [one for one in own if one not in given])
+        there = _operator(other, [one for one in given if one not in own])
+    differs = f"it has {there}, the compiled one has {here}"
+    if here == there:
+        differs = f"its {there} has other inputs or constants"
     module = names.nodes.get(node.name, "") if names is not None and node is not None else ""
     inside = f" in module {module!r}" if module else ""
     return UsageError(
-        "the network is another one than the compiled one: it has "
-        f"{words(other)}, the compiled one has {words(node)}{inside}",
-        code="compile.structure",
-        hint="compile it: edgekit.compile(model, ...)",
-    )
+        f"the network is another one than the compiled one: {differs}{inside}",
+        code="compile.structure", hint="compile it: edgekit.compile(model, ...)",
+    )  # fmt: skip
+
+
+def _operator(node: onnx.NodeProto | None, details: Sequence[str] = ()) -> str:
+    if node is None:
+        return "no more operators"
+    return f"{node.op_type} with {listed(details) or counted(len(node.input), 'input')}"
+
+
+def _details(node: onnx.NodeProto, weights: Mapping[str, np.ndarray]) -> list[str]:
+    """Returns an operator's attributes, and the sizes of its weights."""
+    sizes = [f"weights {size_of(weights[name])}" for name in node.input if name in weights]
+    return [*sizes, *(str(helper.printable_attribute(one)) for one in node.attribute)]

@@ -11,7 +11,7 @@ import difflib
 import os
 import re
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -505,6 +505,18 @@ def open_config(source: str | Path | Config, **options: Any) -> Config:
     else:
         return _of_model(str(source), given)
     return _changed(config.document, config.folder, given) if given else config
+
+
+def refuse_unknown(names: Iterable[str]) -> None:
+    """Refuses keyword arguments that are no keys of a configuration, where none is opened.
+
+    Raises:
+        ConfigError: As of ``open_config``.
+    """
+    unknown = [name for name in names if name not in ConfigFile.model_fields]
+    if unknown:
+        options = YamlDocument("", {}, {}, (), frozenset((name,) for name in unknown))
+        raise ConfigError([_unknown_key(options, (name,), name).problem for name in unknown])
 
 
 def _of_model(path: str, given: dict[str, Any]) -> Config:

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from edgekit.errors import UsageError
+from edgekit.files import write_text
 from edgekit.network.loading.load import open_inputs
 from edgekit.network.source import parse_builtin
 from edgekit.removed import FormerDict
@@ -64,6 +65,7 @@ def write_template(
     Raises:
         UsageError: An unknown board, or the file exists.
         ModelError: The model cannot be read.
+        EnvironmentLack: The file cannot be written.
     """
     board = get(target)
     given = parse_builtin(model)
@@ -98,7 +100,7 @@ def write_template(
     if path.exists() and not overwrite:
         raise UsageError("the file exists", where=str(path), hint="--force overwrites it")
     text = _TEMPLATE.format(name=name, model=source, shapes=shapes, target=board.name)
-    path.write_text(text, encoding="utf-8")
+    write_text(path, text)
     return path
 
 

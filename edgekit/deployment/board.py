@@ -103,7 +103,7 @@ class Board:
         for label, value in (("host", self.host), ("user", self.user or "")):
             # what begins with a dash is an option to the programs that are handed it
             if value.startswith("-") or any(c.isspace() or not c.isprintable() for c in value):
-                found.append(Problem(f"{value!r} is not a valid {label}", self.name))
+                found.append(Problem(f"{value!r} is not a valid {label}", self.name, _PLAIN))
         if self.port is not None and not 0 < self.port < 65536:
             found.append(Problem(f"{self.port} is not a TCP port", self.name, "use 1 to 65535"))
         if self.host_key is not None and not self.host_key.startswith("SHA256:"):
@@ -119,6 +119,11 @@ class Board:
                 # a login shell would take the first word of a command for an option of its own
                 found.append(Problem(f"{label} begins with a dash", self.name, f"./{value}"))
         return tuple(found)
+
+
+EMBEDDED = "embedded"
+"""The name of the board that edgekit starts on this machine (kind "sshd")."""
+_PLAIN = "no spaces, and no dash at the beginning"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from edgekit import timeouts
-from edgekit.deployment.board import Board
+from edgekit.deployment.board import EMBEDDED, Board
 from edgekit.deployment.host_keys import fingerprint
 from edgekit.errors import EnvironmentLack
 from edgekit_device.account import account_name
@@ -58,7 +58,7 @@ class Sshd:
         self._process = self._start(program, folder, port, (host_key, *host_keys))
         self.pid = self._process.pid
         self.board = Board(
-            name="embedded",
+            name=EMBEDDED,
             host="127.0.0.1",
             port=self.port,
             user=account_name(),

@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module, invalidate_caches
 from importlib.machinery import PathFinder
@@ -129,12 +128,15 @@ class UserFunction:
         with self.watched():
             return function(*values, **named)
 
-    def parameters(self) -> set[str]:
-        """Returns the names of its parameters; none of a function that does not say."""
+    def parameters(self) -> dict[str, bool]:
+        """Returns its parameters by name, and whether a call must give them; none of a function
+        that does not say.
+        """
         try:
-            return set(inspect.signature(self.load()).parameters)
+            found = inspect.signature(self.load()).parameters
         except (TypeError, ValueError):
-            return set()
+            return {}
+        return {name: one.default is one.empty for name, one in found.items()}
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
@@ -191,6 +193,9 @@ def _line(error: BaseException, file: Path) -> str:
     """Returns file:line of the user's code: the innermost line of the module, or of what it ran."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno or 1}"
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if frame.filename == str(file)]
-    return f"{own[-1].filename}:{own[-1].lineno}" if own else str(file)
+    found, frame = str(file), error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename == str(file):
+            found = f"{file}:{frame.tb_lineno}"
+        frame = frame.tb_next
+    return found

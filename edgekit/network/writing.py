@@ -189,8 +189,9 @@ def annotate_file(source: Path, path: Path, notes: Notes, about: Mapping[str, st
             temporary.write_bytes(proto.SerializeToString())
     except (OSError, ValueError) as error:
         raise ModelError(
-            f"the model cannot be written: {error}", code="model.unwritable", where=str(path)
-        ) from error
+            f"the model cannot be written: {error}", code="model.unwritable", where=str(path),
+            hint="give a file in a folder that can be written",
+        ) from error  # fmt: skip
 
 
 def _write(proto: onnx.ModelProto, notes: Notes, about: Mapping[str, str]) -> None:

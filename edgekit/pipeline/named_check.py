@@ -84,8 +84,12 @@ def check_models(
 
     Raises:
         EdgekitError: No model could be checked; the first one's.
-        UsageError: "output.same": a file to be written is a model.
+        UsageError: No model; "output.same": a file to be written is a model.
     """
+    if not models:
+        raise UsageError(
+            "no model is given", where="models", hint="give ONNX files, builtin:NAME or YAML files"
+        )
     if sarif is not None or markdown is not None:
         from edgekit.pipeline.outputs import may_write
 

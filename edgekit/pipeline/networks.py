@@ -16,9 +16,10 @@ from edgekit.pipeline.progress import Progress, Quiet, StepLog
 from edgekit.pipeline.report_page import ReportPage
 from edgekit.pipeline.steps.load import require_parse
 from edgekit.pipeline.steps.placement import shared_options
-from edgekit.pipeline.steps.rewrite import judgement, network
+from edgekit.pipeline.steps.plugin_sections import check_plugins
+from edgekit.pipeline.steps.rewrite import as_it_came, judgement, network
 from edgekit.reports.html.plans import write_plans_report
-from edgekit.schedule.placing import place_several
+from edgekit.schedule.placing import frames_of, place_several
 from edgekit.schedule.plans import NetworkRequest, Plans
 from edgekit.text import counted
 
@@ -39,17 +40,19 @@ def plan_networks(
         cache: Holds the results; the user's cache folder when None.
 
     Raises:
-        UsageError: The configuration has one network; options that make no sense.
+        UsageError: The configuration has one network; options that make no sense; rates that
+            repeat too rarely ("plan.hyperperiod"), before anything is loaded.
         GateError: "plan.infeasible": rates or deadlines that cannot be kept.
     """
     file = config.file
     if not file.model.networks:
         raise UsageError("this configuration has one network", code="config.networks")
     names = [network.name for network in file.model.networks]
+    frames_of({network.name: network.rate_hz for network in file.model.networks})
     steps = StepLog([*names, "plan"], progress or Quiet())
     cache = cache or Cache()
     contexts = [
-        # how one network is planned alone says little of several
+        # whether rewrites are used is decided for all networks together
         Context(
             _config_of_one(config, number),
             cache,
@@ -126,13 +129,14 @@ def _config_of_one(config: Config, number: int) -> Config:
 
 def _network_request(config: Config, number: int, context: Context) -> NetworkRequest:
     own = config.file.model.networks[number]
+    check_plugins(context)
     require_parse(context)
     pins = config.file.placement.pin
     common = [pin for pin in pins if layers_matching(network(context), pin.layers)]
     options = shared_options(config.file, (*common, *own.pin))
     return NetworkRequest(
         own.name, network(context), judgement(context), own.precision or config.file.precision,
-        options, own.rate_hz, own.deadline_ms,
+        options, own.rate_hz, own.deadline_ms, as_it_came(context),
     )  # fmt: skip
 
 

@@ -26,7 +26,9 @@ class Progress(Protocol):
         """
 
     def end(self, name: str, status: str, seconds: float, detail: str) -> None:
-        """A step ended: "done", "reused", "failed" or "left" (it goes on without this command)."""
+        """A step ended: "done", "reused", "failed", "cancelled" (the board's job was) or "left" (it
+        goes on without this command).
+        """
 
     def note(self, text: str) -> None:
         """Something the user should know."""
@@ -64,11 +66,16 @@ def describe_bound(
 
 @dataclass
 class StepRecord:
-    """One step while it runs."""
+    """One step while it runs.
+
+    Attributes:
+        doing: What it does just now, for the detail of a failure; empty where its name says it.
+    """
 
     name: str
     status: str = "done"
     detail: str = ""
+    doing: str = ""
 
     def reuse(self, detail: str = "") -> None:
         """Says that nothing had to be done."""
@@ -92,7 +99,7 @@ class StepLog:
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[StepRecord]:
-        """Runs a step; one that raises is recorded as failed."""
+        """Runs a step; one that raises is recorded as failed, or cancelled where its job was."""
         step = StepRecord(name)
         began = self._clock()
         number = self.names.index(name) + 1 if name in self.names else len(self.done) + 1
@@ -102,7 +109,11 @@ class StepLog:
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt)
             why = error.message if isinstance(error, EdgekitError) else ""
-            step.status, step.detail = "failed", "interrupted" if interrupted else why
+            cancelled = isinstance(error, EdgekitError) and error.code == "job.cancelled"
+            step.status = "cancelled" if cancelled else "failed"
+            step.detail = "interrupted" if interrupted else why
+            if step.doing:
+                step.detail = f"{step.doing}: {step.detail}"
             raise
         finally:
             seconds = self._clock() - began

@@ -21,8 +21,9 @@ from edgekit.pipeline.steps.load import source
 from edgekit.pipeline.steps.method import plan_scales, scales
 from edgekit.pipeline.steps.plan import plan, query
 from edgekit.pipeline.steps.rewrite import judgement, network, used_rewrites
+from edgekit.placement.inputs import check_objective
 from edgekit.placement.plan import compare_plans
-from edgekit.reference.gate import impossible
+from edgekit.reference.gate import METRICS, impossible
 from edgekit.reference.search_bounds import bounds_of_question
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get, names
@@ -57,9 +58,11 @@ def plan_table(
             configuration's.
 
     Raises:
-        UsageError: An unknown board, or a mode that none of the boards has.
+        UsageError: An unknown board or objective, or a mode that none of the boards has.
         GateError: No row has a plan. A row without one has an ``error``.
     """
+    if objective is not None:
+        check_objective(objective)
 
     def ask(context: Context) -> tuple[PlanTable, str]:
         boards = [get(name) for name in _board_names(targets) or (context.file.target,)]
@@ -291,7 +294,7 @@ def check_sensitivity(
     """Refuses a question of sensitivity that has no answer; arguments as of ``Pipeline``'s.
 
     Raises:
-        UsageError: "calibration.precision", "sensitivity.accuracy".
+        UsageError: "calibration.precision", "sensitivity.metric", "sensitivity.accuracy".
     """
     if precision != "int8":
         raise UsageError(
@@ -299,9 +302,16 @@ def check_sensitivity(
             code="calibration.precision",
             hint="measure the sensitivity with precision int8",
         )
+    if metric not in METRICS:
+        raise UsageError(
+            f"there is no metric {metric!r}", code="sensitivity.metric", where="metric",
+            hint=f"one of {', '.join(METRICS)}",
+        )  # fmt: skip
     fault = "" if minimum is None else impossible(metric, minimum)
     if fault:
-        raise UsageError(fault, code="sensitivity.accuracy", hint="lower the limit")
+        raise UsageError(
+            fault, code="sensitivity.accuracy", where="minimum", hint="lower the limit"
+        )
     if write_config is not None and minimum is None:
         raise UsageError(
             "no accuracy limit is set, so nothing can be proposed",

@@ -96,7 +96,7 @@ def with_part(
         leave: Globs of the modules that are left out.
         inputs: Sizes of the inputs: ``{"x": "1x3x224x224:float32"}``.
     """
-    own = {"leave": [leave] if isinstance(leave, str) else list(leave), "inputs": inputs}
+    own = {"leave": [leave] if isinstance(leave, str) else list(leave or ()), "inputs": inputs}
     own = {key: value for key, value in own.items() if value}
     if not own:
         return dict(options)

@@ -307,7 +307,7 @@ def _broken(name: str, reasons: tuple[VerdictReason, ...]) -> str:
 
 def check_options(options: Options, target: Target) -> None:
     """Refuses what makes no sense (UsageError): objectives, bounds, cores, pinned devices."""
-    _known("objective", options.objective, OBJECTIVES)
+    check_objective(options.objective)
     for name, limit in options.bounds.items():
         _known("bound", name, BOUNDS)
         if not limit > 0:
@@ -347,12 +347,18 @@ def check_options(options: Options, target: Target) -> None:
         )
 
 
+def check_objective(name: str) -> None:
+    """Refuses what is no objective of a plan ("plan.objective")."""
+    _known("objective", name, OBJECTIVES)
+
+
 def _known(what: str, name: str, known: tuple[str, ...]) -> None:
     if name not in known:
         near = get_close_matches(name, known, 1)
         raise UsageError(
             f"unknown {what} {name!r}",
             code=f"plan.{what}",
+            where=what,
             hint=f"did you mean {near[0]}?" if near else f"one of {', '.join(known)}",
         )
 

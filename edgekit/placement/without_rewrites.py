@@ -4,13 +4,38 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from edgekit.dla.verdicts import Judgement
 from edgekit.errors import GateError, UsageError
+from edgekit.network.model import Network
 from edgekit.placement.forecast import forecast
 from edgekit.placement.placing import PlacementQuery
 from edgekit.placement.plan import plan_value
+from edgekit.targets.board import Target
 
 # relative: predictions are no finer
 _NOTICED = 1e-3
+
+
+def slower_on_gpu(
+    before: tuple[Network, Judgement],
+    after: tuple[Network, Judgement],
+    target: Target,
+    power_mode: str | None,
+) -> bool:
+    """Returns whether the GPU alone takes longer for the rewritten network (predicted).
+
+    Only then can a plan be better without the rewrites.
+
+    Args:
+        before: The network as it came, and its verdicts.
+        after: The rewritten one, likewise.
+        target: The board.
+        power_mode: NVIDIA's name; None is the board's usual mode.
+    """
+    alone = [forecast(*one, target, power_mode=power_mode) for one in (before, after)]
+    if alone[0] is None or alone[1] is None:
+        return False
+    return alone[1].gpu_only_us > alone[0].gpu_only_us * (1 + _NOTICED)
 
 
 def better_without(before: PlacementQuery, after: PlacementQuery) -> str:
@@ -23,13 +48,12 @@ def better_without(before: PlacementQuery, after: PlacementQuery) -> str:
         before: The network as it came, with the user's constraints.
         after: The rewritten one, with the same constraints.
     """
-    alone = [
-        forecast(query.network, query.judgement, query.target, power_mode=query.power_mode)
-        for query in (before, after)
-    ]
-    if alone[0] is None or alone[1] is None:
-        return ""
-    if alone[1].gpu_only_us <= alone[0].gpu_only_us * (1 + _NOTICED):
+    if not slower_on_gpu(
+        (before.network, before.judgement),
+        (after.network, after.judgement),
+        before.target,
+        before.power_mode,
+    ):
         return ""
     try:
         without = before.plan(options=replace(before.options, cores_why=""))

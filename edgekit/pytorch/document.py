@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -10,6 +10,7 @@ from edgekit.documents import Coded, Count, Digest, Document, Figure, Number, Re
 from edgekit.network.left_modules import LeftModule
 
 Exporter = Literal["dynamo", "legacy"]
+Plain: TypeAlias = "bool | int | float | str | None"
 
 
 class Tensor(Document):
@@ -48,9 +49,12 @@ class Arguments(Document):
     leaves: list[str] = omitted(
         [], description="Of a program: the names of all tensors and constants, in order."
     )
-    constants: dict[str, bool | int | float | str] = Field(
+    constants: dict[str, Plain] = Field(
         description="By name, what the network is fixed to; what is no number, flag or text "
         "as Python shows it."
+    )
+    defaults: dict[str, Plain] = omitted(
+        {}, description="Of a module, by name: what an argument that is not given is."
     )
 
 
@@ -91,6 +95,10 @@ class Exported(Document):
     left: list[Annotated[LeftModule, Coded()]] = omitted(
         [], description="In the order of the network."
     )
+
+    def __str__(self) -> str:
+        """Returns the file, and by what it was made, for people."""
+        return f"{self.file}: {self.words()}"
 
     def words(self) -> str:
         """Returns by what the file was made, and how far it is from PyTorch, for people."""

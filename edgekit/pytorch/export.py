@@ -299,7 +299,8 @@ def export_network(
             outputs=_tensors(proto.graph.output, network.outputs),
             arguments=Arguments(
                 parameters=list(network.parameters), leaves=list(network.leaves),
-                constants=plain_constants(network.call),
+                constants=plain_constants(network.call, network.defaults),
+                defaults=dict(network.defaults),
             ),
             result=network.result.structure, structure=structure, weights=weights,
             agreement=agreement, cached=False, notes=[*network.notes, *notes], left=left,
@@ -314,6 +315,7 @@ def _key(network: Network, content: str, release: str, exporter: Exporter | None
     return keeping.key(
         torch.__version__, content, release, exporter, network.kind, network.source,
         network.call.names, network.result.structure.model_dump_json(), network.notes,
+        network.defaults,
     )  # fmt: skip
 
 

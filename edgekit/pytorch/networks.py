@@ -23,6 +23,7 @@ from edgekit.pytorch.signature import (
     Result,
     call_of,
     check_inputs,
+    default_values,
     example_of,
     parameter_names,
     random_like,
@@ -33,6 +34,8 @@ from edgekit.text import counted, listed
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from edgekit.pytorch.document import Plain
 
 Kind = Literal["module", "program", "torchscript"]
 _DEPRECATED = (
@@ -62,6 +65,7 @@ class Network:
         outputs: The example's.
         left: The modules that stay in PyTorch, of the copy that was made last; None without.
         parameters: The names of positional arguments.
+        defaults: What arguments that a call leaves out are, by name.
         leaves: Of a program, the names of all tensors and constants among its arguments.
     """
 
@@ -75,6 +79,7 @@ class Network:
     outputs: tuple[Any, ...] = ()
     left: LeftOut | None = None
     parameters: Sequence[str] = ()
+    defaults: Mapping[str, Plain] = field(default_factory=dict)
     leaves: Sequence[str] = ()
 
     def run(self, module: Any, tensors: Sequence[Any], seed: int = 0) -> tuple[Any, ...]:
@@ -223,7 +228,7 @@ def _module(
 
     found = Network(
         "module", name or _class_name(source), call, make, result,
-        parameters=parameters,
+        parameters=parameters, defaults=default_values(source.forward),
     )  # fmt: skip
     found.notes += _training(source)
     return found

@@ -1,5 +1,5 @@
 """How a module is called: arguments, keyword arguments and nested results as flat tensors with
-names; and calls of an exported network by its document.
+names.
 """
 
 from __future__ import annotations
@@ -14,14 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 
 from edgekit.errors import UsageError
-from edgekit.pytorch.document import Structure
-from edgekit.text import counted, listed
+from edgekit.pytorch.document import Plain, Structure
+from edgekit.text import listed
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from edgekit.pytorch import document
-    from edgekit.pytorch.document import Exported
 
     Values: TypeAlias = np.ndarray | Tensor
 
@@ -34,11 +31,13 @@ class Call:
         names: Of the tensors, in order.
         tensors: The example's.
         constants: The other arguments, by name; the network is exported with them.
+        nones: The names of those that are None.
     """
 
     names: tuple[str, ...]
     tensors: tuple[Any, ...]
     constants: Mapping[str, object]
+    nones: tuple[str, ...]
     _leaves: tuple[Any, ...]
     _tree: Any
 
@@ -85,7 +84,7 @@ def call_of(
             come in another order.
 
     Raises:
-        UsageError: ``torch.inputs``: there is no tensor among them.
+        UsageError: ``torch.inputs``: there is no tensor among them, or a NumPy array.
     """
     import torch
     from torch.utils import _pytree
@@ -114,15 +113,21 @@ def call_of(
         constants={
             name: leaf for name, leaf in leaves if leaf is not None and not torch.is_tensor(leaf)
         },
+        nones=tuple(name for name, leaf in leaves if leaf is None),
         _leaves=tuple(leaf for _, leaf in leaves),
         _tree=tree,
     )
 
 
 def _refuse_object(name: str, leaf: object) -> None:
-    """Refuses an object whose tensors would be fixed in the network."""
+    """Refuses an array, and an object whose tensors would be fixed in the network."""
     import torch
 
+    if isinstance(leaf, np.ndarray):
+        raise UsageError(
+            f"input {name!r} is a NumPy array, and PyTorch takes tensors", code="torch.inputs",
+            where=name, hint="give a tensor: torch.from_numpy(array)",
+        )  # fmt: skip
     kept = vars(leaf).values() if hasattr(leaf, "__dict__") and not callable(leaf) else ()
     if isinstance(leaf, torch.Tensor) or not any(map(torch.is_tensor, kept)):
         return
@@ -144,6 +149,16 @@ def parameter_names(function: Callable[..., Any]) -> tuple[str, ...]:
         return ()
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return tuple(one.name for one in parameters if one.kind in kinds)
+
+
+def default_values(function: Callable[..., Any]) -> dict[str, Plain]:
+    """Returns the values of arguments that a call may leave out, but for objects."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return {}
+    plain = (bool, int, float, str, type(None))
+    return {one.name: one.default for one in parameters if isinstance(one.default, plain)}
 
 
 def _name(path: Sequence[Any], parameters: Sequence[str]) -> str:
@@ -418,145 +433,12 @@ def check_inputs(given: Iterable[str], known: Sequence[str]) -> None:
         )  # fmt: skip
 
 
-def plain_constants(call: Call) -> dict[str, bool | int | float | str]:
-    """Returns the arguments of a call that are no tensors, as the document has them."""
-    return {
+def plain_constants(call: Call, defaults: Mapping[str, Plain]) -> dict[str, Plain]:
+    """Returns the arguments of a call that are no tensors, as the document has them: None only in
+    the place of another default.
+    """
+    plain = {
         name: value if isinstance(value, bool | int | float | str) else repr(value)
         for name, value in call.constants.items()
     }
-
-
-def inputs_of(exported: Exported, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Values]:
-    """Returns the tensors of a call by input name; of an ONNX file tensors or arrays.
-
-    Raises:
-        UsageError: "torch.inputs": other arguments, sizes or types than the example's.
-    """
-    if exported.kind == "onnx":
-        return values_of(exported, args, kwargs)
-    import torch
-    from torch.utils import _pytree
-
-    given, about = args if isinstance(args, tuple) else (args,), exported.arguments
-    if not any(map(torch.is_tensor, _pytree.tree_leaves((given, dict(kwargs))))):
-        raise UsageError(
-            f"input {exported.inputs[0].name!r} is missing: there is no tensor among the arguments",
-            code="torch.inputs", where=exported.inputs[0].name,
-            hint=f"the inputs are {listed(one.name for one in exported.inputs)}",
-        )  # fmt: skip
-    call = call_of(about.parameters, given, kwargs, about.leaves)
-    if plain_constants(call) != about.constants:
-        raise UsageError(
-            f"the network was compiled with {about.constants}, and called with "
-            f"{dict(call.constants)}",
-            code="torch.inputs", hint="compile it again for other arguments",
-        )  # fmt: skip
-    known = {one.name: one for one in exported.inputs}
-    found = dict(zip(call.names, call.tensors, strict=True))
-    for name in [*known, *found]:
-        wanted, tensor = known.get(name), found.get(name)
-        if wanted is None:
-            problem = f"there is no input {name!r}"
-            hint = f"the inputs are {listed(known)}: give no others, such as a data loader's labels"
-        else:
-            size = f"{'x'.join(map(str, wanted.shape))}:{wanted.torch_type}"
-            hint = f"it was compiled for {size}; compile it again for another size or type"
-            if tensor is None:
-                problem = f"input {name!r} is missing"
-            elif size_of(tensor) != size:
-                problem = f"input {name!r} is {size_of(tensor)}"
-            else:
-                continue
-        raise UsageError(problem, code="torch.inputs", where=name, hint=hint)
-    return {name: found[name] for name in known}
-
-
-def named_values(
-    names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Returns the values of a call by input name, where the network's inputs are its arguments.
-
-    Args:
-        names: The inputs, in order.
-        args: Inputs in their order, but for those that ``kwargs`` names.
-        kwargs: Inputs by name.
-
-    Raises:
-        UsageError: "torch.inputs": there are more arguments than inputs, or other names.
-    """
-    check_inputs(kwargs, names)
-    free = [name for name in names if name not in kwargs]
-    if len(args) > len(free):
-        raise UsageError(
-            f"there are {counted(len(args) + len(kwargs), 'argument')}, and the network has "
-            f"{counted(len(names), 'input')}", code="torch.inputs",
-            hint=f"the inputs are {listed(names)}",
-        )  # fmt: skip
-    return {**dict(zip(free, args, strict=False)), **kwargs}
-
-
-def values_of(exported: Exported, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Values]:
-    """Returns the tensors or arrays of a call by input name, where the network's inputs are its
-    arguments: of an ONNX file, or on a machine without PyTorch.
-
-    Raises:
-        UsageError: "torch.inputs": other inputs, sizes or types than the compiled ones.
-    """
-    names = [one.name for one in exported.inputs]
-    found = named_values(names, args if isinstance(args, tuple) else (args,), kwargs)
-    for one in exported.inputs:
-        kind, problem = one.type, ""
-        if one.name not in found:
-            problem = "is missing"
-        elif not hasattr(value := found[one.name], "dtype"):
-            problem = f"is a {type(value).__name__}, and no array or tensor"
-        else:
-            kind = one.type if isinstance(value, np.ndarray) else one.torch_type
-            size = size_of(value)
-            problem = f"is {size}" if size != f"{'x'.join(map(str, one.shape))}:{kind}" else ""
-        if problem:
-            raise UsageError(
-                f"input {one.name!r} {problem}", code="torch.inputs", where=one.name,
-                hint=f"it was compiled for {'x'.join(map(str, one.shape))}:{kind}; compile it "
-                "again for another size or type",
-            )  # fmt: skip
-    return {name: found[name] for name in names}
-
-
-def device_of(values: Iterable[Values]) -> Any:
-    """Returns the device of the first tensor; None where all values are NumPy arrays."""
-    return next((one.device for one in values if not isinstance(one, np.ndarray)), None)
-
-
-def run_on_gpu(
-    inputs: Iterable[document.Tensor],
-    run: Callable[[dict[str, Any]], Mapping[str, Any]],
-    values: Mapping[str, Values],
-) -> dict[str, Values]:
-    """Runs a network whose inputs and outputs lie on the GPU; nothing is copied to the CPU.
-
-    Args:
-        inputs: The network's.
-        run: Takes inputs by name, and returns what has a CUDA array interface, by output name.
-        values: The inputs, of which one is a tensor on the GPU at least.
-    """
-    import torch
-
-    kinds, device = {one.name: torch_type(one.type) for one in inputs}, device_of(values.values())
-    feed = {name: as_tensor(one, device, kinds[name]).detach().contiguous()
-            for name, one in values.items()}  # fmt: skip
-    # a tensor keeps the memory that it was made of
-    return {name: torch.as_tensor(made, device="cuda") for name, made in run(feed).items()}
-
-
-def outputs_of(
-    outputs: Iterable[document.Tensor], known: Mapping[str, Values], device: Any
-) -> dict[str, Values]:
-    """Returns the outputs by name: tensors in the module's types; arrays where ``device`` is
-    None.
-    """
-    if device is None:
-        return {one.name: known[one.name] for one in outputs}
-    return {
-        one.name: as_tensor(known[one.name], device, torch_type(one.torch_type)) for one in outputs
-    }
+    return {**plain, **{name: None for name in call.nones if defaults.get(name) is not None}}

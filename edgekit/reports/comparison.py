@@ -24,7 +24,12 @@ _METRIC_NAMES = {
 }  # fmt: skip
 
 
-def with_baseline(report: Report, baseline: Sequence[Result], own: Sequence[Result]) -> Report:
+def with_baseline(
+    report: Report,
+    baseline: Sequence[Result],
+    own: Sequence[Result],
+    past: Sequence[Result] = (),
+) -> Report:
     """Returns a report with its comparison, and with the gate that comes of it.
 
     ``baseline`` of the report is the comparison of the median latencies; its ``more`` are those of
@@ -34,18 +39,19 @@ def with_baseline(report: Report, baseline: Sequence[Result], own: Sequence[Resu
         report: A run's.
         baseline: Measurements to compare with.
         own: The report's own measurement.
+        past: Results of the history, as for ``compare``.
 
     For measurements that may not be compared see :func:`without_comparison`.
     """
     try:
-        first = compare(baseline, own, metric=_FIRST)
+        first = compare(baseline, own, metric=_FIRST, past=past)
     except DataError as error:
         against = objections(baseline, own) if error.code == "compare.not-alike" else ()
         return without_comparison(report, error, against)
     more = []
     for metric in _MORE:
         try:
-            more.append(compare(baseline, own, metric=metric))
+            more.append(compare(baseline, own, metric=metric, past=past))
         except DataError as error:
             if error.code != "compare.no-metric":
                 raise

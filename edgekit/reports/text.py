@@ -262,7 +262,8 @@ def names_in_columns(
     spared: Sequence[str] = (),
     right: Sequence[str] = (),
 ) -> None:
-    """Adds a table to a page; names that do not fit stand on a line of their own.
+    """Adds a table to a page; names that do not fit stand on a line of their own, and a cell
+    without a value has a dash.
 
     Args:
         page: The page.
@@ -283,7 +284,7 @@ def names_in_columns(
         space = max(width - _needed(columns[1:], wide) - _GAP, _LEAST)
     cells: list[list[str]] = []
     for row in rows:
-        line = [row[name] for name in columns]
+        line = [row[name] or ABSENT for name in columns]
         if space is not None and len(line[0]) > space:
             cells.append([line[0]])
             line[0] = ""

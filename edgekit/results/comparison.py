@@ -11,20 +11,23 @@ from typing import Any, Final, Literal
 from pydantic import Field
 
 from edgekit.documents import ClockName, Count, Document, Figure, Fraction
-from edgekit.errors import DataError
+from edgekit.errors import DataError, UsageError
 from edgekit.results.differences import (
     FEWEST_RUNS,
     Difference,
     Measure,
     Metric,
     Repeating,
+    Spread,
     difference,
     measure,
     metric_of,
     parts,
     ratio_interval,
+    spread_of,
 )
-from edgekit.results.store import Result, row_of
+from edgekit.results.store import Result, is_same_measurement, row_of
+from edgekit.text import percent
 from edgekit_device.protocol.codec import write
 
 # other values of these make other measurements
@@ -45,6 +48,7 @@ _MAY_DIFFER: tuple[tuple[str, Callable[[Result], Any]], ...] = (
 )
 _DRIFT = 0.02  # of a run's median, from its first third to its last
 _SAMPLES_FOR_DRIFT = 30
+_LONGER = 2  # times the frames of the runs compared, up to which earlier runs are like them
 # a drift that noise alone would make once in a hundred runs: each comparison looks at two or more
 _SURE = 0.99
 SCHEMA: Final = "edgekit.compare/1"
@@ -110,7 +114,8 @@ class Method(Document):
     """How the interval was found."""
 
     name: Repeating = Field(
-        description="what repeats: the runs, the eighths of one run a side, or nothing"
+        description="what repeats: the runs, earlier runs of one release in the history, the "
+        "eighths of one run a side (documents of former versions), or nothing"
     )
 
 
@@ -264,18 +269,16 @@ def _flat(mapping: Mapping[str, object], prefix: str = "") -> dict[str, str]:
     return found
 
 
-def remarks(
-    a: Sequence[Result], b: Sequence[Result], sides: Sequence[Sequence[Measure]]
-) -> list[str]:
+def remarks(a: Sequence[Result], b: Sequence[Result], spread: Spread | None) -> list[str]:
     """Returns notes for people.
 
     Args:
         a: The runs of A.
         b: Those of B.
-        sides: The metric of each run of A, and of B.
+        spread: Of earlier runs of one release, where they say how sure one run a side is.
     """
     drifting = filter(None, map(_drifting, _distinct([*a, *b])))
-    return [*_notes(a, b, sides), *_shared(a, b), *drifting]
+    return [*_notes(a, b, spread), *_shared(a, b), *drifting]
 
 
 def drift(samples: Sequence[float]) -> float | None:
@@ -313,23 +316,21 @@ def _drifting(result: Result) -> str:
     )
 
 
-def _notes(
-    a: Sequence[Result], b: Sequence[Result], sides: Sequence[Sequence[Measure]]
-) -> list[str]:
+def _notes(a: Sequence[Result], b: Sequence[Result], spread: Spread | None) -> list[str]:
     notes = []
     if len(a) == len(b) == 1:
-        unsure = [
-            (result, found)
-            for result, found in ((a[0], sides[0][0]), (b[0], sides[1][0]))
-            if not found.parts
-        ]
-        of_run = {f"{result.label}: ": found.why for result, found in unsure}
-        if len(unsure) == 2 and len({*of_run.values()}) == 1:
-            of_run = {"": unsure[0][1].why}  # what holds of both is not said of each
-        notes += [f"{run}{why}; compare several runs on each side" for run, why in of_run.items()]
-        if not notes:
+        if is_same_measurement(a[0], b[0]):
+            pass  # which is said for itself
+        elif spread is None:
             notes.append(
-                "only one run on each side: the interval does not include differences between runs"
+                "only one run on each side, and the history has fewer than four runs of one "
+                "release here, which would show how much runs differ: measure each side several "
+                "times, and compare all of its runs"
+            )
+        else:
+            notes.append(
+                f"only one run on each side: the interval is how far {spread.runs} earlier runs "
+                f"of one release were apart here, up to {percent(spread.largest - 1)}"
             )
     elif len(a) + len(b) < FEWEST_RUNS:
         notes.append("three runs are too few for an interval: compare two or more on each side")
@@ -342,18 +343,12 @@ def _notes(
 
 def _shared(a: Sequence[Result], b: Sequence[Result]) -> list[str]:
     """Notices what stands on both sides, under whatever name."""
-    shared = [one for one in b if any(_is_same_run(one, other) for other in a)]
+    shared = [one for one in b if any(is_same_measurement(one, other) for other in a)]
     if not shared:
         return []
     if len(shared) == len(b) == len(a):
         return ["A and B are the same measurement"]
     return [f"both sides contain {', '.join(sorted({one.label for one in shared}))}"]
-
-
-def _is_same_run(one: Result, other: Result) -> bool:
-    if one.id is not None and one.id == other.id:
-        return True
-    return bool(one.samples) and one.samples == other.samples
 
 
 def _distinct(results: Sequence[Result]) -> list[Result]:
@@ -368,6 +363,7 @@ def compare(
     threshold: float = 0.05,
     confidence: float = 0.95,
     force: bool = False,
+    past: Sequence[Result] = (),
 ) -> Comparison:
     """Compares measurements: B, the new ones, with A.
 
@@ -378,6 +374,8 @@ def compare(
         threshold: By how much of itself B may be worse, 0.05 for 5 %.
         confidence: Of the interval.
         force: Compare also what is INVALID or of another board, power mode or clock.
+        past: Results of the history: with one run on each side those of one release, measured
+            alike, say how much runs differ.
 
     Returns:
         ``ratio`` is B over A with its interval. ``verdict`` is "faster" or "slower" ("less
@@ -389,15 +387,29 @@ def compare(
     Raises:
         DataError: Something was predicted; something may not be compared (``compare.not-alike``,
             without ``force``); or a run lacks the metric.
-        UsageError: There is no such metric.
+        UsageError: There is no such metric, or threshold or confidence is no such fraction.
     """
+    if not 0 <= threshold < 1:
+        raise UsageError(
+            f"the threshold {threshold:g} is not a fraction from 0 to 1",
+            code="compare.threshold", where="threshold", hint="0.05 is 5 %",
+        )  # fmt: skip
+    if not 0.5 <= confidence <= 0.9999:
+        raise UsageError(
+            f"the confidence {confidence:g} is not between 0.5 and 0.9999",
+            code="compare.confidence", where="confidence", hint="the usual one is 0.95",
+        )  # fmt: skip
     chosen = metric_of(metric)
     refuse_predictions([*a, *b])
     against = objections(a, b)
     if against and not force:
         raise _not_comparable(against)
     sides = [[_measured(result, chosen) for result in side] for side in (a, b)]
-    found = difference(sides[0], sides[1], confidence)
+    single = len(a) == len(b) == 1
+    spread = _spread(a[0], b[0], past, chosen) if single else None
+    found = difference(sides[0], sides[1], confidence, spread)
+    if single and is_same_measurement(a[0], b[0]):
+        found = Difference(found.ratio, found.ratio, found.ratio)
     verdict, direction = _answer(found, chosen, threshold)
     worst = _worse_by(found, chosen)
     limit = 1 + threshold
@@ -417,8 +429,33 @@ def compare(
         regression_possible=worst is None or worst[1] > limit,
         differences=other_differences(a, b),
         forced=against,
-        notes=[*remarks(a, b, sides), *unknown_facts(a, b)],
+        notes=[*remarks(a, b, spread), *unknown_facts(a, b)],
     )
+
+
+def _spread(a: Result, b: Result, past: Sequence[Result], metric: Metric) -> Spread | None:
+    """Returns how far runs of one release were apart that were measured as A and B were."""
+    names, frames = {a.name, b.name}, min(_frames(a), _frames(b))
+    releases: dict[tuple[object, ...], list[float]] = {}
+    for one in past:
+        alike = (
+            one.name in names
+            and one.bundle is not None
+            and one.verdict != "INVALID"
+            # longer runs are nearer to each other
+            and _frames(one) <= _LONGER * frames
+            and not any(is_same_measurement(one, other) for other in (a, b))
+            and all(len(_values([a, one], value)) < 2 for _, value in _SAME)
+        )
+        found = measure(one, metric) if alike else None
+        if found is not None:
+            key = one.name, one.bundle, str(write(one.settings)), one.host
+            releases.setdefault(key, []).append(found.value)
+    return spread_of([*releases.values()])
+
+
+def _frames(result: Result) -> int:
+    return len(result.samples) or result.document.iterations or 0
 
 
 def _not_comparable(against: Sequence[str]) -> DataError:

@@ -1,5 +1,5 @@
 """Whether two sides differ in a metric: the metrics with their units, and the interval of the ratio
-of two sides, distribution-free and over what repeats: runs, or the eighths of one run each.
+of two sides over what repeats: the runs, or for one run a side earlier runs of one release.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from edgekit_device.benchmark.statistics import percentile
 _PARTS = 8  # of a run
 _FEWEST = 8  # single times that say anything of a run
 FEWEST_RUNS = 4  # on both sides together
+_FEW_RUNS = 5  # how much wider the spread of few runs is taken: simulated
+_USUAL = 0.95  # the confidence for that
 # beyond a percentile: with fewer samples it is an accident of the run
 _BEYOND = 20
 _SEQUENTIAL_WITHIN = (
@@ -26,8 +28,9 @@ _SEQUENTIAL_WITHIN = (
 )
 
 
-Repeating = Literal["runs", "parts", "none"]
-"""What repeats: runs, the eighths of one run a side, or nothing."""
+Repeating = Literal["runs", "history", "parts", "none"]
+"""What repeats: runs, earlier runs of one release, the eighths of one run a side (documents of
+former versions only), or nothing."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +72,11 @@ class Measure:
 
     Attributes:
         value: In the metric's unit.
-        parts: The metric of each eighth of the run; empty if they are not known.
-        why: Why they are not known, for people.
+        parts: The metric of each eighth of the run; empty where single times do not give it.
     """
 
     value: float
     parts: tuple[float, ...] = ()
-    why: str = ""
 
 
 def metric_of(name: str) -> Metric:
@@ -93,18 +94,16 @@ def metric_of(name: str) -> Metric:
 def measure(result: Result, metric: Metric) -> Measure | None:
     """Returns a metric of a run; None if the run does not have it."""
     if metric.name == "energy":
-        return _one(result.energy_uj, "energy is a single value per run")
+        return _one(result.energy_uj)
     if metric.name == "throughput":
         return _throughput(result)
     samples = result.samples
-    if why := _too_few(samples):
-        return _one(result.latency_ms(metric.name.rpartition(".")[2]), why)
+    if _too_few(samples):
+        return _one(result.latency_ms(metric.name.rpartition(".")[2]))
     value = _statistic(samples, metric.percent)
     percent = metric.percent or 0
     if percent > 50 and len(samples) * (100 - percent) / 100 < _BEYOND:
-        needed = math.ceil(_BEYOND * 100 / (100 - percent))
-        why = f"it needs {needed:,} inferences, but there are {len(samples):,}"
-        return Measure(value, why=why)
+        return Measure(value)
     return Measure(value, parts(samples, metric.percent))
 
 
@@ -126,28 +125,24 @@ def _statistic(samples: Sequence[float], percent: float | None) -> float:
     return statistics.median(samples) if percent == 50 else percentile(samples, percent)
 
 
-def _too_few(samples: Sequence[float]) -> str:
-    """Returns why single times say nothing of how sure a value is; empty if they do."""
-    if not samples:
-        return "its single times were not recorded"
-    if len(samples) < _FEWEST:
-        return f"it needs at least {_FEWEST} inferences, but there are {len(samples)}"
-    return "" if min(samples) > 0 else "one of its times is 0"
+def _too_few(samples: Sequence[float]) -> bool:
+    """Returns whether single times say nothing of how much a run's value varies."""
+    return len(samples) < _FEWEST or min(samples) <= 0
 
 
-def _one(value: float | None, why: str) -> Measure | None:
-    return Measure(value, why=why) if value is not None and value > 0 else None
+def _one(value: float | None) -> Measure | None:
+    return Measure(value) if value is not None and value > 0 else None
 
 
 def _throughput(result: Result) -> Measure | None:
     rate, samples = result.document.throughput_qps, result.samples
     if rate is None or rate <= 0:
         return None
-    if why := _too_few(samples):
-        return _one(rate, why)
+    if _too_few(samples):
+        return _one(rate)
     if abs(1000 / mean(samples) / rate - 1) < _SEQUENTIAL_WITHIN:
         return Measure(rate, tuple(1000 / part for part in parts(samples, None)))
-    return _one(rate, "inferences overlapped, so the rate is a single value per run")
+    return _one(rate)  # inferences overlapped
 
 
 @dataclass(frozen=True)
@@ -167,28 +162,79 @@ class Difference:
     method: Repeating = "none"
 
 
-def difference(a: Sequence[Measure], b: Sequence[Measure], confidence: float) -> Difference:
+@dataclass(frozen=True)
+class Spread:
+    """How far runs of one release were apart.
+
+    Attributes:
+        runs: How many runs.
+        largest: The largest ratio of two runs of one release.
+        freedom: How many runs there are in addition to each release's first.
+    """
+
+    runs: int
+    largest: float
+    freedom: int
+
+    def reach(self, confidence: float) -> float:
+        """Returns the ratio that two runs of one release stay below.
+
+        It is never below the largest ratio seen, and the larger the fewer the runs were: few runs
+        seldom show a noisy machine's slowest one. ``benchmarks/compare_power.py`` measures its
+        false alarms.
+        """
+        normal = statistics.NormalDist()
+        wider = normal.inv_cdf((1 + confidence) / 2) / normal.inv_cdf((1 + _USUAL) / 2)
+        return math.pow(self.largest, (1 + _FEW_RUNS / self.freedom) * max(1.0, wider))
+
+
+def spread_of(releases: Sequence[Sequence[float]]) -> Spread | None:
+    """Returns the spread of runs of one release; None for fewer than four runs of one.
+
+    Several releases count together, by the runs that each has in addition to its first.
+
+    Args:
+        releases: The positive values of each release's runs.
+    """
+    repeated = [runs for runs in releases if len(runs) > 1]
+    freedom = sum(len(runs) - 1 for runs in repeated)
+    if freedom < FEWEST_RUNS - 1:
+        return None
+    largest = max(max(runs) / min(runs) for runs in repeated)
+    return Spread(sum(map(len, repeated)), largest, freedom)
+
+
+def difference(
+    a: Sequence[Measure], b: Sequence[Measure], confidence: float, spread: Spread | None = None
+) -> Difference:
     """Returns how B's values relate to A's.
 
     Samples within one run share its accidents (memory layout, clocks, temperature at its start), so
     they do not repeat it: of several runs the run is what repeats (Kalibera and Jones, "Rigorous
-    benchmarking in reasonable time", ISMM 2013, section 6). One run a side is cut into eighths,
-    which are long enough to be nearly independent; it cannot say how another run would differ.
+    benchmarking in reasonable time", ISMM 2013, section 6). One run a side cannot say how another
+    run would differ: its interval comes from earlier runs, and without them there is none. It is no
+    narrower than that of the runs' eighths, which are long enough to be nearly independent.
 
     Args:
         a: The runs of A, at least one.
         b: Those of B.
         confidence: Of the interval, 0 to 1.
+        spread: Of earlier runs of one release, for one run a side.
     """
     one, other = [run.value for run in a], [run.value for run in b]
     ratio = statistics.median(other) / statistics.median(one)
-    method: Repeating = "runs"
-    if len(a) == len(b) == 1:
-        method, one, other = "parts", [*a[0].parts], [*b[0].parts]
-    ends = ratio_interval(one, other, confidence)
-    if ends is None:
+    if len(a) > 1 or len(b) > 1:
+        ends = ratio_interval(one, other, confidence)
+        if ends is None:
+            return Difference(ratio)
+        return Difference(ratio, min(ends[0], ratio), max(ends[1], ratio), "runs")
+    if spread is None:
         return Difference(ratio)
-    return Difference(ratio, min(ends[0], ratio), max(ends[1], ratio), method)
+    reach = spread.reach(confidence)
+    within = ratio_interval(a[0].parts, b[0].parts, confidence) or (ratio, ratio)
+    return Difference(
+        ratio, min(within[0], ratio / reach), max(within[1], ratio * reach), "history"
+    )
 
 
 def ratio_interval(

@@ -22,6 +22,7 @@ from edgekit.results.store import (
     Result,
     ResultStore,
     history_path,
+    is_same_measurement,
     row_of,
 )
 
@@ -30,6 +31,7 @@ _LAST = re.compile(r"last(?:~(\d{1,9}))?")
 _IDS = re.compile(r"#?(\d{1,18})(?:-#?(\d{1,18}))?")
 _LARGEST = 512 << 20  # bytes of a file; a long run's samples are a few MB
 _MOST = 200  # runs a side
+_PAST = 100  # earlier results of a configuration that show how much runs differ
 
 
 def select(
@@ -76,7 +78,7 @@ def _of_word(
             found = store.results(name=name, board=board, limit=1, skip=skip, trials=False)
         else:
             some = store.results(name=name, board=board, limit=skip + 2, trials=False)
-            found = [one for one in some if not _is_same_measurement(one, but)][skip : skip + 1]
+            found = [one for one in some if not is_same_measurement(one, but)][skip : skip + 1]
         return _some(found, f"{word}{_wanted(name, board, but)}", store)
     if match := _IDS.fullmatch(word):
         first, last = int(match[1]), int(match[2] or match[1])
@@ -106,11 +108,18 @@ def _of_word(
     return _some(clean or found, f"{word} ({commit[:12]}){_wanted(name, board, None)}", store)
 
 
-def _is_same_measurement(one: Result, other: Result) -> bool:
-    """Whether it is one measurement; statistics are made anew whenever a document is."""
-    if one.samples or other.samples:
-        return one.samples == other.samples
-    return one.document.latency_ms == other.document.latency_ms
+def past_of(results: Sequence[Result], store: ResultStore | None = None) -> list[Result]:
+    """Returns the newest results of the same configurations: how much do runs differ?
+
+    Args:
+        results: Measurements to compare.
+        store: The history; the user's own without it.
+    """
+    if store is None:
+        with ResultStore() as own:
+            return past_of(results, own)
+    names = dict.fromkeys(result.name for result in results)
+    return [one for name in names for one in store.results(name=name, limit=_PAST)]
 
 
 def _wanted(name: str | None, board: str | None, but: Result | None) -> str:

@@ -218,6 +218,15 @@ class Result:
         return energy.total.uj_per_inference if energy and energy.total else None
 
 
+def is_same_measurement(one: Result, other: Result) -> bool:
+    """Whether it is one measurement; statistics are made anew whenever a document is."""
+    if one.id is not None and one.id == other.id:
+        return True
+    if one.samples or other.samples:
+        return one.samples == other.samples
+    return one.document.latency_ms == other.document.latency_ms
+
+
 class HistoryRow(Document):
     """A result of ``edgekit.history/1``: its facts without its document and its single times.
 

@@ -56,30 +56,46 @@ class NetworkAlone:
         GateError: It has no placement at all.
     """
 
-    def __init__(self, whole: Prepared, *, one_core: bool) -> None:
-        """Finds the best plans of the network ``whole``, which may use all cores or only one."""
+    def __init__(self, forms: Sequence[Prepared], *, one_core: bool) -> None:
+        """Finds the best plans of a network, which may use all cores or only one.
+
+        Args:
+            forms: The network; where it can be planned with its rewrites and without, both, for the
+                same devices.
+            one_core: Whether a plan may use only one DLA core.
+        """
         self.bounds = dict.fromkeys(_METRICS.values(), math.inf)
-        self._whole = whole
-        self._groups = _by_usable_devices(whole, one_core)
+        self._best = dict.fromkeys(_METRICS, forms[0])
+        self._devices = forms[0].request.devices
+        self._groups = [
+            (form, alike) for form in forms for alike in _by_usable_devices(form, one_core)
+        ]
         self._found: list[OwnPlan] = []
         self._priced: dict[tuple[float, int], PricedLoad] = {}
         refusal: GateError | None = None
-        for alike in self._groups:
-            for objective, metric in _METRICS.items():
+        for objective, metric in _METRICS.items():
+            proved = dict.fromkeys(map(id, forms), math.inf)
+            for form, alike in self._groups:
                 try:
                     built, solved = _solve(alike[0], objective)
                 except GateError as error:
                     refusal = refusal or error
                     if error.code != "plan.infeasible":
-                        self.bounds[metric] = 0.0  # nothing is proved
+                        proved[id(form)] = 0.0  # nothing is proved
                     continue
-                self.bounds[metric] = min(self.bounds[metric], solved.bound)
+                proved[id(form)] = min(proved[id(form)], solved.bound)
                 for part in solved.parts:
                     self._add(alike, built, part.placing)
+            self.bounds[metric] = min(proved.values())
+            self._best[objective] = min(forms, key=lambda form: proved[id(form)])
         if refusal is not None and not self._found:
             raise refusal
-        cores = len(self._groups[0][0].request.cores)
+        cores = len(self._groups[0][1][0].request.cores)
         self.bounds["period_us"] = least_load(lambda price: self.cheapest(price, cores))
+
+    def form_for(self, objective: str) -> Prepared:
+        """Returns the form of the network that is better alone, by an objective of several."""
+        return self._best.get(objective, self._best["latency"])
 
     def cheapest(self, price: float, cores: int) -> PricedLoad:
         """Returns the plan with the least price * GPU time + (1 - price) * DLA time / cores."""
@@ -87,7 +103,7 @@ class NetworkAlone:
         if known is not None:
             return known
         loads, bound = list[PricedLoad](), math.inf
-        for alike in self._groups:
+        for _, alike in self._groups:
             problem = alike[0].problem
             weights = [price, *([(1 - price) / max(1, cores)] * len(problem.cores)), 0.0]
             optimum = minimise(problem, Goal(tuple(weights)))
@@ -103,7 +119,7 @@ class NetworkAlone:
         return found
 
     def _add(self, alike: Sequence[Prepared], built: BuiltProblem, placing: Placing) -> None:
-        self._found += [_on_core(prepared, built, placing, self._whole) for prepared in alike]
+        self._found += [_on_core(prepared, built, placing, self._devices) for prepared in alike]
 
     def plans(self, frames: int) -> tuple[OwnPlan, ...]:
         """Returns the plans found; fewer of them for a network with many frames to schedule."""
@@ -161,12 +177,14 @@ def _solve(prepared: Prepared, objective: str) -> tuple[BuiltProblem, Solved]:
     return built, solved
 
 
-def _on_core(prepared: Prepared, built: BuiltProblem, placing: Placing, whole: Prepared) -> OwnPlan:
+def _on_core(
+    prepared: Prepared, built: BuiltProblem, placing: Placing, devices: Sequence[str]
+) -> OwnPlan:
     """Returns a plan that was found for one core as one of another that is alike."""
     if built.problem.devices != prepared.request.devices:
         same = prepared.built.kernels == built.kernels
         built = prepared.built if same else build_problem(prepared.request, kernels=built.kernels)
-    route, nodes = route_of_plan(built.problem, placing, whole.request.devices)
+    route, nodes = route_of_plan(built.problem, placing, devices)
     return OwnPlan(prepared, built, placing, route, nodes)
 
 

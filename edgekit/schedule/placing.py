@@ -5,7 +5,7 @@ cannot be kept where none can be found, and a bound over all placements.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -42,9 +42,6 @@ from edgekit.targets.board import Target
 MAX_FRAMES = 60
 """Frames of all networks until arrivals repeat: more make no timetable that anybody could check."""
 
-_MOST_COUNTED_FRAMES = (
-    100_000  # frames up to which it is said whether the devices have time for them
-)
 GROUPS = 10
 _MOST_GROUPS = 200  # groups of all frames
 _SCOPE = " (searched: each network's own best plans and its groups of layers)"
@@ -91,24 +88,14 @@ def place_several(
             code="plan.deadline",
             hint="give rate_hz to every network, or remove deadline_ms",
         )
-    periods = [_period(member) for member in members]
-    frames = Workload((), (), (), tuple(
-        NetworkChain(m.name, (), (), (), period) for m, period in zip(members, periods, strict=True)
-    )).frames  # fmt: skip
-    if sum(frames) > _MOST_COUNTED_FRAMES:
-        raise _too_many_frames(members, frames, periods[0])
+    periods = [_period(member.rate_hz) for member in members]
+    frames = frames_of({member.name: member.rate_hz for member in members})
     groups = max(3, min(GROUPS, _MOST_GROUPS // sum(frames)))
     alone, prepared = list[NetworkAlone](), list[Prepared]()
     for member in members:
         try:
-            own = prepare(
-                member.network, member.judgement, target, precision=member.precision,
-                power_mode=power_mode, options=member.options,
-                # whatever the GPU works on, a core shares the memory with it
-                concurrent="dla" if member.options.gpu else "",
-            )  # fmt: skip
-            prepared.append(own)
-            alone.append(NetworkAlone(own, one_core=one_core))
+            alone.append(NetworkAlone(_forms(member, target, power_mode), one_core=one_core))
+            prepared.append(alone[-1].form_for(objective))
         except EdgekitError as error:
             error.where = f"{member.name}: {error.where}" if error.where else member.name
             raise
@@ -123,9 +110,7 @@ def place_several(
     workload = _workload(placed, one_core)
     slowdown, listing = slowdown_of(target, workload)
     limit = SearchLimit.of(effort, seconds)
-    share = require_capacity(workload, alone, limit)
-    if sum(frames) > MAX_FRAMES:
-        raise _too_many_frames(members, frames, periods[0], share)
+    require_capacity(workload, alone, limit)
     if objective == "period":
         lower, upper = _shortest_periods(workload, slowdown, limit)
     else:
@@ -142,28 +127,57 @@ def place_several(
     return plans_of(placed, workload, objective, lower, upper, placement_bound, listing, target)
 
 
-def _period(member: NetworkRequest) -> Fraction | None:
-    return None if member.rate_hz is None else 1_000_000 / Fraction(str(member.rate_hz))
+def frames_of(rates: Mapping[str, float | None]) -> tuple[int, ...]:
+    """Returns how many frames each network has until arrivals repeat; 1 each without rates.
+
+    Args:
+        rates: Frames a second by name of network; all have a rate, or none.
+
+    Raises:
+        UsageError: "plan.hyperperiod": they repeat only after more than ``MAX_FRAMES`` frames.
+    """
+    chains = [NetworkChain(name, (), (), (), _period(rate)) for name, rate in rates.items()]
+    workload = Workload((), (), (), tuple(chains))
+    if sum(workload.frames) > MAX_FRAMES:
+        listing = ", ".join(f"{name} {rate:g}" for name, rate in rates.items())
+        whole = float(workload.hyperperiod_us or 0) / 1e6
+        raise UsageError(
+            f"the rates ({listing} per second) repeat only after {whole:,.4g} s and "
+            f"{sum(workload.frames):,} frames (limit {MAX_FRAMES} frames)",
+            code="plan.hyperperiod",
+            where="model.networks",
+            hint="give rates with a short common period, such as 30, 15 and 10",
+        )
+    return workload.frames
 
 
-def _too_many_frames(
-    members: Sequence[NetworkRequest],
-    frames: Sequence[int],
-    period: Fraction | None,
-    share: float | None = None,
-) -> UsageError:
-    """Returns the error for rates that repeat too rarely; ``share`` is of the busiest device."""
-    whole = float((period or 0) * frames[0]) / 1e6
-    rates = ", ".join(f"{member.name} {member.rate_hz:g}" for member in members)
-    fits = (
-        "" if share is None else f"; the devices are fast enough: at most {100 * share:.0f} % busy"
-    )
-    return UsageError(
-        f"the rates ({rates} per second) repeat only after {whole:,.4g} s and {sum(frames):,} "
-        f"frames (limit {MAX_FRAMES} frames){fits}",
-        code="plan.hyperperiod",
-        hint="give rates with a short common period, such as 30, 15 and 10",
-    )
+def _period(rate_hz: float | None) -> Fraction | None:
+    return None if rate_hz is None else 1_000_000 / Fraction(str(rate_hz))
+
+
+def _forms(member: NetworkRequest, target: Target, power_mode: str | None) -> list[Prepared]:
+    """Returns a member with its rewrites and, where it may be better so, as it came."""
+    own = [(member.network, member.judgement)]
+    if member.as_it_came is not None:
+        own.append(member.as_it_came)
+    forms, refusal = list[Prepared](), None
+    for network, judgement in own:
+        try:
+            form = prepare(
+                network, judgement, target, precision=member.precision,
+                power_mode=power_mode, options=member.options,
+                # whatever the GPU works on, a core shares the memory with it
+                concurrent="dla" if member.options.gpu else "",
+            )  # fmt: skip
+        except EdgekitError as error:
+            # a pin names what only the other form has, or a layer of this one cannot run there
+            refusal = refusal or error
+            continue
+        forms.append(form)
+    if not forms:
+        assert refusal is not None
+        raise refusal
+    return forms
 
 
 def _as_chain(
@@ -307,10 +321,8 @@ def bound_of_any_placement(
     )
 
 
-def require_capacity(
-    workload: Workload, alone: Sequence[NetworkAlone], limit: SearchLimit
-) -> float:
-    """Returns the share of its time that the busiest device needs, when shared out best.
+def require_capacity(workload: Workload, alone: Sequence[NetworkAlone], limit: SearchLimit) -> None:
+    """Refuses deadlines and rates that no placement keeps, whatever the timetable.
 
     Raises:
         GateError: A network alone is too slow, which its own best plan proves, or a device has
@@ -330,7 +342,7 @@ def require_capacity(
     whole = workload.hyperperiod_us
     found = best_places(workload, limit=limit)
     if found is not None and (whole is None or found[2] <= float(whole)):
-        return 0.0 if whole is None else found[1] / float(whole)
+        return
     if workload.max_loadables is not None and workload.cores:
         free = replace(workload, max_loadables=None)
         other = best_places(free, limit=limit)

@@ -301,8 +301,24 @@ def plans_of(
                 1 - placement_bound / (lower.value or 1.0),
                 mode.warning,
             )
-        ),
+        )
+        + _rewrites_not_used(placed, upper.places),
     )
+
+
+def _rewrites_not_used(
+    placed: Sequence[PlacedNetwork], places: Sequence[Sequence[int]]
+) -> tuple[str, ...]:
+    """Returns notes on the networks that are planned as they came."""
+    found = []
+    for one, own in zip(placed, places, strict=True):
+        prepared = one.plans[-1 - own[0]].prepared if own[0] < 0 else one.prepared
+        if prepared.request.network is not one.member.network:
+            found.append(
+                f"{one.member.name}: rewrites not used, the plan is better without them "
+                "(predicted); rewrite.always: true forces them"
+            )
+    return tuple(found)
 
 
 def _plan(one: PlacedNetwork, places: Sequence[int], objective: str) -> Plan:
@@ -425,16 +441,17 @@ def _names(
     one: PlacedNetwork, places: Sequence[int], tasks: Sequence[DeviceTask]
 ) -> list[list[str]]:
     """Returns the layers of each task."""
+    prepared = one.prepared
     if places[0] < 0:
         own = one.plans[-1 - places[0]]
-        kernels, nodes = own.built.kernels, [list(row) for row in own.nodes]
+        prepared, kernels, nodes = own.prepared, own.built.kernels, [list(row) for row in own.nodes]
     else:
         kernels = one.built.kernels
         nodes = [
             [v for group in one.groups.groups[task.first : task.last + 1] for v in group.nodes]
             for task in tasks
         ]
-    layers = one.member.network.layers
+    layers = prepared.request.network.layers
     return [[layers[i].name for v in row for i in kernels[v].layers] for row in nodes]
 
 
@@ -456,7 +473,13 @@ def _join_entries(a: TimelineEntry, b: TimelineEntry) -> TimelineEntry:
 
 @document(frozen=True)
 class NetworkRequest:
-    """One of the networks; ``options`` are its own pins and what all networks share."""
+    """One of the networks.
+
+    Attributes:
+        options: Its own pins and what all networks share.
+        as_it_came: The network without its rewrites, and its verdicts, where a plan may be better
+            without them; None where there is no such choice.
+    """
 
     name: str
     network: Network
@@ -465,11 +488,16 @@ class NetworkRequest:
     options: Options
     rate_hz: float | None = None
     deadline_ms: float | None = None
+    as_it_came: tuple[Network, Judgement] | None = None
 
 
 @document(frozen=True)
 class PlacedNetwork:
-    """A member as the solver sees it."""
+    """A member as the solver sees it.
+
+    ``prepared``, ``built`` and ``groups`` are of the network that is better alone, with its
+    rewrites or without them; ``plans`` are of both.
+    """
 
     member: NetworkRequest
     prepared: Prepared

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
@@ -96,6 +97,8 @@ class TriedPlan(Document):
     predicted: Figure
     expected: ExpectedCost | None
     measured: Figure | None = Field(description="the median of its runs")
+    search: Figure | None = Field(None, description="the median of its runs in the search")
+    final: Figure | None = Field(None, description="the median of its runs in the final turns")
     runs: Count
     verdicts: list[str]
     layers_on_dla: Count
@@ -252,8 +255,10 @@ def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> Tun
         turns=duel,
         bound=None if bound is None else LeastCost(
             value=rounded_value(in_objective_unit(bound, objective)),
-            meaning="no untried plan is likely to be better than this "
-            "(from all measurements so far)",
+            meaning="no untried plan is likely to be better than this " + (
+                "(from all measurements so far)" if tuning.status == "converged"
+                else "(from the measurements before the last plan: the search was stopped)"
+            ),
         ),
         plan=plan_summary(winner.plan),
         trials=[_trial(tuning, trial) for trial in tuning.trials],
@@ -295,9 +300,10 @@ def _trial(tuning: Tuning, trial: Trial) -> TriedPlan:
             value=rounded_value(in_objective_unit(expected[0], objective)),
             relative_deviation=rounded_value(expected[1] / expected[0] if expected[0] else 0.0),
         ),
-        measured=rounded_value(in_objective_unit(trial.cost(objective), objective))
-        if trial.runs
-        else None,
+        measured=_figure(trial.cost(objective) if trial.runs else None, objective),
+        search=_figure(trial.search_cost(objective), objective),
+        final=_figure(median(turns) if (turns := [*trial.turns(objective).values()]) else None,
+                      objective),
         runs=len(trial.runs),
         verdicts=[verdict.status for one in trial.runs if (verdict := one.run.verdict)],
         layers_on_dla=sum(layer.device != "GPU" for layer in trial.plan.layers),
@@ -305,6 +311,10 @@ def _trial(tuning: Tuning, trial: Trial) -> TriedPlan:
         transitions=trial.plan.transitions,
         plans=len(trial.plan.plans),
     )  # fmt: skip
+
+
+def _figure(cost: float | None, objective: str) -> float | None:
+    return None if cost is None else rounded_value(in_objective_unit(cost, objective))
 
 
 @dataclass

@@ -307,7 +307,7 @@ class Tuning:
         tried, budget = len(self.trials), self.request.budget_s
         if self.request.rounds <= tried:
             self.status = "rounds"
-            self.why = f"all {self.request.rounds} allowed plans were tried (rounds)"
+            self.why = f"stopped by --rounds {self.request.rounds}"
         elif budget is not None:
             # time for one more, and for the turns at the end
             spent, turns = self.seconds, 2 * self.request.turns * self.again_s
@@ -315,10 +315,11 @@ class Tuning:
                 at_end = f" and the comparison at the end (about {turns:.0f} s)" if turns else ""
                 self.status = "budget"
                 # what was spent then is not stated: the turns follow, and the whole time is
-                self.why = f"the budget of {budget:.0f} s is used up" if spent >= budget else (
-                    f"{budget - spent:.0f} s left of {budget:.0f} s are not enough for another "
-                    f"plan (about {self._longest_s:.0f} s){at_end}"
+                left = "nothing is left" if spent >= budget else (
+                    f"the {budget - spent:.0f} s left are not enough for another plan (about "
+                    f"{self._longest_s:.0f} s){at_end}"
                 )  # fmt: skip
+                self.why = f"stopped by --budget {budget:.0f} s: {left}"
         return self.status != "running"
 
     def _warn_of_budget(self) -> None:

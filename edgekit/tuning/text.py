@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from edgekit.reports.text import significant
-from edgekit.text import counted, sentence
+from edgekit.text import ABSENT, counted, sentence
 from edgekit.tuning.trials import readable_value
 
 if TYPE_CHECKING:
@@ -38,15 +38,9 @@ def tune_text(document: Tuned, *, verbose: bool = False) -> Iterator[str]:
         yield (
             f"The original and the rewritten network were both tried; this is {_network(document)}."
         )
-    bound = document.bound
     yield (
         f"Ended after {document.seconds:.0f} s, {counted(len(document.trials), 'plan')}: "
-        + (document.why or document.status)
-        + (
-            f"; no remaining plan is likely to beat {readable_value(bound.value, unit)}."
-            if bound
-            else "."
-        )
+        f"{document.why or document.status}{_bound(document)}."
     )
     yield from _changes(document, verbose=verbose)
     yield from _learnt(document, verbose=verbose)
@@ -74,6 +68,16 @@ def _better(document: Tuned, unit: str) -> str:
         f"alternating measurements; {100 * turns.fraction:.1f} % {less} (95 %: "
         f"{100 * turns.low:.1f} % to {100 * turns.high:.1f} %)."
     )
+
+
+def _bound(document: Tuned) -> str:
+    """Returns what is said of the plans that were not tried, where anything is known of them."""
+    if document.bound is None:
+        return ""
+    value = readable_value(document.bound.value, document.unit)
+    if document.status == "converged":
+        return f"; no remaining plan is likely to beat {value}"
+    return f"; the bound is {value}: an untried plan may be that good"
 
 
 def _quantity(document: Tuned) -> str:
@@ -119,13 +123,23 @@ def _learnt(document: Tuned, *, verbose: bool) -> Iterator[str]:
 
 def _trials(document: Tuned) -> Iterator[str]:
     unit = document.unit
-    yield f"Plans tried, with measured {_quantity(document)}:"
+    yield f"Plans tried, {_quantity(document)} measured in the search and in the final turns:"
+    yield f"  {'plan':<8} {'search':>10} {'turns':>10}"
     for one in document.trials:
-        value = "" if one.measured is None else f"{readable_value(one.measured, unit)}, "
+        search, final = (
+            ABSENT if value is None else readable_value(value, unit)
+            for value in (one.search, one.final)
+        )
         what = (
             f"{counted(one.layers_on_dla, 'layer')} on the DLA in "
             f"{counted(one.loadables, 'loadable')}"
         )
         of = f" ({one.network})" if one.network and len(document.networks) > 1 else ""
         state = "" if one.status == "measured" else f"; {one.status}: {one.reason}"
-        yield f"  plan {one.number:<3} {value}{what}{of}; {one.why}{state}"
+        mark = "*" if one.number == document.winner.number else ""
+        yield (
+            f"  {f'plan {one.number}{mark}':<8} {search:>10} {final:>10}  "
+            f"{what}{of}; {one.why}{state}"
+        )
+    decided = document.turns is not None and document.turns.turns > 0
+    yield "  * advised" + (", by the final turns" if decided else "")

@@ -171,6 +171,11 @@ class Trial:
         """Returns the median of its runs' costs."""
         return median([cost_of(one.run, objective, self.plan) for one in self.runs])
 
+    def search_cost(self, objective: str) -> float | None:
+        """Returns the median of its runs' costs in the search; None where none was measured."""
+        runs = [one for one in self.runs if one.turn is None]
+        return median([cost_of(one.run, objective, self.plan) for one in runs]) if runs else None
+
     @property
     def samples(self) -> int:
         """Frames of all its runs."""

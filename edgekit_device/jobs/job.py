@@ -485,6 +485,15 @@ def outdated(root: Root, grace_s: float) -> List[Job]:
     return [job for job in ended[_RETAINED:] if age_of(job.folder) <= horizon]
 
 
+def forget_outdated(root: Root, grace_s: float = 0.0) -> None:
+    """Removes the jobs of ``outdated``; the caller holds the lock of all jobs."""
+    old = outdated(root, grace_s)
+    if old:
+        with workspace(root.folder) as work:
+            for job in old:
+                job.folder.rename(work / job.name)
+
+
 def needed_blobs(root: Root) -> Set[str]:
     """Blobs that a collection leaves: of jobs that run what they read, and what jobs stored."""
     needed: Set[str] = set()

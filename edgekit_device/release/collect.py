@@ -11,7 +11,7 @@ from typing import List, Optional, Set, Tuple
 
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import LOCK_WAIT_S, fsync_folder, locked, remove_unfinished, workspace
-from edgekit_device.jobs.job import LIVE, all_jobs, needed_blobs, outdated
+from edgekit_device.jobs.job import LIVE, all_jobs, forget_outdated, needed_blobs
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import array, document, long_text, member, records, text
 from edgekit_device.protocol.manifest import Manifest, parse
@@ -116,6 +116,7 @@ def _remove_app(root: Root, app: App, reason: Optional[str]) -> List[str]:
         remember_taken_back(
             root, app.name, found
         )  # removing the app has freed space on a full disk
+    _forget_jobs(root)  # no deployment of it collects them any more
     return names
 
 
@@ -144,7 +145,7 @@ def collect(
             if keep is not None and each.folder.is_dir():
                 removed += _prune(each, max(keep, 1), work)
         with map_os_errors(str(root.folder)):
-            _forget_jobs(root, grace_s, work)
+            _forget_jobs(root, grace_s)
             _tidy(root)
             now = time.time()
             _forget_offers(root, now - grace_s, now, work)
@@ -175,12 +176,10 @@ def _drop(app: App, folder: Path, work: Path) -> None:
     fsync_folder(app.releases_folder)
 
 
-def _forget_jobs(root: Root, grace_s: float, work: Path) -> None:
-    if not (root.folder / "jobs").is_dir():
-        return
-    with locked(root.folder / "jobs" / "lock"):
-        for job in outdated(root, grace_s):
-            job.folder.rename(work / job.name)
+def _forget_jobs(root: Root, grace_s: float = 0.0) -> None:
+    if (root.folder / "jobs").is_dir():
+        with locked(root.folder / "jobs" / "lock"):
+            forget_outdated(root, grace_s)
 
 
 def _tidy(root: Root) -> None:

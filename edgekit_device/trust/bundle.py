@@ -161,6 +161,7 @@ def _two_files(folder: Path) -> Tuple[bytes, Optional[bytes]]:
             "not a bundle: the folder has no manifest.json",
             code="bundle.not-found",
             where=str(folder),
+            hint="give what edgekit bundle or net.save wrote",
         )
     return manifest, _bounded(folder / SIGNATURE, MAX_SIGNATURE)
 

@@ -50,7 +50,7 @@ def test_show_reports_who_reads_a_tensor_and_what_is_missing(run: Run) -> None:
     run("calibrate", "merge", "small.cache", "-o", "part.cache", "--drop", "[cr]2", "--set", "z=1")
     text = run("calibrate", "show", "part.cache", "--model", "small.onnx")
     assert "p1 0.5 63.5 pool conv2" in flat(text)
-    assert "z 0.007874016 1 no such tensor" in flat(text)
+    assert "z 0.007874016 1 - no such tensor" in flat(text)
     assert "missing: r2, needed by conv2, relu2, gap" in flat(text)
     document = json.loads(run("calibrate", "show", "part.cache", "--model", "small.onnx", "--json"))
     assert document["schema"] == "edgekit.cache/1"

@@ -1,6 +1,7 @@
 """`edgekit calibrate to-qdq`: text and JSON, the file, and what it refuses."""
 
 import json
+import re
 
 import pytest
 
@@ -77,9 +78,16 @@ def test_the_api_has_the_defaults_of_the_command(run, folder):
 
 
 def test_text_says_what_runs_where(run):
-    text = run(*BASE, "-o", "text.onnx", "--float32")
+    text = " ".join(run(*BASE, "-o", "text.onnx", "--float32").split())
     assert "0 casts" in text
     assert "could run on the DLA" in text
+    # the count of `check` is another one, and the line says why
+    board, release = "jetson-agx-orin-64gb", re.search(r"TensorRT ([\d.]+) on", text)[1]
+    layers = len(edgekit.check("text.onnx", target=board, tensorrt=release).layers)
+    own, nodes, both = re.search(
+        r"of (\d+) layers .*counts the (\d+) Q/DQ nodes as layers, too: (\d+)\)", text
+    ).groups()
+    assert int(own) + int(nodes) == int(both) == layers
     assert "FP16: softmax" in text
     assert "trtexec --onnx=text.onnx --useDLACore=0" in text
     assert "--int8" not in text

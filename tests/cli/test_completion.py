@@ -41,6 +41,16 @@ def offered(words: str, place: int, monkeypatch: pytest.MonkeyPatch, capsys) -> 
         ("edgekit check mod", 2, ["file,mod"]),
         ("edgekit jobs l", 2, ["file,l", "plain,list", "plain,log"]),
         ("edgekit completion b", 2, ["plain,bash"]),
+        ("edgekit plan m.onnx --objective th", 4, ["plain,throughput"]),
+        ("edgekit tune m.yaml --objective = gpu", 4, ["plain,gpu_time"]),
+        ("edgekit compare 1 2 --metric latency.p", 5, ["plain,latency.p99"]),
+        ("edgekit bench m.onnx --precision i", 4, ["plain,int8"]),
+        ("edgekit plan buil", 2, ["plain,builtin:light_resnet50", "file,buil"]),
+        # for bash the colon is a word, and what stands before it is not replaced
+        ("edgekit plan builtin : light_res", 4, ["plain,light_resnet50"]),
+        ("edgekit plan builtin :", 3, ["plain,light_resnet50"]),
+        ("edgekit init builtin : light_sq", 4, ["plain,light_squeezenet"]),
+        ("edgekit plan builtin : light_resnet50 -t jetson-x", 6, ["plain,jetson-xavier-nx"]),
         ("edgekit check --fail", 2, ["plain,--fail-under"]),
     ],
 )

@@ -155,7 +155,8 @@ def test_a_conflict_is_named_in_the_users_words(capsys):
     assert [option["kind"] for option in standalone["conflict"]] == ["gpu"]
     with pytest.raises(GateError) as caught:
         edgekit.plan("small.onnx", target=BOARD, placement={"gpu": False})
-    assert caught.value.to_json()["error"] == standalone["error"]
+    # the API names the function, where there is no other place
+    assert caught.value.to_json()["error"] == {**standalone["error"], "where": "edgekit.plan"}
 
 
 def test_that_a_hybrid_engine_has_one_core_is_reported_also_of_a_plan_read_back(capsys):

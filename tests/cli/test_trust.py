@@ -80,7 +80,7 @@ def test_a_configuration_without_boards_means_edgekits_own(
     @contextmanager
     def open_board(board: object, **options: Any) -> Iterator[FakeBoard]:
         opened.append(board)
-        yield _Trusting("edgekit")
+        yield _Trusting("embedded")
 
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("edgekit.deployment.connection.open_board", open_board)
@@ -90,4 +90,4 @@ def test_a_configuration_without_boards_means_edgekits_own(
     )
     assert app([command, str(config)]) == 0
     assert opened == [None]
-    assert capsys.readouterr().out.startswith("edgekit: ")
+    assert capsys.readouterr().out.startswith("embedded: ")

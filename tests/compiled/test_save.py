@@ -36,6 +36,7 @@ def test_one_bundle_holds_the_parts_and_the_left_out_modules(
     for seed in (1, 2):
         assert gap(loaded(nets.image(seed)), net(nets.image(seed))) < 0.01
     assert loaded.name == "calledtwice"
+    assert repr(loaded) == f"<LoadedNetwork calledtwice, bundle {loaded.digest[:12]}>"
     board = edgekit_device.load(path, trust_unsigned=True, verify="full")
     assert board.devices == ["CPU", "GPU"]
     assert np.array_equal(board({"x": x.numpy()})["output"], loaded(x).numpy())
@@ -63,7 +64,7 @@ def test_arguments_and_nested_results_come_back(nets: ModuleType, tmp_path: Path
     assert found["more"][1:] == [None, "classes"]
     assert torch.equal(found["more"][0][0], wanted["more"][0].where)
     assert torch.equal(found["out"], wanted["out"])
-    with pytest.raises(UsageError, match=r"compiled with \{'scale': 0.5\}"):
+    with pytest.raises(UsageError, match=r"'scale' is 0\.25, and the network was"):
         loaded(batch, 0.25, mask=mask)
     with pytest.raises(UsageError, match="'mask' is missing"):
         loaded(batch, 0.5)
@@ -85,6 +86,7 @@ def test_without_pytorch_arrays_go_in_and_come_out(
     module, x = nets.lenet(), nets.image()
     net = compiled(module, x, leave=["classifer"])
     loaded, wanted = edgekit.load(net.save(tmp_path / "net.ekb")), net(x).numpy()
+    assert np.abs(loaded(x.numpy()) - wanted).max() < 0.01 * np.abs(wanted).max()
     monkeypatch.setattr("edgekit.compiled.loaded.find_spec", lambda name: None)
     for found in (loaded(x.numpy()), loaded(x=x.numpy())):
         assert isinstance(found, np.ndarray)

@@ -14,12 +14,14 @@ from pathlib import Path
 import pytest
 
 from edgekit.bundles.sign import ensure_key, sign
+from edgekit.config.loader import open_config
 from edgekit.deployment import embedded_sshd
 from edgekit.deployment.board import Board
 from edgekit.deployment.client import BoardClient
 from edgekit.deployment.connection import open_board
 from edgekit.deployment.install import install
 from edgekit.errors import BoardError, BundleError, EnvironmentLack
+from edgekit.pipeline.boards.addresses import own_boards
 from tests.boards.bundles import hand_made
 from tests.boards.fixtures import StartBoard, need_sshd, remote
 
@@ -45,6 +47,15 @@ def gone(pid: int) -> bool:
         return bool(select.select([handle], [], [], 300.0)[0])
     finally:
         os.close(handle)
+
+
+def test_the_own_board_has_one_name(home: Path, tmp_path: Path) -> None:
+    """What lists the boards of a configuration calls it as what connects to it does."""
+    need_sshd()
+    config = open_config("builtin:light_squeezenet", target="jetson-agx-orin-64gb")
+    (listed,) = own_boards(config)
+    with open_board(None, state_folder=tmp_path / "state") as board:
+        assert board.name == listed.name == "embedded"
 
 
 def test_without_a_board_edgekit_starts_its_own(home: Path, tmp_path: Path, signer: Path) -> None:

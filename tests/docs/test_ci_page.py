@@ -104,6 +104,14 @@ def test_the_action_fails_below_the_limit_and_still_says_why(repository: Path) -
 
 
 @needs_bash
+def test_a_pattern_without_a_match_is_named(repository: Path) -> None:
+    done, _ = run_step(
+        repository, models="model.onnx\nnets/**/*.onnx", target="jetson-agx-orin-64gb"
+    )
+    assert done.returncode == 2
+    assert "::error::edgekit check: no file matches nets/**/*.onnx" in done.stdout
+
+
 def test_nothing_of_an_input_is_run(repository: Path) -> None:
     done, files = run_step(
         repository, models="$(touch pwned); `touch pwned` -x.onnx\n--help", target="x; touch pwned",

@@ -316,6 +316,22 @@ def test_a_collection_leaves_what_jobs_need(lab: BoardFolder, tmp_path: Path) ->
     assert jobs(lab) == []
 
 
+def test_the_newest_16_jobs_that_ended_are_kept_of_whatever_application(lab: BoardFolder) -> None:
+    first = start(lab, ["log", "x"], name="removed")["job"]
+    assert ended(lab, first) == "done"
+    folder = lab.root / "jobs"
+    for number in range(20):
+        copied = folder / f"{number:016x}"
+        shutil.copytree(folder / first, copied)
+        os.utime(copied / "state.json", (1e9 + number, 1e9 + number))
+    assert len(jobs(lab)) == 21
+    last = start(lab, ["log", "y"], name="other")["job"]
+    assert ended(lab, last) == "done"
+    kept = until(lambda: found if len(found := jobs(lab)) == 16 else None)
+    oldest = {f"{number:016x}" for number in range(6, 20)}
+    assert {job["job"] for job in kept} == {first, last, *oldest}
+
+
 def test_jobs_that_make_no_sense_are_refused(lab: BoardFolder, tmp_path: Path) -> None:
     for text in (b"[]", b'{"kind": "build"}', b"x"):
         assert refused(lab, "job-start", stdin=text).code == "protocol.invalid"

@@ -1,9 +1,11 @@
 """Steps are timed, counted and told; a failing one is recorded."""
 
+import contextlib
 import io
 import itertools
 import math
 import re
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -16,6 +18,7 @@ from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.pipeline import Pipeline
 from edgekit.pipeline.progress import Quiet, StepLog, describe_bound
 from edgekit.pipeline.run import STEP_NAMES as STEPS
+from edgekit.pipeline.steps.deploy import InstallSteps
 from edgekit.reports.terminal.progress import Terminal
 from tests.pipeline.nets import small_config, small_net
 
@@ -41,6 +44,31 @@ def test_statuses_and_seconds():
         FinishedStep("build", "failed", 1.0, "interrupted"),
         FinishedStep("deploy", "failed", 1.0, "the disk is full"),
     ]
+
+
+def test_a_job_that_was_cancelled_is_no_failure_and_tells_what_went_on():
+    out = io.StringIO()
+    steps = StepLog(["self-test"], Terminal(Console(file=out, width=99)), clock())
+    with contextlib.suppress(BoardError), steps.step("self-test") as step:
+        step.doing = "after the self-test, soak"
+        raise BoardError("the job was cancelled", code="job.cancelled")
+    detail = "after the self-test, soak: the job was cancelled"
+    assert steps.done == [FinishedStep("self-test", "cancelled", 1.0, detail)]
+    assert out.getvalue() == f"[1/1] self-test: cancelled, 1.0 s, {detail}\n"
+
+
+def test_an_installation_that_is_cancelled_in_its_soak_passed_the_self_test():
+    steps = StepLog(["deploy", "refit", "self-test"], Quiet(), clock())
+    client = SimpleNamespace(name="lab", note="")
+    bundle = SimpleNamespace(manifest=SimpleNamespace(weights=()))
+    installing = InstallSteps(client, bundle, steps)
+    with contextlib.suppress(BoardError), installing:
+        for phase in ("hello", "selftest", "switch", "soak"):
+            installing.progress(phase, 0, 1)
+        raise BoardError("the job was cancelled", code="job.cancelled")
+    last = steps.done[-1]
+    assert (last.name, last.status) == ("self-test", "cancelled")
+    assert last.detail == "after the self-test, soak: the job was cancelled"
 
 
 def test_lines_without_a_terminal():

@@ -42,6 +42,9 @@ def test_the_image_installs_by_hash_and_runs_edgekit_as_no_root():
     for run in installs:
         own = {"--no-deps", "--no-build-isolation"} <= set(run) and run[-1] == "."
         assert "--require-hashes" in run or own
+    # sshd is the board of `edgekit run` without another one
+    packages = next(text for word, text in instructions() if "apt-get install" in text)
+    assert {"openssh-client", "openssh-server"} <= set(shlex.split(packages))
     assert words.index("USER") > max(n for n, word in enumerate(words) if word == "RUN")
     assert rest["USER"] not in ("root", "0")
     assert rest["ENTRYPOINT"] == '["edgekit"]'

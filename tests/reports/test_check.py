@@ -206,7 +206,7 @@ def test_the_table_has_a_line_for_each_layer_and_never_cuts_a_name():
     # on a terminal names stay whole: others go first, then the name has its own line
     head, name, rest, *_ = check_layers(document(layers=rows), width=80).splitlines()
     assert name == LONG
-    assert rest.split() == ["SOFTMAX", "DLA"]
+    assert rest.split() == ["SOFTMAX", "DLA", "-"]
     assert head.split() == ["layer", "kind", "on", "rule"]
     fits = check_layers(document(layers=rows[1:]), width=56).splitlines()
     assert fits[0].split() == ["layer", "kind", "on", "certainty", "rule"]
@@ -282,7 +282,7 @@ def test_sparsity_is_reported_by_convolution():
     text = sparsity_text(whole_sparsity(report))
     assert "1 of 2 convolutions on the DLA could have 2:4 sparse weights" in flat(text)
     assert "at most 2.00 µs saved (predicted)" in flat(text)
-    assert ["conv", "yes", "100.0", "%", "500"] in [line.split() for line in text.splitlines()]
+    assert ["conv", "yes", "100.0", "%", "500", "-"] in [line.split() for line in text.splitlines()]
     assert text.splitlines()[-1].split() == ["stem", "no", "25.0", "%", "0", "sparsity.channels"]
     nothing = {**report, "convolutions": [], "possible": 0, "present": 0}
     assert len(sparsity_text(whole_sparsity(nothing)).splitlines()) == 1

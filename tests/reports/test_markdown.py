@@ -12,7 +12,7 @@ from edgekit.reports.schema import checked
 from edgekit.results.comparison import compare
 from tests.reports import handmade_run
 from tests.results.measurements import bench, bench_json, times
-from tests.results.test_compare import result
+from tests.results.test_compare import STEADY, result
 
 NASTY = (
     "a|b`c*d*\n# @user <img src=x onerror=alert(1)> [x](http://evil) #12 </details> \\| &amp; $y$"
@@ -48,7 +48,7 @@ def test_a_nasty_name_is_read_as_it_is_and_is_nothing_else():
 
 def test_comparison():
     a, b = result(times(99, 2.0, seed=1), NASTY), result(times(99, 3.0, seed=2), "b")
-    text = markdown(compare([a], [b]))
+    text = markdown(compare([a], [b], past=STEADY))
     found = seen(text)
     assert "slower" in found.text
     assert "2.000 ms" in found.text

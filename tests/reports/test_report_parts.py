@@ -2,6 +2,7 @@
 
 import html
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -133,7 +134,12 @@ def result(label, low, changes=None):
 def test_a_regression_against_the_baseline_fails_its_gate():
     same = with_baseline(document(), [result("#1", 20.0)], [result("bench.json", 20.0)])
     assert gates(same)["baseline"] is True
-    slower = with_baseline(same, [result("#1", 20.0)], [result("bench.json", 26.0)])
+    own = [result("bench.json", 26.0)]
+    past = [replace(result(f"#{i}", 20 + i / 100), bundle="ab" * 32) for i in range(2, 7)]
+    unknown = with_baseline(same, [result("#1", 20.0)], own, past[:2])
+    assert gates(unknown)["baseline"] is True
+    assert "slower, above the threshold" not in render_html(unknown)
+    slower = with_baseline(same, [result("#1", 20.0)], own, past)
     assert gates(slower)["baseline"] is False
     assert len(slower.verdict.gates) == len(same.verdict.gates)
     page = render_html(slower)

@@ -327,10 +327,10 @@ def test_summary_of_plans_that_share_frames():
 def test_a_comparison_with_a_baseline_is_reported():
     from edgekit.reports.comparison import with_baseline
     from tests.results.measurements import times
-    from tests.results.test_compare import result
+    from tests.results.test_compare import STEADY, result
 
     a, b = (result(times(99, level, seed=1), f"#{level}") for level in (2.0, 2.5))
-    document = with_baseline(report_document(handmade_run.facts()), [a], [b])
+    document = with_baseline(report_document(handmade_run.facts()), [a], [b], STEADY)
     text = " ".join(printed(lambda console: terminal_summary(document, console)).split())
     assert "latency.median slower, +25" in text
     assert "#2.0" in text

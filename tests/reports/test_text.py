@@ -9,7 +9,7 @@ from edgekit.text import counted, percent
 @pytest.mark.parametrize(
     ("value", "words"),
     [(0, "0 µs"), (0.5, "500 ns"), (41.26, "41.3 µs"), (999.4, "999 µs"), (999.6, "1.00 ms"),
-     (2412.0, "2.41 ms"), (3_210_000.0, "3.21 s"), (None, "–"), (math.nan, "–"), (math.inf, "–")],
+     (2412.0, "2.41 ms"), (3_210_000.0, "3.21 s"), (None, "-"), (math.nan, "-"), (math.inf, "-")],
 )  # fmt: skip
 def test_microseconds(value, words):
     assert text.microseconds(value) == words
@@ -19,7 +19,7 @@ def test_microseconds(value, words):
     ("value", "words"),
     [(0, "0 B"), (700, "700 B"), (4096, "4 KiB"), (1 << 20, "1 MiB"), (412_345, "403 KiB"),
      (655_680 << 10, "640 MiB"), (99_999 << 10, "99,999 KiB"),
-     (27_412_345, "26.1 MiB"), (5 << 30, "5 GiB"), (None, "–")],
+     (27_412_345, "26.1 MiB"), (5 << 30, "5 GiB"), (None, "-")],
 )  # fmt: skip
 def test_sizes(value, words):
     assert text.size(value) == words

@@ -7,6 +7,7 @@ import multiprocessing
 import sqlite3
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -37,24 +38,45 @@ def run(capsys):
     return call
 
 
-def keep(middle, seed, **changes):
-    return record(bench(times(200, middle, seed=seed), **changes))
+def keep(middle, seed, *, release=None, **changes):
+    return record(bench(times(200, middle, seed=seed), **changes), release=release)
+
+
+def keep_repeated():
+    """Keeps five runs of one release, which show how much runs differ."""
+    release = SimpleNamespace(digest="ab" * 32, release="000001-abababababab", hello=None)
+    for seed in range(100, 105):
+        keep(2.0 + seed / 1e4, seed, release=release)
 
 
 def test_a_regression_ends_with_1(run):
     for seed, middle in enumerate((2.0, 2.3, 2.0)):
         keep(middle, seed)
-    reported = run("compare", "last~2", "last~1", code=1)
+    reported = run("compare", "last~2", "last~1")
+    assert "cannot tell, +1" in reported
+    assert "Only one run on each side" in reported
+    run("compare", "last~2", "last~1", "--strict", code=1)
+    keep_repeated()
+    reported = run("compare", "1", "2", code=1)
     assert "slower, +1" in reported
     assert "a regression of more than 5.0 %" in reported
     assert run("compare", "1", "2", "--threshold", "25%").startswith("latency.median: slower")
-    assert json.loads(run("compare", "1", "last", "--json"))["verdict"] == "no difference"
+    assert json.loads(run("compare", "1", "3", "--json"))["verdict"] == "no difference"
     run("mark", code=2)
     run("history", "mark", "1", "release")
     assert json.loads(run("compare", "baseline:release", "2,2", "--json", code=1))["regression"]
     run("compare", "1", "9", code=2)
     run("compare", "1", "nothing", code=2)
     run("compare", "1", "2", "--threshold", "5", code=2)
+
+
+def test_a_cell_without_a_value_has_a_dash(run):
+    keep(2.0, 1)
+    keep(2.0, 2)
+    run("history", "mark", "1", "release")
+    head, second, first = run("history").splitlines()[:3]
+    assert head.split()[-1] == "marks"
+    assert (second.split()[-1], first.split()[-1]) == ("-", "release")
 
 
 def test_what_is_not_alike_is_refused(run):
@@ -89,6 +111,7 @@ def test_revisions_mean_all_clean_results_of_the_commit(run, tmp_path):
 
 
 def test_files_next_to_the_history(run, tmp_path):
+    keep_repeated()
     for name, middle in (("a", 2.0), ("b", 1.8)):
         (tmp_path / f"{name}.json").write_text(json.dumps(bench_json(times(100, middle, seed=1))))
     assert json.loads(run("compare", "a.json", "b.json", "--json"))["verdict"] == "faster"
@@ -255,7 +278,7 @@ def test_percentiles_of_few_frames_are_marked_and_the_median_stands_once(run):
     assert "p50" not in line
     assert "p90 2.10 ms," in line
     assert "p99 2.20 ms*," in line
-    assert "p999 – (* fewer than 20 frames beyond)" in line
+    assert "p999 - (* fewer than 20 frames beyond)" in line
     assert "2.20 ms*" in run("history")
 
 

@@ -224,7 +224,14 @@ def test_the_documents(net: Network, tmp_path: Path) -> None:
         f"plan {found.winner.number} is better in latency: {readable_value(turns.ours)}, "
         "the starting plan "
     )
-    assert "Plans tried, with measured latency:" in text
+    row = document.winner
+    assert row.final == turns.ours
+    assert re.search(
+        rf"plan {row.number}\* +{re.escape(readable_value(row.search))} +"
+        rf"{re.escape(readable_value(row.final))}  ", text,
+    )  # fmt: skip
+    assert "* advised, by the final turns" in text
+    assert all(one.final is None for one in document.trials if one.number not in (1, row.number))
     assert (
         f"{better}{readable_value(turns.theirs)}, medians of 5 alternating "
         f"measurements; {100 * turns.fraction:.1f} %" in text
@@ -264,11 +271,21 @@ def test_rounds_budget_and_bounds(net: Network) -> None:
     query = query_for(net)
     few = tuned(query, world_of(query, GPU, DLA), request={"rounds": 2})
     assert (few.status, len(few.trials)) == ("rounds", 2)
+    stopped = tuned(query, world_of(query, GPU, DLA), request={"rounds": 4})
+    done = tuned(query, world_of(query, GPU, DLA))
+    words = {}
+    for one in (stopped, done):
+        document = tune_document(one, name="small", files={"profile": "p", "snippet": "s"})
+        words[one.status] = next(line for line in tune_text(document) if line.startswith("Ended"))
+        shown = readable_value(document.bound.value)
+    assert "stopped by --rounds 4; the bound is " in words["rounds"]
+    assert "likely to beat" not in words["rounds"]
+    assert f"no remaining plan is likely to beat {shown}." in words["converged"]
     ticks = iter(range(0, 100_000, 10))
     short = tuned(query, world_of(query, GPU, DLA), request={"budget_s": 30.0},
                   clock=lambda: next(ticks))  # fmt: skip
     assert short.status == "budget"
-    assert "the budget of 30 s is used up" in short.why
+    assert "stopped by --budget 30 s: nothing is left" in short.why
     assert short.duel is not None
     bound = query_for(net, bounds={"latency_us": 250.0})
     held = tuned(bound, world_of(bound, GPU, DLA, switch_us=0.0), request={"rounds": 2})

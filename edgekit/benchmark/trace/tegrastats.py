@@ -212,6 +212,7 @@ def read_tegrastats(
             f"the tegrastats log cannot be read: {error.strerror}",
             code="tegrastats.unreadable",
             where=str(path),
+            hint="give a log of tegrastats --logfile FILE",
         ) from error
     try:
         document = monitor_of_log(

@@ -55,9 +55,9 @@ def boards_of_config(config: Config) -> list[Board]:
 
 def own_boards(config: Config) -> list[Board]:
     """Returns a configuration's boards; edgekit's own (kind "sshd") where it names none."""
-    from edgekit.deployment.board import Board
+    from edgekit.deployment.board import EMBEDDED, Board
 
-    return boards_of_config(config) or [Board("edgekit", kind="sshd")]
+    return boards_of_config(config) or [Board(EMBEDDED, kind="sshd")]
 
 
 def board_of_host(text: str, *, root: str = _ROOT, python: str = _PYTHON) -> Board:

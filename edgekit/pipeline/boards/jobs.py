@@ -336,6 +336,7 @@ def follow(
         status = "done"
         return result
     except EdgekitError as error:
+        status = "cancelled" if error.code == "job.cancelled" else "failed"
         detail = f"{client.name}: {error.message}"
         raise
     except KeyboardInterrupt:

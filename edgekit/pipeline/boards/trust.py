@@ -33,6 +33,9 @@ class Trust(FormerDict):
     schema: str = member(choice("edgekit.trust/1"), default="edgekit.trust/1")
 
 
+_ADD = "give the file of the key to add, such as ~/.ssh/id_ed25519.pub"
+
+
 @document(frozen=True)
 class KeyChanges:
     """What changes of the keys that may sign; files are read before a board is changed.
@@ -68,11 +71,13 @@ class KeyChanges:
         from edgekit.bundles.sign import allowed_signers_line
 
         if (self.valid_after or self.valid_before) and not self.add:
-            raise UsageError("--valid-after and --valid-before need --add")
+            raise UsageError("--valid-after and --valid-before need --add", hint=_ADD)
         if self.identity and not self.add:
-            raise UsageError("--identity needs --add")
+            raise UsageError("--identity needs --add", hint=_ADD)
         if self.force and not (self.remove or self.signers):
-            raise UsageError("--force needs --remove or --signers")
+            raise UsageError(
+                "--force needs --remove or --signers", hint="name the last key that may go"
+            )
         times = {"after": self.valid_after, "before": self.valid_before}
         signers = revocations = None
         if self.signers:
@@ -135,7 +140,8 @@ def _read_public_key_file(path: Path) -> bytes:
         data = read_file(path.expanduser(), LARGEST_KEY)
     except OSError as error:
         raise UsageError(
-            f"cannot be read: {error.strerror or error}", code="sign.no-key", where=str(path)
-        ) from error
+            f"cannot be read: {error.strerror or error}", code="sign.no-key", where=str(path),
+            hint="give a file of public keys, an allowed_signers file or a KRL",
+        ) from error  # fmt: skip
     refuse_private(data.decode("utf-8", "replace"), str(path))
     return data

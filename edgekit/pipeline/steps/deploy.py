@@ -197,6 +197,10 @@ _PHASE_TEXTS = {
 }
 
 
+# what goes on after the self-test in its step
+_DOING = {"switch": "after the self-test, switching", "soak": "after the self-test, soak"}
+
+
 class InstallSteps:
     """The steps deploy, refit and self-test of one board, from the phases of ``install``."""
 
@@ -229,7 +233,9 @@ class InstallSteps:
         name = _STEP_OF.get(phase)
         if name and done == 0 and (not self._begun or self._begun[-1].name != name):
             self._begin(name)
-        elif phase in _BYTES and total > 1:
+        elif phase in _DOING and self._begun:
+            self._begun[-1].doing = _DOING[phase]
+        if phase in _BYTES and total > 1:
             self._steps.progress.update(done, total, f"{_BYTES[phase]}, {size(total)}")
         elif phase == "soak" and total > 1:
             self._steps.progress.update(done, total, _PHASE_TEXTS[phase])

@@ -25,6 +25,7 @@ from edgekit.pipeline.steps.load import (
     source,
     translated,
 )
+from edgekit.pipeline.steps.plugin_sections import check_plugins
 from edgekit.placement.check_document import Verdict, verdict_of
 from edgekit.quantize.given_scales import KnownScales, judge_with
 
@@ -101,6 +102,7 @@ def checked(
     """
     from edgekit.placement.check import check_model
 
+    lacks = check_plugins(context)
     cache, found = context.file.calibration.cache, translated(context)
     typed = lowers(context) and found is not None
     judged = check_model(
@@ -117,6 +119,7 @@ def checked(
         fp16_layers=lambda network: fp16_layers(context, network, gate=False),
         plugins=[plugin.name for plugin in context.file.model.plugins],
         parser=asks and context.file.parser,
+        warnings=lacks,
         on_note=on_note,
     )
     made = exported(context)

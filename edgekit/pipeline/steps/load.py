@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.dla.float_layers import FloatLayers
 from edgekit.dla.judge import release_notes
 from edgekit.dla.scales import LEVELS
+from edgekit.errors import ModelError
 from edgekit.network.expressions import parse_size
 from edgekit.network.functions import UserFunction
 from edgekit.network.layer_names import layers_named
@@ -59,8 +60,7 @@ def exported(context: Context) -> Exported | None:
 
 
 @computed("model")
-def named(context: Context) -> Model:
-    """Returns the model as the user named it."""
+def _loaded(context: Context) -> Model:
     section, cache = context.file.model, context.cache
     made = exported(context)
     path = None if made is None else Path(made.file)
@@ -95,6 +95,48 @@ def named(context: Context) -> Model:
     # its sizes are fixed: others, or an input that it lacks, are reported as for a file
     input_shapes(model.proto.graph.input, section.shapes, section.batch)
     return model
+
+
+@computed(_loaded, "target", "tensorrt")
+def named(context: Context) -> Model:
+    """Returns the model as the user named it; its plugins run in types that the release can give.
+
+    Raises:
+        ModelError: "model.plugin": a plugin takes INT8 alone, and gets floats.
+    """
+    model = _loaded(context)
+    if not any(one.formats for one in model.plugins):
+        return model
+    plugins = tuple(_in_floats(context, one, model) for one in model.plugins)
+    return model if plugins == model.plugins else replace(model, plugins=plugins)
+
+
+def _in_floats(context: Context, plugin: Plugin, model: Model) -> Plugin:
+    """Returns a plugin without its INT8 formats where the network's types give it floats.
+
+    A strongly typed network has INT8 between its Q and DQ nodes alone, and a plugin beside those
+    that edgekit writes gets floats (guide, "Q/DQ Interaction with Plugins").
+    """
+    from edgekit.tensorrt.releases import release
+
+    graph, tensorrt = model.graph, context.tensorrt
+    floats = tuple(one for one in plugin.formats if not one.startswith("int8:"))
+    if len(floats) == len(plugin.formats) or "weak" in release(tensorrt).typings:
+        return plugin
+    nodes = [node for node in graph.nodes() if graph.plugin(node) is plugin]
+    if not nodes or any(graph.dtype(name) == "int8" for node in nodes for name in node.reads()):
+        return plugin
+    if not floats:
+        raise ModelError(
+            f"the plugin {plugin.title} takes INT8 alone, but TensorRT {tensorrt} is strongly "
+            "typed and gives it floats: INT8 is only between the Q and DQ nodes of the file",
+            code="model.plugin",
+            where=plugin.where,
+            hint="if it takes floats, too, declare fp16 or fp32 (formats); else put its node "
+            "between a QuantizeLinear and a DequantizeLinear of the file, with the scales as "
+            "attributes",
+        )
+    return replace(plugin, formats=floats)
 
 
 def own_plugins(context: Context) -> tuple[Plugin, ...]:

@@ -156,6 +156,23 @@ def _better_without(context: Context) -> str:
     return better_without(before, after)
 
 
+def as_it_came(context: Context) -> tuple[Network, Judgement] | None:
+    """Returns the network without its rewrites, and its verdicts, where a plan may be better so.
+
+    None where nothing was rewritten, the GPU alone is no slower, or the user wants the rewrites.
+    """
+    if found_rewrites(context).model is None or context.file.rewrite.always:
+        return None
+    from edgekit.placement.without_rewrites import slower_on_gpu
+
+    before, after = (
+        (one.network, judged(context, one).judgement)
+        for one in (original(context), _candidate(context))
+    )
+    slower = slower_on_gpu(before, after, context.target, context.file.power_mode)
+    return before if slower else None
+
+
 def _constraints(context: Context) -> list[Any]:
     """What ``_better_without`` depends on."""
     # what the accuracy gate keeps in FP16 is found when the rewrites are settled

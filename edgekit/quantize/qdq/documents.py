@@ -86,7 +86,8 @@ class LoweredCheck:
     """How many layers of a Q/DQ model could run on the DLA, in how many loadables.
 
     Attributes:
-        layers: How many layers there are.
+        layers: How many layers there are other than Q/DQ nodes.
+        qdq_nodes: How many Q/DQ nodes there are; ``edgekit check`` counts them as layers, too.
         dla_layers: How many layers can run on a DLA.
         int8_layers: How many of these can run in INT8.
         loadables: How many loadables they form.
@@ -97,6 +98,7 @@ class LoweredCheck:
     int8_layers: int = member(fields.count)
     loadables: int = member(fields.count)
     gpu: tuple[RefusedLayer, ...] = member(records(RefusedLayer))
+    qdq_nodes: int = member(fields.count, default=0)
 
     @classmethod
     def of(cls, network: Network, judgement: Judgement) -> LoweredCheck:
@@ -110,6 +112,7 @@ class LoweredCheck:
             int8_layers=sum(judgement.precision_of(layer.name) == "int8" for layer in own),
             loadables=sum(group.retained for group in judgement.candidates),
             gpu=tuple(RefusedLayer(name, verdicts[name].reasons[0].rule) for name in refused),
+            qdq_nodes=len(network.layers) - len(own),
         )
 
 

@@ -953,8 +953,9 @@ def from_qdq(model: Model, *, unequal: str = "refuse") -> Translated:
     """
     if unequal not in UNEQUAL:
         raise UsageError(
-            f"unequal scales must be {' or '.join(UNEQUAL)}, not {unequal!r}", code="qdq.unequal"
-        )
+            f"unequal scales cannot be {unequal!r}", code="qdq.unequal", where="unequal",
+            hint=f"one of {', '.join(UNEQUAL)}",
+        )  # fmt: skip
     model, typed, left = widened(model)
     reading = read_qdq(model)
     notes = [left] if left else []

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from edgekit.reports.text import WIDTH, clean
+from edgekit.text import ABSENT
 
 
 def paragraph(text: str, *, indent: int = 0, style: str = "") -> Constrain:
@@ -29,10 +30,19 @@ def command(text: str, *, indent: int = 0) -> Text:
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: str = "") -> Table:
     """Returns a table without lines; ``right`` has an "r" for each column that is aligned right.
 
+    A cell without a value has a dash, but for the first column, where it goes on with the row
+    above, and for columns without a name.
+
     Where a terminal is too narrow, the last column goes on in further lines; no word is broken.
     """
     found = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    cells = [[Text(clean(cell)) for cell in row] for row in rows]
+    cells = [
+        [
+            Text(clean(cell) or (ABSENT if number and name else ""))
+            for number, (name, cell) in enumerate(zip(head, row, strict=True))
+        ]
+        for row in rows
+    ]
     for number, name in enumerate(head):
         side: JustifyMethod = "right" if right[number : number + 1] == "r" else "left"
         texts = [name, *(row[number].plain for row in cells)]

@@ -82,8 +82,8 @@ class Terminal:
             self._status.stop()
             self._status = None
         took = "" if status == "reused" else f"{seconds:6.1f} s"
-        mark = {"done": "", "reused": "reused", "failed": "FAILED", "left": "left"}[status]
-        style = {"done": "", "reused": "dim", "failed": "bold red", "left": "dim"}[status]
+        mark = {"done": "", "failed": "FAILED"}.get(status, status)
+        style = {"done": "", "failed": "bold red", "cancelled": "bold"}.get(status, "dim")
         if self._live:
             line = f"{self._label:<19} {took or mark:>8}  "
             line += detail if not took or not mark else f"{mark} {detail}"

@@ -1,0 +1,189 @@
+"""The arguments and results of a call of an exported network, by its document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgekit.errors import UsageError
+from edgekit.pytorch.signature import (
+    as_tensor,
+    call_of,
+    check_inputs,
+    plain_constants,
+    size_of,
+    torch_type,
+)
+from edgekit.text import counted, listed
+
+if TYPE_CHECKING:
+    from edgekit.pytorch.document import Exported, Tensor
+    from edgekit.pytorch.signature import Call, Values
+
+
+def inputs_of(exported: Exported, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Values]:
+    """Returns the tensors of a call by input name; of an ONNX file tensors or arrays.
+
+    Raises:
+        UsageError: "torch.inputs": other arguments, sizes or types than the example's.
+    """
+    if exported.kind == "onnx":
+        return values_of(exported, args, kwargs)
+    import torch
+    from torch.utils import _pytree
+
+    given, about = args if isinstance(args, tuple) else (args,), exported.arguments
+    leaves = _pytree.tree_leaves((given, dict(kwargs)))
+    if not any(isinstance(one, torch.Tensor | np.ndarray) for one in leaves):
+        raise UsageError(
+            f"input {exported.inputs[0].name!r} is missing: there is no tensor among the arguments",
+            code="torch.inputs", where=exported.inputs[0].name,
+            hint=f"the inputs are {listed(one.name for one in exported.inputs)}",
+        )  # fmt: skip
+    call = call_of(about.parameters, given, kwargs, about.leaves)
+    _check_arguments(exported, len(given), call)
+    found = dict(zip(call.names, call.tensors, strict=True))
+    for one in exported.inputs:
+        size = f"{'x'.join(map(str, one.shape))}:{one.torch_type}"
+        problem = f"is {size_of(found[one.name])}" if one.name in found else "is missing"
+        if problem != f"is {size}":
+            raise UsageError(
+                f"input {one.name!r} {problem}", code="torch.inputs", where=one.name,
+                hint=f"it was compiled for {size}; compile it again for another size or type",
+            )  # fmt: skip
+    return {one.name: found[one.name] for one in exported.inputs}
+
+
+def _check_arguments(exported: Exported, positional: int, call: Call) -> None:
+    """Refuses arguments that are no inputs, and other constants than the network was compiled with.
+
+    Raises:
+        UsageError: "torch.inputs".
+    """
+    about, inputs = exported.arguments, [one.name for one in exported.inputs]
+    fixed = {**about.defaults, **about.constants}
+    now = {**about.defaults, **plain_constants(call, about.defaults)}
+    strange = [one for one in call.names if one not in inputs]
+    strange += [one for one in call.constants if one not in fixed and one not in inputs]
+    if about.parameters and strange and positional > len(about.parameters):
+        lost = [one for one in inputs if one not in call.names]
+        raise UsageError(
+            f"there are {counted(positional, 'positional argument')}, and the module takes "
+            f"{len(about.parameters)} ({listed(about.parameters)})", code="torch.inputs",
+            hint=f"give {listed(lost)} by name" if lost
+            else "give no others, such as a data loader's labels",
+        )  # fmt: skip
+    for name in [*strange, *fixed, *call.constants]:
+        hint = "compile it again for other arguments"
+        if name in inputs:
+            if name not in call.constants:
+                continue
+            problem = f"input {name!r} is {now[name]!r}, and no tensor"
+            hint = "give a tensor"
+        elif name in call.names:
+            problem = f"the network was compiled without the tensor {name!r}"
+            if name not in {*fixed, *about.parameters}:
+                problem = f"there is no input {name!r}"
+                hint = f"the inputs are {listed(inputs)}"
+        elif name not in fixed and name not in about.parameters:
+            problem = f"there is no argument {name!r}"
+            hint = f"the arguments are {listed(dict.fromkeys((*inputs, *fixed)))}"
+        elif fixed.get(name) != now.get(name):
+            was = f"with {fixed[name]!r}" if name in fixed else "without it"
+            problem = f"{name!r} is {now.get(name)!r}, and the network was compiled {was}"
+        else:
+            continue
+        raise UsageError(problem, code="torch.inputs", where=name, hint=hint)
+
+
+def named_values(
+    names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns the values of a call by input name, where the network's inputs are its arguments.
+
+    Args:
+        names: The inputs, in order.
+        args: Inputs in their order, but for those that ``kwargs`` names.
+        kwargs: Inputs by name.
+
+    Raises:
+        UsageError: "torch.inputs": there are more arguments than inputs, or other names.
+    """
+    check_inputs(kwargs, names)
+    free = [name for name in names if name not in kwargs]
+    if len(args) > len(free):
+        raise UsageError(
+            f"there are {counted(len(args) + len(kwargs), 'argument')}, and the network has "
+            f"{counted(len(names), 'input')}", code="torch.inputs",
+            hint=f"the inputs are {listed(names)}",
+        )  # fmt: skip
+    return {**dict(zip(free, args, strict=False)), **kwargs}
+
+
+def values_of(exported: Exported, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Values]:
+    """Returns the tensors or arrays of a call by input name, where the network's inputs are its
+    arguments: of an ONNX file, or on a machine without PyTorch.
+
+    Raises:
+        UsageError: "torch.inputs": other inputs, sizes or types than the compiled ones.
+    """
+    names = [one.name for one in exported.inputs]
+    found = named_values(names, args if isinstance(args, tuple) else (args,), kwargs)
+    for one in exported.inputs:
+        kind, problem = one.type, ""
+        if one.name not in found:
+            problem = "is missing"
+        elif not hasattr(value := found[one.name], "dtype"):
+            problem = f"is a {type(value).__name__}, and no array or tensor"
+        else:
+            kind = one.type if isinstance(value, np.ndarray) else one.torch_type
+            size = size_of(value)
+            problem = f"is {size}" if size != f"{'x'.join(map(str, one.shape))}:{kind}" else ""
+        if problem:
+            raise UsageError(
+                f"input {one.name!r} {problem}", code="torch.inputs", where=one.name,
+                hint=f"it was compiled for {'x'.join(map(str, one.shape))}:{kind}; compile it "
+                "again for another size or type",
+            )  # fmt: skip
+    return {name: found[name] for name in names}
+
+
+def device_of(values: Iterable[Values]) -> Any:
+    """Returns the device of the first tensor; None where all values are NumPy arrays."""
+    return next((one.device for one in values if not isinstance(one, np.ndarray)), None)
+
+
+def run_on_gpu(
+    inputs: Iterable[Tensor],
+    run: Callable[[dict[str, Any]], Mapping[str, Any]],
+    values: Mapping[str, Values],
+) -> dict[str, Values]:
+    """Runs a network whose inputs and outputs lie on the GPU; nothing is copied to the CPU.
+
+    Args:
+        inputs: The network's.
+        run: Takes inputs by name, and returns what has a CUDA array interface, by output name.
+        values: The inputs, of which one is a tensor on the GPU at least.
+    """
+    import torch
+
+    kinds, device = {one.name: torch_type(one.type) for one in inputs}, device_of(values.values())
+    feed = {name: as_tensor(one, device, kinds[name]).detach().contiguous()
+            for name, one in values.items()}  # fmt: skip
+    # a tensor keeps the memory that it was made of
+    return {name: torch.as_tensor(made, device="cuda") for name, made in run(feed).items()}
+
+
+def outputs_of(
+    outputs: Iterable[Tensor], known: Mapping[str, Values], device: Any
+) -> dict[str, Values]:
+    """Returns the outputs by name: tensors in the module's types; arrays where ``device`` is
+    None.
+    """
+    if device is None:
+        return {one.name: known[one.name] for one in outputs}
+    return {
+        one.name: as_tensor(known[one.name], device, torch_type(one.torch_type)) for one in outputs
+    }
