@@ -129,6 +129,7 @@ def check(
     kwargs: Mapping[str, Any] | None = None,
     *,
     leave: str | Sequence[str] = (),
+    inputs: Mapping[str, str] | None = None,
     jetpack: str | float | None = None,
     dynamic_shapes: object = None,
     on_note: Callable[[str], object] = str,
@@ -138,15 +139,15 @@ def check(
     the verdict with the tree of modules.
 
     ``config`` may be a PyTorch network, too, with an example of its inputs in ``args`` and
-    ``kwargs``, as for ``export``. Modules that match a glob of ``leave`` are left out of the
-    network: the tree has them as PyTorch's. ``jetpack="6.2"`` picks the rules of the TensorRT that
-    a JetPack brings. ``dynamic_shapes`` is refused: a network has one size. ``on_note`` is called
-    with a line of text when the work on something begins.
+    ``kwargs``, or their sizes in ``inputs``, as for ``export``. Modules that match a glob of
+    ``leave`` are left out of the network: the tree has them as PyTorch's. ``jetpack="6.2"`` picks
+    the rules of the TensorRT that a JetPack brings. ``dynamic_shapes`` is refused: a network has
+    one size. ``on_note`` is called with a line of text when the work on something begins.
     """
     from edgekit.pipeline.named_check import check_source
-    from edgekit.pipeline.torch_source import leaving
+    from edgekit.pipeline.torch_source import with_part
 
-    given = leaving(options, leave)
+    given = with_part(options, leave, inputs)
     return check_source(
         config, args, kwargs, jetpack=jetpack, dynamic_shapes=dynamic_shapes, on_note=on_note,
         **given,
@@ -613,18 +614,28 @@ def build(
 
 
 def bundle(
-    config: str | Path | Config,
+    config: Any,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
     *,
+    inputs: Mapping[str, str] | None = None,
     out: str | Path | None = None,
     full: str | Path | None = None,
     force: bool = False,
     progress: Progress | None = None,
     **options: Unpack[ConfigOptions],
 ) -> Packed:
-    """Packs and signs a bundle; ``full`` is a file for it with its weights."""
-    with open_pipeline(
-        config, options, progress=progress, out=path_of(out), force=force
-    ) as pipeline:
+    """Packs and signs a bundle; ``full`` is a file for it with its weights.
+
+    ``config`` may be a PyTorch network, too, with an example of its inputs in ``args`` and
+    ``kwargs``, or their sizes in ``inputs``, as for ``export``.
+    """
+    from edgekit.pipeline.torch_source import from_torch, with_part
+
+    given: Mapping[str, object] = with_part(options, inputs=inputs)
+    if (made := from_torch(config, args, kwargs, given)) is not None:
+        config, given = made.exported.file, made.options
+    with open_pipeline(config, given, progress=progress, out=path_of(out), force=force) as pipeline:
         return pipeline.bundle(full=path_of(full))
 
 
@@ -1121,6 +1132,7 @@ def plan(
     kwargs: Mapping[str, Any] | None = None,
     *,
     leave: str | Sequence[str] = (),
+    inputs: Mapping[str, str] | None = None,
     jetpack: str | None = None,
     dynamic_shapes: object = None,
     report: str | Path | None = None,
@@ -1132,10 +1144,10 @@ def plan(
     """Places every layer on GPU and DLA, as the configuration's ``placement`` says.
 
     ``config`` may be a PyTorch network, too, with an example of its inputs in ``args`` and
-    ``kwargs``, as for ``export``. Modules that match a glob of ``leave`` are in no figure, as for
-    ``check``; ``edgekit.compile`` places each part around them. ``report`` is where the plan is
-    written as an HTML page, ``annotate`` where the ONNX file is written with devices and times as
-    metadata of its nodes.
+    ``kwargs``, or their sizes in ``inputs``, as for ``export``. Modules that match a glob of
+    ``leave`` are in no figure, as for ``check``; ``edgekit.compile`` places each part around them.
+    ``report`` is where the plan is written as an HTML page, ``annotate`` where the ONNX file is
+    written with devices and times as metadata of its nodes.
     ``force`` computes all of it again; ``progress`` is told about each step.
 
     For example ``placement={"objective": "energy", "bounds": {"latency_us": 2000.0},
@@ -1148,9 +1160,9 @@ def plan(
     from edgekit.pipeline.exports import write_annotated
     from edgekit.pipeline.outputs import may_write_for
     from edgekit.pipeline.questions import write_plan_page
-    from edgekit.pipeline.torch_source import from_torch, leaving
+    from edgekit.pipeline.torch_source import from_torch, with_part
 
-    given: Mapping[str, object] = leaving(options, leave)
+    given: Mapping[str, object] = with_part(options, leave, inputs)
     made = from_torch(
         config, args, kwargs, {**given, "jetpack": jetpack, "dynamic_shapes": dynamic_shapes}
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -220,6 +220,7 @@ def show_sensitivity(document: api.SensitivityRanking, *, json: bool) -> None:
 )
 @sensitivity_options
 @o.cut_or_torch
+@partial(o.leave, hidden=True)
 @o.force
 @o.reports
 def calibrate_command(

@@ -133,6 +133,7 @@ def targets_command(json: bool) -> None:
 )
 @o.tensorrt
 @o.cut_or_torch
+@o.leave
 @o.talk
 def rewrite_command(
     model: str | None,
@@ -155,7 +156,7 @@ def rewrite_command(
 ) -> None:
     writing = {"--save": save, "--record": record, "--precision": precision, "--enable": enable,
                "--disable": disable, "--allow-approx": allow_approx, "--data": data,
-               "--tensorrt": tensorrt}  # fmt: skip
+               "--tensorrt": tensorrt, "--leave": part.leave}  # fmt: skip
     checking = {"--trust-unsigned": trust_unsigned}
     if listed:
         _alone("--list", {**writing, **checking, "--verify": verify, "MODEL": model})

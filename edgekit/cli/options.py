@@ -4,6 +4,7 @@ commands write besides what they print (Markdown, the annotated ONNX file).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
@@ -266,6 +267,15 @@ def inputs_of(options: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def _digest(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not re.fullmatch("[0-9a-fA-F]{64}", value):
+        raise UsageError(
+            f"--trust {value!r} is no SHA-256, which has 64 hexadecimal digits",
+            hint="the error without --trust tells the file's own; ask its author for it",
+        )
+    return value
+
+
 _torch_options = all_of(
     click.option(
         "--input", "torch_inputs",
@@ -279,7 +289,7 @@ _torch_options = all_of(
         help="PyTorch's exporter (default: the first that fits the board's TensorRT).",
     ),
     click.option(
-        "--trust", metavar="SHA256",
+        "--trust", metavar="SHA256", callback=_digest,
         help="Run the pickle in a PyTorch file with this SHA-256.",
     ),
 )  # fmt: skip
@@ -307,15 +317,18 @@ def no_modules(model: str) -> UsageError:
     )  # fmt: skip
 
 
-def leave(function: Any) -> Any:
-    """Gives the ``part`` of a command the modules that are left out, below ``cut_or_torch``."""
+def leave(function: Any, *, hidden: bool = False) -> Any:
+    """Gives the ``part`` of a command the modules that are left out, below ``cut_or_torch``.
+
+    It is hidden where the API refuses it and says why.
+    """
 
     @wraps(function)
     def with_leave(*, part: api.ModelPart, leave: tuple[str, ...], **others: Any) -> Any:
         return function(part=part._replace(leave=leave or None), **others)
 
     option = click.option(
-        "--leave", multiple=True, metavar="GLOB",
+        "--leave", multiple=True, metavar="GLOB", hidden=hidden,
         help="Modules that are left out of the network and run beside it, such as head.*; "
         "repeatable.",
     )  # fmt: skip

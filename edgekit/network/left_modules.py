@@ -72,9 +72,13 @@ def left_paths(names: Sequence[str], globs: Sequence[str]) -> dict[str, list[str
                 f"no module matches {glob!r}",
                 code="torch.leave",
                 where="leave",
-                hint=f"the nearest are {', '.join(near)}" if near else "the network has no modules",
+                hint=_nearest(near) if near else "the network has no modules",
             )
     return found
+
+
+def _nearest(names: Sequence[str]) -> str:
+    return f"the nearest {'are' if len(names) > 1 else 'is'} {', '.join(names)}"
 
 
 def with_left_modules(model: Model, globs: Sequence[str]) -> tuple[Model, list[Model]]:

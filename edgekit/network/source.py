@@ -39,6 +39,10 @@ _TORCH = (
     "load the network in PyTorch and export it: "
     'torch.onnx.export(model.eval(), (torch.zeros(1, 3, 224, 224),), "model.onnx")'
 )
+_PROGRAM = (
+    "write it with torch.export.save(torch.export.export(model.eval(), (x,)), path), or give "
+    "package.module:factory"
+)
 _TF = "python -m tf2onnx.convert --opset 17 --output model.onnx"
 _ENGINE = (
     "a TensorRT engine, which does not contain the network", "give the ONNX file it was built from",
@@ -237,6 +241,9 @@ def _by_form(path: Path, head: bytes, size: int, named: str) -> tuple[str, str] 
         return "a YAML configuration", "rename it to end in .yaml"
     if ending in (".engine", ".plan", ".trt") and not head.startswith(b"\x08"):
         return _ENGINE
+    # an ONNX file begins with its version
+    if ending in _TORCH_ENDINGS and not head.startswith(b"\x08"):
+        return "a file with PyTorch's ending and other content", _PROGRAM
     if ending == ".json" and _JSON.match(head):
         return "a JSON document", (
             "give the network's ONNX file; for a measurement with a board's log: edgekit bench "

@@ -86,14 +86,23 @@ def from_torch(
     return TorchSource(exported, given)
 
 
-def leaving(options: Mapping[str, Any], leave: Sequence[str]) -> dict[str, Any]:
-    """Returns a configuration's keys with the globs of the modules that are left out."""
-    if not leave:
+def with_part(
+    options: Mapping[str, Any], leave: Sequence[str] = (), inputs: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Returns a configuration's keys with those of ``model`` that are arguments of functions.
+
+    Args:
+        options: The keys.
+        leave: Globs of the modules that are left out.
+        inputs: Sizes of the inputs: ``{"x": "1x3x224x224:float32"}``.
+    """
+    own = {"leave": [leave] if isinstance(leave, str) else list(leave or ()), "inputs": inputs}
+    own = {key: value for key, value in own.items() if value}
+    if not own:
         return dict(options)
-    leave = [leave] if isinstance(leave, str) else leave
     part = options.get("model") or {}
     given = dict(part._asdict() if isinstance(part, ModelPart) else part)
-    return {**options, "model": {**given, "leave": list(leave)}}
+    return {**options, "model": {**given, **own}}
 
 
 def _is_named_torch(source: str) -> bool:

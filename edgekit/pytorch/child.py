@@ -95,7 +95,9 @@ def _loaded(request: Request) -> Any:
             f"PyTorch {torch.__version__} cannot load the file: {first_words(error)}",
             code="torch.load",
             where=request.source,
-            hint="save it again with this version of PyTorch, or give the module",
+            hint=f"put the folder of the module {error.name!r} on PYTHONPATH, or give the network"
+            if isinstance(error, ModuleNotFoundError)
+            else "save it again with this version of PyTorch, or give the module",
         ) from error
     return _module_of(loaded)
 

@@ -189,7 +189,8 @@ def export_outside(
         request = Request(
             source=str(source if kind == "factory" else Path(source).absolute()), kind=kind,
             digest=digest, trusted=bool(trust), folder=made, release=release, exporter=exporter,
-            path=[os.getcwd(), *sys.path] if kind == "factory" else list(sys.path),
+            # the user's own code is where he is, and so is that of a pickle that he trusts
+            path=[*([os.getcwd()] if kind in ("factory", "pickle") else []), *sys.path],
             example=example, tensors=tensors, inputs=dict(inputs),
         )  # fmt: skip
         if kind == "factory":  # what it makes is known afterwards only; the child keeps that

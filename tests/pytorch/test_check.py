@@ -10,7 +10,7 @@ import pytest
 
 import edgekit
 from edgekit.cli.main import app
-from edgekit.errors import EdgekitError, UsageError
+from edgekit.errors import ConfigError, EdgekitError, UsageError
 from edgekit.placement.plan import Plan
 
 ORIN = "jetson-agx-orin-64gb"
@@ -43,6 +43,33 @@ def test_check_takes_keywords_sizes_and_factories(nets: ModuleType) -> None:
     assert by_factory.model == "tests.pytorch.nets:lenet"
     old = edgekit.check(nets.lenet(), x, target="jetson-agx-xavier", jetpack="5.1", model=LEGACY)
     assert old.tensorrt == "8.5.2"
+
+
+def test_sizes_are_an_argument_and_a_bundle_takes_a_module(
+    nets: ModuleType, tmp_path: Path
+) -> None:
+    sizes = {"x": "1x1x32x32"}
+    found = edgekit.check("tests.pytorch.nets:lenet", inputs=sizes, target=ORIN, model=LEGACY)
+    assert "by the legacy exporter" in found.warnings[0]
+    with pytest.raises(ConfigError, match="'inputs'"):
+        edgekit.check("builtin:light_squeezenet", inputs=sizes, target=ORIN)
+    wanted = {"target": ORIN, "precision": "fp16", "model": LEGACY}
+    by_example = edgekit.bundle(nets.lenet(), (nets.image(),), out=tmp_path / "a", **wanted)
+    by_size = edgekit.bundle(nets.lenet(), inputs=sizes, out=tmp_path / "b", **wanted)
+    assert Path(by_example.path).is_file()
+    assert by_size.stripped_bytes > 0
+
+
+def test_scales_are_measured_of_the_whole_network(nets: ModuleType, tmp_path: Path) -> None:
+    file = tmp_path / "lenet.onnx"
+    edgekit.export(nets.lenet(), (nets.image(),), target=ORIN, exporter="legacy", save=file)
+    command = [str(file), "-t", ORIN, "--leave", "classifer"]
+    with pytest.raises(UsageError, match="scales are measured of a whole network") as caught:
+        app(["calibrate", *command, "-q"])
+    assert caught.value.code == "calibrate.left"
+    assert app(["rewrite", *command, "-q"]) == 0
+    with pytest.raises(UsageError, match="--verify cannot be combined with --leave"):
+        app(["rewrite", str(file), "--leave", "classifer", "--verify", str(file)])
 
 
 def test_plan_takes_a_module_and_globs_of_its_modules(nets: ModuleType, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 import warnings
 import zipfile
 from pathlib import Path
@@ -92,6 +93,32 @@ def test_commands_load_a_pickle_whose_digest_the_user_gives(
         assert (wrong.code, digest in wrong.message) == ("torch.trust", True)
     if name == "lenet.pt":
         assert f"--trust) {digest}" in refused("check", str(path), *INPUT).hint
+
+
+def test_a_trusted_pickle_finds_the_modules_of_the_current_folder(
+    nets: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    path = tmp_path / "net.pt"
+    (tmp_path / "ownnet.py").write_text("from tests.pytorch.nets import LeNet as Net\n")
+    own = ModuleType("ownnet")
+    own.Net = type("Net", (nets.LeNet,), {"__module__": "ownnet"})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ownnet", own)
+    torch.save(own.Net().eval(), path)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    error = refused("check", str(path), *INPUT, "--trust", digest)
+    assert (error.code, "PYTHONPATH" in error.hint) == ("torch.load", True)
+    monkeypatch.chdir(tmp_path)
+    assert app(["check", str(path), *INPUT, "--trust", digest, *TARGET]) == 0
+    assert "64 hexadecimal digits" in refused("check", str(path), *INPUT, "--trust", "00").message
+
+
+def test_a_file_with_a_wrong_ending_is_no_onnx_model(tmp_path: Path) -> None:
+    path = tmp_path / "junk.pt2"
+    path.write_bytes(b"junk\n")
+    error = refused("check", str(path))
+    assert (error.code, "torch.export.save" in error.hint) == ("model.not_onnx", True)
 
 
 def test_a_factory_that_cannot_be_exported_is_not_told_to_leave_what_it_left(

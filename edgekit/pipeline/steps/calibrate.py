@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.dla.precision import lowering
+from edgekit.errors import UsageError
 from edgekit.network.source import is_function
 from edgekit.network.synthetic import synthetic_description, synthetic_inputs
 from edgekit.pipeline.cache import digest_of, identity_of_path
@@ -255,6 +256,13 @@ def calibrated(context: Context) -> Context:
     """
     if context.measured is not None or not measures(context):
         return context
+    if context.file.model.leave:
+        raise UsageError(
+            "scales are measured of a whole network, and modules are left out of this one",
+            code="calibrate.left", where="model.leave",
+            hint="give no leave: the scales of the tensors around a left-out module are the same; "
+            "edgekit.compile(..., calibration=...) measures the parts around it",
+        )  # fmt: skip
     check_finite_weights(context)
     found = ranges(context)
     amax = tuple(
