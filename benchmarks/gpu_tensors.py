@@ -147,7 +147,7 @@ def _network(say: Any) -> None:
 
     from benchmarks.cuda_stand_in import stand_in
     from edgekit.pytorch.document import Tensor
-    from edgekit.pytorch.signature import outputs_of, run_on_gpu
+    from edgekit.compiled.calls import outputs_of, run_on_gpu
 
     model, given = stand_in(open_cuda(), 0.01), {}
     made: dict[str, DeviceTensor] = {}
