@@ -146,8 +146,8 @@ def _network(say: Any) -> None:
     import torch
 
     from benchmarks.cuda_stand_in import stand_in
-    from edgekit.pytorch.document import Tensor
     from edgekit.compiled.calls import outputs_of, run_on_gpu
+    from edgekit.pytorch.document import Tensor
 
     model, given = stand_in(open_cuda(), 0.01), {}
     made: dict[str, DeviceTensor] = {}

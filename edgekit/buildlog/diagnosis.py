@@ -42,7 +42,8 @@ _KEYS = ("[E]", "[F]", "[W]", "ERROR", "WARN", "rror", "ailed", "FAILED", "CUDLA
          "ero zero", "library version", "inked ", "ompiled against", "ncompatible", "annot open",
          "ismatch", "CUDA ", "Cuda ", "cuda ", "No module named", "kernel image", "llegal memory",
          "aunch failure", "smmu", "mc-err", "tegra-mc", "cma_alloc", "host1x", "nvhost", "nvgpu",
-         "NvRm", "yelin", "nsufficient", "empty memory", *OPENINGS)  # fmt: skip
+         "NvRm", "yelin", "nsufficient", "empty memory", "nable to open library",
+         "ndefined symbol", "supported formats", "scratch space", *OPENINGS)  # fmt: skip
 # a framework names the TensorRT that it was made for in one line, the one that it finds in the next
 _LINKED = re.compile(r"Linked TensorRT (?:version)?:? ?\(?\d")
 # a line without any of these says nothing of how a process ended
@@ -267,6 +268,8 @@ class LogDoctor:
 
     def _note(self, known: KnownError, about: str, error: LogError) -> None:
         key = (known.id, about)
+        if not about:  # a line that names nothing repeats the last one that does
+            key = next((one for one in reversed(self._errors) if one[0] == known.id), key)
         if (old := self._errors.get(key)) is None:
             if len(self._errors) < _MOST * 5:
                 self._errors[key] = replace(error, lines=(error.line,))

@@ -228,8 +228,8 @@ def _one_failure(failures: Sequence[EdgekitError], models: int, json: bool) -> E
         )
         error.exit_code = failures[0].exit_code
         error.details = tuple(f"{one.where}: {one.message}" for one in failures)
-    if not json:
-        error.hint = ""  # what it would tell has been printed
+    if not json and error.code != "model.parse":
+        error.hint = ""  # how to see what has been printed
     return error
 
 

@@ -73,4 +73,5 @@ class Compiled(Document):
             time = "not measured" if one.us is None else f"{one.us:.1f} us {clock}"
             rows.append((one.module or "(the network)", one.where, time, f"{one.bytes:,} B"))
         where = f"runs on {self.board}" if self.board else "runs on this machine's CPU"
-        return "\n".join([f"compiled for {self.target}; {where}", *aligned(rows), *self.notes])
+        head, notes = f"compiled for {self.target}; {where}", [self.exported.words(), *self.notes]
+        return "\n".join([head, *aligned(rows), *notes])

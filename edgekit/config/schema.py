@@ -539,8 +539,10 @@ class PluginSection(Section):
     )
     formats: list[Annotated[str, Field(pattern=_PLUGIN_FORMAT)]] = Field(
         default_factory=list,
-        description="Types and formats that the plugin takes and gives, as trtexec writes them. "
-        "When absent, FP16 in linear format is assumed.",
+        description="Types and formats that the plugin takes and gives, as trtexec writes them: "
+        "`fp32`, `fp16` or `int8`, a colon, and one of `chw` (linear), `chw2`, `chw4`, `chw16`, "
+        "`chw32`, `hwc`, `hwc8`, `hwc16`, `dhwc8` and `cdhw32`. When absent, FP16 in linear format "
+        "is assumed.",
         examples=[["int8:chw32", "fp16:chw"]],
     )
 

@@ -128,12 +128,15 @@ class UserFunction:
         with self.watched():
             return function(*values, **named)
 
-    def parameters(self) -> set[str]:
-        """Returns the names of its parameters; none of a function that does not say."""
+    def parameters(self) -> dict[str, bool]:
+        """Returns its parameters by name, and whether a call must give them; none of a function
+        that does not say.
+        """
         try:
-            return set(inspect.signature(self.load()).parameters)
+            found = inspect.signature(self.load()).parameters
         except (TypeError, ValueError):
-            return set()
+            return {}
+        return {name: one.default is one.empty for name, one in found.items()}
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:

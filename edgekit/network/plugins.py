@@ -28,6 +28,8 @@ HINT = (
 )
 #: Attributes by which a function that takes INT8 gets the scales of its input and output.
 SCALES = ("input_scale", "output_scale")
+#: Ends the name of a tensor that such a function writes.
+CODES = "#int8"
 # how TensorRT's parser finds the plugin: no fields of the plugin's
 _LOOKUP = ("plugin_version", "plugin_namespace")
 _LARGEST = 1 << 31
@@ -82,7 +84,7 @@ class Plugin:
         """Whether the function takes INT8: the plugin does, and it has parameters for scales."""
         if self.function is None or not any(one.startswith("int8:") for one in self.formats):
             return False
-        return set(SCALES) <= self.function.parameters()
+        return self.function.parameters().keys() >= set(SCALES)
 
     def check_lookup(self, node: onnx.NodeProto) -> None:
         """Refuses a node by whose attributes TensorRT's parser does not find the plugin.
@@ -91,12 +93,11 @@ class Plugin:
             ModelError: Version or namespace are others.
         """
         attributes = _attributes(node)
-        for key, own, usual in (
-            ("plugin_version", self.version, "1"),
-            ("plugin_namespace", self.namespace, ""),
-        ):
+        for own_key, own, usual in (("version", self.version, "1"),
+                                    ("namespace", self.namespace, "")):  # fmt: skip
+            key = f"plugin_{own_key}"
             found = str(attributes.get(key, usual))
-            if key not in attributes and key == "plugin_namespace" and own == node.domain:
+            if key not in attributes and own_key == "namespace" and own == node.domain:
                 continue  # TensorRT 11 tries the domain, too
             if own is not None and own != found:
                 raise ModelError(
@@ -105,7 +106,8 @@ class Plugin:
                     code=CODE,
                     where=self.where,
                     hint=f"TensorRT's parser looks the plugin up by the node's attributes: export "
-                    f"the model with the attribute {key}={own!r}",
+                    f"the model with the attribute {key}={own!r}, or write {own_key}: {found!r} "
+                    "here",
                 )
 
     def infer(
@@ -241,6 +243,7 @@ class PluginCall:
     ) -> None:
         assert plugin.function is not None, "only such plugins run on this machine"
         self._function = plugin.function
+        self._stated = plugin.where if plugin.outputs else ""
         self.inputs, self.outputs = tuple(node.input), tuple(node.output)
         self._node = f"node {node.name!r} ({node.op_type})"
         self._attributes = {k: v for k, v in _attributes(node).items() if k not in _LOOKUP}
@@ -260,6 +263,7 @@ class PluginCall:
         # what it writes into its inputs is nobody else's
         own = [None if value is None else np.array(value) for value in values]
         try:
+            self._check_scales()
             found = self._function.call(*own, **self._attributes)
         except ModelError as error:
             raise function_failure(
@@ -276,13 +280,49 @@ class PluginCall:
             if expected is not None and expected != (array.dtype, array.shape):
                 dtype, shape = expected
                 raise self._wrong(
-                    f"returned {array.dtype} {list(array.shape)} for output {name!r}, which is "
-                    f"{dtype} {list(shape)}"
+                    f"returned {array.dtype} {list(array.shape)} for output "
+                    f"{name.removesuffix(CODES)!r}, which is {dtype} {list(shape)}",
+                    self._remedy(codes=array.dtype != dtype and name.endswith(CODES)),
                 )
+            if expected is None and array.dtype == np.float64:
+                self._check_float64(name, own)
         return [np.ascontiguousarray(array).reshape(array.shape) for array in arrays]
 
-    def _wrong(self, text: str) -> Exception:
-        return self._function.wrong(f"{self._function.spec} {text} of {self._node}")
+    def _check_scales(self) -> None:
+        """Refuses a function that cannot be called without scales, where there are none."""
+        parameters = self._function.parameters()
+        lacking = [one for one in SCALES if parameters.get(one) and one not in self._attributes]
+        if lacking:
+            raise self._function.wrong(
+                f"{self._function.spec} cannot be called without {' and '.join(lacking)}, which it "
+                "gets in INT8 alone",
+                f"give them defaults: {', '.join(f'{one}=0.0' for one in lacking)}",
+            )
+
+    def _check_float64(self, name: str, inputs: Sequence[np.ndarray | None]) -> None:
+        """Refuses float64 that the function made of other types: TensorRT has no such tensors."""
+        if not any(one is not None and one.dtype == np.float64 for one in inputs):
+            raise self._wrong(
+                f"returned float64 for output {name!r}",
+                hint="TensorRT's plugins write no float64: return the input's type, as with "
+                ".astype(x.dtype)",
+            )
+
+    def _remedy(self, *, codes: bool) -> str:
+        if codes:
+            return (
+                f"with {' and '.join(SCALES)} it gets int8 codes, and returns int8 codes; without "
+                "these parameters it gets and returns float32"
+            )
+        if self._stated:
+            return f"correct the function, or 'outputs' of its plugin ({self._stated})"
+        return (
+            "correct the function: shape and type of its result may not depend on the values, and "
+            "on zeros they were others; 'outputs' of its plugin states them instead"
+        )
+
+    def _wrong(self, text: str, hint: str = "") -> Exception:
+        return self._function.wrong(f"{self._function.spec} {text} of {self._node}", hint)
 
 
 def function_failure(message: str, *, where: str, hint: str) -> ModelError:

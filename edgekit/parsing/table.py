@@ -329,10 +329,15 @@ def _no_importer(node: Node, row: Importer | None, scope: _Scope, on: _Board) ->
         avoid,
         _rewrite(row) if row is not None else "",
         _cut(scope),
-        f'if the board has a plugin of yours named "{plugin["plugin"]}", version '
-        f'"{plugin["plugin_version"]}", namespace "{plugin["plugin_namespace"]}", name it with '
-        f"--plugin {node.op} (YAML: model.plugins)",
+        f'if you have a TensorRT plugin named "{plugin["plugin"]}", version '
+        f'"{plugin["plugin_version"]}", namespace "{plugin["plugin_namespace"]}", give its '
+        f"library under model.plugins (operator: {_titled(node)}, library: FILE.so), and edgekit "
+        f"brings it to the board; one that the board has already: --plugin {node.op}",
     )
+
+
+def _titled(node: Node) -> str:
+    return f"{node.domain}::{node.op}" if node.domain else node.op
 
 
 def _fix(*remedies: str) -> str:

@@ -16,6 +16,7 @@ from edgekit.pipeline.progress import Progress, Quiet, StepLog
 from edgekit.pipeline.report_page import ReportPage
 from edgekit.pipeline.steps.load import require_parse
 from edgekit.pipeline.steps.placement import shared_options
+from edgekit.pipeline.steps.plugin_sections import check_plugins
 from edgekit.pipeline.steps.rewrite import as_it_came, judgement, network
 from edgekit.reports.html.plans import write_plans_report
 from edgekit.schedule.placing import frames_of, place_several
@@ -128,6 +129,7 @@ def _config_of_one(config: Config, number: int) -> Config:
 
 def _network_request(config: Config, number: int, context: Context) -> NetworkRequest:
     own = config.file.model.networks[number]
+    check_plugins(context)
     require_parse(context)
     pins = config.file.placement.pin
     common = [pin for pin in pins if layers_matching(network(context), pin.layers)]

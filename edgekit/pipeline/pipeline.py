@@ -72,6 +72,7 @@ from edgekit.pipeline.steps.judge import brief_check, checked, verdict
 from edgekit.pipeline.steps.load import lowers, note_parse, parser_word, source
 from edgekit.pipeline.steps.method import scales
 from edgekit.pipeline.steps.plan import plan
+from edgekit.pipeline.steps.plugin_sections import missing_plugins
 from edgekit.pipeline.steps.rewrite import (
     model,
     other_weights,
@@ -493,8 +494,9 @@ class Pipeline:
         if annotate is not None:
             raise UsageError("--annotate needs the measured times of a board", hint=why)
         built = self.build()
-        note = f"The run ends here: {why}; with a board under deploy.boards TensorRT runs it"
-        return replace(built, notes=(*built.notes, note))
+        lacks = "; ".join(missing_plugins(self.context))
+        then = lacks or "with a board under deploy.boards TensorRT runs it"
+        return replace(built, notes=(*built.notes, f"The run ends here: {why}; {then}"))
 
     def run(self, annotate: Path | None = None) -> RunResult:
         """Runs every step.

@@ -47,6 +47,7 @@ from edgekit.pipeline.steps.labelled import check_labelled_fits, labelled_result
 from edgekit.pipeline.steps.load import lowers, require_parse
 from edgekit.pipeline.steps.method import choice, chooses, method, scales
 from edgekit.pipeline.steps.plan import plan
+from edgekit.pipeline.steps.plugin_sections import check_plugins
 from edgekit.pipeline.steps.rewrite import found_rewrites, model, other_weights, used_rewrites
 from edgekit.placement.plan import is_known, proof_of
 from edgekit.quantize.given_scales import named_scales
@@ -145,6 +146,7 @@ def run_step(run: Run, step: Step) -> Run:
     fresh = run.context.session.fresh
     fresh.clear()
     with run.log.step(step.name) as record:
+        check_plugins(run.context)
         if not judges:
             require_parse(run.context)
         run = step.run(run, record)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
+from edgekit.dla.judge import first_qdq_release
 from edgekit.dla.loadables import candidates
 from edgekit.dla.plugin_formats import declaration, declared_formats
 from edgekit.error_document import VerdictReason
@@ -60,6 +61,7 @@ from edgekit.solver.problem import (
     metrics,
 )
 from edgekit.targets.board import GENERATIONS, Target
+from edgekit.targets.releases import parse_version
 from edgekit.text import counted, listed, percent
 from edgekit_device.protocol.codec import document, write
 from edgekit_device.protocol.fields import dla_core
@@ -185,7 +187,7 @@ def assemble(
             *_notes(request, shown, extrapolated, too_large(request, built), optimum is None),
             *builder_notes(builder),
             *_without(unknown, known=predicted.latency_us > 0),
-            *_plugin_notes(request.network, [r for one in shown for r in one.share.reformats]),
+            *_plugin_notes(request, [r for one in shown for r in one.share.reformats]),
             *_slack_note(slack, options.objective, value, predicted),
             *notes,
             *(measured.notes if measured else ()),
@@ -473,18 +475,22 @@ def _without(unknown: Sequence[str], *, known: bool) -> list[str]:
     ]
 
 
-def _plugin_notes(network: Network, reformats: Sequence[Reformat]) -> list[str]:
-    """Returns which format of a plugin would avoid a reformat beside it."""
+def _plugin_notes(request: PlacementInputs, reformats: Sequence[Reformat]) -> list[str]:
+    """Returns which format of a plugin would avoid a reformat beside it.
+
+    Where types stand in the network, INT8 is none that a plugin can choose.
+    """
+    typed = parse_version(request.judgement.tensorrt) >= parse_version(first_qdq_release())
     beside = {reformat.tensor: reformat for reformat in reformats}
     notes = []
-    for layer in network.layers:
+    for layer in request.network.layers:
         if not declared_formats(layer):
             continue
         saved: dict[str, dict[str, float]] = {}
         for names, side in ((layer.inputs, "source"), (layer.outputs, "goal")):
             for name in names:
                 text = declaration(getattr(beside[name], side)) if name in beside else None
-                if text is not None:
+                if text is not None and not (typed and text.startswith("int8:")):
                     saved.setdefault(text, {})[name] = beside[name].us
         for text, tensors in saved.items():
             us = sum(tensors.values())

@@ -29,6 +29,7 @@ from edgekit.dla.verdicts import Judgement
 from edgekit.errors import UsageError
 from edgekit.network.layer_names import layers_matching, named_things, names_of_layers
 from edgekit.network.loading.load import load
+from edgekit.network.loading.opaque import plugin_notes
 from edgekit.network.lowering import layers as layers_module
 from edgekit.network.lowering.places import places
 from edgekit.network.model import Layer, Model, Network, loadable_name
@@ -208,6 +209,7 @@ def check_model(
     fp16_layers: Callable[[Network], Collection[str]] | None = None,
     plugins: Collection[str] = (),
     parser: bool = False,
+    warnings: Sequence[str] = (),
     on_note: Callable[[str], object] = str,
 ) -> CheckResult:
     """Judges a model and predicts what TensorRT's automatic placement makes of it.
@@ -238,6 +240,7 @@ def check_model(
         plugins: Names of the user's own plugins that the board has.
         parser: Whether NVIDIA's own parser reads the model that the board gets, too: ``"parser"``,
             with a warning.
+        warnings: What else a person should know of the board's build.
         on_note: Called with a line of text when the work on something begins.
 
     Raises:
@@ -271,7 +274,7 @@ def check_model(
         )  # fmt: skip
 
     on_note(f"judging {counted(len(network.layers), 'layer')}")
-    notes = [*loaded.notes, *([note] if note else []), *lowered]
+    notes = [*loaded.notes, *warnings, *([note] if note else []), *lowered]
     if translated is not None and scales is None:
         known = judged_translation(translated, loaded, network, judging)
         judgement = known.judgement
@@ -289,6 +292,9 @@ def check_model(
     sent = file if is_typed(board, release, precision) else loaded
     parse = _parses(sent, file, release, board, plugins)
     whole = judgement
+    # of these nodes the answer says that the parser refuses them
+    said = plugin_notes(loaded.graph, {one.node for one in parse.problems})
+    notes = [note for note in notes if note not in said]
     if not parse.builds:
         judgement = judgement.unplaced()
     on_note("predicting times")

@@ -81,8 +81,8 @@ class BorderCost(Document):
 
     tensor: str
     direction: Literal["reads", "writes"]
-    neighbours: list[Device | Literal["caller"]] = Field(
-        description="devices on the other side, or the caller"
+    neighbours: list[Device | Literal["PyTorch", "caller"]] = Field(
+        description="devices on the other side, PyTorch for a left-out module, or the caller"
     )
     us: Figure = Field(description="where the kernel is")
     otherwise_us: Figure = Field(description="on the other device")

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from edgekit.dla.loadables import candidates
 from edgekit.dla.memory import within_memory
+from edgekit.dla.plugin_formats import declared_formats
 from edgekit.dla.rules import load_rules
 from edgekit.dla.verdicts import Judgement, LoadableCandidate
 from edgekit.network.model import Layer, Network
 from edgekit.placement.costs.constants import device_constants, layer_kinds
 from edgekit.placement.costs.handover import CALLER, Handover, HandoverWay
-from edgekit.placement.costs.kernel_costs import noise
+from edgekit.placement.costs.kernel_costs import Layout, noise
 from edgekit.placement.costs.model import CostModel
 from edgekit.placement.costs.regions import regions_of
 from edgekit.placement.kernels import LayerKernel, fuse
@@ -252,12 +253,17 @@ class PlacementTimer:
             for name in kernel.inputs:
                 readers.setdefault(name, []).append(v)
         handover = self._handover
+        # no fitted time of another kernel contains the reformat beside a plugin
+        plugin = [bool(declared_formats(self._network.layers[one.layers[0]])) for one in kernels]
         ways: list[HandoverWay] = []
         converted = 0.0
         for name in self._network.inputs:
-            inside = [kernels[u] for u in readers.get(name, ()) if on_dla[u]]
+            users = readers.get(name, ())
+            inside = [kernels[u] for u in users if on_dla[u]]
             if inside:
                 ways.append(handover.into(name, CALLER, inside)[0])
+            on_gpu = {handover.gpu(kernels[u])[0]: True for u in users if plugin[u]}
+            converted += self._reformats_us(name, CALLER, on_gpu)
         for v, kernel in enumerate(kernels):
             for name in kernel.outputs:
                 users = readers.get(name, ())
@@ -267,21 +273,29 @@ class PlacementTimer:
                     if inside:
                         ways.append(handover.into(name, own, inside)[0])
                     fused = all(handover.is_fused(kernel, kernels[u]) for u in users)
-                    others = dict.fromkeys(
-                        handover.gpu(kernels[u])[0] for u in users if not on_dla[u] and not fused
-                    )
-                    tensor = self._network.tensors[name]
-                    converted += sum(
-                        handover.reformat_us(tensor, own, goal)
-                        for goal in others
-                        if handover.changes_type(own, goal)
-                    )
+                    others: dict[Layout, bool] = {}
+                    for u in users:
+                        if not on_dla[u] and not fused:
+                            goal = handover.gpu(kernels[u])[0]
+                            others[goal] = others.get(goal, False) or plugin[u] or plugin[v]
+                    if plugin[v] and name in self._outputs:
+                        others[CALLER] = True
+                    converted += self._reformats_us(name, own, others)
                     continue
                 goals = dict.fromkeys(handover.gpu(kernels[u])[0] for u in users if not on_dla[u])
                 if name in self._outputs:
                     goals[CALLER] = None
                 ways += [handover.out_of(name, goal, kernel)[0] for goal in goals]
         return converted + sum(way.reformat_us for way in ways), sum(way.io_us for way in ways)
+
+    def _reformats_us(self, name: str, own: Layout, goals: Mapping[Layout, bool]) -> float:
+        """Returns the time of a tensor's reformats on the GPU; ``goals``: beside a plugin?"""
+        return sum(
+            self._handover.reformat_us(self._network.tensors[name], own, goal)
+            for goal, plugin in goals.items()
+            if (CALLER not in (own, goal) and self._handover.changes_type(own, goal))
+            or (plugin and own[1] != goal[1])
+        )
 
 
 @document(frozen=True)

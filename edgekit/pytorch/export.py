@@ -23,10 +23,10 @@ from edgekit.network.operators import newest_opset, operator_table
 from edgekit.network.protos import LEFT_DOMAIN, dtype_name
 from edgekit.network.writing import LARGEST_INLINE
 from edgekit.network.writing import save as save_model
-from edgekit.pytorch import exporters, keeping
+from edgekit.pytorch import exporters, keeping, source_errors
 from edgekit.pytorch.chain import TOLERANCES, array, compare, run_steps, steps_of_file, torch_step
 from edgekit.pytorch.document import Arguments, Exported, Exporter, Tensor
-from edgekit.pytorch.networks import Network, clones, is_module, network_of, size_words
+from edgekit.pytorch.networks import Network, clones, is_module, network_of, seeded, size_words
 from edgekit.pytorch.outside import export_outside, refuse_untrusted
 from edgekit.pytorch.signature import call_of, parameter_names, plain_constants, type_name
 from edgekit.targets.releases import parse_version
@@ -112,18 +112,21 @@ def export_with_network(
     if isinstance(source, str | Path):
         if dynamic_shapes:
             raise _dynamic((), given, kwargs, inputs)
-        outside = export_outside(
-            source, given, kwargs or {}, inputs or {}, release=release, exporter=chosen,
-            save=None if leave else save, trust=trust,
-        )  # fmt: skip
+        with source_errors.exported_whole():
+            outside = export_outside(
+                source, given, kwargs or {}, inputs or {}, release=release, exporter=chosen,
+                save=None if leave else save, trust=trust,
+            )  # fmt: skip
         return _with_left(outside, leave, save), None
     if dynamic_shapes:
         raise _dynamic(parameter_names(getattr(source, "forward", source)), given, kwargs, inputs)
-    live = leave if is_module(source) else ()
-    network = network_of(source, given, kwargs or {}, inputs or {}, leave=live)
-    if live == leave:
+    if is_module(source):
+        network = network_of(source, given, kwargs or {}, inputs or {}, leave=leave)
         return export_network(network, release, chosen, save), network
-    return _with_left(export_network(network, release, chosen, None), leave, save), network
+    with source_errors.exported_whole():
+        network = network_of(source, given, kwargs or {}, inputs or {})
+        whole = export_network(network, release, chosen, None if leave else save)
+    return _with_left(whole, leave, save), network
 
 
 def _with_left(exported: Exported, leave: Sequence[str], save: Path | None) -> Exported:
@@ -275,7 +278,8 @@ def export_network(
         def run(tensors: Sequence[Any]) -> list[Any]:
             if stay is not None:
                 stay.reset()  # each call is compared with the first one of a copy
-            found = run_steps(steps, dict(zip(network.call.names, tensors, strict=True)))
+            with seeded():  # as PyTorch's results were computed
+                found = run_steps(steps, dict(zip(network.call.names, tensors, strict=True)))
             return [found[name] for name in names]
 
         try:

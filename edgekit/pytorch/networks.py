@@ -5,7 +5,8 @@ tensors, and what it computes on the example.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -81,11 +82,11 @@ class Network:
     defaults: Mapping[str, Plain] = field(default_factory=dict)
     leaves: Sequence[str] = ()
 
-    def run(self, module: Any, tensors: Sequence[Any]) -> tuple[Any, ...]:
-        """Returns what a copy computes, without gradients."""
+    def run(self, module: Any, tensors: Sequence[Any], seed: int = 0) -> tuple[Any, ...]:
+        """Returns what a copy computes, without gradients; random numbers are those of a seed."""
         import torch
 
-        with torch.no_grad():
+        with torch.no_grad(), seeded(seed):
             found = module(*tensors)
         return self.result.take(found) if self.kind == "torchscript" else found
 
@@ -110,6 +111,19 @@ class Network:
                 reason = source_errors.first_words(error)
                 self.notes.append(f"compared on the example alone: random inputs fail ({reason})")
                 return
+
+
+@contextmanager
+def seeded(seed: int = 0) -> Iterator[None]:
+    """While the block lasts PyTorch's random numbers are those of a seed."""
+    import torch
+
+    on_gpu = torch.cuda.is_initialized()  # without a GPU in use seeding it would be left behind
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if on_gpu else ()):
+        torch.default_generator.manual_seed(seed)
+        if on_gpu:
+            torch.cuda.manual_seed_all(seed)
+        yield
 
 
 def size_words(tensors: Mapping[str, Tensor]) -> str:
@@ -438,7 +452,7 @@ def _examine(network: Network) -> None:
         network.outputs = clones(network.run(module, given))
         if network.left is not None:
             network.left.reset()  # what stays in PyTorch may keep a state
-        again = network.run(module, clones(tensors))
+        again = network.run(module, clones(tensors), seed=1)
     except EdgekitError:
         raise
     except Exception as error:
@@ -454,27 +468,49 @@ def _examine(network: Network) -> None:
             f"{counted(len(written), 'input')} {listed(map(repr, written), 5)}: written to by each "
             "call in PyTorch, not by the network"
         )
+    left = tuple(f"{path}." for path in network.left.modules) if network.left else ()
     changed = [
         name for name, one in module.named_buffers()
-        if name in before and not torch.equal(one, before[name])
+        if name in before and not torch.equal(one, before[name]) and not name.startswith(left)
     ]  # fmt: skip
-    gap = max(difference(array(a), array(b)) for a, b in zip(again, network.outputs, strict=True))
+    gap = _gap(network, again)
     words = f"{counted(len(changed), 'buffer')} {listed(map(repr, changed), 5)}"
     if gap > _SAME and changed:
         place = source_errors.state_place(module, changed[0]) if network.kind == "module" else None
         raise source_errors.keeps_state(words, place)
     if gap > _SAME:
-        raise ModelError(
-            "two calls with the same inputs have different results: the module uses random "
-            "numbers, or keeps something of earlier calls",
-            code="torch.random",
-            hint="make it an input of forward",
-        )
+        _refuse_chance(network, module)
     if changed:
         network.notes.append(
             f"{words}: changed by each call in PyTorch, fixed in the network "
             f"({counted(len(changed), 'buffer')} that no result depends on)"
         )
+
+
+def _gap(network: Network, outputs: Sequence[Any]) -> float:
+    """Returns how far outputs are from the example's."""
+    both = zip(outputs, network.outputs, strict=True)
+    return max(difference(array(a), array(b)) for a, b in both)
+
+
+def _refuse_chance(network: Network, module: Any) -> None:
+    """Refuses a network whose results differ, unless left-out modules alone use random numbers.
+
+    Raises:
+        ModelError: ``torch.random``, with module path and source line where they are known.
+    """
+    left = network.left
+    if network.program is not None:
+        place = source_errors.random_node(network.program.graph)
+    else:
+        with source_errors.random_calls(module, left.modules if left else ()) as places:
+            if left is not None:
+                left.reset()
+            again = network.run(module, clones(network.call.tensors))
+        if left is not None and not places and _gap(network, again) <= _SAME:
+            return
+        place = next(iter(places), None)
+    raise source_errors.by_chance(place)
 
 
 def _refuse_complex(network: Network) -> None:

@@ -7,14 +7,15 @@ from __future__ import annotations
 import contextlib
 import inspect
 import re
+import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from edgekit.errors import EdgekitError, ModelError, UsageError
-from edgekit.network.module_names import last_line, path_of_scopes
+from edgekit.network.module_names import enclosing, last_line, path_of_scopes
 
 # an exporter's errors carry pages of advice
 _LONGEST = 300
@@ -33,6 +34,8 @@ _MISSING = (
     re.compile(r"Exporting the operator '([\w:]+)' to ONNX"),
     re.compile(r"Unsupported: ONNX export of operator ([\w:. ]+?)[,.]"),
 )
+# the advice of Place.leave
+_KEEPS = re.compile(r'(leave=\["[^"]*"\]) keeps the module in PyTorch')
 _NODE_NAME = re.compile(r"translating node %(\w+)")
 
 
@@ -66,6 +69,21 @@ class Place:
             "it lies in the network's own forward, which no leave= avoids: move it into a module "
             "of its own, and leave that in PyTorch"
         )
+
+
+@contextlib.contextmanager
+def exported_whole() -> Iterator[None]:
+    """While the block lasts errors do not advise a ``leave`` alone: a file, a program and a factory
+    are exported before their modules are left out, so that none avoids an error of the export.
+    """
+    try:
+        yield
+    except EdgekitError as error:
+        error.hint = _KEEPS.sub(
+            r"give the torch.nn.Module itself with \1, which keeps the module in PyTorch",
+            error.hint,
+        )
+        raise
 
 
 def failure(error: BaseException, network: Any, *, printed: str = "") -> EdgekitError:
@@ -154,6 +172,58 @@ def state_place(network: Any, buffer: str) -> Place:
     return Place(path, kind.__name__, *line)
 
 
+def by_chance(place: Place | None) -> ModelError:
+    """Returns the error of a network with other results in each call, and no buffer that changed.
+
+    Args:
+        place: Where it uses random numbers, if it is known.
+    """
+    return ModelError(
+        "two calls with the same inputs have different results: the module uses random numbers"
+        + (f": {place.words()}" if place else ", or keeps something of earlier calls"),
+        code="torch.random",
+        where=place.line if place else "",
+        hint=(f"{place.leave()}; or make" if place else "make") + " them an input of forward",
+    )
+
+
+@contextlib.contextmanager
+def random_calls(network: Any, left: Collection[str]) -> Iterator[list[Place]]:
+    """Yields a list, to which a run of a network adds where it uses PyTorch's random numbers.
+
+    Args:
+        network: The module that runs.
+        left: Paths of the modules that may use them.
+    """
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    found: list[Place] = []
+
+    class Watch(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if torch.Tag.nondeterministic_seeded in function.tags:
+                frames = reversed(list(traceback.walk_stack(sys._getframe())))
+                place = _innermost(frames, network)
+                if place is None or not set(enclosing(place.path)) & set(left):
+                    found.append(place or Place("", type(network).__name__))
+            return function(*args, **(kwargs or {}))
+
+    with Watch():
+        yield found
+
+
+def random_node(graph: Any) -> Place | None:
+    """Returns where a program of ``torch.export`` uses random numbers."""
+    import torch
+
+    tag = torch.Tag.nondeterministic_seeded
+    nodes = (node for node in graph.nodes if tag in getattr(node.target, "tags", ()))
+    return next(map(program_place, nodes), None)
+
+
 def free_size(place: Place | None, output: str = "") -> ModelError:
     """Returns the error of a result whose size the values of the inputs decide.
 
@@ -212,13 +282,16 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _place(error: BaseException, network: Any) -> Place | None:
     """The innermost module whose ``forward`` the error passed, and the line there."""
+    return None if network is None else _innermost(traceback.walk_tb(error.__traceback__), network)
+
+
+def _innermost(frames: Iterable[tuple[Any, int]], network: Any) -> Place | None:
+    """The innermost module of a network whose ``forward`` is among frames, the outermost first."""
     import torch
 
-    if network is None:
-        return None
     paths = {id(module): path for path, module in network.named_modules()}
     found: Place | None = None
-    for frame, number in traceback.walk_tb(error.__traceback__):
+    for frame, number in frames:
         module = _own_module(frame, torch.nn.Module)
         if module is not None and id(module) in paths and not _of_torch(frame.f_code.co_filename):
             kind = type(module).__name__

@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 from edgekit.errors import BuildError
 from edgekit.network.graph import OnnxGraph
 from edgekit.network.model import Model
-from edgekit.network.plugins import SCALES, plugin_for
+from edgekit.network.plugins import CODES, SCALES, plugin_for
 from edgekit.network.protos import reads
 from edgekit.placement.segments import Segment
 from edgekit.quantize.scales import is_scale
@@ -37,8 +37,6 @@ STRIPPED = "stripped"
 MICROSOFT = "com.microsoft"
 # ONNX's numbers of element types
 _FLOAT, _UINT8, _INT8, _INT32, _HALF, _DOUBLE = 1, 2, 3, 6, 10, 11
-# ends the name of what a plugin writes as INT8
-_CODES = "#int8"
 
 
 class ModelWriter:
@@ -492,7 +490,7 @@ def write_plugin_on_codes(engine: SegmentWriter, node: onnx.NodeProto) -> bool:
         helper.make_attribute(name, float(engine.scales[tensor]))
         for name, tensor in zip(SCALES, (source, output), strict=True)
     )
-    copy.input[0], copy.output[0] = engine.quantised(source, source), f"{output}{_CODES}"
+    copy.input[0], copy.output[0] = engine.quantised(source, source), f"{output}{CODES}"
     engine.out.nodes.append(copy)
     engine.out.cast(copy.output[0], f"{output}#mean", _FLOAT)
     engine.in_steps.add(output)
@@ -599,7 +597,7 @@ class SegmentWriter:
                 value = onnx.ValueInfoProto()
                 value.CopyFrom(self.value(name.partition("#")[0]))
                 value.name = name
-                if name.endswith(_CODES):
+                if name.endswith(CODES):
                     value.type.tensor_type.elem_type = _INT8
                 found.append(value)
         return found

@@ -222,3 +222,12 @@ def test_a_report_has_the_tree_of_modules(config: str, tmp_path: Path) -> None:
     assert "classifier.0" in markdown(report)
     page = made.page.read_text()
     assert re.search(r"<summary>Modules</summary>.*classifier\.0", page, re.DOTALL)
+
+
+def test_why_names_a_left_out_neighbour(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    layers = [one["name"] for one in asked(capsys, "check", model)["layers"]]
+    words = ["plan", model, "--precision", "fp16", "-q", "--leave", "feat.conv1", "--why"]
+    near = {row["direction"]: row["neighbours"]
+            for row in asked(capsys, *words, layers[1])["borders"]}  # fmt: skip
+    assert near == {"reads": ["PyTorch"], "writes": ["GPU"]}
+    assert re.search("PyTorch +reads", told(capsys, *words, layers[1]))

@@ -140,7 +140,7 @@ def test_a_plugin_s_version_and_namespace_are_said(tmp_path: Path) -> None:
     document = edgekit.check(path, target=ORIN).to_json()
     named = 'named "DCNv2", version "2", namespace "mm"'
     assert named in document["parse"]["problems"][0]["fix"]
-    notes = document["warnings"]
+    notes = edgekit.check(path, target=ORIN, model={"plugins": ["DCNv2"]}).warnings
     assert any("plugin DCNv2, version 2 of 'mm'" in note for note in notes)
 
 

@@ -48,9 +48,18 @@ def half(x, *, stride):
 def broken(x, *, stride):
     raise KeyError("nothing here")
 
+def double(x, *, stride):
+    return x[:, :, :: stride[0], :: stride[1]].astype(np.float64)
+
+def scaled(x, input_scale, output_scale, stride):
+    return x
+
 def writes(x, *, stride):
     x[:] = 0
     return np.zeros((1, 4, 4, 4), np.float32)
+
+def nan(x, *, stride):
+    return x[:, :, :: stride[0], :: stride[1]] * np.nan
 
 def larger_than_zeros(x, *, stride):
     return x[:, :, ::2, ::2] if not x.any() else x
@@ -168,6 +177,27 @@ def test_without_outputs_the_function_shows_them(
 
 
 @pytest.mark.parametrize(
+    ("function", "words", "hint"),
+    [
+        ("double", "folds:double returned float64 for output 'f' of node 'fold' (Fold)",
+         "return the input's type"),
+        ("scaled", "cannot be called without input_scale and output_scale",
+         "input_scale=0.0, output_scale=0.0"),
+    ],
+)  # fmt: skip
+def test_a_function_that_no_network_can_be_run_with(
+    proto_of: Callable[..., Path], tmp_path: Path, function: str, words: str, hint: str
+) -> None:
+    with pytest.raises(EdgekitError) as caught:
+        load(proto_of(), plugins=[own(tmp_path, function)])
+    assert caught.value.code == "model.plugin"
+    assert words in caught.value.message
+    assert "node 'fold' (Fold)" in caught.value.message
+    assert caught.value.where == str(tmp_path / "folds.py")
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
     ("outputs", "where", "words"),
     [
         (stated(1, "x0[7]"), "f.yaml:9:1", "'x0[7]' does not fit node 'fold' (Fold): x0 has 4"),
@@ -217,6 +247,8 @@ def test_a_plugin_that_the_parser_would_not_find(
         load(proto_of(), plugins=[own(tmp_path, outputs=HALF, **{key: value})])
     assert f"plugin_{key}" in caught.value.message
     assert f"plugin_{key}={value!r}" in caught.value.hint
+    there = {"version": "1", "namespace": ""}[key]
+    assert f"or write {key}: {there!r} here" in caught.value.hint
 
 
 def test_tensorrt_11_takes_the_domain_as_namespace(
@@ -253,18 +285,21 @@ def test_without_a_function_the_part_before_it_runs(
 
 
 @pytest.mark.parametrize(
-    ("function", "words"),
+    ("function", "words", "hint"),
     [
-        ("ones", "returned float32 [1, 4, 8, 8] for output 'f', which is float32 [1, 4, 4, 4]"),
-        ("half", "returned float16 [1, 4, 4, 4] for output 'f', which is float32"),
-        ("two", "returned 2 arrays for 1 outputs"),
-        ("text", "a value of type str"), ("none", "returned None"),
-        ("broken", "folds:broken failed: KeyError: 'nothing here'"),
-        ("missing", "has no function 'missing'"),
+        ("ones", "returned float32 [1, 4, 8, 8] for output 'f', which is float32 [1, 4, 4, 4]",
+         "correct the function, or 'outputs' of its plugin (f.yaml:3:1)"),
+        ("half", "returned float16 [1, 4, 4, 4] for output 'f', which is float32",
+         "correct the function, or 'outputs'"),
+        ("two", "returned 2 arrays for 1 outputs", "a tuple of arrays"),
+        ("text", "a value of type str", "returns an array"),
+        ("none", "returned None", "returns an array"),
+        ("broken", "folds:broken failed: KeyError: 'nothing here'", "call it"),
+        ("missing", "has no function 'missing'", ""),
     ],
 )  # fmt: skip
 def test_a_wrong_result_names_node_function_and_file(
-    proto_of: Callable[..., Path], tmp_path: Path, function: str, words: str
+    proto_of: Callable[..., Path], tmp_path: Path, function: str, words: str, hint: str
 ) -> None:
     model = load(proto_of(), plugins=[own(tmp_path, function, outputs=HALF)])
     with pytest.raises(EdgekitError) as caught:
@@ -273,14 +308,16 @@ def test_a_wrong_result_names_node_function_and_file(
     assert words in caught.value.message
     assert "node 'fold' (Fold)" in caught.value.message
     assert f"{tmp_path / 'folds.py'}" in caught.value.where
+    assert hint in caught.value.hint
 
 
 def test_a_shape_that_depends_on_values_is_refused_when_it_runs(
     proto_of: Callable[..., Path], tmp_path: Path
 ) -> None:
     model = load(proto_of(), plugins=[own(tmp_path, "larger_than_zeros")])
-    with pytest.raises(EdgekitError, match=r"float32 \[1, 4, 8, 8\] for output 'f'"):
+    with pytest.raises(EdgekitError, match=r"float32 \[1, 4, 8, 8\] for output 'f'") as caught:
         session(model).run(None, {"x": np.ones((1, 3, 8, 8), np.float32)})
+    assert "may not depend on the values" in caught.value.hint
 
 
 def test_a_function_cannot_change_what_others_read(
@@ -323,6 +360,14 @@ def test_a_wrong_section_is_an_error_of_its_line(keys: str, words: str) -> None:
     assert all(problem.where.startswith("f.yaml:6:") for problem in caught.value.problems)
 
 
+def test_an_unknown_format_lists_the_known_ones() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(CONFIG % "formats: ['int8:chw33']", "f.yaml", Path())
+    (problem,) = caught.value.problems
+    for word in ("`fp16`", "`int8`", "`chw32`", "`hwc8`", "`cdhw32`", "int8:chw32"):
+        assert word in problem.hint
+
+
 def test_an_operator_has_one_plugin() -> None:
     text = CONFIG % "version: '1'"
     text = text.replace("target", "    - acme::Fold\ntarget")
@@ -348,6 +393,20 @@ def test_a_configuration_says_where_a_plugin_is_wrong(
         edgekit.check(path)
     assert words in caught.value.message
     assert where in caught.value.where
+
+
+def test_a_function_that_makes_nan_is_what_to_correct(
+    proto_of: Callable[..., Path], tmp_path: Path
+) -> None:
+    proto_of()
+    path = tmp_path / "net.yaml"
+    path.write_text(CONFIG % "python: 'folds:nan'")
+    with pytest.raises(EdgekitError, match=r"node 'fold' .* from folds:nan") as caught:
+        edgekit.calibrate(path)
+    assert caught.value.code == "calibration.nonfinite"
+    assert caught.value.where == str(tmp_path / "folds.py")
+    assert "correct the function" in caught.value.hint
+    assert "preprocessing" not in caught.value.hint
 
 
 def test_a_changed_function_is_measured_anew(proto_of: Callable[..., Path], tmp_path: Path) -> None:

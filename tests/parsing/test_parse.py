@@ -117,6 +117,26 @@ def test_people_see_node_and_fix_and_no_placement(normalised, capsys, tmp_path):
     assert "opset 16" in result["message"]["text"]
 
 
+def test_an_operator_that_no_section_names_is_told_once_with_how_to_bring_its_library(save, capsys):
+    path = save(
+        helper.make_node("MyOp", ["c"], ["p"], "mine", domain="acme"),
+        helper.make_node("Relu", ["p"], ["y"], "relu"),
+        domains=("acme",),
+    )
+    code, said = command(capsys, "check", path, "-t", XAVIER)
+
+    assert code == 1
+    assert "needs the plugin" not in said.out
+    fix = "give its library under model.plugins (operator: acme::MyOp, library: FILE.so)"
+    assert fix in " ".join(said.out.split())
+    (hint,) = (line for line in said.err.splitlines() if "hint:" in line)
+    assert fix in hint
+
+    code, said = command(capsys, "check", path, "-t", XAVIER, "--plugin", "MyOp")
+    assert code == 0
+    assert "The board's TensorRT needs the plugin MyOp" in said.out
+
+
 @pytest.mark.parametrize("step", ["plan", "build", "calibrate", "bundle", "why"])
 def test_steps_that_place_or_build_refuse(normalised, step):
     arguments = ("conv",) if step == "why" else ()

@@ -145,6 +145,16 @@ def test_int8_keeps_its_scales_across_a_plugin(folder: Path, code: str) -> None:
     assert [one.device for one in built.segments] == ["DLA0", "GPU", "DLA0"]
 
 
+def test_a_function_for_codes_that_returns_floats_is_told_what_it_gets(folder: Path) -> None:
+    code = "def halve(x, input_scale=0.0, output_scale=0.0):\n    return x.astype('float32') / 2\n"
+    (folder / "halves.py").write_text(code)
+    planned(folder, ["int8:chw32"])
+    with pytest.raises(EdgekitError) as caught:
+        edgekit.build(folder / "net.yaml")
+    assert "returned float32 [1, 64, 32, 32] for output 'h', which is int8" in caught.value.message
+    assert "input_scale and output_scale it gets int8 codes" in caught.value.hint
+
+
 @pytest.mark.parametrize(
     ("formats", "kept"), [(["int8:chw32", "fp16:chw"], True), (["int8:chw32"], False)]
 )
@@ -171,3 +181,72 @@ def test_between_q_dq_nodes_a_plugin_runs_in_floats(folder: Path) -> None:
     places = {one.name: one.precision for one in edgekit.plan(path).layers}
     assert places == {"conv": "int8", "halve": "fp16", "conv2": "int8"}
     assert edgekit.build(path).accuracy.cosine > 0.999
+
+
+TYPED = "tensorrt: 11.4.1\n"
+
+
+def typed(folder: Path, formats: Sequence[str], precision: str = "int8") -> Path:
+    path = folder / "net.yaml"
+    path.write_text(CONFIG % (", ".join(f'"{one}"' for one in formats), precision) + TYPED)
+    return path
+
+
+@pytest.mark.parametrize("precision", ["int8", "fp16"])
+def test_a_plugin_for_int8_alone_is_refused_where_it_gets_floats(
+    folder: Path, precision: str
+) -> None:
+    path = typed(folder, ["int8:chw32"], precision)
+    for command in (edgekit.check, edgekit.plan):
+        with pytest.raises(
+            EdgekitError, match=r"takes INT8 alone, but TensorRT 11\.4\.1"
+        ) as caught:
+            command(path)
+        assert (caught.value.code, caught.value.where) == ("model.plugin", f"{path}:6:7")
+        assert "declare fp16 or fp32" in caught.value.hint
+        assert "between a QuantizeLinear and a DequantizeLinear" in caught.value.hint
+
+
+def test_formats_that_no_network_can_have_are_not_proposed(folder: Path) -> None:
+    path = typed(folder, ["int8:chw32", "fp16:chw"])
+    plan = edgekit.plan(path)
+    assert {one.tensor for one in plan.reformats} >= {"c", "h"}
+    assert not [note for note in plan.notes if "if the plugin" in note and "int8" in note]
+    unused = "gives the plugin acme::Halve floats: its INT8 formats are not used"
+    for notes in (plan.notes, edgekit.check(path).warnings):
+        assert any(unused in note for note in notes)
+
+
+def test_a_plugin_between_q_and_dq_of_the_file_takes_int8(folder: Path) -> None:
+    model = onnx.load(folder / "net.onnx")
+    nodes = {node.name: node for node in model.graph.node}
+    nodes["halve"].input[0], nodes["halve"].output[0] = "codes", "halved"
+    between = [
+        helper.make_node("QuantizeLinear", ["c", "s", "z"], ["codes"], name="q"),
+        nodes["halve"],
+        helper.make_node("DequantizeLinear", ["halved", "s", "z"], ["h"], name="dq"),
+    ]
+    del model.graph.node[:]
+    model.graph.node.extend([nodes["conv"], *between, nodes["conv2"]])
+    scale, zero = np.float32(0.05), np.int8(0)
+    model.graph.initializer.extend(
+        [numpy_helper.from_array(scale, "s"), numpy_helper.from_array(zero, "z")]
+    )
+    onnx.save(model, folder / "net.onnx")
+    (folder / "halves.py").write_text("def halve(x):\n    return (x // 2).astype(x.dtype)\n")
+    path = typed(folder, ["int8:chw32"])
+    path.write_text(path.read_text().replace("placement:", "#"))
+    places = {one.name: one.precision for one in edgekit.plan(path).layers}
+    assert places["halve"] == "int8"
+
+
+@pytest.mark.parametrize("formats", [["int8:chw"], ["int8:chw4"], ["fp16:chw16"], ["int8:chw32"]])
+def test_check_and_plan_predict_one_time_for_the_gpu_alone(
+    folder: Path, formats: Sequence[str]
+) -> None:
+    plan = planned(folder, formats)
+    predicted = edgekit.check(folder / "net.yaml").predicted
+    alone = plan.baselines["gpu_only"]
+    assert predicted is not None
+    assert alone is not None
+    assert predicted.gpu_only_us == pytest.approx(alone.latency_us)

@@ -113,6 +113,11 @@ class Dropping(nn.Module):
         return functional.dropout(x, 0.5, training=True)
 
 
+class Noisy(nn.Module):
+    def forward(self, x):
+        return x + torch.rand_like(x)
+
+
 class Router(nn.Module):
     def forward(self, x):
         if x.sum() > 0:

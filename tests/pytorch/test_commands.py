@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import warnings
 import zipfile
 from pathlib import Path
@@ -50,7 +51,12 @@ def test_files_are_exported_and_named_as_the_user_names_them(
         warnings.simplefilter("ignore", DeprecationWarning)  # PyTorch deprecated TorchScript
         torch.jit.save(torch.jit.trace(nets.lenet(), nets.image()), script)
     assert ask(capsys, "check", str(program), *TARGET)["model"] == program.name
-    assert ask(capsys, "check", str(script), *INPUT, *TARGET)["model"] == script.name
+    found = ask(capsys, "check", str(script), *INPUT, "-t", "jetson-agx-xavier")
+    assert found["model"] == script.name
+    assert re.search(r"by the legacy exporter in opset 17.*tolerance 0.001", found["warnings"][0])
+    assert "deprecated TorchScript" in found["warnings"][1]
+    assert app(["check", str(script), *INPUT, *TARGET]) == 0
+    assert "exported from PyTorch" in capsys.readouterr().out
     config = tmp_path / "net.yaml"
     config.write_text(
         "version: 1\nname: net\ntarget: jetson-agx-orin-64gb\nprecision: fp16\n"
@@ -86,6 +92,20 @@ def test_commands_load_a_pickle_whose_digest_the_user_gives(
         assert (wrong.code, digest in wrong.message) == ("torch.trust", True)
     if name == "lenet.pt":
         assert f"--trust) {digest}" in refused("check", str(path), *INPUT).hint
+
+
+def test_a_factory_that_cannot_be_exported_is_not_told_to_leave_what_it_left(
+    nets: ModuleType,
+) -> None:
+    words = ["check", "tests.pytorch.nets:routed", *INPUT, "--leave", "router"]
+    error = refused(*words)
+    assert (error.code, "module 'router'" in error.message) == ("torch.control_flow", True)
+    assert 'give the torch.nn.Module itself with leave=["router"]' in error.hint
+    with pytest.raises(EdgekitError, match="which code runs") as caught:
+        edgekit.compile(
+            "tests.pytorch.nets:routed", (nets.image(),), target=TARGET[1], leave=["router"]
+        )
+    assert caught.value.hint == error.hint
 
 
 def test_files_that_are_not_loaded_are_named_with_what_to_do(

@@ -68,6 +68,31 @@ def test_a_module_that_counts_its_calls_is_named_and_left_out(
     assert "labels" in labels.value.hint
 
 
+def test_the_state_of_a_left_out_module_is_not_called_fixed(nets: ModuleType) -> None:
+    net, x = counting()
+    assert edgekit.export(net, (x,), target=ORIN, leave=["buf"]).notes == []
+
+
+def test_a_module_of_random_numbers_is_named_and_left_out(nets: ModuleType) -> None:
+    torch, x = nets.torch, nets.torch.randn(1, 4)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), nets.Noisy()).eval()
+    for source in (net, torch.export.export(net, (x,))):
+        with pytest.raises(ModelError) as caught:
+            edgekit.export(source, (x,), target=ORIN)
+        error = caught.value
+        assert error.code == "torch.random"
+        assert "module '1' (Noisy)" in error.message
+        assert "torch.rand_like" in error.message
+        assert 'leave=["1"]' in error.hint
+    found = edgekit.export(net, (x,), target=ORIN, leave=["1"])
+    assert [one.module for one in found.left] == ["1"]
+    assert found.agreement is not None
+    assert found.agreement.inputs == 3
+    twice = torch.nn.Sequential(nets.Noisy(), net).eval()
+    with pytest.raises(ModelError, match=r"module '0' \(Noisy\)"):
+        edgekit.export(twice, (x,), target=ORIN, leave=["1.1"])
+
+
 def test_dynamic_shapes_are_refused_with_the_sizes(nets: ModuleType) -> None:
     example = (nets.image(),)
     for function in (edgekit.compile, edgekit.check, edgekit.plan):

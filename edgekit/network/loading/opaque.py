@@ -9,7 +9,7 @@ of unknown cost; this machine runs the network up to them, and through plugins w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import onnx
@@ -35,10 +35,12 @@ def plugin_of(node: Node) -> dict[str, str]:
     }
 
 
-def plugin_notes(graph: OnnxGraph) -> tuple[str, ...]:
-    """Which plugins a model's nodes need, and whether TensorRT ships them."""
+def plugin_notes(graph: OnnxGraph, only: Collection[str] | None = None) -> tuple[str, ...]:
+    """Which plugins a model's nodes need, or those of ``only``; and whether TensorRT ships them."""
     users: dict[str, list[str]] = {}
     for node in graph.nodes():
+        if only is not None and node.name not in only:
+            continue
         if graph.opaque.get(node.name) == PLUGIN and not has_importer(node.op):
             found = plugin_of(node)
             space = f" of {found['plugin_namespace']!r}" if found["plugin_namespace"] else ""
@@ -82,10 +84,13 @@ def opaque_notes(graph: OnnxGraph) -> tuple[str, ...]:
     shapeless = [name for name, why in graph.opaque.items() if why == SHAPES]
     if graph.unknown:
         first = next(iter(graph.unknown))
+        maker = graph.producer(first)
+        made = maker is not None and graph.opaque.get(maker.name) == PLUGIN
+        others = ", or with outputs or python of model.plugins" if made else ""
         those = f"; on the GPU at unknown cost: {listed(shapeless, _SHOWN)}" if shapeless else ""
         notes.append(
             f"the shape of {first!r} is only known at run time (if it is always the same, give "
-            f"it with --shape {first}:SIZExSIZE or model.shapes){those}"
+            f"it with --shape {first}:SIZExSIZE or model.shapes{others}){those}"
         )
     return tuple(notes)
 

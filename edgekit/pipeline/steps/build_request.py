@@ -17,6 +17,7 @@ from edgekit.deployment.requirements import (
 )
 from edgekit.dla.precision import build_precisions
 from edgekit.errors import ConfigError, EnvironmentLack, ModelError, Problem, UsageError
+from edgekit.network.graph import PLUGIN
 from edgekit.network.loading.opaque import (
     before_opaque,
     left_notes,
@@ -29,7 +30,7 @@ from edgekit.pipeline.steps.calibrate import calibration_inputs
 from edgekit.pipeline.steps.load import require_parse, source
 from edgekit.pipeline.steps.method import plan_scales, typed_model
 from edgekit.pipeline.steps.plan import plan, segments
-from edgekit.pipeline.steps.plugin_libraries import check_libraries
+from edgekit.pipeline.steps.plugin_sections import check_libraries
 from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.quantize.caches import cache_of
 from edgekit.targets.releases import drives_dla
@@ -279,11 +280,14 @@ def check_opaque(context: Context, *, on_board: bool | None = None) -> None:
     cut = f"cut the network before it with model.outputs: [{', '.join(ends)}] ({flags})"
     if not on_board:
         needs = "".join(f"; {text}" for text in plugin_notes(came.graph))
+        compute = ""
+        if opaque[first] == PLUGIN:
+            compute = "compute it here with a function (model.plugins, python: module:function), "
         raise EnvironmentLack(
             f"node {first!r} needs TensorRT, and no board builds{needs}",
             code="build.opaque",
             where=came.source,
-            hint=f"add one under deploy.boards, or {cut}",
+            hint=f"add one under deploy.boards, {compute}or {cut}",
         )
     open_outputs = [name for name in came.graph.outputs if name in came.graph.unknown]
     if open_outputs:
@@ -325,8 +329,8 @@ def check_bundled(context: Context) -> None:
             why,
             code="bundle.plugin",
             where=source(context).source,
-            hint="edgekit build and edgekit run work without a bundle; to deploy, add a board with "
-            "TensorRT under deploy.boards",
+            hint="edgekit build and edgekit run work without a bundle, and edgekit plan --report "
+            "FILE writes a page; to deploy, add a board with TensorRT under deploy.boards",
         )
 
 

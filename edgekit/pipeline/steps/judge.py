@@ -5,7 +5,7 @@ model as it came, which other steps report and the cache keeps.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from edgekit.dla.judge import judge
@@ -14,6 +14,7 @@ from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model, Network
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.load import (
+    exported,
     fp16_choice,
     fp16_layers,
     given_scales,
@@ -24,6 +25,7 @@ from edgekit.pipeline.steps.load import (
     source,
     translated,
 )
+from edgekit.pipeline.steps.plugin_sections import check_plugins
 from edgekit.placement.check_document import Verdict, verdict_of
 from edgekit.quantize.given_scales import KnownScales, judge_with
 
@@ -100,9 +102,10 @@ def checked(
     """
     from edgekit.placement.check import check_model
 
+    lacks = check_plugins(context)
     cache, found = context.file.calibration.cache, translated(context)
     typed = lowers(context) and found is not None
-    return check_model(
+    judged = check_model(
         # a strongly typed release takes a Q/DQ model as it is
         named(context) if typed else source(context),
         file=named(context),
@@ -116,8 +119,14 @@ def checked(
         fp16_layers=lambda network: fp16_layers(context, network, gate=False),
         plugins=[plugin.name for plugin in context.file.model.plugins],
         parser=asks and context.file.parser,
+        warnings=lacks,
         on_note=on_note,
     )
+    made = exported(context)
+    if made is None:
+        return judged
+    warnings = (made.words(), *made.notes, *judged.document.warnings)
+    return replace(judged, document=replace(judged.document, warnings=warnings))
 
 
 def check(context: Context) -> Verdict:

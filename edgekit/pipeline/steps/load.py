@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.dla.float_layers import FloatLayers
 from edgekit.dla.judge import release_notes
 from edgekit.dla.scales import LEVELS
+from edgekit.errors import ModelError
 from edgekit.network.expressions import parse_size
 from edgekit.network.functions import UserFunction
 from edgekit.network.layer_names import layers_named
@@ -37,11 +38,32 @@ if TYPE_CHECKING:
 
 
 @computed("model")
-def named(context: Context) -> Model:
-    """Returns the model as the user named it."""
+def exported(context: Context) -> Exported | None:
+    """Exports a PyTorch network for the board's release, and notes how; None of other models."""
+    section = context.file.model
+    if not section.is_torch:
+        return None
+    from edgekit.pytorch.export import export
+
+    file = None if section.pt2 is None else context.config.resolve(section.pt2)
+    context.update(0, 0, "exporting the PyTorch network")
+    found = export(
+        section.python if file is None else file,
+        release=context.tensorrt,
+        inputs=section.inputs,
+        exporter=section.exporter,
+        trust=section.trust,
+        leave=section.leave,
+    )
+    context.note(found.words(), *found.notes)
+    return found
+
+
+@computed("model")
+def _loaded(context: Context) -> Model:
     section, cache = context.file.model, context.cache
-    exported = _exported(context) if section.is_torch else None
-    path = None if exported is None else Path(exported.file)
+    made = exported(context)
+    path = None if made is None else Path(made.file)
     if section.onnx is not None:
         path = context.config.resolve(section.onnx)
     if path is not None:
@@ -50,10 +72,10 @@ def named(context: Context) -> Model:
             plugins=own_plugins(context),
         )  # fmt: skip
         context.note(*loaded.notes)
-        if section.leave:
+        if section.leave and made is None:
             loaded = with_left_modules(loaded, section.leave)[0]
             context.note(*left_notes(loaded.graph))
-        return loaded if exported is None else replace(loaded, source=exported.source)
+        return loaded if made is None else replace(loaded, source=made.source)
     assert section.builtin is not None, "the schema wants one of them"
     key = cache.key("builtin", section.builtin, section.seed, section.outputs)
     stored = None if context.force else cache.find(StoredModel, "builtin", key)
@@ -73,6 +95,48 @@ def named(context: Context) -> Model:
     # its sizes are fixed: others, or an input that it lacks, are reported as for a file
     input_shapes(model.proto.graph.input, section.shapes, section.batch)
     return model
+
+
+@computed(_loaded, "target", "tensorrt")
+def named(context: Context) -> Model:
+    """Returns the model as the user named it; its plugins run in types that the release can give.
+
+    Raises:
+        ModelError: "model.plugin": a plugin takes INT8 alone, and gets floats.
+    """
+    model = _loaded(context)
+    if not any(one.formats for one in model.plugins):
+        return model
+    plugins = tuple(_in_floats(context, one, model) for one in model.plugins)
+    return model if plugins == model.plugins else replace(model, plugins=plugins)
+
+
+def _in_floats(context: Context, plugin: Plugin, model: Model) -> Plugin:
+    """Returns a plugin without its INT8 formats where the network's types give it floats.
+
+    A strongly typed network has INT8 between its Q and DQ nodes alone, and a plugin beside those
+    that edgekit writes gets floats (guide, "Q/DQ Interaction with Plugins").
+    """
+    from edgekit.tensorrt.releases import release
+
+    graph, tensorrt = model.graph, context.tensorrt
+    floats = tuple(one for one in plugin.formats if not one.startswith("int8:"))
+    if len(floats) == len(plugin.formats) or "weak" in release(tensorrt).typings:
+        return plugin
+    nodes = [node for node in graph.nodes() if graph.plugin(node) is plugin]
+    if not nodes or any(graph.dtype(name) == "int8" for node in nodes for name in node.reads()):
+        return plugin
+    if not floats:
+        raise ModelError(
+            f"the plugin {plugin.title} takes INT8 alone, but TensorRT {tensorrt} is strongly "
+            "typed and gives it floats: INT8 is only between the Q and DQ nodes of the file",
+            code="model.plugin",
+            where=plugin.where,
+            hint="if it takes floats, too, declare fp16 or fp32 (formats); else put its node "
+            "between a QuantizeLinear and a DequantizeLinear of the file, with the scales as "
+            "attributes",
+        )
+    return replace(plugin, formats=floats)
 
 
 def own_plugins(context: Context) -> tuple[Plugin, ...]:
@@ -119,24 +183,6 @@ def _plugin(context: Context, number: int, section: PluginSection) -> Plugin:
 def module_folders(context: Context) -> list[Path]:
     """Returns where modules of the user's functions are looked for before Python's path."""
     return list(dict.fromkeys([context.config.folder.absolute(), Path().absolute()]))
-
-
-def _exported(context: Context) -> Exported:
-    """Exports a PyTorch network for the board's release, and notes how."""
-    from edgekit.pytorch.export import export
-
-    section = context.file.model
-    file = None if section.pt2 is None else context.config.resolve(section.pt2)
-    context.update(0, 0, "exporting the PyTorch network")
-    found = export(
-        section.python if file is None else file,
-        release=context.tensorrt,
-        inputs=section.inputs,
-        exporter=section.exporter,
-        trust=section.trust,
-    )
-    context.note(found.words(), *found.notes)
-    return found
 
 
 @computed(named, "target", "tensorrt", "precision")

@@ -1,5 +1,5 @@
-"""The libraries of a configuration's plugins: checked before a board is connected, compiled there
-from their sources, and handed to its build.
+"""The libraries of a configuration's plugins: compiled on a board from their sources, and handed to
+its build.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from edgekit.deployment.requirements import board_kind
 from edgekit.network.loading.opaque import plugin_of
 from edgekit.pipeline.steps.board_job import fetch_blobs, run_board_job
 from edgekit.pipeline.steps.load import source
+from edgekit.pipeline.steps.plugin_sections import read_plugin_library, read_plugin_source
 from edgekit.tensorrt.plugin_library import (
     PluginLibraries,
     PluginLibrary,
     check_library,
     library_of,
-    read_library,
 )
-from edgekit.tensorrt.plugin_source import PluginSource, read_source
 from edgekit.text import listed
 from edgekit_device.build.plugin_source import CompiledPlugin
 from edgekit_device.protocol.codec import write
@@ -29,20 +28,8 @@ if TYPE_CHECKING:
     from edgekit.config.schema import PluginSection
     from edgekit.deployment.client import BoardClient
     from edgekit.pipeline.context import Context
+    from edgekit.tensorrt.plugin_source import PluginSource
     from edgekit_device.board.probe import Probe
-
-
-def check_libraries(context: Context) -> None:
-    """Refuses libraries and sources that no board of the configuration can load or compile.
-
-    Raises:
-        DataError: "plugin.library", "plugin.machine", "plugin.tensorrt", "plugin.source".
-    """
-    for number, plugin in enumerate(context.file.model.plugins):
-        if plugin.library is not None:
-            _checked(context, number, plugin)
-        if plugin.source is not None:
-            _source(context, number, plugin)
 
 
 def libraries_of(context: Context, client: BoardClient, probe: Probe) -> PluginLibraries:
@@ -102,10 +89,10 @@ def _library(
     context: Context, client: BoardClient, probe: Probe, number: int, plugin: PluginSection
 ) -> PluginLibrary | None:
     if plugin.library is not None:
-        return _checked(context, number, plugin)
+        return read_plugin_library(context, number, plugin)
     if plugin.source is None:
         return None
-    made, data = _compiled(context, client, probe, _source(context, number, plugin))
+    made, data = _compiled(context, client, probe, read_plugin_source(context, number, plugin))
     where = f"{client.name}: {plugin.source}"
     library = library_of(made.file, data, where)
     context.note(*check_library(library, context.tensorrt, where))
@@ -129,15 +116,3 @@ def _compiled(
         fetch_blobs(context, client, [made.library])
         cache.keep("plugin", key, made)
     return made, cache.blob(made.library)
-
-
-def _checked(context: Context, number: int, plugin: PluginSection) -> PluginLibrary:
-    where = context.config.document.where(("model", "plugins", number, "library"))
-    library = read_library(context.config.resolve(str(plugin.library)), where)
-    context.note(*check_library(library, context.tensorrt, where))
-    return library
-
-
-def _source(context: Context, number: int, plugin: PluginSection) -> PluginSource:
-    where = context.config.document.where(("model", "plugins", number, "source"))
-    return read_source(context.config.resolve(str(plugin.source)), plugin.name, where)

@@ -11,6 +11,7 @@ import onnx
 from edgekit.dla.precision import int8_operators
 from edgekit.errors import DataError, ModelError
 from edgekit.network.model import SAME_VALUES, Model
+from edgekit.network.plugins import plugin_for
 from edgekit.quantize.calibration.histograms import FEWEST, ValueHistogram
 from edgekit.quantize.calibration.parts import parts, run_parts
 from edgekit.text import all_of, counted, listed
@@ -212,20 +213,31 @@ def bad_activation(
     Tensors of ``free`` may have infinities.
     """
     first = _first_bad(model, feed, free)
-    by = f"; the first come from node {first[0]!r} ({first[1]}), in {first[2]!r}" if first else ""
+    by, where = "", name
+    hint = (
+        "check the input's preprocessing (mean, std, range); if the data are correct, keep this "
+        "part in FP16 or correct its weights"
+    )
+    if first is not None:
+        node, tensor = first
+        by = f"; the first come from node {node.name!r} ({node.op_type}), in {tensor!r}"
+        plugin = plugin_for(model.plugins, node.op_type, node.domain)
+        if plugin is not None and plugin.function is not None:
+            by += f", from {plugin.function.spec}"
+            where = str(plugin.function.file)
+            hint = "correct the function, for example where it divides or takes a root"
     return DataError(
         f"tensor {name!r} has NaN or infinite values in calibration sample {sample}{by}",
         code="calibration.nonfinite",
-        where=name,
-        hint="check the input's preprocessing (mean, std, range); if the data are correct, keep "
-        "this part in FP16 or correct its weights",
+        where=where,
+        hint=hint,
     )
 
 
 def _first_bad(
     model: Model, feed: Mapping[str, np.ndarray], free: Collection[str]
-) -> tuple[str, str, str] | None:
-    """Returns the name and operator of the first node that makes a bad value, and the tensor."""
+) -> tuple[onnx.NodeProto, str] | None:
+    """Returns the first node that makes a bad value, and the tensor."""
     graph = model.proto.graph
     floats = {
         value.name
@@ -236,7 +248,7 @@ def _first_bad(
     for wanted, arrays in run_parts(parts(model, list(maker)), feed):
         for name, array in zip(wanted, arrays, strict=True):
             if _has_nan(array) or (name not in free and not np.isfinite(array).all()):
-                return maker[name].name, maker[name].op_type, name
+                return maker[name], name
     return None
 
 
