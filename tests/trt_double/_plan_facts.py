@@ -70,6 +70,14 @@ def facts_of(
         for name, value in network._s.weights.items()
         if refit != "none" and (refit != "individual" or name in network._s.refittable)
     }
+    plugins = {
+        "plugins": sorted(set(network._s.plugins.values())),
+        "plugins_embedded": sorted(
+            "|".join(row)
+            for path in config._s.plugins_to_serialize
+            for row in creators_of(network._s.double, path) or ()
+        ),
+    }
     return {
         "name": network._s.name,
         "flags": sorted(flags),
@@ -80,12 +88,7 @@ def facts_of(
         "stripped": "STRIP_PLAN" in flags,
         "version_compatible": "VERSION_COMPATIBLE" in flags,
         "lean_embedded": "VERSION_COMPATIBLE" in flags and "EXCLUDE_LEAN_RUNTIME" not in flags,
-        "plugins": sorted(set(network._s.plugins.values())),
-        "plugins_embedded": sorted(
-            "|".join(row)
-            for path in config._s.plugins_to_serialize
-            for row in creators_of(network._s.double, path) or ()
-        ),
+        **{name: rows for name, rows in plugins.items() if rows},
         "dla": bool(on_dla),
         "capability": config._s.engine_capability.name,
         "verbosity": config._s.profiling_verbosity.name,
