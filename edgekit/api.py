@@ -792,7 +792,7 @@ def trust(
 
 def serve(
     where: str | Path,
-    action: str = "status",
+    action: Literal["start", "status", "reload", "stop"] = "status",
     *,
     app: str | None = None,
     workers: int | None = None,

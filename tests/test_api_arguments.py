@@ -158,6 +158,8 @@ def test_wrong_types_and_values_are_edgekits_errors(name, here):
         ("pareto", {"first": "bogus"}, ""),
         ("plan", {"placement": 5}, "placement"),
         ("plan", {"precision": "int4"}, "precision"),
+        ("serve", {"action": "bogus"}, "action"),
+        ("remove", {"app": "x"}, "remove"),
     ],
 )
 def test_the_error_says_where_and_what_to_do(name, wrong, where, here):

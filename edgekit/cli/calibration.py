@@ -597,8 +597,9 @@ def to_qdq(
     say(
         f"TensorRT {document.tensorrt} on {document.target}: {check.dla_layers} of "
         f"{counted(check.layers, 'layer')} could run on the DLA, "
-        f"{check.int8_layers} in INT8, {counted(check.loadables, 'loadable')} (edgekit check "
-        f"counts the {counted(check.qdq_nodes, 'Q/DQ node')} as layers, too: "
+        f"{check.int8_layers} in INT8, {counted(check.loadables, 'loadable')} (where "
+        "TensorRT takes them as they are, edgekit check counts the "
+        f"{counted(check.qdq_nodes, 'Q/DQ node')} as layers, too: "
         f"{check.layers + check.qdq_nodes})"
     )
     rows = [f"GPU: {row.layer} ({row.rule})" for row in check.gpu]

@@ -6,7 +6,7 @@ and ``run``, which runs all.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
@@ -294,7 +294,7 @@ def infer_command(
 @o.talk
 def serve_command(
     where: str,
-    action: str,
+    action: Literal["start", "status", "reload", "stop"],
     app: str | None,
     json: bool,
     quiet: bool,

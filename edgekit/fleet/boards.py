@@ -8,6 +8,7 @@ import fcntl
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -18,6 +19,7 @@ from edgekit.deployment.connection import open_board
 from edgekit.documents import Coded, Document, omitted
 from edgekit.errors import EdgekitError
 from edgekit.files import write_json
+from edgekit.fleet.ansible.run import AnsibleRun, saved_runs
 from edgekit.fleet.driver import RETRIED_CODES, BoardPool
 from edgekit.fleet.inventory import load_inventory, select
 from edgekit.fleet.status import iso_time
@@ -76,7 +78,7 @@ class InventoryBoard(Document):
     labels: dict[str, str]
     state: BoardState
     seen_at: str | None
-    age_s: float | None
+    age_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
     apps: list[BoardRelease]
     error: Annotated[Failure, Coded()] | None = None
 
@@ -191,13 +193,14 @@ def ask_boards(
     seen = SeenBoards(store.folder)
     before = seen.read()
     seen.add(answers)
-    rollouts, now = store.rollouts(), time.time()
+    rollouts, by_ansible, now = store.rollouts(), saved_runs(store.folder), time.time()
     rows = []
     for member in members:
         place = place_of(member)
         answer = answers.get(place) or _last_known(member, before.get(place), rollouts)
         error = errors.get(member.name)
-        rows.append(_row(member, answer, error, rollouts, now))
+        turns = [*_turns(member, rollouts), *_ansible_turns(member, by_ansible)]
+        rows.append(_row(member, answer, error, turns, now))
     return FleetBoards(
         schema="edgekit.fleet.boards/1",
         inventory=str(inventory),
@@ -245,16 +248,40 @@ def _rows(member: FleetBoard, rollouts: list[Rollout]) -> Iterator[tuple[Rollout
             yield rollout, row
 
 
+@dataclass(frozen=True)
+class _Turn:
+    """A board's turn in a rollout; ``at``, in seconds since 1970, is when its state changed."""
+
+    at: float
+    app: str
+    rollout: str
+    wave: int
+    state: str
+
+
+def _turns(member: FleetBoard, rollouts: list[Rollout]) -> Iterator[_Turn]:
+    for rollout, row in _rows(member, rollouts):
+        facts = rollout.facts
+        at = row.changed_at or facts.created_at
+        yield _Turn(at, facts.app, rollout.name, row.wave + 1, row.state)
+
+
+def _ansible_turns(member: FleetBoard, runs: list[tuple[float, AnsibleRun]]) -> Iterator[_Turn]:
+    """Yields the turns in Ansible's runs, which know a board by its name alone."""
+    for at, run in runs:
+        for board in run.boards:
+            if board.board == member.name:
+                yield _Turn(at, run.app, run.rollout, board.wave, board.state)
+
+
 def _row(
     member: FleetBoard,
     answer: Answer | None,
     error: EdgekitError | None,
-    rollouts: list[Rollout],
+    turns: list[_Turn],
     now: float,
 ) -> InventoryBoard:
-    newest: dict[str, tuple[Rollout, Row]] = {}
-    for rollout, row in _rows(member, rollouts):
-        newest.setdefault(rollout.facts.app, (rollout, row))
+    newest = {turn.app: turn for turn in sorted(turns, key=lambda turn: turn.at)}
     apps = {one.app: one for one in answer.apps} if answer else {}
     releases = []
     for app in sorted({*apps, *newest}):
@@ -263,8 +290,8 @@ def _row(
             app=app, release=release.release, digest=release.digest, since=release.since
         )
         if app in newest:
-            rollout, row = newest[app]
-            more = {"rollout": rollout.name, "wave": row.wave + 1, "state": row.state}
+            turn = newest[app]
+            more = {"rollout": turn.rollout, "wave": turn.wave, "state": turn.state}
             one = one.model_copy(update=more)
         releases.append(one)
     state: BoardState = "reached"

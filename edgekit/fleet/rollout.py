@@ -15,7 +15,7 @@ from pathlib import Path
 
 from edgekit.config.loader import Config, open_config
 from edgekit.errors import ConfigError, Problem, UsageError
-from edgekit.fleet.ansible.run import AnsibleRun, saved_run, saved_runs
+from edgekit.fleet.ansible.run import AnsibleRun, ansible_heads, saved_run
 from edgekit.fleet.bundles import Bundles, config_digest, first_bundles, keep_bundle, signer_of
 from edgekit.fleet.drive import NOT_LISTED, TAKEN_BACK, TOO_FEW_REACHED, Drive, switched
 from edgekit.fleet.driver import Driver, SshDriver
@@ -262,7 +262,7 @@ class Fleet:
 
     def listing(self) -> FleetListing:
         """Returns all rollouts, also those by Ansible."""
-        return listing_of(self.store, saved_runs(self.store.folder))
+        return listing_of(self.store, ansible_heads(self.store.folder))
 
     def document(self, name: str) -> FleetRollout:
         """Returns a rollout as the state has it now."""

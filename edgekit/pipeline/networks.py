@@ -46,7 +46,11 @@ def plan_networks(
     """
     file = config.file
     if not file.model.networks:
-        raise UsageError("this configuration has one network", code="config.networks")
+        raise UsageError(
+            "this configuration has one network",
+            code="config.networks",
+            hint="use edgekit.plan (edgekit plan), or list several under model.networks",
+        )
     names = [network.name for network in file.model.networks]
     frames_of({network.name: network.rate_hz for network in file.model.networks})
     steps = StepLog([*names, "plan"], progress or Quiet())

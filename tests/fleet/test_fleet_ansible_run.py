@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -302,6 +303,20 @@ def test_the_last_run_by_ansible_is_listed_and_shown(played, capsys, tmp_path):
     out = capsys.readouterr().out
     assert "full" in out
     assert "ansible-playbook deploy.yml" in out
+
+
+def test_boards_of_an_inventory_have_their_newest_turn_also_by_ansible(
+    played, capsys, tmp_path, monkeypatch
+):
+    away = EnvironmentLack("no route", code="board.unreachable")
+    monkeypatch.setattr("edgekit.fleet.boards.open_board", Mock(side_effect=away))
+    state = ("--state", tmp_path / "state")
+    played(recap(b01=None, b02="full") + "; sys.exit(2)", "--waves", "1,100%")
+    _, document, _ = fleet(capsys, "status", "-i", tmp_path / "two.yaml", *state)
+    turns = {row["board"]: row["apps"] for row in document["boards"] if row["apps"]}
+    assert {name: (a["rollout"], a["wave"], a["state"]) for name, (a,) in turns.items()} == {
+        "b01": ("one", 1, "ok"), "b02": ("one", 2, "failed"),
+    }  # fmt: skip
 
 
 def test_a_run_that_goes_on_is_running_and_is_not_begun_twice(played, tmp_path, capsys):

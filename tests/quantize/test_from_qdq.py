@@ -179,7 +179,7 @@ def test_pairs_with_different_scales_are_refused_or_the_larger_is_taken() -> Non
     assert all(text in caught.value.message for text in ("'x'", "one_q", "two_q", "0.1", "0.3"))
     assert "--unequal largest" in caught.value.hint
     assert from_qdq(model, unequal="largest").scales["x"] == exact(0.3)
-    with pytest.raises(UsageError, match="refuse or largest"):
+    with pytest.raises(UsageError, match="unequal scales cannot be"):
         from_qdq(model, unequal="mean")
 
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -219,21 +219,31 @@ def saved_run(folder: Path) -> AnsibleRun | None:
         return None
 
 
-def saved_runs(state: Path) -> list[AnsibleHead]:
-    """Returns the rollouts by Ansible in the state's folder, the newest first."""
+def saved_runs(state: Path) -> list[tuple[float, AnsibleRun]]:
+    """Returns what runs left in the state's folder, the newest first, each with its time.
+
+    The time is in seconds since 1970.
+    """
     found = []
     for path in ansible_folder(state, "*").parent.glob(f"*/{_SAVED}"):
         run = saved_run(path.parent)
-        if run is None:
-            continue
-        with (path.with_name(_LOCK)).open("ab") as lock:
+        if run is not None:
+            found.append((path.stat().st_mtime, replace(run, folder=str(path.parent))))
+    return sorted(found, key=lambda pair: pair[0], reverse=True)
+
+
+def ansible_heads(state: Path) -> list[AnsibleHead]:
+    """Returns the rollouts by Ansible in the state's folder, the newest first."""
+    found = []
+    for at, run in saved_runs(state):
+        with (Path(run.folder) / _LOCK).open("ab") as lock:
             running = not _locked(lock.fileno())
-        at = iso_time(path.stat().st_mtime)
         now = "running" if running else run.state
-        found.append(
-            AnsibleHead(run.rollout, run.app, now, run.folder, at, run.counts, run.failure)
+        head = AnsibleHead(
+            run.rollout, run.app, now, run.folder, iso_time(at), run.counts, run.failure
         )
-    return sorted(found, key=lambda head: head.updated_at, reverse=True)
+        found.append(head)
+    return found
 
 
 def _locked(descriptor: int) -> bool:

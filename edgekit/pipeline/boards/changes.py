@@ -194,9 +194,11 @@ def remove(
         settings: See ``request_from_boards``.
 
     Raises:
-        UsageError: ``app`` is None, and a host has no application of its own, or configurations
-            have several.
+        UsageError: No place is given; ``app`` is None, and a host has no application of its own,
+            or configurations have several.
     """
+    if not wheres:
+        raise UsageError("no board is given", hint="give configurations or boards (user@host)")
     names = list(dict.fromkeys(app_of(where, app) for where in wheres))
     if len(names) > 1:
         raise UsageError(

@@ -205,7 +205,11 @@ def _connect_boards(
         names = ", ".join(board.name for board in boards)
         boards = [board for board in boards if board.name == wanted]
         if not boards:
-            raise UsageError(f"--board {wanted!r}: no such board; known: {names}", where=where)
+            raise UsageError(
+                f"--board {wanted!r}: no such board",
+                where=where,
+                hint=f"known: {names}",
+            )
     for board in boards:
         again = jobs_arguments(where, board, several, accept_host_key)
         try:

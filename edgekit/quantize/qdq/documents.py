@@ -87,7 +87,8 @@ class LoweredCheck:
 
     Attributes:
         layers: How many layers there are other than Q/DQ nodes.
-        qdq_nodes: How many Q/DQ nodes there are; ``edgekit check`` counts them as layers, too.
+        qdq_nodes: How many Q/DQ nodes there are; ``edgekit check`` counts them as layers for
+            TensorRT releases that take Q/DQ nodes on a DLA.
         dla_layers: How many layers can run on a DLA.
         int8_layers: How many of these can run in INT8.
         loadables: How many loadables they form.

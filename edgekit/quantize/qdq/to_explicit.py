@@ -340,7 +340,9 @@ def to_qdq(
     """
     if weights not in WEIGHTS:
         raise UsageError(
-            f"weights must be quantised {' or '.join(WEIGHTS)}, not {weights!r}", code="qdq.weights"
+            f"weights cannot be quantised {weights!r}",
+            code="qdq.weights",
+            hint=f"one of {', '.join(WEIGHTS)}",
         )
     if any(node.op_type in QDQ for node in model.proto.graph.node):
         raise ModelError(
