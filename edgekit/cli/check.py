@@ -51,6 +51,7 @@ def _number(_context: click.Context, _option: click.Parameter, value: float | No
     nargs=-1,
     required=True,
     metavar="MODEL...",
+    shell_complete=completion.models,
 )
 @o.target
 @o.precision

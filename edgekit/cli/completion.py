@@ -6,6 +6,7 @@ A module that a list comes from is imported when a shell asks for it.
 
 from __future__ import annotations
 
+import glob
 import os
 import shlex
 
@@ -42,11 +43,16 @@ def metrics(_context: click.Context, _item: click.Parameter, begun: str) -> list
 def models(
     _context: click.Context, _item: click.Parameter, begun: str
 ) -> list[click.shell_completion.CompletionItem]:
-    """Returns the built-in networks that begin so, and the shell's files."""
+    """Returns the built-in networks that begin so, or the shell's files.
+
+    Bash takes no names beside files: files that begin so come first.
+    """
     item = click.shell_completion.CompletionItem
     known = [f"builtin:{name}" for name in api.known_names("builtins")] if begun else []
     named = [item(name) for name in known if name.startswith(begun)]
-    return [*named, item(begun, type="file")]
+    if named and not glob.glob(f"{glob.escape(begun)}*"):
+        return named
+    return [item(begun, type="file")]
 
 
 def rules(_context: click.Context, _item: click.Parameter, begun: str) -> list[str]:

@@ -73,7 +73,8 @@ def _better(document: Tuned, unit: str) -> str:
 def _bound(document: Tuned) -> str:
     """Returns what is said of the plans that were not tried, where anything is known of them."""
     if document.bound is None:
-        return ""
+        unknown = "; no bound of the untried plans is known"
+        return "" if document.status == "converged" else unknown
     value = readable_value(document.bound.value, document.unit)
     if document.status == "converged":
         return f"; no remaining plan is likely to beat {value}"

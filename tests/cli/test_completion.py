@@ -45,7 +45,8 @@ def offered(words: str, place: int, monkeypatch: pytest.MonkeyPatch, capsys) -> 
         ("edgekit tune m.yaml --objective = gpu", 4, ["plain,gpu_time"]),
         ("edgekit compare 1 2 --metric latency.p", 5, ["plain,latency.p99"]),
         ("edgekit bench m.onnx --precision i", 4, ["plain,int8"]),
-        ("edgekit plan buil", 2, ["plain,builtin:light_resnet50", "file,buil"]),
+        ("edgekit plan buil", 2, ["plain,builtin:light_resnet50"]),
+        ("edgekit check buil", 2, ["plain,builtin:light_resnet50"]),
         # for bash the colon is a word, and what stands before it is not replaced
         ("edgekit plan builtin : light_res", 4, ["plain,light_resnet50"]),
         ("edgekit plan builtin :", 3, ["plain,light_resnet50"]),
@@ -54,8 +55,20 @@ def offered(words: str, place: int, monkeypatch: pytest.MonkeyPatch, capsys) -> 
         ("edgekit check --fail", 2, ["plain,--fail-under"]),
     ],
 )
-def test_what_is_offered(words, place, among, monkeypatch, capsys) -> None:
-    assert set(among) <= set(offered(words, place, monkeypatch, capsys))
+def test_what_is_offered(words, place, among, monkeypatch, capsys, tmp_path) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = offered(words, place, monkeypatch, capsys)
+    assert set(among) <= set(found)
+    # bash drops what came before a file
+    assert not any(one.startswith("file") for one in found[1:])
+
+
+def test_files_that_begin_as_a_built_in_network_does_are_offered(
+    monkeypatch, capsys, tmp_path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "build").mkdir()
+    assert offered("edgekit plan buil", 2, monkeypatch, capsys) == ["file,buil"]
 
 
 @pytest.mark.parametrize("words", ["edgekit nonsense x", "edgekit check --target '' x"])
