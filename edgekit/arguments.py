@@ -25,6 +25,8 @@ _R = TypeVar("_R")
 # what a class of an annotation is told by, without an import of its module
 _METHODS = {"Progress": ("begin", "update", "end", "note"), "TextIO": ("write",)}
 _CLASSES = ("Config", "TuningRequest", "TraceFiles", "Console", "ModelPart")
+# numbers whose least value the command line states, too
+_LEAST = {"fail_under": 0, "keep": 0, "limit": 1, "older_than_days": 0}
 _SHOWN = 60
 
 
@@ -97,8 +99,10 @@ def _unknown(name: str, key: str, known: Sequence[str]) -> UsageError:
 
 
 def _check(name: str, key: str, annotation: str, value: object) -> None:
-    kind = _kind(annotation)
-    if isinstance(value, str | os.PathLike) and "\0" in os.fsdecode(value):
+    kind, least = _kind(annotation), _LEAST.get(key)
+    if isinstance(value, int | float) and least is not None and not value >= least:
+        kind, shown = _Kind(lambda _: False, f"{least} or more"), repr(value)
+    elif isinstance(value, str | os.PathLike) and "\0" in os.fsdecode(value):
         kind, shown = _Kind(lambda _: False, "text without a NUL character"), repr(value)
     elif kind is None or kind.holds(value):
         return

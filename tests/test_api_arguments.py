@@ -160,6 +160,9 @@ def test_wrong_types_and_values_are_edgekits_errors(name, here):
         ("plan", {"precision": "int4"}, "precision"),
         ("serve", {"action": "bogus"}, "action"),
         ("remove", {"app": "x"}, "remove"),
+        ("history", {"limit": -3}, "limit"),
+        ("prune_history", {"keep": -5}, "keep"),
+        ("check_models", {"fail_under": math.nan}, "fail_under"),
     ],
 )
 def test_the_error_says_where_and_what_to_do(name, wrong, where, here):
