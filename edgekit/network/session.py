@@ -158,8 +158,8 @@ class PiecewiseSession:
         lent: Mapping[str, Any],
     ) -> None:
         graph = proto.graph
-        self._constants = {one.name: one for one in graph.initializer}
-        self._inputs = [one for one in graph.input if one.name not in self._constants]
+        stubs = {one.name: one for one in graph.initializer}
+        self._inputs = [one for one in graph.input if one.name not in stubs]
         self._outputs = [one.name for one in graph.output]
         self._steps: list[PluginCall | _Piece] = []
         types = {v.name: v for v in (*graph.input, *graph.value_info, *graph.output)}
@@ -168,7 +168,7 @@ class PiecewiseSession:
         calls: dict[int, list[PluginCall]] = {}
         known = {name: value.type for name, value in types.items()}
         # what no output needs does not run
-        for node in reachable(list(graph.node), self._outputs, self._constants):
+        for node in reachable(list(graph.node), self._outputs, stubs):
             after = max((waits.get(name, 0) for name in reads(node)), default=0)
             plugin = _function_of(node, plugins)
             if plugin is None:
@@ -179,6 +179,10 @@ class PiecewiseSession:
                 after += 1
             waits.update(dict.fromkeys(node.output, after))
         called = {name for some in calls.values() for call in some for name in call.inputs}
+        # what a function reads is an array, and "" is an input that is left out
+        self._constants = {"": None} | {
+            name: _array(stubs[name], lent) for name in {*called, *self._outputs} & stubs.keys()
+        }
         for number in range(1 + max((*nodes, *calls), default=0)):
             own = nodes.pop(number, [])
             later = {name for some in nodes.values() for node in some for name in reads(node)}
@@ -201,24 +205,19 @@ class PiecewiseSession:
         Raises:
             ModelError: "model.plugin": a function fails.
         """
-        values = {**feed}
+        values = {**self._constants, **feed}
         for step in self._steps:
             if isinstance(step, PluginCall):
-                found = step.run([self._value(values, name) for name in step.inputs])
+                found = step.run([values[name] for name in step.inputs])
                 values.update(zip(step.outputs, found, strict=True))
             else:
                 made = step.session.run(step.outputs, {n: values[n] for n in step.inputs})
                 values.update(zip(step.outputs, made, strict=True))
-        return [self._value(values, name) for name in outputs or self._outputs]
+        return [values[name] for name in outputs or self._outputs]
 
     def get_inputs(self) -> list[Any]:
         """Returns the inputs as an ``InferenceSession`` does: name, type and shape."""
         return [_Argument.of(value) for value in self._inputs]
-
-    def _value(self, values: Mapping[str, np.ndarray], name: str) -> np.ndarray | None:
-        if not name:
-            return None
-        return values[name] if name in values else numpy_helper.to_array(self._constants[name])
 
 
 class _Piece(NamedTuple):
@@ -242,6 +241,12 @@ class _Argument(NamedTuple):
         name = onnx.TensorProto.DataType.Name(tensor.elem_type).lower()
         sizes = [one.dim_value if one.HasField("dim_value") else None for one in tensor.shape.dim]
         return cls(value.name, f"tensor({name})", [*sizes])
+
+
+def _array(tensor: onnx.TensorProto, lent: Mapping[str, Any]) -> np.ndarray:
+    """The values of a constant; those of a stub are lent, and copied: the lender's memory goes."""
+    value = lent.get(tensor.name)
+    return numpy_helper.to_array(tensor) if value is None else np.array(value.numpy())
 
 
 def _function_of(node: onnx.NodeProto, plugins: Sequence[Plugin]) -> Plugin | None:

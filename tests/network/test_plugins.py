@@ -277,6 +277,38 @@ def test_what_no_output_needs_does_not_run(proto_of: Callable[..., Path], tmp_pa
     assert session(model, outputs=["top"]).run(None, feed)[0].shape == (1, 4, 1, 1)
 
 
+def test_a_function_reads_weights(tmp_path: Path) -> None:
+    weight = RANDOM.standard_normal((1, 4, 8, 8)).astype(np.float32)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], name="conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Scaled", ["c", "s"], ["y"], name="own", domain="acme"),
+    ]
+    graph = helper.make_graph(
+        nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(WEIGHT, "w"), numpy_helper.from_array(weight, "s")],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "net.onnx")
+    (tmp_path / "own.py").write_text("def scaled(x, s):\n    return x * s\n")
+    (tmp_path / "net.yaml").write_text(
+        "version: 1\nname: net\nmodel:\n  onnx: net.onnx\n  plugins:\n"
+        "    - {operator: 'acme::Scaled', python: 'own:scaled'}\n"
+        "target: jetson-agx-orin-64gb\nprecision: fp16\n"
+    )
+    assert edgekit.build(tmp_path / "net.yaml").accuracy.cosine > 0.9999
+    function = UserFunction(
+        "own:scaled", [tmp_path], function_failure, hint=HINT, about="call it by itself"
+    )
+    own = Plugin("Scaled", "acme", function=function)
+    whole = session(load(tmp_path / "net.onnx", plugins=[own]), outputs=["c", "y"])
+    # whoever gets the memory of a model that is gone writes into it
+    others = [np.full(weight.shape, np.nan, np.float32) for _ in range(64)]
+    before, after = whole.run(None, {"x": RANDOM.standard_normal((1, 3, 8, 8), np.float32)})
+    np.testing.assert_array_equal(after, before * weight)
+    assert len(others) == 64
+
+
 def test_without_a_function_the_part_before_it_runs(
     proto_of: Callable[..., Path], tmp_path: Path
 ) -> None:
