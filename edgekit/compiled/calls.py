@@ -44,16 +44,7 @@ def inputs_of(exported: Exported, args: Any, kwargs: Mapping[str, Any]) -> dict[
         )  # fmt: skip
     call = call_of(about.parameters, given, kwargs, about.leaves)
     _check_arguments(exported, len(given), call)
-    found = dict(zip(call.names, call.tensors, strict=True))
-    for one in exported.inputs:
-        size = f"{'x'.join(map(str, one.shape))}:{one.torch_type}"
-        problem = f"is {size_of(found[one.name])}" if one.name in found else "is missing"
-        if problem != f"is {size}":
-            raise UsageError(
-                f"input {one.name!r} {problem}", code="torch.inputs", where=one.name,
-                hint=f"it was compiled for {size}; compile it again for another size or type",
-            )  # fmt: skip
-    return {one.name: found[one.name] for one in exported.inputs}
+    return _fitting(exported, dict(zip(call.names, call.tensors, strict=True)), tensors=True)
 
 
 def _check_arguments(exported: Exported, positional: int, call: Call) -> None:
@@ -130,24 +121,41 @@ def values_of(exported: Exported, args: Any, kwargs: Mapping[str, Any]) -> dict[
         UsageError: "torch.inputs": other inputs, sizes or types than the compiled ones.
     """
     names = [one.name for one in exported.inputs]
-    found = named_values(names, args if isinstance(args, tuple) else (args,), kwargs)
+    return _fitting(
+        exported, named_values(names, args if isinstance(args, tuple) else (args,), kwargs)
+    )
+
+
+def _fitting(
+    exported: Exported, found: Mapping[str, Any], *, tensors: bool = False
+) -> dict[str, Values]:
+    """Returns the inputs' values in order.
+
+    Args:
+        exported: The network.
+        found: Values by name.
+        tensors: Whether an input that is missing would have been a tensor, and no array.
+
+    Raises:
+        UsageError: "torch.inputs": one is missing, or has another size or type.
+    """
     for one in exported.inputs:
-        kind, problem = one.type, ""
+        value = found.get(one.name)
+        is_tensor = not isinstance(value, np.ndarray) if hasattr(value, "dtype") else tensors
+        kind = one.torch_type if is_tensor else one.type
+        size = f"{'x'.join(map(str, one.shape))}:{kind}"
         if one.name not in found:
             problem = "is missing"
-        elif not hasattr(value := found[one.name], "dtype"):
+        elif not hasattr(value, "dtype"):
             problem = f"is a {type(value).__name__}, and no array or tensor"
         else:
-            kind = one.type if isinstance(value, np.ndarray) else one.torch_type
-            size = size_of(value)
-            problem = f"is {size}" if size != f"{'x'.join(map(str, one.shape))}:{kind}" else ""
-        if problem:
+            problem = f"is {size_of(value)}"
+        if problem != f"is {size}":
             raise UsageError(
                 f"input {one.name!r} {problem}", code="torch.inputs", where=one.name,
-                hint=f"it was compiled for {'x'.join(map(str, one.shape))}:{kind}; compile it "
-                "again for another size or type",
+                hint=f"it was compiled for {size}; compile it again for another size or type",
             )  # fmt: skip
-    return {name: found[name] for name in names}
+    return {one.name: found[one.name] for one in exported.inputs}
 
 
 def device_of(values: Iterable[Values]) -> Any:

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 # INT8: sums in another order move a value that lies between two codes, which are 1/127 apart
 TOLERANCES = {"float64": 1e-3, "float32": 1e-3, "float16": 2e-2, "bfloat16": 6e-2, "int8": 2e-2}
 # of integers and flags, the share that may differ: near ties of an argmax
+_TIES = 0.01
 # ONNX Runtime's words for an operator of another domain
 _UNKNOWN_OPERATOR = "is not a registered function"
-_TIES = 0.01
 
 
 def compare(
