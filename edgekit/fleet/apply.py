@@ -5,7 +5,6 @@ meant to serve. Boards that are new or were away get what their group has; meant
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -35,6 +34,7 @@ from edgekit.pipeline.steps.build import check_bundle
 from edgekit.pipeline.steps.bundle import read_bundle
 from edgekit.text import counted, listed
 from edgekit_device.errors import family
+from edgekit_device.files import take_lock
 from edgekit_device.protocol.failure import Failure
 
 AppliedState = Literal["current", "updated", "away", "failed", "in-rollout", "not-begun"]
@@ -163,15 +163,13 @@ def _read(members: tuple[FleetBoard, ...], where: str) -> dict[str, _Wanted]:
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
     with path.open("ab") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not take_lock(lock.fileno()):
             raise UsageError(
                 "another edgekit fleet apply is running with this state folder",
                 code="fleet.applying",
                 where=str(path),
                 hint="wait until it ends",
-            ) from None
+            )
         yield
 
 

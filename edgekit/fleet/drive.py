@@ -39,7 +39,7 @@ class Drive:
         driver: How a board is reached.
         reporter: Gets the progress.
         stopped: Returns whether this process is to stop (Ctrl-C); then the rollout pauses.
-        clock: Seconds of no day.
+        clock: Monotonic time source, in seconds.
     """
 
     def __init__(

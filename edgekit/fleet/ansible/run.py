@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
@@ -13,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from edgekit import timeouts
 from edgekit.config.loader import open_config
 from edgekit.errors import EnvironmentLack, UsageError
 from edgekit.files import write_json
@@ -25,6 +25,7 @@ from edgekit.pipeline.progress import Progress
 from edgekit.removed import FormerDict
 from edgekit.text import counted
 from edgekit_device.errors import DeviceError
+from edgekit_device.files import is_locked, take_lock
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
@@ -197,7 +198,8 @@ def deploy_by_ansible(
     say(f"{name}: Ansible runs deploy.yml in {folder}")
     command = [program, "-i", "inventory.yml", "--forks", str(parallel), "deploy.yml"]
     with (folder / _LOCK).open("wb") as lock:
-        if not _locked(lock.fileno()):
+        # ansible_heads holds it for a moment, too
+        if not take_lock(lock.fileno(), sum(timeouts.ROLLOUT_LOCK_S)):
             raise UsageError(
                 f"{name} is already run by another process",
                 code="fleet.driven",
@@ -236,22 +238,12 @@ def ansible_heads(state: Path) -> list[AnsibleHead]:
     """Returns the rollouts by Ansible in the state's folder, the newest first."""
     found = []
     for at, run in saved_runs(state):
-        with (Path(run.folder) / _LOCK).open("ab") as lock:
-            running = not _locked(lock.fileno())
-        now = "running" if running else run.state
+        now = "running" if is_locked(Path(run.folder) / _LOCK) else run.state
         head = AnsibleHead(
             run.rollout, run.app, now, run.folder, iso_time(at), run.counts, run.failure
         )
         found.append(head)
     return found
-
-
-def _locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _save(document: AnsibleRun) -> None:
