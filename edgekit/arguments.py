@@ -44,8 +44,7 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
     The new function raises a UsageError ("api.argument") for a missing, unknown or repeated
     argument, and for one of another type than its annotation; and a ConfigError for what is no key
-    of a configuration. An error without a place gets the
-    function's name.
+    of a configuration. An error without a place gets the function's name.
     """
     name = f"edgekit.{function.__name__}"
     signature = inspect.signature(function)

@@ -157,8 +157,7 @@ def assemble(
     if left:
         names = {one.name for one in left}
         shown = [replace(one, share=_without_left(one.share, names)) for one in shown]
-        types = {name: kind for name, kind in builder.device_types.items() if name not in names}
-        builder = replace(builder, device_types=types)
+        builder = _groups_without(builder, names)
     # measured times are known
     unmeasured = {one.name for one in shown[0].share.layers if not one.predicted_us}
     unknown = tuple(name for name in request.network.uncounted if name in unmeasured)
@@ -210,12 +209,14 @@ def assemble(
 
 def _without_left(share: Share, names: Set[str]) -> Share:
     """Returns a plan without the layers that stand for left-out modules, which only order it."""
-    builder = share.builder
-    if builder is not None:
-        types = {name: one for name, one in builder.device_types.items() if name not in names}
-        builder = replace(builder, device_types=types)
+    builder = None if share.builder is None else _groups_without(share.builder, names)
     layers = tuple(layer for layer in share.layers if layer.name not in names)
     return replace(share, layers=layers, builder=builder)
+
+
+def _groups_without(builder: BuilderGroups, names: Set[str]) -> BuilderGroups:
+    types = {name: kind for name, kind in builder.device_types.items() if name not in names}
+    return replace(builder, device_types=types)
 
 
 def _slack(
