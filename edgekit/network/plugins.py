@@ -80,9 +80,14 @@ class Plugin:
         return self.operator if self.domain is None else f"{self.domain}::{self.operator}"
 
     @property
+    def float_formats(self) -> tuple[str, ...]:
+        """The formats of other types than INT8."""
+        return tuple(one for one in self.formats if not one.startswith("int8:"))
+
+    @property
     def takes_codes(self) -> bool:
         """Whether the function takes INT8: the plugin does, and it has parameters for scales."""
-        if self.function is None or not any(one.startswith("int8:") for one in self.formats):
+        if self.function is None or self.float_formats == self.formats:
             return False
         return self.function.parameters().keys() >= set(SCALES)
 

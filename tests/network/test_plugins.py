@@ -239,6 +239,19 @@ def test_an_operator_that_the_network_lacks(
     assert hint in caught.value.hint
 
 
+def test_a_built_in_network_lacks_an_operator_likewise(tmp_path: Path) -> None:
+    path = tmp_path / "net.yaml"
+    path.write_text(
+        "version: 1\nname: net\nmodel: {builtin: light_squeezenet, plugins: [Foo]}\n"
+        "target: jetson-agx-orin-64gb\n"
+    )
+    for command in (edgekit.check, edgekit.plan):
+        with pytest.raises(EdgekitError) as caught:
+            command(path)
+        assert caught.value.code == "model.plugin"
+        assert "has no operator 'Foo'" in caught.value.message
+
+
 @pytest.mark.parametrize(("key", "value"), [("version", "2"), ("namespace", "edgekit")])
 def test_a_plugin_that_the_parser_would_not_find(
     proto_of: Callable[..., Path], tmp_path: Path, key: str, value: str

@@ -22,7 +22,7 @@ from edgekit.network.loading.opaque import left_notes
 from edgekit.network.loading.validation import input_shapes
 from edgekit.network.model import Model, Network
 from edgekit.network.plugins import HINT as FUNCTION_HINT
-from edgekit.network.plugins import OutputForm, Plugin, function_failure
+from edgekit.network.plugins import OutputForm, Plugin, check_used, function_failure
 from edgekit.network.zoo import builtin
 from edgekit.parsing.nvidia import ParserWord, ask_parser
 from edgekit.parsing.table import AFTER_REWRITES, AS_GIVEN, Parse, parse_check
@@ -94,7 +94,9 @@ def _loaded(context: Context) -> Model:
         model = load_model(cache, stored) or model
     # its sizes are fixed: others, or an input that it lacks, are reported as for a file
     input_shapes(model.proto.graph.input, section.shapes, section.batch)
-    return model
+    plugins = own_plugins(context)
+    check_used(plugins, model.proto)
+    return replace(model, plugins=plugins) if plugins else model
 
 
 @computed(_loaded, "target", "tensorrt")
@@ -119,9 +121,8 @@ def _in_floats(context: Context, plugin: Plugin, model: Model) -> Plugin:
     """
     from edgekit.tensorrt.releases import release
 
-    graph, tensorrt = model.graph, context.tensorrt
-    floats = tuple(one for one in plugin.formats if not one.startswith("int8:"))
-    if len(floats) == len(plugin.formats) or "weak" in release(tensorrt).typings:
+    graph, tensorrt, floats = model.graph, context.tensorrt, plugin.float_formats
+    if floats == plugin.formats or "weak" in release(tensorrt).typings:
         return plugin
     nodes = [node for node in graph.nodes() if graph.plugin(node) is plugin]
     if not nodes or any(graph.dtype(name) == "int8" for node in nodes for name in node.reads()):

@@ -11,7 +11,7 @@ from edgekit.deployment.answers import protocol_error
 from edgekit.deployment.requirements import board_kind
 from edgekit.network.loading.opaque import plugin_of
 from edgekit.pipeline.steps.board_job import fetch_blobs, run_board_job
-from edgekit.pipeline.steps.load import source
+from edgekit.pipeline.steps.load import named, source
 from edgekit.pipeline.steps.plugin_sections import read_plugin_library, read_plugin_source
 from edgekit.tensorrt.plugin_library import (
     PluginLibraries,
@@ -54,7 +54,7 @@ def libraries_of(context: Context, client: BoardClient, probe: Probe) -> PluginL
         digest = None if library is None else hashlib.sha256(library.data).hexdigest()
         if library is not None and digest is not None:
             blobs[digest] = library.data
-        for version, namespace in _asked(context, plugin, needed=library is not None):
+        for version, namespace in _lookups(context, number, needed=library is not None):
             file = "" if library is None else library.name
             entries[PluginEntry(plugin.name, version, namespace, digest, file)] = None
     names = dict.fromkeys(entry.file for entry in entries if entry.file)
@@ -66,23 +66,26 @@ def libraries_of(context: Context, client: BoardClient, probe: Probe) -> PluginL
     return PluginLibraries(tuple(entries), blobs)
 
 
-def _asked(context: Context, plugin: PluginSection, *, needed: bool) -> dict[tuple[str, str], None]:
+def _lookups(context: Context, number: int, *, needed: bool) -> list[tuple[str, str]]:
     """The versions and namespaces of a plugin's creator: the section's where it says them, else
     those that the nodes ask TensorRT's parser for.
     """
-    domain = plugin.operator.rpartition("::")[0]
+    own = named(context).plugins[number]
     nodes = [
         plugin_of(node)
         for node in source(context).graph.nodes()
-        if node.op == plugin.name and domain in ("", node.domain)
+        if node.op == own.operator and own.domain in (None, node.domain)
     ]
-    given = plugin.model_fields_set
-    found: dict[tuple[str, str], None] = {}
-    for node in nodes:
-        version = plugin.version if "version" in given else node["plugin_version"]
-        namespace = plugin.namespace if "namespace" in given else node["plugin_namespace"]
-        found[version, namespace] = None
-    return found or ({(plugin.version, plugin.namespace): None} if needed else {})
+    if needed and not nodes:
+        nodes = [{"plugin_version": "1", "plugin_namespace": ""}]
+    found = [
+        (
+            node["plugin_version"] if own.version is None else own.version,
+            node["plugin_namespace"] if own.namespace is None else own.namespace,
+        )
+        for node in nodes
+    ]
+    return list(dict.fromkeys(found))
 
 
 def _library(
