@@ -1512,11 +1512,10 @@ def compare(
     from edgekit.results.comparison import compare
     from edgekit.results.selection import past_of, select
 
-    sides = [select(words, name=name, board=board) for words in (a, b)]
-    single = all(len(side) == 1 for side in sides)
+    former, new = (select(words, name=name, board=board) for words in (a, b))
     return compare(
-        *sides, metric=metric, threshold=threshold, confidence=confidence, force=force,
-        past=past_of([one for side in sides for one in side]) if single else (),
+        former, new, metric=metric, threshold=threshold, confidence=confidence, force=force,
+        past=past_of(former, new),
     )  # fmt: skip
 
 

@@ -156,7 +156,7 @@ def _compared(report: Report, baseline: str, *, of: Path | None = None) -> Repor
             code=FIRST_RUN,
         )
         return without_comparison(report, none)
-    return with_baseline(report, found, [result], past_of([*found, result]))
+    return with_baseline(report, found, [result], past_of(found, [result]))
 
 
 @contextmanager

@@ -108,18 +108,15 @@ def _of_word(
     return _some(clean or found, f"{word} ({commit[:12]}){_wanted(name, board, None)}", store)
 
 
-def past_of(results: Sequence[Result], store: ResultStore | None = None) -> list[Result]:
-    """Returns the newest results of the same configurations: how much do runs differ?
-
-    Args:
-        results: Measurements to compare.
-        store: The history; the user's own without it.
+def past_of(a: Sequence[Result], b: Sequence[Result]) -> list[Result]:
+    """Returns the newest results of the same configurations in the user's history, which show how
+    much runs differ; none where a side has several runs, which show it themselves.
     """
-    if store is None:
-        with ResultStore() as own:
-            return past_of(results, own)
-    names = dict.fromkeys(result.name for result in results)
-    return [one for name in names for one in store.results(name=name, limit=_PAST)]
+    if len(a) > 1 or len(b) > 1:
+        return []
+    names = dict.fromkeys(result.name for result in (*a, *b))
+    with ResultStore() as store:
+        return [one for name in names for one in store.results(name=name, limit=_PAST)]
 
 
 def _wanted(name: str | None, board: str | None, but: Result | None) -> str:

@@ -71,7 +71,7 @@ def _better(document: Tuned, unit: str) -> str:
 
 
 def _bound(document: Tuned) -> str:
-    """Returns what is said of the plans that were not tried, where anything is known of them."""
+    """Returns what is known of the plans that were not tried."""
     if document.bound is None:
         unknown = "; no bound of the untried plans is known"
         return "" if document.status == "converged" else unknown
