@@ -11,6 +11,7 @@ from edgekit.targets.releases import parse_version
 from edgekit.tensorrt.plugin_families import entry_points, families, plugin_facts
 from edgekit.tensorrt.plugin_library import check_library, read_library
 from edgekit.tensorrt.releases import sources
+from edgekit_device.tensorrt.plugins import ENTRY_POINTS
 from tests.tensorrt.plugin_toys import plugin
 from tests.trt_double import _api
 
@@ -74,3 +75,7 @@ def test_entry_points_must_be_the_releases(
         check_library(library, version, "net.yaml:4")
     assert caught.value.code == "plugin.family"
     assert "REGISTER_TENSORRT_PLUGIN" in caught.value.hint
+
+
+def test_the_board_knows_the_entry_points_of_the_data() -> None:
+    assert set(ENTRY_POINTS) == set(plugin_facts().entry_points)
