@@ -242,7 +242,9 @@ def api_page() -> str:
         if callable(function):
             signature = re.sub(r"\b(\w+\.)+(\w)", r"\2", f"{name}{inspect.signature(function)}")
             signature = re.sub(r"<function .*?>>?( at \w+>)?", "...", signature)
-            text = _code(inspect.getdoc(function) or "").replace("\nRaises:", "\nRaises:\n")
+            text = re.sub(
+                r"^(Args|Raises):$", r"\1:\n", _code(inspect.getdoc(function) or ""), flags=re.M
+            )
             text = re.sub(r"^    (\w+: )", r"- \1", text, flags=re.M)
             parts.append(f"\n## {name}\n\n```text\n{signature.replace(chr(39), '')}\n```\n\n{text}")
     return "\n".join(parts) + "\n"

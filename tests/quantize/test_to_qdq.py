@@ -179,7 +179,7 @@ def test_one_scale_for_a_whole_weight():
         amax = np.abs(model.weights[name]).max()
         assert found[name][0] == amax / np.float32(127)
         assert found[name][2] == []
-    with pytest.raises(UsageError, match="per_channel or per_tensor"):
+    with pytest.raises(UsageError, match="one of per_channel, per_tensor"):
         to_qdq(model, layers, scales, weights="per_row")
 
 

@@ -319,6 +319,14 @@ def padded_deconvolution():
 
 
 @entry()
+def grouped_deconvolution():
+    return between(
+        node("ConvTranspose", "c k", "h", strides=[2, 2], group=8),
+        weights={"k": weight(8, 1, 2, 2)},
+    )  # fmt: skip
+
+
+@entry()
 def resize_to_sizes():
     return between(
         helper.make_node("Resize", ["c", "", "", "sizes"], ["h"], "resize", mode="nearest",

@@ -1,14 +1,22 @@
-"""Deconvolutions.
+"""Deconvolutions with padding or groups.
 
-Padding only: groups, dilation, and kernels and strides beyond the limits stay on the GPU.
+Dilation, and kernels and strides beyond the limits, stay on the GPU.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from edgekit.network.graph import Node
-from edgekit.rewriting.graph import Replacement, RewriteGraph, rewrite
+from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
+
+# A DLA multiplies 32 (INT8) or 16 (FP16) channels at once, so zeros between fewer channels cost
+# next to nothing; from twice as many channels on, parts save more than their slices cost ...
+_FULL = 64
+# ... unless there are too many parts: each is a slice and a deconvolution
+_MOST_PARTS = 8
 
 
 class Geometry(NamedTuple):
@@ -134,3 +142,64 @@ def deconv_padding(graph: RewriteGraph, node: Node) -> Replacement:
     starts, stops = [found.begin[a] for a in axes], [ends[a] for a in axes]
     bounds = [new.constant(part, role="slice") for part in (starts, stops, [a + 2 for a in axes])]
     new.node("Slice", [made, *bounds], output=node.outputs[0], name=f"{node.name}:slice")
+
+
+@rewrite(
+    "deconv-groups",
+    operators=("ConvTranspose",),
+    reason="The DLA runs deconvolutions of one group only; zeros between the groups' weights merge "
+    "all groups into one",
+    enabling=True,
+)
+def deconv_groups(graph: RewriteGraph, node: Node) -> Replacement:
+    """Weights between channels of different groups are zero in a deconvolution of one group.
+
+    As many groups are merged into one deconvolution as fill the hardware with channels. If groups
+    are left, each part reads a Slice along C, and a Concat joins the parts.
+
+    At a grouped ConvTranspose over H and W: the depthwise upsampling of CenterNet and FairMOT, and
+    NVIDIA's YOLOv5 for the DLA, which has it instead of Resize.
+    """
+    found = geometry(graph, node)
+    if found is None or found.groups == 1:
+        return
+    new = yield (node,)
+    weight, bias = node.inputs[1], found.bias
+    channels = graph.shape(node.inputs[0])[1]
+    merged = _merged(found.groups, channels // found.groups)
+    parts = found.groups // merged
+    before, after = channels // parts, graph.shape(node.outputs[0])[1] // parts
+    attrs = {key: value for key, value in node.attrs.items() if key != "group"}
+    blocks = np.kron(np.eye(merged), np.ones((before // merged, after // merged)))
+    if merged > 1:
+        new.check_size(before, after)
+        mask = new.constant(blocks.reshape(before, after, 1, 1), like=weight, role="blocks")
+    made = []
+    for part in range(parts):
+        read = [node.inputs[0], weight, *([bias] if bias else [])]
+        if parts > 1:
+            first = part * before
+            cuts = ((1, first, before), (0, first, before), (0, part * after, after))
+            read = [_slice(new, t, *cut) for t, cut in zip(read, cuts, strict=False)]
+        if merged > 1:
+            tiled = new.node("Tile", [read[1], new.constant([1, merged, 1, 1], role="repeats")])
+            read[1] = new.node("Mul", [tiled, mask])
+        name = node.name if part == 0 else f"{node.name}:{part}"
+        output = node.outputs[0] if parts == 1 else ""
+        made.append(new.node("ConvTranspose", read, output=output, name=name, **attrs))
+    if parts > 1:
+        new.node("Concat", made, output=node.outputs[0], name=f"{node.name}:concat", axis=1)
+
+
+def _merged(groups: int, channels: int) -> int:
+    """Returns how many groups of ``channels`` input channels each become one."""
+    for merged in range(1, groups):
+        fits = groups % merged == 0 and groups // merged <= _MOST_PARTS
+        if fits and merged * channels >= _FULL:
+            return merged
+    return groups
+
+
+def _slice(new: Writer, source: str, axis: int, start: int, count: int) -> str:
+    numbers = [new.constant([value], role="slice") for value in (start, start + count, axis)]
+    return new.node("Slice", [source, *numbers])

@@ -77,6 +77,7 @@ REWRITES: tuple[Rewrite, ...] = (
     convolutions.large_dilation,
     folds.pad_to_conv,
     deconvolutions.deconv_padding,
+    deconvolutions.deconv_groups,
     resizes.resize_sizes,
     resizes.resize_coordinates,
     resizes.resize_nearest_large,
@@ -93,7 +94,7 @@ APPROXIMATE = frozenset(item.name for item in REWRITES if item.approximate)
 REMOVED = frozenset({
     "approx-gelu-sigmoid", "approx-mish", "approx-silu-hard-swish", "approx-softplus-relu",
     "channel-shuffle-parts", "conv-3d", "conv-cbuf", "cumsum", "deconv-1d", "deconv-dilation",
-    "deconv-groups", "deconv-large-kernel", "deconv-large-stride", "gather-elements",
+    "deconv-large-kernel", "deconv-large-stride", "gather-elements",
     "gather-nd", "gelu-tanh", "global-max-pool", "gru-unroll", "identity",
     "large-average-pool", "large-padding", "leaky-relu", "lstm-unroll", "many-output-maps",
     "max-min-constant", "mean-op", "min-op", "pow", "prelu", "prelu-form", "reciprocal",
