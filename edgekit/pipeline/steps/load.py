@@ -74,10 +74,11 @@ def requested(context: Context) -> ShapeRequest:
     path = _model_file(context)
     inputs = _built_in(context).proto.graph.input if path is None else file_inputs(path)
     request = shape_request(section, inputs)
-    context.note(*request.notes)
     if not request.is_static:
         shown = ", ".join(f"{n}: {'x'.join(map(str, s))}" for n, s in request.optimum.items())
-        context.note(f"sizes may vary: this is for the best shape alone ({shown})")
+        note = f"sizes may vary: this is for the best shape alone ({shown})"
+        request = replace(request, notes=(*request.notes, note))
+    context.note(*request.notes)
     return request
 
 
