@@ -25,6 +25,7 @@ from edgekit.network.plugins import HINT as FUNCTION_HINT
 from edgekit.network.plugins import OutputForm, Plugin, check_used, function_failure
 from edgekit.network.ranges import ShapeRequest, Sizes, is_ranged, static_shapes
 from edgekit.network.shape_requests import shape_request
+from edgekit.network.source import is_function
 from edgekit.network.zoo import builtin
 from edgekit.parsing.nvidia import ParserWord, ask_parser
 from edgekit.parsing.table import AFTER_REWRITES, AS_GIVEN, Parse, parse_check
@@ -61,7 +62,7 @@ def exported(context: Context) -> Exported | None:
     return found
 
 
-@computed("model")
+@computed("model", "calibration.data")
 def requested(context: Context) -> ShapeRequest:
     """Returns the sizes that the configuration asks of the model's inputs, and notes them.
 
@@ -75,13 +76,23 @@ def requested(context: Context) -> ShapeRequest:
         return ShapeRequest(static_shapes(section))
     path = _model_file(context)
     inputs = _built_in(context).proto.graph.input if path is None else file_inputs(path)
-    request = shape_request(section, inputs)
+    request = shape_request(section, inputs, _picture_sizes(context))
     if not request.is_static:
         shown = ", ".join(f"{n}: {'x'.join(map(str, s))}" for n, s in request.optimum.items())
         note = f"sizes may vary: this is for the best shape alone ({shown})"
         request = replace(request, notes=(*request.notes, note))
     context.note(*request.notes)
     return request
+
+
+def _picture_sizes(context: Context) -> list[tuple[int, int]]:
+    """Height and width of the calibration images, where buckets are chosen by them."""
+    data = context.file.calibration.data
+    if isinstance(context.file.model.buckets, list) or data is None or is_function(data):
+        return []
+    from edgekit.quantize.data.images import image_sizes
+
+    return image_sizes(context.config.resolve(data))
 
 
 def at_sizes(context: Context, sizes: Sizes) -> Context:
@@ -107,7 +118,7 @@ def _model_file(context: Context) -> Path | None:
     return None if section.onnx is None else context.config.resolve(section.onnx)
 
 
-@computed("model")
+@computed(requested)
 def _loaded(context: Context) -> Model:
     section, request = context.file.model, requested(context)
     path = _model_file(context)
