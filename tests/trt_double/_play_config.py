@@ -258,13 +258,25 @@ def _num_profiles(this: Any) -> int:
 
 @plays("Builder", "create_optimization_profile")
 def _create_profile(this: Any) -> Any:
-    return this._s.double.factory.new("IOptimizationProfile", shapes={}, extra_memory_target=1.0)
+    return this._s.double.factory.new(
+        "IOptimizationProfile", shapes={}, values={}, extra_memory_target=1.0
+    )
 
 
 @plays("IOptimizationProfile", "set_shape")
 def _set_shape(this: Any, input: str, min: Any, opt: Any, max: Any) -> None:
     shapes = [list(one) for one in (min, opt, max)]
     this._s.shapes[input] = shapes
+
+
+@plays("IOptimizationProfile", "set_shape_input")
+def _set_values(this: Any, input: str, min: Any, opt: Any, max: Any) -> None:
+    this._s.values[input] = [list(one) for one in (min, opt, max)]
+
+
+@plays("IOptimizationProfile", "get_shape_input")
+def _get_values(this: Any, input: str) -> list[list[int]]:
+    return list(this._s.values.get(input, ()))
 
 
 @plays("IOptimizationProfile", "get_shape")
