@@ -98,8 +98,11 @@ def _picture_sizes(context: Context) -> list[tuple[int, int]]:
 def at_sizes(context: Context, sizes: Sizes) -> Context:
     """Returns a context of the same network with one static shape, such as a bucket's."""
     config = context.config
-    model = config.file.model.model_copy(
-        update={"shapes": {n: list(s) for n, s in sizes.items()}, "dimensions": {}, "buckets": []}
+    section = config.file.model
+    # those of tensors inside the network stay
+    shapes = {**static_shapes(section), **sizes}
+    model = section.model_copy(
+        update={"shapes": {n: list(s) for n, s in shapes.items()}, "dimensions": {}, "buckets": []}
     )
     file = config.file.model_copy(update={"model": model})
     session = Session(context.session.progress, context.session.results)
