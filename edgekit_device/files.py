@@ -431,6 +431,15 @@ def map_file(path: Path) -> memoryview:
         return map_handle(file.fileno())
 
 
+# what map_handle's views are of
+_maps: "weakref.WeakSet[Any]" = weakref.WeakSet()
+
+
+def is_mapped(data: memoryview) -> bool:
+    """Tells whether a view's bytes lie in a map that :func:`map_handle` made."""
+    return data.obj.__hash__ is not None and data.obj in _maps
+
+
 def map_handle(handle: int) -> memoryview:
     """Maps an open file read-only; the descriptor may be closed. A file of one page is read.
 
@@ -453,4 +462,5 @@ def map_handle(handle: int) -> memoryview:
     held = (ctypes.c_ubyte * size).from_address(address)
     unmap = weakref.finalize(held, libc.munmap, address, size)
     unmap.atexit = False  # other threads may read it until the process ends
+    _maps.add(held)
     return memoryview(held).cast("B").toreadonly()

@@ -55,6 +55,7 @@ from edgekit.reference.search_bounds import (
     part_text,
 )
 from edgekit.reference.trials import TrialInputs
+from edgekit.reference.weights import WeightStore
 from edgekit.rewriting.rules.order import APPROXIMATE
 from edgekit.text import counted, listed
 from edgekit_device.protocol.codec import (
@@ -100,10 +101,12 @@ def _built(context: Context) -> tuple[Artefacts, bool]:
         return found, False
     context.session.fresh.add("build")
     text = f"engines{fp16_suffix(context)}, segment"
+    cut = segments(context)
     found = build_reference(
-        segments(context),
+        cut,
         plan_scales(context),
         progress=lambda done, total: context.update(done, total, f"{text} {done} of {total}"),
+        store=WeightStore(cut.runnable.model, cache.kept_array),
     )
     stored = store_artefacts(cache, found)
     cache.keep("build", key, stored)
