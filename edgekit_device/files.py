@@ -15,7 +15,7 @@ import weakref
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Iterator, Optional, Set, Tuple, Union
+from typing import Any, Iterator, Optional, Set, Set, Tuple, Union
 
 from edgekit_device.errors import DeviceError, map_os_errors
 
@@ -431,13 +431,20 @@ def map_file(path: Path) -> memoryview:
         return map_handle(file.fileno())
 
 
-# what map_handle's views are of
-_maps: "weakref.WeakSet[Any]" = weakref.WeakSet()
+# where the maps of map_handle begin
+_maps: Set[int] = set()
 
 
 def is_mapped(data: memoryview) -> bool:
     """Tells whether a view's bytes lie in a map that :func:`map_handle` made."""
-    return data.obj.__hash__ is not None and data.obj in _maps
+    import ctypes
+
+    return isinstance(data.obj, ctypes.Array) and ctypes.addressof(data.obj) in _maps
+
+
+def _unmap(address: int, size: int) -> None:
+    _maps.discard(address)
+    _mmap_functions().munmap(address, size)
 
 
 def map_handle(handle: int) -> memoryview:
@@ -460,7 +467,7 @@ def map_handle(handle: int) -> memoryview:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))
     held = (ctypes.c_ubyte * size).from_address(address)
-    unmap = weakref.finalize(held, libc.munmap, address, size)
+    unmap = weakref.finalize(held, _unmap, address, size)
     unmap.atexit = False  # other threads may read it until the process ends
-    _maps.add(held)
+    _maps.add(address)
     return memoryview(held).cast("B").toreadonly()
