@@ -15,7 +15,7 @@ import weakref
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Iterator, Optional, Set, Set, Tuple, Union
+from typing import Any, Iterator, Optional, Set, Tuple, Union
 
 from edgekit_device.errors import DeviceError, map_os_errors
 
