@@ -41,6 +41,8 @@ _PIECE_BYTES = 96 << 20
 # bytes of what is between pieces, of the inputs that run together, and the most of these
 _BETWEEN_BYTES = 64 << 20
 _TOGETHER = 32
+# times the bytes of an input that are between pieces, until it is known
+_WIDEST = 16
 _FLOAT_BYTES = 4
 
 
@@ -49,19 +51,30 @@ def float_bytes(weights: Mapping[str, np.ndarray]) -> int:
     return sum(_FLOAT_BYTES * value.size for value in entries(weights).values())
 
 
+def is_large(*weights: Mapping[str, np.ndarray]) -> bool:
+    """Tells whether a model with these weights, of all its parts, runs in pieces."""
+    return sum(map(float_bytes, weights)) > LARGE_BYTES
+
+
 def grouped(inputs: Iterable[Feed], runs: Sequence[Any]) -> Iterator[list[Feed]]:
     """Yields the inputs in the groups that run together: one by one where nothing is streamed.
 
     Args:
         inputs: Inputs by name, one dict an inference.
         runs: What runs each group before the next one is requested; of streamed ones the attribute
-            ``between`` tells the bytes that they keep of one input.
+            ``streams`` tells which are streamed, and ``between`` the bytes that these kept of one
+            input.
     """
-    feeds, size = iter(inputs), 1
-    while group := list(islice(feeds, size)):
-        yield group
+    feeds = iter(inputs)
+    if not any(getattr(one, "streams", False) for one in runs):
+        yield from ([feed] for feed in feeds)
+        return
+    between = 0
+    for first in feeds:
+        between = between or _WIDEST * sum(value.nbytes for value in first.values())
+        more = min(_TOGETHER, _BETWEEN_BYTES // max(between, 1)) - 1
+        yield [first, *islice(feeds, max(0, more))]
         between = sum(getattr(one, "between", 0) for one in runs)
-        size = max(1, min(_TOGETHER, _BETWEEN_BYTES // between)) if between else 1
 
 
 def run_group(session: Any, outputs: Sequence[str], group: Sequence[Feed]) -> list[list[Any]]:
@@ -77,7 +90,7 @@ def model_session(model: Model, *, outputs: Sequence[str]) -> Any:
     Raises:
         ModelError: As ``session``; of one in pieces, some are raised by the first run.
     """
-    if float_bytes(model.weights) > LARGE_BYTES and not any(one.function for one in model.plugins):
+    if is_large(model.weights) and not any(one.function for one in model.plugins):
         made = streamed(
             with_outputs(model.proto, outputs), model.weights, partial(_open_piece, model)
         )
@@ -124,6 +137,7 @@ class StreamedSession:
         open_piece: Makes an ``InferenceSession`` of a serialised model and its lent weights.
 
     Attributes:
+        streams: True.
         between: Bytes that one input keeps between pieces, at most; 0 before the first run.
     """
 
@@ -140,6 +154,7 @@ class StreamedSession:
         self._outputs = [one.name for one in graph.output]
         self._types = {v.name: v for v in (*graph.input, *graph.value_info, *graph.output)}
         self._pieces = list(_pieces(proto, weights))
+        self.streams = True
         self.between = 0
 
     def get_inputs(self) -> list[Any]:
@@ -196,7 +211,9 @@ def _pieces(proto: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> Iterat
     later: list[set[str]] = []
     for nodes in reversed(groups):
         later.append(set(wanted))
-        wanted |= {name for node in nodes for name in reads(node)}
+        # what computes constants is in each piece that reads them
+        own = {name for node in nodes for name in node.output}
+        wanted |= {name for node in nodes for name in reads(node)} - own
     constants = {one.name for one in proto.graph.initializer}
     made: set[str] = {one.name for one in proto.graph.input} - constants
     for nodes, after in zip(groups, reversed(later), strict=True):

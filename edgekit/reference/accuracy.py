@@ -16,7 +16,12 @@ from edgekit.errors import DataError
 from edgekit.network.loading.opaque import before_opaque
 from edgekit.network.model import Model
 from edgekit.network.session import session
-from edgekit.network.streaming import grouped, model_session, run_group
+from edgekit.network.streaming import (
+    grouped,
+    is_large,
+    model_session,
+    run_group,
+)
 from edgekit.reference.artefacts import Artefacts, EngineSegment
 from edgekit.reference.run import Runner, open_engine
 from edgekit_device.protocol import fields
@@ -273,6 +278,11 @@ class Float32:
         self._room = room
         self._kept: dict[tuple[tuple[str, ...], int], list[np.ndarray]] = {}
         self._sessions: dict[tuple[str, ...], Any] = {}
+
+    @property
+    def streams(self) -> bool:
+        """Whether the model runs in pieces."""
+        return is_large(self.model.weights)
 
     @property
     def between(self) -> int:

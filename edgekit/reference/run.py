@@ -13,11 +13,10 @@ import onnx
 from edgekit.errors import BuildError, DataError, ModelError
 from edgekit.network.session import lent_value, open_session
 from edgekit.network.streaming import (
-    LARGE_BYTES,
     Feed,
     StreamedSession,
-    float_bytes,
     grouped,
+    is_large,
     run_group,
     streamed,
 )
@@ -43,6 +42,7 @@ class Runner:
     piece by piece at each ``run``. ``run_group`` runs several inputs through each piece.
 
     Attributes:
+        streams: Whether anything is streamed.
         between: Bytes that one input keeps between pieces; 0 where nothing is streamed.
 
     Raises:
@@ -65,7 +65,7 @@ class Runner:
             digest: _lacking(artefacts.engines[digest], artefacts.weights, artefacts.values)
             for digest in {one.engine for one in self.segments}
         }
-        large = sum(map(float_bytes, weights.values())) > LARGE_BYTES
+        large = is_large(*weights.values())
         self._sessions = [
             _load(
                 artefacts, segment, weights[segment.engine],
@@ -73,6 +73,7 @@ class Runner:
             )
             for segment in self.segments
         ]  # fmt: skip
+        self.streams = any(isinstance(one, StreamedSession) for one in self._sessions)
 
     def run(self, inputs: Feed, *, observe: bool = False) -> dict[str, np.ndarray]:
         """Runs one inference.

@@ -29,6 +29,7 @@ from edgekit.pipeline.steps.load import (
     source,
     translated,
 )
+from edgekit.pipeline.steps.memory import announce_memory
 from edgekit.pipeline.steps.method import (
     choice,
     chooses,
@@ -100,6 +101,9 @@ def _built(context: Context) -> tuple[Artefacts, bool]:
     if found is not None:
         return found, False
     context.session.fresh.add("build")
+    # trials of scales and layers hold FP32 sessions and engines at once
+    holds = plan_scales(context) is not None
+    announce_memory(context, model(context), "build", holds=holds)
     text = f"engines{fp16_suffix(context)}, segment"
     cut = segments(context)
     found = build_reference(
