@@ -103,7 +103,7 @@ def _built(context: Context) -> tuple[Artefacts, bool]:
     context.session.fresh.add("build")
     # trials of scales and layers hold FP32 sessions and engines at once
     holds = plan_scales(context) is not None
-    announce_memory(context, model(context), "build", holds=holds)
+    announce_memory(context, model(context), holds=holds)
     text = f"engines{fp16_suffix(context)}, segment"
     cut = segments(context)
     found = build_reference(

@@ -212,7 +212,7 @@ def ranges(context: Context) -> Ranges:
             interrupted = False
             runs(done, total)
 
-        announce_memory(context, model(context), "calibrate", holds=True)
+        announce_memory(context, model(context), holds=True)
         section, inputs = context.file.calibration, calibration_inputs(context)
         if section.data is not None:
             check_samples(_own(context, section.count), where=section.data)

@@ -16,13 +16,12 @@ _AVAILABLE = re.compile(r"^MemAvailable:\s+(\d{1,15}) kB", re.MULTILINE)
 _STATISTIC = re.compile(r"^(\w+) (\d{1,18})$", re.MULTILINE)
 
 
-def announce_memory(context: Context, model: Model, what: str, *, holds: bool) -> None:
+def announce_memory(context: Context, model: Model, *, holds: bool) -> None:
     """Says what memory a step of a large network may take, and what this machine has.
 
     Args:
         context: The configuration.
         model: The network; of one with less than 256 MiB of weights nothing is said.
-        what: The step, for people.
         holds: Whether it holds the whole network: ONNX Runtime has weights in a form of its own.
             Otherwise they are streamed, and the largest tensor counts.
     """
@@ -36,7 +35,7 @@ def announce_memory(context: Context, model: Model, what: str, *, holds: bool) -
         need, why = 4 * largest + _STREAMED_BYTES, "four times the largest weight and 0.6 GB"
     free = free_memory()
     has = "" if free is None else f"; {_text(free)} are available"
-    text = f"{what} takes up to {_text(need)} of memory ({why}){has}"
+    text = f"this step takes up to {_text(need)} of memory ({why}){has}"
     if free is not None and free < need:
         text += ", so the system may end it: free memory, or use a larger machine"
     context.announce(text)
