@@ -269,7 +269,7 @@ def test_a_fleet_goes_in_waves(page: Run, tmp_path: Path, home: Path) -> None:
              str(bundle)], check=True, capture_output=True, timeout=120,
             env={**os.environ, "EDGEKIT_CACHE": str(tmp_path / "kept")},
         )  # fmt: skip
-        boards.damage(third, read(bundle))
+        boards.distrust(third)
         shown = one_line(page(status=1))
         assert third in shown
         assert boards.serving(second, "camera") == before
