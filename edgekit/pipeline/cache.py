@@ -189,7 +189,12 @@ class Cache:
                     file.write(chunk)
 
     def kept_array(self, digest: str, value: np.ndarray) -> np.ndarray:
-        """Stores a value and returns it as :meth:`array` does, out of this process's memory."""
+        """Stores a large value and returns it as :meth:`array` does, out of the process's memory.
+
+        A small one is returned as it is.
+        """
+        if value.nbytes <= _READ:
+            return value
         self.put_blob(digest, value)
         return self.array(digest, value.dtype.name, value.shape)
 
