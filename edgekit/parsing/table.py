@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from functools import partial
 
 import numpy as np
@@ -301,9 +301,8 @@ def _inside(node: Node, scope: _Scope) -> Iterator[tuple[Node, _Scope]]:
     known = scope.bodies(node)
     for attribute, body in graphs(proto).items():
         inner = scope.inner(node, attribute, body, known.get(attribute))
-        for index, part in enumerate(body.node):
+        for part in body.node:
             one = node_of(part)
-            one = one if one.name else replace(one, name=f"{one.op}_{index}")
             yield one, inner
             if one.op in WITH_BODIES:
                 yield from _inside(one, inner)
