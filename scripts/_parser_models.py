@@ -17,12 +17,12 @@ from onnx import numpy_helper
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from _parser_flow import flow_names, flow_network
 
 from edgekit.errors import EdgekitError
 from edgekit.network.loading.load import canonical
 from edgekit.network.model import Model
 from tests.exports import exports, load, tensors
+from tests.flow_networks import flow_names, flow_network
 
 __all__ = ["export", "export_names", "flow", "flow_names", "node_modules", "node_tests"]
 

@@ -204,7 +204,8 @@ def name_inner_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
         for index, node in enumerate(body.node):
             if not node.name or node.name in taken:
                 stem = node.name or f"{node.op_type}_{index}"
-                node.name = free_name(f"{outer.name}/{stem}", taken, tried)
+                stem = f"{outer.name}/{stem}" if stem in taken else stem
+                node.name = free_name(stem, taken, tried)
             taken.add(node.name)
             waiting += [(node, inner) for inner in subgraphs(node)]
 

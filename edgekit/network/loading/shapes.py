@@ -180,9 +180,9 @@ class Evaluation:
         branch = []
         for index, inner in enumerate(body.node):
             rename_reads(inner, names)
-            inner.name = free_name(
-                f"{node.name}/{inner.name or f'{inner.op_type}_{index}'}", self._names
-            )
+            stem = inner.name or f"{inner.op_type}_{index}"
+            within = stem if stem.startswith(f"{node.name}/") else f"{node.name}/{stem}"
+            inner.name = free_name(within, self._names)
             self._names.add(inner.name)
             # from here on; the graph around may have a tensor of that name, too
             names |= {name: f"{node.name}/{name}" for name in inner.output if name}
