@@ -130,12 +130,7 @@ class Model:
         """
         lane = self.lanes[self._main]
         if self._feeder is None:
-            raise DeviceError(
-                "this bundle's engines run on the CPU (backend {})".format(self.backend),
-                code="model.no-gpu",
-                where=self.name,
-                hint="call the model itself: it returns arrays",
-            )
+            raise _on_the_cpu(self.name, self.backend, "call the model itself: it returns arrays")
         found = {}
         for name, value in run_on_devices(lane, self.check(inputs)).items():
             found[name] = self._feeder.plain(value, lane.dtypes[name])
@@ -182,6 +177,7 @@ def load(
     verify: Union[bool, str] = True,
     trust_unsigned: bool = False,
     threads: int = 0,
+    device_memory: Any = None,
 ) -> Model:
     """Loads a model; nothing of it is parsed before its signature is checked.
 
@@ -195,15 +191,19 @@ def load(
             as it is read: those bytes are the ones that are used.
         trust_unsigned: Accepts a bundle without a signature, or signed by an unknown key.
         threads: Threads of each engine; 0 takes the backend's default.
+        device_memory: A tensor on the GPU (PyTorch, CuPy) that the engines use while they run, in
+            the place of memory of their own; threads that call the model at once take turns. How
+            large it must be: ``edgekit_device memory``. The model keeps it.
 
     Raises:
-        DeviceError: "bundle.*", "manifest.*", "blob.*", "release.*", "engine.*", "board.*".
+        DeviceError: "bundle.*", "manifest.*", "blob.*", "release.*", "engine.*", "board.*",
+            "memory.*".
     """
     signers = None if allowed_signers is None else Path(os.path.expanduser(allowed_signers))
     checked = check_path(Path(os.path.expanduser(path)), signers, trust_unsigned)
     if verify == "full":
         check_blobs(checked, checked.manifest.sizes())
-    return open_model(checked, threads)
+    return open_model(checked, threads, device_memory=device_memory)
 
 
 def check_path(path: Path, allowed_signers: Optional[Path], trust_unsigned: bool) -> Checked:
@@ -231,6 +231,7 @@ def open_model(
     profile: Optional[Path] = None,
     *,
     untested: bool = False,
+    device_memory: Any = None,
 ) -> Model:
     """Opens a checked bundle's engines with the backend that its manifest names.
 
@@ -239,6 +240,7 @@ def open_model(
         threads: Threads of each engine; 0 takes the backend's default.
         profile: A folder for ONNX Runtime's profiles; not None keeps TensorRT's layers' times.
         untested: Whether it is opened to be tested here anew, whatever it was tested on before.
+        device_memory: As of ``load``.
 
     Raises:
         DeviceError: "board.changed" for a release that was tested on what the board is no longer;
@@ -246,11 +248,28 @@ def open_model(
     """
     if checked.files.release is not None and not untested:
         need_unchanged(checked)
-    engines = import_backend(checked.manifest).open_engines(checked, threads, profile)
+    backend = import_backend(checked.manifest)
+    if device_memory is None:
+        engines = backend.open_engines(checked, threads, profile)
+    elif checked.manifest.backend == "tensorrt":
+        engines = backend.open_engines(checked, threads, profile, device_memory)
+    else:
+        raise _on_the_cpu(
+            checked.manifest.name, checked.manifest.backend, "load it without device_memory"
+        )
     if checked.manifest.on_cpu():
         reference = import_module(BACKENDS["reference"])
         engines.update(reference.open_on_cpu(checked, threads, profile))
     return Model(checked, engines)
+
+
+def _on_the_cpu(name: str, backend: str, hint: str) -> DeviceError:
+    return DeviceError(
+        "this bundle's engines run on the CPU (backend {})".format(backend),
+        code="model.no-gpu",
+        where=name,
+        hint=hint,
+    )
 
 
 class _SegmentRun:

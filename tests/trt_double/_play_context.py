@@ -1,6 +1,7 @@
 """IExecutionContext: runs the plan's ONNX model with ONNX Runtime on what the addresses hold."""
 
 import ctypes
+import weakref
 from typing import Any
 
 from ._behaviour import plays
@@ -8,13 +9,16 @@ from ._formats import NUMPY, nbytes, pack, strides, unpack
 from ._memory import MEMORY
 from ._play_base import emit
 from ._play_engine import io_of
+from ._play_memory import leave, take
 from ._play_refit import current_model
 from ._value_shapes import by_value
 
 
 @plays("ICudaEngine", "create_execution_context")
 def _create(this: Any, strategy: Any = None, runtime_config: Any = None) -> Any:
-    return this._s.double.factory.new(
+    if runtime_config is not None:
+        strategy = runtime_config.get_execution_context_allocation_strategy()
+    made = this._s.double.factory.new(
         "IExecutionContext",
         engine=this,
         logger=this._s.logger,
@@ -29,7 +33,12 @@ def _create(this: Any, strategy: Any = None, runtime_config: Any = None) -> Any:
         pending=[],
         sessions={},
         enqueued=False,
+        user_managed=strategy is not None and strategy.name == "USER_MANAGED",
+        scratch=0,
+        persistent_cache_limit=0,
     )
+    this._s.contexts.append(weakref.ref(made))
+    return made
 
 
 def _shape_of(this: Any, name: str) -> list[int]:
@@ -157,11 +166,21 @@ def _execute(this: Any, stream_handle: int) -> bool:
         for one in facts["io"]:
             size = nbytes(shapes[one["name"]], one["dtype"], one["format"])
             MEMORY.covers(state.addresses[one["name"]], size, f"tensor {one['name']}")
+    ready = take(this, stream_handle)
     if len(MEMORY.offences) > before:
         double.violations.extend(MEMORY.offences[before:])
         return False
+    if not ready:
+        return False
     addresses = dict(state.addresses)
-    MEMORY.enqueue(stream_handle, lambda: _run(this, addresses, shapes))
+
+    def work() -> None:
+        try:
+            _run(this, addresses, shapes)
+        finally:
+            leave(this)
+
+    MEMORY.enqueue(stream_handle, work)
     return True
 
 

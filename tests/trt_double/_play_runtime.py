@@ -109,6 +109,7 @@ def _deserialize(
         plan_version=version,
         refitted=facts["refitted"],
         values={},
+        contexts=[],
         runtime=this,
     )
 
