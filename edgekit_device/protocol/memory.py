@@ -65,7 +65,7 @@ def context_bytes(
 
 def memory_need(manifest: Manifest) -> MemoryNeed:
     """What the engines of a bundle take, before any of them is loaded."""
-    segments = [segment for lane in manifest.lanes for segment in lane.segments]
+    segments = manifest.segments()
     sizes = {weight.digest: weight.bytes for weight in manifest.weights.values()}
     sizes.update({one.engine: manifest.blobs[one.engine].bytes for one in segments})
     contexts = context_bytes(segments, manifest.engines, shared=manifest.memory.shared)

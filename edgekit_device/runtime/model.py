@@ -45,8 +45,9 @@ if TYPE_CHECKING:
 
 
 Inputs = Union["Mapping[str, np.ndarray]", "np.ndarray"]
-#: Module by the manifest's "backend"; it has ``open_engines(checked, threads, profile)``, which
-#: returns an object with ``run(segment, feeds)`` by engine digest and device.
+#: Module by the manifest's "backend"; it has ``memory_of(manifest, device_memory)`` and
+#: ``open_engines(checked, threads, profile, memory)``, which returns an object with
+#: ``run(segment, feeds)`` by engine digest and device.
 BACKENDS = {
     "reference": "edgekit_device.runtime.reference",
     "tensorrt": "edgekit_device.tensorrt.backend",
@@ -130,7 +131,12 @@ class Model:
         """
         lane = self.lanes[self._main]
         if self._feeder is None:
-            raise _on_the_cpu(self.name, self.backend, "call the model itself: it returns arrays")
+            raise DeviceError(
+                "this bundle's engines run on the CPU (backend {})".format(self.backend),
+                code="model.no-gpu",
+                where=self.name,
+                hint="call the model itself: it returns arrays",
+            )
         found = {}
         for name, value in run_on_devices(lane, self.check(inputs)).items():
             found[name] = self._feeder.plain(value, lane.dtypes[name])
@@ -249,27 +255,12 @@ def open_model(
     if checked.files.release is not None and not untested:
         need_unchanged(checked)
     backend = import_backend(checked.manifest)
-    if device_memory is None:
-        engines = backend.open_engines(checked, threads, profile)
-    elif checked.manifest.backend == "tensorrt":
-        engines = backend.open_engines(checked, threads, profile, device_memory)
-    else:
-        raise _on_the_cpu(
-            checked.manifest.name, checked.manifest.backend, "load it without device_memory"
-        )
+    memory = backend.memory_of(checked.manifest, device_memory)
+    engines = backend.open_engines(checked, threads, profile, memory)
     if checked.manifest.on_cpu():
         reference = import_module(BACKENDS["reference"])
         engines.update(reference.open_on_cpu(checked, threads, profile))
     return Model(checked, engines)
-
-
-def _on_the_cpu(name: str, backend: str, hint: str) -> DeviceError:
-    return DeviceError(
-        "this bundle's engines run on the CPU (backend {})".format(backend),
-        code="model.no-gpu",
-        where=name,
-        hint=hint,
-    )
 
 
 class _SegmentRun:

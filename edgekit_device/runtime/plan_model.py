@@ -12,7 +12,7 @@ from edgekit_device.files import map_file
 from edgekit_device.protocol.manifest import EngineEntry, MemorySettings
 from edgekit_device.store.root import default_root
 from edgekit_device.tensorrt.engine import TensorRTEngine, io_of, names_of
-from edgekit_device.tensorrt.memory import MemoryPlan, given_memory
+from edgekit_device.tensorrt.memory import MemoryPlan
 from edgekit_device.tensorrt.plan import read_header
 from edgekit_device.tensorrt.refit import refit
 from edgekit_device.tensorrt.runtimes import Runtimes
@@ -117,9 +117,8 @@ def load_plan(
         raise runtimes.failure()
     if onnx is not None:
         refit(loaded.trt, loaded.engine, Path(os.path.expanduser(onnx)), where=str(file))
-    given = None if device_memory is None else given_memory(device_memory)
     settings = MemorySettings(persistent_cache=persistent_cache, weight_budget=weight_budget)
-    plan = MemoryPlan(settings, ["GPU"], given)
+    plan = MemoryPlan(settings, ["GPU"], tensor=device_memory)
     memory = plan.engine(loaded, runtimes.cuda(), "GPU")
     context = memory.context(cached=False)
     if context is None:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
 from edgekit_device.board.identity import board_facts
 from edgekit_device.cuda.cudla import open_loadable
 from edgekit_device.errors import DeviceError, listed
-from edgekit_device.protocol.manifest import CPU, EngineEntry, SegmentEntry
+from edgekit_device.protocol.manifest import CPU, EngineEntry, Manifest, SegmentEntry
 from edgekit_device.store.root import default_root
 from edgekit_device.tensorrt.engine import TensorRTEngine, check_io
-from edgekit_device.tensorrt.memory import MemoryPlan, given_memory
+from edgekit_device.tensorrt.memory import MemoryPlan
 from edgekit_device.tensorrt.plan import read_header
 from edgekit_device.tensorrt.plugins import plugins_of
 from edgekit_device.tensorrt.refit import full_plan, read_full_plan, refit, write_full_plan
@@ -32,11 +32,25 @@ _TAKES_OTHERS = ("any", "individual")
 _FIRST_HEADER: Version = (8, 6)
 
 
+def memory_of(manifest: Manifest, device_memory: Any) -> MemoryPlan:
+    """The memory of a bundle's engines.
+
+    Args:
+        manifest: The bundle's, with all its variants.
+        device_memory: A tensor on the GPU that contexts use while they run; None: TensorRT's own
+            memory, or memory that engines of one device share.
+
+    Raises:
+        DeviceError: "memory.invalid".
+    """
+    return MemoryPlan.of(manifest, device_memory)
+
+
 def open_engines(
     checked: Checked,
     threads: int = 0,
     profile: Optional[Path] = None,
-    device_memory: Any = None,
+    memory: Optional[MemoryPlan] = None,
 ) -> Dict[Tuple[str, str], Any]:
     """Opens every TensorRT engine, refitted with the bundle's weights where it takes any.
 
@@ -46,8 +60,7 @@ def open_engines(
         checked: A bundle whose signature and manifest were checked.
         threads: Threads of each runtime; 0 leaves TensorRT's default.
         profile: Anything but None: layers' times are recorded (``node_times``).
-        device_memory: A tensor on the GPU for what contexts need while they run; None: TensorRT's
-            own memory, or memory that the engines share.
+        memory: What ``memory_of`` made of the whole manifest; by default of this one.
 
     Returns:
         Engines by digest and device.
@@ -65,11 +78,7 @@ def open_engines(
     values: Dict[str, np.ndarray] = {}
     segments = {(s.engine, s.device): s for lane in manifest.lanes for s in lane.segments
                 if s.device != CPU}  # fmt: skip
-    memory = MemoryPlan(
-        manifest.memory,
-        [device for digest, device in segments if manifest.engines[digest].kind == "plan"],
-        None if device_memory is None else given_memory(device_memory),
-    )
+    memory = MemoryPlan.of(manifest) if memory is None else memory
     for key, segment in segments.items():
         digest, entry = segment.engine, manifest.engines[segment.engine]
         if entry.kind == "loadable":

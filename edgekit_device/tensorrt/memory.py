@@ -13,12 +13,12 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from edgekit_device.cuda.memory import DeviceBuffer
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.manifest import AUTOMATIC, MemorySettings
-from edgekit_device.protocol.memory import ALIGNED, aligned
+from edgekit_device.protocol.manifest import AUTOMATIC, Manifest, MemorySettings
+from edgekit_device.protocol.memory import ALIGNED, aligned, context_bytes
 
 if TYPE_CHECKING:
     from edgekit_device.cuda.driver import Cuda
@@ -96,28 +96,44 @@ class SharedMemory:
         self.nbytes = 0
         self._cuda = cuda
         self._given: Optional[GivenMemory] = None
-        self._owned: List[DeviceBuffer] = []
+        self._blocks: Dict[int, DeviceBuffer] = {}
         self._free: List[int] = []
         self._turn = threading.Condition()
 
     def need(self, nbytes: int) -> None:
-        """Makes blocks at least so large; before ``open``."""
-        self.nbytes = max(self.nbytes, aligned(nbytes))
+        """Makes blocks at least so large.
 
-    def open(self, given: Optional[GivenMemory] = None, offset: int = 0) -> None:
-        """Makes the first block, or takes the caller's at an offset.
+        Raises:
+            DeviceError: "memory.small" where the caller's memory is smaller.
+        """
+        with self._turn:
+            if aligned(nbytes) <= self.nbytes:
+                return
+            if self._given:
+                raise DeviceError(
+                    "an engine needs {:,} bytes of device memory, but {:,} of those that were "
+                    "given are this device's".format(aligned(nbytes), self.nbytes),
+                    code="memory.small",
+                    where="device_memory",
+                )
+            self.nbytes = aligned(nbytes)
+            # those that run keep theirs, which go when they have ended
+            for address in self._free:
+                del self._blocks[address]
+            self._free = []
+
+    def give(self, given: GivenMemory, offset: int, nbytes: int) -> None:
+        """Takes a part of the caller's memory as the one block, and keeps it."""
+        self._given, self.nbytes, self._free = given, nbytes, [given.address + offset]
+
+    def open(self) -> None:
+        """Makes the first block, where there is none: what lacks memory fails at once.
 
         Raises:
             DeviceError: "cuda.no-memory".
         """
-        self._given = given
-        if self.nbytes:
-            self._free.append(self._allocate() if given is None else given.address + offset)
-
-    @property
-    def allocated(self) -> int:
-        """Bytes that were allocated here."""
-        return self.nbytes * len(self._owned)
+        with self.block():
+            pass
 
     @contextmanager
     def block(self, wait: bool = True) -> Iterator[int]:
@@ -138,16 +154,16 @@ class SharedMemory:
             yield address
         finally:
             with self._turn:
-                self._free.append(address)
+                block = self._blocks.get(address)
+                if block is None or block.nbytes >= self.nbytes:
+                    self._free.append(address)
+                else:
+                    del self._blocks[address]
                 self._turn.notify()
 
     def _take(self, wait: bool) -> int:
         with self._turn:
-            while True:
-                if self._free:
-                    return self._free.pop()
-                if self._given is None:
-                    break
+            while self._given and not self._free:
                 if not wait:
                     raise DeviceError(
                         "the device memory that was given is in use by another engine",
@@ -156,13 +172,11 @@ class SharedMemory:
                         hint="load the model without device_memory for CUDA graphs",
                     )
                 self._turn.wait()
-        return self._allocate()
-
-    def _allocate(self) -> int:
-        buffer = DeviceBuffer(self._cuda, self.nbytes)
-        with self._turn:
-            self._owned.append(buffer)
-        return buffer.ptr
+            if self._free:
+                return self._free.pop()
+            made = DeviceBuffer(self._cuda, self.nbytes)
+            self._blocks[made.ptr] = made
+            return made.ptr
 
 
 class EngineMemory:
@@ -187,8 +201,6 @@ class EngineMemory:
         self._cache_bytes = self._cache_left = cache_bytes
         self._lock = threading.Lock()
         self.nbytes = device_bytes(loaded.engine)
-        if shared is not None:
-            shared.need(self.nbytes)
 
     def context(self, cached: bool = True) -> Any:
         """A new context; None where TensorRT makes none.
@@ -221,10 +233,10 @@ class EngineMemory:
 
     def lend(self, context: Any, address: int) -> None:
         """Gives a block to a context, before it is enqueued."""
-        if self._shared is None or not self._shared.nbytes:
+        if self._shared is None or not self.nbytes:
             return
         if hasattr(context, "set_device_memory"):  # from 10.1 on
-            context.set_device_memory(address, self._shared.nbytes)
+            context.set_device_memory(address, self.nbytes)
         else:
             context.device_memory = address
 
@@ -243,65 +255,100 @@ class EngineMemory:
 
 
 class MemoryPlan:
-    """The memory of all engines of a bundle.
+    """The memory of all engines of a bundle, whenever they are opened.
 
     Args:
         settings: The bundle's.
         devices: The device of each of its plans, as its segments name them.
-        given: Memory of the caller's for all contexts.
+        expected: Bytes that contexts need by device, as far as they are known before.
+        tensor: Memory of the caller's for all contexts, as a tensor on the GPU; None for none.
 
     Attributes:
         notes: What of the settings has no effect here.
+
+    Raises:
+        DeviceError: "memory.invalid".
     """
 
     def __init__(
         self,
         settings: MemorySettings,
-        devices: List[str],
-        given: Optional[GivenMemory] = None,
+        devices: Sequence[str],
+        expected: Optional[Mapping[str, int]] = None,
+        tensor: Any = None,
     ) -> None:
         self.notes: List[str] = []
         self._settings = settings
-        self._devices = devices
-        self._given = given
+        self._devices = list(devices)
+        # variants that open later are counted when the caller's memory is cut up
+        self._expected = dict(expected or {})
+        self._given = None if tensor is None else given_memory(tensor)
         self._pools: Dict[str, SharedMemory] = {}
+        self._cut = False
+        self._cuda: Any = None
+
+    @classmethod
+    def of(cls, manifest: Manifest, tensor: Any = None) -> MemoryPlan:
+        """The memory of a bundle's engines, of all its variants."""
+        segments, entries = manifest.segments(), manifest.engines
+        plans = {
+            (segment.engine, segment.device)
+            for segment in segments
+            if segment.engine in entries and entries[segment.engine].kind == "plan"
+        }
+        devices = [device for _, device in sorted(plans)]
+        return cls(manifest.memory, devices, context_bytes(segments, entries), tensor)
 
     def engine(self, loaded: LoadedPlan, cuda: Cuda, device: str) -> EngineMemory:
         """The memory of an engine whose weights are complete, before it has any context.
 
         Raises:
-            DeviceError: "engine.failed" where TensorRT does not take the budget.
+            DeviceError: "engine.failed" where TensorRT does not take the budget; "memory.small".
         """
+        self._cuda = cuda
         self._set_budget(loaded)
-        shared = None
         # one engine has nothing to share with
         alone = self._devices.count(device) < 2 or not self._settings.shared
-        if self._given is not None or not alone:
-            shared = self._pools.setdefault(device, SharedMemory(cuda))
-        return EngineMemory(loaded, shared, self._cache(cuda))
+        if self._given is None and alone:
+            return EngineMemory(loaded, None, self._cache(cuda))
+        pool = self._pools.setdefault(device, SharedMemory(cuda))
+        pool.need(device_bytes(loaded.engine))
+        return EngineMemory(loaded, pool, self._cache(cuda))
 
     def open(self) -> None:
-        """Allocates what is shared, once all engines are known.
+        """Allocates what is shared, once the engines that open together are known.
 
         Raises:
             DeviceError: "cuda.no-memory", or "memory.small" where the caller's does not suffice.
         """
-        given, offset = self._given, 0
-        needed = sum(pool.nbytes for pool in self._pools.values())
-        if given is not None and given.nbytes < needed:
+        if self._given is None:
+            for pool in self._pools.values():
+                pool.open()
+        elif self._pools and not self._cut:
+            self._cut = True
+            self._cut_up(self._given)
+
+    def _cut_up(self, given: GivenMemory) -> None:
+        """Gives each device its part of the caller's memory."""
+        sizes = dict(self._expected)
+        for device, pool in self._pools.items():
+            sizes[device] = max(pool.nbytes, sizes.get(device, 0))
+        needed = sum(sizes.values())
+        if given.nbytes < needed:
             raise DeviceError(
                 "the engines need {:,} bytes of device memory, but {:,} were given".format(
                     needed, given.nbytes
                 ),
                 code="memory.small",
                 where="device_memory",
-                hint="{} for each device that they run on".format(
-                    ", ".join("{} {:,}".format(d, p.nbytes) for d, p in self._pools.items())
+                hint="needed: {}".format(
+                    ", ".join("{:,} on {}".format(size, name) for name, size in sizes.items())
                 ),
             )
-        for pool in self._pools.values():
-            pool.open(given, offset)
-            offset += pool.nbytes
+        offset = 0
+        for device, size in sizes.items():
+            self._pools.setdefault(device, SharedMemory(self._cuda)).give(given, offset, size)
+            offset += size
 
     def _cache(self, cuda: Cuda) -> int:
         part = self._settings.persistent_cache
@@ -324,7 +371,8 @@ class MemoryPlan:
         whole = int(engine.streamable_weights_size)
         if not whole:
             self._note(
-                "the budget of weights on the GPU has no effect: the engine was built without weight streaming"
+                "the budget of weights on the GPU has no effect: the engine was built without "
+                "weight streaming"
             )
             return
         if wanted == AUTOMATIC:

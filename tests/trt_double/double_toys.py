@@ -97,7 +97,9 @@ def setup(version: str, *flags: str, dla: bool = False, model: bytes | None = No
     builder = trt.Builder(logger)
     kinds = trt.NetworkDefinitionCreationFlag.__members__
     batch = 1 << int(kinds["EXPLICIT_BATCH"]) if "EXPLICIT_BATCH" in kinds else 0
-    network = builder.create_network(batch)
+    # weights are streamed in strongly typed networks alone
+    typed = 1 << int(kinds["STRONGLY_TYPED"]) if "WEIGHT_STREAMING" in flags else 0
+    network = builder.create_network(batch | typed)
     assert trt.OnnxParser(network, logger).parse(model or toy())
     config = builder.create_builder_config()
     for flag in flags:
