@@ -157,7 +157,8 @@ class Requires:
         dla_cores: DLA cores that its segments use.
         cudla: Whether it has loadables, which cuDLA runs.
         disk_bytes: Bytes that it takes on disk, with what a refit keeps.
-        memory_bytes: Bytes of its weights and engines in memory.
+        memory_bytes: Bytes of its weights and engines in memory, and of what their contexts need
+            while they run.
         cpu: Whether ONNX Runtime runs segments on the CPU.
     """
 

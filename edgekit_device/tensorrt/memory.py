@@ -36,6 +36,13 @@ def device_bytes(engine: Any) -> int:
     return 0
 
 
+def most_device_bytes(engine: Any) -> int:
+    """The same with any budget for its weights: before one is set, what streaming adds does not
+    count (section 6.18).
+    """
+    return device_bytes(engine) + int(getattr(engine, "weight_streaming_scratch_memory_size", 0))
+
+
 @dataclass(frozen=True)
 class GivenMemory:
     """Device memory of the caller's.
@@ -290,14 +297,11 @@ class MemoryPlan:
     @classmethod
     def of(cls, manifest: Manifest, tensor: Any = None) -> MemoryPlan:
         """The memory of a bundle's engines, of all its variants."""
-        segments, entries = manifest.segments(), manifest.engines
-        plans = {
-            (segment.engine, segment.device)
-            for segment in segments
-            if segment.engine in entries and entries[segment.engine].kind == "plan"
-        }
-        devices = [device for _, device in sorted(plans)]
-        return cls(manifest.memory, devices, context_bytes(segments, entries), tensor)
+        entries = manifest.engines
+        every = {(segment.engine, segment.device) for segment in manifest.segments()}
+        plans = sorted(one for one in every if one[0] in entries and entries[one[0]].kind == "plan")
+        devices = [device for _, device in plans]
+        return cls(manifest.memory, devices, context_bytes(plans, entries), tensor)
 
     def engine(self, loaded: LoadedPlan, cuda: Cuda, device: str) -> EngineMemory:
         """The memory of an engine whose weights are complete, before it has any context.
