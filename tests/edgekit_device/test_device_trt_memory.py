@@ -18,6 +18,7 @@ import pytest
 
 import edgekit_device
 from edgekit_device.benchmark.command import runtime_of
+from edgekit_device.benchmark.measure import bench
 from edgekit_device.benchmark.settings import BenchSettings
 from edgekit_device.cuda.driver import Cuda
 from edgekit_device.errors import DeviceError
@@ -191,6 +192,20 @@ def test_engines_of_two_devices_have_memory_of_their_own(here: Here) -> None:
     gpu, dla = sorted(places(model))
     assert {gpu, dla} >= {given.address}
     assert dla - gpu in need.contexts.values()
+
+
+def test_a_cuda_graph_keeps_the_memory_of_its_contexts(here: Here) -> None:
+    here.has("10.3.0")
+    model = open_model(pair("10.3.0"))
+    frames = [{"x": random_input(seed)} for seed in range(2)]
+    found = bench(model, frames, BenchSettings(0.0, 0.0, 4, graph=True))
+    assert found.iterations == 4
+    expect(model(frames[0]), frames[0]["x"])
+    bundle = measured(pair("10.3.0"))
+    given = OnGpu(memory_need(bundle.manifest).device_memory)
+    with pytest.raises(DeviceError) as caught:
+        bench(open_model(bundle, device_memory=given), frames, BenchSettings(0, 0, 4, graph=True))
+    assert caught.value.code == "memory.small"
 
 
 @pytest.mark.usefixtures("meeting")
