@@ -387,6 +387,13 @@ class MemorySection(Section):
         "(--persistentCacheRatio); from Ampere on.",
         examples=[0.5],
     )
+    weights_mib: Annotated[int, Field(ge=0, le=1 << 22)] | Literal["auto"] | None = Field(
+        None,
+        description="MiB of each engine's streamed weights that stay on the GPU; `auto`: "
+        "TensorRT's choice; all when absent. For engines with weight streaming, from TensorRT "
+        "10.1 on.",
+        examples=[512],
+    )
 
 
 class DeploySection(Section):

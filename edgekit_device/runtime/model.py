@@ -256,7 +256,7 @@ def open_model(
         need_unchanged(checked)
     backend = import_backend(checked.manifest)
     memory = backend.memory_of(checked.manifest, device_memory)
-    engines = backend.open_engines(checked, threads, profile, memory)
+    engines = backend.open_engines(checked, threads, profile, memory=memory)
     if checked.manifest.on_cpu():
         reference = import_module(BACKENDS["reference"])
         engines.update(reference.open_on_cpu(checked, threads, profile))

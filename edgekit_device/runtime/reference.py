@@ -115,7 +115,7 @@ def memory_of(manifest: Manifest, device_memory: Any) -> None:
 
 
 def open_engines(
-    checked: Checked, threads: int = 0, profile: Optional[Path] = None, memory: None = None
+    checked: Checked, threads: int = 0, profile: Optional[Path] = None, *, memory: None = None
 ) -> Dict[Tuple[str, str], ReferenceEngine]:
     """Opens every engine of the bundle, refitted with its weights.
 

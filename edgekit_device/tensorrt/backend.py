@@ -50,6 +50,7 @@ def open_engines(
     checked: Checked,
     threads: int = 0,
     profile: Optional[Path] = None,
+    *,
     memory: Optional[MemoryPlan] = None,
 ) -> Dict[Tuple[str, str], Any]:
     """Opens every TensorRT engine, refitted with the bundle's weights where it takes any.

@@ -139,8 +139,9 @@ class SharedMemory:
         Raises:
             DeviceError: "cuda.no-memory".
         """
-        with self.block():
-            pass
+        if not self._blocks and self._given is None:
+            with self.block():
+                pass
 
     @contextmanager
     def block(self, wait: bool = True) -> Iterator[int]:
@@ -368,14 +369,12 @@ class MemoryPlan:
         if wanted is None:
             return
         if not hasattr(engine, _BUDGET):
-            self._note(
-                "the budget of weights on the GPU has no effect: this TensorRT is older than 10.1"
-            )
+            self._note("deploy.memory.weights_mib has no effect: this TensorRT is older than 10.1")
             return
         whole = int(engine.streamable_weights_size)
         if not whole:
             self._note(
-                "the budget of weights on the GPU has no effect: the engine was built without "
+                "deploy.memory.weights_mib has no effect: the engine was built without "
                 "weight streaming"
             )
             return

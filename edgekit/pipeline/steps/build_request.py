@@ -34,7 +34,7 @@ from edgekit.pipeline.steps.plugin_sections import check_libraries
 from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.quantize.caches import cache_of
 from edgekit.targets.releases import drives_dla
-from edgekit_device.protocol.manifest import MemorySettings
+from edgekit_device.protocol.manifest import AUTOMATIC, MemorySettings
 
 if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
@@ -233,7 +233,11 @@ def check_build_options(context: Context) -> None:
 def memory_settings(context: Context) -> MemorySettings:
     """Returns how a board uses the GPU's memory for what it builds."""
     memory = context.file.deploy.memory
-    return MemorySettings(memory.shared, float(memory.persistent_cache))
+    weights = memory.weights_mib
+    if isinstance(weights, int):
+        weights <<= 20
+    budget = AUTOMATIC if weights == "auto" else weights
+    return MemorySettings(memory.shared, float(memory.persistent_cache), budget)
 
 
 def check_cuda_graph(context: Context) -> None:
