@@ -1,7 +1,6 @@
 """IExecutionContext: runs the plan's ONNX model with ONNX Runtime on what the addresses hold."""
 
 import ctypes
-import weakref
 from typing import Any
 
 from ._behaviour import plays
@@ -37,7 +36,7 @@ def _create(this: Any, strategy: Any = None, runtime_config: Any = None) -> Any:
         scratch=0,
         persistent_cache_limit=0,
     )
-    this._s.contexts.append(weakref.ref(made))
+    this._s.contexts.add(made)
     return made
 
 
@@ -166,11 +165,10 @@ def _execute(this: Any, stream_handle: int) -> bool:
         for one in facts["io"]:
             size = nbytes(shapes[one["name"]], one["dtype"], one["format"])
             MEMORY.covers(state.addresses[one["name"]], size, f"tensor {one['name']}")
-    ready = take(this, stream_handle)
     if len(MEMORY.offences) > before:
         double.violations.extend(MEMORY.offences[before:])
         return False
-    if not ready:
+    if not take(this, stream_handle):
         return False
     addresses = dict(state.addresses)
 

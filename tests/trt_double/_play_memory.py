@@ -68,7 +68,7 @@ def _budget(this: Any) -> int:
 def _set_budget(this: Any, value: int) -> None:
     state = this._s
     whole = streamable(this)
-    contexts = [one for one in state.contexts if one() is not None]
+    contexts = len(state.contexts)
     if not whole or value < 0 or contexts:
         why = "a context is active" if contexts else f"{value} of {whole} bytes"
         state.double.offend(f"weight_streaming_budget_v2: {why}")
@@ -129,8 +129,9 @@ def take(this: Any, stream: int) -> bool:
             state.double.offend("execute_async_v3 of a context without device memory")
             return False
         start, end = state.scratch, state.scratch + need
-        if MEMORY.used and need:
-            MEMORY.covers(start, need, "the context's device memory")
+        if MEMORY.used and need and (MEMORY.space(start) or 0) < need:
+            state.double.offend(f"the context's device memory is smaller than {need} bytes")
+            return False
         for first, last, where, _ in list(MEMORY.running.values()):
             if where != stream and start < last and first < end:
                 state.double.offend("two contexts run at once in the same device memory")

@@ -100,7 +100,7 @@ def test_a_budget_needs_streamed_weights_and_no_context() -> None:
     assert engine.streamable_weights_size == 0
     engine.weight_streaming_budget_v2 = 100
     assert on.violations == ["weight_streaming_budget_v2: 100 of 0 bytes"]
-    on = setup("10.7.0", "WEIGHT_STREAMING")
+    on = setup("10.7.0", "WEIGHT_STREAMING", typed=True)
     engine = on.runtime().deserialize_cuda_engine(on.plan())
     whole = engine.streamable_weights_size
     assert engine.weight_streaming_budget_v2 == whole > 0
