@@ -352,6 +352,7 @@ class EngineResult:
         inspector: Digest of the inspector's JSON.
         log: Digest of the builder's log.
         plugins_embedded: Whether the plan carries libraries of plugins.
+        device_bytes: Bytes of device memory that a context needs while it runs; None of a loadable.
     """
 
     key: str = member(_KEY)
@@ -380,6 +381,7 @@ class EngineResult:
     attempts: Tuple[AttemptResult, ...] = member(records(AttemptResult), default=())
     seconds: float = member(number(0.0, 1e9), default=0.0)
     plugins_embedded: bool = member(flag, absent=False)
+    device_bytes: Optional[int] = member(_SIZE, absent=None)
 
 
 @document(frozen=True)
