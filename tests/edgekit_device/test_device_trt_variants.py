@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from typing import Any
 
@@ -34,6 +35,8 @@ from tests.edgekit_device.device_trt_toys import (
     reference,
     weights_of,
 )
+from tests.edgekit_device.test_device_trt_sizes import non_zero
+from tests.trt_double._memory import MEMORY
 
 pytestmark = pytest.mark.usefixtures("quick_collections")
 
@@ -137,3 +140,26 @@ def test_a_shape_that_was_not_planned_is_not_measured(here: Here) -> None:
         with pytest.raises(DeviceError) as caught:
             planned_shape(model, shapes, frames)
         assert caught.value.code == "bench.shape"
+
+
+@pytest.mark.parametrize("data", ["sizes", "values"])
+def test_a_model_that_is_dropped_gives_its_memory_back_at_once(here: Here, data: str) -> None:
+    here.has("10.3.0")
+    if data == "sizes":
+        model = open_model(both("10.3.0", load="demand"))
+        frames = [_batch(size) for size in (1, 4)]
+    else:
+        y = IoEntry("y", "float32", (4, -1), "LINEAR", (), None)
+        model = open_model(checked(plan("10.3.0", model=non_zero()), entry("10.3.0", outputs=(y,))))
+        frames = [random_input()]
+    gc.collect()
+    gc.disable()
+    try:
+        for x in frames:
+            model({"x": x})
+        assert list(model.stream({"x": x} for x in frames))
+        assert MEMORY.blocks
+        del model
+        assert not MEMORY.blocks
+    finally:
+        gc.enable()
