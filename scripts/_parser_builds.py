@@ -80,7 +80,7 @@ def _spec(model: Model) -> EngineSpec:
     return EngineSpec(
         key="lane0", kind="plan", model="0" * 64, device="GPU", gpu_fallback=False,
         typing="strong", precisions=(), calibration=None, pools={}, constraints="none",
-        optimization_level=None, refit_individual=(), profiles=(), attempts=(Attempt((), ""),),
+        refit_individual=(), profiles=(), attempts=(Attempt((), ""),),
         inputs=ends(network.inputs), outputs=ends(network.outputs),
         layers=tuple(
             LayerSpec(x.name, x.builder_name, tuple(x.nodes), x.kind, "GPU", "fp16")

@@ -18,6 +18,7 @@ from edgekit.tensorrt.releases import (
     release_facts,
     sources,
 )
+from edgekit.tensorrt.settings import FEATURE, SettingRow, setting_rows
 from edgekit.text import table_head, table_row
 
 _BOARD = "jetson-agx-orin-64gb"
@@ -34,6 +35,9 @@ _HAS = (
     ("Progress and cancelling", "IProgressMonitor"),
     ("Large plans as a stream", "IStreamReaderV2"),
     ("Optimization level", "IBuilderConfig.builder_optimization_level"),
+    ("Weight streaming", "BuilderFlag.WEIGHT_STREAMING"),
+    ("Editable timing cache", "BuilderFlag.EDITABLE_TIMING_CACHE"),
+    ("Tiling", "IBuilderConfig.tiling_optimization_level"),
 )
 _GUIDE = """\
 # Building with TensorRT
@@ -83,6 +87,29 @@ DLA: for version compatibility without one, set `placement.dla_cores: []`.
 The host keeps what a board's builder refused (`trt-outcomes.json` in the cache folder, by module,
 L4T, TensorRT and DLA compiler), and the next build leaves it out. `--force` tries everything again.
 
+## Settings
+
+Every key of `build` that sets something of TensorRT's builder. A release, a board or a build that
+cannot have it is told before anything is built: *refused* ends with the place in the file, *dropped*
+is a note, and a member of a list that the release lacks is always dropped so. The board reads each
+one back and notes what TensorRT holds otherwise; a build's result has what it held.
+
+{settings}
+
+A release of the JetPack's that lies between two sampled ones has what both have. FP8 and INT4 come
+with the file's own Q/DQ nodes. On a release with weakly typed networks `typing: strong` builds the
+types of the network: with `precision: fp32` those of the file, with `fp16` casts that edgekit adds;
+`int8` needs a release without weak typing (TensorRT 11) or `typing: weak`. `engine_capability` follows
+from `build.mode`: DLA_STANDALONE for loadables, else STANDARD; SAFETY is for DRIVE's own runtime.
+
+```yaml
+build:
+  typing: strong
+  weight_streaming_mib: 512   # or auto
+  max_aux_streams: 0
+placement: {{dla_cores: []}}
+```
+
 ## Plugins
 
 - Where TensorRT's parser makes plugins itself (`RoiAlign` and others), plans are not version
@@ -120,11 +147,46 @@ def tensorrt_page() -> str:
         order=", ".join(f"`{name}`" for name in feature_facts().give_up),
         refusal=_refusal(),
         families="\n".join(_families()),
+        settings="\n".join(_settings()),
     )
     lines = [text, "## Releases", "", *_releases(), ""]
     lines += [_FIRST, *_builds(), ""]
     lines += ["## What goes together", "", *_rows(), ""]
     return "\n".join(lines)
+
+
+def _settings() -> list[str]:
+    """What `build` sets, key by key."""
+    columns = ("Key", "", "TensorRT", "From", "Where it cannot be had", "Needs", "Guide", "Source")
+    lines = table_head(columns)
+    known = features()
+    for key, row in setting_rows().items():
+        feature = known[row.name] if row.kind == FEATURE else None
+        name = feature.flag if feature else row.name
+        facts = release_facts().names[name]
+        since = " ".join(
+            (facts.since or "all", *((f"before {facts.until}",) if facts.until else ()))
+        )
+        what = feature.what if feature else row.what
+        lacking = "see below" if feature and row.lacking == "dropped" else row.lacking
+        cells = (
+            f"`{key}`", what, f"`{name}`", since, lacking, _needs(row), row.guide,
+            ", ".join(sources(row.source)),
+        )  # fmt: skip
+        lines.append(table_row(cells))
+    return lines
+
+
+def _needs(row: SettingRow) -> str:
+    """What a setting needs, in a few words."""
+    parts = [f"{row.typing}ly typed networks" if row.typing else ""]
+    parts.append(f"precision {' or '.join(row.precision)}" if row.precision else "")
+    least = row.compute_capability
+    parts.append(f"compute capability {least}" if least else "")
+    parts.append("no DLA" if row.gpu else "")
+    parts.append(f"`{row.needs}`" if row.needs else "")
+    text = ", ".join(filter(None, parts))
+    return f"{text}: {row.why}" if text else ""
 
 
 def _families() -> list[str]:

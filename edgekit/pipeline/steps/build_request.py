@@ -36,11 +36,13 @@ from edgekit.quantize.caches import cache_of
 from edgekit.targets.releases import drives_dla
 
 if TYPE_CHECKING:
+    from edgekit.config.schema import BuildSection
     from edgekit.deployment.client import BoardClient
     from edgekit.pipeline.context import Context
     from edgekit.tensorrt.options import Decision, RequestedBuild
     from edgekit.tensorrt.plugin_library import PluginLibraries
     from edgekit.tensorrt.requests import BuildRequest, RequestedLane
+    from edgekit.tensorrt.settings import SettingValue
     from edgekit_device.board.probe import Probe
     from edgekit_device.build.request import Attempt, GoldenSpec
 
@@ -74,13 +76,10 @@ def request_of(
         typing=decision.typing,
         precisions=() if strong else build_precisions(used),
         constraints=file.build.constraints,
-        optimization_level=file.build.optimization_level,
         pools=memory_pools(
-            context.target,
-            file.placement.pool_limits or {},
-            plan(context).pools,
-            file.build.workspace_mib,
+            context.target, file.placement.pool_limits or {}, plan(context).pools
         ),
+        settings=decision.settings,
         calibration=None
         if strong or not scales
         else cache_of(scales.scales, context.tensorrt).text,
@@ -163,12 +162,12 @@ def requested_build(context: Context, *, dla: bool, plugins: bool = False) -> Re
     """
     from edgekit.tensorrt.options import RequestedBuild
     from edgekit.tensorrt.releases import release
+    from edgekit.tensorrt.settings import setting_rows
 
     build, document = context.file.build, context.config.document
     refit: Any = tuple(build.refit) if isinstance(build.refit, list) else build.refit
-    keys = ("mode", "strip", "refit", "version_compatible", "lean", "hardware_compatible")
-    paths = [("tensorrt",), ("precision",), ("model",), ("model", "shapes")]
-    paths += [("build", key) for key in keys]
+    paths = [("tensorrt",), ("precision",), ("model",), ("model", "shapes"), ("build", "mode")]
+    paths += [("build", key) for key in setting_rows()]
     return RequestedBuild(
         target=context.file.target,
         tensorrt=context.tensorrt,
@@ -182,9 +181,25 @@ def requested_build(context: Context, *, dla: bool, plugins: bool = False) -> Re
         version_compatible=build.version_compatible,
         lean=build.lean,
         hardware_compatible=build.hardware_compatible,
+        typing=build.typing,
+        weight_streaming=build.weight_streaming_mib is not None,
+        settings=_setting_values(build),
         plugins=plugins,
         places={".".join(path): document.where(path) for path in paths if document.knows(path)},
     )
+
+
+def _setting_values(build: BuildSection) -> dict[str, SettingValue]:
+    """Returns what the section sets of TensorRT's builder, without what TensorRT does by itself."""
+    from edgekit.tensorrt.settings import FEATURE, setting_rows
+
+    fields = type(build).model_fields
+    found: dict[str, SettingValue] = {}
+    for key, row in setting_rows().items():
+        value = getattr(build, key)
+        if value is not None and (row.kind == FEATURE or value != fields[key].default):
+            found[key] = value
+    return found
 
 
 def _attempts(decision: Decision) -> dict[str, list[Attempt]]:
