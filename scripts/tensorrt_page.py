@@ -96,8 +96,7 @@ one back and notes what TensorRT holds otherwise; a build's result has what it h
 
 {settings}
 
-A release of the JetPack's that lies between two sampled ones has what both have. FP8 and INT4 come
-with the file's own Q/DQ nodes. On a release with weakly typed networks `typing: strong` builds the
+FP8 and INT4 come with the file's own Q/DQ nodes. On a release with weakly typed networks `typing: strong` builds the
 types of the network: with `precision: fp32` those of the file, with `fp16` casts that edgekit adds;
 `int8` needs a release without weak typing (TensorRT 11) or `typing: weak`. `engine_capability` follows
 from `build.mode`: DLA_STANDALONE for loadables, else STANDARD; SAFETY is for DRIVE's own runtime.
@@ -105,7 +104,7 @@ from `build.mode`: DLA_STANDALONE for loadables, else STANDARD; SAFETY is for DR
 ```yaml
 build:
   typing: strong
-  weight_streaming_mib: 512   # or auto
+  weight_streaming: true
   max_aux_streams: 0
 placement: {{dla_cores: []}}
 ```
@@ -168,7 +167,7 @@ def _settings() -> list[str]:
             (facts.since or "all", *((f"before {facts.until}",) if facts.until else ()))
         )
         what = feature.what if feature else row.what
-        lacking = "see below" if feature and row.lacking == "dropped" else row.lacking
+        lacking = "dropped if `auto`" if feature and row.lacking == "dropped" else row.lacking
         cells = (
             f"`{key}`", what, f"`{name}`", since, lacking, _needs(row), row.guide,
             ", ".join(sources(row.source)),

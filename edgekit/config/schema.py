@@ -247,11 +247,10 @@ class BuildSection(Section):
         "network, which with `precision: fp32` are the file's own; `auto`: `weak` where the "
         "release has it.",
     )
-    weight_streaming_mib: Annotated[int, Field(ge=0, le=1 << 24)] | Literal["auto"] | None = Field(
-        None,
-        description="Keep weights in host memory and at most so many MiB of them on the GPU "
-        "(`auto`: TensorRT's choice); needs `typing: strong` and no DLA.",
-        examples=[512],
+    weight_streaming: bool = Field(
+        False,
+        description="Build engines that can keep weights in host memory while they run; needs "
+        "`typing: strong` (or TensorRT 11) and no DLA.",
     )
     sparsity: bool = Field(False, description="Use sparse kernels for weights with 2:4 zeros.")
     tf32: bool = Field(True, description="Layers in FP32 may compute products in TF32.")
@@ -301,7 +300,7 @@ class BuildSection(Section):
     )
     profiling_verbosity: Literal["none", "layer_names_only", "detailed"] = Field(
         "detailed",
-        description="What an engine tells of its layers; below `detailed` the build is not "
+        description="What an engine tells of its layers; below `detailed` only the build's log is "
         "compared with the plan.",
     )
     strict: bool = Field(False, description="Fail if the engine's placement differs from the plan.")

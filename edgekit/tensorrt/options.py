@@ -45,7 +45,7 @@ _INSTEAD = {
     "PLUGINS": "build.mode: hybrid runs them on the GPU",
     "WEIGHT_STREAMING": (
         "weights are streamed to the GPU, in a strongly typed network: placement.dla_cores: [] and "
-        "build.typing: strong, or remove build.weight_streaming_mib"
+        "build.typing: strong, or remove build.weight_streaming"
     ),
 }
 #: What leaves a plan together with something else.

@@ -108,8 +108,7 @@ def test_what_tensorrt_does_not_take_is_noted_with_what_it_has(tmp_path: Path) -
         number("builder_optimization_level", 9),
         preview("PROFILE_SHARING_0806", 0),
         preview("ALIASED_PLUGIN_IO_10_03", 1),
-        {"key": "tactic_shared_memory_kib", "kind": "pool", "name": "TACTIC_SHARED_MEMORY",
-         "number": 1 << 31},
+        {"key": "pool", "kind": "pool", "name": "DLA_LOCAL_DRAM", "number": 5000},
         {**SOURCES, "members": []},
     ]  # fmt: skip
     built = Bench("10.3.0", tmp_path).build(document_for("10.3.0", settings=given))
@@ -117,7 +116,7 @@ def test_what_tensorrt_does_not_take_is_noted_with_what_it_has(tmp_path: Path) -
         "lane0: TensorRT does not take 9 for builder_optimization_level: it is 5",
         "lane0: TensorRT does not take PROFILE_SHARING_0806 off for preview_features: it is "
         "PROFILE_SHARING_0806 on",
-        "lane0: TensorRT does not take 2147483648 for tactic_shared_memory_kib: it is 1073741824",
+        "lane0: TensorRT does not take 5000 for pool: it is 1073741824",
     ]
     assert built.settings["preview_features"] == (
         "PROFILE_SHARING_0806 on, ALIASED_PLUGIN_IO_10_03 on"

@@ -143,14 +143,15 @@ def _reset(this: Any) -> None:
         ("plugins_to_serialize", []),
         ("quantization_flags", 0),
         ("max_num_tactics", -1),
-        ("l2_limit_for_tiling", -1),
+        ("l2_limit_for_tiling", 0),
     ):
         setattr(state, name, value)
     if "TilingOptimizationLevel" in kinds:
         state.tiling_optimization_level = _member(this, "TilingOptimizationLevel", "NONE")
     state.tactic_sources = _mask(this, "TacticSource", *_DEFAULT_SOURCES)
-    # on from 10.0 on, and not to be changed then
-    state.preview = {"PROFILE_SHARING_0806"} if state.double.build >= (10,) else set()
+    # on from 10.0 on, and not to be changed then; the other was on in TensorRT for RTX 1.7
+    state.preview = {"PROFILE_SHARING_0806"} if (10,) <= state.double.build < (11,) else set()
+    state.preview |= {"RUNTIME_ACTIVATION_RESIZE_10_10"} if state.double.build >= (11,) else set()
     state.pools = dict(_DLA_POOLS) | _POOLS
     state.profiles = []
     state.timing_cache = None
@@ -238,9 +239,6 @@ def _set_pool(this: Any, pool: Any, pool_size: int) -> None:
             f"setMemoryPoolLimit: {pool.name} is not a power of 2",
         )
         return
-    if pool.name == "TACTIC_SHARED_MEMORY" and pool_size >= 1 << 30:
-        _usage(this, "setMemoryPoolLimit", "poolSize < 1 GiB")
-        return
     this._s.pools[pool.name] = pool_size
 
 
@@ -256,11 +254,7 @@ def _set_quantization(this: Any, flag: Any) -> None:
 
 @plays("IBuilderConfig", "set_tactic_sources")
 def _set_sources(this: Any, tactic_sources: int) -> bool:
-    members = this._s.double.factory.classes["TacticSource"].__members__
-    known = _mask(this, "TacticSource", *members)
-    if tactic_sources & ~known:
-        _usage(this, "setTacticSources", "tacticSources has unknown bits")
-        return False
+    # TensorRT for RTX takes bits that it has no source for
     this._s.tactic_sources = tactic_sources
     return True
 
@@ -285,7 +279,7 @@ def _get_preview(this: Any, feature: Any) -> bool:
 @plays("IBuilderConfig", "set max_aux_streams")
 def _set_streams(this: Any, value: int) -> None:
     if value < 0:
-        _usage(this, "setMaxAuxStreams", "nbStreams >= 0")
+        emit(this._s.double, this._s.logger, "WARNING", "setMaxAuxStreams: nbStreams is negative")
         return
     this._s.max_aux_streams = value
 
