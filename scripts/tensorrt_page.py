@@ -89,17 +89,21 @@ L4T, TensorRT and DLA compiler), and the next build leaves it out. `--force` tri
 
 ## Settings
 
-Every key of `build` that sets something of TensorRT's builder. A release, a board or a build that
-cannot have it is told before anything is built: *refused* ends with the place in the file, *dropped*
-is a note, and a member of a list that the release lacks is always dropped so. The board reads each
-one back and notes what TensorRT holds otherwise; a build's result has what it held.
+Every key of `build` that sets something of TensorRT's builder. What a release, a board or a build
+cannot have is told before anything is built: *refused* ends with the place in the file, *dropped* is
+a note with the reason. Members of a list that a release lacks are always dropped so. The board reads
+each setting back; a build's result has what TensorRT held, and a note where that is something else.
 
 {settings}
 
-FP8 and INT4 come with the file's own Q/DQ nodes. On a release with weakly typed networks `typing: strong` builds the
-types of the network: with `precision: fp32` those of the file, with `fp16` casts that edgekit adds;
-`int8` needs a release without weak typing (TensorRT 11) or `typing: weak`. `engine_capability` follows
-from `build.mode`: DLA_STANDALONE for loadables, else STANDARD; SAFETY is for DRIVE's own runtime.
+- FP8 and INT4 are in the file, as Q/DQ nodes: their flags follow from it. A GPU without FP8 is told
+  by `edgekit check`.
+- `typing: strong` on TensorRT 10 builds the types in the network: with `precision: fp32` those of the
+  file, with `fp16` those that edgekit adds as casts. For `int8` TensorRT 10 is given a cache.
+- Weight streaming takes `typing: strong` there, and no DLA.
+- The timing cache is kept for boards of the same module, L4T and TensorRT.
+- `engine_capability` follows from `build.mode`: DLA_STANDALONE for loadables, else STANDARD. SAFETY
+  is for products with NVIDIA DRIVE.
 
 ```yaml
 build:

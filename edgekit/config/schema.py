@@ -44,9 +44,7 @@ Seconds = Annotated[float, Field(gt=0, le=DAY_S, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 _LEAST_MS = 10
 # of any release; which one has what: trt/releases.yaml
-TacticSource = Literal[
-    "CUBLAS", "CUBLAS_LT", "CUDNN", "EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS"
-]
+TacticSource = Literal["CUBLAS", "CUBLAS_LT", "CUDNN", "EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS"]
 PreviewFeature = Literal[
     "ALIASED_PLUGIN_IO_10_03",
     "DISABLE_EXTERNAL_TACTIC_SOURCES_FOR_CORE_0805",
@@ -259,15 +257,15 @@ class BuildSection(Section):
         description="Layers may compute in BF16; needs `precision: fp32` (up to TensorRT 10; later "
         "releases follow the types in the network).",
     )
-    fp8: bool = Field(
-        False,
-        description="The file has FP8 Q/DQ nodes, which run on the GPU; no GPU of an Orin has "
-        "FP8 (up to TensorRT 10, likewise).",
+    fp8: bool | None = Field(
+        None,
+        description="The GPU runs the file's FP8 Q/DQ nodes, where the board's has FP8 (no Orin "
+        "does); when absent, where the file has them (up to TensorRT 10, likewise).",
     )
-    int4: bool = Field(
-        False,
-        description="The file has INT4 weights in blocks, which run on the GPU (up to TensorRT "
-        "10, likewise).",
+    int4: bool | None = Field(
+        None,
+        description="The GPU takes the file's INT4 weights in blocks; when absent, where the file "
+        "has them (up to TensorRT 10, likewise).",
     )
     tactic_sources: list[TacticSource] | None = Field(
         None,
@@ -326,7 +324,9 @@ class BuildSection(Section):
     @model_validator(mode="after")
     def _is_compared(self) -> BuildSection:
         if self.strict and self.profiling_verbosity != "detailed":
-            raise ValueError("strict compares the engine, which needs profiling_verbosity: detailed")
+            raise ValueError(
+                "strict compares the engine, which needs profiling_verbosity: detailed"
+            )
         return self
 
 

@@ -43,6 +43,7 @@ class SettingRow:
         gpu: Whether it excludes a DLA.
         needs: Another key that must be set.
         why: Why it needs that.
+        types: Types of a network that need the flag.
         engines: The kinds of engines that get it; empty for all.
         guide: The section of NVIDIA's guide.
         source: Keys of sources.
@@ -61,6 +62,7 @@ class SettingRow:
     gpu: bool = False
     needs: str = ""
     why: str = ""
+    types: tuple[str, ...] = ()
     engines: tuple[str, ...] = ()
     guide: str = ""
 

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from edgekit.errors import ConfigError
+from edgekit.api import check
+from edgekit.errors import ConfigError, GateError
 from edgekit.pipeline.steps.build_request import request_of
 from tests.pipeline import nets
 from tests.pipeline.test_board_build import board, config_of, jobs, pipeline
@@ -64,7 +65,8 @@ def test_what_cannot_work_is_refused_first_with_its_line(build, line, says, tmp_
 def test_a_board_builds_a_strongly_typed_engine_that_streams(tmp_path):
     build = (
         "{typing: strong, weight_streaming: true, tactic_sources: [JIT_CONVOLUTIONS], "
-        "tiling_optimization_level: fast, max_aux_streams: 1, profiling_verbosity: none, tf32: false}"
+        "tiling_optimization_level: fast, max_aux_streams: 1, profiling_verbosity: none, "
+        "tf32: false}"
     )
     with board(tmp_path, "10.3.0") as (deploy, _):
         path = config_of(tmp_path, deploy, "10.3", build, precision="fp16", objective=GPU)
@@ -84,3 +86,53 @@ def test_a_board_builds_a_strongly_typed_engine_that_streams(tmp_path):
     (job,) = jobs(tmp_path)
     request = json.loads(job.read_text())
     assert [one["typing"] for one in request["request"]["engines"]] == ["strong"]
+
+
+def typed_config(tmp_path, kind, **options):
+    """A matrix product with INT4 weights in blocks, or between FP8 Q/DQ nodes."""
+    path = nets.small_config(tmp_path / "config", objective=GPU, **options)
+    nets.quantized_product(path.parent / "small.onnx", kind)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "flag"),
+    [("int4", "jetson-agx-orin-64gb", "INT4"), ("fp8", "jetson-agx-thor", "FP8")],
+)
+def test_types_of_the_file_set_their_flag(kind, target, flag, tmp_path):
+    path = typed_config(tmp_path, kind, target=target, precision="fp32")
+    path.write_text(path.read_text() + "build: {typing: weak}\n")
+    with pipeline(path, tmp_path) as one:
+        request, _ = request_of(one.context)
+    assert [one["name"] for one in request.document["engines"][0]["settings"]] == [flag]
+    path.write_text(path.read_text().replace("weak", "strong"))
+    with pipeline(path, tmp_path) as one:
+        request, _ = request_of(one.context)
+    (engine,) = request.document["engines"]
+    assert (engine["typing"], engine.get("settings")) == ("strong", None)
+
+
+def test_fp8_beside_int8_is_refused_and_on_an_orin_nothing_builds(tmp_path):
+    path = typed_config(tmp_path, "fp8", target="jetson-agx-thor", precision="int8")
+    with (
+        pytest.raises(ConfigError, match="FP8 and INT8 exclude each other"),
+        pipeline(path, tmp_path) as one,
+    ):
+        request_of(one.context)
+    orin = typed_config(tmp_path / "orin", "fp8", precision="fp16")
+    with pytest.raises(GateError) as caught, pipeline(orin, tmp_path) as one:
+        one.build()
+    assert "the builder of TensorRT 10.3 refuses QuantizeLinear on float8_e4m3fn" in str(
+        caught.value
+    )
+
+
+def test_int4_weights_are_the_gpus_also_where_dlas_read_qdq(tmp_path):
+    nets.quantized_product(tmp_path / "int4.onnx", "int4")
+    found = check(
+        tmp_path / "int4.onnx", target="jetson-agx-orin-64gb", precision="fp16", tensorrt="11.4.1"
+    ).to_json()
+    (layer,) = (one for one in found["layers"] if one["name"] == "mm")
+    assert not layer["dla"]["ok"], layer["dla"]
+    reason = next(one for one in layer["dla"]["reasons"] if one["rule"] == "general.type")
+    assert reason["found"] == "int4"

@@ -1,4 +1,4 @@
-"""The table of build settings: whole, of the schema, and what a release, a board and a build get."""
+"""The table of build settings: whole, of the schema, and what releases and boards get of it."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_members_that_a_release_has_stay():
     [
         ({"precision": "fp32", "target": XAVIER, "tensorrt": "10.3"}, {"bf16": True},
          "compute capability 7.2, and it needs 8.0", "remove build.bf16"),
-        ({"precision": "fp32"}, {"fp8": True}, "compute capability 8.7, and it needs 8.9", "remove"),
+        ({"precision": "fp32"}, {"fp8": True}, "capability 8.7, and it needs 8.9", "remove"),
         ({"precision": "fp32", "dla": True}, {"int4": True}, "uses a DLA", "dla_cores: []"),
         ({"precision": "int8"}, {"int4": True}, "the precision is int8", "fp16 or fp32"),
         ({"precision": "fp16"}, {"bf16": True}, "the precision is fp16", "precision: fp32"),

@@ -45,7 +45,9 @@ def held(config: Any) -> dict[str, Any]:
     return {
         "builder_optimization_level": state.builder_optimization_level,
         "max_aux_streams": state.max_aux_streams,
-        "tactic_sources": sorted(n for n, m in sources.items() if state.tactic_sources >> int(m) & 1),
+        "tactic_sources": sorted(
+            n for n, m in sources.items() if state.tactic_sources >> int(m) & 1
+        ),
         "preview": sorted(state.preview),
         "tiling": tiling and tiling.name,
         "l2_limit_for_tiling": state.l2_limit_for_tiling,
