@@ -90,16 +90,16 @@ L4T, TensorRT and DLA compiler), and the next build leaves it out. `--force` tri
 ## Settings
 
 Every key of `build` that sets something of TensorRT's builder. What a release, a board or a build
-cannot have is told before anything is built: *refused* ends with the place in the file, *dropped* is
-a note with the reason. Members of a list that a release lacks are always dropped so. The board reads
-each setting back; a build's result has what TensorRT held, and a note where that is something else.
+cannot have is told before anything is built: *refused* ends with the place in the file, *dropped*
+is a note with the reason. Members of a list that a release lacks are always dropped so. The board
+reads each setting back; a build's result has what TensorRT held, and a note where it differs.
 
 {settings}
 
 - FP8 and INT4 are in the file, as Q/DQ nodes: their flags follow from it. A GPU without FP8 is told
   by `edgekit check`.
-- `typing: strong` on TensorRT 10 builds the types in the network: with `precision: fp32` those of the
-  file, with `fp16` those that edgekit adds as casts. For `int8` TensorRT 10 is given a cache.
+- `typing: strong` on TensorRT 10 builds the types in the network: with `precision: fp32` those of
+  the file, with `fp16` those that edgekit adds as casts. For `int8` TensorRT 10 is given a cache.
 - Weight streaming takes `typing: strong` there, and no DLA.
 - The timing cache is kept for boards of the same module, L4T and TensorRT.
 - `engine_capability` follows from `build.mode`: DLA_STANDALONE for loadables, else STANDARD. SAFETY
