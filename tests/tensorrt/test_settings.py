@@ -177,6 +177,12 @@ def test_limits_and_needs_of_tiling_and_sparsity():
     old = decide(requested_build("8.5.2", target=XAVIER, settings={"sparsity": True}))
     assert old.settings["plan"] == ()
     assert any("build.sparsity is not used: the GPU of" in note for note in old.notes)
+    plain = RequestedBuild(
+        target=ORIN, tensorrt="10.3", precision="fp32", dla=False, settings={"sparsity": True}
+    )
+    assert any("the precision is fp32" in note for note in decide(plain).notes)
+    # there the types of the file count, which edgekit does not choose
+    assert decide(replace(plain, typing="strong")).settings["plan"]
 
 
 def test_loadables_get_what_concerns_a_dla_alone():
