@@ -30,6 +30,7 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
     "edgekit.built/1": ("edgekit.tensorrt.comparison:BuiltComparison", "edgekit build"),
     "edgekit.bundle/1": ("edgekit_device.protocol.manifest:Manifest", "edgekit bundle"),
     "edgekit.bundle/2": ("edgekit_device.protocol.manifest:Manifest", "net.save"),
+    "edgekit.bundle/3": ("edgekit_device.protocol.manifest:Manifest", "edgekit bundle"),
     "edgekit.cache-diff/1": (
         "edgekit.quantize.cache_files:CacheDifference",
         "edgekit calibrate diff",

@@ -5,7 +5,8 @@ cannot be kept where none can be found, and a bound over all placements.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 
@@ -37,7 +38,9 @@ from edgekit.schedule.timetable import (
     timetable,
     timetable_value,
 )
+from edgekit.solver.problem import PlacementProblem
 from edgekit.targets.board import Target
+from edgekit_device.errors import listed
 
 MAX_FRAMES = 60
 """Frames of all networks until arrivals repeat: more make no timetable that anybody could check."""
@@ -75,7 +78,8 @@ def place_several(
     Raises:
         UsageError: Rates that repeat too rarely; options that make no sense.
         GateError: "plan.infeasible": a deadline or the devices' time cannot be kept to;
-            ``extra["binding"]`` says which.
+            ``extra["binding"]`` says which. What the networks' least work rules out is refused
+            before anything is searched.
         EnvironmentLack: CP-SAT cannot be run.
     """
     report = progress or (lambda done, total: None)
@@ -91,14 +95,16 @@ def place_several(
     periods = [_period(member.rate_hz) for member in members]
     frames = frames_of({member.name: member.rate_hz for member in members})
     groups = max(3, min(GROUPS, _MOST_GROUPS // sum(frames)))
-    alone, prepared = list[NetworkAlone](), list[Prepared]()
+    forms = list[list[Prepared]]()
     for member in members:
-        try:
-            alone.append(NetworkAlone(_forms(member, target, power_mode), one_core=one_core))
+        with _named(member.name):
+            forms.append(_forms(member, target, power_mode))
+    require_least_work(members, forms)
+    alone, prepared = list[NetworkAlone](), list[Prepared]()
+    for member, own in zip(members, forms, strict=True):
+        with _named(member.name):
+            alone.append(NetworkAlone(own, one_core=one_core))
             prepared.append(alone[-1].form_for(objective))
-        except EdgekitError as error:
-            error.where = f"{member.name}: {error.where}" if error.where else member.name
-            raise
         report(len(alone), len(members) + 2)
     together_us = least_together(alone, frames, max(len(one.request.cores) for one in prepared))
     placed = [
@@ -153,6 +159,16 @@ def frames_of(rates: Mapping[str, float | None]) -> tuple[int, ...]:
 
 def _period(rate_hz: float | None) -> Fraction | None:
     return None if rate_hz is None else 1_000_000 / Fraction(str(rate_hz))
+
+
+@contextmanager
+def _named(network: str) -> Iterator[None]:
+    """Puts the network's name in front of an error's place."""
+    try:
+        yield
+    except EdgekitError as error:
+        error.where = f"{network}: {error.where}" if error.where else network
+        raise
 
 
 def _forms(member: NetworkRequest, target: Target, power_mode: str | None) -> list[Prepared]:
@@ -321,6 +337,73 @@ def bound_of_any_placement(
     )
 
 
+def require_least_work(
+    members: Sequence[NetworkRequest], forms: Sequence[Sequence[Prepared]]
+) -> None:
+    """Refuses deadlines and rates by arithmetic, without a search.
+
+    A frame takes at least the time of each kernel where that is fastest: fusing kernels saves no
+    more (``with_fusions``), everything else only adds. So much work a second must fit into all
+    devices, and work that only the GPU can do into the GPU.
+
+    Args:
+        members: The networks.
+        forms: Each network's, with its rewrites and without.
+
+    Raises:
+        GateError: "plan.infeasible".
+    """
+    busy, on_gpu, devices = 0.0, 0.0, dict[str, None]()
+    for member, own in zip(members, forms, strict=True):
+        least = [_least_us(form.problem) for form in own]
+        frame_us, work_us, gpu_us = (min(column) for column in zip(*least, strict=True))
+        deadline_us = None if member.deadline_ms is None else member.deadline_ms * 1e3
+        if member.rate_hz is not None:
+            deadline_us = deadline_us or 1e6 / member.rate_hz
+            busy += work_us * member.rate_hz / 1e6
+            on_gpu += gpu_us * member.rate_hz / 1e6
+        if deadline_us is not None and frame_us > deadline_us * (1 + 1e-9):
+            raise _too_slow(member.name, "at least ", frame_us, deadline_us)
+        devices |= dict.fromkeys(name for form in own for name in form.problem.devices)
+    least_share = max(on_gpu, busy / len(devices))
+    if least_share <= 1 + 1e-9:
+        return
+    percent = f"{100 * least_share:.0f} % busy at least"
+    full: tuple[str, ...]
+    if on_gpu >= busy / len(devices):
+        full, said = ("GPU",), f"GPU is {percent} with the layers that only the GPU can run"
+    else:
+        full = tuple(devices)
+        said = f"{listed(full)} are {percent} on average, wherever the networks' layers run"
+    raise infeasible(
+        said,
+        "lower the rates, use more DLA cores, a lower precision or a faster power mode",
+        BindingLimit("busy", devices=full, utilisation=dict.fromkeys(full, least_share)),
+    )
+
+
+def _least_us(problem: PlacementProblem) -> tuple[float, float, float]:
+    """Returns a frame's least latency, its devices' least work, and the GPU's of what only it can
+    run, in microseconds."""
+    frame_us = work_us = gpu_us = 0.0
+    for row in problem.costs:
+        costs = [cost.load_us for cost in row if cost is not None]
+        frame_us += min(map(sum, costs), default=0.0)
+        work_us += min((sum(load[:-1]) for load in costs), default=0.0)
+        if all(sum(load[1:-1]) == 0 for load in costs):
+            gpu_us += min((load[0] for load in costs), default=0.0)
+    return frame_us, work_us, gpu_us
+
+
+def _too_slow(network: str, least: str, need_us: float, deadline_us: float) -> GateError:
+    return infeasible(
+        f"{network} needs {least}{need_us / 1e3:.4g} ms even when it has the whole board (deadline "
+        f"{deadline_us / 1e3:.4g} ms)",
+        "give it a longer deadline, a lower precision or a faster power mode",
+        BindingLimit("deadline", network, needs_us=need_us, deadline_us=deadline_us),
+    )
+
+
 def require_capacity(workload: Workload, alone: Sequence[NetworkAlone], limit: SearchLimit) -> None:
     """Refuses deadlines and rates that no placement keeps, whatever the timetable.
 
@@ -331,14 +414,7 @@ def require_capacity(workload: Workload, alone: Sequence[NetworkAlone], limit: S
     for number, (chain, own) in enumerate(zip(workload.chains, alone, strict=True)):
         need = min(own.bounds["latency_us"], alone_us(workload, number))
         if chain.deadline_us is not None and need > chain.deadline_us * (1 + 1e-9):
-            raise infeasible(
-                f"{chain.name} needs {need / 1e3:.4g} ms even when it has the whole board "
-                f"(deadline {chain.deadline_us / 1e3:.4g} ms)",
-                "give it a longer deadline, a lower precision or a faster power mode",
-                BindingLimit(
-                    "deadline", chain.name, needs_us=need, deadline_us=chain.deadline_us
-                ),
-            )  # fmt: skip
+            raise _too_slow(chain.name, "", need, chain.deadline_us)
     whole = workload.hyperperiod_us
     found = best_places(workload, limit=limit)
     if found is not None and (whole is None or found[2] <= float(whole)):

@@ -16,7 +16,7 @@ from pydantic import Field
 from edgekit.benchmark.document import Bench
 from edgekit.config.schema import RewriteSection
 from edgekit.documents import Count, Document, Figure, Number, omitted
-from edgekit.errors import BoardError, EnvironmentLack
+from edgekit.errors import BoardError, EnvironmentLack, UsageError
 from edgekit.placement.plan import Plan
 from edgekit.placement.profiles.estimation import Estimate, estimate, table_evidence
 from edgekit.placement.profiles.measured import match_rows
@@ -88,6 +88,28 @@ class TuningRequest:
     turns: int = 5
     tolerance: float = 0.01
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuses numbers that are out of range.
+
+        Raises:
+            UsageError: "tune.request".
+        """
+        for name, least, most in (
+            ("budget_s", 0, math.inf), ("rounds", 1, math.inf), ("turns", 0, math.inf),
+            ("tolerance", 0, 1),
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if value is not None and not (
+                isinstance(value, int | float) and least <= value <= most
+            ):
+                bounds = f"{least} or more" if most == math.inf else f"from {least} to {most}"
+                raise UsageError(
+                    f"{name} of a tuning is {value!r}",
+                    code="tune.request",
+                    where=f"TuningRequest({name})",
+                    hint=f"give a number, {bounds}",
+                )
 
 
 class TunedNetwork(Protocol):

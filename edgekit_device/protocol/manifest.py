@@ -1,4 +1,4 @@
-"""A bundle's manifest, ``edgekit.bundle/1`` or ``/2``: its values, what each field takes, and what
+"""A bundle's manifest, ``edgekit.bundle/1`` to ``/3``: its values, what each field takes, and what
 fits together. Start with ``parse``.
 """
 
@@ -42,7 +42,9 @@ from edgekit_device.protocol.codec import (
 SCHEMA = "edgekit.bundle/1"
 #: Of a compiled PyTorch network: it has ``call``, and segments may run on the CPU.
 NETWORK_SCHEMA = "edgekit.bundle/2"
-SCHEMAS = (SCHEMA, NETWORK_SCHEMA)
+#: Of several shapes: it may have ``variants``, ``profiles``, ``padding`` and open sizes.
+SHAPES_SCHEMA = "edgekit.bundle/3"
+SCHEMAS = (SCHEMA, NETWORK_SCHEMA, SHAPES_SCHEMA)
 MEND = (
     "make it again with this edgekit: edgekit deploy CONFIG; if edgekit_device on the board is "
     "older, replace it"
@@ -61,6 +63,8 @@ _MAX_REQUIRED_BYTES = 1 << 50
 _MOST_CORES = 16
 _MOST_COUNTER = (1 << 63) - 1
 _MOST_SAMPLES = 4096
+_MOST_VARIANTS = 256
+_OPEN = -1
 _LARGEST = 3e38
 _TENSORRT = "tensorrt"
 _VERSION = r"(\d{1,9}(\.\d{1,9}){0,4})?"
@@ -177,11 +181,13 @@ class SampleCase:
 
     Attributes:
         labels: The right class of each input of the batch; None without labels.
+        variant: Index of the variant whose shapes they have; 0 is the manifest's own.
     """
 
     inputs: Mapping[str, str] = member(mapping(digest))
     outputs: Mapping[str, str] = member(mapping(digest))
     labels: Optional[Tuple[int, ...]] = member(array(integer(0, _MAX_BYTES)), absent=None)
+    variant: int = member(integer(0, _MOST_VARIANTS), absent=0)
 
 
 @document(frozen=True)
@@ -207,13 +213,13 @@ class TensorEntry:
     """An input or output: NumPy type name, static shape, TensorRT format, strides in bytes.
 
     Attributes:
-        shape: Sizes of the axes.
-        strides: Bytes.
+        shape: Sizes of the axes; -1 for an output's size that depends on values.
+        strides: Bytes, counting an open size as 1.
     """
 
     name: str = member(text())
     dtype: str = member(choice(*DTYPES))
-    shape: Tuple[int, ...] = member(shape())
+    shape: Tuple[int, ...] = member(shape(_OPEN))
     format: str = member(text())
     strides: Tuple[int, ...] = member(array(integer(0, _MAX_BYTES)))
 
@@ -299,22 +305,25 @@ class IoEntry:
     ``scale`` is the value of one step of an INT8 tensor, None where the elements are the values.
 
     Attributes:
-        shape: Sizes of the axes.
-        strides: Bytes along N, C (or vectors of C), H and W, or along each axis for LINEAR.
+        shape: Sizes of the axes; -1 for a size that a profile or values leave open.
+        strides: Bytes along N, C (or vectors of C), H and W, or along each axis for LINEAR; an
+            open size counts as 1.
         scale: The value of one step of an INT8 tensor; None where the elements are the values.
     """
 
     name: str = member(text())
     dtype: str = member(choice(*DTYPES))
-    shape: Tuple[int, ...] = member(shape())
+    shape: Tuple[int, ...] = member(shape(_OPEN))
     format: str = member(choice(*FORMATS))
     strides: Tuple[int, ...] = member(array(integer(0, _MAX_BYTES)))
     scale: Optional[float] = member(nullable(number(1e-45, _LARGEST)))
 
     def check(self) -> None:
-        """Refuses a scale of another type than int8."""
+        """Refuses a scale of another type than int8, and an open size in another format."""
         if self.scale is not None and self.dtype != "int8":
             fail("scale", "only int8 has a scale")
+        if _OPEN in self.shape and self.format != "LINEAR":
+            fail("shape", "an open size needs the format LINEAR")
 
 
 @document(frozen=True)
@@ -437,6 +446,7 @@ class GoldenCase:
     Attributes:
         seed: Of the random inputs.
         lane: Index of the plan that gives the outputs; None: every plan.
+        shapes: Of a variant with profiles, the sizes of every input; none are the variant's own.
     """
 
     seed: int = member(integer(0, (1 << 63) - 1))
@@ -444,6 +454,7 @@ class GoldenCase:
     outputs: Mapping[str, GoldenOutput] = member(mapping(record(GoldenOutput)))
     tolerance: Tolerance = member(record(Tolerance))
     lane: Optional[int] = member(integer(0, _MAX_BYTES), absent=None)
+    shapes: Mapping[str, Tuple[int, ...]] = member(mapping(shape()), absent=dict)
 
     @property
     def ranges(self) -> Dict[str, Tuple[float, float]]:
@@ -496,6 +507,110 @@ class PlacementRecord:
 
 
 @document(frozen=True)
+class ShapeRange:
+    """An input's sizes in an optimisation profile.
+
+    Attributes:
+        min: Smallest sizes of the axes.
+        opt: Sizes that TensorRT optimises for.
+        max: Largest sizes of the axes.
+    """
+
+    min: Tuple[int, ...] = member(shape())
+    opt: Tuple[int, ...] = member(shape())
+    max: Tuple[int, ...] = member(shape())
+
+    def check(self) -> None:
+        """Refuses sizes of different ranks, or out of order."""
+        if not len(self.min) == len(self.opt) == len(self.max):
+            fail("", "min, opt and max have different numbers of axes")
+        if not (self.holds(self.opt) and _ordered(self.min, self.max)):
+            fail("", "on each axis min must be at most opt, and opt at most max")
+
+    def holds(self, sizes: Sequence[int]) -> bool:
+        """Whether these sizes are within the range."""
+        return (
+            len(sizes) == len(self.min) and _ordered(self.min, sizes) and _ordered(sizes, self.max)
+        )
+
+
+def _ordered(low: Sequence[int], high: Sequence[int]) -> bool:
+    return all(a <= b for a, b in zip(low, high))  # noqa: B905 (Python 3.8)
+
+
+#: A range for every input.
+ShapeProfile = Mapping[str, ShapeRange]
+
+
+@document(frozen=True)
+class Variant:
+    """What a bundle has for one shape of the inputs, or for a range of shapes.
+
+    Names and types of inputs and outputs are those of the manifest.
+
+    Attributes:
+        inputs: Static shapes; with profiles those of the first profile's optimum.
+        outputs: Their shapes for these inputs.
+        lanes: As of the manifest.
+        golden: As of the manifest.
+        profiles: The shapes that it takes besides; none of a static one.
+        load: "start": opened with the bundle; "demand": at the first frame of its shape.
+        placement: As of the manifest.
+    """
+
+    inputs: Tuple[TensorEntry, ...] = member(records(TensorEntry, 1, by="name"))
+    outputs: Tuple[TensorEntry, ...] = member(records(TensorEntry, 1, by="name"))
+    lanes: Tuple[Lane, ...] = member(records(Lane, 1))
+    golden: Tuple[GoldenCase, ...] = member(records(GoldenCase), absent=())
+    profiles: Tuple[ShapeProfile, ...] = member(
+        array(mapping(record(ShapeRange), least=1)), absent=()
+    )
+    load: str = member(choice("start", "demand"), absent="start")
+    placement: PlacementRecord = member(record(PlacementRecord), absent=PlacementRecord((), ()))
+
+    @property
+    def sizes(self) -> Dict[str, Tuple[int, ...]]:
+        """Its own shape by input."""
+        return {tensor.name: tensor.shape for tensor in self.inputs}
+
+    def profile_of(self, sizes: Mapping[str, Sequence[int]]) -> Optional[int]:
+        """The first profile that holds these sizes of all inputs; None if none does."""
+        for index, profile in enumerate(self.profiles):
+            if all(one.holds(sizes[name]) for name, one in profile.items()):
+                return index
+        return None
+
+
+@document(frozen=True)
+class CroppedAxis:
+    """How an output is cropped whose inputs were padded.
+
+    Attributes:
+        axis: The output's axis.
+        factor: The output's size along it for each size 1 of the inputs.
+    """
+
+    axis: int = member(integer(0, 15))
+    factor: int = member(integer(1, _MAX_BYTES), absent=1)
+
+
+@document(frozen=True)
+class Padding:
+    """An axis that several tensors share, such as the batch, along which inputs may be padded up to
+    a variant's size. The host proved that what is left after cropping stays the same.
+
+    Attributes:
+        inputs: The axis by input; all of them have the same size there.
+        outputs: How each output that has the axis is cropped.
+        value: What is appended.
+    """
+
+    inputs: Mapping[str, int] = member(mapping(integer(0, 15), least=1))
+    outputs: Mapping[str, CroppedAxis] = member(mapping(record(CroppedAxis)))
+    value: float = member(number(-_LARGEST, _LARGEST), absent=0.0)
+
+
+@document(frozen=True)
 class Manifest:
     """A checked manifest.
 
@@ -514,6 +629,10 @@ class Manifest:
             None without.
         without_golden: Whether it was packed without golden vectors, so that no self-test compares
             its outputs; a bundle that has none and does not say so is refused.
+        profiles: The shapes that the first variant takes besides those of ``inputs``.
+        variants: Further variants; ``inputs``, ``outputs``, ``lanes``, ``golden``, ``profiles`` and
+            ``placement`` are the first.
+        padding: Axes along which inputs may be padded up to a static variant.
         digest: SHA-256 of the manifest's bytes.
     """
 
@@ -544,7 +663,50 @@ class Manifest:
     issued: Optional[Issued] = member(record(Issued), absent=None)
     without_golden: bool = member(flag, absent=False)
     call: Optional[str] = member(digest, absent=None)
+    profiles: Tuple[ShapeProfile, ...] = member(
+        array(mapping(record(ShapeRange), least=1)), absent=()
+    )
+    variants: Tuple[Variant, ...] = member(records(Variant, 0, _MOST_VARIANTS), absent=())
+    padding: Tuple[Padding, ...] = member(records(Padding), absent=())
     digest: str = field(default="")
+
+    @property
+    def every_variant(self) -> Tuple[Variant, ...]:
+        """The manifest's own variant, then the others."""
+        own = Variant(
+            self.inputs, self.outputs, self.lanes, self.golden, self.profiles, "start",
+            self.placement,
+        )  # fmt: skip
+        return (own, *self.variants)
+
+    def of_variant(self, number: int) -> Manifest:
+        """The manifest as it would be with this variant alone; its samples are the variant's."""
+        variant, samples = self.every_variant[number], self.samples
+        if samples is not None:
+            cases = tuple(
+                replace(case, variant=0) for case in samples.cases if case.variant == number
+            )
+            samples = replace(samples, cases=cases) if cases else None
+        return replace(
+            self,
+            inputs=variant.inputs,
+            outputs=variant.outputs,
+            lanes=variant.lanes,
+            golden=variant.golden,
+            profiles=variant.profiles,
+            placement=variant.placement,
+            variants=(),
+            samples=samples,
+        )
+
+    def segments(self) -> List[SegmentEntry]:
+        """The segments of every lane of every variant."""
+        return [
+            segment
+            for lanes in (self.lanes, *(variant.lanes for variant in self.variants))
+            for lane in lanes
+            for segment in lane.segments
+        ]
 
     def sizes(self) -> Dict[str, int]:
         """Bytes by digest of every blob that the bundle needs, weights included."""
@@ -554,8 +716,7 @@ class Manifest:
 
     def on_cpu(self) -> List[SegmentEntry]:
         """The segments that run on the CPU, each engine's once."""
-        every = {s.engine: s for lane in self.lanes for s in lane.segments if s.device == CPU}
-        return list(every.values())
+        return list({s.engine: s for s in self.segments() if s.device == CPU}.values())
 
     def check(self) -> None:
         """Refuses parts that do not fit together."""
@@ -564,29 +725,83 @@ class Manifest:
                 self._blob(record_of, name, "record")
         if self.schema == SCHEMA and (self.call is not None or self.on_cpu()):
             fail("schema", "this needs {}".format(NETWORK_SCHEMA))
+        if self.schema != SHAPES_SCHEMA and self._has_shapes():
+            fail("schema", "this needs {}".format(SHAPES_SCHEMA))
         for place, plugin in enumerate(self.plugins):
             if plugin.library is not None:
                 self._blob(plugin.library, "plugins[{}].library".format(place), "library")
         self._check_weights()
-        for at, lane in enumerate(self.lanes):
-            self._check_lane(lane, "lanes[{}]".format(at))
-        if abs(sum(lane.share for lane in self.lanes) - 1) > 1e-6:
-            fail("lanes", "shares must add up to 1")
-        if self.without_golden == bool(self.golden):
-            fail(
-                "golden",
-                "the bundle has golden vectors, and says that it has none"
-                if self.golden
-                else "the bundle has no golden vectors, and does not say that it was packed so",
-            )
-        for at, case in enumerate(self.golden):
-            self._check_golden(case, "golden[{}]".format(at))
+        variants = self.every_variant
+        for index, variant in enumerate(variants):
+            where = "variants[{}].".format(index - 1) if index else ""
+            self._check_variant(variant, where)
+            for at, other in enumerate(variants[:index]):
+                if not variant.profiles and not other.profiles and variant.sizes == other.sizes:
+                    fail(where + "inputs", "variant {} has the same shapes".format(at))
+        for at, padding in enumerate(self.padding):
+            self._check_padding(padding, "padding[{}]".format(at))
         self._check_engines()
         if self.requires is not None:
             self._check_requires(self.requires)
         if self.samples is not None:
             for at, sample in enumerate(self.samples.cases):
-                self._check_sample(sample, "samples.cases[{}]".format(at))
+                where = "samples.cases[{}]".format(at)
+                if sample.variant >= len(variants):
+                    fail(where + ".variant", "there are {} variants".format(len(variants)))
+                self._check_sample(sample, variants[sample.variant], where)
+
+    def _has_shapes(self) -> bool:
+        """Whether it needs the schema of several shapes."""
+        shapes = [tensor.shape for tensor in self.outputs]
+        for engine in self.engines.values():
+            shapes += [io.shape for io in (*engine.inputs, *engine.outputs)]
+        return (
+            bool(self.profiles or self.variants or self.padding)
+            or any(_OPEN in sizes for sizes in shapes)
+            or any(case.variant for case in (self.samples.cases if self.samples else ()))
+        )
+
+    def _check_variant(self, variant: Variant, where: str) -> None:
+        for mine, first, which in (
+            (variant.inputs, self.inputs, "inputs"),
+            (variant.outputs, self.outputs, "outputs"),
+        ):
+            facts = [[(one.name, one.dtype, len(one.shape)) for one in io] for io in (mine, first)]
+            if facts[0] != facts[1]:
+                fail(where + which, "names, types and numbers of axes differ from the manifest's")
+        for at, tensor in enumerate(variant.inputs):
+            if _OPEN in tensor.shape:
+                fail("{}inputs[{}].shape".format(where, at), "an input's sizes are given")
+        for at, profile in enumerate(variant.profiles):
+            _same_names(profile, variant.inputs, "{}profiles[{}]".format(where, at))
+            for name, sizes in variant.sizes.items():
+                found = profile[name]
+                if len(found.opt) != len(sizes) or (at == 0 and found.opt != sizes):
+                    place = "{}profiles[{}].{}".format(where, at, name[:80])
+                    fail(place, "the first profile's optimum is the variant's shape")
+        for at, lane in enumerate(variant.lanes):
+            self._check_lane(lane, variant, "{}lanes[{}]".format(where, at))
+        if abs(sum(lane.share for lane in variant.lanes) - 1) > 1e-6:
+            fail(where + "lanes", "shares must add up to 1")
+        if self.without_golden == bool(variant.golden):
+            fail(
+                where + "golden",
+                "the bundle has golden vectors, and says that it has none"
+                if variant.golden
+                else "the bundle has no golden vectors, and does not say that it was packed so",
+            )
+        for at, case in enumerate(variant.golden):
+            self._check_golden(case, variant, "{}golden[{}]".format(where, at))
+
+    def _check_padding(self, padding: Padding, where: str) -> None:
+        axes = {tensor.name: len(tensor.shape) for tensor in self.inputs}
+        for name, axis in padding.inputs.items():
+            if axis >= axes.get(name, 0):
+                fail("{}.inputs.{}".format(where, name[:80]), "no input has this name and axis")
+        axes = {tensor.name: len(tensor.shape) for tensor in self.outputs}
+        for name, crop in padding.outputs.items():
+            if crop.axis >= axes.get(name, 0):
+                fail("{}.outputs.{}".format(where, name[:80]), "no output has this name and axis")
 
     def _check_weights(self) -> None:
         sizes = {name: blob.bytes for name, blob in self.blobs.items()}
@@ -594,8 +809,8 @@ class Manifest:
             if sizes.setdefault(weight.digest, weight.bytes) != weight.bytes:
                 fail("weights." + name[:80], "one digest with two different sizes")
 
-    def _check_lane(self, lane: Lane, where: str) -> None:
-        written = {tensor.name for tensor in self.inputs}
+    def _check_lane(self, lane: Lane, variant: Variant, where: str) -> None:
+        written = {tensor.name for tensor in variant.inputs}
         for index, segment in enumerate(lane.segments):
             at = "{}.segments[{}]".format(where, index)
             if segment.index != index:
@@ -609,27 +824,32 @@ class Manifest:
             if again:
                 fail(at + ".outputs", "{!r} is written twice".format(again[0][:80]))
             written.update(segment.outputs)
-        lacking = [tensor.name for tensor in self.outputs if tensor.name not in written]
+        lacking = [tensor.name for tensor in variant.outputs if tensor.name not in written]
         if lacking:
             fail(where, "no segment writes the output {!r}".format(lacking[0][:80]))
 
-    def _check_golden(self, case: GoldenCase, where: str) -> None:
-        _same_names(case.inputs, self.inputs, where + ".inputs")
-        _same_names(case.outputs, self.outputs, where + ".outputs")
-        if case.lane is not None and case.lane >= len(self.lanes):
-            fail(where + ".lane", "there are {} lanes".format(len(self.lanes)))
-        for tensor in self.outputs:
+    def _check_golden(self, case: GoldenCase, variant: Variant, where: str) -> None:
+        _same_names(case.inputs, variant.inputs, where + ".inputs")
+        _same_names(case.outputs, variant.outputs, where + ".outputs")
+        if case.lane is not None and case.lane >= len(variant.lanes):
+            fail(where + ".lane", "there are {} lanes".format(len(variant.lanes)))
+        if case.shapes:
+            _same_names(case.shapes, variant.inputs, where + ".shapes")
+            if variant.profile_of(case.shapes) is None:
+                fail(where + ".shapes", "no profile of the variant holds these sizes")
+        for tensor in variant.outputs:
             found, at = case.outputs[tensor.name], "{}.outputs.{}".format(where, tensor.name[:80])
-            if (found.dtype, found.shape) != (tensor.dtype, tensor.shape):
+            wanted = (_OPEN,) * len(tensor.shape) if case.shapes else tensor.shape
+            if found.dtype != tensor.dtype or not _matches(found.shape, wanted):
                 fail(at, "type and shape differ from the output's")
-            self._array(found.blob, tensor, at)
+            self._array(found.blob, tensor.dtype, found.shape, at)
 
     def _check_engines(self) -> None:
         if not self.engines:
             if self.backend == _TENSORRT:
                 fail("engines", "a bundle of TensorRT engines needs this field")
             return
-        segments = [s for lane in self.lanes for s in lane.segments if s.device != CPU]
+        segments = [segment for segment in self.segments() if segment.device != CPU]
         cores: Dict[str, Set[Optional[int]]] = {}
         for segment in segments:
             cores.setdefault(segment.engine, set()).add(segment.core)
@@ -654,27 +874,29 @@ class Manifest:
     def _check_requires(self, requires: Requires) -> None:
         if requires.backend != self.backend:
             fail("requires.backend", "the manifest's is {!r}".format(self.backend[:80]))
-        used = {segment.core for lane in self.lanes for segment in lane.segments}
+        used = {segment.core for segment in self.segments()}
         if set(requires.dla_cores) - used:
             fail("requires.dla_cores", "no segment uses this core")
         on_cpu = any(self.blobs[one.engine].kind == "engine" for one in self.on_cpu())
         if requires.cpu != on_cpu:
             fail("requires.cpu", "true if ONNX Runtime runs segments on the CPU, and only then")
 
-    def _check_sample(self, case: SampleCase, where: str) -> None:
+    def _check_sample(self, case: SampleCase, variant: Variant, where: str) -> None:
         for arrays, tensors, which in (
-            (case.inputs, self.inputs, ".inputs"),
-            (case.outputs, self.outputs, ".outputs"),
+            (case.inputs, variant.inputs, ".inputs"),
+            (case.outputs, variant.outputs, ".outputs"),
         ):
             _same_names(arrays, tensors, where + which)
             for tensor in tensors:
                 at = "{}{}.{}".format(where, which, tensor.name[:80])
-                self._array(arrays[tensor.name], tensor, at)
+                if _OPEN in tensor.shape:
+                    fail(at, "an output whose size depends on values has no samples")
+                self._array(arrays[tensor.name], tensor.dtype, tensor.shape, at)
         assert self.samples is not None
         if (self.samples.metric == LABELLED) != (case.labels is not None):
             fail(where + ".labels", "only the metric {} has labels".format(LABELLED))
         if case.labels is not None:
-            found = classes_of(self.outputs[0].shape)
+            found = classes_of(variant.outputs[0].shape)
             if found is None:
                 fail(where + ".labels", "the first output is not one class per input")
             rows, classes = found
@@ -685,9 +907,9 @@ class Manifest:
         if name not in self.blobs or self.blobs[name].kind not in kinds:
             fail(where, "no {} blob has this digest".format(" or ".join(kinds)))
 
-    def _array(self, name: str, tensor: TensorEntry, where: str) -> None:
+    def _array(self, name: str, dtype: str, shape: Tuple[int, ...], where: str) -> None:
         blob = self.blobs.get(name)
-        if blob is None or blob.bytes != nbytes(tensor.dtype, tensor.shape):
+        if blob is None or blob.bytes != nbytes(dtype, shape):
             fail(where, "no blob has this digest and size")
 
 
@@ -695,6 +917,12 @@ def _same_names(given: Iterable[str], tensors: Sequence[TensorEntry], where: str
     expected = {tensor.name for tensor in tensors}
     if set(given) != expected:
         fail(where, "expected {}".format(", ".join(sorted(name[:80] for name in expected))))
+
+
+def _matches(found: Sequence[int], wanted: Sequence[int]) -> bool:
+    """Whether sizes are the wanted ones; any is right where the wanted one is open."""
+    pairs = zip(found, wanted)  # noqa: B905 (Python 3.8)
+    return len(found) == len(wanted) and all(want in (_OPEN, size) for size, want in pairs)
 
 
 def parse(data: bytes) -> Manifest:
@@ -710,7 +938,7 @@ def parse(data: bytes) -> Manifest:
     if schema not in SCHEMAS:
         raise DeviceError(
             "the bundle's schema is {!r}, but this edgekit_device reads {}".format(
-                schema, " and ".join(SCHEMAS)
+                schema, ", ".join(SCHEMAS)
             ),
             code="manifest.schema",
             where="manifest.json",
@@ -721,8 +949,8 @@ def parse(data: bytes) -> Manifest:
 
 
 def nbytes(dtype: str, shape: Tuple[int, ...]) -> int:
-    """Bytes of a dense tensor of NumPy type ``dtype``."""
+    """Bytes of a dense tensor of NumPy type ``dtype``; an open size counts as 1."""
     count = WEIGHT_DTYPES[dtype]
     for size in shape:
-        count *= size
+        count *= abs(size)
     return count

@@ -135,6 +135,32 @@ def test_a_device_that_has_too_much_to_do_is_named(small):
     assert caught.value.extra["binding"]["utilisation"]["GPU"] > 1
 
 
+@pytest.mark.parametrize(
+    ("rate", "deadline", "cores", "said"),
+    [
+        (100, 0.001, (0,), "needs at least"),
+        (20_000, 5.0, (), "GPU is .* % busy at least"),
+    ],
+)
+def test_what_arithmetic_rules_out_is_refused_before_anything_is_searched(
+    small, rate, deadline, cores, said
+):
+    searched = []
+    members = [small(name, rate, deadline, dla_cores=cores) for name in "abcdefgh"]
+    with pytest.raises(GateError, match=said) as caught:
+        place_several(members, TARGET, progress=lambda done, total: searched.append(done))
+    assert not searched
+    binding = caught.value.extra["binding"]
+    if binding["kind"] == "deadline":
+        needs_ms = binding["needs_us"] / 1e3
+        # the search proves no less than the arithmetic does
+        with pytest.raises(GateError, match=r"needs [\d.]+ ms even") as caught:
+            place_several([small("a", rate, needs_ms, dla_cores=cores)], TARGET)
+        assert caught.value.extra["binding"]["needs_us"] >= binding["needs_us"]
+    else:
+        assert min(binding["utilisation"].values()) > 1
+
+
 def test_deadlines_that_hold_alone_and_not_together_are_named(small):
     alone = place_several([small("a", 1000, dla_cores=())], TARGET).networks[0].latency_us.upper
     both = [small(name, 1000, 1.5e-3 * alone, dla_cores=()) for name in "ab"]
@@ -199,6 +225,18 @@ def test_pins_that_no_group_can_keep_are_retained_by_a_plan_of_the_network_alone
     where = {x["name"]: x["device"] for x in document["networks"][0]["plan"]["layers"]}
     assert {where[n][:3] for n in where if n.startswith("b")} == {"DLA"}
     assert {where[n] for n in where if n.startswith("c")} == {"GPU"}
+
+
+def test_work_that_all_devices_together_cannot_do_is_refused(tmp_path):
+    network, judgement = branching(tmp_path)
+    options = Options(dla_cores=(0, 1))
+    members = [
+        NetworkRequest(name, network, judgement, "fp16", options, 30_000, 5.0)
+        for name in "abcdefgh"
+    ]
+    with pytest.raises(GateError, match=r"GPU, DLA0, DLA1 are \d+ % busy at least") as caught:
+        place_several(members, TARGET)
+    assert len(set(caught.value.extra["binding"]["utilisation"].values())) == 1
 
 
 def test_networks_together_are_as_good_as_their_own_plans(tmp_path):

@@ -159,6 +159,24 @@ def test_a_table_of_random_bytes(tmp_path: Path, noise: bytes) -> None:
         read_table(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "range_"),
+    [
+        ("rounds", 0, "1 or more"),
+        ("turns", -1, "0 or more"),
+        ("budget_s", -0.5, "0 or more"),
+        ("tolerance", 7.0, "from 0 to 1"),
+        ("tolerance", float("nan"), "from 0 to 1"),
+        ("rounds", "12", "1 or more"),
+    ],
+)
+def test_a_request_out_of_range_is_refused(name: str, value: Any, range_: str) -> None:
+    with pytest.raises(UsageError, match=name) as refused:
+        TuningRequest(**{name: value})
+    assert refused.value.code == "tune.request"
+    assert range_ in refused.value.hint
+
+
 def test_two_do_not_tune_one_folder(tmp_path: Path) -> None:
     config = open_config(small_config(tmp_path, precision="fp16", objective="latency"))
     with (
