@@ -333,9 +333,14 @@ def monitor(
 
 # A build reads the file, and afterwards adds to it what others added meanwhile, so that no build
 # waits for another and none loses what it measured.
-def timing_file(root: Path, fingerprint: Mapping[str, str]) -> Path:
-    """The cache's file of boards with this fingerprint."""
-    return root / "timing" / (request_digest(dict(fingerprint)) + ".cache")
+def timing_file(root: Path, fingerprint: Mapping[str, str], *, editable: bool = False) -> Path:
+    """The cache's file of boards with this fingerprint.
+
+    An editable cache has a file of its own: no source says whether a builder without the flag reads
+    it.
+    """
+    ending = ".editable.cache" if editable else ".cache"
+    return root / "timing" / (request_digest(dict(fingerprint)) + ending)
 
 
 class TimingCache:

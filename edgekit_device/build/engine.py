@@ -165,7 +165,7 @@ class EngineBuild:
         def log_line(line: str) -> None:
             os.write(handle, (line + "\n").encode("utf-8", "backslashreplace"))
 
-        cached = timing_file(context.root.folder, self.board)
+        cached = timing_file(context.root.folder, self.board, editable=spec.editable_cache)
         timing = cached if self.request.timing_cache else None
         cache = context.blob(spec.calibration) if spec.calibration is not None else None
         log = BuilderLog(trt, log_line)

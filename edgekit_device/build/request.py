@@ -164,6 +164,12 @@ class EngineSpec:
         """Whether a DLA loadable comes out, which no TensorRT runtime can load."""
         return self.kind == "loadable"
 
+    @property
+    def editable_cache(self) -> bool:
+        """Whether the timing cache is one whose entries can be read and changed."""
+        flags = (one for one in self.settings if one.kind == "flag")
+        return any(one.name == "EDITABLE_TIMING_CACHE" and one.number for one in flags)
+
 
 @document(frozen=True)
 class GoldenSpec:

@@ -10,6 +10,7 @@ import pytest
 from edgekit_device.errors import DeviceError
 from tests.edgekit_device import build_toys as toys
 from tests.edgekit_device.build_bench import ALL, Bench, document_for
+from tests.edgekit_device.build_board import Board
 
 
 def flag(name: str, number: int = 1) -> dict[str, Any]:
@@ -147,3 +148,22 @@ def test_weights_are_streamed_in_a_strongly_typed_network_alone(tmp_path: Path) 
     weak = toys.strong(**gpu, settings=[flag("BF16")])
     with pytest.raises(DeviceError, match="do not take the flags BF16"):
         Bench("10.3.0", tmp_path).build(weak)
+
+
+def test_an_editable_cache_is_a_file_of_its_own_and_the_result_has_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on = Board(tmp_path, monkeypatch, "10.16.1")
+    files = []
+    for settings in ([], [flag("EDITABLE_TIMING_CACHE")], [flag("EDITABLE_TIMING_CACHE")]):
+        given = document_for("10.16.1", settings=settings)
+        result = on.run(toys.request(given, tensorrt="10.16"), toys.toy_onnx(), toys.cache_text())
+        (engine,) = result["engines"]
+        assert engine.get("settings", {}) == dict.fromkeys([one["key"] for one in settings], "on")
+        assert ("EDITABLE_TIMING_CACHE" in engine["flags"]) == bool(settings)
+        assert engine["timing_cache"]["after"] > 0
+        root = on.context.root.folder
+        files.append(sorted(path.suffixes for path in root.glob("timing/*.cache")))
+    # each job of the test has a root of its own
+    assert files == [[[".cache"]], [[".editable", ".cache"]], [[".editable", ".cache"]]]
+    assert on.offences() == []
