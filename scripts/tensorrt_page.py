@@ -101,7 +101,8 @@ reads each setting back; a build's result has what TensorRT held, and a note whe
 - `typing: strong` on TensorRT 10 builds the types in the network: with `precision: fp32` those of
   the file, with `fp16` those that edgekit adds as casts. For `int8` TensorRT 10 is given a cache.
 - Weight streaming takes `typing: strong` there, and no DLA.
-- The timing cache is kept for boards of the same module, L4T and TensorRT, an editable one beside it.
+- The timing cache is kept for boards of the same module, L4T and TensorRT, an editable one beside
+  it.
 - `engine_capability` follows from `build.mode`: DLA_STANDALONE for loadables, else STANDARD. SAFETY
   is for products with NVIDIA DRIVE.
 

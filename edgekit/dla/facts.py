@@ -445,6 +445,7 @@ _DERIVED: dict[str, Callable[[LayerFacts], Any]] = {
     "part_ranks": lambda facts: _ranks(_part_shapes(facts)),
     "tensor_types": _types,
     "reads_uint8_input": _reads_uint8_input,
+    "has_weight_codes": lambda facts: facts["weight_codes"] is not None,
     "batches": lambda facts: tuple(batch_of(shape) for shape in _both(facts)),
     "non_batch_dims": _chw_dims,
     "activation_inputs": lambda facts: len(facts.layer.inputs),
