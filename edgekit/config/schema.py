@@ -812,6 +812,11 @@ class ModelSection(_Source):
         "that is a picture, shapes by input, or `{count: N}`.",
         examples=[["640x640", "544x960"]],
     )
+    load: Literal["together", "demand"] = Field(
+        "together",
+        description="When a board opens the engines of `buckets`: all with the bundle, as far as "
+        "the DLA cores hold their loadables, or each at the first frame of its shape.",
+    )
     exporter: Literal["dynamo", "legacy"] | None = Field(
         None,
         description="PyTorch's exporter; when absent the first that fits the board's TensorRT.",

@@ -5,8 +5,8 @@ them, as a job whose answer is kept for the next time.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,13 +33,16 @@ from edgekit.pipeline.steps.build_request import (
     request_of,
     request_without_known_failures,
 )
-from edgekit.pipeline.steps.load import named, translated
+from edgekit.pipeline.steps.load import named, open_model, requested, translated
 from edgekit.pipeline.steps.method import plan_scales
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.plugin_libraries import libraries_of
 from edgekit.pipeline.steps.rewrite import judgement, network
+from edgekit.pipeline.steps.variants import built_buckets, on_gpu
+from edgekit.placement.buckets import OWN, START
 from edgekit.placement.translation import float_note
 from edgekit.reference.accuracy import Accuracy
+from edgekit.reference.open_axes import build_open
 from edgekit.removed import FormerDict
 from edgekit.tensorrt.built import BoardBuild, BoardEngine
 from edgekit.tensorrt.comparison import BuiltComparison, compare_build
@@ -62,6 +65,7 @@ from edgekit_device.protocol.codec import (
 
 if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
+    from edgekit.network.ranges import Profile
     from edgekit.pipeline.steps.deploy import ConnectedBoards
     from edgekit.reference.artefacts import Artefacts, Weight
     from edgekit.tensorrt.artefacts import BoardGolden
@@ -84,6 +88,7 @@ class BuiltPlan:
         job: The board's job, empty for this machine.
         result: What the board built; None for this machine.
         notes: What a person should know of the board's build.
+        variants: What was built for the other shapes of a range.
     """
 
     key: str
@@ -94,6 +99,24 @@ class BuiltPlan:
     job: str = ""
     result: BuildResult | None = None
     notes: tuple[str, ...] = ()
+    variants: tuple[BuiltVariant, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class BuiltVariant:
+    """What was built for another shape of a range, or for the range.
+
+    Attributes:
+        context: The configuration of that shape; of the range, of its best shape on the GPU.
+        built: The build.
+        load: "start" or "demand": when a board opens it.
+        profiles: The ranges that it takes; empty for one shape.
+    """
+
+    context: Context
+    built: BuiltPlan
+    load: str = START
+    profiles: tuple[Profile, ...] = ()
 
 
 @document(frozen=True)
@@ -247,13 +270,49 @@ def build_for(context: Context, boards: ConnectedBoards, client: BoardClient) ->
 @computed()
 def _reference_build(context: Context) -> BuiltPlan:
     check_opaque(context, on_board=False)
-    return BuiltPlan(build_key(context), artefacts(context))
+    return _with_variants(
+        context, BuiltPlan(build_key(context), artefacts(context)), _reference_build
+    )
 
 
 @computed()
 def _build_of_kind(context: Context, boards: ConnectedBoards, kind: tuple[str, ...]) -> BuiltPlan:
     client = next(one for one in boards.clients() if _kind(boards, one) == kind)
-    return build_on(context, client, boards.probe(client))
+    return _with_variants(
+        context,
+        build_on(context, client, boards.probe(client)),
+        lambda other: _build_of_kind(other, boards, kind),
+    )
+
+
+def _with_variants(
+    context: Context, own: BuiltPlan, build: Callable[[Context], BuiltPlan]
+) -> BuiltPlan:
+    """Returns a build with those of the other shapes of a range; itself without a range."""
+    listed = built_buckets(context)
+    if not listed:
+        return own
+    variants = [
+        BuiltVariant(one.context, build(one.context), one.bucket.load)
+        for one in listed[1:]
+        if one.bucket.engine == OWN
+    ]
+    profiles = requested(context).profiles
+    rest = on_gpu(context)
+    if rest is not None and own.artefacts.backend == "reference":
+        variants.append(BuiltVariant(rest, _open_build(rest, profiles), START, profiles))
+    parts = [
+        [one.built.key, one.load, [dict(profile) for profile in one.profiles]] for one in variants
+    ]
+    return dataclasses.replace(
+        own, key=context.cache.key("variants", own.key, parts), variants=tuple(variants)
+    )
+
+
+def _open_build(context: Context, profiles: Sequence[Profile]) -> BuiltPlan:
+    """Returns this machine's build of a range of shapes."""
+    made = build_open(open_model(context, profiles), [layer.name for layer in plan(context).layers])
+    return BuiltPlan(context.cache.key("open", sorted(made.engines), sorted(made.values)), made)
 
 
 def _kind(boards: ConnectedBoards, client: BoardClient) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from edgekit.network.writing import save
 from edgekit.pipeline.cache import Cache, StoredBundle, file_stamps, load_bundle, store_bundle
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.accuracy import artefacts
-from edgekit.pipeline.steps.build import BuiltPlan, reweighed
+from edgekit.pipeline.steps.build import BuiltPlan, BuiltVariant, reweighed
 from edgekit.pipeline.steps.calibrate import (
     calibration_inputs,
     data_name,
@@ -39,6 +39,7 @@ from edgekit.pipeline.steps.method import scales, typed_identity, typed_model
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import model, network, used_rewrites
 from edgekit.placement.plan import Plan
+from edgekit.reference.open_axes import golden_shapes
 from edgekit.reference.run import Runner
 from edgekit.reference.weights import derive_weights
 from edgekit.removed import FormerDict
@@ -264,7 +265,7 @@ def _answers(context: Context, built: BuiltPlan) -> list[Golden]:
 
 
 def _pack(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle:
-    from edgekit.bundles.pack import pack
+    from edgekit.bundles.pack import ShapeVariant, pack
     from edgekit.bundles.sign import sign
 
     rewrites = used_rewrites(context)
@@ -280,8 +281,34 @@ def _pack(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle:
         samples=samples_of(context),
         counter=context.file.deploy.release.counter,
         valid_until=context.file.deploy.release.valid_until,
+        variants=[
+            ShapeVariant(
+                network(one.context),
+                plan(one.context),
+                one.built.artefacts,
+                _open_answers(one) if one.profiles else _answers(one.context, one.built),
+                one.profiles,
+                one.load,
+            )
+            for one in built.variants
+        ],
     )
     return bundle.signed(sign(bundle.manifest_bytes, signing.key))
+
+
+def _open_answers(one: BuiltVariant) -> list[Golden]:
+    """Returns what the engine of a range answers at the smallest, best and largest sizes."""
+    from edgekit.bundles.manifest import GOLDEN_SEED, Golden, golden_inputs, golden_ranges
+
+    net, runner = network(one.context), Runner(one.built.artefacts, stripped=False)
+    ranges = golden_ranges(first_input(one.context))
+    own = {name: tuple(net.tensors[name].shape) for name in net.inputs}
+    found = []
+    for shapes in golden_shapes(one.profiles, own):
+        inputs = golden_inputs(net, GOLDEN_SEED, ranges, shapes)
+        other = {} if shapes == own else shapes
+        found.append(Golden(GOLDEN_SEED, ranges, runner.run(inputs), shapes=other))
+    return found
 
 
 def _own_golden(context: Context) -> list[Golden]:

@@ -245,6 +245,23 @@ def files_in(folder: Path, suffixes: Iterable[str]) -> list[Path]:
     return sorted(found)
 
 
+def picture_sizes(folder: Path, most: int) -> list[tuple[int, int]]:
+    """Returns height and width of a folder's first pictures, in order of their paths.
+
+    Nothing is decoded; files that cannot be read are left out.
+
+    Args:
+        folder: The folder; anything else has no pictures.
+        most: How many at most.
+    """
+    found = []
+    for path in files_in(folder, IMAGE_SUFFIXES)[:most] if folder.is_dir() else ():
+        # decoders of other people's formats raise anything; reading the image reports it
+        with contextlib.suppress(Exception), _opened(path) as image:
+            found.append((image.height, image.width))
+    return found
+
+
 class Images:
     """The images of a folder.
 

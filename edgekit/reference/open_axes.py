@@ -1,0 +1,70 @@
+"""The reference build of a range of shapes: one engine for all of them, in FP32."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from edgekit.network.loading.open_axes import OpenModel
+from edgekit.network.ranges import Profile, Sizes
+from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
+from edgekit.reference.build import reference_fingerprint
+from edgekit.reference.weights import digest_of
+
+_NONE = "none"
+
+
+def build_open(model: OpenModel, layers: Sequence[str]) -> Artefacts:
+    """Returns a stripped engine that takes every shape; ONNX Runtime computes it in FP32.
+
+    Args:
+        model: The network with its open axes.
+        layers: Names of its layers, for people.
+    """
+    data = model.proto.SerializeToString(deterministic=True)
+    engine = hashlib.sha256(data).hexdigest()
+    weights, values = open_weights(model.weights)
+    graph = model.proto.graph
+    inputs = tuple(value.name for value in graph.input)
+    outputs = tuple(value.name for value in graph.output)
+    segment = EngineSegment(0, "GPU", tuple(layers), inputs, outputs, engine)
+    return Artefacts(
+        backend="reference",
+        lanes=((1.0, (segment,)),),
+        engines={engine: data},
+        weights=weights,
+        values=values,
+        fingerprint=reference_fingerprint(),
+        inputs=inputs,
+        outputs=outputs,
+    )
+
+
+def open_weights(
+    given: Mapping[str, np.ndarray],
+) -> tuple[dict[str, Weight], dict[str, np.ndarray]]:
+    """Returns the weights that the engine lacks by name, and their values by digest."""
+    weights, values = {}, {}
+    for name, value in given.items():
+        digest = digest_of(value)
+        weights[name] = Weight(name, name, _NONE, digest, str(value.dtype), tuple(value.shape))
+        values[digest] = value
+    return weights, values
+
+
+def golden_shapes(profiles: Sequence[Profile], own: Sizes) -> list[Sizes]:
+    """Returns the shapes that a range is tested at: each profile's smallest, best and largest.
+
+    Args:
+        profiles: The ranges.
+        own: The variant's own shape, which is the first; for inputs that no profile has.
+    """
+    found: list[Sizes] = [dict(own)]
+    for profile in profiles:
+        for which in ("opt", "min", "max"):
+            sizes = {**own, **{name: getattr(one, which) for name, one in profile.items()}}
+            if sizes not in found:
+                found.append(sizes)
+    return found
