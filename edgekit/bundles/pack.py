@@ -33,6 +33,7 @@ from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.manifest import (
     SCHEMA,
     SHAPES_SCHEMA,
+    GoldenCase,
     Lane,
     Manifest,
     ModelSource,
@@ -41,6 +42,7 @@ from edgekit_device.protocol.manifest import (
     PlacementRecord,
     SegmentEntry,
     ShapeRange,
+    TensorEntry,
     Variant,
     WeightEntry,
     parse,
@@ -212,6 +214,7 @@ def with_weights(
     samples: BundleSamples | None = None,
     counter: int | None = None,
     valid_until: str | None = None,
+    variants: Sequence[Sequence[Golden]] = (),
 ) -> Bundle:
     """Packs the same engines with other weights: a refit, without a build.
 
@@ -224,6 +227,7 @@ def with_weights(
         samples: Inputs with what FP32 makes of them with these weights; none when None.
         counter: As of ``pack``.
         valid_until: As of ``pack``.
+        variants: Golden vectors of the further variants.
 
     Raises:
         DataError: "refit.mismatch", with every name that does not fit, or "refit.identical" where
@@ -254,9 +258,20 @@ def with_weights(
     for digest, entry in before.blobs.items():
         if entry.kind in _WEIGHT_INDEPENDENT:
             blobs.add(bundle.blobs[digest], entry.kind, digest)
-    cases, results = golden_cases(golden, before.outputs)
-    for digest, result in results.items():
-        blobs.add(result, "golden", digest)
+
+    def cases_of(
+        vectors: Sequence[Golden], outputs: Sequence[TensorEntry]
+    ) -> tuple[GoldenCase, ...]:
+        cases, results = golden_cases(vectors, outputs)
+        for digest, result in results.items():
+            blobs.add(result, "golden", digest)
+        return cases
+
+    cases = cases_of(golden, before.outputs)
+    others = tuple(
+        replace(one, golden=cases_of(vectors, one.outputs))
+        for one, vectors in zip(before.variants, variants, strict=True)
+    )
     measured_on = None if samples is None else samples_entry(samples, blobs)
     manifest = replace(
         before,
@@ -266,6 +281,7 @@ def with_weights(
         weights=weight_fields(weights),
         golden=cases,
         without_golden=not cases,
+        variants=others,
         samples=measured_on,
         issued=issued_entry(counter, valid_until),
         blobs=blobs.entries(),

@@ -542,7 +542,7 @@ def _weights_step(weights: Path, changed: list[_NewWeights]) -> Step:
         count = tensors = 0
         for built in run.builds:
             old = bundle_of(context, built, run.signing)
-            bundle = bundle_with_weights(context, built, run.signing, other, made)
+            bundle = bundle_with_weights(context, built, run.signing, other, made, weights)
             before = {name: entry.digest for name, entry in old.manifest.weights.items()}
             after = {name: entry.digest for name, entry in bundle.manifest.weights.items()}
             differ = sum(before[name] != digest for name, digest in after.items())

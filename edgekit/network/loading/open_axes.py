@@ -25,10 +25,12 @@ class OpenModel:
         proto: The network; the axes that vary have names, all other sizes of inputs are fixed. Its
             weights are stubs.
         weights: The weights by name.
+        source: Where it came from, for people.
     """
 
     proto: onnx.ModelProto
     weights: Mapping[str, np.ndarray]
+    source: str = ""
 
 
 def load_open(
@@ -83,7 +85,7 @@ def load_open(
     graph.initializer.extend(kept)
     graph.input.extend(inputs)
     graph.output.extend(ends)
-    return OpenModel(proto, weights)
+    return OpenModel(proto, weights, str(source))
 
 
 def _set_axes(value: onnx.ValueInfoProto, profiles: Sequence[Profile]) -> None:
