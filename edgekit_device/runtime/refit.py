@@ -193,6 +193,16 @@ def do_infer(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> byte
     count = _frame_count(arrays)
     frames = ({name: array[i] for name, array in arrays.items()} for i in range(count))
     results: List[Dict[str, np.ndarray]] = list(model.stream(frames))
+    for tensor in model.outputs:
+        if len({each[tensor.name].shape for each in results}) > 1:
+            raise DeviceError(
+                "{!r} has another shape in each frame, because it depends on values".format(
+                    tensor.name[:80]
+                ),
+                code="input.shape",
+                where=tensor.name[:80],
+                hint="run the frames one by one, without --frames",
+            )
     return write_npz(
         {tensor.name: np.stack([each[tensor.name] for each in results]) for tensor in model.outputs}
     )
