@@ -439,6 +439,12 @@ class BenchSection(Section):
         "bundle's samples or golden frames when absent.",
         examples=["frames.npz"],
     )
+    shapes: dict[str, list[Dimension]] = Field(
+        default_factory=dict,
+        description="Shape to measure by input, of those that the release is built for; the first "
+        "one's when absent. `--shape` of `edgekit bench` sets it where `model.shapes` has a range.",
+        examples=[{"x": [1, 3, 640, 640]}],
+    )
     lock_clocks: bool = Field(
         False,
         description="Lock all clocks at their maximum (jetson_clocks) while measuring, and restore "

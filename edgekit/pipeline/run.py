@@ -198,8 +198,9 @@ def _unfit_network(run: Run) -> None:
         check_boards(run.context, run.boards, deploys=False)
         check_parse(run.context, run.boards)
     if "bench" in run.log.names:
-        from edgekit.pipeline.steps.bench import check_bench_frames
+        from edgekit.pipeline.steps.bench import check_bench_frames, check_bench_shapes
 
+        check_bench_shapes(run.context)
         check_bench_frames(run.context, may_reuse="report" in run.log.names)
 
 

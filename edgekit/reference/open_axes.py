@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-import numpy as np
-
-from edgekit.network.loading.open_axes import OpenModel
+from edgekit.network.model import Model
 from edgekit.network.ranges import Profile, Sizes
-from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
+from edgekit.reference.artefacts import Artefacts, EngineSegment
 from edgekit.reference.build import reference_fingerprint
-from edgekit.reference.weights import digest_of
-
-_NONE = "none"
+from edgekit.reference.weights import WeightStore
 
 
-def build_open(model: OpenModel, layers: Sequence[str]) -> Artefacts:
+def build_open(model: Model, layers: Sequence[str]) -> Artefacts:
     """Returns a stripped engine that takes every shape; ONNX Runtime computes it in FP32.
 
     Args:
@@ -25,7 +21,9 @@ def build_open(model: OpenModel, layers: Sequence[str]) -> Artefacts:
     """
     data = model.proto.SerializeToString(deterministic=True)
     engine = hashlib.sha256(data).hexdigest()
-    weights, values = open_weights(model.weights)
+    store = WeightStore(model)
+    for name in model.weights:
+        store.get(name, "none")
     graph = model.proto.graph
     inputs = tuple(value.name for value in graph.input)
     outputs = tuple(value.name for value in graph.output)
@@ -34,24 +32,12 @@ def build_open(model: OpenModel, layers: Sequence[str]) -> Artefacts:
         backend="reference",
         lanes=((1.0, (segment,)),),
         engines={engine: data},
-        weights=weights,
-        values=values,
+        weights=store.weights,
+        values=store.values,
         fingerprint=reference_fingerprint(),
         inputs=inputs,
         outputs=outputs,
     )
-
-
-def open_weights(
-    given: Mapping[str, np.ndarray],
-) -> tuple[dict[str, Weight], dict[str, np.ndarray]]:
-    """Returns the weights that the engine lacks by name, and their values by digest."""
-    weights, values = {}, {}
-    for name, value in given.items():
-        digest = digest_of(value)
-        weights[name] = Weight(name, name, _NONE, digest, str(value.dtype), tuple(value.shape))
-        values[digest] = value
-    return weights, values
 
 
 def golden_shapes(profiles: Sequence[Profile], own: Sizes) -> list[Sizes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -110,20 +110,8 @@ def _make(
     return Weight(name, source, transform, digest_of(value), str(value.dtype), shape), value
 
 
-class HasWeights(Protocol):
-    """A network with weights by name."""
-
-    @property
-    def weights(self) -> Mapping[str, np.ndarray]:
-        """The values by name."""
-
-    @property
-    def source(self) -> str:
-        """Where it came from, for people."""
-
-
 def derive_weights(
-    weights: Mapping[str, Weight], model: HasWeights
+    weights: Mapping[str, Weight], model: Model
 ) -> tuple[dict[str, Weight], dict[str, np.ndarray]]:
     """Applies the transforms of a build to another model's weights: refit without a build.
 
@@ -148,7 +136,7 @@ def derive_weights(
     return derived, values
 
 
-def _check_same(weights: Mapping[str, Weight], model: HasWeights) -> None:
+def _check_same(weights: Mapping[str, Weight], model: Model) -> None:
     sources: dict[str, Weight] = {}
     for weight in weights.values():
         # scales do not have the source's shape; their codes, which are always there, do

@@ -2,41 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import onnx
 
 from edgekit.network import files, protos
 from edgekit.network.loading import validation
 from edgekit.network.loading.load import constants_of, is_weight, outputs_of, roles_of, stub
 from edgekit.network.loading.raising import RAISED, raised
-from edgekit.network.model import frozen, real
+from edgekit.network.model import Model, frozen, real
 from edgekit.network.ranges import Profile
-from edgekit_device.protocol.codec import document
-
-
-@document(frozen=True, eq=False)
-class OpenModel:
-    """A network whose sizes are open.
-
-    Attributes:
-        proto: The network; the axes that vary have names, all other sizes of inputs are fixed. Its
-            weights are stubs.
-        weights: The weights by name.
-        source: Where it came from, for people.
-    """
-
-    proto: onnx.ModelProto
-    weights: Mapping[str, np.ndarray]
-    source: str = ""
 
 
 def load_open(
     source: Path, profiles: Sequence[Profile], outputs: Sequence[str] | None = None
-) -> OpenModel:
+) -> Model:
     """Reads a file for a range of shapes.
+
+    The axes that vary have names in the result, all other sizes of inputs are fixed. It has no
+    layers: these are found in static networks alone.
 
     Args:
         source: The file.
@@ -85,7 +70,7 @@ def load_open(
     graph.initializer.extend(kept)
     graph.input.extend(inputs)
     graph.output.extend(ends)
-    return OpenModel(proto, weights, str(source))
+    return Model(proto, weights, None, str(source))
 
 
 def _set_axes(value: onnx.ValueInfoProto, profiles: Sequence[Profile]) -> None:

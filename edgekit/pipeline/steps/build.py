@@ -270,9 +270,8 @@ def build_for(context: Context, boards: ConnectedBoards, client: BoardClient) ->
 @computed()
 def _reference_build(context: Context) -> BuiltPlan:
     check_opaque(context, on_board=False)
-    return _with_variants(
-        context, BuiltPlan(build_key(context), artefacts(context)), _reference_build
-    )
+    own = BuiltPlan(build_key(context), artefacts(context))
+    return _with_variants(context, own, _reference_build, _reference_range)
 
 
 @computed()
@@ -282,11 +281,15 @@ def _build_of_kind(context: Context, boards: ConnectedBoards, kind: tuple[str, .
         context,
         build_on(context, client, boards.probe(client)),
         lambda other: _build_of_kind(other, boards, kind),
+        lambda rest, profiles: build_on(rest, client, boards.probe(client), profiles),
     )
 
 
 def _with_variants(
-    context: Context, own: BuiltPlan, build: Callable[[Context], BuiltPlan]
+    context: Context,
+    own: BuiltPlan,
+    build: Callable[[Context], BuiltPlan],
+    build_range: Callable[[Context, Sequence[Profile]], BuiltPlan],
 ) -> BuiltPlan:
     """Returns a build with those of the other shapes of a range; itself without a range."""
     listed = built_buckets(context)
@@ -299,8 +302,8 @@ def _with_variants(
     ]
     profiles = requested(context).profiles
     rest = on_gpu(context)
-    if rest is not None and own.artefacts.backend == "reference":
-        variants.append(BuiltVariant(rest, _open_build(rest, profiles), START, profiles))
+    if rest is not None:
+        variants.append(BuiltVariant(rest, build_range(rest, profiles), START, profiles))
     parts = [
         [one.built.key, one.load, [dict(profile) for profile in one.profiles]] for one in variants
     ]
@@ -309,7 +312,7 @@ def _with_variants(
     )
 
 
-def _open_build(context: Context, profiles: Sequence[Profile]) -> BuiltPlan:
+def _reference_range(context: Context, profiles: Sequence[Profile]) -> BuiltPlan:
     """Returns this machine's build of a range of shapes."""
     made = build_open(open_model(context, profiles), [layer.name for layer in plan(context).layers])
     return BuiltPlan(context.cache.key("open", sorted(made.engines), sorted(made.values)), made)
@@ -336,13 +339,16 @@ def check_bundle(boards: ConnectedBoards, client: BoardClient, manifest: Manifes
 _SHOWN, _REFUSED = 5, 10
 
 
-def build_on(context: Context, client: BoardClient, probe: Probe) -> BuiltPlan:
+def build_on(
+    context: Context, client: BoardClient, probe: Probe, profiles: Sequence[Profile] = ()
+) -> BuiltPlan:
     """Builds a configuration's engines on a board, or reads back what was built before.
 
     Args:
         context: The configuration; its plan is what is built.
         client: The board.
         probe: What it is.
+        profiles: The ranges of the one engine that takes them all; empty for the plan's engines.
 
     Raises:
         BoardError: The board is another than was planned for ("board.other-tensorrt",
@@ -353,7 +359,8 @@ def build_on(context: Context, client: BoardClient, probe: Probe) -> BuiltPlan:
     from edgekit.tensorrt.artefacts import artefacts_of, golden_of
 
     check_board(context, client, probe)
-    request, lanes = request_of(context, plugins=libraries_of(context, client, probe))
+    libraries = libraries_of(context, client, probe)
+    request, lanes = request_of(context, plugins=libraries, profiles=profiles)
     kind = board_kind(probe.fingerprint) or (client.name,)
     key = context.cache.key("board-build", request.digest, list(kind))
     kept = None if context.force else context.cache.get("board-build", key)
@@ -364,7 +371,9 @@ def build_on(context: Context, client: BoardClient, probe: Probe) -> BuiltPlan:
         context.session.fresh.add("build")
         # what is known to fail on such a board is not tried again, and is no other build
         tried = (
-            request if context.force else request_without_known_failures(context, probe, request)
+            request
+            if context.force
+            else request_without_known_failures(context, probe, request, profiles)
         )
         record = run_build_job(context, client, tried)
         _record_outcomes(context, probe, tried, record.result)
@@ -377,12 +386,15 @@ def build_on(context: Context, client: BoardClient, probe: Probe) -> BuiltPlan:
     logs = {
         one.key: cache.blob(one.log).decode("utf-8", "replace") for one in result.engines
     }  # fmt: skip
-    comparison = compare_build(
-        network(context), judgement(context), plan(context), lanes, result, logs
-    )
-    if context.file.build.strict and comparison.differences:
-        raise _differs(client, comparison)
     made = artefacts_of(request, result, lanes, fetch)
+    notes, comparison = list(made.notes), None
+    if not profiles:  # an engine of a range has no layers that were planned
+        comparison = compare_build(
+            network(context), judgement(context), plan(context), lanes, result, logs
+        )
+        if context.file.build.strict and comparison.differences:
+            raise _differs(client, comparison)
+        notes += _shown_differences(comparison)
     return BuiltPlan(
         key,
         made,
@@ -391,7 +403,7 @@ def build_on(context: Context, client: BoardClient, probe: Probe) -> BuiltPlan:
         record.board,
         record.job,
         result,
-        tuple(f"{client.name}: {note}" for note in (*made.notes, *_shown_differences(comparison))),
+        tuple(f"{client.name}: {note}" for note in notes),
     )
 
 

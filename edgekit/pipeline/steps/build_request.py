@@ -5,6 +5,7 @@ are wrong without any board, what the board lacks, and the request itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,9 @@ from edgekit.network.loading.opaque import (
 )
 from edgekit.network.lowering import kinds
 from edgekit.network.model import Model
+from edgekit.pipeline.steps.buckets import at_sizes
 from edgekit.pipeline.steps.calibrate import calibration_inputs
-from edgekit.pipeline.steps.load import require_parse, source
+from edgekit.pipeline.steps.load import open_model, require_parse, source
 from edgekit.pipeline.steps.method import plan_scales, typed_model
 from edgekit.pipeline.steps.plan import plan, segments
 from edgekit.pipeline.steps.plugin_sections import check_libraries
@@ -37,6 +39,7 @@ from edgekit.targets.releases import drives_dla
 
 if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
+    from edgekit.network.ranges import Profile
     from edgekit.pipeline.context import Context
     from edgekit.tensorrt.options import Decision, RequestedBuild
     from edgekit.tensorrt.plugin_library import PluginLibraries
@@ -46,7 +49,11 @@ if TYPE_CHECKING:
 
 
 def request_of(
-    context: Context, *, other: Model | None = None, plugins: PluginLibraries | None = None
+    context: Context,
+    *,
+    other: Model | None = None,
+    plugins: PluginLibraries | None = None,
+    profiles: Sequence[Profile] = (),
 ) -> tuple[BuildRequest, tuple[RequestedLane, ...]]:
     """Returns the request for a board's build, and the engines that it is of.
 
@@ -54,6 +61,8 @@ def request_of(
         context: The configuration.
         other: Other weights in the same network; the configuration's own model when None.
         plugins: What a board must load for it; None for nothing.
+        profiles: The ranges of the one engine on the GPU that takes them all; empty for the plan's
+            engines, of one shape.
 
     Raises:
         ConfigError: Keys that exclude each other, with the reason and its source.
@@ -62,11 +71,11 @@ def request_of(
     from edgekit_device.build.request import NetworkSpec, NetworkTensor
 
     file = context.file
-    decision = _decided(context)
+    decision = _decided(context, profiles)
     context.note(*decision.notes)
     strong = decision.typing == "strong"
     scales = plan_scales(context)
-    lanes = _lanes(context, strong, other)
+    lanes = _range_lanes(context, profiles) if profiles else _lanes(context, strong, other)
     used = {layer.precision for share in plan(context).plans for layer in share.layers}
     individual = file.build.refit if isinstance(file.build.refit, list) else []
     options = BuildOptions(
@@ -107,13 +116,13 @@ def request_of(
 
 
 def request_without_known_failures(
-    context: Context, probe: Probe, request: BuildRequest
+    context: Context, probe: Probe, request: BuildRequest, profiles: Sequence[Profile] = ()
 ) -> BuildRequest:
     """Returns a request without the attempts that failed on such boards before."""
     from edgekit.tensorrt.outcomes import outcomes_file, without_known_failures
 
     decision = without_known_failures(
-        _decided(context),
+        _decided(context, profiles),
         outcomes_file(context.cache.folder),
         probe.fingerprint,
         dla=bool(plan(context).dla_cores),
@@ -127,16 +136,29 @@ def engines_of(context: Context) -> tuple[RequestedLane, ...]:
     return _lanes(context, _decided(context).typing == "strong", None)
 
 
-def _decided(context: Context) -> Decision:
+def _decided(context: Context, profiles: Sequence[Profile] = ()) -> Decision:
     from edgekit.tensorrt.options import decide
 
-    return decide(
-        requested_build(
-            context,
-            dla=bool(plan(context).dla_cores),
-            plugins=any(layer.kind == kinds.PLUGIN for layer in network(context).layers),
-        )
+    request = requested_build(
+        context,
+        dla=bool(plan(context).dla_cores),
+        plugins=any(layer.kind == kinds.PLUGIN for layer in network(context).layers),
     )
+    return decide(replace(request, dynamic=bool(profiles), profiles=len(profiles)))
+
+
+def _range_lanes(context: Context, profiles: Sequence[Profile]) -> tuple[RequestedLane, ...]:
+    """Returns the engine of a range; the sizes that vary are those that differ at its ends."""
+    from edgekit.tensorrt.requests import range_lane
+
+    net = network(context)
+    own = {name: tuple(net.tensors[name].shape) for name in net.inputs}
+    networks = [net]
+    for profile in profiles:
+        for which in ("min", "max"):
+            sizes = {**own, **{name: getattr(one, which) for name, one in profile.items()}}
+            networks += [network(at_sizes(context, sizes))] if sizes != own else []
+    return (range_lane(open_model(context, profiles), networks, profiles),)
 
 
 def _lanes(context: Context, strong: bool, other: Model | None) -> tuple[RequestedLane, ...]:

@@ -40,6 +40,7 @@ from edgekit.pipeline.steps.load import lowers, source
 from edgekit.pipeline.steps.method import scales, typed_identity, typed_model
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import model, network, other_weights, used_rewrites
+from edgekit.pipeline.steps.variants import built_buckets, taken_by
 from edgekit.placement.plan import Plan
 from edgekit.reference.open_axes import golden_shapes
 from edgekit.reference.run import Runner
@@ -390,7 +391,9 @@ def _pack(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle:
                 network(one.context),
                 plan(one.context),
                 one.built.artefacts,
-                _open_answers(one) if one.profiles else _answers(one.context, one.built),
+                _open_answers(one)
+                if one.profiles and one.built.golden is None
+                else _answers(one.context, one.built),
                 one.profiles,
                 one.load,
             )
@@ -458,8 +461,20 @@ def _golden(context: Context, built: Artefacts, runner: Runner | None = None) ->
     ]
 
 
-def unstripped_outputs(context: Context, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns what the unstripped build gives on this machine."""
+def unstripped_outputs(
+    context: Context, inputs: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray] | None:
+    """Returns what the unstripped build of the inputs' shape gives on this machine.
+
+    None where the engine of the range takes it, of which this machine knows no other outputs.
+    """
+    if built_buckets(context):
+        shapes = {name: value.shape for name, value in inputs.items()}
+        taken = taken_by(context, shapes)
+        if taken is None or taken.ranged:
+            return None
+        if taken.context is not context:
+            return Runner(artefacts(taken.context), stripped=False).run(inputs)
     if _bytes(inputs) == _bytes(first_input(context)):
         return _own_answers(context)[1]
     return Runner(artefacts(context), stripped=False).run(inputs)

@@ -19,7 +19,7 @@ from edgekit.network.layer_names import layers_named
 from edgekit.network.left_modules import with_left_modules
 from edgekit.network.loading.load import canonical, file_inputs, load
 from edgekit.network.loading.opaque import left_notes
-from edgekit.network.loading.open_axes import OpenModel, load_open
+from edgekit.network.loading.open_axes import load_open
 from edgekit.network.loading.validation import input_shapes
 from edgekit.network.model import Model, Network
 from edgekit.network.plugins import HINT as FUNCTION_HINT
@@ -148,7 +148,7 @@ def _built_in(context: Context) -> Model:
     return model
 
 
-def open_model(context: Context, profiles: Sequence[Profile]) -> OpenModel:
+def open_model(context: Context, profiles: Sequence[Profile]) -> Model:
     """Returns the network's file with its open axes, for one engine of a range of shapes.
 
     Raises:

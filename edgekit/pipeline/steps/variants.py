@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from edgekit.config.schema import BoundsSection
-from edgekit.errors import EdgekitError
+from edgekit.errors import EdgekitError, UsageError
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.accuracy import accuracy, gated
 from edgekit.pipeline.steps.buckets import (
@@ -17,9 +17,11 @@ from edgekit.pipeline.steps.buckets import (
     planned_buckets,
 )
 from edgekit.pipeline.steps.load import requested
+from edgekit.pipeline.steps.rewrite import network
 from edgekit.placement.buckets import OWN, BucketAccuracy, shape_text
 
 if TYPE_CHECKING:
+    from edgekit.network.ranges import Sizes
     from edgekit.placement.plan import Plan
 
 
@@ -50,6 +52,71 @@ def built_buckets(context: Context) -> tuple[Listed, ...]:
     return tuple(found)
 
 
+@dataclass(frozen=True, eq=False)
+class Taken:
+    """What takes the frames of a shape.
+
+    Attributes:
+        context: The configuration of that shape.
+        ranged: Whether the GPU's engine of the range takes them.
+    """
+
+    context: Context
+    ranged: bool = False
+
+
+def taken_by(context: Context, shapes: Sizes) -> Taken | None:
+    """Returns what takes frames of a shape; None where nothing does.
+
+    Args:
+        context: The configuration.
+        shapes: Sizes of all inputs, or of some: others are the first shape's.
+    """
+    own = _own_sizes(context)
+    sizes = {**own, **shapes}
+    if sizes == own:
+        return Taken(context)
+    for one in built_buckets(context):
+        if dict(one.bucket.shapes) == sizes and one.bucket.engine == OWN:
+            return Taken(one.context)
+    if on_gpu(context) is None or requested(context).profile_of(sizes) is None:
+        return None
+    return Taken(gpu_at(context, sizes), ranged=True)
+
+
+def _own_sizes(context: Context) -> Sizes:
+    net = network(context)
+    return {name: tuple(net.tensors[name].shape) for name in net.inputs}
+
+
+def planned_sizes(context: Context, shapes: Sizes, where: str, code: str) -> Sizes:
+    """Returns the sizes of all inputs for a shape, which is one that was planned.
+
+    Args:
+        context: The configuration.
+        shapes: Sizes of all inputs, or of some: others are the first shape's.
+        where: Where the shape is given, for an error.
+        code: The error's.
+
+    Raises:
+        UsageError: It was not planned; the hint lists those that were.
+    """
+    request, own = requested(context), _own_sizes(context)
+    sizes = {**own, **shapes}
+    known = [own, *({**own, **one} for one in request.buckets)]
+    ranged = request.profile_of(sizes) is not None and on_gpu(context) is not None
+    if set(sizes) == set(own) and (sizes in known or ranged):
+        return sizes
+    buckets = [shape_text(one) for one in request.buckets]
+    ranges = [", ".join(f"{name} {one}" for name, one in p.items()) for p in request.profiles]
+    raise UsageError(
+        f"the shape {shape_text(shapes)} was not planned",
+        code=code,
+        where=where,
+        hint=f"planned: {'; '.join([*buckets, *ranges]) or shape_text(own)}",
+    )
+
+
 def with_built_buckets(context: Context) -> Plan:
     """Returns the plan, with its range's buckets as they were built where there is a range."""
     return plan_with(context, built_buckets(context))
@@ -64,7 +131,11 @@ def on_gpu(context: Context) -> Context | None:
     profiles = requested(context).profiles
     if not profiles or not context.file.placement.gpu or context.file.build.mode == "standalone":
         return None
-    sizes = {name: one.opt for name, one in profiles[0].items()}
+    return gpu_at(context, {name: one.opt for name, one in profiles[0].items()})
+
+
+def gpu_at(context: Context, sizes: Sizes) -> Context:
+    """Returns the context of a shape that the GPU's engine of the range takes."""
     placed = at_sizes(
         context, sizes, dla_cores=[], pin=[], bounds=BoundsSection(), max_transitions=None,
         objective="latency", rate_hz=None,
