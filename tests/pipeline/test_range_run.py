@@ -132,3 +132,25 @@ def test_the_worst_shape_decides_at_the_gate(tmp_path):
     path.write_text(path.read_text() + "accuracy: {metric: snr_db, min: 900, fallback: none}\n")
     with pipeline(load_config(path), tmp_path) as run, pytest.raises(GateError):
         run.build()
+
+
+def test_a_smaller_batch_is_padded_where_no_operator_mixes_it(tmp_path):
+    path = config_of_range(tmp_path)
+    text = path.read_text().replace("[1, 3, 16..64, 16..64]", "[1..4, 3, 16, 16]")
+    path.write_text(text.replace("[32x32, 16x32, 64x64]", "[{x: [4, 3, 16, 16]}]"))
+    config = load_config(path)
+    with pipeline(config, tmp_path) as run:
+        packed = run.bundle()
+    (padding,) = read(packed.path).manifest.padding
+    assert padding.inputs == {"x": 0}
+    assert padding.outputs["y"].axis == 0
+    four = np.concatenate([picture(16, 16) + n for n in range(4)])
+    answers = []
+    for rows in (4, 3):
+        np.savez(tmp_path / "x.npz", x=four[:rows])
+        with pipeline(config, tmp_path) as run:
+            run.infer(tmp_path / "x.npz", tmp_path / "y.npz")
+        answers.append(np.load(tmp_path / "y.npz")["y"])
+    assert answers[1].shape == (3, 8, 8, 8)
+    # the same engine, bit for bit: padded, and not the engine of the range
+    assert answers[1].tobytes() == answers[0][:3].tobytes()

@@ -40,7 +40,7 @@ from edgekit.pipeline.steps.load import lowers, source
 from edgekit.pipeline.steps.method import scales, typed_identity, typed_model
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import model, network, other_weights, used_rewrites
-from edgekit.pipeline.steps.variants import built_buckets, taken_by
+from edgekit.pipeline.steps.variants import batch_padding, built_buckets, taken_by
 from edgekit.placement.plan import Plan
 from edgekit.reference.open_axes import golden_shapes
 from edgekit.reference.run import Runner
@@ -399,6 +399,7 @@ def _pack(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle:
             )
             for one in built.variants
         ],
+        padding=batch_padding(context),
     )
     return bundle.signed(sign(bundle.manifest_bytes, signing.key))
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from edgekit.config.schema import BoundsSection
 from edgekit.errors import EdgekitError, UsageError
+from edgekit.network.independent_rows import mixing_node
 from edgekit.pipeline.context import Context, computed
-from edgekit.pipeline.steps.accuracy import accuracy, gated
+from edgekit.pipeline.steps.accuracy import accuracy, artefacts, gated
 from edgekit.pipeline.steps.buckets import (
     Listed,
     at_sizes,
@@ -16,9 +17,12 @@ from edgekit.pipeline.steps.buckets import (
     plan_with,
     planned_buckets,
 )
+from edgekit.pipeline.steps.calibrate import first_input
 from edgekit.pipeline.steps.load import requested
-from edgekit.pipeline.steps.rewrite import network
+from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.placement.buckets import OWN, BucketAccuracy, shape_text
+from edgekit.reference.run import Runner
+from edgekit_device.protocol.manifest import CroppedAxis, Padding
 
 if TYPE_CHECKING:
     from edgekit.network.ranges import Sizes
@@ -143,3 +147,60 @@ def gpu_at(context: Context, sizes: Sizes) -> Context:
     precision = "fp32" if context.file.precision == "fp32" else "fp16"
     file = placed.file.model_copy(update={"precision": precision})
     return replace(placed, config=replace(placed.config, file=file))
+
+
+# A frame of fewer entries than a bucket's batch may be padded up to it.
+
+
+@computed()
+def batch_padding(context: Context) -> tuple[Padding, ...]:
+    """Returns the batch as what may be padded, where that is proved; notes why it is not.
+
+    Proved by structure, that no operator mixes the entries of the batch, and on random inputs: the
+    engines of each bucket answer bit for bit alike for two different paddings.
+    """
+    own = [one.context for one in built_buckets(context) if one.bucket.engine == OWN]
+    batches = {one: _batch(one) for one in own}
+    request = requested(context)
+    opened = {sizes.min[:1] != sizes.max[:1] for p in request.profiles for sizes in p.values()}
+    if max(batches.values(), default=1) < 2 or not (True in opened or len({*batches.values()}) > 1):
+        return ()
+    for one, batch in batches.items():
+        if batch < 2:
+            continue
+        why = mixing_node(model(one).graph) or _differing_output(one, batch)
+        if why:
+            context.note(f"A smaller batch is not padded up to a listed one: {why}")
+            return ()
+    context.note(
+        "A smaller batch is padded up to the next listed one, and its outputs are cropped: no "
+        "operator mixes the entries of a batch, and random inputs confirm it"
+    )
+    net = network(context)
+    return (Padding(dict.fromkeys(net.inputs, 0), {name: CroppedAxis(0) for name in net.outputs}),)
+
+
+def _batch(context: Context) -> int:
+    """Returns the first size of all inputs; 1 where they differ."""
+    firsts = {shape[:1] for shape in _own_sizes(context).values()}
+    return next(iter(firsts))[0] if len(firsts) == 1 and () not in firsts else 1
+
+
+def _differing_output(context: Context, batch: int) -> str:
+    """Returns the output whose first entries depend on the padding after them; "" for none."""
+    from edgekit.bundles.manifest import GOLDEN_SEED, golden_inputs, golden_ranges
+
+    net, kept = network(context), batch - 1
+    ranges = golden_ranges(first_input(context))
+    runner = Runner(artefacts(context), stripped=False)
+    answers = []
+    for seed in (GOLDEN_SEED, GOLDEN_SEED + 1):
+        feed = golden_inputs(net, GOLDEN_SEED, ranges)
+        other = golden_inputs(net, seed, ranges)
+        for name, value in feed.items():
+            value[kept:] = other[name][kept:] if seed != GOLDEN_SEED else 0
+        answers.append(runner.run(feed))
+    for name in net.outputs:
+        if answers[0][name][:kept].tobytes() != answers[1][name][:kept].tobytes():
+            return f"output {name!r} depends on the other entries of the batch"
+    return ""
