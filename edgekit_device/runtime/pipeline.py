@@ -100,7 +100,10 @@ class LaneRun:
         for name in self.outputs:
             value = values[name]
             fetch = getattr(value, "numpy", None)
-            found[name] = value if fetch is None else fetch(self.dtypes.get(name))
+            if fetch is not None:
+                found[name] = fetch(self.dtypes.get(name))
+            else:  # what TensorRT writes on the host may have another integer type
+                found[name] = value.astype(self.dtypes.get(name, value.dtype), copy=False)
         return found
 
 

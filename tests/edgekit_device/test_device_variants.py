@@ -209,6 +209,27 @@ def test_a_board_deploys_tests_runs_and_measures_every_shape(
     assert "the nearest is x [1, 3, 16, 16]" in caught.value.hint
 
 
+def test_a_server_answers_every_shape(board: BoardFolder, sizes: Bundle) -> None:
+    board.install(sizes)
+    board.command("serve", "--app", "sizes", "--background", "--threads", "1")
+    try:
+        with edgekit_device.connect(board.root / "apps" / "sizes") as client:
+            assert [one.inputs[0].shape for one in client.variants] == [
+                (1, 3, 8, 8), (1, 3, 8, 12), (1, 3, 10, 10),
+            ]  # fmt: skip
+            assert client.variants[2].profiles[1]["x"].max == (1, 3, 32, 32)
+            # outputs grow and shrink from call to call
+            for shape in (*SHAPES, *reversed(SHAPES)):
+                x = frame(*shape)
+                found = client(x)["y"]
+                np.testing.assert_allclose(found, expected(x), rtol=1e-5, atol=1e-6)
+            with pytest.raises(DeviceError, match="no variant") as caught:
+                client(frame(1, 3, 16, 17))
+            assert caught.value.code == "input.shape"
+    finally:
+        board.command("serve-stop", "--app", "sizes")
+
+
 def test_a_wrong_golden_output_of_one_shape_fails_the_self_test(
     board: BoardFolder, signing_key: Path
 ) -> None:

@@ -93,6 +93,9 @@ def facts_of(
         "capability": config._s.engine_capability.name,
         "verbosity": config._s.profiling_verbosity.name,
         "profiles": [dict(one._s.shapes) for one in config._s.profiles],
+        # of 10.0 and later by default (NvInfer.h, PreviewFeature::kPROFILE_SHARING_0806)
+        "profile_sharing": network._s.double.build >= (10,)
+        or "PROFILE_SHARING_0806" in config._s.previews,
         "refitted": "STRIP_PLAN" not in flags,
     }
 
