@@ -41,16 +41,16 @@ def build_open(model: Model, layers: Sequence[str]) -> Artefacts:
 
 
 def golden_shapes(profiles: Sequence[Profile], own: Sizes) -> list[Sizes]:
-    """Returns the shapes that a range is tested at: each profile's smallest, best and largest.
+    """Returns the shapes that a range is tested at: each profile's best, smallest and largest.
 
     Args:
         profiles: The ranges.
-        own: The variant's own shape, which is the first; for inputs that no profile has.
+        own: The shape of the engine's network: it is the first, as an empty mapping.
     """
-    found: list[Sizes] = [dict(own)]
+    found: list[Sizes] = [{}]
     for profile in profiles:
         for which in ("opt", "min", "max"):
             sizes = {**own, **{name: getattr(one, which) for name, one in profile.items()}}
-            if sizes not in found:
+            if sizes != own and sizes not in found:
                 found.append(sizes)
     return found

@@ -5,7 +5,7 @@ them have engines of their own, and what the GPU's engine with profiles takes.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -228,7 +228,7 @@ def _checked(context: Context, most: int | None) -> tuple[Bucket, Bucket]:
     if parse(context).builds:
         times = forecast(net, judgement, context.target, power_mode=context.file.power_mode)
     bucket = Bucket(
-        shapes=_shapes(context),
+        shapes=own_sizes(context),
         engine=OWN,
         load=START,
         layers=counts.layers,
@@ -280,7 +280,7 @@ def _planned(context: Context, most: int | None) -> tuple[Bucket, Bucket]:
     needs = [together(each) for each in cores.values()]
     precision = {layer.name: layer.precision for layer in found.layers}
     bucket = Bucket(
-        shapes=_shapes(context),
+        shapes=own_sizes(context),
         engine=OWN,
         load=START,
         layers=len(found.layers),
@@ -308,6 +308,7 @@ def _planned(context: Context, most: int | None) -> tuple[Bucket, Bucket]:
     )
 
 
-def _shapes(context: Context) -> Mapping[str, tuple[int, ...]]:
+def own_sizes(context: Context) -> Sizes:
+    """Returns the shape of a context's network, by input."""
     net = original(context).network
     return {name: tuple(net.tensors[name].shape) for name in net.inputs}

@@ -26,6 +26,7 @@ from edgekit.parsing.nvidia import ParserWord
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.accuracy import accuracy, approximations, artefacts, build_key
 from edgekit.pipeline.steps.board_job import fetch_blobs, run_board_job
+from edgekit.pipeline.steps.buckets import own_sizes
 from edgekit.pipeline.steps.build_request import (
     check_board,
     check_opaque,
@@ -39,7 +40,7 @@ from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.plugin_libraries import libraries_of
 from edgekit.pipeline.steps.rewrite import judgement, network
 from edgekit.pipeline.steps.variants import built_buckets, on_gpu
-from edgekit.placement.buckets import OWN, START
+from edgekit.placement.buckets import OWN, START, shape_text
 from edgekit.placement.translation import float_note
 from edgekit.reference.accuracy import Accuracy
 from edgekit.reference.open_axes import build_open
@@ -267,6 +268,12 @@ def build_for(context: Context, boards: ConnectedBoards, client: BoardClient) ->
     return _build_of_kind(context, boards, _kind(boards, client))
 
 
+_RANGE_NOTE = (
+    "the engine of the whole range is FP32 in the reference backend; on a board TensorRT builds it "
+    "with profiles, in FP16 where it is weakly typed"
+)
+
+
 @computed()
 def _reference_build(context: Context) -> BuiltPlan:
     check_opaque(context, on_board=False)
@@ -304,18 +311,29 @@ def _with_variants(
     rest = on_gpu(context)
     if rest is not None:
         variants.append(BuiltVariant(rest, build_range(rest, profiles), START, profiles))
+    notes = [
+        f"shape {shape_text(own_sizes(one.context))}: {note}"
+        for one in variants
+        for note in one.built.notes
+        if not one.profiles
+    ]
+    notes += [note for one in variants if one.profiles for note in one.built.notes]
     parts = [
         [one.built.key, one.load, [dict(profile) for profile in one.profiles]] for one in variants
     ]
     return dataclasses.replace(
-        own, key=context.cache.key("variants", own.key, parts), variants=tuple(variants)
+        own,
+        key=context.cache.key("variants", own.key, parts),
+        variants=tuple(variants),
+        notes=(*own.notes, *notes),
     )
 
 
 def _reference_range(context: Context, profiles: Sequence[Profile]) -> BuiltPlan:
     """Returns this machine's build of a range of shapes."""
     made = build_open(open_model(context, profiles), [layer.name for layer in plan(context).layers])
-    return BuiltPlan(context.cache.key("open", sorted(made.engines), sorted(made.values)), made)
+    key = context.cache.key("open", sorted(made.engines), sorted(made.values))
+    return BuiltPlan(key, made, notes=(_RANGE_NOTE,))
 
 
 def _kind(boards: ConnectedBoards, client: BoardClient) -> tuple[str, ...]:

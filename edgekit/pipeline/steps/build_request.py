@@ -27,7 +27,7 @@ from edgekit.network.loading.opaque import (
 )
 from edgekit.network.lowering import kinds
 from edgekit.network.model import Model
-from edgekit.pipeline.steps.buckets import at_sizes
+from edgekit.pipeline.steps.buckets import at_sizes, own_sizes
 from edgekit.pipeline.steps.calibrate import calibration_inputs
 from edgekit.pipeline.steps.load import open_model, require_parse, source
 from edgekit.pipeline.steps.method import plan_scales, typed_model
@@ -35,6 +35,7 @@ from edgekit.pipeline.steps.plan import plan, segments
 from edgekit.pipeline.steps.plugin_sections import check_libraries
 from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.quantize.caches import cache_of
+from edgekit.reference.open_axes import golden_shapes
 from edgekit.targets.releases import drives_dla
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def request_of(
         lanes,
         options,
         network=NetworkSpec(plain(net.inputs), plain(net.outputs)),
-        golden=_golden(context, len(lanes)),
+        golden=_golden(context, len(lanes), profiles),
         attempts=_attempts(decision),
         plugins=plugins,
     )
@@ -151,9 +152,7 @@ def _range_lanes(context: Context, profiles: Sequence[Profile]) -> tuple[Request
     """Returns the engine of a range; the sizes that vary are those that differ at its ends."""
     from edgekit.tensorrt.requests import range_lane
 
-    net = network(context)
-    own = {name: tuple(net.tensors[name].shape) for name in net.inputs}
-    networks = [net]
+    own, networks = own_sizes(context), [network(context)]
     for profile in profiles:
         for which in ("min", "max"):
             sizes = {**own, **{name: getattr(one, which) for name, one in profile.items()}}
@@ -216,13 +215,18 @@ def _attempts(decision: Decision) -> dict[str, list[Attempt]]:
     return {kind: [Attempt(x.flags, x.gives_up) for x in tried] for kind, tried in kinds.items()}
 
 
-def _golden(context: Context, lanes: int) -> list[GoldenSpec]:
+def _golden(context: Context, lanes: int, profiles: Sequence[Profile]) -> list[GoldenSpec]:
     from edgekit.bundles.manifest import GOLDEN_SEED, golden_ranges
     from edgekit_device.build.request import GoldenSpec
     from edgekit_device.protocol.manifest import Range
 
     spans = golden_ranges(next(iter(calibration_inputs(context))))
     ranges = {name: Range(low, high) for name, (low, high) in spans.items()}
+    if profiles:
+        return [
+            GoldenSpec(GOLDEN_SEED, ranges, None, other)
+            for other in golden_shapes(profiles, own_sizes(context))
+        ]
     numbers: list[int | None] = [None] if lanes == 1 else [*range(lanes)]
     return [GoldenSpec(GOLDEN_SEED, ranges, number) for number in numbers]
 

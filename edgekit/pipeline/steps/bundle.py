@@ -28,6 +28,7 @@ from edgekit.network.writing import save
 from edgekit.pipeline.cache import Cache, StoredBundle, file_stamps, load_bundle, store_bundle
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.accuracy import artefacts
+from edgekit.pipeline.steps.buckets import own_sizes
 from edgekit.pipeline.steps.build import BuiltPlan, BuiltVariant, reweighed
 from edgekit.pipeline.steps.calibrate import (
     calibration_inputs,
@@ -366,7 +367,10 @@ def _answers(context: Context, built: BuiltPlan) -> list[Golden]:
     if built.golden is None:
         return _own_golden(context)
     ranges = golden_ranges(first_input(context))
-    return [Golden(case.seed, ranges, case.outputs, lane=case.lane) for case in built.golden]
+    return [
+        Golden(case.seed, ranges, case.outputs, lane=case.lane, shapes=case.shapes)
+        for case in built.golden
+    ]
 
 
 def _pack(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle:
@@ -415,12 +419,10 @@ def _open_answers(one: BuiltVariant, made: Artefacts | None = None) -> list[Gold
 
     net, runner = network(one.context), Runner(made or one.built.artefacts, stripped=False)
     ranges = golden_ranges(first_input(one.context))
-    own = {name: tuple(net.tensors[name].shape) for name in net.inputs}
     found = []
-    for shapes in golden_shapes(one.profiles, own):
+    for shapes in golden_shapes(one.profiles, own_sizes(one.context)):
         inputs = golden_inputs(net, GOLDEN_SEED, ranges, shapes)
-        other = {} if shapes == own else shapes
-        found.append(Golden(GOLDEN_SEED, ranges, runner.run(inputs), shapes=other))
+        found.append(Golden(GOLDEN_SEED, ranges, runner.run(inputs), shapes=shapes))
     return found
 
 

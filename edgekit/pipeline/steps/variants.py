@@ -14,6 +14,7 @@ from edgekit.pipeline.steps.buckets import (
     Listed,
     at_sizes,
     built_bucket,
+    own_sizes,
     plan_with,
     planned_buckets,
 )
@@ -76,7 +77,7 @@ def taken_by(context: Context, shapes: Sizes) -> Taken | None:
         context: The configuration.
         shapes: Sizes of all inputs, or of some: others are the first shape's.
     """
-    own = _own_sizes(context)
+    own = own_sizes(context)
     sizes = {**own, **shapes}
     if sizes == own:
         return Taken(context)
@@ -86,11 +87,6 @@ def taken_by(context: Context, shapes: Sizes) -> Taken | None:
     if on_gpu(context) is None or requested(context).profile_of(sizes) is None:
         return None
     return Taken(gpu_at(context, sizes), ranged=True)
-
-
-def _own_sizes(context: Context) -> Sizes:
-    net = network(context)
-    return {name: tuple(net.tensors[name].shape) for name in net.inputs}
 
 
 def planned_sizes(context: Context, shapes: Sizes, where: str, code: str) -> Sizes:
@@ -105,7 +101,7 @@ def planned_sizes(context: Context, shapes: Sizes, where: str, code: str) -> Siz
     Raises:
         UsageError: It was not planned; the hint lists those that were.
     """
-    request, own = requested(context), _own_sizes(context)
+    request, own = requested(context), own_sizes(context)
     sizes = {**own, **shapes}
     known = [own, *({**own, **one} for one in request.buckets)]
     ranged = request.profile_of(sizes) is not None and on_gpu(context) is not None
@@ -182,7 +178,7 @@ def batch_padding(context: Context) -> tuple[Padding, ...]:
 
 def _batch(context: Context) -> int:
     """Returns the first size of all inputs; 1 where they differ."""
-    firsts = {shape[:1] for shape in _own_sizes(context).values()}
+    firsts = {shape[:1] for shape in own_sizes(context).values()}
     return next(iter(firsts))[0] if len(firsts) == 1 and () not in firsts else 1
 
 
