@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from edgekit.fleet.status import Rehearsal as Rehearsal
     from edgekit.fleet.status import RolloutBoard as RolloutBoard
     from edgekit.fleet.status import RolloutHead as RolloutHead
+    from edgekit.network.ranges import GivenShape
     from edgekit.pipeline.boards.changes import Removal as Removal
     from edgekit.pipeline.boards.changes import Rollback, Serving
     from edgekit.pipeline.boards.checkup import Setup as Setup
@@ -2026,6 +2027,33 @@ def near_builtins(name: str) -> list[str]:
     from edgekit.network.source import near_builtins
 
     return list(near_builtins(name))
+
+
+def read_shapes(options: Iterable[str]) -> dict[str, GivenShape]:
+    """Returns the shapes that options such as "x:1x3x320..640x224" give, by input.
+
+    Raises:
+        UsageError: One is something else.
+    """
+    from edgekit.network.ranges import read_shapes
+
+    return read_shapes(options)
+
+
+def proposed_shapes(model: str) -> list[str]:
+    """Returns what ``read_shapes`` takes for the inputs that an ONNX file leaves open: a shape and
+    a range for each.
+
+    Raises:
+        ModelError: The file cannot be read.
+    """
+    from edgekit.network.loading.load import proposed_sizes
+
+    found = proposed_sizes(model)
+    if found is None:
+        return []
+    options = [one.split() for one in (found.options(), found.options(ranged=True))]
+    return [word for words in options for word in words if word != "--shape"]
 
 
 def _text(path: str | Path | None) -> str | None:

@@ -584,8 +584,15 @@ def _plain_values(options: Mapping[Any, Any]) -> dict[str, Any]:
         if isinstance(inner, os.PathLike):
             inner = os.fspath(inner)
         if inner is not None and inner != {}:
-            values[str(key)] = list(inner) if isinstance(inner, tuple) else inner
+            values[str(key)] = _plain_list(inner)
     return values
+
+
+def _plain_list(value: Any) -> Any:
+    """Returns tuples as lists, also those within lists, as of several profiles."""
+    if not isinstance(value, list | tuple):
+        return value
+    return [_plain_values(one) if isinstance(one, Mapping) else _plain_list(one) for one in value]
 
 
 def _merge(base: Mapping[str, Any], over: dict[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from pydantic_core import PydanticCustomError
 from edgekit.dla.rules import loadables_per_core
 from edgekit.errors import UsageError
 from edgekit.network.expressions import parse_size
-from edgekit.network.ranges import check_range, parse_axis, parse_shape, ranges_of
+from edgekit.network.ranges import check_range, parse_axis, parse_shape, varies
 from edgekit.reference.gate import Metric, impossible
 from edgekit.targets.loader import same_words
 from edgekit.targets.releases import spelled
@@ -774,7 +774,7 @@ class NetworkSection(_Source):
     @classmethod
     def _static(cls, value: dict[str, Any]) -> dict[str, Any]:
         for name, form in value.items():
-            if any(not one.is_static for one in ranges_of(form)):
+            if varies(form):
                 raise ValueError(f"the range of {name!r} is for one network: give one shape")
         return value
 

@@ -85,7 +85,9 @@ def requested(context: Context) -> ShapeRequest:
     Raises:
         ModelError: As of ``network.shape_requests.shape_request``.
     """
-    section = context.file.model
+    section, made = context.file.model, exported(context)
+    if made is not None and not (section.shapes or section.dimensions):
+        section = section.model_copy(update={"dimensions": made.dimensions})
     if not is_ranged(section):
         return ShapeRequest(static_shapes(section))
     path = _model_file(context)
