@@ -178,6 +178,12 @@ def shape_text(shapes: Mapping[str, Sequence[int]]) -> str:
     return ", ".join(f"{name} {size}" for name, size in sizes.items())
 
 
+def accuracy_words(accuracy: BucketAccuracy) -> str:
+    """Returns the figures of a shape's build, and what they are of."""
+    snr = "" if accuracy.snr_db is None else f", SNR {accuracy.snr_db:.1f} dB"
+    return f"cosine {accuracy.cosine:.5f}{snr} against FP32 ({accuracy.data}, emulated on this CPU)"
+
+
 def room_of(buckets: Iterable[Bucket], most: int) -> dict[str, int]:
     """Returns how many more loadables each core that is used may hold beside those of buckets."""
     used: dict[str, int] = {}

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from edgekit.placement.buckets import DEMAND, PROFILES, Bucket, Fit, RangeCost, shape_text
+from edgekit.placement.buckets import (
+    DEMAND,
+    PROFILES,
+    Bucket,
+    Fit,
+    RangeCost,
+    accuracy_words,
+    shape_text,
+)
 from edgekit.reports import text
 from edgekit.text import ABSENT, counted, percent
 
@@ -58,13 +66,8 @@ def range_lines(buckets: Sequence[Bucket], cost: RangeCost) -> Iterator[str]:
         yield "times on the engine with profiles are those of an engine of that shape alone"
     for one in buckets:
         if one.accuracy is not None:
-            figures = f"cosine {one.accuracy.cosine:.5f}"
-            if one.accuracy.snr_db is not None:
-                figures += f", SNR {one.accuracy.snr_db:.1f} dB"
-            yield (
-                f"{text.clean(shape_text(one.shapes))} against FP32: {figures} (on "
-                f"{text.clean(one.accuracy.data)}, emulated on this CPU)"
-            )
+            words = accuracy_words(one.accuracy)
+            yield f"{text.clean(shape_text(one.shapes))}: {text.clean(words)}"
     for one in buckets:
         if one.why:
             yield f"{text.clean(shape_text(one.shapes))}: {one.why}"

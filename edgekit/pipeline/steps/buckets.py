@@ -36,7 +36,8 @@ from edgekit.placement.forecast import forecast
 from edgekit.text import counted
 
 if TYPE_CHECKING:
-    from edgekit.network.ranges import Sizes
+    from edgekit.network.model import Network
+    from edgekit.network.ranges import Profile, Sizes
     from edgekit.placement.check_document import Check
     from edgekit.placement.plan import Plan
 
@@ -306,6 +307,47 @@ def _planned(context: Context, most: int | None) -> tuple[Bucket, Bucket]:
         latency_us=None if gpu is None else gpu.latency_us,
         gpu_us=None if gpu is None else gpu.gpu_us,
     )
+
+
+def ends_of(context: Context, profiles: Sequence[Profile]) -> list[Network]:
+    """Returns a network at its own shape and at the smallest and largest sizes of profiles.
+
+    Raises:
+        ModelError: It cannot take one of them; ``where`` is the shape.
+    """
+    own, found = own_sizes(context), [network(context)]
+    for profile in profiles:
+        for which in ("min", "max"):
+            sizes = {**own, **{name: getattr(one, which) for name, one in profile.items()}}
+            if sizes == own:
+                continue
+            try:
+                found.append(network(at_sizes(context, sizes)))
+            except EdgekitError as error:
+                text = f"the {which} of model.shapes, {shape_text(sizes)}"
+                error.where = f"{text}: {error.where}" if error.where else text
+                raise
+    return found
+
+
+def calibrate_buckets(context: Context) -> int:
+    """Measures the ranges of every bucket on its own inputs, and returns how many there are.
+
+    Raises:
+        EdgekitError: As of ``calibrated``; ``where`` is the shape.
+    """
+    request = requested(context)
+    if request.is_static or context.measured is None:
+        return 0
+    for sizes in request.buckets[1:]:
+        text = f"shape {shape_text(sizes)}"
+        context.update(0, 0, f"ranges of {text}")
+        try:
+            calibrated(at_sizes(context, sizes))
+        except EdgekitError as error:
+            error.where = f"{text}: {error.where}" if error.where else text
+            raise
+    return len(request.buckets)
 
 
 def own_sizes(context: Context) -> Sizes:

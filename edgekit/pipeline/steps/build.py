@@ -26,7 +26,7 @@ from edgekit.parsing.nvidia import ParserWord
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.accuracy import accuracy, approximations, artefacts, build_key
 from edgekit.pipeline.steps.board_job import fetch_blobs, run_board_job
-from edgekit.pipeline.steps.buckets import own_sizes
+from edgekit.pipeline.steps.buckets import ends_of, own_sizes
 from edgekit.pipeline.steps.build_request import (
     check_board,
     check_opaque,
@@ -40,7 +40,7 @@ from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.plugin_libraries import libraries_of
 from edgekit.pipeline.steps.rewrite import judgement, network
 from edgekit.pipeline.steps.variants import built_buckets, on_gpu
-from edgekit.placement.buckets import OWN, START, shape_text
+from edgekit.placement.buckets import OWN, START, accuracy_words, shape_text
 from edgekit.placement.translation import float_note
 from edgekit.reference.accuracy import Accuracy
 from edgekit.reference.open_axes import build_open
@@ -331,6 +331,7 @@ def _with_variants(
 
 def _reference_range(context: Context, profiles: Sequence[Profile]) -> BuiltPlan:
     """Returns this machine's build of a range of shapes."""
+    ends_of(context, profiles)  # where the network cannot take them it is said here
     made = build_open(open_model(context, profiles), [layer.name for layer in plan(context).layers])
     key = context.cache.key("open", sorted(made.engines), sorted(made.values))
     return BuiltPlan(key, made, notes=(_RANGE_NOTE,))
@@ -530,6 +531,11 @@ def _differs(client: BoardClient, comparison: BuiltComparison) -> GateError:
 def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list[str]]:
     """Returns the notes by what they are about: "accuracy", "run", "plan", "build"."""
     about = [one.told for one in accuracy(context).nonfinite]
+    about += [
+        f"shape {shape_text(one.bucket.shapes)}: {accuracy_words(one.bucket.accuracy)}"
+        for one in built_buckets(context)[1:]
+        if one.bucket.accuracy is not None
+    ]
     scales = plan_scales(context)
     about += scales.warnings if scales else ()
     build = [*artefacts(context).notes, *(note for built in builds for note in built.notes)]

@@ -27,7 +27,7 @@ from edgekit.network.loading.opaque import (
 )
 from edgekit.network.lowering import kinds
 from edgekit.network.model import Model
-from edgekit.pipeline.steps.buckets import at_sizes, own_sizes
+from edgekit.pipeline.steps.buckets import ends_of, own_sizes
 from edgekit.pipeline.steps.calibrate import calibration_inputs
 from edgekit.pipeline.steps.load import open_model, require_parse, source
 from edgekit.pipeline.steps.method import plan_scales, typed_model
@@ -152,11 +152,7 @@ def _range_lanes(context: Context, profiles: Sequence[Profile]) -> tuple[Request
     """Returns the engine of a range; the sizes that vary are those that differ at its ends."""
     from edgekit.tensorrt.requests import range_lane
 
-    own, networks = own_sizes(context), [network(context)]
-    for profile in profiles:
-        for which in ("min", "max"):
-            sizes = {**own, **{name: getattr(one, which) for name, one in profile.items()}}
-            networks += [network(at_sizes(context, sizes))] if sizes != own else []
+    networks = ends_of(context, profiles)
     return (range_lane(open_model(context, profiles), networks, profiles),)
 
 

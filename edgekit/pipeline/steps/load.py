@@ -63,19 +63,15 @@ def exported(context: Context) -> Exported | None:
     return found
 
 
-# more files tell no more of the sizes
-_MOST_PICTURES = 4096
-
-
 @computed("calibration.data")
 def pictures(context: Context) -> tuple[tuple[int, int], ...]:
     """Returns height and width of the calibration images; () where the data are no images."""
     data = context.file.calibration.data
     if data is None or is_function(data):
         return ()
-    from edgekit.quantize.data.images import picture_sizes
+    from edgekit.quantize.data.images import image_sizes
 
-    return tuple(picture_sizes(context.config.resolve(data), _MOST_PICTURES))
+    return tuple(image_sizes(context.config.resolve(data)))
 
 
 @computed("model", pictures)

@@ -29,6 +29,9 @@ _BROKEN = "data.image"
 _WORKERS = min(4, os.cpu_count() or 1)
 # what 16-bit codes are divided by to become 8-bit ones
 _STEP = 257
+# EXIF's tag, and its first value of an image whose width is its height
+_ORIENTATION = 0x0112
+_FIRST_TURNED = 5
 # warnings.catch_warnings changes the whole process
 _OPENING = threading.Lock()
 
@@ -245,23 +248,6 @@ def files_in(folder: Path, suffixes: Iterable[str]) -> list[Path]:
     return sorted(found)
 
 
-def picture_sizes(folder: Path, most: int) -> list[tuple[int, int]]:
-    """Returns height and width of a folder's first pictures, in order of their paths.
-
-    Nothing is decoded; files that cannot be read are left out.
-
-    Args:
-        folder: The folder; anything else has no pictures.
-        most: How many at most.
-    """
-    found = []
-    for path in files_in(folder, IMAGE_SUFFIXES)[:most] if folder.is_dir() else ():
-        # decoders of other people's formats raise anything; reading the image reports it
-        with contextlib.suppress(Exception), _opened(path) as image:
-            found.append((image.height, image.width))
-    return found
-
-
 class Images:
     """The images of a folder.
 
@@ -312,6 +298,21 @@ class Images:
         except Exception as error:
             return _refused(path, error)
         return DataRow({self._name: pixels}, shown(path), constant)
+
+
+def image_sizes(folder: Path) -> list[tuple[int, int]]:
+    """Returns height and width of each readable image of a folder, upright.
+
+    Images that cannot be read are left out: reading their pixels reports them.
+    """
+    found = []
+    for path in files_in(folder, IMAGE_SUFFIXES):
+        # decoders of other people's formats raise anything
+        with contextlib.suppress(Exception), _opened(path) as image:
+            width, height = image.size
+            turned = image.getexif().get(_ORIENTATION, 1) >= _FIRST_TURNED
+            found.append((width, height) if turned else (height, width))
+    return found
 
 
 def _opened(path: Path) -> Image.Image:
