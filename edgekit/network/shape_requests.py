@@ -356,7 +356,7 @@ class _Request:
         ranges = [profile[name] for profile in profiles]
         low = tuple(min(one.min[axis] for one in ranges) for axis in (first, first + 1))
         high = tuple(max(one.max[axis] for one in ranges) for axis in (first, first + 1))
-        sides = buckets_for([_clamped(size, low, high) for size in data], count, low, high)
+        sides = buckets_for([_fitted(size, low, high) for size in data], count, low, high)
         return [self._of_picture(*one, best, where) for one in sides]
 
     def _within(self, number: int, bucket: Sizes, profiles: list[dict[str, Range]]) -> None:
@@ -382,8 +382,12 @@ def _elements(sizes: Sizes) -> int:
     return sum(math.prod(one) for one in sizes.values())
 
 
-def _clamped(size: tuple[int, int], low: tuple[int, ...], high: tuple[int, ...]) -> tuple[int, int]:
-    height, width = (min(max(s, a), b) for s, a, b in zip(size, low, high, strict=True))
+def _fitted(size: tuple[int, int], low: tuple[int, ...], high: tuple[int, ...]) -> tuple[int, int]:
+    """Returns the size of a picture that is made smaller to fit into the range."""
+    factor = min(1.0, high[0] / size[0], high[1] / size[1])
+    height, width = (
+        max(round(side * factor), least) for side, least in zip(size, low, strict=True)
+    )
     return height, width
 
 
