@@ -41,7 +41,9 @@ def test_the_first_command(
     with pytest.raises(SystemExit) as caught:
         main.main(shlex.split(line)[1:])
     assert caught.value.code == 0
-    assert "sizes may vary" in " ".join(capsys.readouterr().out.split())
+    shown = capsys.readouterr().out
+    assert "Shapes of the range" in shown
+    assert "in one engine with 1 profile" in " ".join(shown.split())
 
 
 def test_the_error_is_as_shown(tmp_path: Path) -> None:

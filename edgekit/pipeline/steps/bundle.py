@@ -55,7 +55,7 @@ from edgekit_device.protocol.codec import (
     records,
     text,
 )
-from edgekit_device.protocol.manifest import LABELLED
+from edgekit_device.protocol.manifest import LABELLED, Padding
 
 if TYPE_CHECKING:
     from edgekit.bundles.manifest import Bundle, BundleSamples, Golden
@@ -181,9 +181,10 @@ def bundle_of(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle
     )  # fmt: skip
     stored = None if context.force else cache.find(StoredBundle, "bundle", key)
     bundle = load_bundle(cache, stored) if stored else None
+    padding = batch_padding(context)  # which notes it in any case
     if bundle is None:
         context.session.fresh.add("bundle")
-        bundle = _pack(context, built, signing)
+        bundle = _pack(context, built, signing, padding)
         cache.keep("bundle", key, store_bundle(cache, bundle))
     _remember_plan(cache, bundle, plan(context))
     return bundle
@@ -373,7 +374,9 @@ def _answers(context: Context, built: BuiltPlan) -> list[Golden]:
     ]
 
 
-def _pack(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle:
+def _pack(
+    context: Context, built: BuiltPlan, signing: SigningKey, padding: Sequence[Padding]
+) -> Bundle:
     from edgekit.bundles.pack import ShapeVariant, pack
     from edgekit.bundles.sign import sign
 
@@ -403,7 +406,7 @@ def _pack(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle:
             )
             for one in built.variants
         ],
-        padding=batch_padding(context),
+        padding=padding,
     )
     return bundle.signed(sign(bundle.manifest_bytes, signing.key))
 

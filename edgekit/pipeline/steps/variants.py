@@ -9,7 +9,7 @@ from edgekit.config.schema import BoundsSection
 from edgekit.errors import EdgekitError, UsageError
 from edgekit.network.independent_rows import mixing_node
 from edgekit.pipeline.context import Context, computed
-from edgekit.pipeline.steps.accuracy import accuracy, artefacts, gated
+from edgekit.pipeline.steps.accuracy import accuracy, artefacts, build_key, gated
 from edgekit.pipeline.steps.buckets import (
     Listed,
     at_sizes,
@@ -23,6 +23,7 @@ from edgekit.pipeline.steps.load import requested
 from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.placement.buckets import OWN, BucketAccuracy, shape_text
 from edgekit.reference.run import Runner
+from edgekit_device.protocol.codec import document, member, records
 from edgekit_device.protocol.manifest import CroppedAxis, Padding
 
 if TYPE_CHECKING:
@@ -148,7 +149,13 @@ def gpu_at(context: Context, sizes: Sizes) -> Context:
 # A frame of fewer entries than a bucket's batch may be padded up to it.
 
 
-@computed()
+@document(frozen=True)
+class _Paddings:
+    """What the cache keeps of what may be padded."""
+
+    found: tuple[Padding, ...] = member(records(Padding))
+
+
 def batch_padding(context: Context) -> tuple[Padding, ...]:
     """Returns the batch as what may be padded, where that is proved; notes why it is not.
 
@@ -161,19 +168,23 @@ def batch_padding(context: Context) -> tuple[Padding, ...]:
     opened = {sizes.min[:1] != sizes.max[:1] for p in request.profiles for sizes in p.values()}
     if max(batches.values(), default=1) < 2 or not (True in opened or len({*batches.values()}) > 1):
         return ()
-    for one, batch in batches.items():
-        if batch < 2:
-            continue
-        why = mixing_node(model(one).graph) or _differing_output(one, batch)
-        if why:
-            context.note(f"A smaller batch is not padded up to a listed one: {why}")
-            return ()
-    context.note(
-        "A smaller batch is padded up to the next listed one, and its outputs are cropped: no "
-        "operator mixes the entries of a batch, and random inputs confirm it"
-    )
-    net = network(context)
-    return (Padding(dict.fromkeys(net.inputs, 0), {name: CroppedAxis(0) for name in net.outputs}),)
+
+    def compute() -> _Paddings:
+        for one, batch in batches.items():
+            if batch < 2:
+                continue
+            if why := mixing_node(model(one).graph) or _differing_output(one, batch):
+                context.note(f"A smaller batch is not padded up to a listed one: {why}")
+                return _Paddings(())
+        context.note(
+            "A smaller batch is padded up to the next listed one, and its outputs are cropped: no "
+            "operator mixes the entries of a batch, and random inputs confirm it"
+        )
+        net = network(context)
+        every = {name: CroppedAxis(0) for name in net.outputs}
+        return _Paddings((Padding(dict.fromkeys(net.inputs, 0), every),))
+
+    return context.stored(_Paddings, "padding", compute, *map(build_key, own)).found
 
 
 def _batch(context: Context) -> int:
