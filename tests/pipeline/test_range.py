@@ -7,6 +7,7 @@ from PIL import Image
 import edgekit
 from edgekit.cli import main
 from edgekit.errors import GateError
+from edgekit.pipeline.steps.bench import shape_to_measure
 from edgekit.placement.plan import plan_from_json
 from edgekit_device.protocol.codec import write
 from tests.pipeline.nets import open_config
@@ -119,3 +120,29 @@ def test_terminal_and_page_show_each_shape(tmp_path, capsys):
     checked = run_cli(capsys, "check", str(path))
     assert "loaded together: 3 shapes, 3 of 16 loadables of DLA0 (one shape: 1)" in checked
     assert "in one engine with 1 profile" in checked
+
+
+def test_shapes_without_a_range_have_no_engine_with_profiles(tmp_path):
+    path = open_config(tmp_path, loadables=1)
+    path.write_text(path.read_text().replace("  shapes: {x: [1, 3, 16..64, 16..64]}\n", ""))
+    found = edgekit.plan(path)
+    assert found.range.profiles == ()
+    # what the core does not hold has an engine of its own on the GPU
+    assert [one.engine for one in found.buckets] == ["own"] * 3
+    assert [sum(one.loadables.values()) for one in found.buckets] == [1, 0, 0]
+    assert "of at most 1" in found.buckets[2].why
+
+
+def test_a_static_shape_of_a_bench_is_one_of_the_ranges(tmp_path):
+    path = open_config(tmp_path)
+    config, rest = shape_to_measure(path, {"model": {"shapes": {"x": "1x3x32x32"}}})
+    assert rest == {}
+    assert config.file.bench.shapes == {"x": [1, 3, 32, 32]}
+    assert config.file.model.buckets == ["32x32", "16x32", "64x64"]
+    # of a network of one shape, and of another range, it is the network's
+    for text in (path.read_text().replace("16..64, 16..64", "64, 64").replace("  buckets", "  #"),
+                 path.read_text()):  # fmt: skip
+        path.write_text(text)
+        shape = "1x3x32x32" if "#" in text else "1x3x16..32x32"
+        options = {"model": {"shapes": {"x": shape}}}
+        assert shape_to_measure(path, options) == (path, options)

@@ -205,14 +205,23 @@ def shape_to_measure(
     from edgekit.config.loader import open_config
 
     model = options.get("model")
-    section = model._asdict() if isinstance(model, ModelPart) else dict(model or {})
-    shapes = section.pop("shapes", None)
-    if not shapes or any(not one.is_static for form in shapes.values() for one in ranges_of(form)):
+    section: Mapping[str, Any] = {}
+    if isinstance(model, ModelPart):
+        section = model._asdict()
+    elif isinstance(model, Mapping):
+        section = model
+    given = section.get("shapes")
+    if not given:
         return config, options
-    base = open_config(config, **{**options, "model": section})
-    if not is_ranged(base.file.model):
+    # which says what is wrong with them
+    forms = open_config(config, **options).file.model.shapes
+    ranges = {name: ranges_of(forms[name]) for name in given}
+    without = {key: value for key, value in section.items() if key != "shapes"}
+    base = open_config(config, **{**options, "model": without})
+    varies = any(len(found) > 1 or not found[0].is_static for found in ranges.values())
+    if varies or not is_ranged(base.file.model):
         return config, options
-    static = {name: list(ranges_of(form)[0].opt) for name, form in shapes.items()}
+    static = {name: list(found[0].opt) for name, found in ranges.items()}
     return open_config(base, bench={"shapes": static}), {}
 
 
