@@ -30,6 +30,7 @@ from edgekit_device.files import check_kept
 from edgekit_device.protocol.manifest import (
     CPU,
     Engines,
+    Lane,
     Manifest,
     SegmentEntry,
     TensorEntry,
@@ -104,7 +105,9 @@ class Model:
         self.outputs = manifest.outputs
         self.variants: Tuple[Variant, ...] = manifest.every_variant
         self._checked = checked
-        self._open = OpenVariants(manifest, engines, open_engines, self._lanes_of)
+        # not of a method: a cycle would keep engines until the next collection
+        lanes = partial(_lanes_of, manifest)
+        self._open = OpenVariants(self.variants, self.name, engines, open_engines, lanes)
         self.lanes = self._open.take(0)
         self._router = None
         if len(self.variants) > 1 or manifest.profiles or manifest.padding:
@@ -116,15 +119,6 @@ class Model:
 
             self._feeder = Feeder(cuda)
         self._main = _most_frames(self.lanes)
-
-    def _lanes_of(self, number: int, engines: Engines) -> List[LaneRun]:
-        names = tuple(tensor.name for tensor in self.outputs)
-        dtypes = {tensor.name: tensor.dtype for tensor in self.outputs}
-        found = []
-        for place, lane in enumerate(self.variants[number].lanes):
-            runs: List[Any] = [_SegmentRun(engines[s.engine, s.device], s) for s in lane.segments]
-            found.append(LaneRun(place, lane, runs, names, dtypes))
-        return found
 
     @property
     def is_static(self) -> bool:
@@ -282,6 +276,16 @@ class Model:
         if self._router is not None:
             self._router.route(_sizes(found))
         return found
+
+
+def _lanes_of(manifest: Manifest, lanes: Sequence[Lane], engines: Engines) -> List[LaneRun]:
+    names = tuple(tensor.name for tensor in manifest.outputs)
+    dtypes = {tensor.name: tensor.dtype for tensor in manifest.outputs}
+    found = []
+    for place, lane in enumerate(lanes):
+        runs: List[Any] = [_SegmentRun(engines[s.engine, s.device], s) for s in lane.segments]
+        found.append(LaneRun(place, lane, runs, names, dtypes))
+    return found
 
 
 def _most_frames(lanes: Sequence[LaneRun]) -> int:

@@ -55,12 +55,16 @@ def refit_release(
             root.store.renew(digest)
         _settle(root, app, folder, checked.manifest.sizes())
         model = open_model(checked, threads, untested=True)
+        for number, variant in enumerate(model.variants):
+            if variant.load == "demand":
+                with model.variant(number):
+                    pass  # it is opened, too: what is wrong with it shows now
         reused = is_ready(folder)
         found = RefitReport(
             release=folder.name,
             weights=len(checked.manifest.weights),
             bytes=total,
-            engines=len({digest for digest, _ in model.engines}),
+            engines=len({segment.engine for segment in checked.manifest.segments()}),
         )
         if not reused:
             with app.lock(), map_os_errors(str(folder)):

@@ -27,6 +27,7 @@ from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import (
     DTYPES,
     Engines,
+    Lane,
     Manifest,
     Padding,
     SegmentEntry,
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
 Sizes = Mapping[str, Tuple[int, ...]]
 #: Opens the engines of these segments.
 OpenEngines = Callable[[Sequence[SegmentEntry]], Engines]
-#: Makes a variant's lanes, by its number, with its engines.
-MakeLanes = Callable[[int, Engines], List[LaneRun]]
+#: Makes lanes ready with their engines.
+MakeLanes = Callable[[Sequence[Lane], Engines], List[LaneRun]]
 
 #: Loadables that one DLA core holds: "a maximum of 16 DLA loadables per core" (NVIDIA's guide).
 MOST_LOADABLES = 16
@@ -301,21 +302,27 @@ class OpenVariants:
     """The engines of the variants that are open; opens others when they are wanted.
 
     Args:
-        manifest: Of the bundle.
+        variants: Of the bundle.
+        name: The bundle's.
         engines: Opened engines of the variants that are loaded at the start.
         open_engines: Opens more.
-        lanes: Makes the lanes of a variant.
+        lanes: Makes a variant's lanes ready.
 
     Attributes:
         engines: Those that are open, by digest and device.
     """
 
     def __init__(
-        self, manifest: Manifest, engines: Engines, open_engines: OpenEngines, lanes: MakeLanes
+        self,
+        variants: Sequence[Variant],
+        name: str,
+        engines: Engines,
+        open_engines: OpenEngines,
+        lanes: MakeLanes,
     ) -> None:
         self.engines: Dict[Tuple[str, str], Any] = dict(engines)
-        self._name = manifest.name
-        self._variants = manifest.every_variant
+        self._name = name
+        self._variants = tuple(variants)
         self._open_engines = open_engines
         self._make_lanes = lanes
         self._lanes: Dict[int, List[LaneRun]] = {}
@@ -376,7 +383,8 @@ class OpenVariants:
                 return None
             self._users[number] = self._users.pop(number) + 1
             if number not in self._lanes:
-                self._lanes[number] = self._make_lanes(number, self.engines_of(number))
+                lanes = self._variants[number].lanes
+                self._lanes[number] = self._make_lanes(lanes, self.engines_of(number))
             return self._lanes[number]
 
     def _keys(self, number: int) -> List[Tuple[str, str]]:

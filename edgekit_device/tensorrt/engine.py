@@ -261,6 +261,28 @@ def settled(io: IoEntry, found: Sequence[int]) -> Tuple[int, ...]:
     return shape
 
 
+class _Given:
+    """What an output allocator gave in this run, and what it was told."""
+
+    def __init__(self, device: BufferPool) -> None:
+        self._device = device
+        self.lease: Optional[MemoryLease] = None
+        self.shape: Tuple[int, ...] = (-1,)
+        self.error: Optional[DeviceError] = None
+
+    def take(self, size: int) -> int:
+        # the library calls this: what it raises would be lost, or end the process
+        try:
+            self.lease = self._device.take(max(int(size), 1))
+        except DeviceError as error:
+            self.error = error
+            return 0
+        return self.lease.ptr
+
+    def forget(self) -> None:
+        self.lease, self.shape, self.error = None, (-1,), None
+
+
 class SizedOutput:
     """Gives TensorRT memory for an output whose size is known only during the run.
 
@@ -269,56 +291,48 @@ class SizedOutput:
     """
 
     def __init__(self, trt: Any, device: BufferPool) -> None:
-        self._device = device
-        self._lease: Optional[MemoryLease] = None
-        self._shape: Optional[Tuple[int, ...]] = None
-        self._error: Optional[DeviceError] = None
-        sized = self
-
         class Allocator(trt.IOutputAllocator):  # type: ignore[misc]
-            def __init__(self) -> None:
+            # a class is never freed by counting alone, so it must not hold the device's memory
+            def __init__(self, given: _Given) -> None:
                 trt.IOutputAllocator.__init__(self)
+                self.given = given
 
             def reallocate_output(self, name: str, memory: Any, size: int, alignment: int) -> int:
-                return sized._take(size)
+                return self.given.take(size)
 
             def reallocate_output_async(
                 self, name: str, memory: Any, size: int, alignment: int, stream: Any
             ) -> int:
-                return sized._take(size)
+                return self.given.take(size)
 
             def notify_shape(self, name: str, shape: Any) -> None:
-                sized._shape = tuple(int(each) for each in shape)
+                self.given.shape = tuple(int(each) for each in shape)
 
-        self.allocator = Allocator()
-
-    def _take(self, size: int) -> int:
-        # the library calls this: what it raises would be lost, or end the process
-        try:
-            lease = self._device.take(max(int(size), 1))
-        except DeviceError as error:
-            self._error = error
-            return 0
-        self._lease = lease
-        return lease.ptr
+        self._device = device
+        self._given = _Given(device)
+        self.allocator = Allocator(self._given)
 
     def begin(self) -> None:
         """Forgets the run before, whose tensor may be in use still."""
-        self._lease = self._shape = self._error = None
+        self._given.forget()
+
+    @property
+    def error(self) -> Optional[DeviceError]:
+        """Why there was no memory in this run; None if there was."""
+        return self._given.error
 
     def tensor(self, io: IoEntry) -> DeviceTensor:
         """The output after the run.
 
         Raises:
-            DeviceError: "cuda.no-memory"; "engine.io" where TensorRT told no shape or another one.
+            DeviceError: "engine.io" where TensorRT told no shape, or another one.
         """
-        if self._error is not None:
-            raise self._error
-        shape = settled(io, self._shape if self._shape is not None else (-1,))
+        given = self._given
+        shape = settled(io, given.shape)
         # of no elements TensorRT may want no memory
-        lease = self._lease or self._device.take(1)
+        lease = given.lease or self._device.take(1)
         nbytes = lease.nbytes = io_bytes(at_shape(io, shape))
-        self._lease = None
+        given.forget()
         return DeviceTensor(
             lease.ptr, nbytes, io.dtype, shape, io.format, io.strides, io.scale, lease
         )
@@ -548,7 +562,12 @@ class TensorRTEngine:
             self.cuda.record(begin, slot.stream)
             called = time.perf_counter()
             if not slot.context.execute_async_v3(slot.stream):
-                raise self._loaded.listener.error(_FAILED, "engine.failed", where)
+                lacking = [one.error for one in slot.sized.values() if one.error is not None]
+                raise (
+                    lacking[0]
+                    if lacking
+                    else self._loaded.listener.error(_FAILED, "engine.failed", where)
+                )
             if marks is not None:
                 marks.enqueued(time.perf_counter() - called)
             self.cuda.record(end, slot.stream)

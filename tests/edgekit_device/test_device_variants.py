@@ -17,6 +17,7 @@ from edgekit.bundles.sign import sign
 from edgekit_device.errors import DeviceError
 from edgekit_device.runtime import reference
 from edgekit_device.runtime.model import Model
+from edgekit_device.runtime.variants import Router
 from tests.edgekit_device import variant_toys as toys
 from tests.edgekit_device.device_board import BoardFolder, Refused, bench_option
 from tests.edgekit_device.variant_toys import expected, frame
@@ -165,6 +166,10 @@ def test_smaller_batches_are_padded_and_cropped(tmp_path: Path) -> None:
         for found in (model({"x": x}), *model.stream([x])):
             assert found["y"].flags.c_contiguous
             np.testing.assert_allclose(found["y"], expected(x), rtol=1e-5, atol=1e-6)
+    router = Router(model.name, model.variants, toys.batches().manifest.padding)
+    routes = [router.route({"x": (batch, 3, 8, 8)}) for batch in (1, 2, 3, 4)]
+    assert [route.variant for route in routes] == [1, 1, 0, 0]
+    assert [bool(route.padded) for route in routes] == [True, False, True, False]
     for shape in ((5, 3, 8, 8), (1, 3, 7, 8)):
         with pytest.raises(DeviceError) as caught:
             model({"x": frame(*shape)})
