@@ -267,8 +267,9 @@ def _num_profiles(this: Any) -> int:
 
 @plays("Builder", "create_optimization_profile")
 def _create_profile(this: Any) -> Any:
-    state = {"shapes": {}, "values": {}, "extra_memory_target": 1.0}
-    return this._s.double.factory.new("IOptimizationProfile", **state)
+    return this._s.double.factory.new(
+        "IOptimizationProfile", shapes={}, values={}, extra_memory_target=1.0
+    )
 
 
 @plays("IOptimizationProfile", "set_shape")
