@@ -110,12 +110,14 @@ def _open_shapes(file: Path, batch: int | None) -> str:
         return ""
     if all(sizes and None not in sizes for sizes in found.values()):
         return f"\n  batch: {batch or 1}                # the file leaves the batch open"
-    entries = ", ".join(
-        f"{_quoted(name)}: {[batch or size if at == 0 else size for at, size in enumerate(sizes)]}"
-        for name, sizes in proposal.shapes.items()
-    )
+    entries = []
+    for name, proposed in proposal.shapes.items():
+        # of unknown rank nothing is known
+        own = found[name] or (batch or 1, *[None] * (len(proposed) - 1))
+        sizes = [size or usual for size, usual in zip(own, proposed, strict=True)]
+        entries.append(f"{_quoted(name)}: {sizes}")
     why = f"# the file leaves these sizes open: set them ({proposal.rule})"
-    return f"\n  {why}\n  shapes: {{{entries}}}"
+    return f"\n  {why}\n  shapes: {{{', '.join(entries)}}}"
 
 
 def _quoted(text: str) -> str:
