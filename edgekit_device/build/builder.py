@@ -141,7 +141,7 @@ def _set_up(
     configure.set_basics(trt, builder, config, spec, built.notes)
     built.flags = configure.set_flags(trt, config, spec, attempt.flags, built.notes)
     networks.set_io(trt, network, spec, scales)
-    configure.set_profiles(builder, config, spec)
+    configure.set_profiles(trt, builder, config, spec, built.flags)
     mapped = _map(network, spec, built)
     configure.set_devices(trt, config, spec, mapped)
     configure.set_precisions(trt, spec, mapped)

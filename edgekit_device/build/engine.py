@@ -307,4 +307,5 @@ def entry_of(
         timing_cache=made.timing_cache,
         attempt=index,
         plugins_embedded=made.plugins_embedded,
+        device_bytes=facts.device_bytes,
     )

@@ -124,6 +124,7 @@ def _reset(this: Any) -> None:
         setattr(state, name, value)
     state.pools = dict(_DLA_POOLS) | _POOLS
     state.profiles = []
+    state.previews = set()
     state.timing_cache = None
     state.calibration_profile = None
 
@@ -228,19 +229,27 @@ def _tactics(_this: Any, tactic_sources: int) -> bool:
 
 
 @plays("IBuilderConfig", "set_preview_feature")
-def _preview(_this: Any, feature: Any, enable: bool) -> None:
-    return None
+def _preview(this: Any, feature: Any, enable: bool) -> None:
+    (this._s.previews.add if enable else this._s.previews.discard)(feature.name)
+
+
+@plays("IBuilderConfig", "get_preview_feature")
+def _get_preview(this: Any, feature: Any) -> bool:
+    return feature.name in this._s.previews
 
 
 @plays("IBuilderConfig", "set_calibration_profile")
 def _calibration_profile(this: Any, profile: Any) -> bool:
+    # "must be valid or be nullptr. kMIN and kMAX values are overwritten by kOPT" (guide, 9)
+    for name, (_, best, _) in list(profile._s.shapes.items()):
+        profile._s.shapes[name] = [best, best, best]
     this._s.calibration_profile = profile
     return True
 
 
 @plays("IBuilderConfig", "add_optimization_profile")
 def _add_profile(this: Any, profile: Any) -> int:
-    for name, shapes in profile._s.shapes.items():
+    for name, shapes in (*profile._s.shapes.items(), *profile._s.values.items()):
         ranks = {len(one) for one in shapes}
         sizes = zip(*shapes, strict=False)
         if len(ranks) > 1 or any(not low <= best <= high for low, best, high in sizes):
@@ -258,13 +267,24 @@ def _num_profiles(this: Any) -> int:
 
 @plays("Builder", "create_optimization_profile")
 def _create_profile(this: Any) -> Any:
-    return this._s.double.factory.new("IOptimizationProfile", shapes={}, extra_memory_target=1.0)
+    state = {"shapes": {}, "values": {}, "extra_memory_target": 1.0}
+    return this._s.double.factory.new("IOptimizationProfile", **state)
 
 
 @plays("IOptimizationProfile", "set_shape")
 def _set_shape(this: Any, input: str, min: Any, opt: Any, max: Any) -> None:
     shapes = [list(one) for one in (min, opt, max)]
     this._s.shapes[input] = shapes
+
+
+@plays("IOptimizationProfile", "set_shape_input")
+def _set_values(this: Any, input: str, min: Any, opt: Any, max: Any) -> None:
+    this._s.values[input] = [list(one) for one in (min, opt, max)]
+
+
+@plays("IOptimizationProfile", "get_shape_input")
+def _get_values(this: Any, input: str) -> list[list[int]]:
+    return list(this._s.values.get(input, ()))
 
 
 @plays("IOptimizationProfile", "get_shape")

@@ -52,9 +52,10 @@ def failures(
     if not network._s.layers or not network._s.outputs:
         yield "Network must have at least one output"
     for tensor in network._s.inputs:
-        if -1 in tensor._s.shape_values and not any(
-            tensor._s.name in one._s.shapes for one in state.profiles
-        ):
+        given = [one._s.values if tensor._s.is_shape_tensor else one._s.shapes
+                 for one in state.profiles]  # fmt: skip
+        open_ = tensor._s.is_shape_tensor or -1 in tensor._s.shape_values
+        if open_ and not (given and all(tensor._s.name in names for names in given)):
             yield (
                 "Network has dynamic or shape inputs, but no optimization profile has been defined."
             )
