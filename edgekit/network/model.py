@@ -24,6 +24,8 @@ from edgekit_device.protocol.codec import document
 
 #: Those of a quantised model in the Q/DQ format.
 QDQ = frozenset({"QuantizeLinear", "DequantizeLinear"})
+#: Types of quantised values that no DLA computes with.
+GPU_CODES = frozenset({"float8_e4m3fn", "float4_e2m1fn", "int4"})
 #: Those whose result has the values of their first input, in another shape or order at most.
 SAME_VALUES = frozenset(
     {"Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
@@ -342,7 +344,8 @@ class Layer:
         params: Kind-specific, plain Python values: kernel, stride, pads (begin..., end...),
             dilation, groups, out_maps, axis, axes, keepdims, mode, alpha, beta, function
             ("RELU", "SUM", ...), window, scales, starts, sizes, count_include_pad, ceil_mode, ...;
-            a shuffle that was fused has those of its ``parts``.
+            a shuffle that was fused has those of its ``parts``; weight_codes is the type of
+            quantised weights that only GPUs have ("int4").
             A recurrence (LSTM, GRU, RNN) has steps, directions, hidden, and products, the length
             of the sum that one gate takes. A Loop or a Scan of ONNX has trip_count, how often it
             runs its body, or trip_limit, how often at most; None where the data decide.

@@ -93,6 +93,8 @@ class Refusal(_Row):
         condition: A condition by its name in ``parsing/conditions.py``.
         opset_since: The first version of ai.onnx that is refused.
         opset_until: The first version of ai.onnx that is not refused.
+        below_capability: Refused by the builder, not the parser, on a board whose GPU has a lower
+            compute capability.
     """
 
     id: str = member(long_text)
@@ -120,6 +122,7 @@ class Refusal(_Row):
     condition: str | None = member(long_text, absent=None)
     opset_since: int | None = member(_index, absent=None)
     opset_until: int | None = member(_index, absent=None)
+    below_capability: str | None = member(long_text, absent=None)
 
 
 @document(frozen=True, eq=False)

@@ -175,6 +175,16 @@ class _Board:
         self.plugins = frozenset(plugins)
         self._target = target
 
+    def reaches(self, refusal: Refusal) -> bool:
+        """Whether the board's GPU has what a refusal is about the lack of; also where no board is
+        known."""
+        least = refusal.below_capability
+        if least is None:
+            return False
+        if self._target is None:
+            return True
+        return parse_version(self._target.compute_capability) >= parse_version(least)
+
     def newer(self, since: str) -> str:
         """Returns the remedy of a newer release; "" where the board cannot get one."""
         return newer_release(self._target, since)
@@ -327,12 +337,12 @@ def _judge(node: Node, scope: _Scope, on: _Board) -> tuple[str, str] | None:
             _fix(f"export ONNX's {node.op}, or the operators it consists of", _cut(scope)),
         )
     for refusal in refusals(node.op, on.release):
-        values = _refused(refusal, node, scope)
+        values = None if on.reaches(refusal) else _refused(refusal, node, scope)
         if values is not None:
             what = refusal.what.format(operator=node.op, **values)
             does = "ignores" if refusal.ignores else "refuses"
+            who = "builder" if refusal.builder or refusal.below_capability else "parser"
             wrong = "; the results would be wrong" if refusal.ignores else ""
-            who = "builder" if refusal.builder else "parser"
             return f"the {who} of TensorRT {on.release} {does} {what}{wrong}", _fix(
                 _newer(refusal, node, scope, on), refusal.avoid, _rewrite(refusal), _cut(scope)
             )

@@ -82,7 +82,7 @@ def test_sources_are_all_named_and_all_used():
                 walk(inner)
 
     files = ["features", "guide", "layers", "log_errors", "operators", "plugins", "releases",
-             "runtime"]  # fmt: skip
+             "runtime", "settings"]  # fmt: skip
     for file in [*files, "trtexec_flags"]:
         walk(read(f"{file}.yaml"))
     assert used == known

@@ -59,6 +59,7 @@ def failures(
             yield (
                 "Network has dynamic or shape inputs, but no optimization profile has been defined."
             )
+    yield from _profiles(network, state.profiles)
     yield from _int8(network, config, flags)
     standalone = state.engine_capability.name == "DLA_STANDALONE"
     dla = state.default_device_type.name == "DLA" or on_dla
@@ -70,6 +71,20 @@ def failures(
         yield from misplaced(network, bool(on_dla))
     if not standalone and refused and "GPU_FALLBACK" not in flags:
         yield f"DLA: layer {refused[0]._s.name} cannot run on DLA and GPU fallback is not enabled."
+
+
+def _profiles(network: Any, profiles: list[Any]) -> Iterator[str]:
+    """A profile has the rank and the fixed sizes of its inputs."""
+    for tensor in network._s.inputs:
+        own = list(tensor._s.shape_values)
+        for profile in profiles:
+            for shape in profile._s.shapes.get(tensor._s.name, ()):
+                fits = len(shape) == len(own) and all(
+                    a in (-1, b) for a, b in zip(own, shape, strict=True)
+                )
+                if not fits:
+                    yield f"Invalid optimization profile for input {tensor._s.name}: {shape}"
+                    return
 
 
 def _flags(network: Any, flags: set[str]) -> Iterator[str]:

@@ -72,6 +72,7 @@ class Double:
             layers that no DLA runs) for the predicate and `called` (four parts) for a release that
             calls itself otherwise than the one whose names it has.
         builds: The flag names of each build tried.
+        held: What the configuration of each build tried held beside its flags, by name.
         violations: Offences against the documented order of calls, in words.
         messages: Every logged (severity name, text), of all loggers.
     """
@@ -88,6 +89,7 @@ class Double:
             device_memory=None,
         )
         self.builds: list[list[str]] = []
+        self.held: list[dict[str, Any]] = []
         self.violations: list[str] = []
         self.messages: list[tuple[str, str]] = []
         #: What the module's plugin registry has, and the libraries that brought it.

@@ -13,7 +13,7 @@ from edgekit.errors import ModelError
 from edgekit.network.graph import Attributes, LayerSource, Node
 from edgekit.network.lowering import kinds
 from edgekit.network.lowering.bodies import Bodies, Lower, bodies_of
-from edgekit.network.model import Absorbed, Body, Layer, Tensor
+from edgekit.network.model import GPU_CODES, Absorbed, Body, Layer, Tensor
 from edgekit.network.plugins import Plugin
 from edgekit.network.protos import free_name
 
@@ -127,6 +127,7 @@ class Placer:
         # they come from
         self._derived: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
         self._operators: dict[str, frozenset[str]] = {}
+        self._codes: dict[str, frozenset[str]] = {}
 
     def bodies(self, node: Node, lower: Lower) -> Bodies:
         """Returns the layers in a node's bodies; ``lower`` returns those of a graph."""
@@ -202,6 +203,10 @@ class Placer:
                 self._derived[name] = ((*sources[0], node.name), sources[1])
                 before = (self._operators.get(source, frozenset()) for source in read)
                 self._operators[name] = frozenset({node.op}).union(*before)
+                # of quantised weights, or of the zero point that says what they become
+                types = GPU_CODES.intersection(self._graph.dtype(source) for source in read)
+                known = (self._codes.get(source, frozenset()) for source in read)
+                self._codes[name] = types.union(*known)
         for name in node.outputs:
             if name in self.outputs:
                 self.emit(node, "CONSTANT", outputs=[name])
@@ -253,6 +258,7 @@ class Placer:
         elif imported:
             self.importer.layers()
         before, weights = self._sources(used)
+        codes = sorted(frozenset[str]().union(*(self._codes.get(name, ()) for name in used)))
         layer = Layer(
             name=self.unique(name) if name else self._own_name(node.name),
             kind=kind,
@@ -261,7 +267,7 @@ class Placer:
             origin=(node.name,) if inserted else (*before, node.name),
             inputs=tuple(i for i in read if not self.constant(i)),
             outputs=tuple(o for o in (node.outputs if outputs is None else outputs) if o),
-            params=dict(params or {}),
+            params={**(params or {}), **({"weight_codes": codes[0]} if codes else {})},
             weights=weights,
             macs=macs,
             weight_elements=sum(math.prod(self.shape(w)) for w in weights),
