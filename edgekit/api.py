@@ -1046,9 +1046,19 @@ def bench(
     trust_key: bool = False,
     **options: Unpack[ConfigOptions],
 ) -> Bench:
-    """Measures on the first board; times are in milliseconds."""
+    """Measures on the first board; times are in milliseconds.
+
+    Of a range of shapes it measures the first one, or the one of ``bench={"shapes": ...}``; a
+    static shape in ``model={"shapes": ...}`` is that, too, where the configuration has a range.
+
+    Raises:
+        UsageError: "bench.shape": a shape that was not planned.
+    """
+    from edgekit.pipeline.steps.bench import shape_to_measure
+
+    config, given = shape_to_measure(config, options)
     with open_pipeline(
-        config, options, progress=progress, connects=True, out=path_of(out),
+        config, given, progress=progress, connects=True, out=path_of(out),
         accept_host_key=accept_host_key, trust_key=trust_key,
     ) as pipeline:  # fmt: skip
         return pipeline.bench()

@@ -551,6 +551,12 @@ class BenchSection(Section):
         "bundle's samples or golden frames when absent.",
         examples=["frames.npz"],
     )
+    shapes: dict[str, list[Dimension]] = Field(
+        default_factory=dict,
+        description="Shape to measure by input, of those that the release is built for; the first "
+        "one's when absent. `--shape` of `edgekit bench` sets it where `model.shapes` has a range.",
+        examples=[{"x": [1, 3, 640, 640]}],
+    )
     lock_clocks: bool = Field(
         False,
         description="Lock all clocks at their maximum (jetson_clocks) while measuring, and restore "
@@ -923,6 +929,11 @@ class ModelSection(_Source):
         description="Shapes for the DLA, each a network of its own: `HEIGHTxWIDTH` of the input "
         "that is a picture, shapes by input, or `{count: N}`.",
         examples=[["640x640", "544x960"]],
+    )
+    load: Literal["together", "demand"] = Field(
+        "together",
+        description="When a board opens the engines of `buckets`: all with the bundle, as far as "
+        "the DLA cores hold their loadables, or each at the first frame of its shape.",
     )
     exporter: Literal["dynamo", "legacy"] | None = Field(
         None,

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Protocol
 
 from edgekit.errors import UsageError
@@ -128,6 +129,22 @@ class ShapeRequest:
         """Whether the network has one shape."""
         return not self.profiles and len(self.buckets) < 2
 
+    def led_by_bucket(self) -> ShapeRequest:
+        """Returns the request whose optimum is its first bucket.
+
+        Where the optimum is no bucket, that is the smallest one that holds it, or the largest.
+        """
+        if not self.buckets:
+            return self
+        own = {name: self.optimum[name] for name in self.buckets[0]}
+        ranked = sorted(self.buckets, key=_elements)
+        holding = [one for one in ranked if _within(own, one)]
+        first = next((one for one in self.buckets if one == own), None)
+        if first is None:
+            first = holding[0] if holding else ranked[-1]
+        rest = tuple(one for one in self.buckets if one is not first)
+        return replace(self, optimum={**self.optimum, **first}, buckets=(first, *rest))
+
     def profile_of(self, sizes: Sizes) -> int | None:
         """Returns the position of the first profile that holds these sizes; None without one."""
         return next(
@@ -138,6 +155,18 @@ class ShapeRequest:
             ),
             None,
         )
+
+
+def _elements(sizes: Sizes) -> int:
+    return sum(prod(shape) for shape in sizes.values())
+
+
+def _within(sizes: Sizes, other: Sizes) -> bool:
+    return all(
+        size <= most
+        for name, shape in sizes.items()
+        for size, most in zip(shape, other[name], strict=True)
+    )
 
 
 def parse_axis(text: str) -> tuple[int, int, int]:

@@ -95,7 +95,7 @@ def emit(
     nodes = reachable(nodes, outputs, state.constants)
     read = dict.fromkeys([tensor for node in nodes for tensor in reads(node)] + list(outputs))
     _drop_unused_outputs(nodes, read, state.version)
-    roles = _roles(nodes)
+    roles = roles_of(nodes)
     weights: dict[str, Constant] = {}
     initializers = []
     for tensor in read:
@@ -103,7 +103,7 @@ def emit(
             continue
         value = state.constants[tensor]
         value = value if isinstance(value, Deferred) else frozen(value)
-        if _is_weight(value, roles.get(tensor, set())):
+        if is_weight(value, roles.get(tensor, set())):
             weights[tensor] = value
             initializers.append(stub(tensor, value))
         else:
@@ -202,7 +202,7 @@ def _drop_unused_outputs(
             del node.output[-1]
 
 
-def _roles(nodes: Sequence[onnx.NodeProto]) -> dict[str, set[tuple[str, int]]]:
+def roles_of(nodes: Sequence[onnx.NodeProto]) -> dict[str, set[tuple[str, int]]]:
     roles: dict[str, set[tuple[str, int]]] = {}
     for node in nodes:
         for index, tensor in enumerate(node.input):
@@ -211,7 +211,7 @@ def _roles(nodes: Sequence[onnx.NodeProto]) -> dict[str, set[tuple[str, int]]]:
     return roles
 
 
-def _is_weight(value: Constant, roles: set[tuple[str, int]]) -> bool:
+def is_weight(value: Constant, roles: set[tuple[str, int]]) -> bool:
     # packed and 8-bit float types have no NumPy layout that ONNX Runtime takes by reference
     name = dtype_name(elem_of(value.dtype))
     if value.dtype.kind not in "fiub" and name != "bfloat16":
@@ -399,13 +399,13 @@ def canonical(
         name: value if isinstance(value, Deferred) else frozen(value)
         for name, value in entries(weights or {}).items()
     }
-    constants = _constants(graph, values, base_folder)
+    constants = constants_of(graph, values, base_folder)
     quantised = give_zero_points(graph.node, constants)
     inputs = [value for value in graph.input if value.name not in constants]
     defined = {value.name for value in inputs} | set(constants)
     nodes = [node for node in graph.node if not any(name in values for name in node.output)]
     nodes = protos.sort(nodes, defined)
-    wanted = _outputs(graph, nodes, defined, outputs)
+    wanted = outputs_of(graph, nodes, defined, outputs)
     nodes = protos.reachable(nodes, wanted, defined)
     validation.operators(nodes, version)
     used = {name for node in nodes for name in protos.reads(node)} | set(wanted)
@@ -485,7 +485,7 @@ def _current(name: str, alias: Mapping[str, str]) -> str:
     return alias.get(name, name)
 
 
-def _constants(
+def constants_of(
     graph: onnx.GraphProto, given: Mapping[str, Constant], folder: Path | None
 ) -> dict[str, Constant]:
     constants: dict[str, Constant] = {}
@@ -525,7 +525,7 @@ def _constants(
     return {**constants, **given}
 
 
-def _outputs(
+def outputs_of(
     graph: onnx.GraphProto,
     nodes: Sequence[onnx.NodeProto],
     known: set[str],
