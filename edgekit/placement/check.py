@@ -54,6 +54,7 @@ from edgekit.placement.check_document import (
     without_layers,
 )
 from edgekit.placement.costs.kernel_costs import noise
+from edgekit.placement.cuts import Cut, cuts
 from edgekit.placement.forecast import (
     LATENCY,
     Fix,
@@ -328,6 +329,10 @@ def _document(
         forecast = replace(forecast, layer_us=times)
     layers, best, together = _help(loaded, network, judgement, board, clock, forecast)
     memory = memory_of(network, judgement, board)
+    cut_at: tuple[Cut, ...] = ()
+    if clock is not None and judgement.placed:
+        written = {name for node in loaded.graph.nodes() for name in node.outputs}
+        cut_at = cuts(network, judgement, clock, written)
     lost = without_slot(judgement)
     warnings = [
         *release_warnings(network, judgement, board),
@@ -353,6 +358,7 @@ def _document(
         predicted=forecast,
         fixes=best,
         fixes_together=together,
+        cuts=cut_at,
         memory=memory.held,
         memory_refused=memory.refused,
         memory_core=CoreMemory(core_memory(memory.held), pool_limits(board)),

@@ -28,6 +28,7 @@ from edgekit.network.module_tree import (
 )
 from edgekit.parsing.nvidia import ParserWord
 from edgekit.parsing.table import Parse
+from edgekit.placement.cuts import Cut
 from edgekit.placement.forecast import Fix, Forecast, macs_fraction
 from edgekit.removed import FormerDict
 from edgekit.text import PYTORCH, aligned, counted, percent, plain
@@ -216,6 +217,7 @@ class Check(_OfModel):
             and where no layer that takes time has a cost model.
         fixes: What would help, the best first.
         fixes_together: The first of them at once, where that gains more.
+        cuts: Where cutting the network takes its first part off the GPU, the least GPU time first.
         memory: The loadables' memory.
         memory_refused: That of candidates which a memory limit keeps on the GPU.
         memory_core: What the loadables need together.
@@ -241,6 +243,7 @@ class Check(_OfModel):
     predicted: Forecast | None = member(nullable(record(Forecast)))
     fixes: tuple[Fix, ...] = member(records(Fix))
     fixes_together: Fix | None = member(nullable(record(Fix)))
+    cuts: tuple[Cut, ...] = member(records(Cut), absent=())
     memory: tuple[LoadableMemory, ...] = member(records(LoadableMemory))
     memory_refused: tuple[LoadableMemory, ...] = member(records(LoadableMemory))
     memory_core: CoreMemory = member(record(CoreMemory))

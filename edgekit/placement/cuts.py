@@ -91,7 +91,7 @@ def cuts(
     clock: PlacementTimer,
     tensors: Collection[str],
     *,
-    objective: str = "latency",
+    objective: str = "gpu_time",
 ) -> tuple[Cut, ...]:
     """Returns the cuts that pay, the best by the objective first, at most ``MOST``.
 
