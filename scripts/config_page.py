@@ -73,7 +73,7 @@ def _sections(
         if (first := shown.get(section["title"])) is not None:
             parts.append(f"The keys of [{first}](#{first.replace('.', '')}).")
             continue
-        if name == "plugins":  # of one network, and of each of several
+        if name in ("plugins", "shapes"):  # of one network, and of each of several
             shown[section["title"]] = title
         parts += [section["description"], "", *_table(section)]
         parts += _sections(section, definitions, inner, shown)
@@ -82,14 +82,15 @@ def _sections(
 
 def _section(field: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any] | None:
     """Returns the object schema that a field refers to, if it does."""
-    items = field.get("items", {})
-    options = [field, items, *field.get("anyOf", []), *items.get("anyOf", [])]
-    for option in options:
+    options = [*field.get("anyOf", []), *field.get("oneOf", [])]
+    options += [field[key] for key in ("items", "additionalProperties") if key in field]
+    for option in (field, *options):
         reference = option.get("$ref") if isinstance(option, dict) else None
         if reference:
             found: dict[str, Any] = definitions[reference.rsplit("/", 1)[1]]
             return found
-    return None
+    inner = (_section(one, definitions) for one in options if isinstance(one, dict))
+    return next((section for section in inner if section is not None), None)
 
 
 def _table(schema: dict[str, Any]) -> list[str]:
@@ -109,8 +110,8 @@ def _default(value: Any) -> str:
 
 
 def _type(field: dict[str, Any]) -> str:
-    if "anyOf" in field:
-        kinds = [_type(option) for option in field["anyOf"] if option.get("type") != "null"]
+    if options := field.get("anyOf") or field.get("oneOf"):
+        kinds = [_type(option) for option in options if option.get("type") != "null"]
         return " or ".join(dict.fromkeys(kinds))
     if "$ref" in field:
         return "section"
@@ -120,10 +121,17 @@ def _type(field: dict[str, Any]) -> str:
         return f"`{field['const']}`"
     if field.get("type") == "array":
         inner = field.get("items", {})
-        return "list" if "$ref" in inner else f"list of {_type(inner)}s"
+        kinds = [one.get("type") for one in (inner.get("oneOf") or inner.get("anyOf") or [])]
+        if "$ref" in inner or "object" in kinds:
+            return "list"
+        kinds = [f"{kind}s" for kind in _type(inner).split(" or ")]
+        return f"list of {' or '.join(kinds)}"
     if field.get("type") == "object":
         inner = field.get("additionalProperties")
-        return f"{_type(inner)} by name" if isinstance(inner, dict) else "section"
+        if not isinstance(inner, dict):
+            return "section"
+        kind = _type(inner)
+        return f"by name: {kind}" if " or " in kind else f"{kind} by name"
     kind = str(field.get("type", ""))
     words = {"integer": "whole number", "string": "text", "boolean": "`true`, `false`"}
     return words.get(kind, kind)

@@ -21,10 +21,18 @@ _PLACES: dict[str, tuple[str, ...]] = {
 }
 
 
+# keys that a range's error names itself
+_SIZES = ("model.shapes", "model.dimensions", "model.buckets")
+
+
 def set_place(error: EdgekitError, config: Config) -> None:
     """Makes ``where`` of an error the place in the configuration that it is about, if any is."""
-    path = _PLACES.get(error.code)
+    path: tuple[str | int, ...] | None = _PLACES.get(error.code)
     if error.code == "rewrite.unknown":
         path = tuple(error.where.split("."))  # the list that has the name
-    if path and path[0] in config.document.value:
+    if error.where.startswith(_SIZES):
+        # a tensor's name may have dots
+        keys = error.where.split(".", 2)
+        path = tuple(int(key) if key.isdecimal() and "buckets" in keys else key for key in keys)
+    if path and str(path[0]) in config.document.value:
         error.where = config.document.where(path)

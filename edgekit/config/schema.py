@@ -10,10 +10,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
+    Tag,
     ValidationInfo,
     field_validator,
     model_validator,
@@ -24,6 +27,7 @@ from pydantic_core import PydanticCustomError
 from edgekit.dla.rules import loadables_per_core
 from edgekit.errors import UsageError
 from edgekit.network.expressions import parse_size
+from edgekit.network.ranges import check_range, parse_axis, parse_shape, ranges_of
 from edgekit.reference.gate import Metric, impossible
 from edgekit.targets.loader import same_words
 from edgekit.targets.releases import spelled
@@ -576,6 +580,119 @@ PluginItem = Annotated[
 ]
 
 
+class RangeSection(Section):
+    """The smallest, best and largest sizes of an input: a profile of TensorRT."""
+
+    min: list[Dimension] = Field(description="Smallest sizes.", examples=[[1, 3, 320, 320]])
+    opt: list[Dimension] | None = Field(
+        None,
+        description="Sizes to optimise for; the largest when absent.",
+        examples=[[1, 3, 640, 640]],
+    )
+    max: list[Dimension] = Field(description="Largest sizes.", examples=[[1, 3, 1280, 1280]])
+
+    @model_validator(mode="after")
+    def _in_order(self) -> RangeSection:
+        check_range(self.min, self.opt, self.max)
+        return self
+
+
+class BucketsSection(Section):
+    """How many shapes are chosen for the DLA."""
+
+    count: int = Field(
+        ge=1,
+        le=16,
+        description="At most this many, chosen from the sizes of the calibration images to waste "
+        "the least.",
+        examples=[4],
+    )
+
+
+def _axis(text: str) -> str:
+    parse_axis(text)
+    return text
+
+
+def _picture_size(text: str) -> str:
+    sides = text.split("x")
+    if len(sides) != 2 or not all(s.isdecimal() and 1 <= int(s) <= _LARGEST for s in sides):
+        raise ValueError("give HEIGHTxWIDTH, such as 640x960, or {input: [1, 3, 640, 960]}")
+    return text
+
+
+def _form(value: object) -> str:
+    """The kind of a value of which a key takes several."""
+    if isinstance(value, dict | Section):
+        return "mapping"
+    if isinstance(value, list | tuple):
+        ranges = value and all(isinstance(one, dict | Section) for one in value)
+        return "ranges" if ranges else "list"
+    return "text" if isinstance(value, str) else "size"
+
+
+def _size_form(value: object) -> str:
+    kind = _form(value)
+    return kind if kind in ("list", "text") else "size"
+
+
+def _shape_form(value: object) -> str:
+    kind = _form(value)
+    return kind if kind in ("mapping", "ranges", "text") else "list"
+
+
+def _bucket_form(value: object) -> str:
+    return "mapping" if _form(value) == "mapping" else "text"
+
+
+def _buckets_form(value: object) -> str:
+    return "mapping" if _form(value) == "mapping" else "list"
+
+
+_AxisRange = Annotated[
+    str,
+    Field(json_schema_extra={"pattern": r"^[0-9]+[.][.]([0-9]+[.][.])?[0-9]+$"}),
+    AfterValidator(_axis),
+]
+Axis = Annotated[
+    Annotated[Dimension, Tag("size")] | Annotated[_AxisRange, Tag("text")],
+    Discriminator(lambda value: "text" if isinstance(value, str) else "size"),
+]
+Shape = Annotated[
+    Annotated[list[Axis], Tag("list")]
+    | Annotated[RangeSection, Tag("mapping")]
+    | Annotated[list[RangeSection], Field(min_length=1, max_length=16), Tag("ranges")]
+    | Annotated[
+        str,
+        Field(json_schema_extra={"pattern": r"^[0-9.]+(x[0-9.]+)*$"}),
+        AfterValidator(parse_shape),
+        Tag("text"),
+    ],
+    Discriminator(_shape_form),
+]
+Named = Annotated[
+    Annotated[Dimension, Tag("size")]
+    | Annotated[_AxisRange, Tag("text")]
+    | Annotated[list[Dimension], Field(min_length=1), Tag("list")],
+    Discriminator(_size_form),
+]
+Bucket = Annotated[
+    Annotated[
+        str,
+        Field(json_schema_extra={"pattern": r"^[0-9]+x[0-9]+$"}),
+        AfterValidator(_picture_size),
+        Tag("text"),
+    ]
+    | Annotated[dict[str, list[Dimension]], Field(min_length=1), Tag("mapping")],
+    Discriminator(_bucket_form),
+]
+Buckets = Annotated[
+    Annotated[list[Bucket], Field(max_length=64), Tag("list")]
+    | Annotated[BucketsSection, Tag("mapping")],
+    Discriminator(_buckets_form),
+]
+
+
 class _Source(Section):
     onnx: FilePath = Field(
         None, description="Path of the ONNX file, relative to this file.", examples=["model.onnx"]
@@ -586,10 +703,11 @@ class _Source(Section):
         examples=["light_resnet50"],
     )
     seed: int = Field(0, ge=0, le=2**32 - 1, description="Seed of a built-in network's weights.")
-    shapes: dict[str, list[Dimension]] = Field(
+    shapes: dict[str, Shape] = Field(
         default_factory=dict,
-        description="Static shape by input name; needed if the file leaves more open than the "
-        "batch. Also for tensors whose shape depends on a plugin or on data.",
+        description="Shape by input name, with a range (`320..1280`, or `min`, `opt`, `max`) where "
+        "it may vary; needed if the file leaves more open than the batch. Also for tensors whose "
+        "shape depends on a plugin or on data.",
         examples=[{"input": [1, 3, 224, 224]}],
     )
     batch: Dimension | None = Field(
@@ -646,6 +764,14 @@ class NetworkSection(_Source):
         default_factory=list, description="Layers of this network pinned to a device."
     )
 
+    @field_validator("shapes")
+    @classmethod
+    def _static(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for name, form in value.items():
+            if any(not one.is_static for one in ranges_of(form)):
+                raise ValueError(f"the range of {name!r} is for one network: give one shape")
+        return value
+
     @model_validator(mode="after")
     def _one_source(self) -> NetworkSection:
         if (self.onnx is None) == (self.builtin is None):
@@ -673,6 +799,18 @@ class ModelSection(_Source):
         description="Sizes of a PyTorch network's inputs, if the program or function has no "
         "example.",
         examples=[{"x": "1x3x224x224:float32"}],
+    )
+    dimensions: dict[str, Named] = Field(
+        default_factory=dict,
+        description="Sizes of the file's open axes by their names: a size, a range, or a list of "
+        "the only sizes.",
+        examples=[{"batch": 1, "height": "320..1280", "width": [320, 640]}],
+    )
+    buckets: Buckets = Field(
+        default_factory=list,
+        description="Shapes for the DLA, each a network of its own: `HEIGHTxWIDTH` of the input "
+        "that is a picture, shapes by input, or `{count: N}`.",
+        examples=[["640x640", "544x960"]],
     )
     exporter: Literal["dynamo", "legacy"] | None = Field(
         None,
@@ -708,6 +846,8 @@ class ModelSection(_Source):
         if not self.is_torch and (self.inputs or self.exporter or self.trust):
             raise ValueError("'inputs', 'exporter' and 'trust' are for 'python' and 'pt2'")
         parts = self.seed, self.shapes, self.batch, self.outputs, self.plugins
+        if self.networks and (self.dimensions or self.buckets):
+            raise ValueError("'dimensions' and 'buckets' are for one network")
         if self.networks and any(parts):
             raise ValueError(
                 "give 'seed', 'shapes', 'batch', 'outputs' and 'plugins' for each of the networks"

@@ -295,6 +295,17 @@ def load(
         raise
 
 
+def file_inputs(source: str | Path) -> list[onnx.ValueInfoProto]:
+    """Returns a file's inputs, without initializers.
+
+    Raises:
+        ModelError: when the file cannot be read; see :func:`load`.
+    """
+    graph = files.read(Path(source))[0].graph
+    constants = {tensor.name for tensor in graph.initializer}
+    return [value for value in graph.input if value.name not in constants]
+
+
 def open_inputs(source: str | Path, batch: int | None = None) -> dict[str, tuple[int | None, ...]]:
     """The inputs whose sizes the file leaves open, with None for each open dimension.
 
@@ -303,14 +314,12 @@ def open_inputs(source: str | Path, batch: int | None = None) -> dict[str, tuple
     Raises:
         ModelError: when the file cannot be read; see :func:`load`.
     """
-    graph = files.read(Path(source))[0].graph
-    constants = {tensor.name for tensor in graph.initializer}
     found: dict[str, tuple[int | None, ...]] = {}
-    for value in graph.input:
+    for value in file_inputs(source):
         tensor = value.type.tensor_type
         dims = tensor.shape.dim
         closed = tensor.HasField("shape") and all(map(validation.is_fixed, dims))
-        if value.name not in constants and not closed:
+        if not closed:
             found[value.name] = tuple(
                 dim.dim_value if validation.is_fixed(dim)
                 else batch if validation.is_batch(position, dim) else None

@@ -17,17 +17,19 @@ from edgekit.network.expressions import parse_size
 from edgekit.network.functions import UserFunction
 from edgekit.network.layer_names import layers_named
 from edgekit.network.left_modules import with_left_modules
-from edgekit.network.loading.load import canonical, load
+from edgekit.network.loading.load import canonical, file_inputs, load
 from edgekit.network.loading.opaque import left_notes
 from edgekit.network.loading.validation import input_shapes
 from edgekit.network.model import Model, Network
 from edgekit.network.plugins import HINT as FUNCTION_HINT
 from edgekit.network.plugins import OutputForm, Plugin, check_used, function_failure
+from edgekit.network.ranges import ShapeRequest, Sizes, is_ranged, static_shapes
+from edgekit.network.shape_requests import shape_request
 from edgekit.network.zoo import builtin
 from edgekit.parsing.nvidia import ParserWord, ask_parser
 from edgekit.parsing.table import AFTER_REWRITES, AS_GIVEN, Parse, parse_check
 from edgekit.pipeline.cache import StoredModel, digest_of, identity_of_path, load_model, store_model
-from edgekit.pipeline.context import Context, computed
+from edgekit.pipeline.context import Context, Session, computed
 from edgekit.placement.translation import is_typed, translation, typed_note, typed_translation
 from edgekit.quantize.caches import CalibrationCache, cache_of, load_cache
 from edgekit.quantize.qdq.to_implicit import Translated, has_qdq
@@ -60,15 +62,56 @@ def exported(context: Context) -> Exported | None:
 
 
 @computed("model")
-def _loaded(context: Context) -> Model:
-    section, cache = context.file.model, context.cache
+def requested(context: Context) -> ShapeRequest:
+    """Returns the sizes that the configuration asks of the model's inputs, and notes them.
+
+    Raises:
+        ModelError: As of ``network.shape_requests.shape_request``.
+    """
+    section = context.file.model
+    if not is_ranged(section):
+        return ShapeRequest(static_shapes(section))
+    path = _model_file(context)
+    inputs = _built_in(context).proto.graph.input if path is None else file_inputs(path)
+    request = shape_request(section, inputs)
+    context.note(*request.notes)
+    if not request.is_static:
+        shown = ", ".join(f"{n}: {'x'.join(map(str, s))}" for n, s in request.optimum.items())
+        context.note(f"sizes may vary: this is for the best shape alone ({shown})")
+    return request
+
+
+def at_sizes(context: Context, sizes: Sizes) -> Context:
+    """Returns a context of the same network with one static shape, such as a bucket's."""
+    config = context.config
+    model = config.file.model.model_copy(
+        update={"shapes": {n: list(s) for n, s in sizes.items()}, "dimensions": {}, "buckets": []}
+    )
+    file = config.file.model_copy(update={"model": model})
+    session = Session(context.session.progress, context.session.results)
+    return replace(
+        context, config=replace(config, file=file), session=session, measured=None,
+        method_by_gate=None, fp16_by_gate=(), placed=None,
+    )  # fmt: skip
+
+
+def _model_file(context: Context) -> Path | None:
+    """The ONNX file, which a PyTorch network is exported to; None of a built-in network."""
     made = exported(context)
-    path = None if made is None else Path(made.file)
-    if section.onnx is not None:
-        path = context.config.resolve(section.onnx)
+    if made is not None:
+        return Path(made.file)
+    section = context.file.model
+    return None if section.onnx is None else context.config.resolve(section.onnx)
+
+
+@computed("model")
+def _loaded(context: Context) -> Model:
+    section, request = context.file.model, requested(context)
+    path = _model_file(context)
     if path is not None:
+        made = exported(context)
         loaded = load(
-            path, shapes=section.shapes, batch=section.batch, outputs=section.outputs or None,
+            path, shapes=request.optimum, batch=section.batch, outputs=section.outputs or None,
             plugins=own_plugins(context),
         )  # fmt: skip
         context.note(*loaded.notes)
@@ -76,6 +119,16 @@ def _loaded(context: Context) -> Model:
             loaded = with_left_modules(loaded, section.leave)[0]
             context.note(*left_notes(loaded.graph))
         return loaded if made is None else replace(loaded, source=made.source)
+    model = _built_in(context)
+    # its sizes are fixed: others, or an input that it lacks, are reported as for a file
+    input_shapes(model.proto.graph.input, request.optimum, section.batch)
+    plugins = own_plugins(context)
+    check_used(plugins, model.proto)
+    return replace(model, plugins=plugins) if plugins else model
+
+
+def _built_in(context: Context) -> Model:
+    section, cache = context.file.model, context.cache
     assert section.builtin is not None, "the schema wants one of them"
     key = cache.key("builtin", section.builtin, section.seed, section.outputs)
     stored = None if context.force else cache.find(StoredModel, "builtin", key)
@@ -92,11 +145,7 @@ def _loaded(context: Context) -> Model:
         cache.keep("builtin", key, stored)
         # from here on the weights are memory maps of the cache, not memory
         model = load_model(cache, stored) or model
-    # its sizes are fixed: others, or an input that it lacks, are reported as for a file
-    input_shapes(model.proto.graph.input, section.shapes, section.batch)
-    plugins = own_plugins(context)
-    check_used(plugins, model.proto)
-    return replace(model, plugins=plugins) if plugins else model
+    return model
 
 
 @computed(_loaded, "target", "tensorrt")

@@ -4,6 +4,7 @@ the rewritten network with the weights of another file.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from edgekit.pipeline.steps.load import (
     fp16_choice,
     lowers,
     own_plugins,
+    requested,
     rules,
     source,
     translated,
@@ -261,9 +263,9 @@ def other_weights(context: Context, path: Path) -> Model:
     return other
 
 
-def _shapes_of(context: Context, mine: Model, path: Path) -> dict[str, list[int]]:
+def _shapes_of(context: Context, mine: Model, path: Path) -> dict[str, Sequence[int]]:
     """The sizes for another file's inputs: those of the configuration, or else of the model."""
     own = {value.name: value.type.tensor_type.shape.dim for value in mine.proto.graph.input}
     left_open = [name for name in open_inputs(path) if name in own]
     sizes = {name: [dim.dim_value for dim in own[name]] for name in left_open}
-    return {**sizes, **context.file.model.shapes}
+    return {**sizes, **requested(context).optimum}

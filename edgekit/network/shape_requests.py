@@ -1,0 +1,450 @@
+"""What a configuration's ``shapes``, ``dimensions`` and ``buckets`` ask of a file's inputs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import onnx
+
+from edgekit.errors import ModelError
+from edgekit.network.loading.validation import input_shapes, is_batch, is_fixed
+from edgekit.network.protos import nearest
+from edgekit.network.ranges import (
+    BucketForm,
+    Profile,
+    Range,
+    ShapeRequest,
+    ShapeSection,
+    Sizes,
+    axis_text,
+    bounds_of,
+    is_ranged,
+    ranges_of,
+    static_shapes,
+)
+from edgekit.text import counted
+
+# a DLA core holds 16 loadables: nobody has more networks of one model
+_MOST_BUCKETS = 64
+# channels of a picture, where they are the last axis
+_CHANNELS = (1, 2, 3, 4)
+
+
+def shape_request(
+    section: ShapeSection,
+    inputs: Sequence[onnx.ValueInfoProto],
+    data: Sequence[tuple[int, int]] | None = None,
+) -> ShapeRequest:
+    """Returns what a configuration asks of a file's inputs.
+
+    Args:
+        section: The configuration's "model".
+        inputs: The file's inputs, without initializers.
+        data: Height and width of the calibration data's pictures; None without any.
+
+    Raises:
+        ModelError: "model.dimension", "model.profiles", "model.bucket", or those of
+            ``validation.input_shapes``. ``where`` is the key: "model.shapes.x".
+    """
+    if not is_ranged(section):
+        return ShapeRequest(static_shapes(section))
+    return _Request(section, inputs).made(data)
+
+
+class _Request:
+    """A configuration's sizes, and the inputs that they are of."""
+
+    def __init__(self, section: ShapeSection, inputs: Sequence[onnx.ValueInfoProto]) -> None:
+        self._section = section
+        self._inputs = inputs
+        self._dims = {value.name: value.type.tensor_type.shape.dim for value in inputs}
+        self._given = {name: ranges_of(form) for name, form in section.shapes.items()}
+        self._notes: list[str] = []
+
+    def made(self, data: Sequence[tuple[int, int]] | None) -> ShapeRequest:
+        """Returns the request."""
+        self._refuse_unknown()
+        profiles = [self._profile(number) for number in range(self._count())]
+        for profile in profiles:
+            self._check(profile)
+        ranged = any(not one.is_static for profile in profiles for one in profile.values())
+        buckets = self._buckets(profiles, ranged, data)
+        optimum: Sizes = {name: one.opt for name, one in profiles[0].items()}
+        if not ranged and buckets:
+            optimum = max(buckets, key=_elements)
+        # shapes of tensors inside the network
+        inner = {n: r[0].opt for n, r in self._given.items() if n not in self._dims}
+        return ShapeRequest(
+            {**inner, **optimum}, tuple(profiles) if ranged else (), buckets, tuple(self._notes)
+        )
+
+    def _refuse_unknown(self) -> None:
+        """Refuses ranges of tensors and names of axes that the file lacks."""
+        names = list(self._dims)
+        for name, ranges in self._given.items():
+            if name not in self._dims and (len(ranges) > 1 or not ranges[0].is_static):
+                raise ModelError(
+                    f"a range is given for {name!r}, which is not an input of the network",
+                    code="model.unknown_input",
+                    where=f"model.shapes.{name}",
+                    hint=f"{nearest(name, names)} the inputs are: {', '.join(names)}".strip(),
+                )
+        known = {
+            dim.dim_param: None
+            for dims in self._dims.values()
+            for dim in dims
+            if dim.dim_param and not is_fixed(dim)
+        }
+        for name in self._section.dimensions:
+            if name not in known:
+                listed = f"the open axes are: {', '.join(known)}"
+                if not known:
+                    listed = "the file names no open axis; give model.shapes (--shape)"
+                raise ModelError(
+                    f"no open axis of the network has the name {name!r}",
+                    code="model.dimension",
+                    where=f"model.dimensions.{name}",
+                    hint=f"{nearest(name, list(known))} {listed}".strip(),
+                )
+
+    def _count(self) -> int:
+        """Returns how many profiles there are; every input with ranges has as many."""
+        several = {name: len(ranges) for name, ranges in self._given.items() if len(ranges) > 1}
+        most = max(several.values(), default=1)
+        for name, ranges in self._given.items():
+            if len(ranges) != most and (len(ranges) > 1 or not ranges[0].is_static):
+                other = next(one for one, count in several.items() if count == most)
+                raise ModelError(
+                    f"input {name!r} has {counted(len(ranges), 'profile')}, input {other!r} has "
+                    f"{most}",
+                    code="model.profiles",
+                    where=f"model.shapes.{name}",
+                    hint="give each input with a range as many profiles, in the same order",
+                )
+        return most
+
+    def _profile(self, number: int) -> dict[str, Range]:
+        """Returns one profile: a range for each input with open sizes or a given shape."""
+        given = {
+            name: ranges[min(number, len(ranges) - 1)]
+            for name, ranges in self._given.items()
+            if name in self._dims
+        }
+        bounds = {name: bounds_of(axis) for name, axis in self._section.dimensions.items()}
+        for name, one in given.items():
+            self._rank(name, one)
+            for axis, dim in enumerate(self._dims[name]):
+                own = one.min[axis], one.opt[axis], one.max[axis]
+                self._fixed(name, axis, dim, own)
+                if dim.dim_param and bounds.setdefault(dim.dim_param, own) != own:
+                    raise ModelError(
+                        f"axis {dim.dim_param!r} is {axis_text(*bounds[dim.dim_param])}, and "
+                        f"{axis_text(*own)} in input {name!r}",
+                        code="model.dimension",
+                        where=f"model.shapes.{name}",
+                        hint="one name of an axis has one size: give the same range",
+                    )
+        found = dict(given)
+        for value in self._inputs:
+            dims = self._dims[value.name]
+            if value.name in given or all(map(is_fixed, dims)):
+                continue
+            axes = [self._axis(i, dim, bounds) for i, dim in enumerate(dims)]
+            known = [axis for axis in axes if axis is not None]
+            if len(known) == len(axes):
+                found[value.name] = Range(*(tuple(axis[i] for axis in known) for i in range(3)))
+        return {value.name: found[value.name] for value in self._inputs if value.name in found}
+
+    def _axis(
+        self,
+        position: int,
+        dim: onnx.TensorShapeProto.Dimension,
+        bounds: Mapping[str, tuple[int, int, int]],
+    ) -> tuple[int, int, int] | None:
+        """Returns an axis of an input without a given shape; None where nothing says its size."""
+        if is_fixed(dim):
+            return bounds_of(int(dim.dim_value))
+        if dim.dim_param in bounds:
+            return bounds[dim.dim_param]
+        if is_batch(position, dim):
+            return bounds_of(self._section.batch or 1)
+        # the buckets say it: these are replaced
+        return bounds_of(1) if self._section.buckets and not self._given else None
+
+    def _rank(self, name: str, given: Range) -> None:
+        value = next(value for value in self._inputs if value.name == name)
+        dims = self._dims[name]
+        if value.type.tensor_type.HasField("shape") and len(given.min) != len(dims):
+            raise ModelError(
+                f"the range given for input {name!r}, {given}, has "
+                f"{counted(len(given.min), 'dimension')}, but the model's has {len(dims)}: "
+                f"[{', '.join(_label(dim) for dim in dims)}]",
+                code="model.shape_rank",
+                where=f"model.shapes.{name}",
+            )
+
+    def _fixed(
+        self,
+        name: str,
+        axis: int,
+        dim: onnx.TensorShapeProto.Dimension,
+        bounds: tuple[int, int, int],
+    ) -> None:
+        """Refuses another size, or a range, for an axis of fixed size."""
+        if is_fixed(dim) and (bounds[0], bounds[2]) != (dim.dim_value, dim.dim_value):
+            open_ = [str(i) for i, one in enumerate(self._dims[name]) if not is_fixed(one)]
+            listed = f"open axes of {name!r}: {', '.join(open_)}"
+            if not open_:
+                listed = f"input {name!r} has no open axis: export the network with dynamic axes"
+            raise ModelError(
+                f"axis {axis} of input {name!r} is {dim.dim_value} in the file and cannot be "
+                f"{axis_text(*bounds)}",
+                code="model.shape_conflict",
+                where=f"model.shapes.{name}",
+                hint=listed,
+            )
+
+    def _check(self, profile: Profile) -> None:
+        """Checks the smallest, best and largest sizes as those of a static network."""
+        for which in ("min", "opt", "max"):
+            sizes = {name: getattr(one, which) for name, one in profile.items()}
+            _, notes = input_shapes(self._inputs, sizes, self._section.batch)
+            self._notes += [note for note in notes if note not in self._notes]
+
+    # Buckets.
+
+    def _buckets(
+        self, profiles: list[dict[str, Range]], ranged: bool, data: Sequence[tuple[int, int]] | None
+    ) -> tuple[Sizes, ...]:
+        """Returns the listed shapes.
+
+        Raises:
+            ModelError: "model.bucket".
+        """
+        forms = self._section.buckets
+        best = [{name: one.opt for name, one in profile.items()} for profile in profiles]
+        found: list[Sizes] = []
+        if not isinstance(forms, Sequence):
+            found = self._chosen(forms.count, profiles, best[0], data)
+        elif forms:
+            found = [self._bucket(number, form, best[0]) for number, form in enumerate(forms)]
+        elif any(not isinstance(one, int | str) for one in self._section.dimensions.values()):
+            found = list(self._listed(best[0]))
+        elif ranged:
+            self._notes.append(
+                "no buckets are listed: the DLA gets the best shape of each profile (model.buckets "
+                "lists others)"
+            )
+            found = list(best)
+        unique: list[Sizes] = []
+        for number, one in enumerate(found):
+            self._within(number, one, profiles if ranged else [])
+            if one not in unique:
+                unique.append(one)
+        return tuple(unique)
+
+    def _listed(self, best: Sizes) -> Iterator[Sizes]:
+        """Yields the combinations of the sizes that ``dimensions`` lists."""
+        listed = {
+            name: tuple(dict.fromkeys(one))
+            for name, one in self._section.dimensions.items()
+            if not isinstance(one, int | str)
+        }
+        most = math.prod(map(len, listed.values()))
+        if most > _MOST_BUCKETS:
+            raise ModelError(
+                f"the listed sizes make {most} shapes (limit {_MOST_BUCKETS})",
+                code="model.bucket",
+                where="model.dimensions",
+                hint="list fewer sizes, or the shapes themselves with model.buckets",
+            )
+        for sizes in itertools.product(*listed.values()):
+            yield self._with(best, dict(zip(listed, sizes, strict=True)))
+
+    def _with(self, sizes: Sizes, bound: Mapping[str, int]) -> Sizes:
+        """Returns sizes with those of named open axes."""
+        return {
+            name: tuple(
+                bound.get(dim.dim_param, size) if not is_fixed(dim) else size
+                for dim, size in zip(self._dims[name], one, strict=True)
+            )
+            for name, one in sizes.items()
+        }
+
+    def _bucket(self, number: int, form: BucketForm, best: Sizes) -> Sizes:
+        where = f"model.buckets.{number}"
+        if isinstance(form, str):
+            height, width = map(int, form.split("x"))
+            return self._of_picture(height, width, best, where)
+        bound: dict[str, int] = {}
+        for name, sizes in form.items():
+            if name not in self._dims:
+                names = list(self._dims)
+                raise ModelError(
+                    f"a bucket has a shape for {name!r}, which is not an input of the network",
+                    code="model.unknown_input",
+                    where=where,
+                    hint=f"{nearest(name, names)} the inputs are: {', '.join(names)}".strip(),
+                )
+            self._rank_of_bucket(name, sizes, where)
+            for dim, size in zip(self._dims[name], sizes, strict=True):
+                if dim.dim_param and not is_fixed(dim):
+                    bound[dim.dim_param] = size
+        given = {name: tuple(sizes) for name, sizes in form.items()}
+        return {**self._with(best, bound), **given}
+
+    def _rank_of_bucket(self, name: str, sizes: Sequence[int], where: str) -> None:
+        dims = self._dims[name]
+        wrong = len(dims) != len(sizes) or any(
+            is_fixed(dim) and dim.dim_value != size for dim, size in zip(dims, sizes, strict=False)
+        )
+        if wrong:
+            raise ModelError(
+                f"a bucket gives input {name!r} the shape {list(sizes)}, but the file has "
+                f"[{', '.join(map(_label, dims))}]",
+                code="model.bucket",
+                where=where,
+                hint="only the open axes can be set",
+            )
+
+    def _picture(self, where: str) -> tuple[str, int]:
+        """Returns the input that is a picture, and the position of its height."""
+        found = []
+        for name, dims in self._dims.items():
+            if len(dims) == 4:
+                last = len(dims) - 1
+                channels_last = is_fixed(dims[last]) and dims[last].dim_value in _CHANNELS
+                height = 1 if channels_last and not is_fixed(dims[1]) else 2
+                if not (is_fixed(dims[height]) and is_fixed(dims[height + 1])):
+                    found.append((name, height))
+        if len(found) != 1:
+            names = ", ".join(name for name, _ in found) or "none"
+            raise ModelError(
+                f"HEIGHTxWIDTH is for a network with one picture of open size; inputs of that kind:"
+                f" {names}",
+                code="model.bucket",
+                where=where,
+                hint="give the shapes by input: {x: [1, 3, 640, 640]}",
+            )
+        return found[0]
+
+    def _of_picture(self, height: int, width: int, best: Sizes, where: str) -> Sizes:
+        name, first = self._picture(where)
+        sizes = list(best[name])
+        sizes[first : first + 2] = height, width
+        self._rank_of_bucket(name, sizes, where)
+        pairs = zip(self._dims[name][first : first + 2], (height, width), strict=True)
+        bound = {dim.dim_param: size for dim, size in pairs if dim.dim_param}
+        return {**self._with(best, bound), name: tuple(sizes)}
+
+    def _chosen(
+        self,
+        count: int,
+        profiles: list[dict[str, Range]],
+        best: Sizes,
+        data: Sequence[tuple[int, int]] | None,
+    ) -> list[Sizes]:
+        """Returns buckets for the sizes of the data."""
+        where = "model.buckets"
+        if not data:
+            raise ModelError(
+                f"{counted(count, 'bucket')} cannot be chosen: there is no data with sizes",
+                code="model.bucket",
+                where=where,
+                hint="give calibration.data (a folder of images), or list the buckets",
+            )
+        name, first = self._picture(where)
+        ranges = [profile[name] for profile in profiles]
+        low = tuple(min(one.min[axis] for one in ranges) for axis in (first, first + 1))
+        high = tuple(max(one.max[axis] for one in ranges) for axis in (first, first + 1))
+        sides = buckets_for([_clamped(size, low, high) for size in data], count, low, high)
+        return [self._of_picture(*one, best, where) for one in sides]
+
+    def _within(self, number: int, bucket: Sizes, profiles: list[dict[str, Range]]) -> None:
+        """Refuses a bucket that no profile holds."""
+        input_shapes(self._inputs, bucket, self._section.batch)
+        if not profiles or ShapeRequest({}, tuple(profiles)).profile_of(bucket) is not None:
+            return
+        shown = "; ".join(", ".join(f"{n}: {one}" for n, one in p.items()) for p in profiles)
+        sizes = ", ".join(f"{n}: {'x'.join(map(str, one))}" for n, one in bucket.items())
+        raise ModelError(
+            f"the bucket {sizes} is in no profile",
+            code="model.bucket",
+            where=f"model.buckets.{number}",
+            hint=f"list a shape within {shown}, or widen the range",
+        )
+
+
+def _label(dim: onnx.TensorShapeProto.Dimension) -> str:
+    return str(dim.dim_value) if is_fixed(dim) else dim.dim_param or "?"
+
+
+def _elements(sizes: Sizes) -> int:
+    return sum(math.prod(one) for one in sizes.values())
+
+
+def _clamped(size: tuple[int, int], low: tuple[int, ...], high: tuple[int, ...]) -> tuple[int, int]:
+    height, width = (min(max(s, a), b) for s, a, b in zip(size, low, high, strict=True))
+    return height, width
+
+
+# sizes of pictures are rounded up to it: detectors' stride
+_STEP = 32
+_MOST_CANDIDATES = 24
+
+
+def buckets_for(
+    sizes: Sequence[tuple[int, int]], count: int, low: Sequence[int], high: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Returns heights and widths that take pictures of these sizes with the least waste.
+
+    Each picture goes to the bucket of the least area that it fits into; the sum of these areas is
+    made small, by exchange of one bucket at a time. Every picture fits into one.
+
+    Args:
+        sizes: Height and width of each picture, within ``low`` and ``high``.
+        count: At most this many buckets.
+        low: Smallest height and width.
+        high: Largest height and width.
+    """
+    steps = [tuple(_rounded(s, b) for s, b in zip(size, high, strict=True)) for size in sizes]
+    heights, widths = (_thinned(sorted({step[i] for step in steps})) for i in range(2))
+    candidates = list(itertools.product(heights, widths))
+    pictures: dict[tuple[int, ...], int] = {}
+    for step in steps:
+        pictures[step] = pictures.get(step, 0) + 1
+
+    def taken(size: tuple[int, ...], chosen: Sequence[tuple[int, int]]) -> float:
+        return min((h * w for h, w in chosen if h >= size[0] and w >= size[1]), default=math.inf)
+
+    def waste(chosen: Sequence[tuple[int, int]]) -> float:
+        return sum(number * taken(size, chosen) for size, number in pictures.items())
+
+    def best_with(others: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        return [*others, min(candidates, key=lambda one: waste([*others, one]))]
+
+    chosen = [(max(heights), max(widths))]
+    while len(chosen) < count and waste(more := best_with(chosen)) < waste(chosen):
+        chosen = more
+    better = True
+    while better:
+        better = False
+        for position in range(len(chosen)):
+            other = best_with(chosen[:position] + chosen[position + 1 :])
+            if waste(other) < waste(chosen):
+                chosen, better = other, True
+    used = {taken(size, chosen) for size in pictures}
+    chosen = [one for one in chosen if one[0] * one[1] in used]
+    return sorted(chosen, key=lambda one: (one[0] * one[1], one), reverse=True)
+
+
+def _rounded(size: int, most: int) -> int:
+    return min(-(-size // _STEP) * _STEP, most)
+
+
+def _thinned(sizes: list[int]) -> list[int]:
+    """Returns so few sizes that all pairs can be tried; the largest is among them."""
+    step = -(-len(sizes) // _MOST_CANDIDATES)
+    return sizes[::-1][::step]
