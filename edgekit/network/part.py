@@ -21,6 +21,7 @@ class ModelPart(NamedTuple):
         exporter: Of a PyTorch network, "dynamo" or "legacy".
         trust: SHA-256 of a PyTorch file whose pickle may be run.
         leave: Paths (globs) of the modules that are left out of the network.
+        cut: "auto": the network is cut where edgekit proposes it first.
     """
 
     shapes: Mapping[str, Sequence[int]] | None = None
@@ -31,6 +32,7 @@ class ModelPart(NamedTuple):
     exporter: str | None = None
     trust: str | None = None
     leave: Sequence[str] | None = None
+    cut: str | None = None
 
     @property
     def given(self) -> bool:

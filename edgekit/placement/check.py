@@ -331,8 +331,7 @@ def _document(
     memory = memory_of(network, judgement, board)
     cut_at: tuple[Cut, ...] = ()
     if clock is not None and judgement.placed:
-        written = {name for node in loaded.graph.nodes() for name in node.outputs}
-        cut_at = cuts(network, judgement, clock, written)
+        cut_at = cuts(network, judgement, clock, loaded)
     lost = without_slot(judgement)
     warnings = [
         *release_warnings(network, judgement, board),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from edgekit.dla.loadables import candidates
 from edgekit.dla.memory import within_memory
 from edgekit.dla.verdicts import Judgement, LoadableCandidate
-from edgekit.network.model import SHUFFLES, Layer, Network
+from edgekit.network.model import SHUFFLES, Layer, Model, Network
 from edgekit.network.module_names import enclosing
 from edgekit.placement.costs.kernel_costs import noise
 from edgekit.placement.costs.model import concurrent_speeds
@@ -89,7 +89,7 @@ def cuts(
     network: Network,
     judgement: Judgement,
     clock: PlacementTimer,
-    tensors: Collection[str],
+    model: Model,
     *,
     objective: str = "gpu_time",
 ) -> tuple[Cut, ...]:
@@ -103,9 +103,10 @@ def cuts(
         network: The layer graph.
         judgement: Its verdicts.
         clock: What predicts times.
-        tensors: Names of the tensors at which the model can be cut.
+        model: The model; it is cut at the tensors of its file.
         objective: One of :data:`edgekit.placement.plan.OBJECTIVES`.
     """
+    tensors = {name for node in model.graph.nodes() for name in node.outputs}
     able = [v.name for v in network.layers if judgement.verdicts[v.name].placeable]
     largest = _beginning(network, frozenset(able))
     if not largest or len(largest) == len(network.layers):

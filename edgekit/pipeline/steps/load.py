@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.dla.float_layers import FloatLayers
-from edgekit.dla.judge import release_notes
+from edgekit.dla.judge import judge, release_notes
 from edgekit.dla.scales import LEVELS
-from edgekit.errors import ModelError
+from edgekit.errors import GateError, ModelError
 from edgekit.network.expressions import parse_size
 from edgekit.network.functions import UserFunction
 from edgekit.network.layer_names import layers_named
@@ -20,6 +20,7 @@ from edgekit.network.left_modules import with_left_modules
 from edgekit.network.loading.load import canonical, file_inputs, load
 from edgekit.network.loading.opaque import left_notes
 from edgekit.network.loading.validation import input_shapes
+from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model, Network
 from edgekit.network.plugins import HINT as FUNCTION_HINT
 from edgekit.network.plugins import OutputForm, Plugin, check_used, function_failure
@@ -30,6 +31,8 @@ from edgekit.parsing.nvidia import ParserWord, ask_parser
 from edgekit.parsing.table import AFTER_REWRITES, AS_GIVEN, Parse, parse_check
 from edgekit.pipeline.cache import StoredModel, digest_of, identity_of_path, load_model, store_model
 from edgekit.pipeline.context import Context, Session, computed
+from edgekit.placement.cuts import cuts
+from edgekit.placement.forecast import timer_of
 from edgekit.placement.translation import is_typed, translation, typed_note, typed_translation
 from edgekit.quantize.caches import CalibrationCache, cache_of, load_cache
 from edgekit.quantize.qdq.to_implicit import Translated, has_qdq
@@ -72,7 +75,7 @@ def requested(context: Context) -> ShapeRequest:
     if not is_ranged(section):
         return ShapeRequest(static_shapes(section))
     path = _model_file(context)
-    inputs = _built_in(context).proto.graph.input if path is None else file_inputs(path)
+    inputs = _built_in(context, []).proto.graph.input if path is None else file_inputs(path)
     request = shape_request(section, inputs)
     context.note(*request.notes)
     if not request.is_static:
@@ -104,14 +107,50 @@ def _model_file(context: Context) -> Path | None:
     return None if section.onnx is None else context.config.resolve(section.onnx)
 
 
-@computed("model")
+@computed("model", "cut_by")
+def outputs_of(context: Context) -> list[str]:
+    """Returns the tensors that the network is cut at; none if it is whole.
+
+    Raises:
+        GateError: "cut.none": no cut pays.
+    """
+    section = context.file.model
+    if section.cut is None:
+        return section.outputs
+    whole = _read(context, [])
+    board, precision = context.target, context.file.precision
+    network = layers(whole, context.tensorrt)
+    judgement = judge(network, board, precision=precision, tensorrt=context.tensorrt)
+    clock = timer_of(network, judgement, board, power_mode=context.file.power_mode)
+    found = (
+        () if clock is None else cuts(network, judgement, clock, whole, objective=context.cut_for)
+    )
+    if not found:
+        raise GateError(
+            f"no cut pays in {context.cut_for}: none beats the GPU alone and TensorRT's own "
+            "placement",
+            code="cut.none",
+            where=context.config.document.where(("model", "cut")),
+            hint="leave 'cut' out; or name the tensors (model.outputs), or choose another "
+            "placement.objective, such as gpu_time",
+        )
+    outputs = list(found[0].outputs)
+    context.note(f"the network is cut: model.outputs: [{', '.join(outputs)}]")
+    return outputs
+
+
+@computed("model", "cut_by")
 def _loaded(context: Context) -> Model:
+    return _read(context, outputs_of(context))
+
+
+def _read(context: Context, outputs: list[str]) -> Model:
     section, request = context.file.model, requested(context)
     path = _model_file(context)
     if path is not None:
         made = exported(context)
         loaded = load(
-            path, shapes=request.optimum, batch=section.batch, outputs=section.outputs or None,
+            path, shapes=request.optimum, batch=section.batch, outputs=outputs or None,
             plugins=own_plugins(context),
         )  # fmt: skip
         context.note(*loaded.notes)
@@ -119,7 +158,7 @@ def _loaded(context: Context) -> Model:
             loaded = with_left_modules(loaded, section.leave)[0]
             context.note(*left_notes(loaded.graph))
         return loaded if made is None else replace(loaded, source=made.source)
-    model = _built_in(context)
+    model = _built_in(context, outputs)
     # its sizes are fixed: others, or an input that it lacks, are reported as for a file
     input_shapes(model.proto.graph.input, request.optimum, section.batch)
     plugins = own_plugins(context)
@@ -127,20 +166,19 @@ def _loaded(context: Context) -> Model:
     return replace(model, plugins=plugins) if plugins else model
 
 
-def _built_in(context: Context) -> Model:
+def _built_in(context: Context, outputs: list[str]) -> Model:
     section, cache = context.file.model, context.cache
     assert section.builtin is not None, "the schema wants one of them"
-    key = cache.key("builtin", section.builtin, section.seed, section.outputs)
+    key = cache.key("builtin", section.builtin, section.seed, outputs)
     stored = None if context.force else cache.find(StoredModel, "builtin", key)
     model = load_model(cache, stored) if stored else None
     if model is None:
         context.update(0, 0, "filling the built-in network")
         model = builtin(section.builtin, section.seed)
-        if section.outputs:
+        if outputs:
             model = canonical(
-                model.proto, None, outputs=section.outputs, source=model.source,
-                weights=model.weights,
-            )  # fmt: skip
+                model.proto, None, outputs=outputs, source=model.source, weights=model.weights
+            )
         stored = store_model(cache, model)
         cache.keep("builtin", key, stored)
         # from here on the weights are memory maps of the cache, not memory
