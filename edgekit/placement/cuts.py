@@ -15,8 +15,7 @@ from edgekit.network.module_names import enclosing
 from edgekit.placement.costs.kernel_costs import noise
 from edgekit.placement.costs.model import concurrent_speeds
 from edgekit.placement.forecast import CORE, DIGITS, PlacementTimer, macs_fraction
-from edgekit.placement.search import METRIC
-from edgekit.solver.problem import PlacementProblem, metrics
+from edgekit.solver.problem import METRIC, PlacementProblem, metrics
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import array, document, long_text, member, record
 

@@ -14,6 +14,7 @@ from edgekit.dla.rules import loadables_per_core
 from edgekit.dla.verdicts import MemoryNeed
 from edgekit.errors import DataError
 from edgekit.parsing.nvidia import ParserWord
+from edgekit.placement.cuts import Cut
 from edgekit.removed import FormerDict
 from edgekit.text import PYTORCH, counted
 from edgekit_device.errors import DeviceError
@@ -476,6 +477,7 @@ class Plan:
         bound: No plan's objective is better; in the objective's unit.
         gap: How far the objective is from the bound, as a share.
         bands: Where each figure may lie by the prediction error, in its unit.
+        cuts: Where to cut the network so that its first part runs on the DLA alone, best first.
     """
 
     target: str = member(fields.target)
@@ -521,6 +523,7 @@ class Plan:
     frame: FrameTimes = member(record(FrameTimes), absent=None, as_given=True)
     doubts: tuple[str, ...] = member(fields.names, absent=(), as_given=True)
     left: tuple[LeftLayer, ...] = member(records(LeftLayer), absent=())
+    cuts: tuple[Cut, ...] = member(records(Cut), absent=())
     schema: str = member(choice(SCHEMA), default=SCHEMA)
 
     def __post_init__(self) -> None:

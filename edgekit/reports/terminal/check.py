@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.network.module_tree import CHECK_TIMES
 from edgekit.reports import text
+from edgekit.reports.terminal.cuts import add_cuts
 from edgekit.reports.terminal.modules import add_modules
 from edgekit.reports.text import WIDTH, Page, names_in_columns
 from edgekit.text import counted, listed, percent, sentence
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
         TensorFacts,
         UnknownCost,
     )
-    from edgekit.placement.cuts import Cut
     from edgekit.placement.forecast import Fix, Forecast
 
 FIXES = 3
@@ -353,32 +353,6 @@ def _add_fixes(page: Page, document: Check) -> None:
         page.add(f"Fixes that put more layers on the DLA{none}", style="bold")
         _listed(page, document, rest, 1 + len(faster))
         _together(page, document, None if timed else combined)
-
-
-def add_cuts(page: Page, cuts: Sequence[Cut], *, width: int = WIDTH, named: int = FIXES) -> None:
-    """Adds the proposed cuts as a table, and the lines of YAML that take the first ones."""
-    if not cuts:
-        return
-    page.add()
-    page.add("Where to cut: the first part runs on the DLA alone", style="bold")
-    rows = [
-        {
-            "cut": str(number),
-            "layers on the DLA": f"{text.count(cut.layers)} ({percent(cut.macs_fraction)} of MACs)",
-            "loadables": str(cut.loadables),
-            "latency": text.microseconds(cut.whole.latency_us),
-            "per second": text.count(cut.whole.throughput_qps),
-            "GPU time": text.microseconds(cut.whole.gpu_us),
-            "energy": text.energy(cut.whole.energy_uj),
-        }
-        for number, cut in enumerate(cuts, 1)
-    ]
-    head = list(rows[0])
-    names_in_columns(page, head, rows, width=width, spared=("energy", "per second"), right=head)
-    page.add("of the whole network, predicted: the rest in a GPU engine. The rest may also run in "
-             "ONNX Runtime or in your code", style="dim")  # fmt: skip
-    for number, cut in enumerate(cuts[:named], 1):
-        page.add(f"{number}. model.outputs: [{', '.join(cut.outputs)}]", indent=2, hang=3)
 
 
 def _together(page: Page, document: Check, fix: Fix | None) -> None:
