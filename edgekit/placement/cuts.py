@@ -162,11 +162,11 @@ def _beginnings(network: Network, largest: Sequence[Layer]) -> Iterator[Sequence
     # reshapes and the like at the end are less work for what reads the raw maps
     idle = [layer for layer in largest if layer.kind in SHUFFLES or not layer.macs]
     yield _without_tail(largest, {layer.name for layer in idle})
+    producers = network.producers()
     depth: dict[str, int] = {}
     for layer in largest:
-        depth[layer.name] = 1 + max(
-            (depth[source.name] for source in _sources(network, layer)), default=0
-        )
+        sources = (producers[name].name for name in layer.inputs if name in producers)
+        depth[layer.name] = 1 + max((depth[source] for source in sources), default=0)
     for order in (largest, sorted(largest, key=lambda one: depth[one.name])):
         crossing = _crossing_bytes(network, order)
         few = sorted(range(1, len(order)), key=lambda count: (crossing[count], -count))
@@ -174,17 +174,11 @@ def _beginnings(network: Network, largest: Sequence[Layer]) -> Iterator[Sequence
             yield order[:count]
 
 
-def _sources(network: Network, layer: Layer) -> list[Layer]:
-    producers = network.producers()
-    return [producers[name] for name in layer.inputs if name in producers]
-
-
 def _without_tail(layers: Sequence[Layer], idle: Collection[str]) -> list[Layer]:
     """Returns layers without those at their ends that are ``idle``."""
-    found = list(layers)
     needed: set[str] = set()
     kept = list[Layer]()
-    for layer in reversed(found):
+    for layer in reversed(layers):
         if layer.name not in idle or not needed.isdisjoint(layer.outputs):
             kept.append(layer)
             needed.update(layer.inputs)
@@ -252,9 +246,11 @@ def _place(network: Network) -> Callable[[Layer], int]:
 def _cut(network: Network, part: _Part, macs: float) -> Cut:
     inside = {layer.name for layer in part.layers}
     rest = [layer for layer in network.layers if layer.name not in inside]
+    nodes = {name for layer in part.layers for name in layer.origin}
+    constants = sum(one.origin[0] not in nodes for one in network.constants)
     return Cut(
         part.ends, len(part.layers), macs, _whole_modules(part.layers, rest), part.loadables,
-        len(rest), sum(not layer.formula for layer in rest), part.cost,
+        len(rest) + constants, sum(not layer.formula for layer in rest), part.cost,
     )  # fmt: skip
 
 

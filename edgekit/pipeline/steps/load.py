@@ -4,7 +4,7 @@ it; the INT8 scales that the user gave; and the layers that stay in FP16.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -135,8 +135,13 @@ def outputs_of(context: Context) -> list[str]:
             "placement.objective, such as gpu_time",
         )
     outputs = list(found[0].outputs)
-    context.note(f"the network is cut: model.outputs: [{', '.join(outputs)}]")
+    context.note(cut_note(outputs))
     return outputs
+
+
+def cut_note(outputs: Iterable[str]) -> str:
+    """Returns where the network is cut, as a configuration has it."""
+    return f"the network is cut: model.outputs: [{', '.join(outputs)}]"
 
 
 @computed("model", "cut_by")
