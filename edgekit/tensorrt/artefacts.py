@@ -174,6 +174,7 @@ def _entry(engine: RequestedEngine, one: EngineResult) -> EngineEntry:
         inputs=_ordered(one.io, "input", engine.inputs),
         outputs=_ordered(one.io, "output", engine.outputs),
         plugins_embedded=one.plugins_embedded,
+        device_bytes=one.device_bytes,
     )
 
 

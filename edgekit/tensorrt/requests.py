@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +34,7 @@ from edgekit_device.build.request import (
     NetworkSpec,
     request_digest,
 )
+from edgekit_device.build.settings import Setting
 from edgekit_device.files import map_file
 from edgekit_device.protocol.codec import document, write
 
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
 
 
 _MODEL = "model.onnx"
-_WORKSPACE = "WORKSPACE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,8 +307,8 @@ class BuildOptions:
         typing: "weak" (precision flags and a calibration cache) or "strong" (types in the model).
         precisions: "fp16" and "int8" as far as the plan uses them; empty when strongly typed.
         constraints: "prefer", "obey" or "none": how the builder takes layers' precisions.
-        optimization_level: 0 to 5; None for TensorRT's own.
-        pools: Bytes by memory pool, by TensorRT's names.
+        pools: Bytes by memory pool of a DLA, by TensorRT's names.
+        settings: What else is set of the builder, by kind of engine.
         calibration: The calibration cache's text; None without.
         refit_individual: Weights to mark as refittable one by one.
         timing_cache: Whether the board keeps timings and uses them for the next build.
@@ -319,8 +319,8 @@ class BuildOptions:
     typing: str
     precisions: tuple[str, ...] = ()
     constraints: str = "prefer"
-    optimization_level: int | None = None
     pools: Mapping[str, int] | None = None
+    settings: Mapping[str, tuple[Setting, ...]] = field(default_factory=dict)
     calibration: str | None = None
     refit_individual: tuple[str, ...] = ()
     timing_cache: bool = True
@@ -417,13 +417,13 @@ def build_request(
             inputs=tuple(replace(x, dtype=on.dtype(x.dtype)) for x in engine.inputs),
             outputs=tuple(replace(x, dtype=on.dtype(x.dtype)) for x in engine.outputs),
             calibration=cache,
-            pools={k: v for k, v in (options.pools or {}).items() if dla or k == _WORKSPACE},
+            pools=(options.pools or {}) if dla else {},
             constraints=options.constraints if options.typing == "weak" else "none",
-            optimization_level=options.optimization_level,
             refit_individual=options.refit_individual if engine.kind == "plan" else (),
             profiles=(),
             attempts=tuple(attempts[engine.kind]),
             data=data,
+            settings=options.settings.get(engine.kind, ()),
         )
 
     job = BuildJobRequest(
@@ -454,9 +454,8 @@ def memory_pools(
     target: Target,
     given: Mapping[str, int],
     predicted: Mapping[str, int],
-    workspace_mib: int | None,
 ) -> dict[str, int]:
-    """Returns the memory pools of a build in bytes, by TensorRT's names.
+    """Returns the memory pools of a DLA in bytes, by TensorRT's names.
 
     What the plan needs is a prediction: a loadable gets TensorRT's default too where that is more.
 
@@ -464,11 +463,9 @@ def memory_pools(
         target: The board.
         given: The user's limits by DLA pool ("managed_sram"); they hold as they are.
         predicted: What the plan's largest loadable needs, likewise.
-        workspace_mib: The GPU's workspace in MiB; None for TensorRT's own.
     """
     limits: dict[str, int] = write(pool_limits(target))
-    found = {
+    return {
         f"DLA_{name.upper()}": given.get(name) or max(limit, predicted.get(name, 0))
         for name, limit in limits.items()
     }
-    return {**found, "WORKSPACE": workspace_mib << 20} if workspace_mib else found

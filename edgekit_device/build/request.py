@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from edgekit_device.build.settings import Setting
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
@@ -36,6 +37,7 @@ SCHEMA = "edgekit.build.request/1"
 RESULT_SCHEMA = "edgekit.build.result/1"
 _MAX_SEED = (1 << 63) - 1
 _MAX_BYTES = 1 << 44
+_VALUE = integer(-(1 << 31), (1 << 31) - 1)
 _ENUM = text(r"[A-Z][A-Z0-9_]{0,63}", "a name of a TensorRT enum")
 _KEY = text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "a valid name for an engine")
 _FILE = text(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", "a valid name for a file next to the model")
@@ -46,12 +48,13 @@ class NetworkTensor:
     """An input or output of the network: static.
 
     Attributes:
-        shape: Sizes of the axes.
+        shape: Sizes of the axes, of an engine with profiles at the first one's optimum; -1 for an
+            output's size that depends on values.
     """
 
     name: str = member(text())
     dtype: str = member(choice(*DTYPES))
-    shape: Tuple[int, ...] = member(shape())
+    shape: Tuple[int, ...] = member(shape(-1))
 
 
 @document(frozen=True)
@@ -104,7 +107,7 @@ class Attempt:
 
 @document(frozen=True)
 class ProfileShapes:
-    """The shapes that an optimisation profile has for one input.
+    """The shapes that an optimisation profile has for one input; TensorRT checks their order.
 
     Attributes:
         min: Smallest sizes of the axes.
@@ -118,6 +121,21 @@ class ProfileShapes:
 
 
 @document(frozen=True)
+class ProfileValues:
+    """The values that an optimisation profile has for one input whose values make shapes.
+
+    Attributes:
+        min: Smallest values.
+        opt: Values that TensorRT optimises for.
+        max: Largest values.
+    """
+
+    min: Tuple[int, ...] = member(array(_VALUE))
+    opt: Tuple[int, ...] = member(array(_VALUE))
+    max: Tuple[int, ...] = member(array(_VALUE))
+
+
+@document(frozen=True)
 class EngineSpec:
     """One engine to build.
 
@@ -125,11 +143,13 @@ class EngineSpec:
         model: Digest of an ONNX file in the board's store.
         device: "GPU", or the DLA core that the engine drives.
         calibration: Digest of a calibration cache.
-        pools: Bytes, by pool.
-        optimization_level: TensorRT's builder optimization level.
+        pools: Bytes, by pool of a DLA.
         refit_individual: Names of the weights that are marked refittable one by one.
         attempts: Tried in order until one builds, loads and refits.
+        profiles: Optimisation profiles: sizes of the inputs that the model leaves open.
+        values: For each profile, the values of inputs that make shapes; none without such inputs.
         data: Digests of the files that ``model`` keeps weights in, by file name.
+        settings: What else is set of the builder, in this order.
     """
 
     key: str = member(_KEY)
@@ -145,13 +165,16 @@ class EngineSpec:
     calibration: Optional[str] = member(nullable(digest))
     pools: Mapping[str, int] = member(mapping(integer(0, _MAX_BYTES), _ENUM))
     constraints: str = member(choice("prefer", "obey", "none"))
-    optimization_level: Optional[int] = member(nullable(integer(0, 5)))
     refit_individual: Tuple[str, ...] = member(names())
     profiles: Tuple[Mapping[str, ProfileShapes], ...] = member(
         array(mapping(record(ProfileShapes), least=1))
     )
     attempts: Tuple[Attempt, ...] = member(records(Attempt, 1))
     data: Mapping[str, str] = member(mapping(digest, _FILE), absent=dict)
+    values: Tuple[Mapping[str, ProfileValues], ...] = member(
+        array(mapping(record(ProfileValues), least=1)), absent=()
+    )
+    settings: Tuple[Setting, ...] = member(records(Setting), absent=())
 
     @property
     def dla_core(self) -> Optional[int]:
@@ -163,6 +186,12 @@ class EngineSpec:
         """Whether a DLA loadable comes out, which no TensorRT runtime can load."""
         return self.kind == "loadable"
 
+    @property
+    def editable_cache(self) -> bool:
+        """Whether the timing cache is one whose entries can be read and changed."""
+        flags = (one for one in self.settings if one.kind == "flag")
+        return any(one.name == "EDITABLE_TIMING_CACHE" and one.number for one in flags)
+
 
 @document(frozen=True)
 class GoldenSpec:
@@ -171,11 +200,13 @@ class GoldenSpec:
     Attributes:
         seed: Of the random inputs.
         lane: Index of the plan; None: every plan.
+        shapes: Of engines with profiles, other sizes of the inputs than the network's, by name.
     """
 
     seed: int = member(integer(0, _MAX_SEED))
     inputs: Mapping[str, Range] = member(mapping(record(Range)))
     lane: Optional[int] = member(nullable(integer(0, _MAX_BYTES)))
+    shapes: Mapping[str, Tuple[int, ...]] = member(mapping(shape()), absent=dict)
 
     @property
     def ranges(self) -> Dict[str, Tuple[float, float]]:
@@ -232,6 +263,8 @@ class BuildJobRequest:
                 fail(at + ".inputs", "expected {}".format(", ".join(sorted(inputs))))
             if case.lane is not None and case.lane >= len(self.lanes):
                 fail(at + ".lane", "there are {} lanes".format(len(self.lanes)))
+            if not set(case.shapes) <= inputs:
+                fail(at + ".shapes", "expected {}".format(", ".join(sorted(inputs))))
 
 
 _SIZE = integer(0, _MAX_BYTES)
@@ -259,6 +292,7 @@ class BuiltEngine:
     Attributes:
         data: The plan or the loadable.
         flags: Builder flags that were set, without those that the release lacks.
+        settings: What TensorRT holds of the request's settings, by key.
         can_run_on_dla: Builder's verdict by our layer's name; empty on the GPU alone.
         unmapped: Builder layers that stand for no layer of ours, by name.
         notes: What was dropped or is irregular, as sentences.
@@ -267,6 +301,7 @@ class BuiltEngine:
 
     data: bytes
     flags: Tuple[str, ...] = ()
+    settings: Dict[str, str] = field(default_factory=dict)
     can_run_on_dla: Dict[str, bool] = field(default_factory=dict)
     unmapped: List[str] = field(default_factory=list)
     timing_cache: TimingCacheUse = field(default_factory=TimingCacheUse)
@@ -352,6 +387,8 @@ class EngineResult:
         inspector: Digest of the inspector's JSON.
         log: Digest of the builder's log.
         plugins_embedded: Whether the plan carries libraries of plugins.
+        device_bytes: Bytes of device memory that a context needs while it runs; None of a loadable.
+        settings: What TensorRT held of the request's settings, by key: "2", "FAST", "on".
     """
 
     key: str = member(_KEY)
@@ -380,6 +417,8 @@ class EngineResult:
     attempts: Tuple[AttemptResult, ...] = member(records(AttemptResult), default=())
     seconds: float = member(number(0.0, 1e9), default=0.0)
     plugins_embedded: bool = member(flag, absent=False)
+    device_bytes: Optional[int] = member(_SIZE, absent=None)
+    settings: Mapping[str, str] = member(mapping(text()), absent=dict)
 
 
 @document(frozen=True)
@@ -402,11 +441,13 @@ class GoldenRun:
     Attributes:
         seed: Of the random inputs.
         lane: Index of the plan that was run.
+        shapes: The case's.
     """
 
     seed: int = member(integer(0, _MAX_SEED))
     lane: Optional[int] = member(nullable(integer(0, 63)))
     outputs: Mapping[str, StoredTensor] = member(mapping(record(StoredTensor)))
+    shapes: Mapping[str, Tuple[int, ...]] = member(mapping(shape()), absent=dict)
 
 
 @document(frozen=True)

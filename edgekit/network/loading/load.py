@@ -18,7 +18,9 @@ from onnx import TensorProto, helper, numpy_helper
 from edgekit.errors import ModelError
 from edgekit.network import files, protos
 from edgekit.network.loading import validation
+from edgekit.network.loading.axes import is_batch, is_fixed
 from edgekit.network.loading.opaque import opaque_notes
+from edgekit.network.loading.proposals import Proposal, propose
 from edgekit.network.loading.raising import RAISED, raised
 from edgekit.network.loading.shapes import Evaluation
 from edgekit.network.loading.zero_points import give_zero_points
@@ -306,6 +308,19 @@ def file_inputs(source: str | Path) -> list[onnx.ValueInfoProto]:
     return [value for value in graph.input if value.name not in constants]
 
 
+def proposed_sizes(source: str | Path) -> Proposal | None:
+    """Returns sizes for what a file leaves open; None where nothing is.
+
+    Raises:
+        ModelError: when the file cannot be read; see :func:`load`.
+    """
+    proto = files.read(Path(source))[0]
+    left_open = open_inputs(source)
+    inputs = [value for value in proto.graph.input if value.name in left_open]
+    metadata = {one.key: one.value for one in proto.metadata_props}
+    return propose(inputs, proto.graph.output, metadata) if inputs else None
+
+
 def open_inputs(source: str | Path, batch: int | None = None) -> dict[str, tuple[int | None, ...]]:
     """The inputs whose sizes the file leaves open, with None for each open dimension.
 
@@ -318,11 +333,11 @@ def open_inputs(source: str | Path, batch: int | None = None) -> dict[str, tuple
     for value in file_inputs(source):
         tensor = value.type.tensor_type
         dims = tensor.shape.dim
-        closed = tensor.HasField("shape") and all(map(validation.is_fixed, dims))
+        closed = tensor.HasField("shape") and all(map(is_fixed, dims))
         if not closed:
             found[value.name] = tuple(
-                dim.dim_value if validation.is_fixed(dim)
-                else batch if validation.is_batch(position, dim) else None
+                dim.dim_value if is_fixed(dim)
+                else batch if is_batch(position, dim) else None
                 for position, dim in enumerate(dims)
             )  # fmt: skip
     return found
@@ -378,6 +393,7 @@ def canonical(
     graph = copy.graph
     files.embed(graph, base_folder)
     protos.name_nodes(graph.node)
+    protos.name_inner_nodes(graph.node)
     validation.names(graph)
     values = {
         name: value if isinstance(value, Deferred) else frozen(value)
@@ -398,7 +414,7 @@ def canonical(
     sizes = {name: s for name, s in (shapes or {}).items() if name not in written}
     used |= set(sizes)
     inputs = [value for value in inputs if value.name in used]
-    fixed, notes = validation.input_shapes(inputs, sizes, batch)
+    fixed, notes = validation.input_shapes(inputs, sizes, batch, proto)
     state = Evaluation(
         version, constants, fixed, _declared(graph, inputs, fixed), known or {}, given, plugins
     )
@@ -568,7 +584,7 @@ def _declared(
         (dim, size)
         for value in inputs
         for dim, size in zip(value.type.tensor_type.shape.dim, fixed[value.name][1], strict=False)
-        if not validation.is_fixed(dim)
+        if not is_fixed(dim)
     ]
     if not sizes:
         return declared

@@ -405,6 +405,8 @@ def _record_outcomes(
     requests = {one.key: one for one in request.job.engines}
     for one in result.engines:
         engine = requests[one.key]
+        if engine.settings:
+            continue  # a failure may be theirs
         kind = engine.kind
         if kind == "plan" and engine.device != "GPU":
             kind = "plan DLA"

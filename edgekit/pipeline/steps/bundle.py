@@ -27,6 +27,7 @@ from edgekit.pipeline.cache import Cache, StoredBundle, file_stamps, load_bundle
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.accuracy import artefacts
 from edgekit.pipeline.steps.build import BuiltPlan, reweighed
+from edgekit.pipeline.steps.build_request import memory_settings
 from edgekit.pipeline.steps.calibrate import (
     calibration_inputs,
     data_name,
@@ -49,8 +50,9 @@ from edgekit_device.protocol.codec import (
     nullable,
     records,
     text,
+    write,
 )
-from edgekit_device.protocol.manifest import LABELLED
+from edgekit_device.protocol.manifest import LABELLED, MemorySettings
 
 if TYPE_CHECKING:
     from edgekit.bundles.manifest import Bundle, BundleSamples, Golden
@@ -142,6 +144,7 @@ def bundle_of(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle
         source_name(source(context).source), data_name(context), inputs_identity(context),
         _digest(signing.public_key), used_rewrites(context).record.to_json(), health_key(context),
         context.file.deploy.release.model_dump(include={"counter", "valid_until"}),
+        write(_memory(context, built)),
     )  # fmt: skip
     stored = None if context.force else cache.find(StoredBundle, "bundle", key)
     bundle = load_bundle(cache, stored) if stored else None
@@ -151,6 +154,12 @@ def bundle_of(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle
         cache.keep("bundle", key, store_bundle(cache, bundle))
     _remember_plan(cache, bundle, plan(context))
     return bundle
+
+
+def _memory(context: Context, built: BuiltPlan) -> MemorySettings:
+    """Returns what the bundle says of the GPU's memory, which only TensorRT's engines use."""
+    on_gpu = built.artefacts.backend == "tensorrt"
+    return memory_settings(context) if on_gpu else MemorySettings()
 
 
 def _remember_plan(cache: Cache, bundle: Bundle, placed: Plan) -> None:
@@ -284,6 +293,7 @@ def _pack(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle:
         samples=samples_of(context),
         counter=context.file.deploy.release.counter,
         valid_until=context.file.deploy.release.valid_until,
+        memory=_memory(context, built),
     )
     return bundle.signed(sign(bundle.manifest_bytes, signing.key))
 

@@ -21,6 +21,7 @@ from edgekit.pipeline.steps.load import (
     lowers,
     named,
     parse,
+    requested,
     rules,
     source,
     translated,
@@ -119,7 +120,7 @@ def checked(
         fp16_layers=lambda network: fp16_layers(context, network, gate=False),
         plugins=[plugin.name for plugin in context.file.model.plugins],
         parser=asks and context.file.parser,
-        warnings=lacks,
+        warnings=[*requested(context).notes, *lacks],
         on_note=on_note,
     )
     made = exported(context)

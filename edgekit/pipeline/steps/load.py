@@ -23,8 +23,9 @@ from edgekit.network.loading.validation import input_shapes
 from edgekit.network.model import Model, Network
 from edgekit.network.plugins import HINT as FUNCTION_HINT
 from edgekit.network.plugins import OutputForm, Plugin, check_used, function_failure
-from edgekit.network.ranges import ShapeRequest, Sizes, is_ranged, static_shapes
+from edgekit.network.ranges import Profile, ShapeRequest, Sizes, is_ranged, static_shapes
 from edgekit.network.shape_requests import shape_request
+from edgekit.network.source import is_function
 from edgekit.network.zoo import builtin
 from edgekit.parsing.nvidia import ParserWord, ask_parser
 from edgekit.parsing.table import AFTER_REWRITES, AS_GIVEN, Parse, parse_check
@@ -61,31 +62,68 @@ def exported(context: Context) -> Exported | None:
     return found
 
 
-@computed("model")
+@computed("model", "calibration.data")
 def requested(context: Context) -> ShapeRequest:
     """Returns the sizes that the configuration asks of the model's inputs, and notes them.
 
     Raises:
         ModelError: As of ``network.shape_requests.shape_request``.
     """
-    section = context.file.model
-    if not is_ranged(section):
+    section, made = context.file.model, exported(context)
+    if made is not None and not (section.shapes or section.dimensions):
+        section = section.model_copy(update={"dimensions": made.dimensions})
+    if not is_ranged(section) and not (made is not None and made.dimensions):
         return ShapeRequest(static_shapes(section))
     path = _model_file(context)
     inputs = _built_in(context).proto.graph.input if path is None else file_inputs(path)
-    request = shape_request(section, inputs)
-    context.note(*request.notes)
+    request = shape_request(section, inputs, _picture_sizes(context))
+    if made is not None and made.dimensions:
+        own = {"shapes": {}, "dimensions": made.dimensions, "buckets": []}
+        _refuse_outside(request, shape_request(section.model_copy(update=own), inputs).profiles[0])
     if not request.is_static:
         shown = ", ".join(f"{n}: {'x'.join(map(str, s))}" for n, s in request.optimum.items())
-        context.note(f"sizes may vary: this is for the best shape alone ({shown})")
+        note = f"sizes may vary: this is for the best shape alone ({shown})"
+        request = replace(request, notes=(*request.notes, note))
+    context.note(*request.notes)
     return request
+
+
+def _refuse_outside(request: ShapeRequest, exported_for: Profile) -> None:
+    """Refuses sizes that a PyTorch network was not exported for: its code may not hold there."""
+    asked = [request.optimum, *request.buckets]
+    for profile in request.profiles:
+        for end in ("min", "max"):
+            asked.append({name: getattr(one, end) for name, one in profile.items()})
+    for sizes in asked:
+        for name, one in exported_for.items():
+            if name in sizes and not one.holds(sizes[name]):
+                raise ModelError(
+                    f"the network was exported for {name}: {one}, and "
+                    f"{'x'.join(map(str, sizes[name]))} is outside",
+                    code="torch.dynamic_shapes",
+                    where=f"model.shapes.{name}",
+                    hint="export it with a wider range: dynamic_shapes, or model.inputs (--input)",
+                )
+
+
+def _picture_sizes(context: Context) -> list[tuple[int, int]]:
+    """Height and width of the calibration images, where buckets are chosen by them."""
+    data = context.file.calibration.data
+    if isinstance(context.file.model.buckets, list) or data is None or is_function(data):
+        return []
+    from edgekit.quantize.data.images import image_sizes
+
+    return image_sizes(context.config.resolve(data))
 
 
 def at_sizes(context: Context, sizes: Sizes) -> Context:
     """Returns a context of the same network with one static shape, such as a bucket's."""
     config = context.config
-    model = config.file.model.model_copy(
-        update={"shapes": {n: list(s) for n, s in sizes.items()}, "dimensions": {}, "buckets": []}
+    section = config.file.model
+    # those of tensors inside the network stay
+    shapes = {**static_shapes(section), **sizes}
+    model = section.model_copy(
+        update={"shapes": {n: list(s) for n, s in shapes.items()}, "dimensions": {}, "buckets": []}
     )
     file = config.file.model_copy(update={"model": model})
     session = Session(context.session.progress, context.session.results)
@@ -104,7 +142,7 @@ def _model_file(context: Context) -> Path | None:
     return None if section.onnx is None else context.config.resolve(section.onnx)
 
 
-@computed("model")
+@computed(requested)
 def _loaded(context: Context) -> Model:
     section, request = context.file.model, requested(context)
     path = _model_file(context)
