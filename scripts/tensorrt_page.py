@@ -18,6 +18,7 @@ from edgekit.tensorrt.releases import (
     release_facts,
     sources,
 )
+from edgekit.tensorrt.runtime_settings import runtime_rows
 from edgekit.tensorrt.settings import FEATURE, SettingRow, setting_rows
 from edgekit.text import table_head, table_row
 
@@ -145,6 +146,12 @@ is unknown, the fall-backs set fewer:
 """
 
 
+_RUNNING = """\
+What the loader tells TensorRT and CUDA ([deploying.md](deploying.md#the-gpus-memory)). What a
+board's release or GPU lacks is dropped with a note:
+"""
+
+
 def tensorrt_page() -> str:
     """Returns the Markdown page."""
     text = _GUIDE.format(
@@ -155,6 +162,7 @@ def tensorrt_page() -> str:
     )
     lines = [text, "## Releases", "", *_releases(), ""]
     lines += [_FIRST, *_builds(), ""]
+    lines += ["## When an engine runs", "", _RUNNING, *_running(), ""]
     lines += ["## What goes together", "", *_rows(), ""]
     return "\n".join(lines)
 
@@ -206,6 +214,21 @@ def _families() -> list[str]:
         deprecated = f"{one.deprecated} and later" if one.deprecated else ""
         where = ", ".join(sources(one.source))
         cells = (f"`{name}`", one.what, since, deprecated, travels[one.travels], where)
+        lines.append(table_row(cells))
+    return lines
+
+
+def _running() -> list[str]:
+    """The settings of engines that run."""
+    lines = table_head(("", "What", "Where", "TensorRT", "Section", "Source"))
+    for name, row in runtime_rows().items():
+        since = f"{row.since} and later" if row.since else "all"
+        if not row.names:
+            since = "CUDA 11.7 and later"
+        elif row.compute_capability:
+            since += f", compute capability {row.compute_capability} and later"
+        where = ", ".join(f"`{one}`" for one in row.where)
+        cells = (f"`{name}`", row.what, where, since, row.guide, ", ".join(sources(row.source)))
         lines.append(table_row(cells))
     return lines
 

@@ -32,6 +32,7 @@ from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.manifest import (
     Lane,
     Manifest,
+    MemorySettings,
     ModelSource,
     PlacedLoadable,
     PlacementRecord,
@@ -64,6 +65,7 @@ def pack(
     samples: BundleSamples | None = None,
     counter: int | None = None,
     valid_until: str | None = None,
+    memory: MemorySettings | None = None,
 ) -> Bundle:
     """Packs a build. The same inputs give the same bytes.
 
@@ -80,6 +82,7 @@ def pack(
         samples: Inputs that accuracy is measured on at the board; none when None.
         counter: Release counter; with it, or ``valid_until``, the time of signing is in it too.
         valid_until: Until when boards install it unattended: a day or a time, in UTC.
+        memory: How a board uses the GPU's memory; as by default when None.
 
     Raises:
         BundleError: "bundle.invalid"; the parts do not fit together, or a name cannot be used.
@@ -96,6 +99,7 @@ def pack(
     record = None if rewrites is None else blobs.add(canonical(rewrites), "record")
     measured_on = None if samples is None else samples_entry(samples, blobs)
     weights = weight_fields(artefacts.weights)
+    memory = memory or MemorySettings()
     manifest = Manifest(
         name=name,
         backend=artefacts.backend,
@@ -134,9 +138,10 @@ def pack(
         plugins=artefacts.plugins,
         engines=dict(artefacts.entries),
         rewrites=record,
-        requires=requires_of(artefacts, blobs.sizes(), _bytes(weights)),
+        requires=requires_of(artefacts, blobs.sizes(), _bytes(weights), shared=memory.shared),
         samples=measured_on,
         issued=issued_entry(counter, valid_until),
+        memory=memory,
     )
     return finish(manifest, blobs.values, dict(artefacts.values))
 

@@ -251,8 +251,9 @@ class BuildSection(Section):
     )
     weight_streaming: bool = Field(
         False,
-        description="Build engines that can keep weights in host memory while they run; needs "
-        "`typing: strong` (or TensorRT 11) and no DLA.",
+        description="Build engines that can keep weights in host memory while they run "
+        "(`deploy.memory.weights_mib`: how much stays on the GPU); needs `typing: strong` (or "
+        "TensorRT 11) and no DLA.",
     )
     sparsity: bool = Field(False, description="Use sparse kernels for weights with 2:4 zeros.")
     tf32: bool = Field(True, description="Layers in FP32 may compute products in TF32.")
@@ -463,6 +464,29 @@ class ReleaseSection(Section):
         return self
 
 
+class MemorySection(Section):
+    """How a board uses the GPU's memory; the bundle says it, so that a change is a new release."""
+
+    shared: bool = Field(
+        True,
+        description="Engines of one device share the memory that they need while they run; "
+        "`false`: each has its own.",
+    )
+    persistent_cache: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
+        0,
+        description="Part of the GPU's persistent L2 cache for the engines together "
+        "(--persistentCacheRatio); from Ampere on.",
+        examples=[0.5],
+    )
+    weights_mib: Annotated[int, Field(ge=0, le=1 << 22)] | Literal["auto"] | None = Field(
+        None,
+        description="MiB of each engine's streamed weights that stay on the GPU; `auto`: "
+        "TensorRT's choice; all when absent. For engines with weight streaming, from TensorRT "
+        "10.1 on.",
+        examples=[512],
+    )
+
+
 class DeploySection(Section):
     """Boards, releases kept, how a board judges a release, and the signing key."""
 
@@ -473,6 +497,9 @@ class DeploySection(Section):
     keep: int = Field(3, ge=2, le=100, description="How many releases a board keeps.")
     health: HealthSection = Field(
         default_factory=HealthSection, description="Limits that a release must meet on a board."
+    )
+    memory: MemorySection = Field(
+        default_factory=MemorySection, description="How a board uses the GPU's memory."
     )
     release: ReleaseSection = Field(
         default_factory=ReleaseSection,

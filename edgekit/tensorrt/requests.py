@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from edgekit.dla.formats import shared_with_gpu, vector_format
 from edgekit.dla.memory import pool_limits
 from edgekit.errors import BuildError
+from edgekit.files import forget_pages
 from edgekit.network.model import Layer, Model, Network
 from edgekit.network.protos import reads
 from edgekit.network.writing import save
@@ -34,6 +35,7 @@ from edgekit_device.build.request import (
     request_digest,
 )
 from edgekit_device.build.settings import Setting
+from edgekit_device.files import map_file
 from edgekit_device.protocol.codec import document, write
 
 if TYPE_CHECKING:
@@ -327,10 +329,10 @@ class BuildOptions:
 
 @document(frozen=True, eq=False)
 class BuildRequest:
-    """A request and the blobs that it names, by SHA-256 (hex)."""
+    """A request and the blobs that it names, by SHA-256 (hex); models are maps of files."""
 
     job: BuildJobRequest
-    blobs: Mapping[str, bytes]
+    blobs: Mapping[str, bytes | memoryview]
 
     @cached_property
     def document(self) -> dict[str, object]:
@@ -382,11 +384,12 @@ def build_request(
     """
     on = release(options.tensorrt)
     plugins = plugins or PluginLibraries()
-    blobs: dict[str, bytes] = dict(plugins.libraries)
+    blobs: dict[str, bytes | memoryview] = dict(plugins.libraries)
 
-    def keep(data: bytes) -> str:
+    def keep(data: bytes | memoryview) -> str:
         digest = hashlib.sha256(data).hexdigest()
         blobs[digest] = data
+        forget_pages(data)
         return digest
 
     calibration = options.calibration
@@ -437,11 +440,14 @@ def build_request(
     return BuildRequest(job, blobs)
 
 
-def _files(model: Model) -> dict[str, bytes]:
-    """Returns the ONNX file of a model, and next to it what ONNX keeps outside of large ones."""
+def _files(model: Model) -> dict[str, memoryview]:
+    """Returns the ONNX file of a model, and next to it what ONNX keeps outside of large ones.
+
+    They are maps of files without a name, whose disk space is freed with them.
+    """
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         save(model, Path(folder, _MODEL))
-        return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
+        return {path.name: map_file(path) for path in sorted(Path(folder).iterdir())}
 
 
 def memory_pools(

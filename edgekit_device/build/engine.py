@@ -310,4 +310,5 @@ def entry_of(
         attempt=index,
         plugins_embedded=made.plugins_embedded,
         settings=made.settings,
+        device_bytes=facts.device_bytes,
     )

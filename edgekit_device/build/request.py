@@ -362,6 +362,7 @@ class EngineResult:
         log: Digest of the builder's log.
         plugins_embedded: Whether the plan carries libraries of plugins.
         settings: What TensorRT held of the request's settings, by key: "2", "FAST", "on".
+        device_bytes: Bytes of device memory that a context needs while it runs; None of a loadable.
     """
 
     key: str = member(_KEY)
@@ -391,6 +392,7 @@ class EngineResult:
     seconds: float = member(number(0.0, 1e9), default=0.0)
     plugins_embedded: bool = member(flag, absent=False)
     settings: Mapping[str, str] = member(mapping(text()), absent=dict)
+    device_bytes: Optional[int] = member(_SIZE, absent=None)
 
 
 @document(frozen=True)

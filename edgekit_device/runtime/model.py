@@ -45,8 +45,9 @@ if TYPE_CHECKING:
 
 
 Inputs = Union["Mapping[str, np.ndarray]", "np.ndarray"]
-#: Module by the manifest's "backend"; it has ``open_engines(checked, threads, profile)``, which
-#: returns an object with ``run(segment, feeds)`` by engine digest and device.
+#: Module by the manifest's "backend"; it has ``memory_of(manifest, device_memory)`` and
+#: ``open_engines(checked, threads, profile, memory)``, which returns an object with
+#: ``run(segment, feeds)`` by engine digest and device.
 BACKENDS = {
     "reference": "edgekit_device.runtime.reference",
     "tensorrt": "edgekit_device.tensorrt.backend",
@@ -182,6 +183,7 @@ def load(
     verify: Union[bool, str] = True,
     trust_unsigned: bool = False,
     threads: int = 0,
+    device_memory: Any = None,
 ) -> Model:
     """Loads a model; nothing of it is parsed before its signature is checked.
 
@@ -195,15 +197,19 @@ def load(
             as it is read: those bytes are the ones that are used.
         trust_unsigned: Accepts a bundle without a signature, or signed by an unknown key.
         threads: Threads of each engine; 0 takes the backend's default.
+        device_memory: A tensor on the GPU (PyTorch, CuPy) that the engines use while they run, in
+            the place of memory of their own; threads that call the model at once take turns. How
+            large it must be: ``edgekit_device memory``. The model keeps it.
 
     Raises:
-        DeviceError: "bundle.*", "manifest.*", "blob.*", "release.*", "engine.*", "board.*".
+        DeviceError: "bundle.*", "manifest.*", "blob.*", "release.*", "engine.*", "board.*",
+            "memory.*".
     """
     signers = None if allowed_signers is None else Path(os.path.expanduser(allowed_signers))
     checked = check_path(Path(os.path.expanduser(path)), signers, trust_unsigned)
     if verify == "full":
         check_blobs(checked, checked.manifest.sizes())
-    return open_model(checked, threads)
+    return open_model(checked, threads, device_memory=device_memory)
 
 
 def check_path(path: Path, allowed_signers: Optional[Path], trust_unsigned: bool) -> Checked:
@@ -231,6 +237,7 @@ def open_model(
     profile: Optional[Path] = None,
     *,
     untested: bool = False,
+    device_memory: Any = None,
 ) -> Model:
     """Opens a checked bundle's engines with the backend that its manifest names.
 
@@ -239,6 +246,7 @@ def open_model(
         threads: Threads of each engine; 0 takes the backend's default.
         profile: A folder for ONNX Runtime's profiles; not None keeps TensorRT's layers' times.
         untested: Whether it is opened to be tested here anew, whatever it was tested on before.
+        device_memory: As of ``load``.
 
     Raises:
         DeviceError: "board.changed" for a release that was tested on what the board is no longer;
@@ -246,7 +254,9 @@ def open_model(
     """
     if checked.files.release is not None and not untested:
         need_unchanged(checked)
-    engines = import_backend(checked.manifest).open_engines(checked, threads, profile)
+    backend = import_backend(checked.manifest)
+    memory = backend.memory_of(checked.manifest, device_memory)
+    engines = backend.open_engines(checked, threads, profile, memory=memory)
     if checked.manifest.on_cpu():
         reference = import_module(BACKENDS["reference"])
         engines.update(reference.open_on_cpu(checked, threads, profile))

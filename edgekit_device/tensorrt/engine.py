@@ -27,6 +27,7 @@ from edgekit_device.cuda.driver import Cuda
 from edgekit_device.cuda.memory import DeviceTensor, Feeder, Tensor, at_shape, io_bytes
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import DTYPES, IoEntry, SegmentEntry
+from edgekit_device.tensorrt.memory import EngineMemory
 from edgekit_device.tensorrt.runtimes import LoadedPlan
 
 #: NumPy's names by DataType's; NumPy has none for the others.
@@ -436,9 +437,11 @@ class TensorRTEngine:
         *,
         profile: bool = False,
         notes: Sequence[str] = (),
+        memory: Optional[EngineMemory] = None,
     ) -> None:
         self.notes = tuple(notes)
-        self.facts = loaded.facts
+        self._memory = EngineMemory(loaded) if memory is None else memory
+        self.facts = self._memory.facts(loaded.facts)
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self._loaded = loaded
@@ -479,28 +482,26 @@ class TensorRTEngine:
     def enqueue(self, feeds: Mapping[str, Tensor], where: str = "") -> Dict[str, Tensor]:
         """Runs once and returns every output."""
         profile, shapes = self._profiles.of(feeds)
-        slot = self._take(profile)
         keep: List[Any] = []
         marks = self.cuda.marks
-        begin, end = (slot.begin, slot.end) if marks is None else marks.pair("compute")
-        try:
-            results = self._bind(slot, feeds, shapes, keep, where)
-            self.cuda.record(begin, slot.stream)
-            called = time.perf_counter()
-            if not slot.context.execute_async_v3(slot.stream):
-                raise self._loaded.listener.error(_FAILED, "engine.failed", where)
-            if marks is not None:
-                marks.enqueued(time.perf_counter() - called)
-            self.cuda.record(end, slot.stream)
-            self.cuda.synchronize(slot.stream)
-            self._times.ms = self.cuda.elapsed_ms(begin, end)
-        except BaseException:
-            # copies may be on their way: their memory must not be another frame's yet
-            with suppress(DeviceError):
+        with self._slot(profile) as slot:
+            begin, end = (slot.begin, slot.end) if marks is None else marks.pair("compute")
+            try:
+                results = self._bind(slot, feeds, shapes, keep, where)
+                self.cuda.record(begin, slot.stream)
+                called = time.perf_counter()
+                if not slot.context.execute_async_v3(slot.stream):
+                    raise self._loaded.listener.error(_FAILED, "engine.failed", where)
+                if marks is not None:
+                    marks.enqueued(time.perf_counter() - called)
+                self.cuda.record(end, slot.stream)
                 self.cuda.synchronize(slot.stream)
-            raise
-        finally:
-            self._give(slot)
+                self._times.ms = self.cuda.elapsed_ms(begin, end)
+            except BaseException:
+                # copies may be on their way: their memory must not be another frame's yet
+                with suppress(DeviceError):
+                    self.cuda.synchronize(slot.stream)
+                raise
         del keep
         return results
 
@@ -512,9 +513,8 @@ class TensorRTEngine:
             DeviceError: As for a run.
         """
         profile, shapes = self._profiles.of(feeds)
-        slot = self._take(profile)
         keep: List[Any] = []
-        try:
+        with self._slot(profile, wait=False) as slot:
             results = self._bind(slot, feeds, shapes, keep, where)
             self.cuda.synchronize(slot.stream)
             yield HeldContext(
@@ -522,8 +522,6 @@ class TensorRTEngine:
                 results,
                 lambda: self._loaded.listener.error(_FAILED, "engine.failed", where),
             )
-        finally:
-            self._give(slot)
 
     def _bind(
         self,
@@ -578,6 +576,18 @@ class TensorRTEngine:
                 where,
             )
 
+    @contextmanager
+    def _slot(self, profile: int, wait: bool = True) -> Iterator[_ContextSlot]:
+        """A context with its memory, which nobody else uses until the block of code ends."""
+        # the memory first: a thread that waits for it needs no context of its own yet
+        with self._memory.block(wait) as block:
+            slot = self._take(profile)
+            try:
+                self._memory.lend(slot.context, block)
+                yield slot
+            finally:
+                self._give(slot)
+
     def _take(self, profile: int) -> _ContextSlot:
         with self._lock:
             for slot in self._slots:
@@ -594,7 +604,7 @@ class TensorRTEngine:
         listener = self._loaded.listener
         self.cuda.bind()
         listener.forget()
-        context = self._loaded.engine.create_execution_context()
+        context = self._memory.context()
         if context is None:
             raise listener.error("TensorRT created no execution context", "tensorrt.no-memory")
         slot = _ContextSlot(self.cuda, context)

@@ -8,13 +8,16 @@ from ._formats import NUMPY, nbytes, pack, strides, unpack
 from ._memory import MEMORY
 from ._play_base import emit
 from ._play_engine import io_of
+from ._play_memory import leave, take
 from ._play_refit import current_model
 from ._value_shapes import by_value
 
 
 @plays("ICudaEngine", "create_execution_context")
 def _create(this: Any, strategy: Any = None, runtime_config: Any = None) -> Any:
-    return this._s.double.factory.new(
+    if runtime_config is not None:
+        strategy = runtime_config.get_execution_context_allocation_strategy()
+    made = this._s.double.factory.new(
         "IExecutionContext",
         engine=this,
         logger=this._s.logger,
@@ -29,7 +32,12 @@ def _create(this: Any, strategy: Any = None, runtime_config: Any = None) -> Any:
         pending=[],
         sessions={},
         enqueued=False,
+        user_managed=strategy is not None and strategy.name == "USER_MANAGED",
+        scratch=0,
+        persistent_cache_limit=0,
     )
+    this._s.contexts.add(made)
+    return made
 
 
 def _shape_of(this: Any, name: str) -> list[int]:
@@ -160,8 +168,17 @@ def _execute(this: Any, stream_handle: int) -> bool:
     if len(MEMORY.offences) > before:
         double.violations.extend(MEMORY.offences[before:])
         return False
+    if not take(this, stream_handle):
+        return False
     addresses = dict(state.addresses)
-    MEMORY.enqueue(stream_handle, lambda: _run(this, addresses, shapes))
+
+    def work() -> None:
+        try:
+            _run(this, addresses, shapes)
+        finally:
+            leave(this)
+
+    MEMORY.enqueue(stream_handle, work)
     return True
 
 

@@ -12,7 +12,8 @@ import numpy as np
 from edgekit.errors import ModelError
 from edgekit.network.graph import Attributes, LayerSource, Node
 from edgekit.network.lowering import kinds
-from edgekit.network.model import GPU_CODES, Absorbed, Layer, Tensor
+from edgekit.network.lowering.bodies import Bodies, Lower, bodies_of
+from edgekit.network.model import GPU_CODES, Absorbed, Body, Layer, Tensor
 from edgekit.network.plugins import Plugin
 from edgekit.network.protos import free_name
 
@@ -128,6 +129,10 @@ class Placer:
         self._operators: dict[str, frozenset[str]] = {}
         self._codes: dict[str, frozenset[str]] = {}
 
+    def bodies(self, node: Node, lower: Lower) -> Bodies:
+        """Returns the layers in a node's bodies; ``lower`` returns those of a graph."""
+        return bodies_of(self._graph, node, self.release, lower)
+
     def plugin(self, node: Node) -> Plugin | None:
         """Returns the user's own plugin of a node; None for any other node."""
         return self._graph.plugin(node)
@@ -188,7 +193,7 @@ class Placer:
 
     def absorb(self, node: Node) -> bool:
         """Takes a node of constants alone out of the way: its readers stand for it too."""
-        read = [name for name in node.inputs if name]
+        read = list(node.reads())
         if not read or not all(self.constant(name) for name in read):
             return False
         sources = self._sources(read)
@@ -223,6 +228,7 @@ class Placer:
         absorbed: Iterable[Absorbed] = (),
         opaque: str = "",
         formula: bool = True,
+        bodies: tuple[Body, ...] = (),
     ) -> Layer:
         """Adds a layer that stands for ``node``, or serves it when ``inserted``.
 
@@ -240,8 +246,9 @@ class Placer:
             absorbed: Layers of the importer that are a part of this one.
             opaque: As :class:`~edgekit.network.model.Layer` has it.
             formula: Whether ``macs`` and the tensors say what it costs; an opaque one's never do.
+            bodies: As :class:`~edgekit.network.model.Layer` has them.
         """
-        read = [i for i in (node.inputs if inputs is None else inputs) if i]
+        read = [i for i in (node.reads() if inputs is None else inputs) if i]
         used = [i for i in (read if constants is None else constants) if i and self.constant(i)]
         if kind in _KEEPERS:
             retained = self._keep(node, used)
@@ -268,6 +275,7 @@ class Placer:
             weight_operators=self._weight_operators(node, used),
             opaque=opaque,
             formula=formula and not opaque,
+            bodies=bodies,
         )
         self.layers.append(layer)
         return layer

@@ -323,7 +323,7 @@ def build_on(context: Context, client: BoardClient, probe: Probe) -> BuiltPlan:
     )
     if context.file.build.strict and comparison.differences:
         raise _differs(client, comparison)
-    made = artefacts_of(request, result, lanes, fetch)
+    made = artefacts_of(request, result, lanes, fetch, context.cache.kept_array)
     return BuiltPlan(
         key,
         made,
@@ -369,7 +369,8 @@ def reweighed(
         )
     plugins = PluginLibraries(built.artefacts.plugins, built.artefacts.libraries)
     request, lanes = request_of(context, other=other, plugins=plugins)
-    made = artefacts_of(request, built.result, lanes, lambda digests: {})
+    keep = context.cache.kept_array
+    made = artefacts_of(request, built.result, lanes, lambda digests: {}, keep)
     own = engines_of(context)
     fixed = unchangeable_weights(own, lanes, built.result.engines)
     if fixed or any(one.refit == "none" for one in made.entries.values()):

@@ -34,6 +34,7 @@ from edgekit.pipeline.steps.plugin_sections import check_libraries
 from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.quantize.caches import cache_of
 from edgekit.targets.releases import drives_dla
+from edgekit_device.protocol.manifest import AUTOMATIC, MemorySettings
 
 if TYPE_CHECKING:
     from edgekit.config.schema import BuildSection
@@ -245,7 +246,11 @@ def check_build_options(context: Context) -> None:
     if not _on_board(context):
         return
     from edgekit.tensorrt.options import decide
+    from edgekit.tensorrt.releases import release
+    from edgekit.tensorrt.runtime_settings import dropped_settings
 
+    on = release(context.tensorrt)
+    context.note(*dropped_settings(memory_settings(context), on, context.target))
     document = context.config.document
     # cores that are not configured are used where they can be
     names_dla = document.knows(("placement", "dla_cores"))
@@ -253,6 +258,16 @@ def check_build_options(context: Context) -> None:
     dla = bool(context.file.placement.dla_cores and context.target.dla.cores and driven)
     decide(requested_build(context, dla=dla, plugins=bool(context.file.model.plugins)))
     check_libraries(context)
+
+
+def memory_settings(context: Context) -> MemorySettings:
+    """Returns how a board uses the GPU's memory for what it builds."""
+    memory = context.file.deploy.memory
+    weights = memory.weights_mib
+    if isinstance(weights, int):
+        weights <<= 20
+    budget = AUTOMATIC if weights == "auto" else weights
+    return MemorySettings(memory.shared, float(memory.persistent_cache), budget)
 
 
 def check_cuda_graph(context: Context) -> None:
