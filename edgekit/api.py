@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from edgekit.fleet.status import Rehearsal as Rehearsal
     from edgekit.fleet.status import RolloutBoard as RolloutBoard
     from edgekit.fleet.status import RolloutHead as RolloutHead
+    from edgekit.network.ranges import GivenShape
     from edgekit.pipeline.boards.changes import Removal as Removal
     from edgekit.pipeline.boards.changes import Rollback, Serving
     from edgekit.pipeline.boards.checkup import Setup as Setup
@@ -141,8 +142,9 @@ def check(
     ``config`` may be a PyTorch network, too, with an example of its inputs in ``args`` and
     ``kwargs``, or their sizes in ``inputs``, as for ``export``. Modules that match a glob of
     ``leave`` are left out of the network: the tree has them as PyTorch's. ``jetpack="6.2"`` picks
-    the rules of the TensorRT that a JetPack brings. ``dynamic_shapes`` is refused: a network has
-    one size. ``on_note`` is called with a line of text when the work on something begins.
+    the rules of the TensorRT that a JetPack brings. ``dynamic_shapes`` are axes of a module whose
+    sizes vary, as ``torch.export.export`` takes them. ``on_note`` is called with a line of text
+    when the work on something begins.
     """
     from edgekit.pipeline.named_check import check_source
     from edgekit.pipeline.torch_source import with_part
@@ -253,7 +255,9 @@ def export(
     ``source`` is a module, a program of ``torch.export``, the path of a .pt2 or TorchScript file,
     or "package.module:factory", whose function returns a module (or module and args); ``args`` and
     ``kwargs`` are an example of its inputs, or ``inputs`` are sizes
-    (``{"x": "1x3x224x224:float32"}``). A copy is exported, in evaluation mode: the module is not
+    (``{"x": "1x3x224x224:float32"}``, ``{"x": "1x3x320..640x224"}``). Axes of ``dynamic_shapes``
+    (``{"x": {0: torch.export.Dim("batch", min=1, max=8)}}``) and ranges are open in the file, and
+    in ``dimensions`` of the answer. A copy is exported, in evaluation mode: the module is not
     changed. The target's TensorRT (or ``tensorrt``, ``jetpack``) chooses exporter and opset, unless
     ``exporter`` is "dynamo" or "legacy". The file is compared with PyTorch on the example and on
     random inputs. ``save`` is where it is written; otherwise it stays in the cache. Modules that
@@ -303,7 +307,8 @@ def compile(
     ``source``, ``args``, ``kwargs``, ``inputs``, ``exporter`` and ``trust`` are as for ``export``.
     ``source`` may be an ONNX file, too, which needs no PyTorch: its inputs, in order or by name,
     are NumPy arrays or tensors, the result is its output or a tuple of its outputs, and the example
-    is only needed for sizes that the file leaves open.
+    is only needed for sizes that the file leaves open. It has one size: ``dynamic_shapes`` are
+    refused.
     Modules that match a glob of ``leave`` stay in PyTorch; ``pin`` is a device by glob of modules
     or layers (``{"head.*": "gpu"}``). ``calibration`` are inputs for INT8 scales, each like a
     call: a tensor, a tuple of arguments or a dict of keyword arguments; at most 512 are read. With
@@ -1041,9 +1046,19 @@ def bench(
     trust_key: bool = False,
     **options: Unpack[ConfigOptions],
 ) -> Bench:
-    """Measures on the first board; times are in milliseconds."""
+    """Measures on the first board; times are in milliseconds.
+
+    Of a range of shapes it measures the first one, or the one of ``bench={"shapes": ...}``; a
+    static shape in ``model={"shapes": ...}`` is that, too, where the configuration has a range.
+
+    Raises:
+        UsageError: "bench.shape": a shape that was not planned.
+    """
+    from edgekit.pipeline.steps.bench import shape_to_measure
+
+    config, given = shape_to_measure(config, options)
     with open_pipeline(
-        config, options, progress=progress, connects=True, out=path_of(out),
+        config, given, progress=progress, connects=True, out=path_of(out),
         accept_host_key=accept_host_key, trust_key=trust_key,
     ) as pipeline:  # fmt: skip
         return pipeline.bench()
@@ -1146,6 +1161,7 @@ def plan(
     ``config`` may be a PyTorch network, too, with an example of its inputs in ``args`` and
     ``kwargs``, or their sizes in ``inputs``, as for ``export``. Modules that match a glob of
     ``leave`` are in no figure, as for ``check``; ``edgekit.compile`` places each part around them.
+    ``dynamic_shapes`` are as for ``check``.
     ``report`` is where the plan is written as an HTML page, ``annotate`` where the ONNX file is
     written with devices and times as metadata of its nodes.
     ``force`` computes all of it again; ``progress`` is told about each step.
@@ -2016,6 +2032,33 @@ def near_builtins(name: str) -> list[str]:
     from edgekit.network.source import near_builtins
 
     return list(near_builtins(name))
+
+
+def read_shapes(options: Iterable[str]) -> dict[str, GivenShape]:
+    """Returns the shapes that options such as "x:1x3x320..640x224" give, by input.
+
+    Raises:
+        UsageError: One is something else.
+    """
+    from edgekit.network.ranges import read_shapes
+
+    return read_shapes(options)
+
+
+def proposed_shapes(model: str) -> list[str]:
+    """Returns what ``read_shapes`` takes for the inputs that an ONNX file leaves open: a shape and
+    a range for each.
+
+    Raises:
+        ModelError: The file cannot be read.
+    """
+    from edgekit.network.loading.load import proposed_sizes
+
+    found = proposed_sizes(model)
+    if found is None:
+        return []
+    options = [one.split() for one in (found.options(), found.options(ranged=True))]
+    return [word for words in options for word in words if word != "--shape"]
 
 
 def _text(path: str | Path | None) -> str | None:

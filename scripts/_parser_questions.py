@@ -289,6 +289,38 @@ def _(asked: Asked) -> Any:
     return [given is None, asked.config.add_optimization_profile(profile)]
 
 
+def _profiled(asked: Asked, *ranges: tuple[str, Any, Any, Any]) -> Any:
+    """Whether the small model of open batch builds with these profiles, and what was said."""
+    asked.parser.parse(small(open_batch=True))
+    added = []
+    for name, *sizes in ranges:
+        profile = asked.builder.create_optimization_profile()
+        profile.set_shape(name, *sizes)
+        added.append(asked.config.add_optimization_profile(profile))
+    built = asked.builder.build_serialized_network(asked.network, asked.config)
+    return [added, asked.config.num_optimization_profiles, built is not None, asked.logged()]
+
+
+def _profiles(name: str, *ranges: tuple[Any, ...]) -> None:
+    QUESTIONS[f"profile: {name}"] = lambda asked: _profiled(asked, *ranges)
+
+
+_sized = [(size, 3, 8, 8) for size in (1, 4, 8)]
+_profiles("two of one input", ("x", *_sized), ("x", *_sized[:1] * 3))
+_profiles("another size for a fixed axis", ("x", (1, 4, 8, 8), (4, 4, 8, 8), (8, 4, 8, 8)))
+_profiles("an input that the network lacks", ("z", *_sized))
+_profiles("another rank than the input's", ("x", (1, 3, 8), (4, 3, 8), (8, 3, 8)))
+_profiles("optimum outside", ("x", _sized[0], _sized[2], _sized[1]))
+
+
+@_question("profile: values of a shape tensor")
+def _(asked: Asked) -> Any:
+    profile = asked.builder.create_optimization_profile()
+    given = profile.set_shape_input("s", (1, 2), (2, 4), (4, 8))
+    values = [list(one) for one in profile.get_shape_input("s")]
+    return [given is None, values, profile.get_shape_input("t")]
+
+
 @_question("profile: of no set input")
 def _(asked: Asked) -> Any:
     return asked.builder.create_optimization_profile().get_shape("x")

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -61,6 +61,7 @@ class Golden:
         relative: Allowed max|a-b| / max|b| on the board.
         lane: The lane (plan variant) whose outputs they are; None: all lanes give the same. Lanes
             that use other devices round elsewhere: the GPU writes floats where a DLA writes INT8.
+        shapes: Sizes of the inputs, of engines with profiles; empty for the variant's own.
     """
 
     seed: int
@@ -68,6 +69,7 @@ class Golden:
     outputs: Mapping[str, np.ndarray]
     relative: float = 1e-5
     lane: int | None = None
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +83,7 @@ class BundleSamples:
         least: What the metric must reach on a board; None for no gate of the bundle's own.
         cases: Inputs and outputs by name, one pair an inference.
         labels: For each case the right classes, one for each of the batch; None for none.
+        variants: For each case the number of the variant that it is of; empty for the first.
     """
 
     metric: str
@@ -89,6 +92,7 @@ class BundleSamples:
     least: float | None
     cases: Sequence[tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]]
     labels: Sequence[Sequence[int]] | None = None
+    variants: Sequence[int] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,13 +217,25 @@ def golden_ranges(inputs: Mapping[str, np.ndarray]) -> dict[str, tuple[float, fl
 
 
 def golden_inputs(
-    network: Network, seed: int, ranges: Mapping[str, tuple[float, float]]
+    network: Network,
+    seed: int,
+    ranges: Mapping[str, tuple[float, float]],
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Returns the inputs that a board generates for a golden vector of this seed and ranges."""
+    """Returns the inputs that a board generates for a golden vector of this seed and ranges.
+
+    Args:
+        network: Whose inputs they are.
+        seed: The vector's.
+        ranges: (low, high) by input.
+        shapes: Other sizes of the inputs, of engines with profiles.
+    """
     from edgekit_device.runtime.golden import golden_inputs as generate
 
     entries = [
-        TensorEntry(tensor.name, tensor.dtype, tensor.shape, "LINEAR", ())
+        TensorEntry(
+            tensor.name, tensor.dtype, (shapes or {}).get(tensor.name, tensor.shape), "LINEAR", ()
+        )
         for tensor in (network.tensors[name] for name in network.inputs)
     ]
     return generate(entries, seed, dict(ranges))
@@ -239,7 +255,7 @@ def golden_cases(
             results[tensor.name] = GoldenOutput(digest, str(value.dtype), value.shape)
         ranges = {name: Range(float(low), float(high)) for name, (low, high) in case.ranges.items()}
         relative = Tolerance(float(case.relative))
-        cases.append(GoldenCase(case.seed, ranges, results, relative, case.lane))
+        cases.append(GoldenCase(case.seed, ranges, results, relative, case.lane, dict(case.shapes)))
     return tuple(cases), blobs
 
 
@@ -351,7 +367,10 @@ def samples_entry(samples: BundleSamples, blobs: Blobs) -> Samples:
         least=None if samples.least is None else float(samples.least),
         cases=tuple(
             SampleCase(
-                added(inputs), added(outputs), None if labels is None else tuple(labels[number])
+                added(inputs),
+                added(outputs),
+                None if labels is None else tuple(labels[number]),
+                samples.variants[number] if samples.variants else 0,
             )
             for number, (inputs, outputs) in enumerate(samples.cases)
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +22,7 @@ from edgekit.bundles.manifest import (
     tensor_io,
     weight_fields,
 )
+from edgekit.bundles.several import in_one_bundle, together
 from edgekit.errors import BundleError, DataError
 from edgekit.network.source import source_name
 from edgekit.reference.artefacts import Artefacts, Weight
@@ -30,23 +31,53 @@ from edgekit.version import __version__
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.manifest import (
+    SCHEMA,
+    SHAPES_SCHEMA,
+    GoldenCase,
     Lane,
     Manifest,
     MemorySettings,
     ModelSource,
+    Padding,
     PlacedLoadable,
     PlacementRecord,
     SegmentEntry,
+    ShapeRange,
+    TensorEntry,
+    Variant,
     WeightEntry,
     parse,
 )
 
 if TYPE_CHECKING:
     from edgekit.network.model import Model, Network
+    from edgekit.network.ranges import Profile
     from edgekit.placement.plan import Plan
 
 
 _SHOWN = 20
+
+
+@dataclass(frozen=True, eq=False)
+class ShapeVariant:
+    """What was built for one shape, or for a range of shapes.
+
+    Attributes:
+        network: Its inputs and outputs, with the shape's sizes.
+        plan: Where it runs.
+        artefacts: Its engines and weights.
+        golden: Its golden vectors.
+        profiles: The ranges that its engine takes; empty for one shape.
+        load: "start" or "demand": when a board opens it.
+    """
+
+    network: Network
+    plan: Plan
+    artefacts: Artefacts
+    golden: Sequence[Golden] = ()
+    profiles: Sequence[Profile] = ()
+    load: str = "start"
+
 
 # what of a bundle stays with other weights
 _WEIGHT_INDEPENDENT = ("engine", "library", "record")
@@ -66,6 +97,8 @@ def pack(
     counter: int | None = None,
     valid_until: str | None = None,
     memory: MemorySettings | None = None,
+    variants: Sequence[ShapeVariant] = (),
+    padding: Sequence[Padding] = (),
 ) -> Bundle:
     """Packs a build. The same inputs give the same bytes.
 
@@ -83,19 +116,26 @@ def pack(
         counter: Release counter; with it, or ``valid_until``, the time of signing is in it too.
         valid_until: Until when boards install it unattended: a day or a time, in UTC.
         memory: How a board uses the GPU's memory; as by default when None.
+        variants: What was built for further shapes.
+        padding: Axes along which inputs may be padded up to a variant.
 
     Raises:
         BundleError: "bundle.invalid"; the parts do not fit together, or a name cannot be used.
     """
+    first = ShapeVariant(network, plan, artefacts, golden)
+    if variants:
+        every = in_one_bundle([artefacts, *(one.artefacts for one in variants)])
+        first = replace(first, artefacts=every[0])
+        variants = [
+            replace(one, artefacts=own) for one, own in zip(variants, every[1:], strict=True)
+        ]
+        artefacts = together(every)
     blobs = Blobs()
     for digest, engine in artefacts.engines.items():
         blobs.add(engine, "engine", digest)
     for digest, library in artefacts.libraries.items():
         blobs.add(library, "library", digest)
-    outputs = tuple(tensor_io(network.tensors[tensor]) for tensor in network.outputs)
-    cases, results = golden_cases(golden, outputs)
-    for digest, result in results.items():
-        blobs.add(result, "golden", digest)
+    own, *others = (_variant_entry(one, blobs) for one in (first, *variants))
     record = None if rewrites is None else blobs.add(canonical(rewrites), "record")
     measured_on = None if samples is None else samples_entry(samples, blobs)
     weights = weight_fields(artefacts.weights)
@@ -103,22 +143,14 @@ def pack(
     manifest = Manifest(
         name=name,
         backend=artefacts.backend,
-        inputs=tuple(tensor_io(network.tensors[tensor]) for tensor in network.inputs),
-        outputs=outputs,
-        lanes=tuple(
-            Lane(
-                share,
-                tuple(
-                    SegmentEntry(s.index, s.device, s.engine, s.inputs, s.outputs, s.layers)
-                    for s in segments
-                ),
-            )
-            for share, segments in artefacts.lanes
-        ),
+        inputs=own.inputs,
+        outputs=own.outputs,
+        lanes=own.lanes,
         weights=weights,
         blobs=blobs.entries(),
-        golden=cases,
-        without_golden=not cases,
+        golden=own.golden,
+        without_golden=not own.golden,
+        schema=SHAPES_SCHEMA if variants or padding else SCHEMA,
         created_by={"edgekit": __version__},
         model=ModelSource(model.digest, source_name(model.source)),
         target=plan.target,
@@ -128,13 +160,7 @@ def pack(
         tensorrt=plan.tensorrt,
         fingerprint=dict(artefacts.fingerprint),
         stripped=bool(artefacts.weights),
-        placement=PlacementRecord(
-            tuple((p.name, p.device, p.precision, p.segment) for p in plan.layers),
-            tuple(
-                PlacedLoadable(part.core, part.layers, write(part.memory))
-                for part in plan.loadables
-            ),
-        ),
+        placement=own.placement,
         plugins=artefacts.plugins,
         engines=dict(artefacts.entries),
         rewrites=record,
@@ -142,8 +168,46 @@ def pack(
         samples=measured_on,
         issued=issued_entry(counter, valid_until),
         memory=memory,
+        variants=tuple(others),
+        padding=tuple(padding),
     )
     return finish(manifest, blobs.values, dict(artefacts.values))
+
+
+def _variant_entry(one: ShapeVariant, blobs: Blobs) -> Variant:
+    """Returns the manifest's entry of a variant; its golden outputs become blobs."""
+    tensors = one.network.tensors
+    outputs = tuple(tensor_io(tensors[name]) for name in one.network.outputs)
+    cases, results = golden_cases(one.golden, outputs)
+    for digest, result in results.items():
+        blobs.add(result, "golden", digest)
+    return Variant(
+        inputs=tuple(tensor_io(tensors[name]) for name in one.network.inputs),
+        outputs=outputs,
+        lanes=tuple(
+            Lane(
+                share,
+                tuple(
+                    SegmentEntry(s.index, s.device, s.engine, s.inputs, s.outputs, s.layers)
+                    for s in segments
+                ),
+            )
+            for share, segments in one.artefacts.lanes
+        ),
+        golden=cases,
+        profiles=tuple(
+            {name: ShapeRange(r.min, r.opt, r.max) for name, r in profile.items()}
+            for profile in one.profiles
+        ),
+        load=one.load,
+        placement=PlacementRecord(
+            tuple((p.name, p.device, p.precision, p.segment) for p in one.plan.layers),
+            tuple(
+                PlacedLoadable(part.core, part.layers, write(part.memory))
+                for part in one.plan.loadables
+            ),
+        ),
+    )
 
 
 def with_weights(
@@ -155,6 +219,7 @@ def with_weights(
     samples: BundleSamples | None = None,
     counter: int | None = None,
     valid_until: str | None = None,
+    variants: Sequence[Sequence[Golden]] = (),
 ) -> Bundle:
     """Packs the same engines with other weights: a refit, without a build.
 
@@ -167,6 +232,7 @@ def with_weights(
         samples: Inputs with what FP32 makes of them with these weights; none when None.
         counter: As of ``pack``.
         valid_until: As of ``pack``.
+        variants: Golden vectors of the further variants.
 
     Raises:
         DataError: "refit.mismatch", with every name that does not fit, or "refit.identical" where
@@ -197,9 +263,20 @@ def with_weights(
     for digest, entry in before.blobs.items():
         if entry.kind in _WEIGHT_INDEPENDENT:
             blobs.add(bundle.blobs[digest], entry.kind, digest)
-    cases, results = golden_cases(golden, before.outputs)
-    for digest, result in results.items():
-        blobs.add(result, "golden", digest)
+
+    def cases_of(
+        vectors: Sequence[Golden], outputs: Sequence[TensorEntry]
+    ) -> tuple[GoldenCase, ...]:
+        cases, results = golden_cases(vectors, outputs)
+        for digest, result in results.items():
+            blobs.add(result, "golden", digest)
+        return cases
+
+    cases = cases_of(golden, before.outputs)
+    others = tuple(
+        replace(one, golden=cases_of(vectors, one.outputs))
+        for one, vectors in zip(before.variants, variants, strict=True)
+    )
     measured_on = None if samples is None else samples_entry(samples, blobs)
     manifest = replace(
         before,
@@ -209,6 +286,7 @@ def with_weights(
         weights=weight_fields(weights),
         golden=cases,
         without_golden=not cases,
+        variants=others,
         samples=measured_on,
         issued=issued_entry(counter, valid_until),
         blobs=blobs.entries(),

@@ -293,7 +293,7 @@ def show(
     verbose: bool,
 ) -> None:
     document = api.show_cache(
-        cache, model, shapes=part.shapes, batch=part.batch, outputs=part.outputs
+        cache, model, shapes=part.static_shapes, batch=part.batch, outputs=part.outputs
     )
     if json:
         print_json(document)
@@ -489,7 +489,8 @@ def from_qdq(
 ) -> None:
     document = api.from_qdq(
         model, out=out, cache=save, precisions=precisions, target=target, tensorrt=tensorrt,
-        unequal=unequal, tied=tied, shapes=part.shapes, batch=part.batch, outputs=part.outputs,
+        unequal=unequal, tied=tied, shapes=part.static_shapes, batch=part.batch,
+        outputs=part.outputs,
     )  # fmt: skip
     if json:
         print_json(document)

@@ -43,6 +43,7 @@ def _number(_context: click.Context, _option: click.Parameter, value: float | No
     "edgekit check model.onnx --target jetson-agx-orin-64gb\n"
     "edgekit check model.onnx -t jetson-agx-xavier --precision fp16 --fail-under 90\n"
     "edgekit check model.onnx -t jetson-agx-orin-64gb --layer /fc/Gemm\n"
+    "edgekit check model.onnx -t jetson-agx-orin-64gb --shape x:1x3x320..1280x320..1280\n"
     "edgekit check a.onnx b.onnx -t jetson-agx-orin-64gb --sarif edgekit.sarif",
 )
 @argument(

@@ -67,6 +67,13 @@ def rewrites(_context: click.Context, _item: click.Parameter, begun: str) -> lis
     return [f"{before}{comma}{name}" for name in names if name.startswith(last)]
 
 
+def shapes(context: click.Context, _item: click.Parameter, begun: str) -> list[str]:
+    """Returns shapes and ranges for what the command's ONNX file leaves open, which begin so."""
+    # the option without its value has ended the parsing
+    model = next((word for word in context.args if word.endswith(".onnx")), None)
+    return [one for one in api.proposed_shapes(model) if one.startswith(begun)] if model else []
+
+
 def complete(root: click.Command, instruction: str) -> int:
     """Answers a shell's request, such as "bash_complete"; the words are in its variables."""
     from click.shell_completion import get_completion_class, shell_complete

@@ -167,7 +167,7 @@ def rewrite_command(
     if verify is not None:
         _alone("--verify", writing)
         verified = api.verify_rewrites(
-            model, verify, shapes=part.shapes, batch=part.batch, outputs=part.outputs,
+            model, verify, shapes=part.static_shapes, batch=part.batch, outputs=part.outputs,
             trust_unsigned=trust_unsigned, progress=output_module.progress(quiet, verbose),
         )  # fmt: skip
         _print_verified(verified, json)

@@ -170,26 +170,6 @@ def all_of(*decorators: Decorator) -> Decorator:
     return decorate
 
 
-def shapes_of(options: Iterable[str]) -> dict[str, list[int]]:
-    """Parses ``--shape NAME:1x3x224x224``; a name may itself have colons.
-
-    Raises:
-        UsageError: An option is something else.
-    """
-    shapes = {}
-    for option in options:
-        name, _, sizes = option.rpartition(":")
-        try:
-            shapes[name] = [int(size) for size in sizes.lower().split("x")]
-        except ValueError:
-            shapes[name] = []
-        if not name or not shapes[name] or min(shapes[name]) < 1:
-            raise UsageError(
-                f"--shape {option!r} is not NAME:SIZExSIZE", hint="--shape input:1x3x224x224"
-            )
-    return shapes
-
-
 def _no_model(context: click.Context, _argument: click.Parameter, config: str) -> str:
     """Refuses a model where a configuration is needed: a model names no board."""
     if api.is_builtin(config) or Path(config).suffix.lower() == ".onnx":
@@ -231,9 +211,10 @@ config_or_report = argument(
 _shape = click.option(
     "--shape",
     multiple=True,
-    callback=lambda _context, _option, values: shapes_of(values) or None,
-    help="Shape as NAME:1x3x224x224, for inputs with open sizes and tensors whose shape "
-    "depends on a plugin or on data; repeatable.",
+    callback=lambda _context, _option, values: api.read_shapes(values) or None,
+    help="Shape as NAME:1x3x224x224, or with ranges as NAME:1x3x320..1280x640, for inputs with "
+    "open sizes and tensors whose shape depends on a plugin or on data; repeatable.",
+    shell_complete=completion.shapes,
 )
 
 

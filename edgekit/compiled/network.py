@@ -28,7 +28,7 @@ from edgekit.errors import DataError, UsageError
 from edgekit.network.left_modules import CompiledPart
 from edgekit.pytorch.chain import array_step, run_steps
 from edgekit.pytorch.export import export_with_network, release_for
-from edgekit.text import PYTORCH, counted
+from edgekit.text import PYTORCH, counted, listed
 from edgekit_device.errors import family
 
 if TYPE_CHECKING:
@@ -117,6 +117,14 @@ def compile_network(
         )  # fmt: skip
 
     exported, network = export(source)
+    if exported.dimensions:
+        given = listed(f"{one.name} {'x'.join(map(str, one.shape))}" for one in exported.inputs)
+        raise UsageError(
+            "a compiled network has one size, and sizes of this one vary",
+            code="torch.dynamic_shapes",
+            hint=f"leave dynamic_shapes and ranges out (the example's sizes: {given}), or plan it "
+            "for its range with edgekit.plan",
+        )
     batches = None if calibration is None or isinstance(calibration, Mapping) else calibration
     notes: list[str] = []
     if batches is not None and (precision := options.get("precision", "int8")) != "int8":

@@ -257,6 +257,7 @@ def _unknown_key(document: YamlDocument, path: Place, shown: str) -> _Fault:
 
 _EXPECTED = {
     "bool_type": "true or false", "finite_number": "a finite number", "float_type": "a number",
+    "dict_type": "keys with values",
     "int_from_float": "an integer", "int_type": "an integer", "list_type": "a list",
     "model_type": "keys with values", "string_type": "a string",
 }  # fmt: skip
@@ -364,8 +365,22 @@ def _section(path: Place) -> type[BaseModel] | None:
     if not (names := [part for part in path if isinstance(part, str)]):
         return ConfigFile
     field = _field(tuple(names))
-    options = [field.annotation, *typing.get_args(field.annotation)] if field else []
-    return next((o for o in options if hasattr(o, "model_fields")), None)
+    if field is not None:
+        return next(_sections(field.annotation), None)
+    # a key of a mapping, such as an input's name
+    mapping = _field(tuple(names[:-1])) if len(names) > 1 else None
+    if mapping is None or typing.get_origin(mapping.annotation) is not dict:
+        return None
+    return next(_sections(typing.get_args(mapping.annotation)[1]), None)
+
+
+def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yields the models that a value of a type may be, or its items."""
+    if hasattr(annotation, "model_fields"):
+        yield typing.get_args(annotation)[0] if typing.get_args(annotation) else annotation
+    elif typing.get_origin(annotation) is not dict:
+        for one in typing.get_args(annotation):
+            yield from _sections(one)
 
 
 def _specific(faults: list[ErrorDetails]) -> list[ErrorDetails]:
@@ -584,8 +599,15 @@ def _plain_values(options: Mapping[Any, Any]) -> dict[str, Any]:
         if isinstance(inner, os.PathLike):
             inner = os.fspath(inner)
         if inner is not None and inner != {}:
-            values[str(key)] = list(inner) if isinstance(inner, tuple) else inner
+            values[str(key)] = _plain_list(inner)
     return values
+
+
+def _plain_list(value: Any) -> Any:
+    """Returns tuples as lists, also those within lists, as of several profiles."""
+    if not isinstance(value, list | tuple):
+        return value
+    return [_plain_values(one) if isinstance(one, Mapping) else _plain_list(one) for one in value]
 
 
 def _merge(base: Mapping[str, Any], over: dict[str, Any]) -> dict[str, Any]:

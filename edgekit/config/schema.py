@@ -27,7 +27,7 @@ from pydantic_core import PydanticCustomError
 from edgekit.dla.rules import loadables_per_core
 from edgekit.errors import UsageError
 from edgekit.network.expressions import parse_size
-from edgekit.network.ranges import check_range, parse_axis, parse_shape, ranges_of
+from edgekit.network.ranges import check_range, parse_axis, parse_shape, varies
 from edgekit.reference.gate import Metric, impossible
 from edgekit.targets.loader import same_words
 from edgekit.targets.releases import spelled
@@ -552,6 +552,12 @@ class BenchSection(Section):
         "bundle's samples or golden frames when absent.",
         examples=["frames.npz"],
     )
+    shapes: dict[str, list[Dimension]] = Field(
+        default_factory=dict,
+        description="Shape to measure by input, of those that the release is built for; the first "
+        "one's when absent. `--shape` of `edgekit bench` sets it where `model.shapes` has a range.",
+        examples=[{"x": [1, 3, 640, 640]}],
+    )
     lock_clocks: bool = Field(
         False,
         description="Lock all clocks at their maximum (jetson_clocks) while measuring, and restore "
@@ -881,7 +887,7 @@ class NetworkSection(_Source):
     @classmethod
     def _static(cls, value: dict[str, Any]) -> dict[str, Any]:
         for name, form in value.items():
-            if any(not one.is_static for one in ranges_of(form)):
+            if varies(form):
                 raise ValueError(f"the range of {name!r} is for one network: give one shape")
         return value
 
@@ -924,6 +930,11 @@ class ModelSection(_Source):
         description="Shapes for the DLA, each a network of its own: `HEIGHTxWIDTH` of the input "
         "that is a picture, shapes by input, or `{count: N}`.",
         examples=[["640x640", "544x960"]],
+    )
+    load: Literal["together", "demand"] = Field(
+        "together",
+        description="When a board opens the engines of `buckets`: all with the bundle, as far as "
+        "the DLA cores hold their loadables, or each at the first frame of its shape.",
     )
     exporter: Literal["dynamo", "legacy"] | None = Field(
         None,

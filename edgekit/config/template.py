@@ -9,13 +9,12 @@ from pathlib import Path
 
 from edgekit.errors import UsageError
 from edgekit.files import write_text
-from edgekit.network.loading.load import open_inputs
+from edgekit.network.loading.load import open_inputs, proposed_sizes
 from edgekit.network.source import parse_builtin
 from edgekit.removed import FormerDict
 from edgekit.targets.loader import get
 from edgekit_device.protocol.codec import choice, document, long_text, member
 
-_USUAL = (1, 3, 224, 224)  # to be corrected, where a file does not even give the rank
 _TEMPLATE = """\
 # Made by edgekit init; every key is described in docs/config.md.
 version: 1
@@ -106,16 +105,19 @@ def write_template(
 
 def _open_shapes(file: Path, batch: int | None) -> str:
     """Returns the ``batch`` where the file leaves only that open, else ``shapes`` for all sizes."""
-    found = open_inputs(file, batch or 1)
-    if not found:
+    found, proposal = open_inputs(file, batch or 1), proposed_sizes(file)
+    if proposal is None:
         return ""
     if all(sizes and None not in sizes for sizes in found.values()):
         return f"\n  batch: {batch or 1}                # the file leaves the batch open"
-    entries = ", ".join(
-        f"{_quoted(name)}: [{', '.join(str(size or 1) for size in sizes or _USUAL)}]"
-        for name, sizes in found.items()
-    )
-    return f"\n  shapes: {{{entries}}}   # the file leaves these sizes open: set them"
+    entries = []
+    for name, proposed in proposal.shapes.items():
+        # of unknown rank nothing is known
+        own = found[name] or (batch or 1, *[None] * (len(proposed) - 1))
+        sizes = [size or usual for size, usual in zip(own, proposed, strict=True)]
+        entries.append(f"{_quoted(name)}: {sizes}")
+    why = f"# the file leaves these sizes open: set them ({proposal.rule})"
+    return f"\n  {why}\n  shapes: {{{', '.join(entries)}}}"
 
 
 def _quoted(text: str) -> str:

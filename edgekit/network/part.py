@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from edgekit.errors import UsageError
+from edgekit.network.ranges import GivenShape, parse_shape
+
 
 class ModelPart(NamedTuple):
     """Sizes, batch and cut of a model, and the board's plugins for it.
@@ -13,7 +16,7 @@ class ModelPart(NamedTuple):
 
     Attributes:
         shapes: Sizes by tensor, for inputs with open sizes and tensors whose shape depends on a
-            plugin or on data.
+            plugin or on data. Those of an input may be ranges: "1x3x320..640x224".
         batch: The batch where the model leaves it open.
         outputs: Tensors to cut the network at.
         plugins: Operators of the model for which the board has a plugin of the same name.
@@ -23,7 +26,7 @@ class ModelPart(NamedTuple):
         leave: Paths (globs) of the modules that are left out of the network.
     """
 
-    shapes: Mapping[str, Sequence[int]] | None = None
+    shapes: Mapping[str, GivenShape] | None = None
     batch: int | None = None
     outputs: Sequence[str] | None = None
     plugins: Sequence[str] | None = None
@@ -31,6 +34,27 @@ class ModelPart(NamedTuple):
     exporter: str | None = None
     trust: str | None = None
     leave: Sequence[str] | None = None
+
+    @property
+    def static_shapes(self) -> dict[str, list[int]] | None:
+        """The shapes, for what takes no ranges.
+
+        Raises:
+            UsageError: A shape is a range.
+        """
+        if self.shapes is None:
+            return None
+        found: dict[str, list[int]] = {}
+        for name, given in self.shapes.items():
+            axes = parse_shape(given) if isinstance(given, str) else given
+            found[name] = [size for size in axes if isinstance(size, int)]
+            if isinstance(axes, Mapping) or len(found[name]) < len(axes):
+                raise UsageError(
+                    f"the shape of {name!r} is a range, and one shape is needed",
+                    where="model.shapes",
+                    hint=f"give one: --shape {name}:1x3x224x224",
+                )
+        return found
 
     @property
     def given(self) -> bool:

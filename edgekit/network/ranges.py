@@ -6,10 +6,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Protocol
 
+from edgekit.errors import UsageError
+
+#: A shape as a caller or the command line gives it: "1x3x320..640x224", or what YAML has.
+GivenShape = (
+    str
+    | Sequence["int | str"]
+    | Mapping[str, Sequence[int]]
+    | Sequence[Mapping[str, Sequence[int]]]
+)
 #: A static shape by input.
 Sizes = Mapping[str, tuple[int, ...]]
 #: A size, or a range of sizes as text: "320..1280" or "320..640..1280".
@@ -119,6 +129,22 @@ class ShapeRequest:
         """Whether the network has one shape."""
         return not self.profiles and len(self.buckets) < 2
 
+    def led_by_bucket(self) -> ShapeRequest:
+        """Returns the request whose optimum is its first bucket.
+
+        Where the optimum is no bucket, that is the smallest one that holds it, or the largest.
+        """
+        if not self.buckets:
+            return self
+        own = {name: self.optimum[name] for name in self.buckets[0]}
+        ranked = sorted(self.buckets, key=_elements)
+        holding = [one for one in ranked if _within(own, one)]
+        first = next((one for one in self.buckets if one == own), None)
+        if first is None:
+            first = holding[0] if holding else ranked[-1]
+        rest = tuple(one for one in self.buckets if one is not first)
+        return replace(self, optimum={**self.optimum, **first}, buckets=(first, *rest))
+
     def profile_of(self, sizes: Sizes) -> int | None:
         """Returns the position of the first profile that holds these sizes; None without one."""
         return next(
@@ -129,6 +155,18 @@ class ShapeRequest:
             ),
             None,
         )
+
+
+def _elements(sizes: Sizes) -> int:
+    return sum(prod(shape) for shape in sizes.values())
+
+
+def _within(sizes: Sizes, other: Sizes) -> bool:
+    return all(
+        size <= most
+        for name, shape in sizes.items()
+        for size, most in zip(shape, other[name], strict=True)
+    )
 
 
 def parse_axis(text: str) -> tuple[int, int, int]:
@@ -167,6 +205,39 @@ def parse_shape(text: str) -> list[Axis]:
         else:
             raise ValueError(f"{text!r} is not SIZExSIZE, such as 1x3x224x224 or 1x3x320..640x224")
     return axes
+
+
+def read_shapes(options: Iterable[str]) -> dict[str, GivenShape]:
+    """Reads shapes such as "x:1x3x224x224" and "x:1x3x320..640x224".
+
+    An input's name may itself have colons. One that is given several times has as many profiles.
+
+    Raises:
+        UsageError: One is something else.
+    """
+    found: dict[str, list[list[Axis]]] = {}
+    for option in options:
+        name, _, sizes = option.rpartition(":")
+        fault = "" if name else "is not NAME:SIZExSIZE"
+        try:
+            axes = parse_shape(sizes)
+        except ValueError as error:
+            fault = f"is no shape: {error}" if ".." in sizes else "is not NAME:SIZExSIZE"
+        if fault:
+            raise UsageError(
+                f"--shape {option!r} {fault}",
+                hint="--shape input:1x3x224x224, or with ranges: --shape input:1x3x320..1280x640",
+            )
+        found.setdefault(name, []).append(axes)
+    return {
+        name: several[0] if len(several) == 1 else [_as_mapping(axes) for axes in several]
+        for name, several in found.items()
+    }
+
+
+def _as_mapping(axes: Sequence[Axis]) -> dict[str, Sequence[int]]:
+    found = ranges_of(axes)[0]
+    return {"min": [*found.min], "opt": [*found.opt], "max": [*found.max]}
 
 
 def axis_text(low: int, best: int, high: int) -> str:
@@ -219,9 +290,13 @@ def bounds_of(axis: Axis | Sequence[int]) -> tuple[int, int, int]:
 def is_ranged(section: ShapeSection) -> bool:
     """Says whether a configuration has anything else than static shapes."""
     forms = section.shapes.values()
-    return bool(section.dimensions or section.buckets) or any(
-        len(found) > 1 or not found[0].is_static for found in map(ranges_of, forms)
-    )
+    return bool(section.dimensions or section.buckets) or any(map(varies, forms))
+
+
+def varies(form: ShapeForm) -> bool:
+    """Says whether a shape is more than one."""
+    found = ranges_of(form)
+    return len(found) > 1 or not found[0].is_static
 
 
 def static_shapes(section: ShapeSection) -> Sizes:

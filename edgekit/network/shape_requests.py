@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import onnx
 
 from edgekit.errors import ModelError
-from edgekit.network.loading.validation import input_shapes, is_batch, is_fixed
+from edgekit.network.loading.axes import is_batch, is_fixed, picture_axis
+from edgekit.network.loading.validation import input_shapes
 from edgekit.network.protos import nearest
 from edgekit.network.ranges import (
     BucketForm,
@@ -23,13 +24,12 @@ from edgekit.network.ranges import (
     is_ranged,
     ranges_of,
     static_shapes,
+    varies,
 )
 from edgekit.text import counted
 
 # a DLA core holds 16 loadables: nobody has more networks of one model
 _MOST_BUCKETS = 64
-# channels of a picture, where they are the last axis
-_CHANNELS = (1, 2, 3, 4)
 
 
 def shape_request(
@@ -69,7 +69,7 @@ class _Request:
         profiles = [self._profile(number) for number in range(self._count())]
         for profile in profiles:
             self._check(profile)
-        ranged = any(not one.is_static for profile in profiles for one in profile.values())
+        ranged = len(profiles) > 1 or any(not one.is_static for one in profiles[0].values())
         buckets = self._buckets(profiles, ranged, data)
         optimum: Sizes = {name: one.opt for name, one in profiles[0].items()}
         if not ranged and buckets:
@@ -83,8 +83,8 @@ class _Request:
     def _refuse_unknown(self) -> None:
         """Refuses ranges of tensors and names of axes that the file lacks."""
         names = list(self._dims)
-        for name, ranges in self._given.items():
-            if name not in self._dims and (len(ranges) > 1 or not ranges[0].is_static):
+        for name, form in self._section.shapes.items():
+            if name not in self._dims and varies(form):
                 raise ModelError(
                     f"a range is given for {name!r}, which is not an input of the network",
                     code="model.unknown_input",
@@ -114,7 +114,7 @@ class _Request:
         several = {name: len(ranges) for name, ranges in self._given.items() if len(ranges) > 1}
         most = max(several.values(), default=1)
         for name, ranges in self._given.items():
-            if len(ranges) != most and (len(ranges) > 1 or not ranges[0].is_static):
+            if len(ranges) != most and varies(self._section.shapes[name]):
                 other = next(one for one, count in several.items() if count == most)
                 raise ModelError(
                     f"input {name!r} has {counted(len(ranges), 'profile')}, input {other!r} has "
@@ -313,12 +313,9 @@ class _Request:
         """Returns the input that is a picture, and the position of its height."""
         found = []
         for name, dims in self._dims.items():
-            if len(dims) == 4:
-                last = len(dims) - 1
-                channels_last = is_fixed(dims[last]) and dims[last].dim_value in _CHANNELS
-                height = 1 if channels_last and not is_fixed(dims[1]) else 2
-                if not (is_fixed(dims[height]) and is_fixed(dims[height + 1])):
-                    found.append((name, height))
+            height = picture_axis(dims)
+            if height is not None and not all(map(is_fixed, dims[height : height + 2])):
+                found.append((name, height))
         if len(found) != 1:
             names = ", ".join(name for name, _ in found) or "none"
             raise ModelError(
@@ -359,7 +356,7 @@ class _Request:
         ranges = [profile[name] for profile in profiles]
         low = tuple(min(one.min[axis] for one in ranges) for axis in (first, first + 1))
         high = tuple(max(one.max[axis] for one in ranges) for axis in (first, first + 1))
-        sides = buckets_for([_clamped(size, low, high) for size in data], count, low, high)
+        sides = buckets_for([_fitted(size, low, high) for size in data], count, low, high)
         return [self._of_picture(*one, best, where) for one in sides]
 
     def _within(self, number: int, bucket: Sizes, profiles: list[dict[str, Range]]) -> None:
@@ -385,8 +382,12 @@ def _elements(sizes: Sizes) -> int:
     return sum(math.prod(one) for one in sizes.values())
 
 
-def _clamped(size: tuple[int, int], low: tuple[int, ...], high: tuple[int, ...]) -> tuple[int, int]:
-    height, width = (min(max(s, a), b) for s, a, b in zip(size, low, high, strict=True))
+def _fitted(size: tuple[int, int], low: tuple[int, ...], high: tuple[int, ...]) -> tuple[int, int]:
+    """Returns the size of a picture that is made smaller to fit into the range."""
+    factor = min(1.0, high[0] / size[0], high[1] / size[1])
+    height, width = (
+        max(round(side * factor), least) for side, least in zip(size, low, strict=True)
+    )
     return height, width
 
 

@@ -49,6 +49,7 @@ from edgekit.pipeline.steps.beforehand import (
     known_bundle,
     read_weights,
 )
+from edgekit.pipeline.steps.buckets import with_checked_buckets, with_planned_buckets
 from edgekit.pipeline.steps.build import (
     Build,
     backend_for,
@@ -71,7 +72,6 @@ from edgekit.pipeline.steps.deploy import ConnectedBoards, Deployed, Refitted
 from edgekit.pipeline.steps.judge import brief_check, checked, verdict
 from edgekit.pipeline.steps.load import lowers, note_parse, parser_word, source
 from edgekit.pipeline.steps.method import scales
-from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.plugin_sections import missing_plugins
 from edgekit.pipeline.steps.rewrite import (
     model,
@@ -221,7 +221,9 @@ class Pipeline:
     def check_result(self, on_note: Callable[[str], object] = str) -> CheckResult:
         """Returns the check with layers and verdicts, computed anew, and reports its progress."""
         self._look_for_parser()
-        return checked(self.context, on_note)
+        result = checked(self.context, on_note)
+        document = with_checked_buckets(self.context, result.document)
+        return result if document is result.document else replace(result, document=document)
 
     def rewrite(self, save: Path | None = None, record: Path | None = None) -> Rewriting:
         """Rewrites the model and returns an ``edgekit.rewrite/1``.
@@ -285,7 +287,7 @@ class Pipeline:
     def plan(self) -> Plan:
         """Returns the placement, with all that a person should know in its notes."""
         self._run(*needed("check", "plan"))
-        found = plan(self.context)
+        found = with_planned_buckets(self.context)
         notes = dict.fromkeys((*self.context.session.notes, *found.notes))
         return replace(found, notes=tuple(notes), parser=parser_word(self.context))
 
@@ -540,7 +542,7 @@ def _weights_step(weights: Path, changed: list[_NewWeights]) -> Step:
         count = tensors = 0
         for built in run.builds:
             old = bundle_of(context, built, run.signing)
-            bundle = bundle_with_weights(context, built, run.signing, other, made)
+            bundle = bundle_with_weights(context, built, run.signing, other, made, weights)
             before = {name: entry.digest for name, entry in old.manifest.weights.items()}
             after = {name: entry.digest for name, entry in bundle.manifest.weights.items()}
             differ = sum(before[name] != digest for name, digest in after.items())

@@ -16,6 +16,7 @@ from edgekit.files import write_atomically
 from edgekit.pipeline.context import Context, variant
 from edgekit.pipeline.outputs import may_write_for
 from edgekit.pipeline.steps.accuracy import accuracy_notes, measured_sensitivity, proposed_layers
+from edgekit.pipeline.steps.buckets import with_planned_buckets
 from edgekit.pipeline.steps.calibrate import inputs_text
 from edgekit.pipeline.steps.load import source
 from edgekit.pipeline.steps.method import plan_scales, scales
@@ -239,7 +240,7 @@ def write_plan_page(pipeline: Pipeline, path: Path) -> None:
     from edgekit.reports.schema import ReportedRewrite
 
     context = pipeline.context
-    file, placed, notes = context.file, plan(context), context.session.notes
+    file, placed, notes = context.file, with_planned_buckets(context), context.session.notes
     rewrites = used_rewrites(context).applied
     facts = RunFacts(
         name=file.name, model=source(context).source, target=context.target, plan=placed,

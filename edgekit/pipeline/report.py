@@ -43,8 +43,8 @@ from edgekit.pipeline.steps.build import (
 from edgekit.pipeline.steps.deploy import ServedRelease, board_name
 from edgekit.pipeline.steps.load import parser_word, source
 from edgekit.pipeline.steps.method import choice, plan_scales
-from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import judgement, model, network, used_rewrites
+from edgekit.pipeline.steps.variants import with_built_buckets
 from edgekit.placement.check_document import CheckCounts
 from edgekit.placement.plan import Plan
 from edgekit.quantize.given_scales import named_scales
@@ -178,7 +178,7 @@ def run_document(
         )
         if scales
         else None,
-        plan=plan(context),
+        plan=with_built_buckets(context),
         built=list(board_builds(builds)),
         bundle=known(found.bundle),
         accuracy=accuracy(context),
@@ -213,7 +213,9 @@ def report_facts(
     """Returns what the report is made of."""
     from edgekit.reports.facts import RunFacts
 
-    scales, placed, applied = plan_scales(context), plan(context), used_rewrites(context).applied
+    scales, placed, applied = (
+        plan_scales(context), with_built_buckets(context), used_rewrites(context).applied,
+    )  # fmt: skip
     gate, back = context.file.accuracy, bench.taken_back
     error = accuracy(context)
     figures = ReportedAccuracy(
@@ -289,7 +291,7 @@ def write_report(context: Context, facts: RunFacts, out: Path) -> Report:
         context.session.fresh.add("report")
         write_report(shown, paths[0])
         write_json(paths[1], document)
-        write_json(paths[2], plan(context).to_json())
+        write_json(paths[2], with_built_buckets(context).to_json())
         context.cache.put("report", key, file_stamps(paths))
     return report
 

@@ -26,6 +26,7 @@ from edgekit.pipeline.steps.beforehand import (
     check_weights,
     remember_bundles,
 )
+from edgekit.pipeline.steps.buckets import calibrate_buckets
 from edgekit.pipeline.steps.build import BuiltPlan, build_for, every_build
 from edgekit.pipeline.steps.build_request import (
     check_build_options,
@@ -49,6 +50,8 @@ from edgekit.pipeline.steps.method import choice, chooses, method, scales
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.plugin_sections import check_plugins
 from edgekit.pipeline.steps.rewrite import found_rewrites, model, other_weights, used_rewrites
+from edgekit.pipeline.steps.variants import built_buckets
+from edgekit.placement.buckets import shape_text
 from edgekit.placement.plan import is_known, proof_of
 from edgekit.quantize.given_scales import named_scales
 from edgekit.reference.accuracy import accuracy_text
@@ -198,8 +201,9 @@ def _unfit_network(run: Run) -> None:
         check_boards(run.context, run.boards, deploys=False)
         check_parse(run.context, run.boards)
     if "bench" in run.log.names:
-        from edgekit.pipeline.steps.bench import check_bench_frames
+        from edgekit.pipeline.steps.bench import check_bench_frames, check_bench_shapes
 
+        check_bench_shapes(run.context)
         check_bench_frames(run.context, may_reuse="report" in run.log.names)
 
 
@@ -240,14 +244,18 @@ def _rewrite(run: Run, record: StepRecord) -> Run:
 
 def _calibrate(run: Run, record: StepRecord) -> Run:
     context = calibrated(run.context)
+    shapes = calibrate_buckets(context)
+    of = f"; the same of {counted(shapes - 1, 'other shape')}" if shapes > 1 else ""
     if not chooses(context):
-        return calibrate_by_method(run, record)
+        run = calibrate_by_method(run, record)
+        record.detail += of
+        return run
     # the method is chosen when the plan is known
     found = ranges(context)
     named = named_scales(scales_by(context, found, "minmax"), model(context))
     record.detail = (
         f"ranges of {counted(len(named.scales) + len(named.missing), 'tensor')}, by "
-        f"{len(found.amax)} methods, {found.data}"
+        f"{len(found.amax)} methods, {found.data}{of}"
     )
     return replace(run, context=context)
 
@@ -306,6 +314,14 @@ def _build(run: Run, record: StepRecord) -> Run:
         context.note(labelled.words)
     if context.fp16_by_gate:
         record.detail += f"; kept in FP16: {listed(context.fp16_by_gate)}"
+    own = [one.bucket for one in built_buckets(context) if one.bucket.accuracy is not None]
+    if own[1:]:
+        worst = min(own, key=lambda one: one.accuracy.cosine if one.accuracy else 1.0)
+        figure = worst.accuracy.cosine if worst.accuracy else 1.0
+        record.detail += (
+            f"; worst of {counted(len(own), 'shape')}: cosine {figure:.5f} "
+            f"({shape_text(worst.shapes)})"
+        )
     places = [
         {x.name: x.device for x in one.layers} for one in (known(run.found.plan), plan(context))
     ]

@@ -79,6 +79,8 @@ def from_torch(
     how = {key: part.pop(key) for key in _EXPORT if part.get(key)}
     release = release_for(str(target), given.get("tensorrt"), given.get("jetpack"))
     exported = export(source, args, kwargs, release=release, dynamic_shapes=sizes, **how)
+    if exported.dimensions and not (part.get("shapes") or part.get("dimensions")):
+        part["dimensions"] = exported.dimensions
     given["model"] = part or None
     if given.get("name") is None:
         made_of = str(source) if named else exported.source.rpartition(".")[2]

@@ -28,6 +28,7 @@ from edgekit.network.module_tree import (
 )
 from edgekit.parsing.nvidia import ParserWord
 from edgekit.parsing.table import Parse
+from edgekit.placement.buckets import Bucket, RangeCost
 from edgekit.placement.control_flow import why_uncounted
 from edgekit.placement.forecast import Fix, Forecast, macs_fraction
 from edgekit.removed import FormerDict
@@ -53,7 +54,8 @@ if TYPE_CHECKING:
     from edgekit.network.model import Network, Tensor
 
 
-_ELEMENT = {"fp32": 4, "fp16": 2, "int8": 1}
+#: Bytes of an element, by precision.
+ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "int8": 1}
 _OTHER = {"int64": 8, "float64": 8, "int32": 4, "bool": 1, "uint8": 1, "int8": 1}
 
 
@@ -230,6 +232,8 @@ class Check(_OfModel):
         parser: What NVIDIA's own parser says, where it was asked.
         warnings: What else a person should know.
         modules: PyTorch's modules, each before those inside it; empty of a file that names none.
+        buckets: The listed shapes of a range, the checked one first; empty without a range.
+        range: What the range costs; None without one.
     """
 
     schema: str = member(choice("edgekit.check/1"), default="edgekit.check/1")
@@ -255,6 +259,8 @@ class Check(_OfModel):
     parser: ParserWord | None = member(nullable(record(ParserWord)), absent=None)
     warnings: tuple[str, ...] = member(array(long_text))
     modules: tuple[ModuleTotals, ...] = member(records(ModuleTotals), absent=())
+    buckets: tuple[Bucket, ...] = member(records(Bucket), absent=())
+    range: RangeCost | None = member(nullable(record(RangeCost)), absent=None)
 
     def __str__(self) -> str:
         """Returns the verdict and the tree of modules, for people."""
@@ -456,7 +462,7 @@ def judged_layers(network: Network, judgement: Judgement) -> tuple[CheckedLayer,
                 macs=layer.macs,
                 steps=layer.params.get("steps", layer.params.get("trip_count")),
                 opaque=layer.opaque,
-                weight_bytes=layer.weight_elements * _ELEMENT[precision],
+                weight_bytes=layer.weight_elements * ELEMENT_BYTES[precision],
                 output_bytes=sum(tensor_bytes(every.tensors[n], precision) for n in layer.outputs),
                 loadable=number.get(layer.name),
                 dropped=dropped.get(layer.name),
@@ -517,4 +523,4 @@ def facts_of(layer: JudgedLayer) -> dict[str, Any]:
 
 def tensor_bytes(tensor: Tensor, precision: str) -> int:
     """Returns the bytes of a tensor that a layer of a precision writes, without padding."""
-    return tensor.elements * _OTHER.get(tensor.dtype, _ELEMENT[precision])
+    return tensor.elements * _OTHER.get(tensor.dtype, ELEMENT_BYTES[precision])

@@ -14,6 +14,7 @@ from edgekit.dla.rules import loadables_per_core
 from edgekit.dla.verdicts import MemoryNeed
 from edgekit.errors import DataError
 from edgekit.parsing.nvidia import ParserWord
+from edgekit.placement.buckets import Bucket, RangeCost
 from edgekit.removed import FormerDict
 from edgekit.text import PYTORCH, counted
 from edgekit_device.errors import DeviceError
@@ -465,6 +466,8 @@ class Plan:
     word of NVIDIA's own parser, where it was asked.
     ``optimal``, ``bound`` and ``gap`` are of the optimum; ``slack`` says how far the plan is from
     it, and why. ``left`` are the calls of modules that are left out, which are none of ``layers``.
+    ``buckets`` are the listed shapes of a range, the planned one first, and ``range`` is what they
+    cost together; a plan of one shape has neither.
     All energies are those of a frame at ``rate_hz`` frames a second, None: back to back;
     ``idle_uj`` is the part of the plan's that the module draws whether it works or not.
     What its parts add up to is computed whenever a plan is made, whatever was given: ``frame``,
@@ -521,6 +524,8 @@ class Plan:
     frame: FrameTimes = member(record(FrameTimes), absent=None, as_given=True)
     doubts: tuple[str, ...] = member(fields.names, absent=(), as_given=True)
     left: tuple[LeftLayer, ...] = member(records(LeftLayer), absent=())
+    buckets: tuple[Bucket, ...] = member(records(Bucket), absent=())
+    range: RangeCost | None = member(nullable(record(RangeCost)), absent=None)
     schema: str = member(choice(SCHEMA), default=SCHEMA)
 
     def __post_init__(self) -> None:

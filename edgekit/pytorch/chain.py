@@ -48,13 +48,15 @@ def compare(
 
     Raises:
         GateError: ``torch.differs``: they differ by more.
-        ModelError: ``torch.dynamic_shapes``: PyTorch's outputs have another size in each case.
+        ModelError: ``torch.dynamic_shapes``: PyTorch's outputs have another size for other
+            values.
     """
     worst, name, count = 0.0, outputs[0], 0
-    sizes: dict[str, Any] = {}
+    sizes: dict[tuple[Any, ...], Any] = {}
     for tensors, expected in cases:
+        given = tuple(tuple(one.shape) for one in tensors)
         for output, theirs in zip(outputs, expected, strict=True):
-            if sizes.setdefault(output, theirs.shape) != theirs.shape:
+            if sizes.setdefault((output, given), theirs.shape) != theirs.shape:
                 raise free_size(None, output)
         found = run(tensors)
         count += 1

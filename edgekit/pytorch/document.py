@@ -95,6 +95,11 @@ class Exported(Document):
     left: list[Annotated[LeftModule, Coded()]] = omitted(
         [], description="In the order of the network."
     )
+    dimensions: dict[str, str] = omitted(
+        {},
+        description="Ranges of the file's open axes by name, as `model.dimensions` takes them: the "
+        "smallest size, the example's where it is not the largest, and the largest.",
+    )
 
     def __str__(self) -> str:
         """Returns the file, and by what it was made, for people."""

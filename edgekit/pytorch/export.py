@@ -26,9 +26,10 @@ from edgekit.network.writing import save as save_model
 from edgekit.pytorch import exporters, keeping, source_errors
 from edgekit.pytorch.chain import TOLERANCES, array, compare, run_steps, steps_of_file, torch_step
 from edgekit.pytorch.document import Arguments, Exported, Exporter, Tensor
-from edgekit.pytorch.networks import Network, clones, is_module, network_of, seeded, size_words
+from edgekit.pytorch.free_sizes import FreeAxis, dimension_texts, free_axes, name_axes
+from edgekit.pytorch.networks import Network, clones, is_module, network_of, seeded
 from edgekit.pytorch.outside import export_outside, refuse_untrusted
-from edgekit.pytorch.signature import call_of, parameter_names, plain_constants, type_name
+from edgekit.pytorch.signature import plain_constants, type_name
 from edgekit.targets.releases import parse_version
 from edgekit.text import listed
 
@@ -63,7 +64,8 @@ def export(
         save: The ONNX file to write, with a file of weights beside it from 1.9 GB on; None: it
             stays in the cache.
         trust: SHA-256 of a file whose pickle may be run.
-        dynamic_shapes: Refused: a network has one size.
+        dynamic_shapes: Axes of a module's inputs whose sizes vary, as ``torch.export.export`` takes
+            it: ``{"x": {0: torch.export.Dim("batch", min=1, max=8)}}``. A program has its own.
         leave: Paths (globs) of the modules that are left out: their calls are nodes
             ``edgekit.pytorch::Module`` of the file. Those of a module stay in PyTorch; of a
             program, file or factory they become ONNX files.
@@ -111,20 +113,26 @@ def export_with_network(
     chosen = cast("Exporter | None", exporter)
     if isinstance(source, str | Path):
         if dynamic_shapes:
-            raise _dynamic((), given, kwargs, inputs)
+            raise UsageError(
+                "dynamic_shapes are those of a torch.nn.Module", code="torch.dynamic_shapes",
+                hint="a .pt2 program keeps the ranges that it was exported with; of a factory's "
+                'module give ranges as sizes: inputs={"x": "1x3x320..640x224"}',
+            )  # fmt: skip
         with source_errors.exported_whole():
             outside = export_outside(
                 source, given, kwargs or {}, inputs or {}, release=release, exporter=chosen,
                 save=None if leave else save, trust=trust,
             )  # fmt: skip
         return _with_left(outside, leave, save), None
-    if dynamic_shapes:
-        raise _dynamic(parameter_names(getattr(source, "forward", source)), given, kwargs, inputs)
     if is_module(source):
-        network = network_of(source, given, kwargs or {}, inputs or {}, leave=leave)
+        network = network_of(
+            source, given, kwargs or {}, inputs or {}, leave=leave, dynamic_shapes=dynamic_shapes
+        )
         return export_network(network, release, chosen, save), network
     with source_errors.exported_whole():
-        network = network_of(source, given, kwargs or {}, inputs or {})
+        network = network_of(
+            source, given, kwargs or {}, inputs or {}, dynamic_shapes=dynamic_shapes
+        )
         whole = export_network(network, release, chosen, None if leave else save)
     return _with_left(whole, leave, save), network
 
@@ -132,6 +140,11 @@ def export_with_network(
 def _with_left(exported: Exported, leave: Sequence[str], save: Path | None) -> Exported:
     if not leave:
         return exported
+    if exported.dimensions:
+        raise UsageError(
+            "a network with left-out modules has one size", code="torch.dynamic_shapes",
+            hint="leave leave out, or give one size",
+        )  # fmt: skip
     return keeping.saved(leave_in_file(exported, leave), save)
 
 
@@ -204,25 +217,6 @@ def need_torch() -> None:
         )
 
 
-def _dynamic(
-    parameters: Sequence[str],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any] | None,
-    inputs: Mapping[str, str] | None,
-) -> UsageError:
-    sizes = listed(f"{name} {text}" for name, text in (inputs or {}).items())
-    with contextlib.suppress(UsageError):  # without an example
-        call = call_of(parameters, args, kwargs or {})
-        sizes = sizes or size_words(dict(zip(call.names, call.tensors, strict=True)))
-    return UsageError(
-        "a network for TensorRT has one size: dynamic_shapes is refused",
-        code="torch.dynamic_shapes",
-        hint="leave dynamic_shapes out and give inputs of the size that you need"
-        + (f" (the example's: {sizes})" if sizes else "")
-        + "; export once for each size",
-    )
-
-
 # the older one writes LayerNormalization as its parts
 _LEGACY_OPSETS = (17, 16)
 
@@ -234,38 +228,28 @@ def export_network(
     import torch
 
     notes: list[str] = []
-    program = None
-    if exporter == "dynamo" and network.kind == "torchscript":
-        raise UsageError(
-            "the exporter of programs takes no TorchScript", code="torch.exporter",
-            hint='leave exporter out, or give "legacy"',
-        )  # fmt: skip
-    if exporter == "legacy" and network.left is not None:
-        raise UsageError(
-            "the legacy exporter leaves no module in PyTorch", code="torch.exporter",
-            hint='leave exporter out, or give "dynamo"',
-        )  # fmt: skip
-    if exporter != "legacy" and network.kind != "torchscript":
-        with torch.no_grad(), exporters.quiet():
-            program = network.program or exporters.program_of(network.make(), network.call.tensors)
-        key = _key(network, keeping.program_digest(program), release, exporter)
+    program, axes = _program(network, exporter)
+    if program is not None:
+        key = _key(network, keeping.program_digest(program), release, exporter, axes)
         if (found := keeping.found(key)) is not None:
             return keeping.saved(found, save)
     with torch.no_grad():
-        made, proto = _translated(network, program, release, exporter, notes)
+        made, proto = _translated(network, program, release, exporter, notes, varies=bool(axes))
     other = exporters.in_float32(proto)
     if "bfloat16" in other:
         notes.append("bfloat16 is float32 in the file: its values are exact there")
     if "float64" in network.types():
         notes.append("float64 is float32 in the file: TensorRT has no float64")
     exporters.rename(proto, network.call.names, network.result.names)
+    if axes:
+        name_axes(proto, program, axes)
     exporters.refuse_free_sizes(proto.graph, network.make, network.call.tensors)
     stay = network.left
     left = [one for one in parts(proto) if isinstance(one, LeftModule)]
     structure, weights = digests(proto)
     if program is None:
         # tracing takes a second, and its result is what tells networks apart
-        key = _key(network, structure + weights, release, exporter)
+        key = _key(network, structure + weights, release, exporter, axes)
     quantised = any(node.op_type == "QuantizeLinear" for node in proto.graph.node)
     kinds = network.types() | {"int8" if quantised else "float32"}
     tolerance = max(TOLERANCES.get(kind, 0.0) for kind in kinds)
@@ -283,7 +267,7 @@ def export_network(
             return [found[name] for name in names]
 
         try:
-            agreement = compare(run, names, network.cases(), tolerance)
+            agreement = compare(run, names, network.cases(axes), tolerance)
         except GateError:
             if made == "legacy" and network.kind != "torchscript":
                 # the trace may hold a number of the example that Python read
@@ -304,26 +288,68 @@ def export_network(
             ),
             result=network.result.structure, structure=structure, weights=weights,
             agreement=agreement, cached=False, notes=[*network.notes, *notes], left=left,
+            dimensions=dimension_texts(axes),
         )  # fmt: skip
         keeping.put(exported, folder)
     return keeping.saved(exported, save)
 
 
-def _key(network: Network, content: str, release: str, exporter: Exporter | None) -> str:
+def _program(network: Network, exporter: Exporter | None) -> tuple[Any, tuple[FreeAxis, ...]]:
+    """Returns the program to translate, None for the legacy exporter; and the axes that vary."""
+    import torch
+
+    if exporter == "dynamo" and network.kind == "torchscript":
+        raise UsageError(
+            "the exporter of programs takes no TorchScript", code="torch.exporter",
+            hint='leave exporter out, or give "legacy"',
+        )  # fmt: skip
+    if exporter == "legacy" and network.left is not None:
+        raise UsageError(
+            "the legacy exporter leaves no module in PyTorch", code="torch.exporter",
+            hint='leave exporter out, or give "dynamo"',
+        )  # fmt: skip
+    program = network.program
+    if program is None and exporter != "legacy" and network.kind != "torchscript":
+        with torch.no_grad(), exporters.quiet():
+            program = exporters.program_of(network.make(), network.call.tensors, network.free)
+    axes = () if program is None else free_axes(program, network.call.tensors, network.free)
+    if exporter == "legacy" and (axes or network.free):
+        raise UsageError(
+            "the legacy exporter exports one size", code="torch.exporter",
+            hint='leave exporter out, or give "dynamo"',
+        )  # fmt: skip
+    return None if exporter == "legacy" else program, axes
+
+
+def _key(
+    network: Network,
+    content: str,
+    release: str,
+    exporter: Exporter | None,
+    axes: Sequence[FreeAxis],
+) -> str:
     import torch
 
     return keeping.key(
         torch.__version__, content, release, exporter, network.kind, network.source,
         network.call.names, network.result.structure.model_dump_json(), network.notes,
-        network.defaults,
+        network.defaults, *([dimension_texts(axes)] if axes else []),
     )  # fmt: skip
 
 
 def _translated(
-    network: Network, program: Any, release: str, exporter: Exporter | None, notes: list[str]
+    network: Network,
+    program: Any,
+    release: str,
+    exporter: Exporter | None,
+    notes: list[str],
+    *,
+    varies: bool,
 ) -> tuple[Exporter, onnx.ModelProto]:
     """Chooses exporter and opset by the release, and tells why in the notes."""
     newest = newest_opset(release)
+    # the legacy exporter leaves no module out, and has one size
+    bound = exporter == "dynamo" or network.left is not None or varies
     if program is None:
         return "legacy", _legacy(network, release)
     proto = exporters.dynamo(program)
@@ -335,11 +361,11 @@ def _translated(
         lowered = exporters.lowered(proto, newest)
         lacking = _lacking(lowered, release)
     except ModelError as error:
-        if exporter == "dynamo" or network.left is not None:
+        if bound:
             raise
         notes.append(f"exported by the legacy exporter, as {why} and {error.message}")
         return "legacy", _legacy(network, release)
-    if lacking and exporter != "dynamo" and network.left is None:
+    if lacking and not bound:
         with contextlib.suppress(ModelError):  # then the parser's refusal is what a check tells
             other = _legacy(network, release)
             if len(_lacking(other, release)) < len(lacking):

@@ -5,6 +5,7 @@ each node's modules, and the legacy one of TorchScript.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import logging
 import tempfile
@@ -19,6 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 from edgekit.errors import EdgekitError, ModelError, UsageError
 from edgekit.pytorch import source_errors
 from edgekit.pytorch.chain import array
+from edgekit.pytorch.free_sizes import refused_range
 
 #: What the exporter of programs writes by itself; it converts to newer versions only.
 DYNAMO_OPSET = 18
@@ -62,23 +64,37 @@ def _nothing(record: logging.LogRecord) -> bool:
     return False
 
 
-def program_of(module: Any, tensors: Sequence[Any]) -> Any:
+def program_of(
+    module: Any, tensors: Sequence[Any], free: Mapping[str, Mapping[int, Any]] | None = None
+) -> Any:
     """Returns the program of a module that takes tensors: ``torch.export``'s.
 
+    Args:
+        module: The module.
+        tensors: The example.
+        free: PyTorch's dimensions of the axes that vary, by input.
+
     Raises:
-        ModelError: ``torch.control_flow`` or ``torch.export``, with module path and source line.
+        ModelError: ``torch.control_flow`` or ``torch.export``, with module path and source line;
+            ``torch.dynamic_shapes``: a range that the module does not take.
     """
     import torch
 
+    named = inspect.signature(module.forward).parameters
+    sizes = {name: dict(free.get(name, {})) or None for name in named} if free else None
     try:
-        program = torch.export.export(module, tuple(tensors), strict=False)
+        program = torch.export.export(module, tuple(tensors), dynamic_shapes=sizes, strict=False)
         if any("set_grad_enabled" in str(node.target) for node in program.graph.nodes):
             # a block with gradients, which the exporter cannot translate: without a change of mode
             # there is no such block
             with torch.enable_grad():
-                return torch.export.export(module, tuple(tensors), strict=False)
+                return torch.export.export(
+                    module, tuple(tensors), dynamic_shapes=sizes, strict=False
+                )
         return program
     except Exception as error:
+        if (unfit := refused_range(error)) is not None:
+            raise unfit from error
         failed = source_errors.failure(error, module)
     if failed.code == "torch.control_flow":
         with contextlib.suppress(Exception), _closed_log():  # it only adds lines

@@ -17,6 +17,15 @@ from edgekit.pytorch import source_errors
 from edgekit.pytorch.chain import array, difference
 from edgekit.pytorch.exporters import quiet
 from edgekit.pytorch.fake_quant import fix_scales
+from edgekit.pytorch.free_sizes import (
+    FreeAxis,
+    dynamic_by_name,
+    extremes,
+    failed_at,
+    ranges_in,
+    ranges_text,
+    within,
+)
 from edgekit.pytorch.left import LeftOut, leave_out
 from edgekit.pytorch.signature import (
     Call,
@@ -67,6 +76,7 @@ class Network:
         parameters: The names of positional arguments.
         defaults: What arguments that a call leaves out are, by name.
         leaves: Of a program, the names of all tensors and constants among its arguments.
+        free: Of a module, PyTorch's dimensions of the axes that vary, by input.
     """
 
     kind: Kind
@@ -81,6 +91,7 @@ class Network:
     parameters: Sequence[str] = ()
     defaults: Mapping[str, Plain] = field(default_factory=dict)
     leaves: Sequence[str] = ()
+    free: Mapping[str, Mapping[int, Any]] = field(default_factory=dict)
 
     def run(self, module: Any, tensors: Sequence[Any], seed: int = 0) -> tuple[Any, ...]:
         """Returns what a copy computes, without gradients; random numbers are those of a seed."""
@@ -96,11 +107,25 @@ class Network:
         every = [*module.parameters(), *module.buffers(), *self.call.tensors, *self.outputs]
         return {type_name(tensor) for tensor in every}
 
-    def cases(self) -> Iterable[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-        """Yields inputs with PyTorch's outputs: the example's, and two random ones."""
+    def cases(
+        self, axes: Sequence[FreeAxis] = ()
+    ) -> Iterable[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+        """Yields inputs with PyTorch's outputs: the example's, two random ones, and those of the
+        smallest and largest sizes where axes vary.
+
+        Raises:
+            ModelError: ``torch.dynamic_shapes``: the network fails at these sizes.
+        """
         import torch
 
         yield self.call.tensors, self.outputs
+        for tensors in extremes(self.call.tensors, axes) if axes else ():
+            try:
+                found = self.run(self.make(), clones(tensors))
+            except Exception as error:
+                named = dict(zip(self.call.names, tensors, strict=True))
+                raise failed_at(named, source_errors.first_words(error)) from error
+            yield tensors, found
         generator = torch.Generator().manual_seed(2)
         for _ in range(2):
             tensors = tuple(random_like(one, generator) for one in self.call.tensors)
@@ -145,6 +170,7 @@ def network_of(
     inputs: Mapping[str, str],
     name: str = "",
     leave: Sequence[str] = (),
+    dynamic_shapes: object = None,
 ) -> Network:
     """Returns what can be exported of a module or program, after it ran on the example.
 
@@ -155,15 +181,23 @@ def network_of(
         inputs: In their place, sizes: ``{"x": "1x3x224x224:float32"}``.
         name: What messages call it; its class without.
         leave: Paths (globs) of the modules that stay in PyTorch, of a module.
+        dynamic_shapes: Of a module, as ``torch.export.export`` takes it.
 
     Raises:
         UsageError: It is neither, or cannot be called with the example; "torch.leave".
-        ModelError: Its results depend on chance or on earlier calls; a program of training or with
-            free sizes.
+        ModelError: Its results depend on chance or on earlier calls; a program of training.
     """
     import torch
 
     source = unwrapped(source)
+    inputs, ranged = ranges_in(inputs)
+    is_module = isinstance(source, torch.nn.Module)
+    if (ranged or dynamic_shapes) and (isinstance(source, torch.jit.ScriptModule) or not is_module):
+        raise UsageError(
+            "sizes vary of a torch.nn.Module alone", code="torch.dynamic_shapes",
+            hint="a program keeps the ranges that it was exported with: torch.export.export(model, "
+            "(x,), dynamic_shapes=...); TorchScript has one size here",
+        )  # fmt: skip
     if isinstance(source, torch.export.ExportedProgram):
         network = _program(source, args, kwargs, inputs, name)
     elif isinstance(source, torch.jit.ScriptModule):
@@ -185,6 +219,13 @@ def network_of(
     if network.call.constants:
         fixed = listed(f"{key}={value!r}" for key, value in network.call.constants.items())
         network.notes.append(f"fixed in the network: {fixed}")
+    example = dict(zip(network.call.names, network.call.tensors, strict=True))
+    network.free = {**ranged, **dynamic_by_name(dynamic_shapes, example)}
+    if network.free and network.left is None and leave:
+        raise UsageError(
+            "a network with left-out modules has one size", code="torch.dynamic_shapes",
+            hint="leave leave out, or give one size",
+        )  # fmt: skip
     _examine(network)
     return network
 
@@ -344,7 +385,6 @@ def _program(
 ) -> Network:
     leaves = _inputs_of(source)
     sizes = {key: value for key, value in leaves.items() if hasattr(value, "shape")}
-    _refuse_free_sizes(source, sizes)
     for node in source.graph.nodes:
         place = _TRAINING.get(str(node.target))
         if place is not None and len(node.args) > place and node.args[place] is True:
@@ -359,10 +399,11 @@ def _program(
         made = example_of(inputs)
         leaves |= made
         args, kwargs = _unflattened(source, leaves)
-        given = {key: made[key] for key in made if made[key].shape != sizes[key].shape}
+        given = {key: made[key] for key in made if not _takes(source, sizes[key], made[key])}
         if given:
+            known = listed(f"{key} {ranges_text(source, one)}" for key, one in sizes.items())
             raise UsageError(
-                f"the program has the inputs {size_words(sizes)}", code="torch.inputs",
+                f"the program has the inputs {known}", code="torch.inputs",
                 hint="give these sizes, or export the program again with others",
             )  # fmt: skip
     elif not args and not kwargs:
@@ -380,6 +421,16 @@ def _program(
         "program", name or _program_name(source), call, make, result, source,
         leaves=list(leaves),
     )  # fmt: skip
+
+
+def _takes(program: Any, known: Any, given: Any) -> bool:
+    """Whether a program takes a tensor of a size: its own, or one within its ranges."""
+    if known.dim() != given.dim():
+        return False
+    return all(
+        own == size if isinstance(own, int) else within(program, own, size)
+        for own, size in zip(known.shape, given.shape, strict=True)
+    )
 
 
 def _inputs_of(program: Any) -> dict[str, Any]:
@@ -409,28 +460,6 @@ def _unflattened(program: Any, leaves: Mapping[str, Any]) -> tuple[tuple[Any, ..
     ]
     args, kwargs = _pytree.tree_unflatten(real, program.call_spec.in_spec)
     return args, kwargs
-
-
-def _refuse_free_sizes(program: Any, sizes: Mapping[str, Any]) -> None:
-    free = [
-        f"{name}: {'x'.join(map(str, one.shape))}"
-        for name, one in sizes.items()
-        if not all(isinstance(size, int) for size in one.shape)
-    ]
-    if not free:
-        return
-    ranges = listed(f"{key} is {bounds.lower} to {bounds.upper}"
-                    for key, bounds in program.range_constraints.items())  # fmt: skip
-    args, kwargs = program.example_inputs or ((), {})
-    call = call_of((), args, kwargs, names=list(sizes)) if args or kwargs else None
-    example = size_words(dict(zip(call.names, call.tensors, strict=True))) if call else ""
-    raise ModelError(
-        f"the program has free sizes ({listed(free)}; {ranges}), and a network for TensorRT has "
-        "one size",
-        code="torch.dynamic_shapes",
-        hint="export it without dynamic_shapes, with inputs of the size that you need"
-        + (f"; the example's: {example}" if example else ""),
-    )
 
 
 def _program_name(program: Any) -> str:

@@ -42,8 +42,6 @@ def build_reference(
     Raises:
         BuildError: The model's opset is too old.
     """
-    import onnxruntime
-
     runnable = plan.runnable
     graph = runnable.graph
     store = store or WeightStore(runnable.model)
@@ -71,17 +69,24 @@ def build_reference(
         engines=engines,
         weights=store.weights,
         values=store.values,
-        fingerprint={
-            "backend": "reference",
-            "runtime": "onnxruntime",
-            "runtime_version": onnxruntime.__version__,
-            "machine": platform.machine(),
-        },
+        fingerprint=reference_fingerprint(),
         inputs=graph.inputs,
         outputs=graph.outputs,
         notes=tuple(notes),
         functions=runnable.model.plugins,
     )
+
+
+def reference_fingerprint() -> dict[str, str]:
+    """Returns what the engines of this machine's builds need."""
+    import onnxruntime
+
+    return {
+        "backend": "reference",
+        "runtime": "onnxruntime",
+        "runtime_version": onnxruntime.__version__,
+        "machine": platform.machine(),
+    }
 
 
 def _segment(index: int, segment: Segment, digest: str) -> EngineSegment:

@@ -649,6 +649,8 @@ def report_document(facts: RunFacts) -> Report:
         rewrites=list(facts.rewrites),
         layers=rows,
         modules=reported_modules(facts.network, rows, parts),
+        buckets=list(plan.buckets),
+        range=plan.range,
         measured_parts=parts,
         why_not=why_not(facts.judgement),
         why_gpu=reasons,

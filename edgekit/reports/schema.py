@@ -37,6 +37,7 @@ from edgekit.documents import (
 from edgekit.error_document import FinishedStep, VerdictReason
 from edgekit.errors import DataError
 from edgekit.network.module_tree import ModuleTotals
+from edgekit.placement.buckets import Bucket, RangeCost
 from edgekit.placement.gpu_reasons import Why
 from edgekit.placement.placing import Objective
 from edgekit.placement.plan import DeviceWork, FrameTimes, SlackChoice
@@ -631,6 +632,12 @@ class Report(Document):
     layers: list[ReportedLayer]
     modules: list[Annotated[ModuleTotals, Coded()]] = omitted(
         [], description="PyTorch's modules, each before those inside it"
+    )
+    buckets: list[Annotated[Bucket, Coded()]] = omitted(
+        [], description="the listed shapes of a range, the one that the report is of first"
+    )
+    range: Annotated[RangeCost, Coded()] | None = omitted(
+        description="what the range costs; none of one shape"
     )
     measured_parts: list[MeasuredPart] = Field([])
     why_not: list[Why]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -138,11 +138,15 @@ def artefacts_of(
 
 @dataclass(frozen=True, eq=False)
 class BoardGolden:
-    """What the unstripped engines answered on the board; ``lane`` None where there is one."""
+    """What the unstripped engines answered on the board; ``lane`` None where there is one.
+
+    ``shapes`` are the inputs' sizes where they are not the network's own.
+    """
 
     seed: int
     lane: int | None
     outputs: dict[str, np.ndarray]
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def golden_of(result: BuildResult, fetch: Fetch) -> list[BoardGolden]:
@@ -156,6 +160,7 @@ def golden_of(result: BuildResult, fetch: Fetch) -> list[BoardGolden]:
                 name: np.frombuffer(blobs[x.digest], np.dtype(x.dtype)).reshape(x.shape)
                 for name, x in case.outputs.items()
             },
+            dict(case.shapes),
         )
         for case in result.golden
     ]

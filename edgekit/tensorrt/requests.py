@@ -32,6 +32,7 @@ from edgekit_device.build.request import (
     LaneSpec,
     LayerSpec,
     NetworkSpec,
+    ProfileShapes,
     request_digest,
 )
 from edgekit_device.build.settings import Setting
@@ -39,6 +40,7 @@ from edgekit_device.files import map_file
 from edgekit_device.protocol.codec import document, write
 
 if TYPE_CHECKING:
+    from edgekit.network.ranges import Profile
     from edgekit.placement.plan import PlacedLayer, PlannedLoadable
     from edgekit.targets.board import Target
 
@@ -160,6 +162,7 @@ class RequestedEngine:
         layers: Its layers in graph order, with where and in what they run.
         inputs: Its inputs, with types as the plan has them.
         outputs: Its outputs likewise.
+        profiles: The ranges that it takes; empty for one shape.
     """
 
     key: str
@@ -169,6 +172,7 @@ class RequestedEngine:
     layers: tuple[LayerSpec, ...]
     inputs: tuple[IoSpec, ...]
     outputs: tuple[IoSpec, ...]
+    profiles: tuple[Profile, ...] = ()
 
 
 @document(frozen=True, eq=False)
@@ -298,6 +302,35 @@ def _model_part(model: Model, part: Segment) -> Model:
     return model.cut(names, part.inputs, part.outputs)
 
 
+def range_lane(
+    model: Model, networks: Sequence[Network], profiles: Sequence[Profile]
+) -> RequestedLane:
+    """Returns the one engine of the GPU that takes a range of shapes.
+
+    Args:
+        model: The network with its open axes.
+        networks: The same network at several shapes of the range: an axis of an input or output
+            that differs is open.
+        profiles: The ranges.
+    """
+    first = networks[0]
+
+    def tensors(names: Sequence[str]) -> tuple[IoSpec, ...]:
+        found = []
+        for name in names:
+            shapes = [one.tensors[name].shape for one in networks]
+            sizes = (set(axis) for axis in zip(*shapes, strict=True))
+            shape = tuple(next(iter(axis)) if len(axis) == 1 else -1 for axis in sizes)
+            found.append(IoSpec(name, first.tensors[name].dtype, shape))
+        return tuple(found)
+
+    engine = RequestedEngine(
+        "range", "plan", "GPU", model, (), tensors(first.inputs), tensors(first.outputs),
+        tuple(profiles),
+    )  # fmt: skip
+    return RequestedLane(1.0, (engine,))
+
+
 @dataclass(frozen=True, slots=True)
 class BuildOptions:
     """How to call the builder.
@@ -420,7 +453,10 @@ def build_request(
             pools=(options.pools or {}) if dla else {},
             constraints=options.constraints if options.typing == "weak" else "none",
             refit_individual=options.refit_individual if engine.kind == "plan" else (),
-            profiles=(),
+            profiles=tuple(
+                {name: ProfileShapes(r.min, r.opt, r.max) for name, r in profile.items()}
+                for profile in engine.profiles
+            ),
             attempts=tuple(attempts[engine.kind]),
             data=data,
             settings=options.settings.get(engine.kind, ()),

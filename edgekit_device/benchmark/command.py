@@ -18,7 +18,9 @@ from typing import (
     BinaryIO,
     Callable,
     Dict,
+    Iterator,
     List,
+    Mapping,
     NamedTuple,
     Optional,
     Sequence,
@@ -86,11 +88,12 @@ def do_bench(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Meas
     npz = receive_npz(stdin) if arguments.inputs else b""
     folder = root.app(arguments.app).release(arguments.release)
     with held_power(root.folder, settings.power_mode, settings.lock_clocks) as power:
-        found = _measured(root, folder, arguments, settings, npz, on_stage)
+        found, planned = _measured(root, folder, arguments, settings, npz, on_stage)
         trtexec = None
         if settings.trtexec is not None:
             on_stage("trtexec")
-            trtexec = cross_check(root, folder, check_release(root, folder), settings.trtexec)
+            checked = _only(check_release(root, folder), planned.variant)
+            trtexec = cross_check(root, folder, checked, settings.trtexec, planned.sizes)
     return replace(found, power=power.report, trtexec=trtexec)
 
 
@@ -105,33 +108,44 @@ def _measured(
     settings: BenchSettings,
     npz: bytes,
     on_stage: Callable[[str], None],
-) -> Measurement:
+) -> Tuple[Measurement, PlannedShape]:
     on_stage("open")
-    checked, model, open_ms, before = _open(root, folder, arguments, settings.spin)
-    data = data_of(checked, npz)
-    first = model.check(data.frames[0])
+    checked, whole, open_ms, before = _open(root, folder, arguments, settings.spin)
+    frames_given = given(read_npz(npz), whole.inputs) if npz else []
+    planned = planned_shape(whole, settings.shapes, frames_given)
     began = time.perf_counter()
-    model.run_lane(0, first)
-    first_ms = (time.perf_counter() - began) * 1e3
-    with BoardWatch(root.folder, settings.monitor_ms, on_stage) as watch:
-        watch.idle(settings.idle_ms)
-        frames = bench(model, data.frames, settings, watch.stage)
-        memory = memory_of(model, before)
-    runtime = runtime_of(model, settings, arguments.threads)
+    with whole.variant(planned.variant) as model:
+        open_ms += (time.perf_counter() - began) * 1e3
+        data = data_of(_only(checked, planned.variant), frames_given, planned.sizes)
+        first = model.check(data.frames[0])
+        began = time.perf_counter()
+        model.run_lane(0, first)
+        first_ms = (time.perf_counter() - began) * 1e3
+        with BoardWatch(root.folder, settings.monitor_ms, on_stage) as watch:
+            watch.idle(settings.idle_ms)
+            frames = bench(model, data.frames, settings, watch.stage)
+            memory = memory_of(model, before)
+        runtime = runtime_of(model, settings, arguments.threads)
     nodes = None
     if settings.profile:
         on_stage("layers")
-        nodes = profile(checked, first, arguments.threads, settings.iterations)
+        nodes = profile(checked, first, arguments.threads, settings.iterations, planned.variant)
+    sizes = {} if whole.is_static and not settings.shapes else planned.sizes
+    shape = next(iter(planned.sizes.values()))
     return replace(
         frames,
         release=folder.name,
-        settings=_requested(settings, arguments.threads, data.source, model),
+        settings=replace(
+            _requested(settings, arguments.threads, data.source),
+            batch=shape[0] if shape else 1,
+            shapes=sizes,
+        ),
         cold=ColdStart(open_ms, first_ms),
         memory=memory,
         runtime=replace(runtime, notes=(*runtime.notes, *data.notes)),
         monitor=watch.document,
         nodes=nodes,
-    )
+    ), planned
 
 
 def _open(
@@ -155,9 +169,58 @@ def _device(spin: Optional[bool]) -> Optional[Tuple[int, int]]:
         return None  # opening the engines says what is wrong; how it waits is read back
 
 
-def _requested(settings: BenchSettings, threads: int, data: str, model: Model) -> MeasuredSettings:
+class PlannedShape(NamedTuple):
+    """A shape that a release was built for: which variant takes it, and the inputs' sizes."""
+
+    variant: int
+    sizes: Dict[str, Tuple[int, ...]]
+
+
+def planned_shape(
+    model: Model,
+    shapes: Mapping[str, Tuple[int, ...]],
+    frames: Sequence[Dict[str, np.ndarray]],
+) -> PlannedShape:
+    """The shape to measure: the one that is asked for, else the frames', else the first variant's.
+
+    Raises:
+        DeviceError: "bench.shape": the release was not built for it, or the frames have another.
+    """
+    own = {tensor.name: tensor.shape for tensor in model.inputs}
+    if frames and set(frames[0]) == set(own):
+        found = {name: frames[0][name].shape for name in own}
+        if shapes and found != {**own, **shapes}:
+            raise DeviceError(
+                "the frames have another shape than the one to be measured",
+                code="bench.shape",
+                where=model.name,
+                hint="give frames of that shape, or no shape",
+            )
+    else:
+        # what is wrong with other names is for the check of inputs to say
+        found = {**own, **shapes}
+    if found == own:
+        return PlannedShape(0, own)
+    try:
+        return PlannedShape(model.planned(found), found)
+    except DeviceError as error:
+        if model.is_static and not shapes:
+            return PlannedShape(0, own)
+        raise DeviceError(
+            "the release was not built for this shape: {}".format(error.message),
+            code="bench.shape",
+            where=error.where,
+            hint=error.hint,
+        ) from error
+
+
+def _only(checked: Checked, variant: int) -> Checked:
+    """The bundle as it would be with this variant alone."""
+    return replace(checked, manifest=checked.manifest.of_variant(variant))
+
+
+def _requested(settings: BenchSettings, threads: int, data: str) -> MeasuredSettings:
     """The settings as requested; "runtime" says which of them took effect."""
-    shape = model.inputs[0].shape
     return MeasuredSettings(
         warmup_ms=settings.warmup_ms,
         duration_s=settings.duration_s,
@@ -170,7 +233,6 @@ def _requested(settings: BenchSettings, threads: int, data: str, model: Model) -
         idle_ms=settings.idle_ms,
         monitor_ms=settings.monitor_ms,
         threads=threads,
-        batch=shape[0] if shape else 1,
         data=data,
     )
 
@@ -184,22 +246,32 @@ class BenchFrames(NamedTuple):
     notes: List[str]
 
 
-def data_of(checked: Checked, npz: bytes = b"") -> BenchFrames:
-    """The frames to measure with: of ``npz`` where it holds any, else the bundle's own.
+def data_of(
+    checked: Checked,
+    frames: Sequence[Dict[str, np.ndarray]] = (),
+    sizes: Optional[Mapping[str, Tuple[int, ...]]] = None,
+) -> BenchFrames:
+    """The frames to measure with: the given ones where there are any, else the bundle's own.
+
+    Args:
+        checked: Of the variant alone.
+        frames: What the host gave.
+        sizes: The inputs' shapes; the variant's own when None.
 
     Raises:
-        DeviceError: "npz.invalid", "input.*", or "blob.*" for a sample that is gone.
+        DeviceError: "blob.*" for a sample that is gone.
     """
     import numpy as np
 
     manifest = checked.manifest
-    if npz:
-        return _bounded("given", given(read_npz(npz), manifest.inputs))
-    if manifest.samples is not None:
+    if frames:
+        return _bounded("given", list(frames))
+    own = {tensor.name: tensor.shape for tensor in manifest.inputs}
+    if manifest.samples is not None and sizes in (None, own):
         cases = manifest.samples.cases
         size = sum(manifest.sizes()[digest] for digest in cases[0].inputs.values())
         few = cases[: max(1, min(_MOST_FRAMES, _MOST_BYTES // max(size, 1)))]
-        frames = [
+        arrays = [
             {
                 tensor.name: np.frombuffer(
                     read_checked(checked, case.inputs[tensor.name]), tensor.dtype
@@ -208,10 +280,13 @@ def data_of(checked: Checked, npz: bytes = b"") -> BenchFrames:
             }
             for case in few
         ]
-        return BenchFrames("samples", frames, _notes(len(few), len(cases)))
-    cases_of = manifest.golden[:_MOST_FRAMES]
-    golden = [golden_inputs(manifest.inputs, case.seed, case.ranges) for case in cases_of]
-    return _bounded("golden", golden or [frame_of(manifest)])
+        return BenchFrames("samples", arrays, _notes(len(few), len(cases)))
+    # a golden case of another shape has the values' ranges and seed all the same
+    golden = [
+        golden_inputs(manifest.inputs, case.seed, case.ranges, sizes or case.shapes)
+        for case in manifest.golden[:_MOST_FRAMES]
+    ]
+    return _bounded("golden", golden or [frame_of(manifest, sizes)])
 
 
 def given(
@@ -417,7 +492,11 @@ def _status() -> Dict[str, int]:
 
 
 def profile(
-    checked: Checked, inputs: Dict[str, np.ndarray], threads: int, iterations: int
+    checked: Checked,
+    inputs: Dict[str, np.ndarray],
+    threads: int,
+    iterations: int,
+    variant: int = 0,
 ) -> Tuple[MeasuredNode, ...]:
     """Runs the model a few times (``iterations``, at most 10) under the backend's own profiler.
 
@@ -427,30 +506,33 @@ def profile(
         profiler's name stands for, or that name itself for nodes that ONNX Runtime made (reorders,
         casts); TensorRT's name of a layer, without "op".
     """
-    found = []
     with tempfile.TemporaryDirectory() as folder:
-        model = open_model(checked, threads, Path(folder))
-        frame = model.check(inputs)
-        for lane in model.lanes:
-            for _ in range(min(iterations, _PROFILED_RUNS) + 1):
-                model.run_lane(lane.number, frame)
-        # one that runs for several devices ends its profiling once
-        engines = {id(one): (digest, one) for (digest, _), one in model.engines.items()}
-        times = {key: _times_of(checked, *pair) for key, pair in engines.items()}
-        for lane in model.lanes:
-            for segment in lane.segments:
-                for node, op, spent in times[id(model.engines[segment.engine, segment.device])]:
-                    found.append(
-                        MeasuredNode(
-                            lane=lane.number,
-                            index=segment.index,
-                            node=node,
-                            op=op,
-                            mean_us=sum(spent) / len(spent),
-                            median_us=median(spent),
-                        )
-                    )
-    return tuple(found)
+        whole = open_model(checked, threads, Path(folder))
+        with whole.variant(variant) as model:
+            return tuple(_profiled(checked, model, inputs, iterations))
+
+
+def _profiled(
+    checked: Checked, model: Model, inputs: Dict[str, np.ndarray], iterations: int
+) -> Iterator[MeasuredNode]:
+    frame = model.check(inputs)
+    for lane in model.lanes:
+        for _ in range(min(iterations, _PROFILED_RUNS) + 1):
+            model.run_lane(lane.number, frame)
+    # one that runs for several devices ends its profiling once
+    engines = {id(one): (digest, one) for (digest, _), one in model.engines.items()}
+    times = {key: _times_of(checked, *pair) for key, pair in engines.items()}
+    for lane in model.lanes:
+        for segment in lane.segments:
+            for node, op, spent in times[id(model.engines[segment.engine, segment.device])]:
+                yield MeasuredNode(
+                    lane=lane.number,
+                    index=segment.index,
+                    node=node,
+                    op=op,
+                    mean_us=sum(spent) / len(spent),
+                    median_us=median(spent),
+                )
 
 
 def _times_of(checked: Checked, digest: str, engine: Any) -> List[Tuple[str, str, List[float]]]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence,
 
 from edgekit_device.arrays.formats import convert, pack, unpack
 from edgekit_device.cuda.driver import Cuda, CudaGraph
-from edgekit_device.cuda.memory import BufferPool, DeviceTensor, MemoryLease, io_bytes
+from edgekit_device.cuda.memory import BufferPool, DeviceTensor, MemoryLease, at_shape, io_bytes
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import IoEntry
 from edgekit_device.runtime.pipeline import LaneRun, SegmentEvent
@@ -34,8 +34,11 @@ def why_not(model: Model, *, graph: bool) -> str:
             # "CUDA graphs and DLA offloading are not simultaneously supported": trtexec's own words
             return "a CUDA graph cannot contain what runs on {}".format(" and ".join(on_dla))
     for segment in segments:
-        if not hasattr(model.engines[segment.engine, segment.device], "held"):
+        engine = model.engines[segment.engine, segment.device]
+        if not hasattr(engine, "held"):
             return "segment {} on {} is not a TensorRT plan".format(segment.index, segment.device)
+        if engine.unsized:
+            return "the size of {!r} depends on values".format(engine.unsized[0][:80])
     return ""
 
 
@@ -102,9 +105,9 @@ class FixedLane:
                 made = self._tensors.get(io.name)
                 if made is None:
                     made = self._input(io, frames)
-                elif (made.dtype, made.format, made.strides, made.scale) != (
-                    io.dtype, io.format, tuple(io.strides), io.scale
-                ):  # fmt: skip
+                elif (made.dtype, made.format, made.scale) != (io.dtype, io.format, io.scale) or (
+                    io.format != "LINEAR" and made.strides != tuple(io.strides)
+                ):
                     raise DeviceError(
                         "{!r} is written as {} {} and read as {} {}".format(
                             io.name[:80], made.dtype, made.format, io.dtype, io.format
@@ -123,6 +126,7 @@ class FixedLane:
         """Device memory for an input of the network, and each frame's bytes in pinned memory."""
         import numpy as np
 
+        io = at_shape(io, frames[0][io.name].shape)
         known = self._known.get(io)
         if known is not None:
             return known

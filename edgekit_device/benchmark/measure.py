@@ -81,7 +81,7 @@ def bench(
     """Measures latency (frames one after the other in each stream) and throughput.
 
     Args:
-        model: A loaded model.
+        model: A loaded model; of one for several shapes, what ``Model.variant`` gives.
         inputs: One frame, used again and again, or several, which are cycled.
         settings: How.
         on_stage: Called as a stage begins: "warm-up", "measure" (right before the first measured
@@ -89,8 +89,15 @@ def bench(
 
     Raises:
         DeviceError: "bench.graph" or "bench.fixed" where the model cannot be measured so,
-            "bench.streams", or what a run raises.
+            "bench.shape" for a model of several variants, "bench.streams", or what a run raises.
     """
+    if len(model.variants) > 1:
+        raise DeviceError(
+            "the model has several variants, and one of them is measured",
+            code="bench.shape",
+            where=model.name,
+            hint="with model.variant(model.planned(shapes)) as one: measure one",
+        )
     settings = settings or BenchSettings()
     if not 1 <= settings.streams <= _MOST_STREAMS:
         raise DeviceError(

@@ -24,6 +24,7 @@ from edgekit_device.protocol.codec import (
     record,
     records,
     says,
+    shape,
     take,
     text,
 )
@@ -255,6 +256,7 @@ class MeasuredSettings:
         streams: How many frames are in flight at once.
         threads: Of the reference backend; 0: its choice.
         batch: Of the first input.
+        shapes: The inputs', of a release for several shapes.
         data: Where the frames are from: "given", "samples" or "golden".
     """
 
@@ -271,6 +273,7 @@ class MeasuredSettings:
     threads: int = member(fields.count, absent=0, as_given=True)
     batch: int = member(fields.count, absent=1, as_given=True)
     data: str = member(text(), absent="", as_given=True)
+    shapes: Mapping[str, Tuple[int, ...]] = member(mapping(shape()), absent=dict)
 
 
 @document(frozen=True)

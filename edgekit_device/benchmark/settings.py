@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Optional, Tuple
+from typing import Mapping, Optional, Tuple
 
 from edgekit_device.protocol.codec import (
     array,
     document,
     flag,
     integer,
+    mapping,
     member,
     nullable,
     number,
     parse_json,
     read,
     record,
+    shape,
     text,
 )
 
@@ -61,6 +63,8 @@ class BenchSettings:
         lock_clocks: Hold all clocks at their highest while it measures (``jetson_clocks``).
         trtexec: Measure the same plans with trtexec, too; None does not.
         profile: Measure single nodes, too, in a run apart.
+        shapes: The inputs' shapes to measure, of those that the release was built for; none for
+            those of the frames, or the release's first.
     """
 
     warmup_ms: float = member(_AMOUNT, default=200.0)
@@ -77,6 +81,7 @@ class BenchSettings:
     lock_clocks: bool = member(flag, absent=False)
     trtexec: Optional[TrtexecOptions] = member(record(TrtexecOptions), absent=None)
     profile: bool = member(flag, absent=False)
+    shapes: Mapping[str, Tuple[int, ...]] = member(mapping(shape()), absent=dict)
 
     def seconds(self) -> float:
         """How long it takes at least, without what the frames themselves take."""

@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 from pathlib import Path
-from typing import List, Optional, Sequence
+from typing import List, Mapping, Optional, Sequence
 
 from edgekit_device.benchmark.measurement import PlanRun, TrtexecRun, TrtexecRuns
 from edgekit_device.benchmark.settings import TrtexecOptions
@@ -21,7 +21,7 @@ from edgekit_device.errors import DeviceError
 from edgekit_device.files import Buffer, workspace
 from edgekit_device.processes import ending_with_parent
 from edgekit_device.protocol.codec import load
-from edgekit_device.protocol.manifest import CPU, SegmentEntry
+from edgekit_device.protocol.manifest import CPU, IoEntry, SegmentEntry
 from edgekit_device.store.root import Root
 from edgekit_device.tensorrt.plugins import ENTRY_POINTS
 from edgekit_device.tensorrt.refit import RefittedPlan, read_full_plan
@@ -35,7 +35,11 @@ _LOADABLE = "trtexec cannot run a DLA loadable"
 
 
 def cross_check(
-    root: Root, release: Path, checked: Checked, options: TrtexecOptions
+    root: Root,
+    release: Path,
+    checked: Checked,
+    options: TrtexecOptions,
+    sizes: Optional[Mapping[str, Sequence[int]]] = None,
 ) -> TrtexecRuns:
     """Runs trtexec on each engine of the release, one after the other.
 
@@ -44,6 +48,7 @@ def cross_check(
         release: The release's folder.
         checked: Its manifest.
         options: With which arguments.
+        sizes: Shapes of the network's inputs, for engines that leave them open.
     """
     program = find_trtexec()
     if checked.manifest.backend != "tensorrt":
@@ -55,7 +60,7 @@ def cross_check(
     runs = []
     for place, lane in enumerate(checked.manifest.lanes):
         for segment in lane.segments:
-            run = _one(root, release, checked, options, program, segment)
+            run = _one(root, release, checked, options, program, segment, sizes or {})
             runs.append(
                 TrtexecRun(lane=place, index=segment.index, device=segment.device, **vars(run))
             )
@@ -69,6 +74,7 @@ def _one(
     options: TrtexecOptions,
     program: Path,
     segment: SegmentEntry,
+    sizes: Mapping[str, Sequence[int]],
 ) -> PlanRun:
     if segment.device == CPU:
         return PlanRun(why=_ON_CPU)
@@ -83,6 +89,7 @@ def _one(
         arguments += options.gpu if segment.core is None else options.dla
         carries = entry.lean_embedded or entry.plugins_embedded
         arguments += options.version_compatible if carries else ()
+        arguments += _shapes(entry.inputs, sizes)
         with workspace(root.folder) as work:
             (work / "plan").write_bytes(plan)
             del plan
@@ -92,6 +99,17 @@ def _one(
         return PlanRun(why=error.message)
     except OSError as error:
         return PlanRun(why="{}".format(error.strerror or error))
+
+
+def _shapes(inputs: Sequence[IoEntry], sizes: Mapping[str, Sequence[int]]) -> List[str]:
+    """trtexec's option for the inputs whose sizes the plan leaves open."""
+    given = []
+    for io in inputs:
+        if -1 in io.shape and io.name in sizes:
+            plain = not set(io.name) & set(":,")
+            name = io.name if plain else "'{}'".format(io.name)  # as trtexec's help says
+            given.append("{}:{}".format(name, "x".join(map(str, sizes[io.name]))))
+    return ["--shapes=" + ",".join(given)] if given else []
 
 
 def _libraries(checked: Checked) -> List[str]:

@@ -144,7 +144,7 @@ def _set_up(
     built.settings = apply_settings(trt, config, spec.settings, spec.key, built.notes)
     built.flags = (*flags, *flags_held(trt, config, spec.settings))
     networks.set_io(trt, network, spec, scales)
-    configure.set_profiles(builder, config, spec)
+    configure.set_profiles(trt, builder, config, spec, built.flags)
     mapped = _map(network, spec, built)
     configure.set_devices(trt, config, spec, mapped)
     configure.set_precisions(trt, spec, mapped)

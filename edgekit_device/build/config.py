@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from edgekit_device.build.network import MappedLayers
-from edgekit_device.build.request import EngineSpec
+from edgekit_device.build.request import EngineSpec, ProfileShapes, ProfileValues
 from edgekit_device.errors import DeviceError, listed
 from edgekit_device.versions import parse_version, tensorrt_number
 
@@ -180,23 +180,67 @@ def _all_int8(mapped: MappedLayers, readers: Sequence[int]) -> bool:
     return bool(specs) and all(spec is not None and spec.precision == "int8" for spec in specs)
 
 
-def set_profiles(builder: Any, config: Any, spec: EngineSpec) -> None:
-    """Adds the request's optimisation profiles.
+def set_profiles(
+    trt: Any, builder: Any, config: Any, spec: EngineSpec, flags: Sequence[str]
+) -> None:
+    """Adds the request's optimisation profiles; INT8 is calibrated at the first one's optimum.
 
     Raises:
         DeviceError: "build.profile".
     """
     for number, ranges in enumerate(spec.profiles):
+        values = spec.values[number] if number < len(spec.values) else {}
         profile = builder.create_optimization_profile()
         for name, sizes in ranges.items():
             profile.set_shape(name, sizes.min, sizes.opt, sizes.max)
+        for name, given in values.items():
+            profile.set_shape_input(name, given.min, given.opt, given.max)
+        # what is wrong only the answer of this call says: set_shape always returns None
         if config.add_optimization_profile(profile) < 0:
             raise DeviceError(
-                "TensorRT rejects optimisation profile {}".format(number),
+                "TensorRT rejects optimisation profile {}{}".format(
+                    number, _disorder({**ranges, **values})
+                ),
                 code="build.profile",
                 where=spec.key,
                 hint="every open dimension of every input needs min <= opt <= max",
             )
+    if not spec.profiles:
+        return
+    if parse_version(str(trt.__version__)) < (10,):
+        # several frames in flight need a context each; on by default from 10.0 on (NvInfer.h)
+        config.set_preview_feature(trt.PreviewFeature.PROFILE_SHARING_0806, True)
+    if spec.calibration is not None and "INT8" in flags:
+        profile = builder.create_optimization_profile()
+        for name, sizes in spec.profiles[0].items():
+            profile.set_shape(name, sizes.opt, sizes.opt, sizes.opt)
+        for name, given in (spec.values or ({},))[0].items():
+            profile.set_shape_input(name, given.opt, given.opt, given.opt)
+        # gone with implicit INT8, in 11.0
+        if hasattr(config, "set_calibration_profile") and not config.set_calibration_profile(
+            profile
+        ):
+            raise DeviceError(
+                "TensorRT rejects the first profile's optimum as its calibration profile",
+                code="build.profile",
+                where=spec.key,
+            )
+
+
+def _disorder(ranges: Mapping[str, Union[ProfileShapes, ProfileValues]]) -> str:
+    """Names the inputs whose sizes or values are not in order."""
+    wrong = [
+        "{!r} has min {}, opt {} and max {}".format(
+            name[:80], list(one.min), list(one.opt), list(one.max)
+        )
+        for name, one in ranges.items()
+        if not len(one.min) == len(one.opt) == len(one.max)
+        or any(
+            not low <= best <= high
+            for low, best, high in zip(one.min, one.opt, one.max)  # noqa: B905 (Python 3.8)
+        )
+    ]
+    return ": " + "; ".join(wrong) if wrong else ""
 
 
 def mark_refittable(network: Any, names: Sequence[str], key: str, notes: List[str]) -> List[str]:

@@ -309,6 +309,6 @@ def entry_of(
         timing_cache=made.timing_cache,
         attempt=index,
         plugins_embedded=made.plugins_embedded,
-        settings=made.settings,
         device_bytes=facts.device_bytes,
+        settings=made.settings,
     )

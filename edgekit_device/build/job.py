@@ -220,7 +220,7 @@ def run_golden(
     model = open_model(checked)
     found = []
     for case in request.golden:
-        inputs = golden_inputs(checked.manifest.inputs, case.seed, case.ranges)
+        inputs = golden_inputs(checked.manifest.inputs, case.seed, case.ranges, case.shapes)
         for lane in _lanes(case, len(request.lanes)):
             outputs = model.run_lane(lane or 0, inputs)
             entry = {}
@@ -229,7 +229,7 @@ def run_golden(
                 entry[tensor.name] = StoredTensor(
                     store(array.tobytes()), str(array.dtype), array.shape
                 )
-            found.append(GoldenRun(case.seed, lane, entry))
+            found.append(GoldenRun(case.seed, lane, entry, case.shapes))
     return tuple(found)
 
 

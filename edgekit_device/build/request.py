@@ -37,6 +37,7 @@ SCHEMA = "edgekit.build.request/1"
 RESULT_SCHEMA = "edgekit.build.result/1"
 _MAX_SEED = (1 << 63) - 1
 _MAX_BYTES = 1 << 44
+_VALUE = integer(-(1 << 31), (1 << 31) - 1)
 _ENUM = text(r"[A-Z][A-Z0-9_]{0,63}", "a name of a TensorRT enum")
 _KEY = text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "a valid name for an engine")
 _FILE = text(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", "a valid name for a file next to the model")
@@ -47,12 +48,13 @@ class NetworkTensor:
     """An input or output of the network: static.
 
     Attributes:
-        shape: Sizes of the axes.
+        shape: Sizes of the axes, of an engine with profiles at the first one's optimum; -1 for an
+            output's size that depends on values.
     """
 
     name: str = member(text())
     dtype: str = member(choice(*DTYPES))
-    shape: Tuple[int, ...] = member(shape())
+    shape: Tuple[int, ...] = member(shape(-1))
 
 
 @document(frozen=True)
@@ -105,7 +107,7 @@ class Attempt:
 
 @document(frozen=True)
 class ProfileShapes:
-    """The shapes that an optimisation profile has for one input.
+    """The shapes that an optimisation profile has for one input; TensorRT checks their order.
 
     Attributes:
         min: Smallest sizes of the axes.
@@ -119,6 +121,21 @@ class ProfileShapes:
 
 
 @document(frozen=True)
+class ProfileValues:
+    """The values that an optimisation profile has for one input whose values make shapes.
+
+    Attributes:
+        min: Smallest values.
+        opt: Values that TensorRT optimises for.
+        max: Largest values.
+    """
+
+    min: Tuple[int, ...] = member(array(_VALUE))
+    opt: Tuple[int, ...] = member(array(_VALUE))
+    max: Tuple[int, ...] = member(array(_VALUE))
+
+
+@document(frozen=True)
 class EngineSpec:
     """One engine to build.
 
@@ -129,6 +146,8 @@ class EngineSpec:
         pools: Bytes, by pool of a DLA.
         refit_individual: Names of the weights that are marked refittable one by one.
         attempts: Tried in order until one builds, loads and refits.
+        profiles: Optimisation profiles: sizes of the inputs that the model leaves open.
+        values: For each profile, the values of inputs that make shapes; none without such inputs.
         data: Digests of the files that ``model`` keeps weights in, by file name.
         settings: What else is set of the builder, in this order.
     """
@@ -152,6 +171,9 @@ class EngineSpec:
     )
     attempts: Tuple[Attempt, ...] = member(records(Attempt, 1))
     data: Mapping[str, str] = member(mapping(digest, _FILE), absent=dict)
+    values: Tuple[Mapping[str, ProfileValues], ...] = member(
+        array(mapping(record(ProfileValues), least=1)), absent=()
+    )
     settings: Tuple[Setting, ...] = member(records(Setting), absent=())
 
     @property
@@ -178,11 +200,13 @@ class GoldenSpec:
     Attributes:
         seed: Of the random inputs.
         lane: Index of the plan; None: every plan.
+        shapes: Of engines with profiles, other sizes of the inputs than the network's, by name.
     """
 
     seed: int = member(integer(0, _MAX_SEED))
     inputs: Mapping[str, Range] = member(mapping(record(Range)))
     lane: Optional[int] = member(nullable(integer(0, _MAX_BYTES)))
+    shapes: Mapping[str, Tuple[int, ...]] = member(mapping(shape()), absent=dict)
 
     @property
     def ranges(self) -> Dict[str, Tuple[float, float]]:
@@ -239,6 +263,8 @@ class BuildJobRequest:
                 fail(at + ".inputs", "expected {}".format(", ".join(sorted(inputs))))
             if case.lane is not None and case.lane >= len(self.lanes):
                 fail(at + ".lane", "there are {} lanes".format(len(self.lanes)))
+            if not set(case.shapes) <= inputs:
+                fail(at + ".shapes", "expected {}".format(", ".join(sorted(inputs))))
 
 
 _SIZE = integer(0, _MAX_BYTES)
@@ -361,8 +387,8 @@ class EngineResult:
         inspector: Digest of the inspector's JSON.
         log: Digest of the builder's log.
         plugins_embedded: Whether the plan carries libraries of plugins.
-        settings: What TensorRT held of the request's settings, by key: "2", "FAST", "on".
         device_bytes: Bytes of device memory that a context needs while it runs; None of a loadable.
+        settings: What TensorRT held of the request's settings, by key: "2", "FAST", "on".
     """
 
     key: str = member(_KEY)
@@ -391,8 +417,8 @@ class EngineResult:
     attempts: Tuple[AttemptResult, ...] = member(records(AttemptResult), default=())
     seconds: float = member(number(0.0, 1e9), default=0.0)
     plugins_embedded: bool = member(flag, absent=False)
-    settings: Mapping[str, str] = member(mapping(text()), absent=dict)
     device_bytes: Optional[int] = member(_SIZE, absent=None)
+    settings: Mapping[str, str] = member(mapping(text()), absent=dict)
 
 
 @document(frozen=True)
@@ -415,11 +441,13 @@ class GoldenRun:
     Attributes:
         seed: Of the random inputs.
         lane: Index of the plan that was run.
+        shapes: The case's.
     """
 
     seed: int = member(integer(0, _MAX_SEED))
     lane: Optional[int] = member(nullable(integer(0, 63)))
     outputs: Mapping[str, StoredTensor] = member(mapping(record(StoredTensor)))
+    shapes: Mapping[str, Tuple[int, ...]] = member(mapping(shape()), absent=dict)
 
 
 @document(frozen=True)

@@ -59,12 +59,17 @@ class BufferPool:
         self._used = self._most = 0  # bytes
         self.allocated = 0
 
-    def take(self, nbytes: int) -> MemoryLease:
+    def take(self, nbytes: int, most: int = 0) -> MemoryLease:
         """Memory of ``nbytes`` (what it holds is undefined).
+
+        Args:
+            nbytes: How many.
+            most: How many a later use of the same buffer may need.
 
         Raises:
             DeviceError: "cuda.no-memory".
         """
+        room = max(nbytes, most)
         with self._lock:
             self._most = max(self._most, self._used)
             while self._back:
@@ -72,8 +77,8 @@ class BufferPool:
                 self._used -= size
                 # the size used last is the last one to be given up
                 self._free[size] = [*self._free.pop(size, ()), ptr]
-            fits = [n for n, free in self._free.items() if free and nbytes <= n <= _LARGER * nbytes]
-            capacity = min(fits, default=nbytes)
+            fits = [n for n, free in self._free.items() if free and room <= n <= _LARGER * room]
+            capacity = min(fits, default=room)
             found = self._free[capacity].pop() if fits else None
             idle = self._idle() if found is None else []
             self._used += capacity
@@ -83,12 +88,12 @@ class BufferPool:
         if found is not None:
             return MemoryLease(self, found, nbytes, capacity)
         try:
-            ptr = (self.cuda.host_alloc if self.pinned else self.cuda.malloc)(nbytes)
+            ptr = (self.cuda.host_alloc if self.pinned else self.cuda.malloc)(room)
         except DeviceError:
             with self._lock:
-                self._used -= nbytes
+                self._used -= room
             raise
-        return MemoryLease(self, ptr, nbytes, nbytes)
+        return MemoryLease(self, ptr, nbytes, room)
 
     def _idle(self) -> List[int]:
         """Takes what lies idle, as far as it is more than ever was in use at once.

@@ -7,11 +7,11 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
 from edgekit_device.benchmark.statistics import summary
 from edgekit_device.errors import DeviceError, counted
-from edgekit_device.protocol.manifest import TensorEntry
+from edgekit_device.protocol.manifest import SampleCase, TensorEntry
 from edgekit_device.release.changed import (
     CollapsedChannels,
     FrameTimes,
@@ -119,7 +119,8 @@ def _latency(model: Model, frame: Dict[str, np.ndarray], policy: Policy, where: 
 
 
 def measure_accuracy(model: Model, checked: Checked) -> Optional[MeasuredAccuracy]:
-    """Runs the bundle's samples on every lane, against FP32's outputs; the worst lane's figures.
+    """Runs the bundle's samples on every lane of their variant, against FP32's outputs; the worst
+    lane's figures.
 
     Returns:
         The figures with the bundle's own limit; None for a bundle without samples.
@@ -127,28 +128,18 @@ def measure_accuracy(model: Model, checked: Checked) -> Optional[MeasuredAccurac
     Raises:
         DeviceError: "blob.*" when a sample is missing or altered, or a segment fails.
     """
-    manifest = checked.manifest
-    samples = manifest.samples
+    samples = checked.manifest.samples
     if samples is None:
         return None
-    lanes = range(len(manifest.lanes))
-    errors = [[Deviation(by_channel=True) for _ in manifest.outputs] for _ in lanes]
-    right, rows = [0 for _ in lanes], 0
-    for case in samples.cases:
-        rows += len(case.labels or ())
-        feed = _arrays(checked, case.inputs, manifest.inputs)
-        wanted = _arrays(checked, case.outputs, manifest.outputs)
-        for lane in lanes:
-            found = model.run_lane(lane, feed)
-            if case.labels is not None:
-                right[lane] += right_of(found[manifest.outputs[0].name], case.labels)
-            for error, tensor in zip(errors[lane], manifest.outputs):  # noqa: B905 (3.8)
-                error.add(wanted[tensor.name], found[tensor.name])
-    figures = worst_of([error for each in errors for error in each])
+    lanes: List[_LaneErrors] = []
+    for number in sorted({case.variant for case in samples.cases}):
+        with model.variant(number) as one:
+            lanes += _lane_errors(one, checked, [c for c in samples.cases if c.variant == number])
+    errors = [error for lane in lanes for error in lane.outputs.values()]
     collapsed = [
-        CollapsedChannels(tensor.name, group.channels, group.cosine)
-        for each in errors
-        for error, tensor in zip(each, manifest.outputs)  # noqa: B905 (3.8)
+        CollapsedChannels(name, group.channels, group.cosine)
+        for lane in lanes
+        for name, error in lane.outputs.items()
         for group in error.groups()
         if group.collapsed
     ]
@@ -160,11 +151,38 @@ def measure_accuracy(model: Model, checked: Checked) -> Optional[MeasuredAccurac
         source=samples.source,
         synthetic=samples.synthetic,
         collapsed=tuple(collapsed),
-        **vars(figures),
-        top1_agreement=min(each[0].top1_agreement() for each in errors),
-        top1_accuracy=min(right) / rows if rows else None,
+        **vars(worst_of(errors)),
+        top1_agreement=min(next(iter(lane.outputs.values())).top1_agreement() for lane in lanes),
+        top1_accuracy=min(lane.right / lane.rows for lane in lanes)
+        if all(lane.rows for lane in lanes)
+        else None,
     )
     return replace(measured, value=getattr(measured, samples.metric))
+
+
+class _LaneErrors:
+    """How far one lane's outputs are from their references, and the labels that it found."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.outputs = {name: Deviation(by_channel=True) for name in names}
+        self.right = self.rows = 0
+
+
+def _lane_errors(model: Model, checked: Checked, cases: Sequence[SampleCase]) -> List[_LaneErrors]:
+    """Runs a variant's samples on each of its lanes."""
+    names = [tensor.name for tensor in model.outputs]
+    lanes = [_LaneErrors(names) for _ in model.lanes]
+    for case in cases:
+        feed = _arrays(checked, case.inputs, model.inputs)
+        wanted = _arrays(checked, case.outputs, model.outputs)
+        for place, lane in enumerate(lanes):
+            found = model.run_lane(place, feed)
+            if case.labels is not None:
+                lane.rows += len(case.labels)
+                lane.right += right_of(found[names[0]], case.labels)
+            for name, error in lane.outputs.items():
+                error.add(wanted[name], found[name])
+    return lanes
 
 
 def need_accuracy(

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Optional, Tuple
+from typing import Mapping, Optional, Tuple
 
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
@@ -12,6 +12,7 @@ from edgekit_device.protocol.codec import (
     choice,
     document,
     flag,
+    mapping,
     member,
     nullable,
     number,
@@ -21,7 +22,7 @@ from edgekit_device.protocol.codec import (
     text,
 )
 from edgekit_device.protocol.failure import Failure
-from edgekit_device.protocol.manifest import DTYPES
+from edgekit_device.protocol.manifest import DTYPES, ShapeRange
 
 _WITHIN = number(1e-9, 3600.0)
 _NAME = nullable(text())
@@ -29,17 +30,39 @@ _NAME = nullable(text())
 
 @document(frozen=True)
 class ServedTensor:
-    """An input or output of what serves."""
+    """An input or output of what serves.
+
+    Attributes:
+        shape: Sizes of the axes; -1 for an output's size that depends on values.
+    """
+
+    name: str = member(text())
+    dtype: str = member(choice(*DTYPES))
+    shape: Tuple[int, ...] = member(shape(-1))
+
+
+@document(frozen=True)
+class ServedVariant:
+    """A shape, or a range of shapes, of what serves.
+
+    Attributes:
+        profiles: Ranges by input; none for a shape.
+    """
+
+    inputs: Tuple[ServedTensor, ...] = member(records(ServedTensor, by="name"))
+    outputs: Tuple[ServedTensor, ...] = member(records(ServedTensor, by="name"))
+    profiles: Tuple[Mapping[str, ShapeRange], ...] = member(
+        array(mapping(record(ShapeRange))), absent=()
+    )
+
+
+@document(frozen=True)
+class PlacedTensor:
+    """A tensor in shared memory: ``offset`` in bytes."""
 
     name: str = member(text())
     dtype: str = member(choice(*DTYPES))
     shape: Tuple[int, ...] = member(shape())
-
-
-@document(frozen=True)
-class PlacedTensor(ServedTensor):
-    """A tensor in shared memory: ``offset`` in bytes."""
-
     offset: int = member(fields.count)
 
 
@@ -79,21 +102,31 @@ class RunAnswer:
 
 @document(frozen=True)
 class Description:
-    """What serves: the answer of "describe"."""
+    """What serves: the answer of "describe".
+
+    Attributes:
+        variants: All of its shapes, if it has several; ``inputs`` and ``outputs`` are the first.
+    """
 
     release: str = member(text())
     digest: str = member(text())
     inputs: Tuple[ServedTensor, ...] = member(records(ServedTensor, by="name"))
     outputs: Tuple[ServedTensor, ...] = member(records(ServedTensor, by="name"))
+    variants: Tuple[ServedVariant, ...] = member(records(ServedVariant), absent=())
 
 
 @document(frozen=True)
 class Ready:
-    """The first message of a worker: what it has loaded."""
+    """The first message of a worker: what it has loaded.
+
+    Attributes:
+        variants: As of ``Description``.
+    """
 
     digest: str = member(text())
     inputs: Tuple[ServedTensor, ...] = member(records(ServedTensor, by="name"))
     outputs: Tuple[ServedTensor, ...] = member(records(ServedTensor, by="name"))
+    variants: Tuple[ServedVariant, ...] = member(records(ServedVariant), absent=())
 
 
 @document(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, Mapping, Sequence, Tuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence, Tuple
 
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import (
@@ -17,8 +18,9 @@ from edgekit_device.protocol.codec import (
     record,
     records,
     release_name,
+    shape,
 )
-from edgekit_device.protocol.manifest import Manifest, TensorEntry
+from edgekit_device.protocol.manifest import GoldenCase, Manifest, TensorEntry
 from edgekit_device.runtime.deviation import Deviation
 from edgekit_device.trust.bundle import Checked, read_checked
 
@@ -40,6 +42,7 @@ class OutputDifference:
         max_abs: The largest absolute error.
         relative: That divided by the largest golden value.
         tolerance: What ``relative`` may be.
+        shape: The output's, where it is another than the golden one's; its errors are then 1.
     """
 
     max_abs: float = member(_ERROR)
@@ -47,6 +50,7 @@ class OutputDifference:
     tolerance: float = member(_ERROR)
     bit_equal: bool = member(flag)
     ok: bool = member(flag)
+    shape: Optional[Tuple[int, ...]] = member(shape(), absent=None)
 
     @property
     def badness(self) -> Tuple[bool, bool, float]:
@@ -56,10 +60,17 @@ class OutputDifference:
 
 @document(frozen=True)
 class ComparedCase:
-    """A golden case's outputs by name; with several lanes each output's worst."""
+    """A golden case's outputs by name; with several lanes each output's worst.
+
+    Attributes:
+        seed: Of the inputs.
+        outputs: By name.
+        shapes: The inputs' sizes, of a bundle for several shapes.
+    """
 
     seed: int = member(integer(0, (1 << 63) - 1))
     outputs: Mapping[str, OutputDifference] = member(mapping(record(OutputDifference)))
+    shapes: Mapping[str, Tuple[int, ...]] = member(mapping(shape()), absent=dict)
 
 
 @document(frozen=True)
@@ -80,7 +91,10 @@ class ReleaseSelfTest(SelfTest):
 
 
 def golden_inputs(
-    tensors: Sequence[TensorEntry], seed: int, ranges: Mapping[str, Tuple[float, float]]
+    tensors: Sequence[TensorEntry],
+    seed: int,
+    ranges: Mapping[str, Tuple[float, float]],
+    shapes: Optional[Mapping[str, Tuple[int, ...]]] = None,
 ) -> Dict[str, np.ndarray]:
     """Generates the inputs of one golden case.
 
@@ -92,20 +106,22 @@ def golden_inputs(
         tensors: The inputs in the manifest's order.
         seed: At least 0, below 2**63.
         ranges: (low, high) by input name.
+        shapes: Other shapes than the inputs' own, by name.
     """
     import numpy as np
 
     found = {}
     for position, tensor in enumerate(tensors):
         low, high = ranges[tensor.name]
+        sizes = (shapes or {}).get(tensor.name, tensor.shape)
         count = 1
-        for size in tensor.shape:
+        for size in sizes:
             count *= size
         # the sum wraps at 2**64 as the generator's own state does
         start = np.array([(seed + (position << 32)) % (1 << 64)], dtype=np.uint64)
         unit = _splitmix64(start + np.arange(count, dtype=np.uint64)) >> np.uint64(40)
         values = _scale(unit, tensor.dtype, low, high)
-        found[tensor.name] = values.astype(tensor.dtype).reshape(tensor.shape)
+        found[tensor.name] = values.astype(tensor.dtype).reshape(sizes)
     return found
 
 
@@ -140,6 +156,8 @@ def compare(found: np.ndarray, expected: np.ndarray, relative: float) -> OutputD
     """
     import numpy as np
 
+    if found.shape != expected.shape:
+        return OutputDifference(1.0, 1.0, relative, False, False, found.shape)
     bit_equal = found.tobytes() == expected.tobytes()
     a, b = found.astype(np.float64), expected.astype(np.float64)
     same_places = bool(np.array_equal(np.isfinite(a), np.isfinite(b)))
@@ -156,36 +174,51 @@ def compare(found: np.ndarray, expected: np.ndarray, relative: float) -> OutputD
     return OutputDifference(max_abs, error, relative, bit_equal, ok)
 
 
-def self_test(model: Model, checked: Checked) -> SelfTest:
-    """Runs every golden case on its lane, or on every lane.
+def self_test(model: Model, checked: Checked, *, quick: bool = False) -> SelfTest:
+    """Runs every golden case of every variant on its lane, or on every lane.
+
+    Args:
+        model: The loaded bundle.
+        checked: The bundle.
+        quick: Only the first case of each variant that is loaded at the start.
 
     Raises:
         DeviceError: When a golden output is missing or altered, or a segment fails.
     """
-    import numpy as np
-
-    manifest = checked.manifest
     cases = []
-    for case in manifest.golden:
-        inputs = golden_inputs(manifest.inputs, case.seed, case.ranges)
-        outputs: Dict[str, OutputDifference] = {}
-        lanes = range(len(manifest.lanes)) if case.lane is None else [case.lane]
-        for lane in lanes:
-            results = model.run_lane(lane, inputs)
-            for tensor in manifest.outputs:
-                data = read_checked(checked, case.outputs[tensor.name].blob)
-                expected = np.frombuffer(data, dtype=tensor.dtype).reshape(tensor.shape)
-                facts = compare(results[tensor.name], expected, case.tolerance.relative)
-                known = outputs.get(tensor.name)
-                if known is None or facts.badness > known.badness:
-                    outputs[tensor.name] = facts
-        cases.append(ComparedCase(case.seed, outputs))
+    for index, variant in enumerate(checked.manifest.every_variant):
+        golden = variant.golden
+        if quick:
+            golden = golden[:1] if variant.load == "start" else ()
+        if golden:
+            with model.variant(index) as one:
+                cases += [_compared(one, checked, case) for case in golden]
+    if len(model.variants) == 1 and not model.variants[0].profiles:
+        cases = [replace(case, shapes={}) for case in cases]
     every = [facts for entry in cases for facts in entry.outputs.values()]
     return SelfTest(
         ok=all(facts.ok for facts in every),
         bit_equal=all(facts.bit_equal for facts in every),
         cases=tuple(cases),
     )
+
+
+def _compared(model: Model, checked: Checked, case: GoldenCase) -> ComparedCase:
+    import numpy as np
+
+    inputs = golden_inputs(model.inputs, case.seed, case.ranges, case.shapes)
+    outputs: Dict[str, OutputDifference] = {}
+    lanes = range(len(model.lanes)) if case.lane is None else [case.lane]
+    for lane in lanes:
+        results = model.run_lane(lane, inputs)
+        for name, golden in case.outputs.items():
+            data = read_checked(checked, golden.blob)
+            expected = np.frombuffer(data, dtype=golden.dtype).reshape(golden.shape)
+            facts = compare(results[name], expected, case.tolerance.relative)
+            known = outputs.get(name)
+            if known is None or facts.badness > known.badness:
+                outputs[name] = facts
+    return ComparedCase(case.seed, outputs, {name: array.shape for name, array in inputs.items()})
 
 
 def need_golden(model: Model, checked: Checked, where: str) -> SelfTest:
@@ -198,14 +231,7 @@ def need_golden(model: Model, checked: Checked, where: str) -> SelfTest:
     if results.ok:
         return results
     bad = [
-        "{!r} of seed {} is off by {:.3g} (limit {:.3g}){}".format(
-            name,
-            case.seed,
-            facts.relative,
-            facts.tolerance,
-            ", which exceeds the values of its smaller channels"
-            * (facts.relative <= facts.tolerance),
-        )
+        _fault(name, case, facts)
         for case in results.cases
         for name, facts in case.outputs.items()
         if not facts.ok
@@ -218,9 +244,25 @@ def need_golden(model: Model, checked: Checked, where: str) -> SelfTest:
     )
 
 
-def frame_of(manifest: Manifest) -> Dict[str, np.ndarray]:
+def _fault(name: str, case: ComparedCase, facts: OutputDifference) -> str:
+    fed = ", ".join("{} {}".format(one, list(sizes)) for one, sizes in case.shapes.items())
+    which = "{!r} of seed {}{}".format(name, case.seed, " for " + fed if fed else "")
+    if facts.shape is not None:
+        return "{} has another shape: {}".format(which, list(facts.shape))
+    return "{} is off by {:.3g} (limit {:.3g}){}".format(
+        which,
+        facts.relative,
+        facts.tolerance,
+        ", which exceeds the values of its smaller channels" * (facts.relative <= facts.tolerance),
+    )
+
+
+def frame_of(
+    manifest: Manifest, sizes: Optional[Mapping[str, Tuple[int, ...]]] = None
+) -> Dict[str, np.ndarray]:
     """A frame to measure with: the first golden case's inputs, or zeros to ones without any."""
     if manifest.golden:
         case = manifest.golden[0]
-        return golden_inputs(manifest.inputs, case.seed, case.ranges)
-    return golden_inputs(manifest.inputs, 0, {t.name: (0.0, 1.0) for t in manifest.inputs})
+        return golden_inputs(manifest.inputs, case.seed, case.ranges, sizes or case.shapes)
+    unit = {tensor.name: (0.0, 1.0) for tensor in manifest.inputs}
+    return golden_inputs(manifest.inputs, 0, unit, sizes)

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import difflib
 import os
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import (
@@ -19,20 +21,40 @@ from typing import (
     Mapping,
     Optional,
     Sequence,
+    Tuple,
     Union,
 )
 
 from edgekit_device.errors import DeviceError
 from edgekit_device.files import check_kept
-from edgekit_device.protocol.manifest import Engines, Manifest, SegmentEntry, TensorEntry
+from edgekit_device.protocol.manifest import (
+    CPU,
+    Engines,
+    Lane,
+    Manifest,
+    SegmentEntry,
+    TensorEntry,
+    Variant,
+)
 from edgekit_device.release.changed import need_unchanged
 from edgekit_device.release.releases import check_release
 from edgekit_device.runtime.pipeline import (
     LaneRun,
     OnSegmentEvent,
+    Turn,
+    devices_of,
     run_alone,
     run_on_devices,
     run_stream,
+    run_turns,
+    share_frames,
+)
+from edgekit_device.runtime.variants import (
+    OpenEngines,
+    OpenVariants,
+    Route,
+    Router,
+    need_loadables,
 )
 from edgekit_device.store.root import check_root, default_root
 from edgekit_device.trust.bundle import Checked, check_blobs, check_bundle, open_bundle
@@ -46,12 +68,16 @@ if TYPE_CHECKING:
 
 Inputs = Union["Mapping[str, np.ndarray]", "np.ndarray"]
 #: Module by the manifest's "backend"; it has ``memory_of(manifest, device_memory)`` and
-#: ``open_engines(checked, threads, profile, memory)``, which returns an object with
+#: ``open_engines(checked, threads, profile, segments, memory)``, which returns an object with
 #: ``run(segment, feeds)`` by engine digest and device.
 BACKENDS = {
     "reference": "edgekit_device.runtime.reference",
     "tensorrt": "edgekit_device.tensorrt.backend",
 }
+
+
+def _all_open(segments: Sequence[SegmentEntry]) -> Engines:
+    raise AssertionError("a variant alone has all of its engines")
 
 
 class Model:
@@ -62,12 +88,15 @@ class Model:
         digest: SHA-256 of its manifest.
         signer: Who signed it, None when it was trusted without.
         backend: What runs it; "reference" times are this CPU's, never a board's prediction.
-        inputs: Name, dtype and shape of each input.
+        inputs: Name, dtype and shape of each input, of the first variant.
         outputs: The same of each output.
-        notes: What is doubtful about how its engines run here.
+        variants: What it has for each shape, or for a range of shapes (``sizes``, ``profiles``).
+        lanes: The first variant's.
     """
 
-    def __init__(self, checked: Checked, engines: Engines) -> None:
+    def __init__(
+        self, checked: Checked, engines: Engines, open_engines: OpenEngines = _all_open
+    ) -> None:
         manifest = checked.manifest
         self.name = manifest.name
         self.digest = manifest.digest
@@ -75,32 +104,66 @@ class Model:
         self.backend = manifest.backend
         self.inputs = manifest.inputs
         self.outputs = manifest.outputs
-        self.engines = dict(engines)
-        notes = [note for engine in engines.values() for note in getattr(engine, "notes", ())]
-        self.notes = tuple(dict.fromkeys(notes))
-        names = tuple(tensor.name for tensor in manifest.outputs)
-        dtypes = {tensor.name: tensor.dtype for tensor in manifest.outputs}
-        runs: List[List[Any]] = [
-            [_SegmentRun(engines[s.engine, s.device], s) for s in lane.segments]
-            for lane in manifest.lanes
-        ]
-        self.lanes = [
-            LaneRun(number, lane, runs[number], names, dtypes)
-            for number, lane in enumerate(manifest.lanes)
-        ]
+        self.variants: Tuple[Variant, ...] = manifest.every_variant
+        self._checked = checked
+        # not of a method: a cycle would keep engines until the next collection
+        lanes = partial(_lanes_of, manifest)
+        self._open = OpenVariants(self.variants, self.name, engines, open_engines, lanes)
+        self.lanes = self._open.take(0)
+        self._router = None
+        if len(self.variants) > 1 or manifest.profiles or manifest.padding:
+            self._router = Router(manifest.name, self.variants, manifest.padding)
         cuda = next((e.cuda for e in engines.values() if hasattr(e, "cuda")), None)
         self._feeder = None
         if cuda is not None:
             from edgekit_device.cuda.memory import Feeder
 
             self._feeder = Feeder(cuda)
-        # a single frame takes the plan that most frames take
-        self._main = max(range(len(self.lanes)), key=lambda i: (self.lanes[i].share, -i))
+        self._main = _most_frames(self.lanes)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether its inputs and outputs have one shape alone."""
+        return self._router is None and all(-1 not in tensor.shape for tensor in self.outputs)
+
+    @property
+    def engines(self) -> Engines:
+        """The engines that are open, by digest and device."""
+        return dict(self._open.engines)
+
+    @property
+    def notes(self) -> Tuple[str, ...]:
+        """What is doubtful about how its engines run here."""
+        engines = self.engines.values()
+        return tuple(dict.fromkeys(n for one in engines for n in getattr(one, "notes", ())))
 
     @property
     def devices(self) -> List[str]:
         """The devices that its segments name."""
-        return sorted({segment.device for lane in self.lanes for segment in lane.segments})
+        return devices_of(variant.lanes for variant in self.variants)
+
+    @contextmanager
+    def variant(self, number: int) -> Iterator[Model]:
+        """A variant as a model of its own, which pads nothing; it is opened for the block at least.
+
+        Raises:
+            DeviceError: As for a call.
+        """
+        if len(self.variants) == 1 and not self._checked.manifest.padding:
+            yield self
+            return
+        alone = replace(self._checked.manifest.of_variant(number), padding=())
+        with self._open.held(number):
+            yield Model(replace(self._checked, manifest=alone), self._open.engines_of(number))
+
+    def planned(self, sizes: Mapping[str, Tuple[int, ...]]) -> int:
+        """The number of the variant that was built for these shapes of all inputs.
+
+        Raises:
+            DeviceError: "input.shape", with the nearest shape.
+        """
+        router = self._router or Router(self.name, self.variants, ())
+        return router.planned(sizes)
 
     def __call__(self, inputs: Inputs) -> Dict[str, np.ndarray]:
         """Runs one frame.
@@ -114,9 +177,16 @@ class Model:
 
         Raises:
             DeviceError: "input.unknown", "input.missing", "input.dtype", "input.shape",
-                "input.strides", "input.device", or "engine.failed".
+                "input.strides", "input.device", or "engine.failed"; what opening a variant of
+                ``load: demand`` raises.
         """
-        return run_alone(self.lanes[self._main], self.check(inputs))
+        checked = self.check(inputs)
+        if self._router is None:
+            return run_alone(self.lanes[self._main], checked)
+        route = self._router.route(_sizes(checked))
+        with self._open.held(route.variant) as lanes:
+            lane = lanes[_most_frames(lanes)]
+            return route.results(run_alone(lane, route.fed(checked)))
 
     def on_gpu(self, inputs: Inputs) -> Dict[str, DeviceTensor]:
         """Runs one frame as a call does, and leaves its results on the GPU.
@@ -129,7 +199,6 @@ class Model:
         Raises:
             DeviceError: As for a call; "model.no-gpu" for a bundle that runs on the CPU.
         """
-        lane = self.lanes[self._main]
         if self._feeder is None:
             raise DeviceError(
                 "this bundle's engines run on the CPU (backend {})".format(self.backend),
@@ -137,10 +206,14 @@ class Model:
                 where=self.name,
                 hint="call the model itself: it returns arrays",
             )
+        checked = self.check(inputs)
+        route = Route(0) if self._router is None else self._router.route(_sizes(checked))
         found = {}
-        for name, value in run_on_devices(lane, self.check(inputs)).items():
-            found[name] = self._feeder.plain(value, lane.dtypes[name])
-        return found
+        with self._open.held(route.variant) as lanes:
+            lane = lanes[_most_frames(lanes)]
+            for name, value in run_on_devices(lane, route.fed(checked)).items():
+                found[name] = self._feeder.plain(value, lane.dtypes[name])
+        return route.on_device(found)
 
     def stream(
         self, frames: Iterable[Inputs], depth: int = 0, timeout_s: Optional[float] = None
@@ -157,7 +230,32 @@ class Model:
                 device does not answer in time.
         """
         checked = (self.check(frame) for frame in frames)
-        return run_stream(self.lanes, checked, depth, timeout_s=timeout_s)
+        if self._router is None:
+            return run_stream(self.lanes, checked, depth, timeout_s=timeout_s)
+        turns = self._turns(self._router, checked)
+        return run_turns(turns, self.devices, depth, timeout_s=timeout_s)
+
+    def _turns(self, router: Router, frames: Iterable[Dict[str, Any]]) -> Iterator[Turn]:
+        """The lane of each frame by its shapes; a variant's lanes take turns."""
+        shared: Dict[int, Iterator[int]] = {}
+
+        def begin(route: Route) -> LaneRun:
+            lanes = self._open.take(route.variant)
+            if route.variant not in shared:
+                # of numbers: a lane would keep the engines of a variant that was closed
+                shared[route.variant] = share_frames([lane.share for lane in lanes])
+            return lanes[next(shared[route.variant])]
+
+        for frame in frames:
+            route = router.route(_sizes(frame))
+            yield Turn(
+                values=route.fed(frame),
+                begin=partial(begin, route),
+                # another variant must be closed for it, which the frames before it may use
+                waits=not self._open.is_free(route.variant),
+                results=route.results,
+                end=partial(self._open.give, route.variant),
+            )
 
     def run_lane(
         self,
@@ -166,14 +264,38 @@ class Model:
         record: Optional[OnSegmentEvent] = None,
         number: int = 0,
     ) -> Dict[str, np.ndarray]:
-        """Runs one frame on one lane (plan variant); ``inputs`` are not checked."""
+        """Runs one frame on one lane of the first variant; ``inputs`` are not checked."""
         return run_alone(self.lanes[lane], inputs, record, number)
 
     def check(self, inputs: Inputs) -> Dict[str, Any]:
         """Checks names, dtypes and shapes; returns contiguous arrays by name, and tensors on the
         GPU as ``DeviceTensor``.
         """
-        return check_inputs(self.name, self.inputs, inputs, self._feeder)
+        found = check_inputs(
+            self.name, self.inputs, inputs, self._feeder, static=self._router is None
+        )
+        if self._router is not None:
+            self._router.route(_sizes(found))
+        return found
+
+
+def _lanes_of(manifest: Manifest, lanes: Sequence[Lane], engines: Engines) -> List[LaneRun]:
+    names = tuple(tensor.name for tensor in manifest.outputs)
+    dtypes = {tensor.name: tensor.dtype for tensor in manifest.outputs}
+    found = []
+    for place, lane in enumerate(lanes):
+        runs: List[Any] = [_SegmentRun(engines[s.engine, s.device], s) for s in lane.segments]
+        found.append(LaneRun(place, lane, runs, names, dtypes))
+    return found
+
+
+def _most_frames(lanes: Sequence[LaneRun]) -> int:
+    """The lane of a single frame: the one that most frames take."""
+    return max(range(len(lanes)), key=lambda i: (lanes[i].share, -i))
+
+
+def _sizes(inputs: Mapping[str, Any]) -> Dict[str, Tuple[int, ...]]:
+    return {name: tuple(value.shape) for name, value in inputs.items()}
 
 
 def load(
@@ -254,13 +376,29 @@ def open_model(
     """
     if checked.files.release is not None and not untested:
         need_unchanged(checked)
-    backend = import_backend(checked.manifest)
-    memory = backend.memory_of(checked.manifest, device_memory)
-    engines = backend.open_engines(checked, threads, profile, memory=memory)
-    if checked.manifest.on_cpu():
-        reference = import_module(BACKENDS["reference"])
-        engines.update(reference.open_on_cpu(checked, threads, profile))
-    return Model(checked, engines)
+    manifest = checked.manifest
+    need_loadables(manifest)
+    backend = import_backend(manifest)
+    memory = backend.memory_of(manifest, device_memory)
+
+    def opened(segments: Sequence[SegmentEntry]) -> Engines:
+        found = backend.open_engines(
+            checked,
+            threads,
+            profile,
+            [one for one in segments if one.device != CPU],
+            memory=memory,
+        )
+        on_cpu = [one for one in segments if one.device == CPU]
+        if on_cpu:
+            reference = import_module(BACKENDS["reference"])
+            found.update(reference.open_on_cpu(checked, threads, profile, on_cpu))
+        engines: Engines = found
+        return engines
+
+    at_start = [one for one in manifest.every_variant if one.load == "start"]
+    segments = [s for variant in at_start for lane in variant.lanes for s in lane.segments]
+    return Model(checked, opened(segments), opened)
 
 
 class _SegmentRun:
@@ -298,6 +436,8 @@ def check_inputs(
     tensors: Sequence[TensorEntry],
     inputs: Union[Mapping[str, np.ndarray], np.ndarray],
     feeder: Optional[Feeder] = None,
+    *,
+    static: bool = True,
 ) -> Dict[str, Any]:
     """Checks names, dtypes and shapes.
 
@@ -306,6 +446,7 @@ def check_inputs(
         tensors: What it takes.
         inputs: An array by name; an array alone where it takes one.
         feeder: The GPU's, whose tensors may be inputs too; None for a model on the CPU.
+        static: Whether their shapes are the only ones; else shapes are not checked.
 
     Returns:
         Contiguous arrays by name, and tensors on the GPU as ``DeviceTensor``.
@@ -318,7 +459,9 @@ def check_inputs(
 
     def checked(value: Any, tensor: TensorEntry) -> Any:
         if not hasattr(value, "__cuda_array_interface__"):
-            return check_array(np.asarray(value), tensor)
+            array = np.asarray(value)
+            check_kind(array.dtype, array.shape if static else None, tensor)
+            return np.ascontiguousarray(array).reshape(array.shape)
         if feeder is None:
             raise DeviceError(
                 "{!r} lies on the GPU, but this bundle's engines run on the CPU".format(
@@ -329,7 +472,7 @@ def check_inputs(
                 hint="pass tensor.cpu() (CuPy: cupy.asnumpy(tensor))",
             )
         found = feeder.borrowed(value)
-        check_kind(np.dtype(found.dtype), found.shape, tensor)
+        check_kind(np.dtype(found.dtype), found.shape if static else None, tensor)
         return found
 
     if not isinstance(inputs, Mapping):
@@ -369,20 +512,8 @@ def _names(tensors: Sequence[TensorEntry]) -> str:
     )
 
 
-def check_array(array: np.ndarray, tensor: TensorEntry) -> np.ndarray:
-    """Returns the array, contiguous.
-
-    Raises:
-        DeviceError: "input.dtype" or "input.shape".
-    """
-    import numpy as np
-
-    check_kind(array.dtype, array.shape, tensor)
-    return np.ascontiguousarray(array).reshape(tensor.shape)
-
-
-def check_kind(dtype: np.dtype, shape: Sequence[int], tensor: TensorEntry) -> None:
-    """Checks a type and a shape.
+def check_kind(dtype: np.dtype, shape: Optional[Sequence[int]], tensor: TensorEntry) -> None:
+    """Checks a type, and a shape where one is given.
 
     Raises:
         DeviceError: "input.dtype" or "input.shape".
@@ -396,7 +527,7 @@ def check_kind(dtype: np.dtype, shape: Sequence[int], tensor: TensorEntry) -> No
             where=tensor.name,
             hint="convert it with .astype({!r})".format(tensor.dtype),
         )
-    if tuple(shape) != tensor.shape:
+    if shape is not None and tuple(shape) != tensor.shape:
         raise DeviceError(
             "{!r} has shape {}, but the model needs {}".format(
                 tensor.name, list(shape), list(tensor.shape)

@@ -4,6 +4,7 @@ in flight with one worker thread for each device, results in order.
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 import time
@@ -20,7 +21,9 @@ from typing import (
     Iterator,
     List,
     Mapping,
+    NamedTuple,
     Optional,
+    Sequence,
     Tuple,
 )
 
@@ -97,7 +100,10 @@ class LaneRun:
         for name in self.outputs:
             value = values[name]
             fetch = getattr(value, "numpy", None)
-            found[name] = value if fetch is None else fetch(self.dtypes.get(name))
+            if fetch is not None:
+                found[name] = fetch(self.dtypes.get(name))
+            else:  # what TensorRT writes on the host may have another integer type
+                found[name] = value.astype(self.dtypes.get(name, value.dtype), copy=False)
         return found
 
 
@@ -178,14 +184,43 @@ def run_on_devices(lane: LaneRun, values: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def share_lanes(lanes: List[LaneRun]) -> Iterator[LaneRun]:
-    """Deals frames out to lanes by their shares, evenly spread (smooth weighted round robin)."""
-    credit = [0.0] * len(lanes)
+    """Deals frames out to lanes by their shares, as ``share_frames`` does."""
+    for place in share_frames([lane.share for lane in lanes]):
+        yield lanes[place]
+
+
+def share_frames(shares: Sequence[float]) -> Iterator[int]:
+    """Places of the shares in turn, evenly spread (smooth weighted round robin)."""
+    credit = [0.0] * len(shares)
     while True:
-        for position, lane in enumerate(lanes):
-            credit[position] += lane.share
-        best = max(range(len(lanes)), key=lambda position: (credit[position], -position))
+        for place, share in enumerate(shares):
+            credit[place] += share
+        best = max(range(len(shares)), key=lambda place: (credit[place], -place))
         credit[best] -= 1
-        yield lanes[best]
+        yield best
+
+
+def devices_of(variants: Iterable[Iterable[Lane]]) -> List[str]:
+    """The devices of all segments of these lanes, sorted."""
+    return sorted({s.device for lanes in variants for lane in lanes for s in lane.segments})
+
+
+class Turn(NamedTuple):
+    """A frame that is to run.
+
+    Attributes:
+        values: Inputs by name.
+        begin: Returns the lane that runs it, right before it runs.
+        waits: Whether ``begin`` needs the frames before it to be done.
+        results: Makes the results of the lane's outputs.
+        end: Called once when the frame is done, or was given up; after ``begin`` alone.
+    """
+
+    values: Dict[str, np.ndarray]
+    begin: Callable[[], LaneRun]
+    waits: bool = False
+    results: Callable[[Dict[str, np.ndarray]], Dict[str, np.ndarray]] = lambda found: found
+    end: Callable[[], None] = lambda: None
 
 
 def run_stream(
@@ -195,15 +230,37 @@ def run_stream(
     record: Optional[OnSegmentEvent] = None,
     timeout_s: Optional[float] = None,
 ) -> Generator[Dict[str, np.ndarray], None, None]:
+    """Runs frames as ``run_turns`` does, dealt out to lanes by their shares.
+
+    Args:
+        lanes: At least one.
+        frames: Inputs by name; read only as far as frames fit in flight.
+        depth: As of ``run_turns``.
+        record: As of ``run_turns``.
+        timeout_s: As of ``run_turns``.
+    """
+    shared = share_lanes(lanes)
+    turns = (Turn(dict(values), shared.__next__) for values in frames)
+    devices = sorted({segment.device for lane in lanes for segment in lane.segments})
+    return run_turns(turns, devices, depth, record, timeout_s)
+
+
+def run_turns(
+    turns: Iterable[Turn],
+    devices: List[str],
+    depth: int = 0,
+    record: Optional[OnSegmentEvent] = None,
+    timeout_s: Optional[float] = None,
+) -> Generator[Dict[str, np.ndarray], None, None]:
     """Runs frames with up to ``depth`` in flight; results come in the frames' order.
 
     Each device has one worker thread, which takes the oldest frame's ready segment first. A
-    segment's failure, and an exception of ``frames`` itself, is raised at its own place in the
+    segment's failure, and an exception of ``turns`` itself, is raised at its own place in the
     order, after the results before it; then every worker has ended.
 
     Args:
-        lanes: At least one; frames are dealt out by their shares.
-        frames: Inputs by name; read only as far as frames fit in flight.
+        turns: Read only as far as frames fit in flight.
+        devices: Those that their lanes may use.
         depth: Frames in flight; 0 takes two for each device.
         record: Called with every segment's run, from the workers' threads.
         timeout_s: Seconds that one frame's result may be waited for; None waits for ever.
@@ -212,41 +269,46 @@ def run_stream(
         DeviceError: "engine.stuck": no result in time. Threads cannot be ended from outside, so
             the segment that hangs keeps its own until it returns.
     """
-    devices = sorted({segment.device for lane in lanes for segment in lane.segments})
     workers = {device: _DeviceThread(device, record) for device in devices}
     for worker in workers.values():
         worker.peers = workers
         worker.thread.start()
-    turns, source = share_lanes(lanes), iter(frames)
-    pending: Deque[Frame] = deque()
-    number, most = 0, depth or 2 * len(devices)
+    source = iter(turns)
+    pending: Deque[Tuple[Frame, Turn]] = deque()
+    held: Optional[Turn] = None
+    numbers, most = itertools.count(), depth or 2 * len(devices)
     failure: Optional[BaseException] = None
     ended = stuck = False
     try:
         while True:
             while not ended and len(pending) < most:
                 try:
-                    values = next(source)
+                    turn, held = held or next(source), None
+                    if turn.waits and pending:
+                        held = turn
+                        break
+                    frame = _begin(turn, next(numbers), workers)
                 except StopIteration:
                     ended = True
                 except Exception as error:
                     ended, failure = True, error
                 else:
-                    frame = Frame(number, next(turns), dict(values))
-                    pending.append(frame)
-                    number += 1
-                    for index, count in enumerate(list(frame.waiting)):
-                        if not count:
-                            _send(workers, frame, index)
+                    pending.append((frame, turn))
             if not pending:
                 break
-            frame = pending.popleft()
-            if not frame.done.wait(timeout_s):
-                stuck = True
-                raise _stuck(frame, workers, timeout_s)
-            if frame.error is not None:
-                raise frame.error
-            yield frame.results()
+            frame, turn = pending.popleft()
+            try:
+                if not frame.done.wait(timeout_s):
+                    stuck = True
+                    raise _stuck(frame, workers, timeout_s)
+                if frame.error is not None:
+                    raise frame.error
+                results = turn.results(frame.results())
+            finally:
+                turn.end()
+            del frame, turn
+            yield results
+            del results
         if failure is not None:
             raise failure
     finally:
@@ -255,6 +317,16 @@ def run_stream(
         for worker in workers.values():
             if not stuck or worker.busy is None:
                 worker.thread.join()
+        for _, turn in pending:
+            turn.end()
+
+
+def _begin(turn: Turn, number: int, workers: Dict[str, _DeviceThread]) -> Frame:
+    frame = Frame(number, turn.begin(), turn.values)
+    for index, count in enumerate(list(frame.waiting)):
+        if not count:
+            _send(workers, frame, index)
+    return frame
 
 
 class _DeviceThread:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Union
 
-from edgekit_device.cuda.memory import DeviceTensor
+from edgekit_device.cuda.memory import DeviceTensor, Tensor
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import map_file
 from edgekit_device.protocol.manifest import EngineEntry, MemorySettings
@@ -46,8 +46,11 @@ class PlanModel:
         Raises:
             DeviceError: "input.missing", "input.shape", "input.dtype" or "engine.failed".
         """
-        made: Dict[str, DeviceTensor] = self.engine.enqueue(inputs)
-        return {name: tensor.numpy() for name, tensor in made.items()}
+        made: Dict[str, Tensor] = self.engine.enqueue(inputs)
+        return {
+            name: one.numpy() if isinstance(one, DeviceTensor) else one
+            for name, one in made.items()
+        }
 
 
 def load_plan(
@@ -127,6 +130,8 @@ def load_plan(
         [io_of(loaded.engine, context, name, (scales or {}).get(name)) for name in names]
         for names in names_of(loaded.engine)
     )
+    # before 10.0 a profile may serve one context at a time
+    del context
     engine = TensorRTEngine(loaded, runtimes.cuda(), inputs, outputs, memory=memory)
     plan.open()
     return PlanModel(engine, show(version), [*runtimes.notes, *plan.notes])

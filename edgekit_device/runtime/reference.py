@@ -5,7 +5,7 @@ backend's bundle that run there: modules of a PyTorch network that were left out
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 
 from edgekit_device.arrays.onnx_file import EngineFacts, read_engine
 from edgekit_device.errors import DeviceError, listed
@@ -115,14 +115,20 @@ def memory_of(manifest: Manifest, device_memory: Any) -> None:
 
 
 def open_engines(
-    checked: Checked, threads: int = 0, profile: Optional[Path] = None, *, memory: None = None
+    checked: Checked,
+    threads: int = 0,
+    profile: Optional[Path] = None,
+    segments: Optional[Sequence[SegmentEntry]] = None,
+    *,
+    memory: None = None,
 ) -> Dict[Tuple[str, str], ReferenceEngine]:
-    """Opens every engine of the bundle, refitted with its weights.
+    """Opens engines of the bundle, refitted with its weights.
 
     Args:
         checked: A bundle whose signature and manifest were checked.
         threads: Threads of each session; 0 leaves it to ONNX Runtime.
         profile: A folder for ONNX Runtime's profiles.
+        segments: Whose engines; None for all.
         memory: As of the other backends; None here.
 
     Returns:
@@ -132,15 +138,18 @@ def open_engines(
         DeviceError: "board.no-onnxruntime", "blob.*", "refit.mismatch", "engine.invalid".
     """
     manifest = checked.manifest
-    every = [s for lane in manifest.lanes for s in lane.segments if s.device != CPU]
-    segments = {segment.engine: segment for segment in every}
+    whole = [segment for segment in manifest.segments() if segment.device != CPU]
+    every = whole if segments is None else segments
+    first = {segment.engine: segment for segment in every}
     engines, faults = {}, []
-    for digest in segments:
+    for digest in first:
         data = bytes(read_checked(checked, digest))
         engines[digest] = (data, read_engine(data, digest))
         faults += weight_faults(engines[digest][1], dict(manifest.weights))
     used = {weight.name for _, facts in engines.values() for weight in facts.weights}
-    faults += ["no engine has {!r}".format(n[:80]) for n in manifest.weights if n not in used]
+    # other variants' engines have others
+    if {segment.engine for segment in whole} == set(engines):
+        faults += ["no engine has {!r}".format(n[:80]) for n in manifest.weights if n not in used]
     if faults:
         raise DeviceError(
             "weights do not fit the engines: {}".format(listed(faults, between="; ")),
@@ -149,22 +158,26 @@ def open_engines(
             hint="the weights need the names, types and shapes of the stripped ones",
         )
     opened = {
-        digest: _open(checked, segments[digest], data, facts, threads, profile)
+        digest: _open(checked, first[digest], data, facts, threads, profile)
         for digest, (data, facts) in engines.items()
     }
     return {(segment.engine, segment.device): opened[segment.engine] for segment in every}
 
 
 def open_on_cpu(
-    checked: Checked, threads: int = 0, profile: Optional[Path] = None
+    checked: Checked,
+    threads: int,
+    profile: Optional[Path],
+    segments: Sequence[SegmentEntry],
 ) -> Dict[Tuple[str, str], Any]:
-    """Opens the segments that run on the CPU whatever the backend: ONNX files with their weights,
+    """Opens segments that run on the CPU whatever the backend: ONNX files with their weights,
     and Python parts.
 
     Args:
         checked: A bundle whose signature and manifest were checked.
         threads: Threads of each session; 0 leaves it to ONNX Runtime.
         profile: A folder for ONNX Runtime's profiles.
+        segments: The segments.
 
     Returns:
         Engines by digest and device.
@@ -174,8 +187,10 @@ def open_on_cpu(
             "engine.untrusted".
     """
     found: Dict[Tuple[str, str], Any] = {}
-    for segment in checked.manifest.on_cpu():
+    for segment in segments:
         key = segment.engine, segment.device
+        if key in found:
+            continue
         if checked.manifest.blobs[segment.engine].kind == PYTHON:
             found[key] = open_python(checked, segment)
             continue

@@ -55,12 +55,16 @@ def refit_release(
             root.store.renew(digest)
         _settle(root, app, folder, checked.manifest.sizes())
         model = open_model(checked, threads, untested=True)
+        for number, variant in enumerate(model.variants):
+            if variant.load == "demand":
+                with model.variant(number):
+                    pass  # it is opened, too: what is wrong with it shows now
         reused = is_ready(folder)
         found = RefitReport(
             release=folder.name,
             weights=len(checked.manifest.weights),
             bytes=total,
-            engines=len({digest for digest, _ in model.engines}),
+            engines=len({segment.engine for segment in checked.manifest.segments()}),
         )
         if not reused:
             with app.lock(), map_os_errors(str(folder)):
@@ -193,6 +197,16 @@ def do_infer(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> byte
     count = _frame_count(arrays)
     frames = ({name: array[i] for name, array in arrays.items()} for i in range(count))
     results: List[Dict[str, np.ndarray]] = list(model.stream(frames))
+    for tensor in model.outputs:
+        if len({each[tensor.name].shape for each in results}) > 1:
+            raise DeviceError(
+                "{!r} has another shape in each frame, because it depends on values".format(
+                    tensor.name[:80]
+                ),
+                code="input.shape",
+                where=tensor.name[:80],
+                hint="run the frames one by one, without --frames",
+            )
     return write_npz(
         {tensor.name: np.stack([each[tensor.name] for each in results]) for tensor in model.outputs}
     )

@@ -38,6 +38,7 @@ from edgekit_device.protocol.serving import (
     RunAnswer,
     RunRequest,
     ServedTensor,
+    ServedVariant,
     ServingStatus,
     StatusAnswer,
 )
@@ -75,6 +76,7 @@ class Client:
         digest: Digest of the release that served when this connected.
         inputs: Name, dtype and shape of each input, of that release.
         outputs: The same of each output.
+        variants: All shapes that it takes, if it takes several.
     """
 
     def __init__(self, path: Path, timeout_s: float) -> None:
@@ -91,7 +93,11 @@ class Client:
             self.digest: str = facts.digest
             self.inputs: Tuple[ServedTensor, ...] = facts.inputs
             self.outputs: Tuple[ServedTensor, ...] = facts.outputs
-            self._output_bytes = sum(aligned(nbytes(t.dtype, t.shape)) for t in facts.outputs)
+            self.variants: Tuple[ServedVariant, ...] = facts.variants
+            sides = (facts.outputs, *(variant.outputs for variant in facts.variants))
+            self._output_bytes = max(
+                sum(aligned(nbytes(t.dtype, t.shape)) for t in outputs) for outputs in sides
+            )
         except BaseException:
             self._disconnect()
             raise

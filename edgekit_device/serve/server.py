@@ -535,7 +535,7 @@ class ConnectionHandler:
         facts = None if pool is None else pool.facts
         if pool is None or facts is None:
             raise self._not_ready()
-        return Description(pool.release, facts.digest, facts.inputs, facts.outputs)
+        return Description(pool.release, facts.digest, facts.inputs, facts.outputs, facts.variants)
 
     def _not_ready(self) -> DeviceError:
         """Why nothing serves."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple, Union
 from edgekit_device.errors import DeviceError
 from edgekit_device.processes import ending_with_parent
 from edgekit_device.protocol.failure import Failure
-from edgekit_device.protocol.manifest import TensorEntry, nbytes
+from edgekit_device.protocol.manifest import TensorEntry, Variant, nbytes
 from edgekit_device.protocol.server import (
     MAX_HEAD,
     Closed,
@@ -37,6 +37,7 @@ from edgekit_device.protocol.serving import (
     RunAnswer,
     RunRequest,
     ServedTensor,
+    ServedVariant,
 )
 from edgekit_device.release.releases import check_release, need_ready
 from edgekit_device.serve.memory import ALIGN, aligned, input_of, map_sealed, outside, view_of
@@ -76,7 +77,9 @@ def main(argv: List[str]) -> None:
         except BaseException as error:
             peer.sendall(pack(_failed(error)))
             return
-        peer.sendall(pack(Ready(model.digest, _tensors(model.inputs), _tensors(model.outputs))))
+        variants = () if model.is_static else tuple(map(_variant, model.variants))
+        inputs, outputs = _tensors(model.inputs), _tensors(model.outputs)
+        peer.sendall(pack(Ready(model.digest, inputs, outputs, variants)))
         with contextlib.suppress(Closed, OSError):
             _Answers(model, release).serve(peer)
 
@@ -97,8 +100,7 @@ def _load(root: Root, app: str, release: str, threads: int) -> Model:
     need_ready(app, folder)
     model = open_model(checked, threads)
     # one vector: that it answers at all; deployments run them all
-    first = replace(checked, manifest=replace(checked.manifest, golden=checked.manifest.golden[:1]))
-    if not self_test(model, first).ok:
+    if not self_test(model, checked, quick=True).ok:
         raise DeviceError(
             "outputs differ from the golden ones",
             code="selftest.failed",
@@ -112,6 +114,10 @@ def _tensors(entries: Sequence[TensorEntry]) -> Tuple[ServedTensor, ...]:
     return tuple(ServedTensor(entry.name, entry.dtype, entry.shape) for entry in entries)
 
 
+def _variant(variant: Variant) -> ServedVariant:
+    return ServedVariant(_tensors(variant.inputs), _tensors(variant.outputs), variant.profiles)
+
+
 class _Answers:
     """Runs requests; keeps each client's memory mapped between them.
 
@@ -122,6 +128,10 @@ class _Answers:
     def __init__(self, model: Model, release: str) -> None:
         self.model = model
         self.release = release
+        #: Bytes of the outputs; 0 where they depend on the inputs.
+        self._fixed = 0
+        if model.is_static:
+            self._fixed = sum(aligned(nbytes(t.dtype, t.shape)) for t in model.outputs)
         self.known: Dict[int, Tuple[Tuple[int, int], mmap.mmap]] = {}
         # a request's client, head and memory; no head: the client has left; None: the server has
         self._come: "queue.SimpleQueue[Optional[Tuple[int, bytes, Optional[int]]]]" = (
@@ -171,15 +181,19 @@ class _Answers:
         if end > len(memory) or start % ALIGN:
             raise outside("room")
         inputs = {tensor.name: input_of(memory, tensor) for tensor in request.inputs}
-        self._need(start, end)
+        if self._fixed:
+            _need(start, end, self._fixed)
         began = time.perf_counter()
         results = self.model(inputs)
         spent = time.perf_counter() - began
+        if not self._fixed:
+            _need(start, end, sum(aligned(array.nbytes) for array in results.values()))
         outputs = []
         for tensor in self.model.outputs:
-            placed = PlacedTensor(tensor.name, tensor.dtype, tensor.shape, start)
-            view_of(memory, placed)[...] = results[tensor.name]
-            start += aligned(nbytes(tensor.dtype, tensor.shape))
+            array = results[tensor.name]
+            placed = PlacedTensor(tensor.name, tensor.dtype, array.shape, start)
+            view_of(memory, placed)[...] = array
+            start += aligned(array.nbytes)
             outputs.append(placed)
         return RunAnswer(self.release, tuple(outputs), round(spent * 1e3, 4))
 
@@ -192,14 +206,14 @@ class _Answers:
             known = self.known[client] = (key, map_sealed(descriptor))
         return known[1]
 
-    def _need(self, start: int, end: int) -> None:
-        need = sum(aligned(nbytes(t.dtype, t.shape)) for t in self.model.outputs)
-        if start + need > end:
-            raise _OutputsTooLarge(need)
+
+def _need(start: int, end: int, need: int) -> None:
+    if start + need > end:
+        raise _OutputsTooLarge(need)
 
 
 class _OutputsTooLarge(DeviceError):
-    """The outputs do not fit in the space given; nothing was run."""
+    """The outputs do not fit in the space given."""
 
     def __init__(self, need: int) -> None:
         super().__init__(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from edgekit_device.board.identity import board_facts
 from edgekit_device.cuda.cudla import open_loadable
@@ -50,10 +50,11 @@ def open_engines(
     checked: Checked,
     threads: int = 0,
     profile: Optional[Path] = None,
+    segments: Optional[Sequence[SegmentEntry]] = None,
     *,
     memory: Optional[MemoryPlan] = None,
 ) -> Dict[Tuple[str, str], Any]:
-    """Opens every TensorRT engine, refitted with the bundle's weights where it takes any.
+    """Opens TensorRT engines, refitted with the bundle's weights where it takes any.
 
     An engine whose bytes serve several devices (two DLA cores) is opened on each.
 
@@ -61,6 +62,7 @@ def open_engines(
         checked: A bundle whose signature and manifest were checked.
         threads: Threads of each runtime; 0 leaves TensorRT's default.
         profile: Anything but None: layers' times are recorded (``node_times``).
+        segments: Whose engines; None for all.
         memory: What ``memory_of`` made of the whole manifest; by default of this one.
 
     Returns:
@@ -77,10 +79,10 @@ def open_engines(
     engines: Dict[Tuple[str, str], Any] = {}
     used: Dict[str, Optional[List[str]]] = {}
     values: Dict[str, np.ndarray] = {}
-    segments = {(s.engine, s.device): s for lane in manifest.lanes for s in lane.segments
-                if s.device != CPU}  # fmt: skip
+    whole = [segment for segment in manifest.segments() if segment.device != CPU]
+    every = whole if segments is None else segments
     memory = MemoryPlan.of(manifest) if memory is None else memory
-    for key, segment in segments.items():
+    for key, segment in {(one.engine, one.device): one for one in every}.items():
         digest, entry = segment.engine, manifest.engines[segment.engine]
         if entry.kind == "loadable":
             data = bytes(read_checked(checked, digest))
@@ -91,8 +93,12 @@ def open_engines(
         used.setdefault(digest, names)
     memory.open()
     taken = {name for names in used.values() for name in names or ()}
-    # an engine that was refitted before takes no weights now: then it is unknown
-    unused = [] if None in used.values() else sorted(set(manifest.weights) - taken)
+    # an engine that was refitted before takes no weights now: then it is unknown; and engines of
+    # other variants take others
+    known = None not in used.values() and {one.engine for one in whole} <= set(
+        digest for digest, _ in engines
+    )
+    unused = sorted(set(manifest.weights) - taken) if known else []
     if unused:
         raise DeviceError(
             "no engine uses these weights: {}".format(listed([repr(name[:80]) for name in unused])),

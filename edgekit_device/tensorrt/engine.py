@@ -10,6 +10,7 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from typing import (
+    TYPE_CHECKING,
     Any,
     Callable,
     Dict,
@@ -19,16 +20,28 @@ from typing import (
     NamedTuple,
     Optional,
     Sequence,
+    Set,
     Tuple,
 )
 
-from edgekit_device.arrays.formats import four, stored_shape
+from edgekit_device.arrays.formats import convert, four, stored_shape
 from edgekit_device.cuda.driver import Cuda
-from edgekit_device.cuda.memory import DeviceTensor, Feeder, Tensor, at_shape, io_bytes
+from edgekit_device.cuda.memory import (
+    BufferPool,
+    DeviceTensor,
+    Feeder,
+    MemoryLease,
+    Tensor,
+    at_shape,
+    io_bytes,
+)
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import DTYPES, IoEntry, SegmentEntry
 from edgekit_device.tensorrt.memory import EngineMemory
 from edgekit_device.tensorrt.runtimes import LoadedPlan
+
+if TYPE_CHECKING:
+    import numpy as np
 
 #: NumPy's names by DataType's; NumPy has none for the others.
 NUMPY_TYPES = {
@@ -214,53 +227,12 @@ def _dense(dtype: str, shape: Sequence[int]) -> Tuple[int, ...]:
     return tuple(found)
 
 
-# The loader gives TensorRT a buffer for each output before it runs. An output whose shape depends
-# on values (NonZero, NonMaxSuppression) has none then: ``get_tensor_shape`` keeps its -1 although
-# every input's shape is set (NvInferRuntime.h, IExecutionContext::getTensorShape). A tensor whose
-# values make shapes is read on the host (ICudaEngine::getTensorLocation): a device pointer would
-# not do.
-def check_sizes(
-    engine: Any, context: Any, inputs: Sequence[IoEntry], outputs: Sequence[IoEntry]
-) -> None:
-    """Looks for tensors that this loader has no buffers for.
-
-    Args:
-        engine: The engine.
-        context: A context of its profile 0, whose inputs' shapes are set here where they vary.
-        inputs: The engine's inputs.
-        outputs: Its outputs.
-
-    Raises:
-        DeviceError: "engine.io", naming every such tensor.
-    """
-    faults = [
-        "{!r} is read or written on the host, because its values determine shapes".format(
-            io.name[:80]
-        )
-        for io in (*inputs, *outputs)
-        if _on_host(engine, io.name)
-    ]
-    if not faults:
-        for io in inputs:
-            if -1 in tuple(engine.get_tensor_shape(io.name)):
-                _, best, _ = engine.get_tensor_profile_shape(io.name, 0)
-                context.set_input_shape(io.name, best)
-        faults = [
-            "the shape of {!r} depends on values".format(io.name[:80])
-            for io in outputs
-            if -1 in tuple(context.get_tensor_shape(io.name))
-        ]
-    if faults:
-        raise DeviceError(
-            "the engine has inputs or outputs of unknown size: {}".format("; ".join(faults)),
-            code="engine.io",
-            where=", ".join(io.name[:80] for io in outputs[:3]),
-            hint="end the network before such a node (NonZero, NonMaxSuppression) and run the "
-            "rest on the CPU, or keep a fixed number of results (TopK)",
-        )
-
-
-def _on_host(engine: Any, name: str) -> bool:
+# An output whose shape depends on values (NonZero, NonMaxSuppression) has none before the run:
+# ``get_tensor_shape`` keeps its -1 although every input's shape is set (NvInferRuntime.h,
+# IExecutionContext::getTensorShape). TensorRT asks an IOutputAllocator for its memory then. A
+# tensor whose values make shapes is read or written on the host (ICudaEngine::getTensorLocation).
+def on_host(engine: Any, name: str) -> bool:
+    """Whether a tensor's values make shapes, so that its address is the host's."""
     try:
         return str(engine.get_tensor_location(name).name) == "HOST"
     except TypeError:  # the lean runtime's module of 8.6 lacks the enum's type
@@ -288,6 +260,83 @@ def settled(io: IoEntry, found: Sequence[int]) -> Tuple[int, ...]:
             hint="build the bundle again",
         )
     return shape
+
+
+class _Given:
+    """What an output allocator gave in this run, and what it was told."""
+
+    def __init__(self, device: BufferPool) -> None:
+        self._device = device
+        self.lease: Optional[MemoryLease] = None
+        self.shape: Tuple[int, ...] = (-1,)
+        self.error: Optional[DeviceError] = None
+
+    def take(self, size: int) -> int:
+        # the library calls this: what it raises would be lost, or end the process
+        try:
+            self.lease = self._device.take(max(int(size), 1))
+        except DeviceError as error:
+            self.error = error
+            return 0
+        return self.lease.ptr
+
+    def forget(self) -> None:
+        self.lease, self.shape, self.error = None, (-1,), None
+
+
+class SizedOutput:
+    """Gives TensorRT memory for an output whose size is known only during the run.
+
+    Attributes:
+        allocator: For ``context.set_output_allocator``.
+    """
+
+    def __init__(self, trt: Any, device: BufferPool) -> None:
+        class Allocator(trt.IOutputAllocator):  # type: ignore[misc]
+            # a class is never freed by counting alone, so it must not hold the device's memory
+            def __init__(self, given: _Given) -> None:
+                trt.IOutputAllocator.__init__(self)
+                self.given = given
+
+            def reallocate_output(self, name: str, memory: Any, size: int, alignment: int) -> int:
+                return self.given.take(size)
+
+            def reallocate_output_async(
+                self, name: str, memory: Any, size: int, alignment: int, stream: Any
+            ) -> int:
+                return self.given.take(size)
+
+            def notify_shape(self, name: str, shape: Any) -> None:
+                self.given.shape = tuple(int(each) for each in shape)
+
+        self._device = device
+        self._given = _Given(device)
+        self.allocator = Allocator(self._given)
+
+    def begin(self) -> None:
+        """Forgets the run before, whose tensor may be in use still."""
+        self._given.forget()
+
+    @property
+    def error(self) -> Optional[DeviceError]:
+        """Why there was no memory in this run; None if there was."""
+        return self._given.error
+
+    def tensor(self, io: IoEntry) -> DeviceTensor:
+        """The output after the run.
+
+        Raises:
+            DeviceError: "engine.io" where TensorRT told no shape, or another one.
+        """
+        given = self._given
+        shape = settled(io, given.shape)
+        # of no elements TensorRT may want no memory
+        lease = given.lease or self._device.take(1)
+        nbytes = lease.nbytes = io_bytes(at_shape(io, shape))
+        given.forget()
+        return DeviceTensor(
+            lease.ptr, nbytes, io.dtype, shape, io.format, io.strides, io.scale, lease
+        )
 
 
 class LayerTimes:
@@ -415,6 +464,19 @@ class _ContextSlot:
         self.stream = cuda.stream()
         self.begin, self.end = cuda.event(), cuda.event()
         self.profile = 0
+        #: Bytes of each tensor at the profile's largest sizes, where they are open.
+        self.most: Dict[str, int] = {}
+        self.sized: Dict[str, SizedOutput] = {}
+
+
+def _host_values(io: IoEntry, value: Tensor, keep: List[Any]) -> np.ndarray:
+    """An input that TensorRT reads on the host."""
+    import numpy as np
+
+    array = value.numpy() if isinstance(value, DeviceTensor) else np.asarray(value)
+    made: np.ndarray = np.ascontiguousarray(convert(array, io.dtype, None, io.scale, io.name))
+    keep.append(made)
+    return made
 
 
 class TensorRTEngine:
@@ -426,6 +488,7 @@ class TensorRTEngine:
         notes: What is doubtful about how it runs here.
         cuda: The device.
         facts: What runs it and how.
+        unsized: Names of outputs whose size depends on values.
     """
 
     def __init__(
@@ -449,8 +512,12 @@ class TensorRTEngine:
         self._feeder = Feeder(cuda)
         engine = loaded.engine
         self._profiles = Profiles(engine, self.inputs)
+        self._host = {io.name for io in (*inputs, *outputs) if on_host(engine, io.name)}
         self._slots: List[_ContextSlot] = []
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
+        #: How many contexts each profile has, and the profiles that serve one alone.
+        self._made: Dict[int, int] = {}
+        self._alone: Set[int] = set()
         self._times = threading.local()
         self._profiler: Any = None
         self._layers: Optional[LayerTimes] = None
@@ -459,7 +526,12 @@ class TensorRTEngine:
         # the first context now: what cannot run fails when the engine is opened
         first = self._make(0)
         self._give(first)
-        check_sizes(engine, first.context, inputs, outputs)
+        self.unsized: Tuple[str, ...] = ()
+        if not self._host:
+            self._largest(first.context, 0)
+            self.unsized = tuple(
+                io.name for io in outputs if -1 in tuple(first.context.get_tensor_shape(io.name))
+            )
         check_strides(engine, first.context, [*inputs, *outputs])
 
     def run(self, segment: SegmentEntry, feeds: Mapping[str, Tensor]) -> Dict[str, Tensor]:
@@ -480,7 +552,9 @@ class TensorRTEngine:
         return {name: made[name] for name in segment.outputs}
 
     def enqueue(self, feeds: Mapping[str, Tensor], where: str = "") -> Dict[str, Tensor]:
-        """Runs once and returns every output."""
+        """Runs once and returns every output: tensors on the device, and arrays of what TensorRT
+        writes on the host.
+        """
         profile, shapes = self._profiles.of(feeds)
         keep: List[Any] = []
         marks = self.cuda.marks
@@ -491,12 +565,20 @@ class TensorRTEngine:
                 self.cuda.record(begin, slot.stream)
                 called = time.perf_counter()
                 if not slot.context.execute_async_v3(slot.stream):
-                    raise self._loaded.listener.error(_FAILED, "engine.failed", where)
+                    lacking = [one.error for one in slot.sized.values() if one.error is not None]
+                    raise (
+                        lacking[0]
+                        if lacking
+                        else self._loaded.listener.error(_FAILED, "engine.failed", where)
+                    )
                 if marks is not None:
                     marks.enqueued(time.perf_counter() - called)
                 self.cuda.record(end, slot.stream)
                 self.cuda.synchronize(slot.stream)
                 self._times.ms = self.cuda.elapsed_ms(begin, end)
+                for io in self.outputs:
+                    if io.name not in results:
+                        results[io.name] = slot.sized[io.name].tensor(io)
             except BaseException:
                 # copies may be on their way: their memory must not be another frame's yet
                 with suppress(DeviceError):
@@ -510,8 +592,14 @@ class TensorRTEngine:
         """A context for the block alone, whose inputs lie where ``feeds`` are and stay there.
 
         Raises:
-            DeviceError: As for a run.
+            DeviceError: As for a run; "engine.io" for an engine with ``unsized`` outputs.
         """
+        if self.unsized:
+            raise DeviceError(
+                "the size of {!r} depends on values".format(self.unsized[0][:80]),
+                code="engine.io",
+                where=where,
+            )
         profile, shapes = self._profiles.of(feeds)
         keep: List[Any] = []
         with self._slot(profile, wait=False) as slot:
@@ -534,15 +622,39 @@ class TensorRTEngine:
         for io in self.inputs:
             if io.name in self._profiles.dynamic:
                 self._shape(slot, io.name, shapes[io.name], where)
-            now = at_shape(io, shapes[io.name])
-            address = self._feeder.put(now, feeds[io.name], slot.stream, keep)
+            now, value = at_shape(io, shapes[io.name]), feeds[io.name]
+            if io.name in self._host:
+                address = _host_values(io, value, keep).ctypes.data
+            else:
+                place = 0
+                if io.name in slot.most and not isinstance(value, DeviceTensor):
+                    lease = self._feeder.device.take(io_bytes(now), slot.most[io.name])
+                    keep.append(lease)
+                    place = lease.ptr
+                address = self._feeder.put(now, value, slot.stream, keep, place)
             self._set(slot, io.name, address, where)
         results: Dict[str, Tensor] = {}
         for io in self.outputs:
-            tensor = self._output(io, settled(io, slot.context.get_tensor_shape(io.name)))
-            self._set(slot, io.name, tensor.ptr, where)
-            results[io.name] = tensor
+            shape = tuple(int(size) for size in slot.context.get_tensor_shape(io.name))
+            if -1 in shape and len(shape) == len(io.shape):
+                self._allocate_later(slot, io.name, where)
+                continue
+            tensor = results[io.name] = self._output(slot, io, settled(io, shape))
+            address = tensor.ptr if isinstance(tensor, DeviceTensor) else tensor.ctypes.data
+            self._set(slot, io.name, address, where)
         return results
+
+    def _allocate_later(self, slot: _ContextSlot, name: str, where: str) -> None:
+        sized = slot.sized.get(name)
+        if sized is None:
+            sized = slot.sized[name] = SizedOutput(self._loaded.trt, self._feeder.device)
+            if not slot.context.set_output_allocator(name, sized.allocator):
+                raise self._loaded.listener.error(
+                    "TensorRT rejects the allocator of {!r}".format(name[:80]),
+                    "engine.failed",
+                    where,
+                )
+        sized.begin()
 
     def gpu_ms(self) -> Optional[float]:
         """Milliseconds of this thread's last run by CUDA's events."""
@@ -556,8 +668,13 @@ class TensorRTEngine:
         """
         return [] if self._layers is None else self._layers.warm()
 
-    def _output(self, io: IoEntry, shape: Tuple[int, ...]) -> DeviceTensor:
-        lease = self._feeder.device.take(io_bytes(at_shape(io, shape)))
+    def _output(self, slot: _ContextSlot, io: IoEntry, shape: Tuple[int, ...]) -> Tensor:
+        if io.name in self._host:
+            import numpy as np
+
+            return np.zeros(shape, io.dtype)
+        nbytes = io_bytes(at_shape(io, shape))
+        lease = self._feeder.device.take(nbytes, slot.most.get(io.name, 0))
         return DeviceTensor(
             lease.ptr, lease.nbytes, io.dtype, shape, io.format, io.strides, io.scale, lease
         )
@@ -581,24 +698,36 @@ class TensorRTEngine:
         """A context with its memory, which nobody else uses until the block of code ends."""
         # the memory first: a thread that waits for it needs no context of its own yet
         with self._memory.block(wait) as block:
-            slot = self._take(profile)
+            slot = self._take(profile, waits=wait)
             try:
                 self._memory.lend(slot.context, block)
                 yield slot
             finally:
                 self._give(slot)
 
-    def _take(self, profile: int) -> _ContextSlot:
+    def _take(self, profile: int, *, waits: bool = True) -> _ContextSlot:
         with self._lock:
-            for slot in self._slots:
-                if slot.profile == profile:
-                    self._slots.remove(slot)
-                    return slot
-        return self._make(profile)
+            while True:
+                for slot in self._slots:
+                    if slot.profile == profile:
+                        self._slots.remove(slot)
+                        return slot
+                if profile not in self._alone or not waits:
+                    break
+                self._lock.wait()
+        try:
+            return self._make(profile)
+        except DeviceError:
+            # a plan from before 10.0 without PROFILE_SHARING_0806 has one context for a profile
+            if not (waits and self._profiles.dynamic and self._made.get(profile)):
+                raise
+            self._alone.add(profile)
+        return self._take(profile)
 
     def _give(self, slot: _ContextSlot) -> None:
         with self._lock:
             self._slots.append(slot)
+            self._lock.notify_all()
 
     def _make(self, profile: int) -> _ContextSlot:
         listener = self._loaded.listener
@@ -609,16 +738,39 @@ class TensorRTEngine:
             raise listener.error("TensorRT created no execution context", "tensorrt.no-memory")
         slot = _ContextSlot(self.cuda, context)
         context.error_recorder = listener.recorder
-        if profile:
+        # the first context has profile 0 without being told
+        if profile or (self._made and self._profiles.dynamic):
             if not context.set_optimization_profile_async(profile, slot.stream):
                 raise listener.error(
-                    "the engine has no profile {}".format(profile), "engine.failed"
+                    "the engine has no profile {} for one more context".format(profile),
+                    "engine.failed",
                 )
             self.cuda.synchronize(slot.stream)
             slot.profile = profile
         if self._profiler is not None:
             context.profiler = self._profiler
+        if self._profiles.dynamic and not self._host:
+            slot.most = self._largest(context, profile)
+        with self._lock:
+            self._made[profile] = self._made.get(profile, 0) + 1
         return slot
+
+    def _largest(self, context: Any, profile: int) -> Dict[str, int]:
+        """Bytes of the open tensors at a profile's largest sizes, which are set in the context.
+
+        Frames of other shapes then take the same buffers, and nothing is allocated for them.
+        """
+        engine = self._loaded.engine
+        for name in self._profiles.dynamic:
+            most = engine.get_tensor_profile_shape(name, profile)[2]
+            context.set_input_shape(name, tuple(int(size) for size in most))
+        found = {}
+        for io in (*self.inputs, *self.outputs):
+            if -1 in tuple(engine.get_tensor_shape(io.name)):
+                shape = tuple(int(size) for size in context.get_tensor_shape(io.name))
+                if -1 not in shape:
+                    found[io.name] = io_bytes(at_shape(io, shape))
+        return found
 
     def __del__(self) -> None:
         for slot in getattr(self, "_slots", []):

@@ -38,7 +38,14 @@ def test_open_sizes_are_named(tmp_path):
     write_template(
         str(tmp_path / "open.onnx"), "jetson-agx-orin-64gb", tmp_path / "c.yaml", overwrite=True
     )
-    assert load_config(path).file.model.shapes == {"in: 0": [1, 3, 1, 8]}
+    assert load_config(path).file.model.shapes == {"in: 0": [1, 3, 224, 8]}
+    graph.input[0].CopyFrom(info("in: 0", TensorProto.FLOAT, [2, 3, "h", 8]))
+    onnx.save(helper.make_model(graph), tmp_path / "open.onnx")
+    write_template(
+        str(tmp_path / "open.onnx"), "jetson-agx-orin-64gb", tmp_path / "c.yaml", batch=4,
+        overwrite=True,
+    )  # fmt: skip
+    assert load_config(path).file.model.shapes == {"in: 0": [2, 3, 224, 8]}
 
 
 def test_builtin(tmp_path):

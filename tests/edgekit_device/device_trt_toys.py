@@ -78,10 +78,13 @@ def plan(
     dla: bool = False,
     formats: Mapping[str, tuple[str, str, float | None]] | None = None,
     profiles: Sequence[tuple[Any, Any, Any]] = (),
+    values: Mapping[str, tuple[Any, Any, Any]] | None = None,
+    shared: bool = True,
 ) -> bytes:
     """Builds a plan with the double of ``version``.
 
-    ``formats`` are type, format and scale by tensor; ``profiles`` are min, opt and max of "x".
+    ``formats`` are type, format and scale by tensor; ``profiles`` are min, opt and max of "x", and
+    ``values`` of inputs that make shapes; ``shared`` profiles serve several contexts.
     """
     trt = double.module(version)
     logger = trt.Logger(trt.Logger.VERBOSE)
@@ -110,10 +113,14 @@ def plan(
         for layer in map(net.get_layer, range(net.num_layers)):
             for output in map(layer.get_output, range(layer.num_outputs)):
                 output.set_dynamic_range(-8.0, 8.0)
-    for low, best, high in profiles:
+    for low, best, high in profiles or ([(SHAPE,) * 3] if values else []):
         profile = builder.create_optimization_profile()
         profile.set_shape("x", low, best, high)
+        for name, limits in (values or {}).items():
+            profile.set_shape_input(name, *limits)
         config.add_optimization_profile(profile)
+    if old and shared:
+        config.set_preview_feature(trt.PreviewFeature.PROFILE_SHARING_0806, True)
     made = builder.build_serialized_network(net, config)
     assert made is not None, trt._double.messages[-3:]
     assert trt._double.violations == []

@@ -396,7 +396,7 @@ def test_tensor_names_are_only_names(
 def test_another_schema_is_refused_with_what_to_do(
     board: BoardFolder, toy: Bundle, signing_key: Path
 ) -> None:
-    stdin = resigned(toy, with_field(toy, {"schema": "edgekit.bundle/3"}), signing_key)
+    stdin = resigned(toy, with_field(toy, {"schema": "edgekit.bundle/9"}), signing_key)
     error = refused(board, "stage", stdin=stdin)
     assert error.code == "manifest.schema"
     assert "edgekit.bundle/1" in error.message

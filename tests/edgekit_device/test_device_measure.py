@@ -14,7 +14,6 @@ from hypothesis import given as over
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
-from edgekit_device.arrays.npz import write_npz
 from edgekit_device.benchmark.command import data_of, given
 from edgekit_device.benchmark.events import segment_times
 from edgekit_device.benchmark.measure import BenchStream, Pace, run_streams
@@ -72,12 +71,12 @@ def manifest(**changes: Any) -> Any:
 
 
 def test_given_frames_win_over_golden_ones_and_most_are_bounded() -> None:
-    cases = [SimpleNamespace(seed=n, ranges={"x": (0.0, 1.0)}) for n in range(3)]
+    cases = [SimpleNamespace(seed=n, ranges={"x": (0.0, 1.0)}, shapes={}) for n in range(3)]
     golden = data_of(manifest(golden=cases))
     assert (golden.source, len(golden.frames), golden.notes) == ("golden", 3, [])
     assert len({frame["x"].tobytes() for frame in golden.frames}) == 3
     assert len(data_of(manifest()).frames) == 1
-    many = data_of(manifest(golden=cases), write_npz({"x": np.zeros((40, 1, 2), np.float32)}))
+    many = data_of(manifest(golden=cases), given({"x": np.zeros((40, 1, 2), np.float32)}, [X]))
     assert (many.source, len(many.frames)) == ("given", 32)
     assert many.notes == ["the first 32 of 40 frames are repeated"]
 

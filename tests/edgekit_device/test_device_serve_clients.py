@@ -236,6 +236,7 @@ def test_a_client_that_left_frees_its_memory_while_the_engine_runs() -> None:
 
     class Slow:
         inputs = outputs = ()
+        is_static = True
 
         def __call__(self, inputs: object) -> dict[str, np.ndarray]:
             runs.set()

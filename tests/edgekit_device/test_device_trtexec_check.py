@@ -42,7 +42,12 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def entry(kind="plan", stripped=False, lean=False, tensorrt="10.3.0.30", embeds=False):
     return SimpleNamespace(
-        kind=kind, stripped=stripped, lean_embedded=lean, tensorrt=tensorrt, plugins_embedded=embeds
+        inputs=(),
+        kind=kind,
+        stripped=stripped,
+        lean_embedded=lean,
+        tensorrt=tensorrt,
+        plugins_embedded=embeds,
     )
 
 

@@ -109,3 +109,66 @@ def small_config(
     text = CONFIG.format(target=target, precision=precision, objective=objective)
     path.write_text(text + extra)
     return path
+
+
+OPEN_CONFIG = """\
+version: 1
+name: open
+target: jetson-agx-orin-64gb
+precision: {precision}
+model:
+  onnx: open.onnx
+  shapes: {{x: [1, 3, 16..64, 16..64]}}
+  buckets: [32x32, 16x32, 64x64]
+{model}calibration: {{method: entropy, count: 3}}
+placement: {{objective: gpu_time, max_loadables: {loadables}}}
+bench: {{warmup_ms: 0, duration_s: 0, iterations: 2}}
+"""
+
+
+def open_net(path: Path, *, seed: int = 0) -> None:
+    """Conv, Relu, Conv, Relu, Conv: any height and width, and any batch."""
+    random = np.random.default_rng(seed)
+    nodes, weights, last, channels = [], [], "x", 3
+    for number, (out, stride) in enumerate([(16, 2), (32, 1), (8, 1)], 1):
+        name = f"conv{number}"
+        values = random.standard_normal((out, channels, 3, 3)) / np.sqrt(9 * channels)
+        weights += [
+            numpy_helper.from_array(values.astype(np.float32), f"{name}.w"),
+            numpy_helper.from_array(random.standard_normal(out).astype(np.float32), f"{name}.b"),
+        ]
+        result = "y" if number == 3 else f"c{number}"
+        nodes.append(
+            helper.make_node(
+                "Conv", [last, f"{name}.w", f"{name}.b"], [result], name,
+                strides=[stride, stride], pads=[1, 1, 1, 1],
+            )
+        )  # fmt: skip
+        last, channels = result, out
+        if number < 3:
+            nodes.append(helper.make_node("Relu", [last], [f"r{number}"], f"relu{number}"))
+            last = f"r{number}"
+    graph = helper.make_graph(
+        nodes,
+        "open",
+        [helper.make_tensor_value_info("x", 1, ["batch", 3, "height", "width"])],
+        [helper.make_tensor_value_info("y", 1, ["batch", 8, "rows", "columns"])],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.checker.check_model(model)
+    onnx.save(model, path)
+
+
+def open_config(
+    folder: Path, *, precision: str = "int8", loadables: int = 16, model: str = ""
+) -> Path:
+    """Writes a network with open height and width and its configuration of three shapes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    open_net(folder / "open.onnx")
+    path = folder / "open.yaml"
+    text = OPEN_CONFIG.format(
+        precision=precision, loadables=loadables, model=f"  {model}\n" if model else ""
+    )
+    path.write_text(text)
+    return path

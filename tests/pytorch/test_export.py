@@ -110,14 +110,6 @@ def test_a_program_is_exported_with_its_own_example(nets):
     made = edgekit.export(program, target=ORIN, exporter="legacy")
     assert (made.kind, made.source) == ("program", "tests.pytorch.nets.LeNet")
     assert [one.name for one in made.inputs] == ["x"]
-    free = torch.export.export(
-        nets.lenet(), (torch.randn(2, 1, 32, 32),), strict=False,
-        dynamic_shapes={"x": {0: torch.export.Dim("batch", min=1, max=8)}},
-    )  # fmt: skip
-    with pytest.raises(ModelError, match="free sizes") as refused:
-        edgekit.export(free, target=ORIN)
-    assert refused.value.code == "torch.dynamic_shapes"
-    assert "2x1x32x32" in refused.value.hint
 
 
 def test_a_program_of_a_module_in_training_is_refused(nets):
@@ -129,8 +121,8 @@ def test_a_program_of_a_module_in_training_is_refused(nets):
     assert "model.eval()" in refused.value.hint
 
 
-def test_dynamic_shapes_are_refused_with_the_sizes_to_give(nets):
-    with pytest.raises(UsageError, match="dynamic_shapes is refused") as refused:
+def test_sizes_that_are_no_dimensions_are_refused_with_what_to_give(nets):
+    with pytest.raises(UsageError, match="no Dim") as refused:
         edgekit.export(nets.lenet(), (nets.image(),), target=ORIN, dynamic_shapes={"x": {0: "n"}})
     assert "x 1x1x32x32:float32" in refused.value.hint
     with pytest.raises(UsageError) as refused:

@@ -93,7 +93,7 @@ def test_a_module_of_random_numbers_is_named_and_left_out(nets: ModuleType) -> N
         edgekit.export(twice, (x,), target=ORIN, leave=["1.1"])
 
 
-def test_dynamic_shapes_are_refused_with_the_sizes(nets: ModuleType) -> None:
+def test_sizes_that_are_no_dimensions_are_refused_with_the_example_s(nets: ModuleType) -> None:
     example = (nets.image(),)
     for function in (edgekit.compile, edgekit.check, edgekit.plan):
         with pytest.raises(UsageError) as caught:

@@ -56,7 +56,7 @@ def log_build(
         for one in profile._s.shapes.values()
         if one[0] != one[2]
     ]
-    if ranged:
+    if ranged and (on_dla or refused or config._s.default_device_type.name == "DLA"):
         say(
             "WARNING",
             "DLA requests all profiles have same min, max, and opt value. "

@@ -93,8 +93,18 @@ def facts_of(
         "capability": config._s.engine_capability.name,
         "verbosity": config._s.profiling_verbosity.name,
         "profiles": [dict(one._s.shapes) for one in config._s.profiles],
+        **_sharing(network, config),
         "refitted": "STRIP_PLAN" not in flags,
     }
+
+
+def _sharing(network: Any, config: Any) -> dict[str, bool]:
+    """Whether several contexts may have a profile at once, of a plan with profiles."""
+    if not config._s.profiles:
+        return {}
+    # the default from 10.0 on (NvInfer.h, PreviewFeature::kPROFILE_SHARING_0806)
+    default = network._s.double.build >= (10,)
+    return {"profile_sharing": default or "PROFILE_SHARING_0806" in config._s.preview}
 
 
 def _at(network: Any, layer: Any) -> int:

@@ -295,13 +295,16 @@ def _set_l2(this: Any, value: int) -> None:
 
 @plays("IBuilderConfig", "set_calibration_profile")
 def _calibration_profile(this: Any, profile: Any) -> bool:
+    # "must be valid or be nullptr. kMIN and kMAX values are overwritten by kOPT" (guide, 9)
+    for name, (_, best, _) in list(profile._s.shapes.items()):
+        profile._s.shapes[name] = [best, best, best]
     this._s.calibration_profile = profile
     return True
 
 
 @plays("IBuilderConfig", "add_optimization_profile")
 def _add_profile(this: Any, profile: Any) -> int:
-    for name, shapes in profile._s.shapes.items():
+    for name, shapes in (*profile._s.shapes.items(), *profile._s.values.items()):
         ranks = {len(one) for one in shapes}
         sizes = zip(*shapes, strict=False)
         if len(ranks) > 1 or any(not low <= best <= high for low, best, high in sizes):
@@ -319,13 +322,24 @@ def _num_profiles(this: Any) -> int:
 
 @plays("Builder", "create_optimization_profile")
 def _create_profile(this: Any) -> Any:
-    return this._s.double.factory.new("IOptimizationProfile", shapes={}, extra_memory_target=1.0)
+    state = {"shapes": {}, "values": {}, "extra_memory_target": 1.0}
+    return this._s.double.factory.new("IOptimizationProfile", **state)
 
 
 @plays("IOptimizationProfile", "set_shape")
 def _set_shape(this: Any, input: str, min: Any, opt: Any, max: Any) -> None:
     shapes = [list(one) for one in (min, opt, max)]
     this._s.shapes[input] = shapes
+
+
+@plays("IOptimizationProfile", "set_shape_input")
+def _set_values(this: Any, input: str, min: Any, opt: Any, max: Any) -> None:
+    this._s.values[input] = [list(one) for one in (min, opt, max)]
+
+
+@plays("IOptimizationProfile", "get_shape_input")
+def _get_values(this: Any, input: str) -> list[list[int]]:
+    return list(this._s.values.get(input, ()))
 
 
 @plays("IOptimizationProfile", "get_shape")

@@ -7,7 +7,7 @@ from ._behaviour import plays
 from ._formats import NUMPY, nbytes, pack, strides, unpack
 from ._memory import MEMORY
 from ._play_base import emit
-from ._play_engine import io_of
+from ._play_engine import io_of, on_host
 from ._play_memory import leave, take
 from ._play_refit import current_model
 from ._value_shapes import by_value
@@ -35,7 +35,12 @@ def _create(this: Any, strategy: Any = None, runtime_config: Any = None) -> Any:
         user_managed=strategy is not None and strategy.name == "USER_MANAGED",
         scratch=0,
         persistent_cache_limit=0,
+        allocators={},
     )
+    if not this._s.facts.get("profile_sharing", True) and this._s.facts["profiles"]:
+        # "For the first execution context created for an engine, profile 0 is implicitly chosen"
+        taken = {one._s.active_optimization_profile for one in this._s.contexts}
+        made._s.active_optimization_profile = -1 if taken else 0
     this._s.contexts.add(made)
     return made
 
@@ -56,6 +61,10 @@ def _set_shape(this: Any, name: str, shape: Any) -> bool:
         emit(state.double, state.logger, "ERROR", f"setInputShape: {name} {given} is not {built}")
         return False
     profiles = state.engine._s.facts["profiles"]
+    if state.active_optimization_profile < 0:
+        text = "setInputShape: no optimization profile is set in this context"
+        emit(state.double, state.logger, "ERROR", text)
+        return False
     limits = profiles[state.active_optimization_profile].get(name) if profiles else None
     if limits and any(
         not low <= item <= high for item, low, high in zip(given, limits[0], limits[2], strict=True)
@@ -75,7 +84,7 @@ def _set_shape(this: Any, name: str, shape: Any) -> bool:
 def _get_shape(this: Any, name: str) -> Any:
     shape = _shape_of(this, name)
     if -1 in shape and not _unset(this) and not _unsized(this, name):
-        shape = _outputs(this)[name]
+        shape = _outputs(this).get(name, shape)
     return this._s.double.factory.classes["Dims"](shape)
 
 
@@ -95,11 +104,15 @@ def _unsized(this: Any, name: str) -> bool:
 
 
 def _unset(this: Any) -> list[str]:
-    """Inputs whose dynamic shape was not given."""
+    """Inputs whose dynamic shape was not given, or on the host their values."""
     return [
         one["name"]
         for one in this._s.engine._s.facts["io"]
-        if one["mode"] == "INPUT" and -1 in _shape_of(this, one["name"])
+        if one["mode"] == "INPUT"
+        and (
+            -1 in _shape_of(this, one["name"])
+            or (on_host(this._s.engine, one["name"]) and one["name"] not in this._s.addresses)
+        )
     ]
 
 
@@ -117,6 +130,14 @@ def _specified(this: Any) -> bool:
 def _set_profile(this: Any, profile_index: int, stream_handle: int) -> bool:
     if not 0 <= profile_index < max(1, len(this._s.engine._s.facts["profiles"])):
         return False
+    engine = this._s.engine._s
+    others = [one for one in engine.contexts if one is not this]
+    if not engine.facts.get("profile_sharing", True) and any(
+        one._s.active_optimization_profile == profile_index for one in others
+    ):
+        text = f"setOptimizationProfileAsync: profile {profile_index} is another context's"
+        emit(this._s.double, this._s.logger, "ERROR", text)
+        return False
     this._s.active_optimization_profile = profile_index
     this._s.shapes.clear()
     return True
@@ -133,6 +154,26 @@ def _set_address(this: Any, name: str, memory: int) -> bool:
     return True
 
 
+@plays("IOutputAllocator", "__init__")
+def _allocator(this: Any) -> None:
+    return None
+
+
+@plays("IExecutionContext", "set_output_allocator")
+def _set_allocator(this: Any, name: str, output_allocator: Any) -> bool:
+    one = next((one for one in this._s.engine._s.facts["io"] if one["name"] == name), None)
+    if one is None or one["mode"] != "OUTPUT":
+        emit(this._s.double, this._s.logger, "ERROR", f"setOutputAllocator: {name} is no output")
+        return False
+    this._s.allocators[name] = output_allocator
+    return True
+
+
+@plays("IExecutionContext", "get_output_allocator")
+def _get_allocator(this: Any, name: str) -> Any:
+    return this._s.allocators.get(name)
+
+
 @plays("IExecutionContext", "get_tensor_address")
 def _get_address(this: Any, name: str) -> int:
     return int(this._s.addresses.get(name, 0))
@@ -142,14 +183,21 @@ def _get_address(this: Any, name: str) -> int:
 def _execute(this: Any, stream_handle: int) -> bool:
     state = this._s
     double, facts = state.double, state.engine._s.facts
-    missing = [one["name"] for one in facts["io"] if not state.addresses.get(one["name"])]
+    missing = [
+        one["name"]
+        for one in facts["io"]
+        if not state.addresses.get(one["name"]) and one["name"] not in state.allocators
+    ]
     if missing or _unset(this):
         double.offend(f"execute_async_v3 without {', '.join(missing or _unset(this))}")
         emit(double, state.logger, "ERROR", f"enqueueV3: address or shape of {missing} is not set")
         return False
     unsized = [one["name"] for one in facts["io"] if _unsized(this, one["name"])]
-    if unsized:
-        double.offend(f"execute_async_v3 without an output allocator for {', '.join(unsized)}")
+    if lacking := [name for name in unsized if name not in state.allocators]:
+        double.offend(f"execute_async_v3 without an output allocator for {', '.join(lacking)}")
+        return False
+    if unsized and stream_handle in MEMORY.captures:
+        double.offend("a run whose outputs are allocated meanwhile is captured")
         return False
     if not state.engine._s.refitted:
         double.offend("a stripped engine ran before it was refitted")
@@ -159,18 +207,18 @@ def _execute(this: Any, stream_handle: int) -> bool:
         if not state.enqueued:
             double.offend("the first enqueue of a context is captured")
     state.enqueued = True
-    before = len(MEMORY.offences)
     shapes = {one["name"]: list(_get_shape(this, one["name"])) for one in facts["io"]}
-    if MEMORY.used:
-        for one in facts["io"]:
-            size = nbytes(shapes[one["name"]], one["dtype"], one["format"])
-            MEMORY.covers(state.addresses[one["name"]], size, f"tensor {one['name']}")
-    if len(MEMORY.offences) > before:
-        double.violations.extend(MEMORY.offences[before:])
+    if not _placed(this, shapes, unsized):
         return False
     if not take(this, stream_handle):
         return False
     addresses = dict(state.addresses)
+    if unsized:  # the host waits for the sizes
+        MEMORY.flush(stream_handle)
+        try:
+            return _run(this, addresses, shapes)
+        finally:
+            leave(this)
 
     def work() -> None:
         try:
@@ -180,6 +228,38 @@ def _execute(this: Any, stream_handle: int) -> bool:
 
     MEMORY.enqueue(stream_handle, work)
     return True
+
+
+def _placed(this: Any, shapes: dict[str, list[int]], unsized: list[str]) -> bool:
+    """Whether every tensor lies where it fits: on the device, or on the host if it makes shapes."""
+    state, before = this._s, len(MEMORY.offences)
+    for one in state.engine._s.facts["io"] if MEMORY.used else ():
+        if one["name"] in unsized:
+            continue
+        address = state.addresses[one["name"]]
+        if not on_host(state.engine, one["name"]):
+            size = nbytes(shapes[one["name"]], one["dtype"], one["format"])
+            MEMORY.covers(address, size, f"tensor {one['name']}")
+        elif MEMORY.space(address) is not None and address not in MEMORY.host:
+            MEMORY.offend(f"tensor {one['name']} of the host lies on the device")
+    state.double.violations.extend(MEMORY.offences[before:])
+    return len(MEMORY.offences) == before
+
+
+def _allocated(this: Any, name: str, shape: list[int], size: int) -> int:
+    """Where an output goes whose size is known now: what its allocator says."""
+    double, allocator = this._s.double, this._s.allocators[name]
+    size = max(size, 1)  # "Always positive, even for an empty tensor" (NvInferRuntime.h)
+    given = (name, this._s.addresses.get(name, 0), size, 256)
+    if double.build >= (10,) and hasattr(allocator, "reallocate_output_async"):
+        address = allocator.reallocate_output_async(*given, 0)
+    else:
+        address = allocator.reallocate_output(*given)
+    if not address or (MEMORY.used and not MEMORY.covers(address, size, f"output {name}")):
+        emit(double, this._s.logger, "ERROR", f"the allocator has no memory for {name}")
+        return 0
+    allocator.notify_shape(name, double.factory.classes["Dims"](shape))
+    return int(address)
 
 
 def _session(this: Any) -> Any:
@@ -203,11 +283,17 @@ def _outputs(this: Any) -> dict[str, list[int]]:
     import numpy as np
 
     session = _session(this)
+    facts = {one["name"]: one for one in this._s.engine._s.facts["io"]}
     feeds, found = {}, {}
     for one in session.get_inputs():
         found[one.name] = _shape_of(this, one.name)
-        kind = np.float16 if "16" in one.type else np.int64 if "int64" in one.type else np.float32
+        kind = _ORT[one.type]
         feeds[one.name] = np.zeros(found[one.name], kind)
+        if on_host(this._s.engine, one.name):
+            size = nbytes(found[one.name], facts[one.name]["dtype"], "LINEAR")
+            raw = ctypes.string_at(this._s.addresses[one.name], size)
+            values = np.frombuffer(raw, NUMPY[facts[one.name]["dtype"]])
+            feeds[one.name] = values.reshape(found[one.name]).astype(kind)
     names = [one.name for one in session.get_outputs()]
     for name, value in zip(names, session.run(None, feeds), strict=True):
         found[name] = list(value.shape)
@@ -225,7 +311,7 @@ _ORT = {
 }
 
 
-def _run(this: Any, addresses: dict[str, int], shapes: dict[str, list[int]]) -> None:
+def _run(this: Any, addresses: dict[str, int], shapes: dict[str, list[int]]) -> bool:
     import numpy as np
 
     session = _session(this)
@@ -244,6 +330,10 @@ def _run(this: Any, addresses: dict[str, int], shapes: dict[str, list[int]]) -> 
         if one["dtype"] == "INT8" and value.dtype != np.int8:
             stored = np.clip(np.rint(value / np.float32(one["scale"])), -128, 127)
         raw = pack(stored.astype(NUMPY[one["dtype"]]), one["dtype"], one["format"])
+        if name in this._s.allocators:
+            addresses[name] = _allocated(this, name, list(value.shape), len(raw))
+            if not addresses[name]:
+                return False
         ctypes.memmove(addresses[name], raw, len(raw))
     profiler = this._s.profiler
     if profiler is not None:
@@ -251,6 +341,7 @@ def _run(this: Any, addresses: dict[str, int], shapes: dict[str, list[int]]) -> 
             _report(this)
         else:
             this._s.pending.append(True)
+    return True
 
 
 def _report(this: Any) -> None:

@@ -54,7 +54,7 @@ def _shape(this: Any, name: str) -> Any:
 def _location(this: Any, name: str) -> Any:
     if "TensorLocation" not in this._s.double.factory.classes:  # lean 8.6: it is not registered
         raise TypeError("Unable to convert function return value to a Python type! TensorLocation")
-    return _enum(this, "TensorLocation", "HOST" if _shape_io(this, name) else "DEVICE")
+    return _enum(this, "TensorLocation", "HOST" if on_host(this, name) else "DEVICE")
 
 
 @plays("ICudaEngine", "get_tensor_format")
@@ -94,7 +94,8 @@ def _profile_shape(this: Any, name: str, profile_index: int) -> list[Any]:
 
 
 @plays("ICudaEngine", "is_shape_inference_io")
-def _shape_io(this: Any, name: str) -> bool:
+def on_host(this: Any, name: str) -> bool:
+    """Whether the tensor's values make shapes."""
     import onnx
 
     return io_of(this, name)["name"] in make_shapes(onnx.load_model_from_string(this._s.model))

@@ -9,6 +9,7 @@ from ._onnx_weights import refit_weights
 from ._play_base import emit
 from ._play_network import dtype_name, new_tensor
 from ._play_plugins import without_plugins
+from ._value_shapes import make_shapes
 
 
 @plays("OnnxParser", "__init__")
@@ -191,9 +192,11 @@ def _take(this: Any, model: Any) -> bool:
             shape = list(inits[name])
         return new_tensor(network, name, dtype_name(kind.elem_type if kind else 1), shape)
 
+    shaping = make_shapes(model)
     for one in graph.input:
         if one.name not in inits:
             network._s.inputs.append(tensor(one.name))
+            network._s.inputs[-1]._s.is_shape_tensor = one.name in shaping
     types = this._s.double.factory.classes["LayerType"].__members__
     for made in Importer(graph, plugins).layers:
         layer = this._s.double.factory.new(

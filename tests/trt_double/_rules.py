@@ -52,12 +52,14 @@ def failures(
     if not network._s.layers or not network._s.outputs:
         yield "Network must have at least one output"
     for tensor in network._s.inputs:
-        if -1 in tensor._s.shape_values and not any(
-            tensor._s.name in one._s.shapes for one in state.profiles
-        ):
+        given = [one._s.values if tensor._s.is_shape_tensor else one._s.shapes
+                 for one in state.profiles]  # fmt: skip
+        open_ = tensor._s.is_shape_tensor or -1 in tensor._s.shape_values
+        if open_ and not (given and all(tensor._s.name in names for names in given)):
             yield (
                 "Network has dynamic or shape inputs, but no optimization profile has been defined."
             )
+    yield from _profiles(network, state.profiles)
     yield from _int8(network, config, flags)
     standalone = state.engine_capability.name == "DLA_STANDALONE"
     dla = state.default_device_type.name == "DLA" or on_dla
@@ -69,6 +71,20 @@ def failures(
         yield from misplaced(network, bool(on_dla))
     if not standalone and refused and "GPU_FALLBACK" not in flags:
         yield f"DLA: layer {refused[0]._s.name} cannot run on DLA and GPU fallback is not enabled."
+
+
+def _profiles(network: Any, profiles: list[Any]) -> Iterator[str]:
+    """A profile has the rank and the fixed sizes of its inputs."""
+    for tensor in network._s.inputs:
+        own = list(tensor._s.shape_values)
+        for profile in profiles:
+            for shape in profile._s.shapes.get(tensor._s.name, ()):
+                fits = len(shape) == len(own) and all(
+                    a in (-1, b) for a, b in zip(own, shape, strict=True)
+                )
+                if not fits:
+                    yield f"Invalid optimization profile for input {tensor._s.name}: {shape}"
+                    return
 
 
 def _flags(network: Any, flags: set[str]) -> Iterator[str]:

@@ -18,7 +18,9 @@ from onnx import TensorProto, helper, numpy_helper
 from edgekit.errors import ModelError
 from edgekit.network import files, protos
 from edgekit.network.loading import validation
+from edgekit.network.loading.axes import is_batch, is_fixed
 from edgekit.network.loading.opaque import opaque_notes
+from edgekit.network.loading.proposals import Proposal, propose
 from edgekit.network.loading.raising import RAISED, raised
 from edgekit.network.loading.shapes import Evaluation
 from edgekit.network.loading.zero_points import give_zero_points
@@ -93,7 +95,7 @@ def emit(
     nodes = reachable(nodes, outputs, state.constants)
     read = dict.fromkeys([tensor for node in nodes for tensor in reads(node)] + list(outputs))
     _drop_unused_outputs(nodes, read, state.version)
-    roles = _roles(nodes)
+    roles = roles_of(nodes)
     weights: dict[str, Constant] = {}
     initializers = []
     for tensor in read:
@@ -101,7 +103,7 @@ def emit(
             continue
         value = state.constants[tensor]
         value = value if isinstance(value, Deferred) else frozen(value)
-        if _is_weight(value, roles.get(tensor, set())):
+        if is_weight(value, roles.get(tensor, set())):
             weights[tensor] = value
             initializers.append(stub(tensor, value))
         else:
@@ -200,7 +202,7 @@ def _drop_unused_outputs(
             del node.output[-1]
 
 
-def _roles(nodes: Sequence[onnx.NodeProto]) -> dict[str, set[tuple[str, int]]]:
+def roles_of(nodes: Sequence[onnx.NodeProto]) -> dict[str, set[tuple[str, int]]]:
     roles: dict[str, set[tuple[str, int]]] = {}
     for node in nodes:
         for index, tensor in enumerate(node.input):
@@ -209,7 +211,7 @@ def _roles(nodes: Sequence[onnx.NodeProto]) -> dict[str, set[tuple[str, int]]]:
     return roles
 
 
-def _is_weight(value: Constant, roles: set[tuple[str, int]]) -> bool:
+def is_weight(value: Constant, roles: set[tuple[str, int]]) -> bool:
     # packed and 8-bit float types have no NumPy layout that ONNX Runtime takes by reference
     name = dtype_name(elem_of(value.dtype))
     if value.dtype.kind not in "fiub" and name != "bfloat16":
@@ -306,6 +308,19 @@ def file_inputs(source: str | Path) -> list[onnx.ValueInfoProto]:
     return [value for value in graph.input if value.name not in constants]
 
 
+def proposed_sizes(source: str | Path) -> Proposal | None:
+    """Returns sizes for what a file leaves open; None where nothing is.
+
+    Raises:
+        ModelError: when the file cannot be read; see :func:`load`.
+    """
+    proto = files.read(Path(source))[0]
+    left_open = open_inputs(source)
+    inputs = [value for value in proto.graph.input if value.name in left_open]
+    metadata = {one.key: one.value for one in proto.metadata_props}
+    return propose(inputs, proto.graph.output, metadata) if inputs else None
+
+
 def open_inputs(source: str | Path, batch: int | None = None) -> dict[str, tuple[int | None, ...]]:
     """The inputs whose sizes the file leaves open, with None for each open dimension.
 
@@ -318,11 +333,11 @@ def open_inputs(source: str | Path, batch: int | None = None) -> dict[str, tuple
     for value in file_inputs(source):
         tensor = value.type.tensor_type
         dims = tensor.shape.dim
-        closed = tensor.HasField("shape") and all(map(validation.is_fixed, dims))
+        closed = tensor.HasField("shape") and all(map(is_fixed, dims))
         if not closed:
             found[value.name] = tuple(
-                dim.dim_value if validation.is_fixed(dim)
-                else batch if validation.is_batch(position, dim) else None
+                dim.dim_value if is_fixed(dim)
+                else batch if is_batch(position, dim) else None
                 for position, dim in enumerate(dims)
             )  # fmt: skip
     return found
@@ -384,13 +399,13 @@ def canonical(
         name: value if isinstance(value, Deferred) else frozen(value)
         for name, value in entries(weights or {}).items()
     }
-    constants = _constants(graph, values, base_folder)
+    constants = constants_of(graph, values, base_folder)
     quantised = give_zero_points(graph.node, constants)
     inputs = [value for value in graph.input if value.name not in constants]
     defined = {value.name for value in inputs} | set(constants)
     nodes = [node for node in graph.node if not any(name in values for name in node.output)]
     nodes = protos.sort(nodes, defined)
-    wanted = _outputs(graph, nodes, defined, outputs)
+    wanted = outputs_of(graph, nodes, defined, outputs)
     nodes = protos.reachable(nodes, wanted, defined)
     validation.operators(nodes, version)
     used = {name for node in nodes for name in protos.reads(node)} | set(wanted)
@@ -399,7 +414,7 @@ def canonical(
     sizes = {name: s for name, s in (shapes or {}).items() if name not in written}
     used |= set(sizes)
     inputs = [value for value in inputs if value.name in used]
-    fixed, notes = validation.input_shapes(inputs, sizes, batch)
+    fixed, notes = validation.input_shapes(inputs, sizes, batch, proto)
     state = Evaluation(
         version, constants, fixed, _declared(graph, inputs, fixed), known or {}, given, plugins
     )
@@ -470,7 +485,7 @@ def _current(name: str, alias: Mapping[str, str]) -> str:
     return alias.get(name, name)
 
 
-def _constants(
+def constants_of(
     graph: onnx.GraphProto, given: Mapping[str, Constant], folder: Path | None
 ) -> dict[str, Constant]:
     constants: dict[str, Constant] = {}
@@ -510,7 +525,7 @@ def _constants(
     return {**constants, **given}
 
 
-def _outputs(
+def outputs_of(
     graph: onnx.GraphProto,
     nodes: Sequence[onnx.NodeProto],
     known: set[str],
@@ -569,7 +584,7 @@ def _declared(
         (dim, size)
         for value in inputs
         for dim, size in zip(value.type.tensor_type.shape.dim, fixed[value.name][1], strict=False)
-        if not validation.is_fixed(dim)
+        if not is_fixed(dim)
     ]
     if not sizes:
         return declared

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import onnx
 
 from edgekit.errors import ModelError
+from edgekit.network.loading.axes import is_batch, is_fixed
+from edgekit.network.loading.proposals import propose
 from edgekit.network.model import QDQ
 from edgekit.network.operators import has_importer
 from edgekit.network.protos import UNLISTED, is_plugin, nearest, subgraphs
@@ -24,9 +26,6 @@ _SHOWN_NAME = 60
 MOST_ELEMENTS = (1 << 31) - 1
 # the largest exports have some 10,000 nodes; time and memory of a check grow with them
 _MOST_NODES = 30_000
-
-# exporters' names of the batch, wherever it stands: an LSTM's state has it in the middle
-_BATCH = re.compile(r"(?i)(n|bs|b|batch([ _.-]?size|[ _.-]?dim)?)")
 
 # ONNX Runtime 1.31 (the reference backend) opens ai.onnx opsets up to this one; measured
 NEWEST_OPSET = 26
@@ -352,20 +351,11 @@ def _with_batch(
     return found, note if assumed else ()
 
 
-def is_fixed(dim: onnx.TensorShapeProto.Dimension) -> bool:
-    """Whether a size is a number; some exporters write -1 for one that is open."""
-    return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
-
-
-def is_batch(position: int, dim: onnx.TensorShapeProto.Dimension) -> bool:
-    """Whether an open size is the batch."""
-    return position == 0 or bool(_BATCH.fullmatch(dim.dim_param))
-
-
 def input_shapes(
     inputs: Sequence[onnx.ValueInfoProto],
     shapes: Mapping[str, Sequence[int]],
     batch: int | None = None,
+    model: onnx.ModelProto | None = None,
 ) -> tuple[dict[str, tuple[int, tuple[int, ...]]], tuple[str, ...]]:
     """Element type and static shape of each input, and what was assumed of the batch.
 
@@ -373,6 +363,7 @@ def input_shapes(
         inputs: The graph's inputs.
         shapes: Sizes by input, where the file leaves them open.
         batch: The batch where it is all that is open; 1 when None.
+        model: The file, by which an error proposes sizes.
 
     Raises:
         ModelError: ``model.batch``, ``model.unknown_input``, ``model.shape_rank``,
@@ -421,7 +412,7 @@ def input_shapes(
             )
         found[value.name] = (tensor.elem_type, sizes)
     if dynamic:
-        _refuse_dynamic(inputs, dynamic)
+        _refuse_dynamic(inputs, dynamic, model)
     return found, notes
 
 
@@ -455,25 +446,19 @@ def _agrees(name: str, given: Sequence[int], declared: Sequence[int | None] | No
         )
 
 
-def _refuse_dynamic(inputs: Sequence[onnx.ValueInfoProto], dynamic: Mapping[str, str]) -> None:
-    examples = {}
-    for value in inputs:
-        if value.name in dynamic:
-            sizes = [max(dim.dim_value, 1) for dim in value.type.tensor_type.shape.dim]
-            # a usual picture size where a convolutional network leaves it open
-            sizes = [
-                224 if i >= 2 and s == 1 and len(sizes) == 4 else s for i, s in enumerate(sizes)
-            ]
-            examples[value.name] = sizes or [1, 3, 224, 224]
+def _refuse_dynamic(
+    inputs: Sequence[onnx.ValueInfoProto],
+    dynamic: Mapping[str, str],
+    model: onnx.ModelProto | None,
+) -> None:
     listed = ", ".join(f"input {name!r} {shape}" for name, shape in dynamic.items())
-    yaml = ", ".join(f"{name}: {sizes}" for name, sizes in examples.items())
-    flags = " ".join(
-        f"--shape {name}:{'x'.join(str(size) for size in sizes)}"
-        for name, sizes in examples.items()
-    )
+    outputs = () if model is None else model.graph.output
+    metadata = {} if model is None else {one.key: one.value for one in model.metadata_props}
+    proposal = propose([one for one in inputs if one.name in dynamic], outputs, metadata)
     raise ModelError(
         f"the model has dynamic shapes: {listed}",
         code="model.dynamic_shape",
         where=next(iter(dynamic)),
-        hint=f"give every size, for example model.shapes: {{{yaml}}} or {flags}",
+        hint=f"give every size, for example {proposal.yaml()} or {proposal.options()}, or a range: "
+        f"{proposal.options(ranged=True)} ({proposal.rule})",
     )

@@ -7,10 +7,11 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import fields, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,13 +26,19 @@ from edgekit.benchmark.statistics import MeasurementLimits
 from edgekit.benchmark.trace.run import trace_document
 from edgekit.errors import DataError, EnvironmentLack
 from edgekit.files import write_atomically, write_json
+from edgekit.network.part import ModelPart
+from edgekit.network.ranges import is_ranged, ranges_of
 from edgekit.pipeline.cache import identity_of_path
+from edgekit.pipeline.steps.buckets import at_sizes
 from edgekit.pipeline.steps.bundle import plan_of, unstripped_outputs
 from edgekit.pipeline.steps.calibrate import first_input
 from edgekit.pipeline.steps.deploy import board_name
+from edgekit.pipeline.steps.load import requested
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import model, network
+from edgekit.pipeline.steps.variants import planned_sizes, taken_by
 from edgekit.pipeline.tegrastats_log import monitor_from_log
+from edgekit.quantize.data.arrays import ARRAY_SUFFIXES, BROKEN, Member, members
 from edgekit.quantize.data.load import load_data
 from edgekit.results.recording import record
 from edgekit.tensorrt.trtexec import run_command
@@ -172,6 +179,50 @@ def check_bench_frames(context: Context, *, may_reuse: bool) -> None:
     named = context.file.bench.inputs
     if named is not None and (not may_reuse or context.config.resolve(named).exists()):
         bench_frames(context)
+
+
+def check_bench_shapes(context: Context) -> None:
+    """Refuses a shape to measure that is not planned, before anything is built.
+
+    Raises:
+        UsageError: "bench.shape", with the shapes that are planned.
+    """
+    shapes = {name: tuple(size) for name, size in context.file.bench.shapes.items()}
+    if shapes:
+        where = context.config.document.where(("bench", "shapes"))
+        planned_sizes(context, shapes, where, "bench.shape")
+
+
+def shape_to_measure(
+    config: str | Path | Config, options: Mapping[str, Any]
+) -> tuple[str | Path | Config, Mapping[str, Any]]:
+    """Returns what to measure: a static shape of the options is one of a range's, if there is one.
+
+    Args:
+        config: The configuration, or a model.
+        options: The configuration's keys.
+    """
+    from edgekit.config.loader import open_config
+
+    model = options.get("model")
+    section: Mapping[str, Any] = {}
+    if isinstance(model, ModelPart):
+        section = model._asdict()
+    elif isinstance(model, Mapping):
+        section = model
+    given = section.get("shapes")
+    if not given:
+        return config, options
+    # which says what is wrong with them
+    forms = open_config(config, **options).file.model.shapes
+    ranges = {name: ranges_of(forms[name]) for name in given}
+    without = {key: value for key, value in section.items() if key != "shapes"}
+    base = open_config(config, **{**options, "model": without})
+    varies = any(len(found) > 1 or not found[0].is_static for found in ranges.values())
+    if varies or not is_ranged(base.file.model):
+        return config, options
+    static = {name: list(found[0].opt) for name, found in ranges.items()}
+    return open_config(base, bench={"shapes": static}), {}
 
 
 # Which measurement of a release is shown where none is requested: the newest of any way.
@@ -329,9 +380,13 @@ def bench(
     """
     cache, client, target = context.cache, boards.clients()[0], context.target
     back = release.taken_back
-    placed = plan(context) if back is None else plan_of(cache, release)
     section = context.file.bench
-    newest = NewestMeasurement(context, [boards.identity(client), release.digest])
+    # what takes the frames that are measured
+    taken = taken_by(context, {n: tuple(s) for n, s in section.shapes.items()})
+    of = taken.context if taken else context
+    placed = plan(of) if back is None else plan_of(cache, release)
+    shape = [section.shapes] if section.shapes else []
+    newest = NewestMeasurement(context, [boards.identity(client), release.digest, *shape])
     measured = None if again or context.force else newest.find()
     new = measured is None
     if measured is None:
@@ -365,7 +420,7 @@ def bench(
         placed,
         measured,
         dla_cores=target.dla.cores,
-        network=network(context) if back is None else None,
+        network=network(of) if back is None else None,
         name=context.file.name,
     )
     if new:  # what makes no sound documents is never shown again
@@ -413,19 +468,46 @@ def _environment(release: InstalledRelease) -> dict[str, str]:
 
 
 def inputs_of(context: Context, source: Path | None) -> dict[str, np.ndarray]:
-    """Returns one inference's inputs: of a file, or the first calibration input."""
+    """Returns one inference's inputs: of a file, or the first calibration input.
+
+    Arrays of a file may have any planned shape.
+
+    Raises:
+        DataError: They cannot be read, or do not fit the network.
+        UsageError: "input.shape": their shape was not planned.
+    """
     if source is None:
         return first_input(context)
-
-    for sample in load_data(source, model(context), whole=True):
+    of = context
+    if not requested(context).is_static and source.suffix.lower() in ARRAY_SUFFIXES:
+        of = _context_for(context, source)
+    for sample in load_data(source, model(of), whole=True):
         return dict(sample)
     raise DataError("the file contains no input", code="data.empty", where=str(source))
 
 
+def _context_for(context: Context, source: Path) -> Context:
+    """Returns the context of the shape that a file's arrays have; the first one of other files.
+
+    Raises:
+        UsageError: "input.shape": it was not planned.
+    """
+    net, found = network(context), dict[str, Member]()
+    with suppress(*BROKEN):  # reading the data reports it
+        found = members(source, net.inputs[0])
+    shapes = {name: found[name].shape for name in net.inputs if name in found}
+    # samples along a further axis, or rows of a batch, are of the first shape
+    if not shapes or any(len(s) != len(net.tensors[name].shape) for name, s in shapes.items()):
+        return context
+    return at_sizes(context, planned_sizes(context, shapes, str(source), "input.shape"))
+
+
 def _equals_unstripped(
     context: Context, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]
-) -> bool:
+) -> bool | None:
     expected = unstripped_outputs(context, inputs)
+    if expected is None:
+        return None
     return all(
         name in outputs and outputs[name].tobytes() == value.tobytes()
         for name, value in expected.items()

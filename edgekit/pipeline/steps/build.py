@@ -5,8 +5,8 @@ them, as a job whose answer is kept for the next time.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +26,7 @@ from edgekit.parsing.nvidia import ParserWord
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.accuracy import accuracy, approximations, artefacts, build_key
 from edgekit.pipeline.steps.board_job import fetch_blobs, run_board_job
+from edgekit.pipeline.steps.buckets import ends_of, own_sizes
 from edgekit.pipeline.steps.build_request import (
     check_board,
     check_opaque,
@@ -33,13 +34,16 @@ from edgekit.pipeline.steps.build_request import (
     request_of,
     request_without_known_failures,
 )
-from edgekit.pipeline.steps.load import named, translated
+from edgekit.pipeline.steps.load import named, open_model, requested, translated
 from edgekit.pipeline.steps.method import plan_scales
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.plugin_libraries import libraries_of
 from edgekit.pipeline.steps.rewrite import judgement, network
+from edgekit.pipeline.steps.variants import built_buckets, on_gpu
+from edgekit.placement.buckets import OWN, START, accuracy_words, shape_text
 from edgekit.placement.translation import float_note
 from edgekit.reference.accuracy import Accuracy
+from edgekit.reference.open_axes import build_open
 from edgekit.removed import FormerDict
 from edgekit.tensorrt.built import BoardBuild, BoardEngine
 from edgekit.tensorrt.comparison import BuiltComparison, compare_build
@@ -62,6 +66,7 @@ from edgekit_device.protocol.codec import (
 
 if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
+    from edgekit.network.ranges import Profile
     from edgekit.pipeline.steps.deploy import ConnectedBoards
     from edgekit.reference.artefacts import Artefacts, Weight
     from edgekit.tensorrt.artefacts import BoardGolden
@@ -84,6 +89,7 @@ class BuiltPlan:
         job: The board's job, empty for this machine.
         result: What the board built; None for this machine.
         notes: What a person should know of the board's build.
+        variants: What was built for the other shapes of a range.
     """
 
     key: str
@@ -94,6 +100,24 @@ class BuiltPlan:
     job: str = ""
     result: BuildResult | None = None
     notes: tuple[str, ...] = ()
+    variants: tuple[BuiltVariant, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class BuiltVariant:
+    """What was built for another shape of a range, or for the range.
+
+    Attributes:
+        context: The configuration of that shape; of the range, of its best shape on the GPU.
+        built: The build.
+        load: "start" or "demand": when a board opens it.
+        profiles: The ranges that it takes; empty for one shape.
+    """
+
+    context: Context
+    built: BuiltPlan
+    load: str = START
+    profiles: tuple[Profile, ...] = ()
 
 
 @document(frozen=True)
@@ -244,16 +268,73 @@ def build_for(context: Context, boards: ConnectedBoards, client: BoardClient) ->
     return _build_of_kind(context, boards, _kind(boards, client))
 
 
+_RANGE_NOTE = (
+    "the engine of the whole range is FP32 in the reference backend; on a board TensorRT builds it "
+    "with profiles, in FP16 where it is weakly typed"
+)
+
+
 @computed()
 def _reference_build(context: Context) -> BuiltPlan:
     check_opaque(context, on_board=False)
-    return BuiltPlan(build_key(context), artefacts(context))
+    own = BuiltPlan(build_key(context), artefacts(context))
+    return _with_variants(context, own, _reference_build, _reference_range)
 
 
 @computed()
 def _build_of_kind(context: Context, boards: ConnectedBoards, kind: tuple[str, ...]) -> BuiltPlan:
     client = next(one for one in boards.clients() if _kind(boards, one) == kind)
-    return build_on(context, client, boards.probe(client))
+    return _with_variants(
+        context,
+        build_on(context, client, boards.probe(client)),
+        lambda other: _build_of_kind(other, boards, kind),
+        lambda rest, profiles: build_on(rest, client, boards.probe(client), profiles),
+    )
+
+
+def _with_variants(
+    context: Context,
+    own: BuiltPlan,
+    build: Callable[[Context], BuiltPlan],
+    build_range: Callable[[Context, Sequence[Profile]], BuiltPlan],
+) -> BuiltPlan:
+    """Returns a build with those of the other shapes of a range; itself without a range."""
+    listed = built_buckets(context)
+    if not listed:
+        return own
+    variants = [
+        BuiltVariant(one.context, build(one.context), one.bucket.load)
+        for one in listed[1:]
+        if one.bucket.engine == OWN
+    ]
+    profiles = requested(context).profiles
+    rest = on_gpu(context)
+    if rest is not None:
+        variants.append(BuiltVariant(rest, build_range(rest, profiles), START, profiles))
+    notes = [
+        f"shape {shape_text(own_sizes(one.context))}: {note}"
+        for one in variants
+        for note in one.built.notes
+        if not one.profiles
+    ]
+    notes += [note for one in variants if one.profiles for note in one.built.notes]
+    parts = [
+        [one.built.key, one.load, [dict(profile) for profile in one.profiles]] for one in variants
+    ]
+    return dataclasses.replace(
+        own,
+        key=context.cache.key("variants", own.key, parts),
+        variants=tuple(variants),
+        notes=(*own.notes, *notes),
+    )
+
+
+def _reference_range(context: Context, profiles: Sequence[Profile]) -> BuiltPlan:
+    """Returns this machine's build of a range of shapes."""
+    ends_of(context, profiles)  # where the network cannot take them it is said here
+    made = build_open(open_model(context, profiles), [layer.name for layer in plan(context).layers])
+    key = context.cache.key("open", sorted(made.engines), sorted(made.values))
+    return BuiltPlan(key, made, notes=(_RANGE_NOTE,))
 
 
 def _kind(boards: ConnectedBoards, client: BoardClient) -> tuple[str, ...]:
@@ -277,13 +358,16 @@ def check_bundle(boards: ConnectedBoards, client: BoardClient, manifest: Manifes
 _SHOWN, _REFUSED = 5, 10
 
 
-def build_on(context: Context, client: BoardClient, probe: Probe) -> BuiltPlan:
+def build_on(
+    context: Context, client: BoardClient, probe: Probe, profiles: Sequence[Profile] = ()
+) -> BuiltPlan:
     """Builds a configuration's engines on a board, or reads back what was built before.
 
     Args:
         context: The configuration; its plan is what is built.
         client: The board.
         probe: What it is.
+        profiles: The ranges of the one engine that takes them all; empty for the plan's engines.
 
     Raises:
         BoardError: The board is another than was planned for ("board.other-tensorrt",
@@ -294,7 +378,8 @@ def build_on(context: Context, client: BoardClient, probe: Probe) -> BuiltPlan:
     from edgekit.tensorrt.artefacts import artefacts_of, golden_of
 
     check_board(context, client, probe)
-    request, lanes = request_of(context, plugins=libraries_of(context, client, probe))
+    libraries = libraries_of(context, client, probe)
+    request, lanes = request_of(context, plugins=libraries, profiles=profiles)
     kind = board_kind(probe.fingerprint) or (client.name,)
     key = context.cache.key("board-build", request.digest, list(kind))
     kept = None if context.force else context.cache.get("board-build", key)
@@ -305,7 +390,9 @@ def build_on(context: Context, client: BoardClient, probe: Probe) -> BuiltPlan:
         context.session.fresh.add("build")
         # what is known to fail on such a board is not tried again, and is no other build
         tried = (
-            request if context.force else request_without_known_failures(context, probe, request)
+            request
+            if context.force
+            else request_without_known_failures(context, probe, request, profiles)
         )
         record = run_build_job(context, client, tried)
         _record_outcomes(context, probe, tried, record.result)
@@ -318,12 +405,15 @@ def build_on(context: Context, client: BoardClient, probe: Probe) -> BuiltPlan:
     logs = {
         one.key: cache.blob(one.log).decode("utf-8", "replace") for one in result.engines
     }  # fmt: skip
-    comparison = compare_build(
-        network(context), judgement(context), plan(context), lanes, result, logs
-    )
-    if context.file.build.strict and comparison.differences:
-        raise _differs(client, comparison)
     made = artefacts_of(request, result, lanes, fetch, context.cache.kept_array)
+    notes, comparison = list(made.notes), None
+    if not profiles:  # an engine of a range has no layers that were planned
+        comparison = compare_build(
+            network(context), judgement(context), plan(context), lanes, result, logs
+        )
+        if context.file.build.strict and comparison.differences:
+            raise _differs(client, comparison)
+        notes += _shown_differences(comparison)
     return BuiltPlan(
         key,
         made,
@@ -332,7 +422,7 @@ def build_on(context: Context, client: BoardClient, probe: Probe) -> BuiltPlan:
         record.board,
         record.job,
         result,
-        tuple(f"{client.name}: {note}" for note in (*made.notes, *_shown_differences(comparison))),
+        tuple(f"{client.name}: {note}" for note in notes),
     )
 
 
@@ -444,6 +534,11 @@ def _differs(client: BoardClient, comparison: BuiltComparison) -> GateError:
 def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list[str]]:
     """Returns the notes by what they are about: "accuracy", "run", "plan", "build"."""
     about = [one.told for one in accuracy(context).nonfinite]
+    about += [
+        f"shape {shape_text(one.bucket.shapes)}: {accuracy_words(one.bucket.accuracy)}"
+        for one in built_buckets(context)[1:]
+        if one.bucket.accuracy is not None
+    ]
     scales = plan_scales(context)
     about += scales.warnings if scales else ()
     build = [*artefacts(context).notes, *(note for built in builds for note in built.notes)]

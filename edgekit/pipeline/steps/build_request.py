@@ -5,6 +5,7 @@ are wrong without any board, what the board lacks, and the request itself.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -26,19 +27,22 @@ from edgekit.network.loading.opaque import (
 )
 from edgekit.network.lowering import kinds
 from edgekit.network.model import Model, Network
+from edgekit.pipeline.steps.buckets import ends_of, own_sizes
 from edgekit.pipeline.steps.calibrate import calibration_inputs
-from edgekit.pipeline.steps.load import require_parse, source
+from edgekit.pipeline.steps.load import open_model, require_parse, source
 from edgekit.pipeline.steps.method import plan_scales, typed_model
 from edgekit.pipeline.steps.plan import plan, segments
 from edgekit.pipeline.steps.plugin_sections import check_libraries
 from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.quantize.caches import cache_of
+from edgekit.reference.open_axes import golden_shapes
 from edgekit.targets.releases import drives_dla
 from edgekit_device.protocol.manifest import AUTOMATIC, MemorySettings
 
 if TYPE_CHECKING:
     from edgekit.config.schema import BuildSection
     from edgekit.deployment.client import BoardClient
+    from edgekit.network.ranges import Profile
     from edgekit.pipeline.context import Context
     from edgekit.tensorrt.options import Decision, RequestedBuild
     from edgekit.tensorrt.plugin_library import PluginLibraries
@@ -49,7 +53,11 @@ if TYPE_CHECKING:
 
 
 def request_of(
-    context: Context, *, other: Model | None = None, plugins: PluginLibraries | None = None
+    context: Context,
+    *,
+    other: Model | None = None,
+    plugins: PluginLibraries | None = None,
+    profiles: Sequence[Profile] = (),
 ) -> tuple[BuildRequest, tuple[RequestedLane, ...]]:
     """Returns the request for a board's build, and the engines that it is of.
 
@@ -57,6 +65,8 @@ def request_of(
         context: The configuration.
         other: Other weights in the same network; the configuration's own model when None.
         plugins: What a board must load for it; None for nothing.
+        profiles: The ranges of the one engine on the GPU that takes them all; empty for the plan's
+            engines, of one shape.
 
     Raises:
         ConfigError: Keys that exclude each other, with the reason and its source.
@@ -65,11 +75,11 @@ def request_of(
     from edgekit_device.build.request import NetworkSpec, NetworkTensor
 
     file = context.file
-    decision = _decided(context)
+    decision = _decided(context, profiles)
     context.note(*decision.notes)
     strong = decision.typing == "strong"
     scales = plan_scales(context)
-    lanes = _lanes(context, strong, other)
+    lanes = _range_lanes(context, profiles) if profiles else _lanes(context, strong, other)
     used = {layer.precision for share in plan(context).plans for layer in share.layers}
     individual = file.build.refit if isinstance(file.build.refit, list) else []
     options = BuildOptions(
@@ -97,7 +107,7 @@ def request_of(
         lanes,
         options,
         network=NetworkSpec(plain(net.inputs), plain(net.outputs)),
-        golden=_golden(context, len(lanes)),
+        golden=_golden(context, len(lanes), profiles),
         attempts=_attempts(decision),
         plugins=plugins,
     )
@@ -105,13 +115,13 @@ def request_of(
 
 
 def request_without_known_failures(
-    context: Context, probe: Probe, request: BuildRequest
+    context: Context, probe: Probe, request: BuildRequest, profiles: Sequence[Profile] = ()
 ) -> BuildRequest:
     """Returns a request without the attempts that failed on such boards before."""
     from edgekit.tensorrt.outcomes import outcomes_file, without_known_failures
 
     decision = without_known_failures(
-        _decided(context),
+        _decided(context, profiles),
         outcomes_file(context.cache.folder),
         probe.fingerprint,
         dla=bool(plan(context).dla_cores),
@@ -125,17 +135,24 @@ def engines_of(context: Context) -> tuple[RequestedLane, ...]:
     return _lanes(context, _decided(context).typing == "strong", None)
 
 
-def _decided(context: Context) -> Decision:
+def _decided(context: Context, profiles: Sequence[Profile] = ()) -> Decision:
     from edgekit.tensorrt.options import decide
 
-    return decide(
-        requested_build(
-            context,
-            dla=bool(plan(context).dla_cores),
-            plugins=any(layer.kind == kinds.PLUGIN for layer in network(context).layers),
-            types=_types(network(context)),
-        )
+    request = requested_build(
+        context,
+        dla=bool(plan(context).dla_cores),
+        plugins=any(layer.kind == kinds.PLUGIN for layer in network(context).layers),
+        types=_types(network(context)),
     )
+    return decide(replace(request, dynamic=bool(profiles), profiles=len(profiles)))
+
+
+def _range_lanes(context: Context, profiles: Sequence[Profile]) -> tuple[RequestedLane, ...]:
+    """Returns the engine of a range; the sizes that vary are those that differ at its ends."""
+    from edgekit.tensorrt.requests import range_lane
+
+    networks = ends_of(context, profiles)
+    return (range_lane(open_model(context, profiles), networks, profiles),)
 
 
 def _types(net: Network) -> set[str]:
@@ -225,13 +242,18 @@ def _attempts(decision: Decision) -> dict[str, list[Attempt]]:
     return {kind: [Attempt(x.flags, x.gives_up) for x in tried] for kind, tried in kinds.items()}
 
 
-def _golden(context: Context, lanes: int) -> list[GoldenSpec]:
+def _golden(context: Context, lanes: int, profiles: Sequence[Profile]) -> list[GoldenSpec]:
     from edgekit.bundles.manifest import GOLDEN_SEED, golden_ranges
     from edgekit_device.build.request import GoldenSpec
     from edgekit_device.protocol.manifest import Range
 
     spans = golden_ranges(next(iter(calibration_inputs(context))))
     ranges = {name: Range(low, high) for name, (low, high) in spans.items()}
+    if profiles:
+        return [
+            GoldenSpec(GOLDEN_SEED, ranges, None, other)
+            for other in golden_shapes(profiles, own_sizes(context))
+        ]
     numbers: list[int | None] = [None] if lanes == 1 else [*range(lanes)]
     return [GoldenSpec(GOLDEN_SEED, ranges, number) for number in numbers]
 

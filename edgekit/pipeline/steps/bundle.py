@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -16,9 +16,11 @@ import numpy as np
 
 from edgekit.bundles.files import PackedBundle
 from edgekit.bundles.labels import MOST_BYTES, label_lines, read_labels
+from edgekit.bundles.several import in_one_bundle
 from edgekit.error_document import FinishedStep
-from edgekit.errors import BundleError
+from edgekit.errors import BundleError, DataError, UsageError
 from edgekit.files import read_file
+from edgekit.network.loading.open_axes import load_open
 from edgekit.network.model import Model
 from edgekit.network.source import source_name
 from edgekit.network.streaming import grouped, model_session, run_group
@@ -26,7 +28,8 @@ from edgekit.network.writing import save
 from edgekit.pipeline.cache import Cache, StoredBundle, file_stamps, load_bundle, store_bundle
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.accuracy import artefacts
-from edgekit.pipeline.steps.build import BuiltPlan, reweighed
+from edgekit.pipeline.steps.buckets import own_sizes
+from edgekit.pipeline.steps.build import BuiltPlan, BuiltVariant, reweighed
 from edgekit.pipeline.steps.build_request import memory_settings
 from edgekit.pipeline.steps.calibrate import (
     calibration_inputs,
@@ -38,8 +41,10 @@ from edgekit.pipeline.steps.calibrate import (
 from edgekit.pipeline.steps.load import lowers, source
 from edgekit.pipeline.steps.method import scales, typed_identity, typed_model
 from edgekit.pipeline.steps.plan import plan
-from edgekit.pipeline.steps.rewrite import model, network, used_rewrites
+from edgekit.pipeline.steps.rewrite import model, network, other_weights, used_rewrites
+from edgekit.pipeline.steps.variants import batch_padding, built_buckets, taken_by
 from edgekit.placement.plan import Plan
+from edgekit.reference.open_axes import golden_shapes
 from edgekit.reference.run import Runner
 from edgekit.reference.weights import derive_weights
 from edgekit.removed import FormerDict
@@ -52,7 +57,7 @@ from edgekit_device.protocol.codec import (
     text,
     write,
 )
-from edgekit_device.protocol.manifest import LABELLED, MemorySettings
+from edgekit_device.protocol.manifest import LABELLED, MemorySettings, Padding
 
 if TYPE_CHECKING:
     from edgekit.bundles.manifest import Bundle, BundleSamples, Golden
@@ -91,8 +96,43 @@ def health_key(context: Context) -> list[Any]:
     return key
 
 
-def samples_of(context: Context, other: Model | None = None) -> BundleSamples | None:
-    """Returns the first calibration inputs with the FP32 network's outputs; None for none.
+def samples_of(
+    context: Context, built: BuiltPlan, others: Sequence[Model | None] = (None,)
+) -> BundleSamples | None:
+    """Returns the first calibration inputs of each shape with the FP32 network's outputs.
+
+    The engine of a range has none: it runs every shape, and its own golden vectors. None where the
+    configuration wants no samples.
+
+    Args:
+        context: The configuration.
+        built: What was built for it.
+        others: The networks with other weights, of the build and its variants; None each for the
+            one that came, before rewrites.
+
+    Raises:
+        DataError: The inputs cannot be read.
+    """
+    found = _samples_of(context, others[0])
+    if found is None:
+        return None
+    numbers, cases, labels = [0] * len(found.cases), [*found.cases], [*(found.labels or ())]
+    for number, one in enumerate(built.variants, 1):
+        own = None
+        if not one.profiles:
+            own = _samples_of(one.context, others[number] if others[1:] else None)
+        if own is not None:
+            numbers += [number] * len(own.cases)
+            cases += own.cases
+            labels += own.labels or ()
+    return dataclasses.replace(
+        found, cases=cases, labels=None if found.labels is None else labels,
+        variants=numbers if built.variants else (),
+    )  # fmt: skip
+
+
+def _samples_of(context: Context, other: Model | None) -> BundleSamples | None:
+    """Returns the first calibration inputs of a shape; None for none.
 
     Args:
         context: The configuration.
@@ -148,9 +188,10 @@ def bundle_of(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle
     )  # fmt: skip
     stored = None if context.force else cache.find(StoredBundle, "bundle", key)
     bundle = load_bundle(cache, stored) if stored else None
+    padding = batch_padding(context)  # which notes it in any case
     if bundle is None:
         context.session.fresh.add("bundle")
-        bundle = _pack(context, built, signing)
+        bundle = _pack(context, built, signing, padding)
         cache.keep("bundle", key, store_bundle(cache, bundle))
     _remember_plan(cache, bundle, plan(context))
     return bundle
@@ -215,7 +256,12 @@ def with_other_values(context: Context, other: Model) -> Artefacts:
 
 
 def bundle_with_weights(
-    context: Context, built: BuiltPlan, signing: SigningKey, other: Model, made: Artefacts
+    context: Context,
+    built: BuiltPlan,
+    signing: SigningKey,
+    other: Model,
+    made: Artefacts,
+    weights: Path,
 ) -> Bundle:
     """Returns a build's bundle with another model's weights, signed.
 
@@ -225,6 +271,7 @@ def bundle_with_weights(
         signing: The key that signs.
         other: The other model.
         made: What this machine would build of it.
+        weights: The other model's file.
 
     Raises:
         DataError: Code ``refit.mismatch``: names, shapes or types differ.
@@ -239,7 +286,7 @@ def bundle_with_weights(
     bundle = load_bundle(cache, stored) if stored else None
     if bundle is None:
         context.session.fresh.add("bundle")
-        bundle = _with_weights(context, built, signing, other, made)
+        bundle = _with_weights(context, built, signing, other, made, weights)
         for digest, value in bundle.weights.items():
             cache.put_blob(digest, value)
         cache.keep("bundle", key, store_bundle(cache, bundle))
@@ -248,22 +295,83 @@ def bundle_with_weights(
 
 
 def _with_weights(
-    context: Context, built: BuiltPlan, signing: SigningKey, other: Model, made: Artefacts
+    context: Context,
+    built: BuiltPlan,
+    signing: SigningKey,
+    other: Model,
+    made: Artefacts,
+    file: Path,
 ) -> Bundle:
     from edgekit.bundles.pack import loosened, with_weights
     from edgekit.bundles.sign import sign
 
     golden, _ = _golden(context, made)
     weights, values = made.weights, made.values
-    if built.golden is not None:
+    others: list[Model | None] = [other]
+    more: list[list[Golden]] = []
+    if built.variants:
+        every, others = _every_shape(context, built, other, file)
+        weights = {name: weight for one in every for name, weight in one.weights.items()}
+        values = {digest: value for one in every for digest, value in one.values.items()}
+        more = [
+            _open_answers(one, own) if one.profiles else _golden(one.context, own)[0]
+            for one, own in zip(built.variants, every[1:], strict=True)
+        ]
+    elif built.golden is not None:
         weights, values = reweighed(context, built, other)
         golden = loosened(golden, _own_golden(context), _answers(context, built))
     bundle = with_weights(
         bundle_of(context, built, signing), weights, values, golden, other,
-        samples=samples_of(context, other), counter=context.file.deploy.release.counter,
-        valid_until=context.file.deploy.release.valid_until,
+        samples=samples_of(context, built, others), counter=context.file.deploy.release.counter,
+        valid_until=context.file.deploy.release.valid_until, variants=more,
     )  # fmt: skip
     return bundle.signed(sign(bundle.manifest_bytes, signing.key))
+
+
+def _every_shape(
+    context: Context, built: BuiltPlan, other: Model, file: Path
+) -> tuple[list[Artefacts], list[Model | None]]:
+    """Returns the builds of all shapes with another file's weights, and the networks with them.
+
+    Raises:
+        UsageError: "refit.shapes": boards built them.
+        DataError: "refit.mismatch": names, shapes or types differ; or a weight that the shapes
+            share would have several values.
+    """
+    if built.golden is not None:
+        raise UsageError(
+            "engines of several shapes that a board built take no other weights yet",
+            code="refit.shapes",
+            where=context.config.document.where(("model",)),
+            hint="build again with the other file: set it as the model and use edgekit run",
+        )
+    every = in_one_bundle([built.artefacts, *(one.built.artefacts for one in built.variants)])
+    networks: list[Model | None] = [other]
+    found: list[Artefacts] = []
+    known: dict[str, str] = {}
+    for number, own in enumerate(every):
+        one = built.variants[number - 1] if number else None
+        if one is None:
+            weights, values = derive_weights(own.weights, other)
+        elif one.profiles:
+            networks.append(None)
+            weights, values = derive_weights(
+                own.weights, load_open(file, one.profiles, one.context.file.model.outputs or None)
+            )
+        else:
+            network = other_weights(one.context, file)
+            networks.append(network)
+            weights, values = derive_weights(own.weights, network)
+        for name, weight in weights.items():
+            if known.setdefault(name, weight.digest) != weight.digest:
+                raise DataError(
+                    f"the weight {name} would have another value for each shape",
+                    code="refit.mismatch",
+                    where=str(file),
+                    hint="build again with the other file: set it as the model and use edgekit run",
+                )
+        found.append(dataclasses.replace(own, weights=weights, values=values))
+    return found, networks
 
 
 def _answers(context: Context, built: BuiltPlan) -> list[Golden]:
@@ -273,11 +381,16 @@ def _answers(context: Context, built: BuiltPlan) -> list[Golden]:
     if built.golden is None:
         return _own_golden(context)
     ranges = golden_ranges(first_input(context))
-    return [Golden(case.seed, ranges, case.outputs, lane=case.lane) for case in built.golden]
+    return [
+        Golden(case.seed, ranges, case.outputs, lane=case.lane, shapes=case.shapes)
+        for case in built.golden
+    ]
 
 
-def _pack(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle:
-    from edgekit.bundles.pack import pack
+def _pack(
+    context: Context, built: BuiltPlan, signing: SigningKey, padding: Sequence[Padding]
+) -> Bundle:
+    from edgekit.bundles.pack import ShapeVariant, pack
     from edgekit.bundles.sign import sign
 
     rewrites = used_rewrites(context)
@@ -290,12 +403,44 @@ def _pack(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle:
         golden=_answers(context, built),
         mode=context.file.build.mode,
         rewrites=rewrites.record.to_json() if rewrites.applied else None,
-        samples=samples_of(context),
+        samples=samples_of(context, built),
         counter=context.file.deploy.release.counter,
         valid_until=context.file.deploy.release.valid_until,
         memory=_memory(context, built),
+        variants=[
+            ShapeVariant(
+                network(one.context),
+                plan(one.context),
+                one.built.artefacts,
+                _open_answers(one)
+                if one.profiles and one.built.golden is None
+                else _answers(one.context, one.built),
+                one.profiles,
+                one.load,
+            )
+            for one in built.variants
+        ],
+        padding=padding,
     )
     return bundle.signed(sign(bundle.manifest_bytes, signing.key))
+
+
+def _open_answers(one: BuiltVariant, made: Artefacts | None = None) -> list[Golden]:
+    """Returns what the engine of a range answers at the smallest, best and largest sizes.
+
+    Args:
+        one: What was built.
+        made: The same with other weights.
+    """
+    from edgekit.bundles.manifest import GOLDEN_SEED, Golden, golden_inputs, golden_ranges
+
+    net, runner = network(one.context), Runner(made or one.built.artefacts, stripped=False)
+    ranges = golden_ranges(first_input(one.context))
+    found = []
+    for shapes in golden_shapes(one.profiles, own_sizes(one.context)):
+        inputs = golden_inputs(net, GOLDEN_SEED, ranges, shapes)
+        found.append(Golden(GOLDEN_SEED, ranges, runner.run(inputs), shapes=shapes))
+    return found
 
 
 def _own_golden(context: Context) -> list[Golden]:
@@ -338,8 +483,20 @@ def _golden(context: Context, built: Artefacts) -> tuple[list[Golden], dict[str,
     return cases, answer
 
 
-def unstripped_outputs(context: Context, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns what the unstripped build gives on this machine."""
+def unstripped_outputs(
+    context: Context, inputs: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray] | None:
+    """Returns what the unstripped build of the inputs' shape gives on this machine.
+
+    None where the engine of the range takes it, of which this machine knows no other outputs.
+    """
+    if built_buckets(context):
+        shapes = {name: value.shape for name, value in inputs.items()}
+        taken = taken_by(context, shapes)
+        if taken is None or taken.ranged:
+            return None
+        if taken.context is not context:
+            return Runner(artefacts(taken.context), stripped=False).run(inputs)
     if _bytes(inputs) == _bytes(first_input(context)):
         return _own_answers(context)[1]
     return Runner(artefacts(context), stripped=False).run(inputs)

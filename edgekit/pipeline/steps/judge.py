@@ -21,6 +21,7 @@ from edgekit.pipeline.steps.load import (
     lowers,
     named,
     parse,
+    requested,
     rules,
     source,
     translated,
@@ -56,29 +57,39 @@ def original(context: Context) -> Lowered:
     return Lowered(source(context), layers(source(context), context.tensorrt))
 
 
-def judged(context: Context, lowered: Lowered) -> JudgedModel:
-    """Returns the verdicts on a model, ``original`` or ``rewritten``."""
+def judged(context: Context, lowered: Lowered, most: int | None = None) -> JudgedModel:
+    """Returns the verdicts on a model.
+
+    Args:
+        context: The configuration.
+        lowered: ``original`` or ``rewritten``.
+        most: Loadables that a DLA core may hold, where that is fewer than it can.
+    """
     unscaled = context.measured.unscaled if context.measured is not None else frozenset[str]()
-    return _judged(context, lowered, fp16_layers(context, lowered.network), unscaled)
+    return _judged(context, lowered, fp16_layers(context, lowered.network), unscaled, most)
 
 
 @computed(given_scales)
 def _judged(
-    context: Context, lowered: Lowered, floats: frozenset[str], unscaled: frozenset[str]
+    context: Context,
+    lowered: Lowered,
+    floats: frozenset[str],
+    unscaled: frozenset[str],
+    most: int | None,
 ) -> JudgedModel:
     network = lowered.network
 
     def judging(scales: Mapping[str, float] | None) -> Judgement:
         return judge(
             network, context.target, precision=context.file.precision, tensorrt=context.tensorrt,
-            scales=scales, fp16_layers=floats, lowers=lowers(context),
+            scales=scales, max_loadables=most, fp16_layers=floats, lowers=lowers(context),
         )  # fmt: skip
 
     # every tensor is taken to have a scale unless the user, or what was measured, says
     # which ones do
     given = given_scales(context)
     if given is None:
-        if lowered.judgement is not None and not (unscaled or floats):
+        if lowered.judgement is not None and not (unscaled or floats or most is not None):
             return JudgedModel(lowered.judgement, None)
         names = {*network.whole.tensors, *network.whole.fixed} - unscaled
         return JudgedModel(judging(dict.fromkeys(names, 1.0) if unscaled else None), None)
@@ -119,7 +130,7 @@ def checked(
         fp16_layers=lambda network: fp16_layers(context, network, gate=False),
         plugins=[plugin.name for plugin in context.file.model.plugins],
         parser=asks and context.file.parser,
-        warnings=lacks,
+        warnings=[*requested(context).notes, *lacks],
         on_note=on_note,
     )
     made = exported(context)

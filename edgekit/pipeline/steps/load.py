@@ -4,7 +4,7 @@ it; the INT8 scales that the user gave; and the layers that stay in FP16.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,17 +19,19 @@ from edgekit.network.layer_names import layers_named
 from edgekit.network.left_modules import with_left_modules
 from edgekit.network.loading.load import canonical, file_inputs, load
 from edgekit.network.loading.opaque import left_notes
+from edgekit.network.loading.open_axes import load_open
 from edgekit.network.loading.validation import input_shapes
 from edgekit.network.model import Model, Network
 from edgekit.network.plugins import HINT as FUNCTION_HINT
 from edgekit.network.plugins import OutputForm, Plugin, check_used, function_failure
-from edgekit.network.ranges import ShapeRequest, Sizes, is_ranged, static_shapes
+from edgekit.network.ranges import Profile, ShapeRequest, is_ranged, static_shapes
 from edgekit.network.shape_requests import shape_request
+from edgekit.network.source import is_function
 from edgekit.network.zoo import builtin
 from edgekit.parsing.nvidia import ParserWord, ask_parser
 from edgekit.parsing.table import AFTER_REWRITES, AS_GIVEN, Parse, parse_check
 from edgekit.pipeline.cache import StoredModel, digest_of, identity_of_path, load_model, store_model
-from edgekit.pipeline.context import Context, Session, computed
+from edgekit.pipeline.context import Context, computed
 from edgekit.placement.translation import is_typed, translation, typed_note, typed_translation
 from edgekit.quantize.caches import CalibrationCache, cache_of, load_cache
 from edgekit.quantize.qdq.to_implicit import Translated, has_qdq
@@ -61,38 +63,55 @@ def exported(context: Context) -> Exported | None:
     return found
 
 
-@computed("model")
+@computed("calibration.data")
+def pictures(context: Context) -> tuple[tuple[int, int], ...]:
+    """Returns height and width of the calibration images; () where the data are no images."""
+    data = context.file.calibration.data
+    if data is None or is_function(data):
+        return ()
+    from edgekit.quantize.data.images import image_sizes
+
+    return tuple(image_sizes(context.config.resolve(data)))
+
+
+@computed("model", pictures)
 def requested(context: Context) -> ShapeRequest:
     """Returns the sizes that the configuration asks of the model's inputs, and notes them.
 
     Raises:
         ModelError: As of ``network.shape_requests.shape_request``.
     """
-    section = context.file.model
-    if not is_ranged(section):
+    section, made = context.file.model, exported(context)
+    if made is not None and not (section.shapes or section.dimensions):
+        section = section.model_copy(update={"dimensions": made.dimensions})
+    if not is_ranged(section) and not (made is not None and made.dimensions):
         return ShapeRequest(static_shapes(section))
     path = _model_file(context)
     inputs = _built_in(context).proto.graph.input if path is None else file_inputs(path)
-    request = shape_request(section, inputs)
+    request = shape_request(section, inputs, pictures(context))
+    if made is not None and made.dimensions:
+        own = {"shapes": {}, "dimensions": made.dimensions, "buckets": []}
+        _refuse_outside(request, shape_request(section.model_copy(update=own), inputs).profiles[0])
     context.note(*request.notes)
-    if not request.is_static:
-        shown = ", ".join(f"{n}: {'x'.join(map(str, s))}" for n, s in request.optimum.items())
-        context.note(f"sizes may vary: this is for the best shape alone ({shown})")
-    return request
+    return request.led_by_bucket()
 
 
-def at_sizes(context: Context, sizes: Sizes) -> Context:
-    """Returns a context of the same network with one static shape, such as a bucket's."""
-    config = context.config
-    model = config.file.model.model_copy(
-        update={"shapes": {n: list(s) for n, s in sizes.items()}, "dimensions": {}, "buckets": []}
-    )
-    file = config.file.model_copy(update={"model": model})
-    session = Session(context.session.progress, context.session.results)
-    return replace(
-        context, config=replace(config, file=file), session=session, measured=None,
-        method_by_gate=None, fp16_by_gate=(), placed=None,
-    )  # fmt: skip
+def _refuse_outside(request: ShapeRequest, exported_for: Profile) -> None:
+    """Refuses sizes that a PyTorch network was not exported for: its code may not hold there."""
+    asked = [request.optimum, *request.buckets]
+    for profile in request.profiles:
+        for end in ("min", "max"):
+            asked.append({name: getattr(one, end) for name, one in profile.items()})
+    for sizes in asked:
+        for name, one in exported_for.items():
+            if name in sizes and not one.holds(sizes[name]):
+                raise ModelError(
+                    f"the network was exported for {name}: {one}, and "
+                    f"{'x'.join(map(str, sizes[name]))} is outside",
+                    code="torch.dynamic_shapes",
+                    where=f"model.shapes.{name}",
+                    hint="export it with a wider range: dynamic_shapes, or model.inputs (--input)",
+                )
 
 
 def _model_file(context: Context) -> Path | None:
@@ -104,7 +123,7 @@ def _model_file(context: Context) -> Path | None:
     return None if section.onnx is None else context.config.resolve(section.onnx)
 
 
-@computed("model")
+@computed(requested)
 def _loaded(context: Context) -> Model:
     section, request = context.file.model, requested(context)
     path = _model_file(context)
@@ -146,6 +165,17 @@ def _built_in(context: Context) -> Model:
         # from here on the weights are memory maps of the cache, not memory
         model = load_model(cache, stored) or model
     return model
+
+
+def open_model(context: Context, profiles: Sequence[Profile]) -> Model:
+    """Returns the network's file with its open axes, for one engine of a range of shapes.
+
+    Raises:
+        ModelError: It cannot be read.
+    """
+    path = _model_file(context)
+    assert path is not None, "a built-in network has no open axes"
+    return load_open(path, profiles, context.file.model.outputs or None)
 
 
 @computed(_loaded, "target", "tensorrt")

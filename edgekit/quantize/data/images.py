@@ -29,6 +29,9 @@ _BROKEN = "data.image"
 _WORKERS = min(4, os.cpu_count() or 1)
 # what 16-bit codes are divided by to become 8-bit ones
 _STEP = 257
+# EXIF's tag, and its first value of an image whose width is its height
+_ORIENTATION = 0x0112
+_FIRST_TURNED = 5
 # warnings.catch_warnings changes the whole process
 _OPENING = threading.Lock()
 
@@ -295,6 +298,21 @@ class Images:
         except Exception as error:
             return _refused(path, error)
         return DataRow({self._name: pixels}, shown(path), constant)
+
+
+def image_sizes(folder: Path) -> list[tuple[int, int]]:
+    """Returns height and width of each readable image of a folder, upright.
+
+    Images that cannot be read are left out: reading their pixels reports them.
+    """
+    found = []
+    for path in files_in(folder, IMAGE_SUFFIXES):
+        # decoders of other people's formats raise anything
+        with contextlib.suppress(Exception), _opened(path) as image:
+            width, height = image.size
+            turned = image.getexif().get(_ORIENTATION, 1) >= _FIRST_TURNED
+            found.append((width, height) if turned else (height, width))
+    return found
 
 
 def _opened(path: Path) -> Image.Image:

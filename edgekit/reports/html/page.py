@@ -7,7 +7,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from markupsafe import Markup
 from edgekit.files import write_text
 from edgekit.placement.plan import exception
 from edgekit.reports import charts, text
+from edgekit.reports.buckets import HEAD, SIDES, bucket_rows, range_lines
 from edgekit.reports.facts import flat_facts
 from edgekit.reports.html.graph import graph_view
 from edgekit.reports.html.layers import layers_view, modules_view, why_not_view
@@ -171,6 +172,22 @@ def _placement(placement: Placement) -> View:
     }  # fmt: skip
 
 
+def _shapes(report: Report) -> View | None:
+    """Returns the listed shapes of a range; None of a report of one shape."""
+    if not report.buckets or report.range is None:
+        return None
+    sides = ["num" if side == "r" else "" for side in SIDES]
+
+    def cells(row: Iterable[str]) -> list[View]:
+        return [{"css": css, "text": cell} for css, cell in zip(sides, row, strict=True)]
+
+    return {
+        "head": cells(map(_capital, HEAD)),
+        "rows": [cells(row) for row in bucket_rows(report.buckets)],
+        "lines": [_capital(sentence(line)) for line in range_lines(report.buckets, report.range)],
+    }  # fmt: skip
+
+
 def _pool(need: int | None, limit: int | None) -> View:
     """Returns a pool of a loadable: its size, and a bar against its limit where that is known."""
     if need is None or not limit:
@@ -274,6 +291,7 @@ def page_view(report: Report) -> View:
         "tiles": tiles(report),
         "graph": graph_view(report),
         "placement": _placement(report.placement),
+        "shapes": _shapes(report),
         "prediction": _prediction(report.predicted),
         "timeline": timeline_view(
             report.timeline, {one.segment for one in report.graph.segments}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.network.module_tree import CHECK_TIMES
 from edgekit.reports import text
+from edgekit.reports.buckets import HEAD, SIDES, TITLE, bucket_rows, range_lines
 from edgekit.reports.terminal.modules import add_modules
 from edgekit.reports.text import WIDTH, Page, names_in_columns
 from edgekit.text import counted, listed, percent, sentence
@@ -100,6 +101,7 @@ def summary_check(document: Check, *, width: int = WIDTH, colour: bool = False) 
             _reason(page, group)
     _add_fixes(page, document)
     _memory(page, document)
+    _buckets(page, document)
     above = {one.refusal for one in document.memory_refused} | ({lost.message} if lost else set())
     for warning in document.warnings:
         if warning not in above:
@@ -318,6 +320,17 @@ def _memory(page: Page, document: Check) -> None:
     more = len(broken) - MEMORY
     if more > 0:
         page.add(f"and {counted(more, 'more limit')}, see --json", indent=2)
+
+
+def _buckets(page: Page, document: Check) -> None:
+    """Adds the listed shapes of a range, and what it costs."""
+    if not document.buckets or document.range is None:
+        return
+    page.add()
+    page.add(TITLE, style="bold")
+    page.table(HEAD, bucket_rows(document.buckets), SIDES.replace("l", " "))
+    for line in range_lines(document.buckets, document.range):
+        page.add(line, indent=2, hang=2)
 
 
 def _pools_line(held: Sequence[LoadableMemory], core: CoreMemory) -> str:

@@ -10,6 +10,7 @@ from edgekit.benchmark.document import Bench
 from edgekit.benchmark.energy import Energy
 from edgekit.benchmark.measurement import Times
 from edgekit.benchmark.validity import Verdict
+from edgekit.placement.buckets import shape_text
 from edgekit.reports import text
 from edgekit.reports.facts import (
     baseline_word,
@@ -117,6 +118,8 @@ def _segment(segment: SegmentTimes, several: bool) -> str:
 def _facts(bench: Bench, latency: Times) -> Iterable[tuple[str, str]]:
     """Name and text of what is known besides the times."""
     yield "throughput", _throughput(bench)
+    if bench.settings and bench.settings.shapes:
+        yield "shapes", f"{shape_text(bench.settings.shapes)}; other shapes were not measured"
     if bench.settings:
         yield from _settings(bench.settings)
     if bench.streams:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from edgekit.benchmark.document import ReportedBench
 from edgekit.bundles.files import PackedBundle
+from edgekit.placement.buckets import Bucket, RangeCost
 from edgekit.placement.plan import (
     OBJECTIVE_UNITS,
     PREDICTED_KEYS,
@@ -23,6 +24,7 @@ from edgekit.placement.plan import (
 from edgekit.placement.profiles.measured import source_of
 from edgekit.reference.accuracy import SegmentMeasures
 from edgekit.reports import text
+from edgekit.reports.buckets import HEAD, SIDES, TITLE, bucket_rows, range_lines
 from edgekit.reports.document import advantage, comparison
 from edgekit.reports.facts import (
     PERCENTILES,
@@ -301,6 +303,8 @@ def summary_plan(plan: Plan) -> RenderableType:
         parts += [Text(), _loadables(plan)]
     if plan.reformats:
         parts += [Text(), Text("\n".join(_reformats(plan)))]
+    if plan.buckets and plan.range is not None:
+        parts += [Text(), *bucket_table(plan.buckets, plan.range)]
     rows = comparison(plan)
     parts += [
         Text(),
@@ -316,6 +320,12 @@ def summary_plan(plan: Plan) -> RenderableType:
     parts += [Text(line) for line in _builder(plan)]
     parts += [Text(f"note: {sentence(text.clean(note))}", style="yellow") for note in plan.notes]
     return Group(*parts)
+
+
+def bucket_table(buckets: Sequence[Bucket], cost: RangeCost) -> list[RenderableType]:
+    """Returns the listed shapes of a range, and what it costs against one shape."""
+    lines = [Text(sentence(line)) for line in range_lines(buckets, cost)]
+    return [Text(TITLE, style="bold"), table(HEAD, bucket_rows(buckets), SIDES), *lines]
 
 
 def _devices(plan: Plan) -> Table:

@@ -1,0 +1,96 @@
+"""Builds of several shapes in one bundle: one name of a weight means one value in all of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import onnx
+
+from edgekit.network.protos import rename_reads
+from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
+
+
+def in_one_bundle(builds: Sequence[Artefacts]) -> list[Artefacts]:
+    """Returns builds whose weights of one name have one value.
+
+    Weights of the same value are shared. A weight whose value differs from that of an earlier build
+    gets the number of its build before its name, in the engines of ONNX too; an engine of TensorRT
+    keeps its own name, and its entry says which weight of the bundle it is.
+    """
+    known: dict[str, Weight] = {}
+    found = []
+    for number, one in enumerate(builds):
+        names = {
+            name: f"{number}/{name}"
+            for name, weight in one.weights.items()
+            if name in known and known[name].digest != weight.digest
+        }
+        made = _renamed(one, names) if names else one
+        known.update(made.weights)
+        found.append(made)
+    return found
+
+
+def together(builds: Sequence[Artefacts]) -> Artefacts:
+    """Returns all that several builds have, with the lanes of all; weights as of one bundle."""
+    first = builds[0]
+    return replace(
+        first,
+        lanes=tuple(lane for one in builds for lane in one.lanes),
+        engines={digest: data for one in builds for digest, data in one.engines.items()},
+        weights={name: weight for one in builds for name, weight in one.weights.items()},
+        values={digest: value for one in builds for digest, value in one.values.items()},
+        entries={digest: entry for one in builds for digest, entry in one.entries.items()},
+        notes=tuple(dict.fromkeys(note for one in builds for note in one.notes)),
+        plugins=tuple(dict.fromkeys(plugin for one in builds for plugin in one.plugins)),
+        libraries={digest: data for one in builds for digest, data in one.libraries.items()},
+    )
+
+
+def _renamed(build: Artefacts, names: Mapping[str, str]) -> Artefacts:
+    """Returns a build with other names of weights."""
+    weights = {}
+    for name, weight in build.weights.items():
+        own = names.get(name, name)
+        weights[own] = replace(weight, name=own)
+    if build.entries:
+        entries = {
+            digest: replace(
+                entry,
+                weights={
+                    **{name: names[name] for name in names if name not in entry.weights},
+                    **{name: names.get(own, own) for name, own in entry.weights.items()},
+                },
+            )
+            if entry.stripped or entry.weights
+            else entry
+            for digest, entry in build.entries.items()
+        }
+        return replace(build, weights=weights, entries=entries)
+    engines, digests = {}, {}
+    for digest, data in build.engines.items():
+        changed = _with_names(data, names)
+        digests[digest] = hashlib.sha256(changed).hexdigest()
+        engines[digests[digest]] = changed
+
+    def segment(one: EngineSegment) -> EngineSegment:
+        return replace(one, engine=digests[one.engine])
+
+    lanes = tuple((share, tuple(map(segment, segments))) for share, segments in build.lanes)
+    return replace(build, weights=weights, engines=engines, lanes=lanes)
+
+
+def _with_names(engine: bytes, names: Mapping[str, str]) -> bytes:
+    """Returns an engine of ONNX with other names of its stripped weights."""
+    proto = onnx.ModelProto.FromString(engine)
+    own = {one.name: names[one.name] for one in proto.graph.initializer if one.name in names}
+    if not own:
+        return engine
+    for tensor in proto.graph.initializer:
+        tensor.name = own.get(tensor.name, tensor.name)
+    for node in proto.graph.node:
+        rename_reads(node, own)
+    data: bytes = proto.SerializeToString(deterministic=True)
+    return data

@@ -1,0 +1,90 @@
+"""An ONNX file with its open axes: what one engine for a range of shapes is built from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import onnx
+
+from edgekit.network import files, protos
+from edgekit.network.loading import validation
+from edgekit.network.loading.load import constants_of, is_weight, outputs_of, roles_of, stub
+from edgekit.network.loading.raising import RAISED, raised
+from edgekit.network.model import Model, frozen, real
+from edgekit.network.ranges import Profile
+
+
+def load_open(
+    source: Path, profiles: Sequence[Profile], outputs: Sequence[str] | None = None
+) -> Model:
+    """Reads a file for a range of shapes.
+
+    The axes that vary have names in the result, all other sizes of inputs are fixed. It has no
+    layers: these are found in static networks alone.
+
+    Args:
+        source: The file.
+        profiles: The ranges of its inputs.
+        outputs: Tensor or node names to cut the network at; the file's outputs when None.
+
+    Raises:
+        ModelError: As of ``load``.
+    """
+    proto, values = files.read(source)
+    version = validation.opset(proto)
+    if version < RAISED:
+        proto = raised(proto, version)
+    graph = proto.graph
+    files.embed(graph, source.parent)
+    protos.name_nodes(graph.node)
+    constants = constants_of(graph, {n: frozen(v) for n, v in values.items()}, source.parent)
+    inputs = [value for value in graph.input if value.name not in constants]
+    defined = {value.name for value in inputs} | set(constants)
+    nodes = protos.sort(list(graph.node), defined)
+    wanted = outputs_of(graph, nodes, defined, outputs)
+    nodes = protos.reachable(nodes, wanted, defined)
+    for value in inputs:
+        _set_axes(value, profiles)
+    known = {value.name: value for value in (*graph.output, *graph.value_info)}
+    roles, weights, kept = roles_of(nodes), {}, []
+    read = {name for node in nodes for name in protos.reads(node)} | set(wanted)
+    for tensor in graph.initializer:
+        if tensor.name not in read:
+            continue
+        constant = constants[tensor.name]
+        if is_weight(constant, roles.get(tensor.name, set())):
+            weights[tensor.name] = real(constant)
+            kept.append(stub(tensor.name, constant))
+        else:
+            kept.append(tensor)
+    ends = [
+        onnx.ValueInfoProto.FromString(known[name].SerializeToString())
+        if name in known
+        else onnx.ValueInfoProto(name=name)
+        for name in wanted
+    ]
+    for part in (graph.node, graph.initializer, graph.input, graph.output, graph.value_info):
+        del part[:]
+    graph.node.extend(nodes)
+    graph.initializer.extend(kept)
+    graph.input.extend(inputs)
+    graph.output.extend(ends)
+    return Model(proto, weights, None, str(source))
+
+
+def _set_axes(value: onnx.ValueInfoProto, profiles: Sequence[Profile]) -> None:
+    """Fixes the axes of an input that no profile varies, and names the others."""
+    ranges = [profile[value.name] for profile in profiles if value.name in profile]
+    dims = value.type.tensor_type.shape.dim
+    if not ranges:
+        return
+    while len(dims) < len(ranges[0].min):
+        dims.add()
+    for axis, dim in enumerate(dims):
+        sizes = {(one.min[axis], one.max[axis]) for one in ranges}
+        low, high = next(iter(sizes))
+        if len(sizes) == 1 and low == high:
+            dim.dim_value = low
+        elif not dim.dim_param:
+            dim.dim_param = f"{value.name}_{axis}"

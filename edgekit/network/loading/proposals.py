@@ -1,0 +1,211 @@
+"""Sizes to propose for the axes that a file leaves open: from the file's metadata, or its kind."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from edgekit.network.loading.axes import Dims, is_batch, is_fixed, picture_axis
+from edgekit.network.ranges import Axis
+
+_USUAL_PICTURE = 224  # of ImageNet's networks
+_DETECTIONS = re.compile(r"(?i)box|bbox|det|label|num_|anchor|scores?$")
+_TOKENS = re.compile(r"(?i)input_ids|attention_mask|token|position_ids")
+# of a text recogniser of fixed height, and of one that could be a detector by its output
+_LEAST_CLASSES = 20
+_MANY_CLASSES = 500
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Sizes for open inputs, as a static shape and as a range.
+
+    Attributes:
+        shapes: Sizes by input.
+        ranges: Sizes or ranges by axis, by input.
+        rule: Why these.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    ranges: Mapping[str, tuple[Axis, ...]]
+    rule: str
+
+    def options(self, *, ranged: bool = False) -> str:
+        """Returns the options of the command line."""
+        found: Mapping[str, Sequence[Axis]] = self.ranges if ranged else self.shapes
+        return " ".join(f"--shape {name}:{'x'.join(map(str, s))}" for name, s in found.items())
+
+    def yaml(self) -> str:
+        """Returns the configuration's key."""
+        shapes = ", ".join(f"{name}: {list(sizes)}" for name, sizes in self.shapes.items())
+        return f"model.shapes: {{{shapes}}}"
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """Height and width of pictures, with their smallest and largest sizes, and why."""
+
+    height: int
+    width: int
+    least: tuple[int, int]
+    most: tuple[int, int]
+    words: str
+
+
+def propose(
+    inputs: Sequence[onnx.ValueInfoProto],
+    outputs: Sequence[onnx.ValueInfoProto] = (),
+    metadata: Mapping[str, str] | None = None,
+) -> Proposal:
+    """Returns sizes for the inputs, whose batch is 1.
+
+    Args:
+        inputs: Those with open sizes.
+        outputs: The file's, which tell what kind of network it is.
+        metadata: The file's metadata.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    ranges: dict[str, tuple[Axis, ...]] = {}
+    rules: dict[str, None] = {}
+    rule = _rule(inputs, outputs, metadata or {})
+    for value in inputs:
+        dims = value.type.tensor_type.shape.dim
+        picture = picture_axis(dims) if value.type.tensor_type.HasField("shape") else None
+        if not value.type.tensor_type.HasField("shape"):
+            shapes[value.name] = ranges[value.name] = (1, 3, rule.height, rule.width)
+            rules["the file says nothing about its rank"] = None
+            continue
+        axes = [_axis(i, dim, picture, rule) for i, dim in enumerate(dims)]
+        shapes[value.name] = tuple(axis[1] for axis in axes)
+        ranges[value.name] = tuple(
+            size if low == high else f"{low}..{size}..{high}" if size < high else f"{low}..{high}"
+            for low, size, high in axes
+        )
+        if picture is not None:
+            rules[rule.words] = None
+        elif any(low != high for low, _, high in axes):
+            rules["128 is a usual length of a sequence"] = None
+    return Proposal(shapes, ranges, "; ".join(rules))
+
+
+def _axis(
+    position: int, dim: onnx.TensorShapeProto.Dimension, picture: int | None, rule: _Rule
+) -> tuple[int, int, int]:
+    """Returns the smallest, the proposed and the largest size of an axis."""
+    if is_fixed(dim):
+        return dim.dim_value, dim.dim_value, dim.dim_value
+    if is_batch(position, dim):
+        return 1, 1, 1
+    if picture is not None and position in (picture, picture + 1):
+        side = position - picture
+        return rule.least[side], (rule.height, rule.width)[side], rule.most[side]
+    if picture is not None:
+        return 3, 3, 3
+    return 1, 128, 512
+
+
+def _rule(
+    inputs: Sequence[onnx.ValueInfoProto],
+    outputs: Sequence[onnx.ValueInfoProto],
+    metadata: Mapping[str, str],
+) -> _Rule:
+    """Returns the first rule that holds: the file's own word, then its kind."""
+    shapes = [value.type.tensor_type.shape.dim for value in outputs]
+    own = _of_metadata(metadata)
+    if own is not None:
+        return own
+    pictures = list(_pictures(inputs))
+    height = pictures[0][0] if pictures else None
+    lines = any(
+        len(dims) == 3 and is_fixed(dims[2]) and dims[2].dim_value > _LEAST_CLASSES
+        for dims in shapes
+    )
+    fixed_height = height is not None and pictures[0][1] is None
+    many = any(len(dims) == 3 and dims[2].dim_value > _MANY_CLASSES for dims in shapes)
+    one = len(shapes) == 1
+    if "character" in metadata or (one and (many or (fixed_height and lines))):
+        own_height = height or 48
+        why = "by its output, classes along a line"
+        if "character" in metadata:
+            why = "the file's metadata has its characters"
+        return _Rule(
+            own_height, 320, (own_height, 160), (own_height, 1280),
+            f"a text recogniser takes lines of height {own_height} ({why})",
+        )  # fmt: skip
+    names = [value.name for value in outputs]
+    if len(shapes) == 1 and _is_map(shapes[0]):
+        return _Rule(
+            640, 640, (320, 320), (960, 960),
+            "a text detector or another network with one map as its output takes multiples of 32",
+        )  # fmt: skip
+    if _is_detector(names, shapes):
+        return _Rule(
+            640, 640, (320, 320), (1280, 1280),
+            "640 is a detector's usual size (by its outputs), a multiple of its stride of 32",
+        )  # fmt: skip
+    kind = "a usual size of pictures"
+    if len(shapes) == 1 and len(shapes[0]) == 2:
+        kind = "a classifier's usual size (by its output)"
+    least, most = _USUAL_PICTURE // 2, _USUAL_PICTURE * 2
+    return _Rule(
+        _USUAL_PICTURE, _USUAL_PICTURE, (least, least), (most, most), f"{_USUAL_PICTURE} is {kind}"
+    )
+
+
+def _pictures(
+    inputs: Sequence[onnx.ValueInfoProto],
+) -> Iterator[tuple[int | None, int | None]]:
+    """Yields height and width of inputs that are pictures: the height where it is fixed, and 0
+    in the place of the width where both or neither are.
+    """
+    for value in inputs:
+        dims = value.type.tensor_type.shape.dim
+        position = picture_axis(dims)
+        if position is not None:
+            height, width = dims[position], dims[position + 1]
+            both = is_fixed(height) == is_fixed(width)
+            yield height.dim_value if is_fixed(height) else None, 0 if both else None
+
+
+def _of_metadata(metadata: Mapping[str, str]) -> _Rule | None:
+    """Returns what Ultralytics writes into its files: ``imgsz`` and ``stride``."""
+    sides = _numbers(metadata.get("imgsz", ""))
+    if len(sides) == 1:
+        sides *= 2
+    if len(sides) != 2:
+        return None
+    step = max((*_numbers(metadata.get("stride", "")), 1))
+    height, width = sides
+    least = tuple(max(step, side // 2 // step * step) for side in sides)
+    words = f"{height}x{width} is the size in the file's metadata (imgsz"
+    return _Rule(
+        height, width, (least[0], least[1]), (2 * height, 2 * width),
+        f"{words}, stride {step})" if step > 1 else f"{words})",
+    )  # fmt: skip
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        value = ast.literal_eval(text.strip() or "[]")
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return []
+    values = value if isinstance(value, list | tuple) else [value]
+    return [one for one in values if type(one) is int and 0 < one < 1 << 16]
+
+
+def _is_map(dims: Dims) -> bool:
+    """Whether an output is one number for each place."""
+    return len(dims) == 4 and is_fixed(dims[1]) and dims[1].dim_value == 1 and not is_fixed(dims[2])
+
+
+def _is_detector(names: Sequence[str], shapes: Sequence[Dims]) -> bool:
+    if sum(bool(_DETECTIONS.search(name)) for name in names) > 1:
+        return True
+    # boxes and classes, and places along the other axis; YOLO's heads before they are joined
+    joined = len(shapes) == 1 and len(shapes[0]) == 3 and not all(map(is_fixed, shapes[0][1:]))
+    heads = len(shapes) > 1 and all(len(dims) in (4, 5) for dims in shapes)
+    return joined or heads

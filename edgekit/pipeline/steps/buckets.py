@@ -1,0 +1,356 @@
+"""The listed shapes of a range, each as a context of its own: what runs where for each, which of
+them have engines of their own, and what the GPU's engine with profiles takes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from edgekit.dla.memory import core_memory, memory_report
+from edgekit.dla.verdicts import MemoryNeed
+from edgekit.errors import EdgekitError, GateError
+from edgekit.pipeline.context import Context, Session, computed
+from edgekit.pipeline.steps.calibrate import calibrated
+from edgekit.pipeline.steps.judge import judged, original
+from edgekit.pipeline.steps.load import parse, pictures, requested
+from edgekit.pipeline.steps.plan import plan
+from edgekit.pipeline.steps.rewrite import network
+from edgekit.placement.buckets import (
+    DEMAND,
+    OWN,
+    START,
+    Bucket,
+    RangeCost,
+    on_profiles,
+    range_cost,
+    range_notes,
+    room_of,
+    shape_text,
+    together,
+)
+from edgekit.placement.check_document import ELEMENT_BYTES, judged_layers, summary_of
+from edgekit.placement.forecast import forecast
+from edgekit.text import counted
+
+if TYPE_CHECKING:
+    from edgekit.network.model import Network
+    from edgekit.network.ranges import Profile, Sizes
+    from edgekit.placement.check_document import Check
+    from edgekit.placement.plan import Plan
+
+
+# axes of a picture, and how many channels it may have
+_PICTURE = 4
+_CHANNELS = (1, 3)
+
+
+@dataclass(frozen=True, eq=False)
+class Listed:
+    """A bucket, and the context whose network and plan are those of its shape.
+
+    Attributes:
+        bucket: What runs where.
+        context: The configuration with this shape alone.
+    """
+
+    bucket: Bucket
+    context: Context
+
+
+@dataclass(frozen=True)
+class Ranged:
+    """What is said of a range: its buckets, the optimum first, and what they cost together."""
+
+    buckets: tuple[Bucket, ...]
+    cost: RangeCost
+
+
+def at_sizes(context: Context, sizes: Sizes, **placement: object) -> Context:
+    """Returns the context of one static shape, with notes of its own.
+
+    Args:
+        context: The configuration.
+        sizes: The shape.
+        placement: Other keys of the configuration's ``placement``.
+    """
+    file = context.file
+    # shapes of tensors inside the network stay
+    every = {**requested(context).optimum, **sizes}
+    shapes = {name: list(shape) for name, shape in every.items()}
+    model = file.model.model_copy(update={"shapes": shapes, "dimensions": {}, "buckets": []})
+    changed = {"model": model, "placement": file.placement.model_copy(update=placement)}
+    config = dataclasses.replace(context.config, file=file.model_copy(update=changed))
+    session = Session(context.session.progress, context.session.results)
+    return replace(
+        context, config=config, session=session, explains=False, measured=None,
+        method_by_gate=None, fp16_by_gate=(), placed=None,
+    )  # fmt: skip
+
+
+def _listed(
+    context: Context,
+    most: int,
+    summary: Callable[[Context, int | None], tuple[Bucket, Bucket]],
+) -> tuple[Listed, ...]:
+    """Returns the buckets in order, with the loadables that fit on the cores together.
+
+    Args:
+        context: The configuration.
+        most: Loadables that a core holds.
+        summary: Returns a context's bucket, with so many loadables at most, and the same shape on
+            the GPU alone.
+    """
+    request = requested(context)
+    if request.is_static:
+        return ()
+    late = context.file.model.load == DEMAND
+    found: list[Listed] = []
+    for number, sizes in enumerate(request.buckets):
+        text = shape_text(sizes)
+        context.update(number, len(request.buckets), f"shape {text}")
+        try:
+            if number:
+                one = _beside(context, sizes, found, most, summary)
+                found.append(replace(one, bucket=_late(one.bucket)) if late else one)
+            else:
+                found.append(Listed(summary(context, None)[0], context))
+        except EdgekitError as error:
+            error.where = f"shape {text}: {error.where}" if error.where else f"shape {text}"
+            raise
+    return tuple(found)
+
+
+def _late(bucket: Bucket) -> Bucket:
+    """Returns a bucket whose own engines are loaded on demand."""
+    return replace(bucket, load=DEMAND) if bucket.engine == OWN else bucket
+
+
+def _beside(
+    context: Context,
+    sizes: Sizes,
+    before: Sequence[Listed],
+    most: int,
+    summary: Callable[[Context, int | None], tuple[Bucket, Bucket]],
+) -> Listed:
+    """Returns a bucket with as many loadables as the cores hold beside those before it.
+
+    What exceeds them goes to the GPU: to the engine with profiles, where there is one.
+
+    Raises:
+        GateError: "range.loadables": they exceed them, and there is no GPU.
+    """
+
+    def at(**placement: object) -> Context:
+        one = at_sizes(context, sizes, **placement)
+        return one if context.measured is None else calibrated(one)
+
+    one, gpu = at(), context.file.placement.gpu and context.file.build.mode != "standalone"
+    profiles = gpu and bool(requested(context).profiles)
+    own, alone = summary(one, None)
+    room = room_of((row.bucket for row in before), most)
+    lacks = [core for core, count in own.loadables.items() if count > room.get(core, most)]
+    why = ""
+    if lacks:
+        least = max(min(room.get(core, most) for core in own.loadables), 0)
+        kept = counted(most - least, "loadable")
+        why = f"the shapes before it have {kept} on {lacks[0]}, of at most {most}"
+        if least:
+            one = at(max_loadables=least)
+            own, alone = summary(one, least)
+            why = f"at most {counted(least, 'loadable')}: {why}"
+        elif not gpu:
+            raise GateError(
+                f"{why}; this shape has none left, and no GPU takes it (placement.gpu)",
+                code="range.loadables",
+                where=context.config.document.where(("model", "buckets")),
+                hint="load shapes on demand (model.load: demand), list fewer, or allow the GPU",
+            )
+        elif not profiles:
+            one = at(dla_cores=[], pin=[])
+            own = replace(on_profiles(own, alone, why), engine=OWN)
+    if profiles and (not own.loadables or (why and not room.get(lacks[0], most))):
+        return Listed(on_profiles(own, alone, why or "nothing of it runs on a DLA"), one)
+    return Listed(replace(own, why=why), one)
+
+
+def _ranged(context: Context, listed: Iterable[Listed], most: int) -> Ranged:
+    request = requested(context)
+    buckets = tuple(one.bucket for one in listed)
+    cost = range_cost(buckets, request.profiles, most, sample_sizes(context))
+    return Ranged(buckets, cost)
+
+
+def sample_sizes(context: Context) -> list[Sizes]:
+    """Returns the shapes that the calibration images have before they are resized.
+
+    Empty where the data are no images, or the network has no input that takes one.
+    """
+    first = requested(context).buckets[0]
+    inputs = [name for name, shape in first.items() if len(shape) == _PICTURE]
+    if len(inputs) != 1:
+        return []
+    own = first[inputs[0]]
+    height = 1 if own[-1] in _CHANNELS and own[1] not in _CHANNELS else 2
+    return [{inputs[0]: (*own[:height], *size, *own[height + 2 :])} for size in pictures(context)]
+
+
+# The check: TensorRT's own placement of each.
+
+
+def with_checked_buckets(context: Context, document: Check) -> Check:
+    """Returns a check with its range's buckets; the same one without a range."""
+    if requested(context).is_static:
+        return document
+    most = original_slots(context)
+    ranged = _ranged(context, _listed(context, most, _checked), most)
+    return replace(
+        document, buckets=ranged.buckets, range=ranged.cost,
+        warnings=(*document.warnings, *range_notes(ranged.buckets, ranged.cost)),
+    )  # fmt: skip
+
+
+def original_slots(context: Context) -> int:
+    """Returns how many loadables a core holds."""
+    return judged(context, original(context)).judgement.slots
+
+
+def _checked(context: Context, most: int | None) -> tuple[Bucket, Bucket]:
+    lowered = original(context)
+    net = lowered.network
+    judgement = judged(context, lowered, most).judgement
+    if not parse(context).builds:
+        judgement = judgement.unplaced()
+    held = [one for one in memory_report(net, judgement, context.target) if one.retained]
+    counts = summary_of(net, judgement)
+    times = None
+    if parse(context).builds:
+        times = forecast(net, judgement, context.target, power_mode=context.file.power_mode)
+    bucket = Bucket(
+        shapes=own_sizes(context),
+        engine=OWN,
+        load=START,
+        layers=counts.layers,
+        dla_layers=counts.dla_layers,
+        loadables={"DLA0": len(held)} if held else {},
+        latency_us=None if times is None else times.auto_us,
+        gpu_us=None if times is None else times.auto_us - times.dla_us,
+        weight_bytes=sum(one.weight_bytes for one in judged_layers(net, judgement)),
+        pools=core_memory(held),
+    )
+    us = None if times is None else times.gpu_only_us
+    return bucket, replace(bucket, latency_us=us, gpu_us=us)
+
+
+# The plan of each.
+
+
+def with_planned_buckets(context: Context) -> Plan:
+    """Returns the plan, with its range's buckets where there is a range."""
+    return plan_with(context, planned_buckets(context))
+
+
+def plan_with(context: Context, listed: Sequence[Listed]) -> Plan:
+    """Returns the plan with these buckets; the plan itself without any."""
+    found = plan(context)
+    if not listed:
+        return found
+    ranged = _ranged(context, listed, context.file.placement.max_loadables)
+    notes = (*found.notes, *range_notes(ranged.buckets, ranged.cost))
+    return replace(found, buckets=ranged.buckets, range=ranged.cost, notes=notes)
+
+
+@computed()
+def planned_buckets(context: Context) -> tuple[Listed, ...]:
+    """Returns the buckets with their plans, the first of this context; () without a range."""
+    return _listed(context, context.file.placement.max_loadables, _planned)
+
+
+def built_bucket(context: Context, bucket: Bucket) -> Bucket:
+    """Returns a bucket with the plan of its build, which the accuracy gate may have changed."""
+    return replace(_planned(context, None)[0], load=bucket.load, why=bucket.why)
+
+
+def _planned(context: Context, most: int | None) -> tuple[Bucket, Bucket]:
+    found = plan(context)
+    cores: dict[str, list[MemoryNeed]] = {}
+    for one in found.loadables:
+        cores.setdefault(f"DLA{one.core}", []).append(one.memory)
+    needs = [together(each) for each in cores.values()]
+    precision = {layer.name: layer.precision for layer in found.layers}
+    bucket = Bucket(
+        shapes=own_sizes(context),
+        engine=OWN,
+        load=START,
+        layers=len(found.layers),
+        dla_layers=sum(layer.device != "GPU" for layer in found.layers),
+        loadables={core: len(each) for core, each in sorted(cores.items())},
+        latency_us=found.predicted.latency_us,
+        gpu_us=found.predicted.gpu_us,
+        weight_bytes=sum(
+            layer.weight_elements * ELEMENT_BYTES[precision[layer.name]]
+            for layer in network(context).layers
+            if layer.name in precision
+        ),
+        pools=MemoryNeed(
+            max((one.managed_sram for one in needs), default=0),
+            max((one.local_dram for one in needs), default=0),
+            max((one.global_dram for one in needs), default=0),
+        ),
+    )
+    baselines = found.baselines_rewritten or found.baselines
+    gpu = baselines.get("gpu_only")
+    return bucket, replace(
+        bucket,
+        latency_us=None if gpu is None else gpu.latency_us,
+        gpu_us=None if gpu is None else gpu.gpu_us,
+    )
+
+
+def ends_of(context: Context, profiles: Sequence[Profile]) -> list[Network]:
+    """Returns a network at its own shape and at the smallest and largest sizes of profiles.
+
+    Raises:
+        ModelError: It cannot take one of them; ``where`` is the shape.
+    """
+    own, found = own_sizes(context), [network(context)]
+    for profile in profiles:
+        for which in ("min", "max"):
+            sizes = {**own, **{name: getattr(one, which) for name, one in profile.items()}}
+            if sizes == own:
+                continue
+            try:
+                found.append(network(at_sizes(context, sizes)))
+            except EdgekitError as error:
+                text = f"the {which} of model.shapes, {shape_text(sizes)}"
+                error.where = f"{text}: {error.where}" if error.where else text
+                raise
+    return found
+
+
+def calibrate_buckets(context: Context) -> int:
+    """Measures the ranges of every bucket on its own inputs, and returns how many there are.
+
+    Raises:
+        EdgekitError: As of ``calibrated``; ``where`` is the shape.
+    """
+    request = requested(context)
+    if request.is_static or context.measured is None:
+        return 0
+    for sizes in request.buckets[1:]:
+        text = f"shape {shape_text(sizes)}"
+        context.update(0, 0, f"ranges of {text}")
+        try:
+            calibrated(at_sizes(context, sizes))
+        except EdgekitError as error:
+            error.where = f"{text}: {error.where}" if error.where else text
+            raise
+    return len(request.buckets)
+
+
+def own_sizes(context: Context) -> Sizes:
+    """Returns the shape of a context's network, by input."""
+    net = original(context).network
+    return {name: tuple(net.tensors[name].shape) for name in net.inputs}

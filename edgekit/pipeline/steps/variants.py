@@ -1,0 +1,213 @@
+"""The shapes of a range as they are built: each calibrated and judged by its own inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from edgekit.config.schema import BoundsSection
+from edgekit.errors import EdgekitError, UsageError
+from edgekit.network.independent_rows import mixing_node
+from edgekit.pipeline.context import Context, computed
+from edgekit.pipeline.steps.accuracy import accuracy, artefacts, build_key, gated
+from edgekit.pipeline.steps.buckets import (
+    Listed,
+    at_sizes,
+    built_bucket,
+    own_sizes,
+    plan_with,
+    planned_buckets,
+)
+from edgekit.pipeline.steps.calibrate import first_input
+from edgekit.pipeline.steps.load import requested
+from edgekit.pipeline.steps.rewrite import model, network
+from edgekit.placement.buckets import OWN, BucketAccuracy, shape_text
+from edgekit.reference.run import Runner
+from edgekit_device.protocol.codec import document, member, records
+from edgekit_device.protocol.manifest import CroppedAxis, Padding
+
+if TYPE_CHECKING:
+    from edgekit.network.ranges import Sizes
+    from edgekit.placement.plan import Plan
+
+
+@computed()
+def built_buckets(context: Context) -> tuple[Listed, ...]:
+    """Returns the buckets with the accuracy of those that have engines; () without a range.
+
+    Each has scales of its own inputs, and passes the gate by itself: the worst decides.
+
+    Raises:
+        GateError: The build of a shape misses the gate; ``where`` is the shape.
+    """
+    found = []
+    for number, one in enumerate(planned_buckets(context)):
+        if one.bucket.engine != OWN:
+            found.append(one)
+            continue
+        try:
+            own = gated(one.context) if number else context
+        except EdgekitError as error:
+            text = f"shape {shape_text(one.bucket.shapes)}"
+            error.where = f"{text}: {error.where}" if error.where else text
+            raise
+        of = accuracy(own)
+        figures = BucketAccuracy(of.cosine, of.snr_db, of.top1_agreement, of.data)
+        bucket = replace(built_bucket(own, one.bucket), accuracy=figures)
+        found.append(Listed(bucket, own))
+    return tuple(found)
+
+
+@dataclass(frozen=True, eq=False)
+class Taken:
+    """What takes the frames of a shape.
+
+    Attributes:
+        context: The configuration of that shape.
+        ranged: Whether the GPU's engine of the range takes them.
+    """
+
+    context: Context
+    ranged: bool = False
+
+
+def taken_by(context: Context, shapes: Sizes) -> Taken | None:
+    """Returns what takes frames of a shape; None where nothing does.
+
+    Args:
+        context: The configuration.
+        shapes: Sizes of all inputs, or of some: others are the first shape's.
+    """
+    own = own_sizes(context)
+    sizes = {**own, **shapes}
+    if sizes == own:
+        return Taken(context)
+    for one in built_buckets(context):
+        if dict(one.bucket.shapes) == sizes and one.bucket.engine == OWN:
+            return Taken(one.context)
+    if on_gpu(context) is None or requested(context).profile_of(sizes) is None:
+        return None
+    return Taken(gpu_at(context, sizes), ranged=True)
+
+
+def planned_sizes(context: Context, shapes: Sizes, where: str, code: str) -> Sizes:
+    """Returns the sizes of all inputs for a shape, which is one that was planned.
+
+    Args:
+        context: The configuration.
+        shapes: Sizes of all inputs, or of some: others are the first shape's.
+        where: Where the shape is given, for an error.
+        code: The error's.
+
+    Raises:
+        UsageError: It was not planned; the hint lists those that were.
+    """
+    request, own = requested(context), own_sizes(context)
+    sizes = {**own, **shapes}
+    known = [own, *({**own, **one} for one in request.buckets)]
+    ranged = request.profile_of(sizes) is not None and on_gpu(context) is not None
+    if set(sizes) == set(own) and (sizes in known or ranged):
+        return sizes
+    buckets = [shape_text(one) for one in request.buckets]
+    ranges = [", ".join(f"{name} {one}" for name, one in p.items()) for p in request.profiles]
+    raise UsageError(
+        f"the shape {shape_text(shapes)} was not planned",
+        code=code,
+        where=where,
+        hint=f"planned: {'; '.join([*buckets, *ranges]) or shape_text(own)}",
+    )
+
+
+def with_built_buckets(context: Context) -> Plan:
+    """Returns the plan, with its range's buckets as they were built where there is a range."""
+    return plan_with(context, built_buckets(context))
+
+
+@computed()
+def on_gpu(context: Context) -> Context | None:
+    """Returns the context of the engine that takes the whole range, at its best shape.
+
+    None where there is no range, or no GPU.
+    """
+    profiles = requested(context).profiles
+    if not profiles or not context.file.placement.gpu or context.file.build.mode == "standalone":
+        return None
+    return gpu_at(context, {name: one.opt for name, one in profiles[0].items()})
+
+
+def gpu_at(context: Context, sizes: Sizes) -> Context:
+    """Returns the context of a shape that the GPU's engine of the range takes."""
+    placed = at_sizes(
+        context, sizes, dla_cores=[], pin=[], bounds=BoundsSection(), max_transitions=None,
+        objective="latency", rate_hz=None,
+    )  # fmt: skip
+    precision = "fp32" if context.file.precision == "fp32" else "fp16"
+    file = placed.file.model_copy(update={"precision": precision})
+    return replace(placed, config=replace(placed.config, file=file))
+
+
+# A frame of fewer entries than a bucket's batch may be padded up to it.
+
+
+@document(frozen=True)
+class _Paddings:
+    """What the cache keeps of what may be padded."""
+
+    found: tuple[Padding, ...] = member(records(Padding))
+
+
+def batch_padding(context: Context) -> tuple[Padding, ...]:
+    """Returns the batch as what may be padded, where that is proved; notes why it is not.
+
+    Proved by structure, that no operator mixes the entries of the batch, and on random inputs: the
+    engines of each bucket answer bit for bit alike for two different paddings.
+    """
+    own = [one.context for one in built_buckets(context) if one.bucket.engine == OWN]
+    batches = {one: _batch(one) for one in own}
+    request = requested(context)
+    opened = {sizes.min[:1] != sizes.max[:1] for p in request.profiles for sizes in p.values()}
+    if max(batches.values(), default=1) < 2 or not (True in opened or len({*batches.values()}) > 1):
+        return ()
+
+    def compute() -> _Paddings:
+        for one, batch in batches.items():
+            if batch < 2:
+                continue
+            if why := mixing_node(model(one).graph) or _differing_output(one, batch):
+                context.note(f"A smaller batch is not padded up to a listed one: {why}")
+                return _Paddings(())
+        context.note(
+            "A smaller batch is padded up to the next listed one, and its outputs are cropped: no "
+            "operator mixes the entries of a batch, and random inputs confirm it"
+        )
+        net = network(context)
+        every = {name: CroppedAxis(0) for name in net.outputs}
+        return _Paddings((Padding(dict.fromkeys(net.inputs, 0), every),))
+
+    return context.stored(_Paddings, "padding", compute, *map(build_key, own)).found
+
+
+def _batch(context: Context) -> int:
+    """Returns the first size of all inputs; 1 where they differ."""
+    firsts = {shape[:1] for shape in own_sizes(context).values()}
+    return next(iter(firsts))[0] if len(firsts) == 1 and () not in firsts else 1
+
+
+def _differing_output(context: Context, batch: int) -> str:
+    """Returns the output whose first entries depend on the padding after them; "" for none."""
+    from edgekit.bundles.manifest import GOLDEN_SEED, golden_inputs, golden_ranges
+
+    net, kept = network(context), batch - 1
+    ranges = golden_ranges(first_input(context))
+    runner = Runner(artefacts(context), stripped=False)
+    answers = []
+    for seed in (GOLDEN_SEED, GOLDEN_SEED + 1):
+        feed = golden_inputs(net, GOLDEN_SEED, ranges)
+        other = golden_inputs(net, seed, ranges)
+        for name, value in feed.items():
+            value[kept:] = other[name][kept:] if seed != GOLDEN_SEED else 0
+        answers.append(runner.run(feed))
+    for name in net.outputs:
+        if answers[0][name][:kept].tobytes() != answers[1][name][:kept].tobytes():
+            return f"output {name!r} depends on the other entries of the batch"
+    return ""

@@ -1,0 +1,312 @@
+"""A range of shapes as documents have it: what runs where for each listed shape (a bucket), which
+engines are loaded together, and what the range costs against one shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from edgekit.dla.verdicts import MemoryNeed
+from edgekit.text import counted
+from edgekit_device.protocol import fields
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    document,
+    integer,
+    long_text,
+    mapping,
+    member,
+    nullable,
+    number,
+    record,
+)
+
+if TYPE_CHECKING:
+    from edgekit.network.ranges import Profile, Sizes
+
+#: When engines are opened: with the bundle, or at the first frame of their shape.
+START, DEMAND = "start", "demand"
+#: What takes the frames of a shape: engines of its own, or the GPU's engine with profiles.
+OWN, PROFILES = "own", "profiles"
+
+_size = integer(0, 1 << 62)
+_shape = array(_size)
+_shapes = mapping(_shape, fields.name)
+
+
+@document(frozen=True)
+class SizeRange:
+    """The sizes of an input of the engine with profiles.
+
+    Attributes:
+        min: Smallest sizes of the axes.
+        opt: Sizes that it is optimised for.
+        max: Largest sizes of the axes.
+    """
+
+    min: tuple[int, ...] = member(_shape)
+    opt: tuple[int, ...] = member(_shape)
+    max: tuple[int, ...] = member(_shape)
+
+
+@document(frozen=True)
+class BucketAccuracy:
+    """How far the build of a shape is from FP32 on its own inputs, emulated on this CPU.
+
+    Attributes:
+        cosine: Cosine of its outputs with those of FP32.
+        snr_db: Signal to noise in decibels; None without an error.
+        top1_agreement: Share of inputs with the same largest value.
+        data: What it was measured on.
+    """
+
+    cosine: float = member(number(-1.0, 1.0))
+    snr_db: float | None = member(nullable(number(-1e9, 1e9)))
+    top1_agreement: float = member(fields.share)
+    data: str = member(long_text)
+
+
+@document(frozen=True, kw_only=True)
+class Bucket:
+    """A listed shape, and what runs where for its frames; times are predicted.
+
+    Attributes:
+        shapes: Sizes by input.
+        engine: "own" for engines of its own, "profiles" for the GPU's engine of the whole range.
+        load: "start" or "demand": when its engines are opened.
+        why: Why it has no loadables of its own, or fewer than it could have.
+        layers: How many layers there are.
+        dla_layers: How many run on a DLA.
+        loadables: Its loadables, by DLA core.
+        latency_us: Latency of a frame; None where no layer has a known time.
+        gpu_us: Microseconds that the GPU works for a frame.
+        weight_bytes: Its weights in the precisions that its layers run in.
+        pools: What its loadables take on their cores: DRAM adds up, managed SRAM is shared.
+        accuracy: Of its build; None before it is built, and of the engine with profiles.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]] = member(_shapes)
+    engine: str = member(choice(OWN, PROFILES))
+    load: str = member(choice(START, DEMAND))
+    why: str = member(long_text, absent="")
+    layers: int = member(fields.count)
+    dla_layers: int = member(fields.count)
+    loadables: Mapping[str, int] = member(mapping(fields.count, fields.device))
+    latency_us: float | None = member(nullable(fields.figure))
+    gpu_us: float | None = member(nullable(fields.figure))
+    weight_bytes: int = member(fields.count)
+    pools: MemoryNeed = member(record(MemoryNeed))
+    accuracy: BucketAccuracy | None = member(nullable(record(BucketAccuracy)), absent=None)
+
+    @property
+    def starts(self) -> bool:
+        """Whether it has engines of its own that are opened with the bundle."""
+        return self.engine == OWN and self.load == START
+
+
+@document(frozen=True)
+class Fit:
+    """How the user's samples fit the buckets: each goes to the smallest that holds it.
+
+    Attributes:
+        samples: How many there are.
+        outside: How many no bucket holds.
+        padding: The part of the buckets' elements that would be padding, 0 to 1, in the mean.
+        one_shape: The same where every sample goes to the largest bucket.
+        latency_us: Mean predicted latency of the samples that a bucket holds.
+        one_shape_us: The largest bucket's.
+    """
+
+    samples: int = member(fields.count)
+    outside: int = member(fields.count)
+    padding: float = member(fields.share)
+    one_shape: float = member(fields.share)
+    latency_us: float | None = member(nullable(fields.figure))
+    one_shape_us: float | None = member(nullable(fields.figure))
+
+
+@document(frozen=True)
+class RangeCost:
+    """What a range of shapes costs; the optimum alone is the document's main part.
+
+    Attributes:
+        profiles: The ranges that the GPU's engine is built for, by input; empty where all shapes
+            are listed.
+        resident: Loadables of all buckets that are opened with the bundle, by DLA core.
+        most: Loadables that a core holds.
+        weight_bytes: Weights of all engines that are opened with the bundle; they lie once for
+            each bucket, and once more for the engine with profiles.
+        one_shape_bytes: Weights of the optimum's engines alone.
+        pools: What the loadables that are opened with the bundle take together on a core.
+        fit: How the calibration data fit the buckets; None where their sizes are not known.
+    """
+
+    profiles: tuple[Mapping[str, SizeRange], ...] = member(
+        array(mapping(record(SizeRange), fields.name))
+    )
+    resident: Mapping[str, int] = member(mapping(fields.count, fields.device))
+    most: int = member(fields.count)
+    weight_bytes: int = member(fields.count)
+    one_shape_bytes: int = member(fields.count)
+    pools: MemoryNeed = member(record(MemoryNeed))
+    fit: Fit | None = member(nullable(record(Fit)), absent=None)
+
+
+NO_POOLS = MemoryNeed(0, 0, 0)
+
+
+def together(needs: Iterable[MemoryNeed]) -> MemoryNeed:
+    """Returns what loadables take on one core at once: DRAM adds up, managed SRAM is shared."""
+    found = NO_POOLS
+    for need in needs:
+        found = MemoryNeed(
+            max(found.managed_sram, need.managed_sram),
+            found.local_dram + need.local_dram,
+            found.global_dram + need.global_dram,
+        )
+    return found
+
+
+def shape_text(shapes: Mapping[str, Sequence[int]]) -> str:
+    """Returns "1x3x640x640", with the inputs' names where there are several."""
+    sizes = {name: "x".join(map(str, shape)) or "scalar" for name, shape in shapes.items()}
+    if len(sizes) == 1:
+        return next(iter(sizes.values()))
+    return ", ".join(f"{name} {size}" for name, size in sizes.items())
+
+
+def accuracy_words(accuracy: BucketAccuracy) -> str:
+    """Returns the figures of a shape's build, and what they are of."""
+    snr = "" if accuracy.snr_db is None else f", SNR {accuracy.snr_db:.1f} dB"
+    return f"cosine {accuracy.cosine:.5f}{snr} against FP32 ({accuracy.data}, emulated on this CPU)"
+
+
+def room_of(buckets: Iterable[Bucket], most: int) -> dict[str, int]:
+    """Returns how many more loadables each core that is used may hold beside those of buckets."""
+    used: dict[str, int] = {}
+    for one in buckets:
+        if one.starts:
+            for core, count in one.loadables.items():
+                used[core] = used.get(core, 0) + count
+    return {core: most - count for core, count in used.items()}
+
+
+def on_profiles(bucket: Bucket, alone: Bucket, why: str) -> Bucket:
+    """Returns a bucket whose frames the GPU's engine with profiles takes.
+
+    Args:
+        bucket: The bucket.
+        alone: The same shape on the GPU alone.
+        why: Why it has no loadables.
+    """
+    return replace(
+        bucket, engine=PROFILES, load=START, why=why, dla_layers=0, loadables={}, pools=NO_POOLS,
+        latency_us=alone.latency_us, gpu_us=alone.gpu_us, weight_bytes=alone.weight_bytes,
+    )  # fmt: skip
+
+
+def range_cost(
+    buckets: Sequence[Bucket],
+    profiles: Sequence[Profile],
+    most: int,
+    sizes: Sequence[Sizes] = (),
+) -> RangeCost:
+    """Returns what a range costs.
+
+    Args:
+        buckets: All of them, the optimum first.
+        profiles: The ranges of the GPU's engine.
+        most: Loadables that a core holds.
+        sizes: Shapes of the samples that are known.
+    """
+    opened = [one for one in buckets if one.starts]
+    resident = {core: most - room for core, room in sorted(room_of(opened, most).items())}
+    # the engine with profiles has the weights of the whole network once more
+    whole = max((one.weight_bytes for one in buckets), default=0) if profiles else 0
+    return RangeCost(
+        profiles=tuple(
+            {name: SizeRange(one.min, one.opt, one.max) for name, one in profile.items()}
+            for profile in profiles
+        ),
+        resident=resident,
+        most=most,
+        weight_bytes=sum(one.weight_bytes for one in opened) + whole,
+        one_shape_bytes=buckets[0].weight_bytes if buckets else 0,
+        pools=together(one.pools for one in opened),
+        fit=fit_of(buckets, sizes) if sizes else None,
+    )
+
+
+def fit_of(buckets: Sequence[Bucket], sizes: Sequence[Sizes]) -> Fit:
+    """Returns how samples of these shapes fit the buckets."""
+    ranked = sorted(buckets, key=lambda one: _elements(one.shapes))
+    largest = ranked[-1]
+    waste, whole, times, outside = 0.0, 0.0, [], 0
+    for sample in sizes:
+        taken = next((one for one in ranked if _holds(one.shapes, sample)), None)
+        if taken is None:
+            outside += 1
+            continue
+        waste += 1 - _elements(sample) / _elements(taken.shapes)
+        whole += 1 - _elements(sample) / _elements(largest.shapes)
+        times.append(taken.latency_us)
+    inside = len(sizes) - outside
+    known = [us for us in times if us is not None]
+    return Fit(
+        samples=len(sizes),
+        outside=outside,
+        padding=waste / inside if inside else 0.0,
+        one_shape=max(whole, 0.0) / inside if inside else 0.0,
+        latency_us=sum(known) / len(known) if known else None,
+        one_shape_us=largest.latency_us,
+    )
+
+
+def _elements(shapes: Mapping[str, Sequence[int]]) -> int:
+    total = 0
+    for shape in shapes.values():
+        count = 1
+        for size in shape:
+            count *= size
+        total += count
+    return total
+
+
+def _holds(bucket: Mapping[str, Sequence[int]], sample: Mapping[str, Sequence[int]]) -> bool:
+    """Whether a sample would fit a bucket's shape with padding."""
+    return all(
+        name in bucket
+        and len(bucket[name]) == len(shape)
+        and all(most >= size for most, size in zip(bucket[name], shape, strict=True))
+        for name, shape in sample.items()
+    )
+
+
+def range_notes(buckets: Sequence[Bucket], cost: RangeCost) -> list[str]:
+    """Returns what a person should know of a range."""
+    if not buckets:
+        return []
+    own = [one for one in buckets if one.engine == OWN]
+    notes = []
+    if own[1:]:
+        kept = "; ".join(
+            f"{counted(count, 'loadable')} on {core} (limit {cost.most})"
+            for core, count in cost.resident.items()
+        )
+        late = sum(one.load == DEMAND for one in own)
+        demand = (
+            f"; {counted(late, 'shape')} {'is' if late == 1 else 'are'} loaded at the first frame "
+            "of that shape, which then waits: this time is not predicted"
+            if late
+            else "; switching between them loads nothing"
+        )
+        notes.append(
+            f"{counted(len(own), 'shape')} {'has' if len(own) == 1 else 'have'} engines of "
+            f"{'its' if len(own) == 1 else 'their'} own"
+            + (f", loaded together: {kept}" if kept else "")
+            + demand
+        )
+    return notes

@@ -1,0 +1,56 @@
+"""The reference build of a range of shapes: one engine for all of them, in FP32."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from edgekit.network.model import Model
+from edgekit.network.ranges import Profile, Sizes
+from edgekit.reference.artefacts import Artefacts, EngineSegment
+from edgekit.reference.build import reference_fingerprint
+from edgekit.reference.weights import WeightStore
+
+
+def build_open(model: Model, layers: Sequence[str]) -> Artefacts:
+    """Returns a stripped engine that takes every shape; ONNX Runtime computes it in FP32.
+
+    Args:
+        model: The network with its open axes.
+        layers: Names of its layers, for people.
+    """
+    data = model.proto.SerializeToString(deterministic=True)
+    engine = hashlib.sha256(data).hexdigest()
+    store = WeightStore(model)
+    for name in model.weights:
+        store.get(name, "none")
+    graph = model.proto.graph
+    inputs = tuple(value.name for value in graph.input)
+    outputs = tuple(value.name for value in graph.output)
+    segment = EngineSegment(0, "GPU", tuple(layers), inputs, outputs, engine)
+    return Artefacts(
+        backend="reference",
+        lanes=((1.0, (segment,)),),
+        engines={engine: data},
+        weights=store.weights,
+        values=store.values,
+        fingerprint=reference_fingerprint(),
+        inputs=inputs,
+        outputs=outputs,
+    )
+
+
+def golden_shapes(profiles: Sequence[Profile], own: Sizes) -> list[Sizes]:
+    """Returns the shapes that a range is tested at: each profile's best, smallest and largest.
+
+    Args:
+        profiles: The ranges.
+        own: The shape of the engine's network: it is the first, as an empty mapping.
+    """
+    found: list[Sizes] = [{}]
+    for profile in profiles:
+        for which in ("opt", "min", "max"):
+            sizes = {**own, **{name: getattr(one, which) for name, one in profile.items()}}
+            if sizes != own and sizes not in found:
+                found.append(sizes)
+    return found

@@ -1,0 +1,88 @@
+"""The listed shapes of a range in words and table rows, for terminal and page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from edgekit.placement.buckets import (
+    DEMAND,
+    PROFILES,
+    Bucket,
+    Fit,
+    RangeCost,
+    accuracy_words,
+    shape_text,
+)
+from edgekit.reports import text
+from edgekit.text import ABSENT, counted, percent
+
+HEAD = ("shape", "engine", "on DLA", "loadables", "latency", "GPU time", "weights", "pools")
+#: Which columns are aligned right, as "r".
+SIDES = "llrrrrrr"
+TITLE = "Shapes of the range (predicted, not measured)"
+_ENGINES = {PROFILES: "profiles", DEMAND: "on demand"}
+
+
+def bucket_rows(buckets: Sequence[Bucket]) -> list[list[str]]:
+    """Returns a row for each bucket, as ``HEAD`` names the columns."""
+    return [
+        [
+            text.clean(shape_text(one.shapes)),
+            _ENGINES.get(one.engine) or _ENGINES.get(one.load, "own"),
+            f"{one.dla_layers:,}/{one.layers:,}",
+            "+".join(map(str, one.loadables.values())) or ABSENT,
+            text.microseconds(one.latency_us),
+            text.microseconds(one.gpu_us),
+            text.size(one.weight_bytes),
+            text.size(one.pools.local_dram + one.pools.global_dram) if one.loadables else ABSENT,
+        ]
+        for one in buckets
+    ]
+
+
+def range_lines(buckets: Sequence[Bucket], cost: RangeCost) -> Iterator[str]:
+    """Yields what the range costs against one shape, a sentence a line."""
+    first, name = buckets[0], shape_text(buckets[0].shapes)
+    opened = [one for one in buckets if one.starts]
+    kept = "; ".join(
+        f"{count} of {cost.most} loadables of {core} (one shape: {first.loadables.get(core, 0)})"
+        for core, count in cost.resident.items()
+    )
+    if kept:
+        yield f"loaded together: {counted(len(opened), 'shape')}, {kept}"
+    else:
+        yield "loaded together: no loadables"
+    extra = " and the GPU's engine with profiles" if cost.profiles else ""
+    yield (
+        f"weights {text.size(cost.weight_bytes)} in the engines of "
+        f"{counted(len(opened), 'shape')}{extra}; {text.size(cost.one_shape_bytes)} for "
+        f"{text.clean(name)} alone"
+    )
+    if cost.profiles:
+        rest = "every other shape of the range" if len(buckets) > 1 else "other shapes"
+        count = counted(len(cost.profiles), "profile")
+        yield f"{rest} runs on the GPU, in one engine with {count}"
+    if any(one.engine == PROFILES for one in buckets):
+        yield "times on the engine with profiles are those of an engine of that shape alone"
+    for one in buckets:
+        if one.accuracy is not None:
+            words = accuracy_words(one.accuracy)
+            yield f"{text.clean(shape_text(one.shapes))}: {text.clean(words)}"
+    for one in buckets:
+        if one.why:
+            yield f"{text.clean(shape_text(one.shapes))}: {one.why}"
+    if cost.fit is not None:
+        yield from _fit_lines(cost.fit)
+
+
+def _fit_lines(fit: Fit) -> Iterator[str]:
+    outside = f"; {fit.outside:,} fit no listed shape" if fit.outside else ""
+    yield (
+        f"padding {percent(fit.padding)} in the mean of {counted(fit.samples, 'sample')} "
+        f"({percent(fit.one_shape)} with the largest shape alone){outside}"
+    )
+    if fit.latency_us is not None and fit.one_shape_us is not None:
+        yield (
+            f"mean latency of the samples {text.microseconds(fit.latency_us)}; with the largest "
+            f"shape alone {text.microseconds(fit.one_shape_us)}"
+        )

@@ -1,0 +1,435 @@
+"""Which of a bundle's variants runs a frame, and which of them are open: the shapes decide, inputs
+are padded where the host proved it, and a variant of ``load: demand`` is opened by its first frame.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
+
+from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.manifest import (
+    DTYPES,
+    Engines,
+    Lane,
+    Manifest,
+    Padding,
+    SegmentEntry,
+    ShapeRange,
+    Variant,
+)
+from edgekit_device.runtime.pipeline import LaneRun
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgekit_device.cuda.memory import DeviceTensor
+
+#: A shape by input.
+Sizes = Mapping[str, Tuple[int, ...]]
+#: Opens the engines of these segments.
+OpenEngines = Callable[[Sequence[SegmentEntry]], Engines]
+#: Makes lanes ready with their engines.
+MakeLanes = Callable[[Sequence[Lane], Engines], List[LaneRun]]
+
+#: Loadables that one DLA core holds: "a maximum of 16 DLA loadables per core" (NVIDIA's guide).
+MOST_LOADABLES = 16
+_SHOWN = 8
+
+
+class Route(NamedTuple):
+    """What runs a frame.
+
+    Attributes:
+        variant: Its number.
+        padded: (input, axis, size, value) of inputs that are padded.
+        cropped: (output, axis, size) of outputs that are then cropped.
+    """
+
+    variant: int
+    padded: Tuple[Tuple[str, int, int, float], ...] = ()
+    cropped: Tuple[Tuple[str, int, int], ...] = ()
+
+    def fed(self, inputs: Dict[str, Any]) -> Dict[str, Any]:
+        """The inputs as the variant takes them; what lies on the GPU is fetched to be padded."""
+        import numpy as np
+
+        found = dict(inputs)
+        for name, axis, size, value in self.padded:
+            given = found[name]
+            array = given.numpy() if hasattr(given, "numpy") else given
+            shape = array.shape
+            made = np.full((*shape[:axis], size, *shape[axis + 1 :]), value, array.dtype)
+            made[(slice(None),) * axis + (slice(shape[axis]),)] = array
+            found[name] = made
+        return found
+
+    def results(self, outputs: Dict[str, np.ndarray]) -> Dict[str, np.ndarray]:
+        """The outputs for what was given."""
+        import numpy as np
+
+        for name, axis, size in self.cropped:
+            part = outputs[name][(slice(None),) * axis + (slice(size),)]
+            outputs[name] = np.ascontiguousarray(part)
+        return outputs
+
+    def on_device(self, outputs: Dict[str, DeviceTensor]) -> Dict[str, DeviceTensor]:
+        """The outputs for what was given, in the memory where they are.
+
+        Raises:
+            DeviceError: "input.shape": one would have to be copied.
+        """
+        for name, axis, size in self.cropped:
+            tensor = outputs[name]
+            if axis:
+                raise DeviceError(
+                    "{!r} is cropped along axis {}, which needs a copy".format(name[:80], axis),
+                    code="input.shape",
+                    where=name[:80],
+                    hint="call the model itself, or give a shape that it was built for",
+                )
+            shape = (size, *tensor.shape[1:])
+            nbytes = math.prod(shape) * DTYPES[tensor.dtype]
+            outputs[name] = replace(tensor, shape=shape, nbytes=nbytes)
+        return outputs
+
+
+class Router:
+    """Picks a variant by the inputs' shapes."""
+
+    def __init__(self, name: str, variants: Sequence[Variant], padding: Sequence[Padding]) -> None:
+        self._name = name
+        self._variants = tuple(variants)
+        self._names = [tensor.name for tensor in variants[0].inputs]
+        self._exact = {
+            self._key(variant.sizes): number
+            for number, variant in enumerate(variants)
+            if not variant.profiles
+        }
+        self._padding = tuple(padding)
+        # the smallest one that takes a frame wastes the least
+        self._static = sorted(self._exact.values(), key=lambda at: (_volume(variants[at]), at))
+
+    def _key(self, sizes: Sizes) -> Tuple[Tuple[int, ...], ...]:
+        return tuple(sizes[name] for name in self._names)
+
+    def route(self, sizes: Sizes) -> Route:
+        """The static variant of exactly these shapes; else the smallest that takes them padded;
+        else a variant with a profile that holds them.
+
+        Raises:
+            DeviceError: "input.shape", with the nearest shape.
+        """
+        exact = self._exact.get(self._key(sizes))
+        if exact is not None:
+            return Route(exact)
+        for number in self._static if self._padding else ():
+            found = self._padded(number, sizes)
+            if found is not None:
+                return found
+        for number, variant in enumerate(self._variants):
+            if variant.profile_of(sizes) is not None:
+                return Route(number)
+        raise self.refusal(sizes)
+
+    def planned(self, sizes: Sizes) -> int:
+        """The variant that was built for these shapes, without padding.
+
+        Raises:
+            DeviceError: "input.shape", with the nearest shape.
+        """
+        if set(sizes) == set(self._names):
+            found = self.route(sizes)
+            if not found.padded:
+                return found.variant
+        raise self.refusal(sizes)
+
+    def _padded(self, number: int, sizes: Sizes) -> Optional[Route]:
+        wanted = self._variants[number].sizes
+        padded, cropped = [], []
+        for padding in self._padding:
+            have = {sizes[name][axis : axis + 1] for name, axis in padding.inputs.items()}
+            want = {wanted[name][axis] for name, axis in padding.inputs.items()}
+            size, most = have.pop(), want.pop()
+            if have or want or not size or size[0] > most:
+                return None
+            if size[0] < most:
+                for name, axis in padding.inputs.items():
+                    padded.append((name, axis, most, padding.value))
+                for name, crop in padding.outputs.items():
+                    cropped.append((name, crop.axis, size[0] * crop.factor))
+        full = {name: list(sizes[name]) for name in self._names}
+        for name, axis, size_of, _ in padded:
+            full[name][axis] = size_of
+        if any(tuple(full[name]) != wanted[name] for name in self._names):
+            return None
+        return Route(number, tuple(padded), tuple(cropped))
+
+    def refusal(self, sizes: Sizes) -> DeviceError:
+        """The error of shapes that no variant takes."""
+        nearest = min(
+            (row for variant in self._variants for row in _rows(variant)),
+            key=lambda row: _distance(row, sizes),
+        )
+        takes = [_shown(row) for variant in self._variants for row in _rows(variant)]
+        more = len(takes) - _SHOWN
+        return DeviceError(
+            "no variant of the model takes {}".format(
+                ", ".join("{} {}".format(name[:80], list(size)) for name, size in sizes.items())
+            ),
+            code="input.shape",
+            where=self._names[0] if len(self._names) == 1 else self._name,
+            hint="the nearest is {}; the model takes {}{}".format(
+                _shown(_clamped(nearest, sizes)),
+                " or ".join(takes[:_SHOWN]),
+                " and {} others".format(more) if more > 0 else "",
+            ),
+        )
+
+
+def _volume(variant: Variant) -> int:
+    return sum(math.prod(size) for size in variant.sizes.values())
+
+
+_Row = Mapping[str, ShapeRange]
+
+
+def _rows(variant: Variant) -> Sequence[_Row]:
+    """Ranges of what a variant takes; a static shape is a range of one."""
+    if variant.profiles:
+        return variant.profiles
+    return [{name: ShapeRange(size, size, size) for name, size in variant.sizes.items()}]
+
+
+def _clamped(row: _Row, sizes: Sizes) -> _Row:
+    """The shape within a range that is nearest."""
+    found = {}
+    for name, limits in row.items():
+        size = limits.opt
+        if len(sizes.get(name, ())) == len(size):
+            sides = zip(limits.min, sizes[name], limits.max)  # noqa: B905 (Python 3.8)
+            size = tuple(min(max(low, have), high) for low, have, high in sides)
+        found[name] = ShapeRange(size, size, size)
+    return found
+
+
+def _distance(row: _Row, sizes: Sizes) -> float:
+    found = 0.0
+    for name, limits in _clamped(row, sizes).items():
+        have = sizes.get(name, ())
+        if len(have) != len(limits.opt):
+            return math.inf
+        pairs = zip(have, limits.opt)  # noqa: B905 (Python 3.8)
+        found += sum(abs(math.log(max(a, 1) / max(b, 1))) for a, b in pairs)
+    return found
+
+
+def _shown(row: _Row) -> str:
+    parts = []
+    for name, limits in row.items():
+        text = str(list(limits.min))
+        if limits.min != limits.max:
+            text += " to {}".format(list(limits.max))
+        parts.append("{} {}".format(name[:80], text))
+    return ", ".join(parts)
+
+
+def loadables(variants: Iterable[Variant]) -> Dict[int, int]:
+    """Loadables by DLA core of variants that are open together; an engine that two of them have
+    counts once.
+
+    A hybrid engine may have several loadables: the placement lists them.
+    """
+    counts: Dict[Tuple[int, str], int] = {}
+    for variant in variants:
+        engines: Dict[int, List[str]] = {}
+        for lane in variant.lanes:
+            for segment in lane.segments:
+                if segment.core is not None:
+                    known = engines.setdefault(segment.core, [])
+                    known += [segment.engine] * (segment.engine not in known)
+        for core, names in engines.items():
+            placed = sum(one.core == core for one in variant.placement.loadables)
+            for place, name in enumerate(names):
+                # what the placement has beyond one for each engine is the first engine's
+                own = 1 + max(placed - len(names), 0) * (place == 0)
+                counts[core, name] = max(counts.get((core, name), 0), own)
+    found: Dict[int, int] = {}
+    for (core, _), count in counts.items():
+        found[core] = found.get(core, 0) + count
+    return found
+
+
+def need_loadables(manifest: Manifest) -> None:
+    """Refuses variants that no DLA core can hold together.
+
+    Raises:
+        DeviceError: "engine.loadables".
+    """
+    variants = manifest.every_variant
+    start = [variant for variant in variants if variant.load == "start"]
+    for one in (None, *(variant for variant in variants if variant.load == "demand")):
+        together = start if one is None else [*start, one]
+        for core, count in sorted(loadables(together).items()):
+            if count > MOST_LOADABLES and len(variants) > 1:
+                shape = "" if one is None else " with " + _shown(_rows(one)[0])
+                raise DeviceError(
+                    "the variants that are loaded together{} have {} loadables on DLA{}, "
+                    "which holds {}".format(shape, count, core, MOST_LOADABLES),
+                    code="engine.loadables",
+                    where=manifest.name,
+                    hint="set model.load: demand, or give fewer buckets",
+                )
+
+
+class OpenVariants:
+    """The engines of the variants that are open; opens others when they are wanted.
+
+    Args:
+        variants: Of the bundle.
+        name: The bundle's.
+        engines: Opened engines of the variants that are loaded at the start.
+        open_engines: Opens more.
+        lanes: Makes a variant's lanes ready.
+
+    Attributes:
+        engines: Those that are open, by digest and device.
+    """
+
+    def __init__(
+        self,
+        variants: Sequence[Variant],
+        name: str,
+        engines: Engines,
+        open_engines: OpenEngines,
+        lanes: MakeLanes,
+    ) -> None:
+        self.engines: Dict[Tuple[str, str], Any] = dict(engines)
+        self._name = name
+        self._variants = tuple(variants)
+        self._open_engines = open_engines
+        self._make_lanes = lanes
+        self._lanes: Dict[int, List[LaneRun]] = {}
+        self._lock = threading.Lock()
+        self._opening = threading.Lock()
+        #: Users of each open variant, the least recently used first.
+        self._users: Dict[int, int] = {
+            number: 0 for number, one in enumerate(self._variants) if one.load == "start"
+        }
+
+    @contextmanager
+    def held(self, number: int) -> Iterator[List[LaneRun]]:
+        """The lanes of a variant, which stays open during the block.
+
+        Raises:
+            DeviceError: As ``take``.
+        """
+        found = self.take(number)
+        try:
+            yield found
+        finally:
+            self.give(number)
+
+    def take(self, number: int) -> List[LaneRun]:
+        """The lanes of a variant, which stays open until ``give``.
+
+        Raises:
+            DeviceError: What opening it raises; "engine.loadables" where a DLA core is full of
+                loadables that are in use.
+        """
+        found = self._taken(number)
+        if found is None:
+            with self._opening:
+                found = self._taken(number)
+                if found is None:
+                    self._open(number)
+                    found = self._taken(number)
+                    assert found is not None  # nobody else closes variants meanwhile
+        return found
+
+    def engines_of(self, number: int) -> Engines:
+        """The engines of a variant that is open."""
+        return {key: self.engines[key] for key in self._keys(number)}
+
+    def give(self, number: int) -> None:
+        """Ends a use of a variant."""
+        with self._lock:
+            self._users[number] -= 1
+
+    def is_free(self, number: int) -> bool:
+        """Whether the variant is open, or can be opened without closing another one."""
+        with self._lock:
+            return number in self._users or self._fits(number)
+
+    def _taken(self, number: int) -> Optional[List[LaneRun]]:
+        with self._lock:
+            if number not in self._users:
+                return None
+            self._users[number] = self._users.pop(number) + 1
+            if number not in self._lanes:
+                lanes = self._variants[number].lanes
+                self._lanes[number] = self._make_lanes(lanes, self.engines_of(number))
+            return self._lanes[number]
+
+    def _keys(self, number: int) -> List[Tuple[str, str]]:
+        return [(s.engine, s.device) for s in self._segments(number)]
+
+    def _segments(self, number: int) -> List[SegmentEntry]:
+        return [one for lane in self._variants[number].lanes for one in lane.segments]
+
+    def _fits(self, number: int) -> bool:
+        together = [self._variants[one] for one in (*self._users, number)]
+        return all(count <= MOST_LOADABLES for count in loadables(together).values())
+
+    def _open(self, number: int) -> None:
+        with self._lock:
+            self._make_room(number)
+            lacking = {
+                (one.engine, one.device): one
+                for one in self._segments(number)
+                if (one.engine, one.device) not in self.engines
+            }
+        engines = self._open_engines(list(lacking.values()))
+        with self._lock:
+            self.engines.update(engines)
+            self._users[number] = 0
+
+    def _make_room(self, number: int) -> None:
+        """Closes variants that nobody uses, the least recently used first, until this one fits."""
+        idle = [
+            one
+            for one, users in self._users.items()
+            if not users and self._variants[one].load == "demand"
+        ]
+        while not self._fits(number):
+            if not idle:
+                raise DeviceError(
+                    "a DLA core holds {} loadables, and those that are open are in use".format(
+                        MOST_LOADABLES
+                    ),
+                    code="engine.loadables",
+                    where=self._name,
+                    hint="wait for the other frames before a frame of another shape",
+                )
+            closed = idle.pop(0)
+            del self._users[closed]
+            self._lanes.pop(closed, None)
+            needed = {key for one in self._users for key in self._keys(one)}
+            for key in set(self.engines) - needed:
+                del self.engines[key]  # with its last user it frees its memory

@@ -1,0 +1,68 @@
+"""The examples of docs/dynamic-shapes.md run as they stand."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import edgekit
+from edgekit.cli import main
+from edgekit.config.loader import parse_config
+from edgekit.errors import ModelError
+
+PAGE = (Path(__file__).parents[2] / "docs" / "dynamic-shapes.md").read_text()
+ORIN = "jetson-agx-orin-64gb"
+
+
+def write(folder: Path) -> Path:
+    info = helper.make_tensor_value_info
+    dims = ["batch", 3, "height", "width"]
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["boxes"]), helper.make_node("Relu", ["x"], ["scores"])],
+        "g", [info("x", TensorProto.FLOAT, dims)],
+        [info(name, TensorProto.FLOAT, dims) for name in ("boxes", "scores")],
+    )  # fmt: skip
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(proto, folder / "model.onnx")
+    return folder / "model.onnx"
+
+
+def test_the_first_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (line,) = re.findall(r"```sh\n(.*)\n```", PAGE)
+    with pytest.raises(SystemExit) as caught:
+        main.main(shlex.split(line)[1:])
+    assert caught.value.code == 0
+    shown = capsys.readouterr().out
+    assert "Shapes of the range" in shown
+    assert "in one engine with 1 profile" in " ".join(shown.split())
+
+
+def test_the_error_is_as_shown(tmp_path: Path) -> None:
+    with pytest.raises(ModelError) as caught:
+        edgekit.check(write(tmp_path), target=ORIN)
+    shown = " ".join(re.findall(r"```text\n(.*?)```", PAGE, re.S)[0].split())
+    begin = shown.removeprefix("edgekit: ").partition(" ...")[0]
+    assert begin in " ".join(str(caught.value).split())
+
+
+@pytest.mark.parametrize("block", re.findall(r"```yaml\n(.*?)```", PAGE, re.S))
+def test_the_configurations_are_read(block: str, tmp_path: Path) -> None:
+    if not block.startswith("model:"):
+        block = "model:\n  onnx: model.onnx\n" + re.sub("(?m)^", "  ", block)
+    text = f"version: 1\nname: net\ntarget: {ORIN}\n{block}"
+    config = parse_config(text, "net.yaml", tmp_path)
+    assert config.file.model.shapes
+    if "buckets" in block:
+        write(tmp_path)
+        (tmp_path / "net.yaml").write_text(text)
+        found = edgekit.check(tmp_path / "net.yaml").buckets
+        assert [one.shapes["x"] for one in found] == [(1, 3, 544, 960), (1, 3, 640, 640)]
