@@ -251,8 +251,9 @@ class BuildSection(Section):
     )
     weight_streaming: bool = Field(
         False,
-        description="Build engines that can keep weights in host memory while they run; needs "
-        "`typing: strong` (or TensorRT 11) and no DLA.",
+        description="Build engines that can keep weights in host memory while they run "
+        "(`deploy.memory.weights_mib`: how much stays on the GPU); needs `typing: strong` (or "
+        "TensorRT 11) and no DLA.",
     )
     sparsity: bool = Field(False, description="Use sparse kernels for weights with 2:4 zeros.")
     tf32: bool = Field(True, description="Layers in FP32 may compute products in TF32.")
