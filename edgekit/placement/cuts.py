@@ -4,30 +4,31 @@ in a GPU engine, in ONNX Runtime, or in the user's code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+import itertools
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from edgekit.dla.loadables import candidates
 from edgekit.dla.memory import within_memory
 from edgekit.dla.verdicts import Judgement, LoadableCandidate
-from edgekit.network.model import SHUFFLES, Layer, Model, Network
+from edgekit.network.model import Layer, Model, Network
 from edgekit.network.module_names import enclosing
 from edgekit.placement.costs.kernel_costs import noise
 from edgekit.placement.costs.model import concurrent_speeds
 from edgekit.placement.forecast import CORE, DIGITS, PlacementTimer, macs_fraction
-from edgekit.solver.problem import METRIC, PlacementProblem, metrics
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import array, document, long_text, member, record
 
 # A cut is a set of layers that holds, with each layer, the layers that it depends on. The largest
 # such set that a DLA runs is known from the verdicts; the others are its beginnings, in graph order
-# and by depth. A beginning is timed where few bytes cross its border, with the model of the check
-# and of the plan's baselines.
+# and by depth. Those that few bytes leave are timed, with the model of the check and of the plan's
+# baselines, as one loadable; memory is looked at last, of cuts that pay.
 
 MOST = 10
 """Cuts that are proposed at most."""
-_TIMED = 12  # beginnings by order; those that few bytes leave
+_TIMED = 4  # beginnings by order: in each quarter of the layers the one that fewest bytes leave
 _MOST_ENDS = 16  # tensors: more outputs make no part that anybody would take over
+_FEW, _NEARLY_ALL = 2, 0.99  # loadables, and their share of the arithmetic
 _ALIKE = 0.03  # share of the arithmetic, and of the objective, in which two cuts are the same
 
 
@@ -74,14 +75,20 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class _Part:
-    """A beginning of the network, its borders and its loadables; ``value`` is the objective's."""
+class _Beginning:
+    """A part that was timed.
+
+    Attributes:
+        layers: In graph order.
+        ends: Its outputs.
+        macs: Its share of the network's multiply-accumulates.
+        have: What the whole takes, by metric.
+    """
 
     layers: Sequence[Layer]
     ends: tuple[str, ...]
-    loadables: int
-    cost: SplitCost
-    value: float
+    macs: float
+    have: Mapping[str, float]
 
 
 def cuts(
@@ -96,7 +103,7 @@ def cuts(
 
     A cut pays if it beats the GPU alone in the objective, and TensorRT's automatic placement in
     the objective or in latency, by more than the prediction's noise. A network that runs whole on
-    the DLA has none.
+    the DLA has none, nor one of which TensorRT leaves no more than an end to the GPU.
 
     Args:
         network: The layer graph.
@@ -105,38 +112,56 @@ def cuts(
         model: The model; it is cut at the tensors of its file.
         objective: One of :data:`edgekit.placement.plan.OBJECTIVES`.
     """
-    tensors = {name for node in model.graph.nodes() for name in node.outputs}
-    able = [v.name for v in network.layers if judgement.verdicts[v.name].placeable]
-    largest = _beginning(network, frozenset(able))
-    if not largest or len(largest) == len(network.layers):
+    able = {v.name for v in network.layers if judgement.verdicts[v.name].placeable}
+    largest = _beginning(network, able)
+    if not largest or len(largest) == len(network.layers) or _is_nearly_whole(network, judgement):
         return ()
+    # the check of a network without cuts starts without it
+    from edgekit.solver.problem import METRIC
+
+    tensors = {name for node in model.graph.nodes() for name in node.outputs}
     automatic, alone = (_figures(clock, own, hybrid=True) for own in (judgement.candidates, ()))
     metric, least = METRIC[objective], 1 - noise()
-    found = list[_Part]()
+    timed = list[_Beginning]()
     for layers in _beginnings(network, largest):
-        part = _timed(network, judgement, clock, tensors, objective, layers)
-        if part is None or part.value > least * alone[metric]:
-            continue
-        if part.value < least * automatic[metric] or (
-            part.cost.latency_us < least * automatic["latency_us"]
-        ):
-            found.append(part)
-    macs = {id(part): macs_fraction(network, part.layers) for part in found}
-    chosen = list[_Part]()
-    for part in sorted(found, key=lambda one: (one.value, len(one.ends), -len(one.layers))):
-        alike = (
-            abs(one.value - part.value) <= _ALIKE * one.value
-            and abs(macs[id(one)] - macs[id(part)]) <= _ALIKE
-            for one in chosen
+        ends = _ends(network, layers)
+        if ends and len(ends) <= _MOST_ENDS and tensors.issuperset(ends):
+            whole = LoadableCandidate(tuple(layer.name for layer in layers), True, "")
+            have = _figures(clock, [whole], hybrid=False)
+            timed.append(_Beginning(layers, ends, macs_fraction(network, layers), have))
+    chosen, found = list[_Beginning](), list[Cut]()
+    for one in sorted(timed, key=lambda each: (each.have[metric], len(each.ends))):
+        pays = one.have[metric] < least * automatic[metric] or (
+            one.have["latency_us"] < least * automatic["latency_us"]
         )
-        if len(chosen) < MOST and not any(alike):
-            chosen.append(part)
-    return tuple(_cut(network, part, macs[id(part)]) for part in chosen)
+        alike = (
+            abs(one.have[metric] - other.have[metric]) <= _ALIKE * other.have[metric]
+            and abs(one.macs - other.macs) <= _ALIKE
+            for other in chosen
+        )
+        if not pays or one.have[metric] > least * alone[metric] or any(alike):
+            continue
+        cut = _cut(network, judgement, clock, one)
+        if cut is not None and len(found) < MOST:
+            chosen.append(one)
+            found.append(cut)
+    return tuple(found)
+
+
+def _is_nearly_whole(network: Network, judgement: Judgement) -> bool:
+    """Whether TensorRT's own placement has all but an end of the network on the DLA."""
+    groups = [group.layers for group in judgement.candidates if group.retained]
+    names = {name for group in groups for name in group}
+    on_dla = [layer for layer in network.layers if layer.name in names]
+    return len(groups) <= _FEW and macs_fraction(network, on_dla) >= _NEARLY_ALL
 
 
 def _figures(
     clock: PlacementTimer, loadables: Sequence[LoadableCandidate], *, hybrid: bool
 ) -> dict[str, float]:
+    """Returns what a frame takes, by metric."""
+    from edgekit.solver.problem import PlacementProblem, metrics
+
     gpu_us, dla_us = clock.loads_us(loadables)
     devices, load_us = ("GPU", CORE), (gpu_us, dla_us, 0.0)
     speeds = concurrent_speeds(devices, clock.target, hybrid=hybrid and dla_us > 0)
@@ -156,36 +181,38 @@ def _beginning(network: Network, able: Collection[str]) -> list[Layer]:
     return found
 
 
-def _beginnings(network: Network, largest: Sequence[Layer]) -> Iterator[Sequence[Layer]]:
-    """Yields the largest beginning, and smaller ones that few bytes leave."""
-    yield largest
-    # reshapes and the like at the end are less work for what reads the raw maps
-    idle = [layer for layer in largest if layer.kind in SHUFFLES or not layer.macs]
-    yield _without_tail(largest, {layer.name for layer in idle})
+def _beginnings(network: Network, largest: Sequence[Layer]) -> list[list[Layer]]:
+    """Returns the largest beginning, the one without layers that do no arithmetic at its ends, and
+    smaller ones that few bytes leave; all of them in graph order."""
     producers = network.producers()
     depth: dict[str, int] = {}
     for layer in largest:
         sources = (producers[name].name for name in layer.inputs if name in producers)
         depth[layer.name] = 1 + max((depth[source] for source in sources), default=0)
+    # reshapes and the like at the end are less work for what reads the raw maps
+    every = [{layer.name for layer in largest}, _without_tail(largest)]
     for order in (largest, sorted(largest, key=lambda one: depth[one.name])):
-        crossing = _crossing_bytes(network, order)
-        few = sorted(range(1, len(order)), key=lambda count: (crossing[count], -count))
-        for count in sorted(few[:_TIMED]):
-            yield order[:count]
+        crossing = _crossing_elements(network, order)
+        ends = [len(order) * quarter // _TIMED for quarter in range(_TIMED + 1)]
+        for low, high in itertools.pairwise(ends):
+            if low < high - 1:
+                count = min(range(low + 1, high), key=lambda at: (crossing[at], -at))
+                every.append({layer.name for layer in order[:count]})
+    different = [names for at, names in enumerate(every) if names not in every[:at]]
+    return [[layer for layer in largest if layer.name in names] for names in different]
 
 
-def _without_tail(layers: Sequence[Layer], idle: Collection[str]) -> list[Layer]:
-    """Returns layers without those at their ends that are ``idle``."""
+def _without_tail(layers: Sequence[Layer]) -> set[str]:
     needed: set[str] = set()
-    kept = list[Layer]()
+    kept = set[str]()
     for layer in reversed(layers):
-        if layer.name not in idle or not needed.isdisjoint(layer.outputs):
-            kept.append(layer)
+        if layer.macs or not needed.isdisjoint(layer.outputs):
+            kept.add(layer.name)
             needed.update(layer.inputs)
-    return kept[::-1]
+    return kept
 
 
-def _crossing_bytes(network: Network, order: Sequence[Layer]) -> list[int]:
+def _crossing_elements(network: Network, order: Sequence[Layer]) -> list[int]:
     """Returns the elements that leave the first ``count`` layers, by ``count``."""
     place = {layer.name: number for number, layer in enumerate(order)}
     last: dict[str, int] = dict.fromkeys(network.outputs, len(order))
@@ -196,61 +223,45 @@ def _crossing_bytes(network: Network, order: Sequence[Layer]) -> list[int]:
     crossing = [0] * (len(order) + 2)
     for number, layer in enumerate(order):
         for name in layer.outputs:
-            crossing[number + 1] += network.tensors[name].elements
-            crossing[max(number, last.get(name, number)) + 1] -= network.tensors[name].elements
-    total = 0
-    for count, change in enumerate(crossing):
-        total += change
-        crossing[count] = total
-    return crossing
+            elements = network.tensors[name].elements
+            crossing[number + 1] += elements
+            crossing[max(number, last.get(name, number)) + 1] -= elements
+    return list(itertools.accumulate(crossing))
 
 
-def _timed(
-    network: Network,
-    judgement: Judgement,
-    clock: PlacementTimer,
-    tensors: Collection[str],
-    objective: str,
-    layers: Sequence[Layer],
-) -> _Part | None:
-    """Returns a beginning with its costs; None if it is no part of its own on a DLA core."""
+def _ends(network: Network, layers: Sequence[Layer]) -> tuple[str, ...]:
+    """Returns the tensors that leave a beginning, as the file has them."""
     inside = {layer.name for layer in layers}
-    written = [name for layer in layers for name in layer.outputs]
-    read = {name for layer in network.layers if layer.name not in inside for name in layer.inputs}
+    read = {n for layer in network.layers if layer.name not in inside for n in layer.inputs}
     read.update(network.outputs)
-    ends = tuple(network.views.get(name, name) for name in written if name in read)
-    if not ends or len(ends) > _MOST_ENDS or not set(ends) <= set(tensors):
-        return None
-    part = replace(network, layers=tuple(sorted(layers, key=_place(network))), outputs=ends)
+    written = [name for layer in layers for name in layer.outputs]
+    return tuple(network.views.get(name, name) for name in written if name in read)
+
+
+def _cut(
+    network: Network, judgement: Judgement, clock: PlacementTimer, one: _Beginning
+) -> Cut | None:
+    """Returns a cut; None where the part is no whole on a DLA core after all."""
+    inside = {layer.name for layer in one.layers}
+    part = replace(network, layers=tuple(one.layers), outputs=one.ends)
     precisions = judgement.precisions or judgement.precision
-    ok = dict.fromkeys(inside, True)
-    groups = candidates(part, ok, judgement.slots, precisions)
+    groups = candidates(part, dict.fromkeys(inside, True), judgement.slots, precisions)
     groups = within_memory(part, groups, clock.target, precisions)
     if not all(group.retained for group in groups):
         return None
-    have = _figures(clock, groups, hybrid=False)
-    cost = SplitCost(
-        round(have["latency_us"], DIGITS),
-        round(1e6 / have["period_us"], DIGITS) if have["period_us"] else 0.0,
-        round(have["gpu_us"], DIGITS),
-        round(have["energy_uj"], DIGITS),
-    )
-    return _Part(part.layers, ends, len(groups), cost, have[METRIC[objective]])
-
-
-def _place(network: Network) -> Callable[[Layer], int]:
-    place = {layer.name: number for number, layer in enumerate(network.layers)}
-    return lambda layer: place[layer.name]
-
-
-def _cut(network: Network, part: _Part, macs: float) -> Cut:
-    inside = {layer.name for layer in part.layers}
+    have = one.have if len(groups) == 1 else _figures(clock, groups, hybrid=False)
     rest = [layer for layer in network.layers if layer.name not in inside]
-    nodes = {name for layer in part.layers for name in layer.origin}
-    constants = sum(one.origin[0] not in nodes for one in network.constants)
+    nodes = {name for layer in one.layers for name in layer.origin}
+    constants = sum(constant.origin[0] not in nodes for constant in network.constants)
     return Cut(
-        part.ends, len(part.layers), macs, _whole_modules(part.layers, rest), part.loadables,
-        len(rest) + constants, sum(not layer.formula for layer in rest), part.cost,
+        one.ends, len(one.layers), one.macs, _whole_modules(one.layers, rest), len(groups),
+        len(rest) + constants, sum(not layer.formula for layer in rest),
+        SplitCost(
+            round(have["latency_us"], DIGITS),
+            round(1e6 / have["period_us"], DIGITS) if have["period_us"] else 0.0,
+            round(have["gpu_us"], DIGITS),
+            round(have["energy_uj"], DIGITS),
+        ),
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -20,7 +21,6 @@ from edgekit.network import files, protos
 from edgekit.network.loading import validation
 from edgekit.network.loading.axes import is_batch, is_fixed
 from edgekit.network.loading.opaque import opaque_notes
-from edgekit.network.loading.proposals import Proposal, propose
 from edgekit.network.loading.raising import RAISED, raised
 from edgekit.network.loading.shapes import Evaluation
 from edgekit.network.loading.zero_points import give_zero_points
@@ -48,6 +48,9 @@ from edgekit.network.protos import (
     subgraphs,
     tensor_type,
 )
+
+if TYPE_CHECKING:
+    from edgekit.network.loading.proposals import Proposal
 
 # location of a weight whose values are stored outside the graph
 STRIPPED = "stripped"
@@ -318,6 +321,8 @@ def proposed_sizes(source: str | Path) -> Proposal | None:
     left_open = open_inputs(source)
     inputs = [value for value in proto.graph.input if value.name in left_open]
     metadata = {one.key: one.value for one in proto.metadata_props}
+    from edgekit.network.loading.proposals import propose
+
     return propose(inputs, proto.graph.output, metadata) if inputs else None
 
 

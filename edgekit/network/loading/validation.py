@@ -12,7 +12,6 @@ import onnx
 
 from edgekit.errors import ModelError
 from edgekit.network.loading.axes import is_batch, is_fixed
-from edgekit.network.loading.proposals import propose
 from edgekit.network.model import QDQ
 from edgekit.network.operators import has_importer
 from edgekit.network.protos import UNLISTED, is_plugin, nearest, subgraphs
@@ -454,6 +453,8 @@ def _refuse_dynamic(
     listed = ", ".join(f"input {name!r} {shape}" for name, shape in dynamic.items())
     outputs = () if model is None else model.graph.output
     metadata = {} if model is None else {one.key: one.value for one in model.metadata_props}
+    from edgekit.network.loading.proposals import propose
+
     proposal = propose([one for one in inputs if one.name in dynamic], outputs, metadata)
     raise ModelError(
         f"the model has dynamic shapes: {listed}",
