@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import json
 import math
 import os
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+_DONTNEED = 4  # MADV_DONTNEED of Linux's mman-common.h
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _KINDS = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"),
           (stat.S_ISBLK, "a device"))  # fmt: skip
@@ -53,6 +55,43 @@ def map_array(path: Path, dtype: Any = "uint8", shape: tuple[int, ...] = (-1,)) 
     # what says which piece of which file an array is
     vars(array).update(filename=path.resolve(), offset=0, mode="r", _mmap=data)
     return array
+
+
+def forget_pages(data: np.ndarray | memoryview | bytes) -> None:
+    """Gives back the memory in which pages of a mapped file lie; a later access reads them again.
+
+    They count as this process's otherwise until the system is short of memory. Of anything but a
+    read-only map of a file nothing changes.
+    """
+    import mmap
+
+    import numpy as np
+
+    from edgekit_device.files import is_mapped
+
+    if isinstance(data, bytes):
+        return
+    array = np.asarray(data)
+    root: Any = array
+    # a view of a memoryview has that for its base, and that what it was made of
+    while isinstance(under := getattr(root.base, "obj", root.base), np.ndarray):
+        root = under
+    mapped = isinstance(root, np.memmap) and root.mode == "r"
+    if not mapped and isinstance(root.base, memoryview):
+        mapped = is_mapped(root.base)
+    if mapped and array.flags.c_contiguous:
+        begin = array.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
+        end = array.ctypes.data + array.nbytes
+        _memory_functions().madvise(begin, end - begin, _DONTNEED)
+
+
+@functools.cache
+def _memory_functions() -> Any:
+    import ctypes
+
+    found = ctypes.CDLL(None)
+    found.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    return found
 
 
 def regular(path: Path) -> Path:

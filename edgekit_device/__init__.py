@@ -19,6 +19,7 @@ from edgekit_device.version import __version__
 if TYPE_CHECKING:
     from edgekit_device.errors import DeviceError
     from edgekit_device.runtime.model import Model, load
+    from edgekit_device.runtime.need import memory_needed
     from edgekit_device.runtime.plan_model import PlanModel, load_plan
     from edgekit_device.serve.client import Client, connect
 
@@ -31,6 +32,7 @@ __all__ = [
     "connect",
     "load",
     "load_plan",
+    "memory_needed",
 ]
 
 # imported on first use: most commands of a board need none of them
@@ -42,6 +44,7 @@ _HOMES = {
     "connect": "serve.client",
     "load": "runtime.model",
     "load_plan": "runtime.plan_model",
+    "memory_needed": "runtime.need",
 }
 
 # a name that goes, with the one to use instead: it works for one minor release and warns

@@ -230,6 +230,15 @@ def _add_running(commands: CommandAdder) -> None:
     one.add_argument("--settings", default=None, metavar="JSON", help="how to measure")
     one.add_argument("--inputs", action="store_true", help="frames are an .npz on stdin")
     one.add_argument("--progress", action="store_true", help="print each stage when it starts")
+    one = commands.add(
+        "memory",
+        "runtime.need.do_memory",
+        "show the memory that a bundle needs, without loading it",
+    )
+    one.add_argument(
+        "--from", required=True, metavar="PATH", help="bundle, .ekb file, release or app folder"
+    )
+    one.add_argument("--trust-unsigned", action="store_true")
 
 
 def _add_keeping(commands: CommandAdder) -> None:

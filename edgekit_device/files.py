@@ -431,6 +431,22 @@ def map_file(path: Path) -> memoryview:
         return map_handle(file.fileno())
 
 
+# where the maps of map_handle begin
+_maps: Set[int] = set()
+
+
+def is_mapped(data: memoryview) -> bool:
+    """Tells whether a view's bytes lie in a map that :func:`map_handle` made."""
+    import ctypes
+
+    return isinstance(data.obj, ctypes.Array) and ctypes.addressof(data.obj) in _maps
+
+
+def _unmap(address: int, size: int) -> None:
+    _maps.discard(address)
+    _mmap_functions().munmap(address, size)
+
+
 def map_handle(handle: int) -> memoryview:
     """Maps an open file read-only; the descriptor may be closed. A file of one page is read.
 
@@ -451,6 +467,7 @@ def map_handle(handle: int) -> memoryview:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))
     held = (ctypes.c_ubyte * size).from_address(address)
-    unmap = weakref.finalize(held, libc.munmap, address, size)
+    unmap = weakref.finalize(held, _unmap, address, size)
     unmap.atexit = False  # other threads may read it until the process ends
+    _maps.add(address)
     return memoryview(held).cast("B").toreadonly()

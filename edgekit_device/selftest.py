@@ -35,7 +35,7 @@ from edgekit_device.build.request import (
 )
 from edgekit_device.cuda.cudla import open_loadable
 from edgekit_device.cuda.driver import CudaGraph, open_cuda
-from edgekit_device.cuda.memory import io_bytes
+from edgekit_device.cuda.memory import DeviceTensor, io_bytes
 from edgekit_device.errors import DeviceError
 from edgekit_device.files import workspace
 from edgekit_device.jobs.job import JobCancelled, JobContext
@@ -60,6 +60,8 @@ from edgekit_device.protocol.codec import (
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.protocol.manifest import IoEntry
 from edgekit_device.tensorrt.bindings import find
+from edgekit_device.tensorrt.engine import TensorRTEngine
+from edgekit_device.tensorrt.memory import EngineMemory, SharedMemory, device_bytes
 from edgekit_device.tensorrt.plan import read_header
 from edgekit_device.tensorrt.refit import RefitWeight, weights_of
 from edgekit_device.tensorrt.runtimes import LoadedPlan, RuntimeChoice, deserialize, start
@@ -167,6 +169,12 @@ ITEMS: Tuple[SelftestItem, ...] = (
     SelftestItem("graph", "capture the GPU's plan as a CUDA graph and replay it ten times, beside "
          "ten enqueues", "it is captured after one enqueue outside; launches take the host less",
          "graph", needs=("build-gpu",), device="GPU"),
+    SelftestItem("lent-memory", "run the GPU's plan in a context without memory of its own, in "
+         "half of the persistent L2 cache, beside one as TensorRT makes it",
+         "the same bits; the driver says how it loads kernels and how much cache it has",
+         "lent_memory", needs=("build-gpu",), device="GPU"),
+    SelftestItem("lent-memory-dla", "the same of the hybrid plan", "the same bits", "lent_memory",
+         needs=("build-hybrid",)),
     SelftestItem("trtexec-gpu", "trtexec --loadEngine of the GPU's plan, as `edgekit bench "
          "--with-trtexec` runs it", "it passes and prints its times", "trtexec",
          needs=("build-gpu",), device="GPU"),
@@ -195,6 +203,10 @@ class LoadedAnswer:
         weights: The weights that a refit can set.
         enqueued_ms: Milliseconds of ten enqueues.
         launched_ms: Milliseconds of ten launches of the same work as a CUDA graph.
+        context_bytes: Bytes of device memory that a context needs while it runs.
+        bit_equal: Whether it computed the same in memory that was lent to it.
+        persistent_cache_bytes: L2 cache that the GPU can keep for chosen data.
+        module_loading: How CUDA loads kernels: "lazy", "eager", or None where it does not say.
     """
 
     plan: str = member(text())
@@ -203,6 +215,10 @@ class LoadedAnswer:
     weights: Optional[Mapping[str, RefitWeight]] = member(mapping(record(RefitWeight)), absent=None)
     enqueued_ms: Optional[Tuple[float, ...]] = member(_TIMES, absent=None)
     launched_ms: Optional[Tuple[float, ...]] = member(_TIMES, absent=None)
+    context_bytes: Optional[int] = member(fields.count, absent=None)
+    bit_equal: Optional[bool] = member(flag, absent=None)
+    persistent_cache_bytes: Optional[int] = member(fields.count, absent=None)
+    module_loading: Optional[str] = member(text(), absent=None)
 
 
 @document(frozen=True)
@@ -479,6 +495,38 @@ def _graph(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     return replace(found, enqueued_ms=enqueued, launched_ms=launched)
 
 
+def _lent_memory(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
+    core = None if item.device == "GPU" else 0
+    loaded, found = _load(context, item.needs[0], built, "full", core)
+    made, cuda = built[item.needs[0]], open_cuda()
+    block = SharedMemory(cuda)
+    block.need(device_bytes(loaded.engine))
+    return replace(
+        found,
+        context_bytes=device_bytes(loaded.engine),
+        bit_equal=_answers(loaded, made, EngineMemory(loaded))
+        == _answers(loaded, made, EngineMemory(loaded, block, cuda.persistent_cache() // 2)),
+        persistent_cache_bytes=cuda.persistent_cache(),
+        module_loading=cuda.module_loading(),
+    )
+
+
+def _answers(loaded: LoadedPlan, made: EngineResult, memory: EngineMemory) -> Dict[str, bytes]:
+    """Each output's bytes for fixed inputs, run twice in the same context."""
+    import numpy as np
+
+    sides = sides_of(made)
+    engine = TensorRTEngine(loaded, open_cuda(), sides["input"], sides["output"], memory=memory)
+    random = np.random.RandomState(0)
+    feeds = {io.name: random.uniform(-1, 1, io.shape).astype(io.dtype) for io in sides["input"]}
+    engine.enqueue(feeds)
+    found = {}
+    for name, tensor in engine.enqueue(feeds).items():
+        array = tensor.numpy() if isinstance(tensor, DeviceTensor) else tensor
+        found[name] = array.tobytes()
+    return found
+
+
 def _trtexec(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     program = find_trtexec()
     if program is None:
@@ -551,6 +599,7 @@ CHECKS: Dict[str, Callable[[JobContext, SelftestItem, _BUILT], Any]] = {
     "cudla": _cudla,
     "inspector": _inspector,
     "lean_weights": _lean_weights,
+    "lent_memory": _lent_memory,
     "load_core_1": _load_core_1,
     "load_full": _load_full,
     "load_lean": _load_lean,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,13 @@ from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model
 from edgekit.network.writing import save
 from edgekit.quantize.qdq.to_explicit import to_qdq
+from edgekit.targets.loader import get
+from edgekit.tensorrt.releases import release
+from edgekit.tensorrt.settings import SettingsCase, SettingValue, choose_settings
 from edgekit_device.build.attempt import BuilderLog
 from edgekit_device.build.builder import STEPS, build_attempt
 from edgekit_device.build.request import Attempt, EngineSpec, IoSpec, LayerSpec
+from edgekit_device.build.settings import Setting
 from edgekit_device.errors import DeviceError
 
 __all__ = ["BUILT", "FLAGS", "build", "typed"]
@@ -24,7 +29,24 @@ BUILT = (
     "lstm", "keras_mobilenet", "ppocr_v4_detection",
 )  # fmt: skip
 #: Builder flags that need no GPU, by attempt.
-FLAGS = ((), ("VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME"))
+FLAGS = ((), ("VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME"), ("WEIGHT_STREAMING",))
+# what a configuration can set beside them, for the attempt of this flag
+_WITH_SETTINGS = "WEIGHT_STREAMING"
+_VALUES: dict[str, SettingValue] = {
+    "optimization_level": 2, "workspace_mib": 64, "tactic_dram_mib": 256,
+    "tactic_shared_memory_kib": 48, "sparsity": True, "tf32": False, "timing_cache": True,
+    "editable_timing_cache": True, "tactic_sources": ["JIT_CONVOLUTIONS"], "max_aux_streams": 2,
+    "tiling_optimization_level": "fast", "l2_limit_for_tiling_kib": 512,
+    "preview_features": {"ALIASED_PLUGIN_IO_10_03": True}, "profiling_verbosity": "none",
+}  # fmt: skip
+_HELD = {
+    "optimization_level": "2", "workspace_mib": str(64 << 20), "tactic_dram_mib": str(256 << 20),
+    "tactic_shared_memory_kib": str(48 << 10), "sparsity": "on", "tf32": "off",
+    "editable_timing_cache": "on", "tactic_sources": "JIT_CONVOLUTIONS", "max_aux_streams": "2",
+    "tiling_optimization_level": "FAST", "l2_limit_for_tiling_kib": str(512 << 10),
+    "preview_features": "ALIASED_PLUGIN_IO_10_03 on", "profiling_verbosity": "NONE",
+}  # fmt: skip
+_SET_FLAGS = ("SPARSE_WEIGHTS", "EDITABLE_TIMING_CACHE")
 _SCALE = 0.05  # of every tensor: what is built depends on where the scales stand alone
 
 
@@ -40,9 +62,11 @@ def build(trt: Any, log: BuilderLog, name: str, model: Model, folder: Path) -> l
     """Builds a typed model with each of :data:`FLAGS`; what is not as a job expects."""
     path = folder / "typed.onnx"
     save(model, path)
-    spec = _spec(model)
+    plain = _spec(model)
     found = []
     for flags in FLAGS:
+        more = _WITH_SETTINGS in flags
+        spec = replace(plain, settings=_settings()) if more else plain
         progress: list[tuple[int, int]] = []
         try:
             built = build_attempt(
@@ -56,12 +80,14 @@ def build(trt: Any, log: BuilderLog, name: str, model: Model, folder: Path) -> l
         facts = {
             "bytes": bool(built.data),
             "flags": built.flags,
+            "settings": built.settings,
             "unmapped": built.unmapped,
             "notes": built.notes,
             "progress": progress[-1],
         }
         expected: dict[str, object] = {
-            "bytes": True, "flags": flags, "unmapped": [], "notes": [], "progress": (STEPS, STEPS),
+            "bytes": True, "flags": (*flags, *_SET_FLAGS) if more else flags, "unmapped": [],
+            "settings": _HELD if more else {}, "notes": [], "progress": (STEPS, STEPS),
         }  # fmt: skip
         found += [
             Difference("build", fact, str(expected[fact]), str(value)[:300], name)
@@ -69,6 +95,15 @@ def build(trt: Any, log: BuilderLog, name: str, model: Model, folder: Path) -> l
             if value != expected[fact]
         ]
     return found
+
+
+def _settings() -> tuple[Setting, ...]:
+    """What the table makes of every key that the newest release has, with edgekit's own checks."""
+    case = SettingsCase(
+        on=release("11.4"), target=get("jetson-agx-thor"), typing="strong", precision="fp16",
+        dla=False, kinds=("plan",), places={},
+    )  # fmt: skip
+    return choose_settings(_VALUES, case).by_kind["plan"]
 
 
 def _spec(model: Model) -> EngineSpec:
@@ -80,7 +115,7 @@ def _spec(model: Model) -> EngineSpec:
     return EngineSpec(
         key="lane0", kind="plan", model="0" * 64, device="GPU", gpu_fallback=False,
         typing="strong", precisions=(), calibration=None, pools={}, constraints="none",
-        optimization_level=None, refit_individual=(), profiles=(), attempts=(Attempt((), ""),),
+        refit_individual=(), profiles=(), attempts=(Attempt((), ""),),
         inputs=ends(network.inputs), outputs=ends(network.outputs),
         layers=tuple(
             LayerSpec(x.name, x.builder_name, tuple(x.nodes), x.kind, "GPU", "fp16")

@@ -1,8 +1,8 @@
 """Compares what it is told on standard input, with NVIDIA's module in this process.
 
-Usage: _parser_child.py WHEELS: reads a task a line ("export NAME", "node MODULE", "build NAME
-fp16", "questions") and answers each with a line of JSON. A crash of NVIDIA's library ends this
-process alone.
+Usage: _parser_child.py WHEELS: reads a task a line ("export NAME", "flow NAME", "node MODULE",
+"build NAME fp16", "questions") and answers each with a line of JSON. A crash of NVIDIA's library
+ends this process alone.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ class _Tasks:
         kind, _, name = task.partition(" ")
         if kind == "export":
             return self._compared(name, models.export(name))
+        if kind == "flow":
+            return self._compared(f"flow_{name}", models.flow(name))
         if kind == "node":
             found: list[Difference] = []
             counts: Counter[str] = Counter()

@@ -17,12 +17,14 @@ from onnx import numpy_helper
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+
 from edgekit.errors import EdgekitError
 from edgekit.network.loading.load import canonical
 from edgekit.network.model import Model
 from tests.exports import exports, load, tensors
+from tests.flow_networks import flow_names, flow_network
 
-__all__ = ["export", "export_names", "node_modules", "node_tests"]
+__all__ = ["export", "export_names", "flow", "flow_names", "node_modules", "node_tests"]
 
 _CASES = "onnx.backend.test.case.node"
 # files of seeded weights; those of larger networks take seconds to write and nothing is left to
@@ -48,6 +50,11 @@ def _size(path: Path) -> int:
 def export(name: str) -> Model:
     """A real export with its seeded weights, as edgekit loads it."""
     return canonical(load(name), None, source=name)
+
+
+def flow(name: str) -> Model:
+    """A network with a loop or a conditional, as edgekit loads it."""
+    return canonical(flow_network(name), None, source=name)
 
 
 def node_modules() -> list[str]:

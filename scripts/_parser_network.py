@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from _parser_layers import parameters, same, type_name, unbuilt
 
-from edgekit.network.graph import Node
+from edgekit.network.graph import Node, node_of, proto_of
+from edgekit.network.loading.bodies import graphs
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Layer, Model, Network
 from edgekit.network.operators import operator_table
@@ -127,6 +128,25 @@ class _Comparison:
                 continue  # computed beforehand: its readers have taken it in
             self.counts["nodes"] += 1
             yield from self._node(node, ours.get(node.name, ()), theirs.get(node.name, ()))
+        for own in self.network.layers:
+            if own.bodies:
+                yield from self._bodies(own, graph.node(own.nodes[-1]), theirs)
+
+    def _bodies(
+        self, layer: Layer, node: Node, theirs: Mapping[str, Sequence[BuilderLayer]]
+    ) -> Iterator[Difference]:
+        """The same of the nodes inside of a loop or a conditional."""
+        for body in layer.bodies:
+            parts = {part.name: part for part in graphs(proto_of(node))[body.name].node}
+            for own in body.network.layers:
+                part = node_of(parts[own.nodes[-1]]) if own.nodes else None
+                if part is None or own.op != part.op:
+                    continue
+                self.counts["nodes inside"] += 1
+                layers = [x for x in body.network.layers if part.name in x.nodes]
+                yield from self._node(part, layers, theirs.get(part.name, ()))
+                if own.bodies:
+                    yield from self._bodies(own, part, theirs)
 
     def _node(
         self, node: Node, ours: Sequence[Layer], theirs: Sequence[BuilderLayer]
@@ -213,7 +233,7 @@ class _Comparison:
         specs = [
             LayerSpec(
                 layer.name, layer.builder_name, tuple(layer.nodes), layer.kind,
-                "DLA" if index % 2 else "GPU", "fp16",
+                "GPU" if layer.bodies or index % 2 == 0 else "DLA", "fp16",
             )
             for index, layer in enumerate(self.network.layers)
         ]  # fmt: skip
@@ -229,9 +249,22 @@ class _Comparison:
                 text = "nothing" if ours is None else ours.name
                 where = f"{self.name}: {layer.name}"
                 yield Difference("map", layer.kind, text, _listed(sorted(rightful)), where)
+        for layer in self.built:
+            inside = layer.kind in _LOOP | _CONDITION or set(layer.nodes) & self._inner()
+            if inside and mapped.device.get(layer.index) != "GPU":
+                where = f"{self.name}: {layer.name}"
+                yield Difference("map", layer.kind, "DLA", "inside a loop or conditional", where)
         for name in mapped.lost:
             operator = self.network.layer(name).op
             yield Difference("map", operator, "lost", "", f"{self.name}: {name}")
+
+    def _inner(self) -> set[str]:
+        waiting, found = list(self.network.layers), set()
+        while waiting:
+            for body in waiting.pop().bodies:
+                found |= {name for layer in body.network.layers for name in layer.nodes}
+                waiting += body.network.layers
+        return found
 
     def _nodes(self) -> set[str]:
         return {node for layer in self.built for node in layer.nodes}

@@ -130,6 +130,18 @@ _flags("flags: EXCLUDE_LEAN_RUNTIME before VERSION_COMPATIBLE", "EXCLUDE_LEAN_RU
        "VERSION_COMPATIBLE")  # fmt: skip
 _flags("flags: VERSION_COMPATIBLE", "VERSION_COMPATIBLE")
 _flags("flags: GPU_FALLBACK and DIRECT_IO", "GPU_FALLBACK", "DIRECT_IO")
+_flags("flags: WEIGHT_STREAMING", "WEIGHT_STREAMING")
+_flags("flags: WEIGHT_STREAMING and STRIP_PLAN", "WEIGHT_STREAMING", "STRIP_PLAN")
+_flags("flags: SPARSE_WEIGHTS", "SPARSE_WEIGHTS")
+_flags("flags: EDITABLE_TIMING_CACHE and ERROR_ON_TIMING_CACHE_MISS", "EDITABLE_TIMING_CACHE",
+       "ERROR_ON_TIMING_CACHE_MISS")  # fmt: skip
+
+
+@_question("flags: TF32 of a new configuration, and taken back")
+def _(asked: Asked) -> Any:
+    before = asked.config.get_flag(asked.flag("TF32"))
+    asked.config.clear_flag(asked.flag("TF32"))
+    return [before, asked.config.get_flag(asked.flag("TF32")), asked.logged()]
 
 
 @_question("flags: VERSION_COMPATIBLE taken back")
@@ -150,6 +162,90 @@ for _level in (-1, 0, 3, 5, 9):
 @_question("optimisation level of a new configuration")
 def _(asked: Asked) -> Any:
     return asked.config.builder_optimization_level
+
+
+for _streams in (-1, 0, 3):
+
+    @_question(f"auxiliary streams {_streams}")
+    def _(asked: Asked, streams: int = _streams) -> Any:
+        before = asked.config.max_aux_streams
+        asked.config.max_aux_streams = streams
+        return [before, asked.config.max_aux_streams, asked.logged()]
+
+
+@_question("tactic sources of a new configuration")
+def _(asked: Asked) -> Any:
+    names, held = asked.trt.TacticSource.__members__, asked.config.get_tactic_sources()
+    return sorted(name for name, one in names.items() if held >> int(one) & 1)
+
+
+for _mask in (0, 1, 3, 1 << 20):
+
+    @_question(f"tactic sources {_mask:#x}")
+    def _(asked: Asked, mask: int = _mask) -> Any:
+        taken = asked.config.set_tactic_sources(mask)
+        return [taken, asked.config.get_tactic_sources(), asked.logged()]
+
+
+@_question("preview features: of a new configuration, on and off")
+def _(asked: Asked) -> Any:
+    config, found = asked.config, []
+    for name in ("ALIASED_PLUGIN_IO_10_03", "RUNTIME_ACTIVATION_RESIZE_10_10"):
+        feature = getattr(asked.trt.PreviewFeature, name)
+        held = [config.get_preview_feature(feature)]
+        for on in (True, False):
+            config.set_preview_feature(feature, on)
+            held.append(config.get_preview_feature(feature))
+        found.append(held)
+    return [found, asked.logged()]
+
+
+@_question("tiling: level and limit of a new configuration")
+def _(asked: Asked) -> Any:
+    return [asked.config.tiling_optimization_level.name, asked.config.l2_limit_for_tiling]
+
+
+for _level_name in ("NONE", "FAST", "FULL"):
+
+    @_question(f"tiling: level {_level_name}, then a limit")
+    def _(asked: Asked, name: str = _level_name) -> Any:
+        config = asked.config
+        config.tiling_optimization_level = getattr(asked.trt.TilingOptimizationLevel, name)
+        config.l2_limit_for_tiling = 1 << 20
+        return [config.tiling_optimization_level.name, config.l2_limit_for_tiling, asked.logged()]
+
+
+@_question("pools: tactics' memory and shared memory")
+def _(asked: Asked) -> Any:
+    found = []
+    for name, sizes in (("TACTIC_DRAM", (1 << 26,)), ("TACTIC_SHARED_MEMORY", (1 << 15, 1 << 30))):
+        pool = getattr(asked.trt.MemoryPoolType, name)
+        for size in sizes:
+            asked.config.set_memory_pool_limit(pool, size)
+            found.append(asked.config.get_memory_pool_limit(pool))
+    return [found, asked.logged()]
+
+
+@_question("verbosity: each level")
+def _(asked: Asked) -> Any:
+    found = []
+    for name in ("NONE", "LAYER_NAMES_ONLY", "DETAILED"):
+        asked.config.profiling_verbosity = getattr(asked.trt.ProfilingVerbosity, name)
+        found.append(asked.config.profiling_verbosity.name)
+    return [found, asked.logged()]
+
+
+@_question("build: weights that are streamed")
+def _(asked: Asked) -> Any:
+    asked.set("WEIGHT_STREAMING")
+    return [len(asked.plan()) > 100, asked.logged()]
+
+
+@_question("build: no tactic in the timing cache, where that is an error")
+def _(asked: Asked) -> Any:
+    asked.config.set_timing_cache(asked.config.create_timing_cache(b""), False)
+    asked.set("ERROR_ON_TIMING_CACHE_MISS")
+    return [len(asked.plan()) > 100, asked.logged()]
 
 
 @_question("network: an unknown flag")

@@ -18,6 +18,8 @@ from edgekit.tensorrt.releases import (
     release_facts,
     sources,
 )
+from edgekit.tensorrt.runtime_settings import runtime_rows
+from edgekit.tensorrt.settings import FEATURE, SettingRow, setting_rows
 from edgekit.text import table_head, table_row
 
 _BOARD = "jetson-agx-orin-64gb"
@@ -34,6 +36,9 @@ _HAS = (
     ("Progress and cancelling", "IProgressMonitor"),
     ("Large plans as a stream", "IStreamReaderV2"),
     ("Optimization level", "IBuilderConfig.builder_optimization_level"),
+    ("Weight streaming", "BuilderFlag.WEIGHT_STREAMING"),
+    ("Editable timing cache", "BuilderFlag.EDITABLE_TIMING_CACHE"),
+    ("Tiling", "IBuilderConfig.tiling_optimization_level"),
 )
 _GUIDE = """\
 # Building with TensorRT
@@ -83,6 +88,33 @@ DLA: for version compatibility without one, set `placement.dla_cores: []`.
 The host keeps what a board's builder refused (`trt-outcomes.json` in the cache folder, by module,
 L4T, TensorRT and DLA compiler), and the next build leaves it out. `--force` tries everything again.
 
+## Settings
+
+Every key of `build` that sets something of TensorRT's builder. What a release, a board or a build
+cannot have is told before anything is built: *refused* ends with the place in the file, *dropped*
+is a note with the reason. Members of a list that a release lacks are always dropped so. The board
+reads each setting back; a build's result has what TensorRT held, and a note where it differs.
+
+{settings}
+
+- FP8 and INT4 are in the file, as Q/DQ nodes: their flags follow from it. A GPU without FP8 is told
+  by `edgekit check`.
+- `typing: strong` on TensorRT 10 builds the types in the network: with `precision: fp32` those of
+  the file, with `fp16` those that edgekit adds as casts. For `int8` TensorRT 10 is given a cache.
+- Weight streaming takes `typing: strong` there, and no DLA.
+- The timing cache is kept for boards of the same module, L4T and TensorRT, an editable one beside
+  it.
+- `engine_capability` follows from `build.mode`: DLA_STANDALONE for loadables, else STANDARD. SAFETY
+  is for products with NVIDIA DRIVE.
+
+```yaml
+build:
+  typing: strong
+  weight_streaming: true
+  max_aux_streams: 0
+placement: {{dla_cores: []}}
+```
+
 ## Plugins
 
 - Where TensorRT's parser makes plugins itself (`RoiAlign` and others), plans are not version
@@ -114,17 +146,59 @@ is unknown, the fall-backs set fewer:
 """
 
 
+_RUNNING = """\
+What the loader tells TensorRT and CUDA ([deploying.md](deploying.md#the-gpus-memory)). What a
+board's release or GPU lacks is dropped with a note:
+"""
+
+
 def tensorrt_page() -> str:
     """Returns the Markdown page."""
     text = _GUIDE.format(
         order=", ".join(f"`{name}`" for name in feature_facts().give_up),
         refusal=_refusal(),
         families="\n".join(_families()),
+        settings="\n".join(_settings()),
     )
     lines = [text, "## Releases", "", *_releases(), ""]
     lines += [_FIRST, *_builds(), ""]
+    lines += ["## When an engine runs", "", _RUNNING, *_running(), ""]
     lines += ["## What goes together", "", *_rows(), ""]
     return "\n".join(lines)
+
+
+def _settings() -> list[str]:
+    """What `build` sets, key by key."""
+    columns = ("Key", "", "TensorRT", "From", "Where it cannot be had", "Needs", "Guide", "Source")
+    lines = table_head(columns)
+    known = features()
+    for key, row in setting_rows().items():
+        feature = known[row.name] if row.kind == FEATURE else None
+        name = feature.flag if feature else row.name
+        facts = release_facts().names[name]
+        since = " ".join(
+            (facts.since or "all", *((f"before {facts.until}",) if facts.until else ()))
+        )
+        what = feature.what if feature else row.what
+        lacking = "dropped if `auto`" if feature and row.lacking == "dropped" else row.lacking
+        cells = (
+            f"`{key}`", what, f"`{name}`", since, lacking, _needs(row), row.guide,
+            ", ".join(sources(row.source)),
+        )  # fmt: skip
+        lines.append(table_row(cells))
+    return lines
+
+
+def _needs(row: SettingRow) -> str:
+    """What a setting needs, in a few words."""
+    parts = [f"{row.typing}ly typed networks" if row.typing else ""]
+    parts.append(f"precision {' or '.join(row.precision)}" if row.precision else "")
+    least = row.compute_capability
+    parts.append(f"compute capability {least}" if least else "")
+    parts.append("no DLA" if row.gpu else "")
+    parts.append(f"`{row.needs}`" if row.needs else "")
+    text = ", ".join(filter(None, parts))
+    return f"{text}: {row.why}" if text else ""
 
 
 def _families() -> list[str]:
@@ -140,6 +214,21 @@ def _families() -> list[str]:
         deprecated = f"{one.deprecated} and later" if one.deprecated else ""
         where = ", ".join(sources(one.source))
         cells = (f"`{name}`", one.what, since, deprecated, travels[one.travels], where)
+        lines.append(table_row(cells))
+    return lines
+
+
+def _running() -> list[str]:
+    """The settings of engines that run."""
+    lines = table_head(("", "What", "Where", "TensorRT", "Section", "Source"))
+    for name, row in runtime_rows().items():
+        since = f"{row.since} and later" if row.since else "all"
+        if not row.names:
+            since = "CUDA 11.7 and later"
+        elif row.compute_capability:
+            since += f", compute capability {row.compute_capability} and later"
+        where = ", ".join(f"`{one}`" for one in row.where)
+        cells = (f"`{name}`", row.what, where, since, row.guide, ", ".join(sources(row.source)))
         lines.append(table_row(cells))
     return lines
 

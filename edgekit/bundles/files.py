@@ -15,7 +15,7 @@ from pathlib import Path
 import edgekit_device
 from edgekit.bundles.manifest import Bundle, blob_view
 from edgekit.errors import BundleError, UsageError
-from edgekit.files import write_atomically, write_folder_atomically
+from edgekit.files import forget_pages, write_atomically, write_folder_atomically
 from edgekit.text import counted
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol import fields
@@ -114,6 +114,7 @@ def write(bundle: Bundle, path: str | Path, *, stripped: bool = True) -> Path:
                 with (temporary / name).open("xb") as file:
                     for chunk in _chunks(data):
                         file.write(chunk)
+                forget_pages(data)
     return path
 
 
@@ -167,6 +168,7 @@ def read(
                 where=str(path),
                 hint="make or copy the bundle again",
             )
+        forget_pages(data)
     return Bundle(
         manifest=manifest,
         manifest_bytes=files.manifest,
@@ -209,6 +211,7 @@ def _write_file(entries: dict[str, memoryview], path: Path) -> None:
             with archive.open(entry, "w", force_zip64=large) as out:
                 for chunk in _chunks(data):
                     out.write(chunk)
+            forget_pages(data)
 
 
 def _chunks(data: memoryview) -> Iterator[memoryview]:

@@ -120,7 +120,7 @@ def join(
         model=model, target=first.target, power_mode=first.power_mode, precision=first.precision,
         mode=first.mode, tensorrt=first.tensorrt, fingerprint=first.fingerprint,
         stripped=bool(weights), placement=_placement(parts), engines=engines,
-        requires=_requires(parts, blobs), issued=first.issued, call=record,
+        requires=_requires(parts, blobs), issued=first.issued, call=record, memory=first.memory,
         plugins=tuple(dict.fromkeys(one for b in bundles for one in b.manifest.plugins)),
     )  # fmt: skip
     return finish(manifest, blobs.values, values)

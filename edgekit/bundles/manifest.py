@@ -34,6 +34,7 @@ from edgekit_device.protocol.manifest import (
     Tolerance,
     WeightEntry,
 )
+from edgekit_device.protocol.memory import context_bytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -376,17 +377,22 @@ def samples_entry(samples: BundleSamples, blobs: Blobs) -> Samples:
     )
 
 
-def requires_of(artefacts: Artefacts, sizes: Mapping[str, int], weight_bytes: int) -> Requires:
+def requires_of(
+    artefacts: Artefacts, sizes: Mapping[str, int], weight_bytes: int, *, shared: bool = True
+) -> Requires:
     """Returns the manifest's "requires".
 
     Args:
         artefacts: Engines, segments and the fingerprint of where they were built.
         sizes: Bytes of the bundle's blobs by digest, without weights.
         weight_bytes: Bytes of the weights.
+        shared: Whether engines of one device share the memory that they need while they run.
     """
     entries = artefacts.entries.values()
     segments = [segment for _, lane in artefacts.lanes for segment in lane]
     loaded = weight_bytes + sum(sizes[digest] for digest in artefacts.engines)
+    runs = [(segment.engine, segment.device) for segment in segments]
+    contexts = context_bytes(runs, artefacts.entries, shared=shared)
     # a refit stores the whole plans next to the stripped ones
     retained = loaded if any(entry.stripped for entry in entries) else 0
     emulated = artefacts.backend == "reference"
@@ -402,7 +408,7 @@ def requires_of(artefacts: Artefacts, sizes: Mapping[str, int], weight_bytes: in
         dla_cores=() if emulated else tuple(cores),
         cudla=any(entry.kind == "loadable" for entry in entries),
         disk_bytes=weight_bytes + sum(sizes.values()) + retained,
-        memory_bytes=loaded,
+        memory_bytes=loaded + sum(contexts.values()),
     )
 
 

@@ -36,6 +36,7 @@ from edgekit_device.protocol.manifest import (
     GoldenCase,
     Lane,
     Manifest,
+    MemorySettings,
     ModelSource,
     Padding,
     PlacedLoadable,
@@ -97,6 +98,7 @@ def pack(
     valid_until: str | None = None,
     variants: Sequence[ShapeVariant] = (),
     padding: Sequence[Padding] = (),
+    memory: MemorySettings | None = None,
 ) -> Bundle:
     """Packs a build. The same inputs give the same bytes.
 
@@ -115,6 +117,7 @@ def pack(
         valid_until: Until when boards install it unattended: a day or a time, in UTC.
         variants: What was built for further shapes.
         padding: Axes along which inputs may be padded up to a variant.
+        memory: How a board uses the GPU's memory; as by default when None.
 
     Raises:
         BundleError: "bundle.invalid"; the parts do not fit together, or a name cannot be used.
@@ -136,6 +139,7 @@ def pack(
     record = None if rewrites is None else blobs.add(canonical(rewrites), "record")
     measured_on = None if samples is None else samples_entry(samples, blobs)
     weights = weight_fields(artefacts.weights)
+    memory = memory or MemorySettings()
     manifest = Manifest(
         name=name,
         backend=artefacts.backend,
@@ -160,11 +164,12 @@ def pack(
         plugins=artefacts.plugins,
         engines=dict(artefacts.entries),
         rewrites=record,
-        requires=requires_of(artefacts, blobs.sizes(), _bytes(weights)),
+        requires=requires_of(artefacts, blobs.sizes(), _bytes(weights), shared=memory.shared),
         samples=measured_on,
         issued=issued_entry(counter, valid_until),
         variants=tuple(others),
         padding=tuple(padding),
+        memory=memory,
     )
     return finish(manifest, blobs.values, dict(artefacts.values))
 

@@ -97,6 +97,7 @@ def _show_build(board: BoardBuild) -> None:
             facts.insert(1, f"stripped, {size}")
         if one.version_compatible:
             facts.append("version compatible")
+        facts += [f"{key}: {held}" for key, held in one.settings.items()]
         print(f"  {one.key}: {', '.join(facts)}")
     plan = board.plan
     if plan is None or plan.same:

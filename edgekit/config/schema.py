@@ -47,6 +47,16 @@ Text = Annotated[str, Field(min_length=1)]
 Seconds = Annotated[float, Field(gt=0, le=DAY_S, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 _LEAST_MS = 10
+# of any release; which one has what: trt/releases.yaml
+TacticSource = Literal["CUBLAS", "CUBLAS_LT", "CUDNN", "EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS"]
+PreviewFeature = Literal[
+    "ALIASED_PLUGIN_IO_10_03",
+    "DISABLE_EXTERNAL_TACTIC_SOURCES_FOR_CORE_0805",
+    "FASTER_DYNAMIC_SHAPES_0805",
+    "MULTIDEVICE_RUNTIME_10_16",
+    "PROFILE_SHARING_0806",
+    "RUNTIME_ACTIVATION_RESIZE_10_10",
+]
 Dimension = Annotated[int, Field(ge=1, le=1 << 31)]
 
 
@@ -233,9 +243,77 @@ class BuildSection(Section):
     workspace_mib: int | None = Field(
         None, ge=1, le=1 << 20, description="GPU workspace memory that a layer may use."
     )
+    typing: Literal["auto", "weak", "strong"] = Field(
+        "auto",
+        description="`weak`: precisions are the builder's flags; `strong`: the types in the "
+        "network, which with `precision: fp32` are the file's own; `auto`: `weak` where the "
+        "release has it.",
+    )
+    weight_streaming: bool = Field(
+        False,
+        description="Build engines that can keep weights in host memory while they run; needs "
+        "`typing: strong` (or TensorRT 11) and no DLA.",
+    )
+    sparsity: bool = Field(False, description="Use sparse kernels for weights with 2:4 zeros.")
+    tf32: bool = Field(True, description="Layers in FP32 may compute products in TF32.")
+    bf16: bool = Field(
+        False,
+        description="Layers may compute in BF16; needs `precision: fp32` (up to TensorRT 10; later "
+        "releases follow the types in the network).",
+    )
+    fp8: bool | None = Field(
+        None,
+        description="The GPU runs the file's FP8 Q/DQ nodes, where the board's has FP8 (no Orin "
+        "does); when absent, where the file has them (up to TensorRT 10, likewise).",
+    )
+    int4: bool | None = Field(
+        None,
+        description="The GPU takes the file's INT4 weights in blocks; when absent, where the file "
+        "has them (up to TensorRT 10, likewise).",
+    )
+    tactic_sources: list[TacticSource] | None = Field(
+        None,
+        description="Where the builder takes tactics from: these alone; TensorRT's own choice "
+        "when absent.",
+        examples=[["JIT_CONVOLUTIONS"]],
+    )
+    tactic_dram_mib: int | None = Field(
+        None, ge=1, le=1 << 20, description="Memory that tactics may use while they are timed."
+    )
+    tactic_shared_memory_kib: int | None = Field(
+        None, ge=1, lt=1 << 20, description="Most shared memory of a tactic."
+    )
+    max_aux_streams: int | None = Field(
+        None,
+        ge=0,
+        le=64,
+        description="Most streams that an engine uses beside its own; 0: one stream alone.",
+    )
+    tiling_optimization_level: Literal["none", "fast", "moderate", "full"] | None = Field(
+        None, description="How hard the builder looks for tiles that stay in the L2 cache."
+    )
+    l2_limit_for_tiling_kib: int | None = Field(
+        None, ge=1, le=1 << 20, description="L2 cache that tiles may use; needs tiling."
+    )
+    preview_features: dict[PreviewFeature, bool] | None = Field(
+        None,
+        description="TensorRT's preview features, each on or off.",
+        examples=[{"ALIASED_PLUGIN_IO_10_03": True}],
+    )
+    profiling_verbosity: Literal["none", "layer_names_only", "detailed"] = Field(
+        "detailed",
+        description="What an engine tells of its layers; below `detailed` only the build's log is "
+        "compared with the plan.",
+    )
     strict: bool = Field(False, description="Fail if the engine's placement differs from the plan.")
     timing_cache: bool = Field(
         True, description="Keep the timing cache on the board and reuse it for the next build."
+    )
+    editable_timing_cache: bool = Field(
+        False, description="Keep a timing cache whose entries can be read and changed."
+    )
+    error_on_timing_cache_miss: bool = Field(
+        False, description="Fail where the timing cache lacks a tactic that is timed."
     )
 
     @field_validator("refit")
@@ -246,6 +324,14 @@ class BuildSection(Section):
         if isinstance(refit, list) and len(set(refit)) < len(refit):
             raise ValueError("a weight is listed twice")
         return refit
+
+    @model_validator(mode="after")
+    def _is_compared(self) -> BuildSection:
+        if self.strict and self.profiling_verbosity != "detailed":
+            raise ValueError(
+                "strict compares the engine, which needs profiling_verbosity: detailed"
+            )
+        return self
 
 
 class ContainerSection(Section):
@@ -377,6 +463,29 @@ class ReleaseSection(Section):
         return self
 
 
+class MemorySection(Section):
+    """How a board uses the GPU's memory; the bundle says it, so that a change is a new release."""
+
+    shared: bool = Field(
+        True,
+        description="Engines of one device share the memory that they need while they run; "
+        "`false`: each has its own.",
+    )
+    persistent_cache: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
+        0,
+        description="Part of the GPU's persistent L2 cache for the engines together "
+        "(--persistentCacheRatio); from Ampere on.",
+        examples=[0.5],
+    )
+    weights_mib: Annotated[int, Field(ge=0, le=1 << 22)] | Literal["auto"] | None = Field(
+        None,
+        description="MiB of each engine's streamed weights that stay on the GPU; `auto`: "
+        "TensorRT's choice; all when absent. For engines with weight streaming, from TensorRT "
+        "10.1 on.",
+        examples=[512],
+    )
+
+
 class DeploySection(Section):
     """Boards, releases kept, how a board judges a release, and the signing key."""
 
@@ -387,6 +496,9 @@ class DeploySection(Section):
     keep: int = Field(3, ge=2, le=100, description="How many releases a board keeps.")
     health: HealthSection = Field(
         default_factory=HealthSection, description="Limits that a release must meet on a board."
+    )
+    memory: MemorySection = Field(
+        default_factory=MemorySection, description="How a board uses the GPU's memory."
     )
     release: ReleaseSection = Field(
         default_factory=ReleaseSection,

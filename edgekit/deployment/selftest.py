@@ -94,7 +94,6 @@ def selftest_request(digest: str, version: str, strong: bool) -> BuildJobRequest
         calibration=None,
         pools={},
         constraints="none" if strong else "prefer",
-        optimization_level=None,
         refit_individual=(),
         profiles=(),
         attempts=(Attempt((), ""),),

@@ -20,6 +20,7 @@ from typing import IO, Protocol, cast
 from edgekit import timeouts
 from edgekit.deployment.board import Progress
 from edgekit.errors import BoardError
+from edgekit.files import forget_pages
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import parse_json, read, write
 
@@ -287,6 +288,7 @@ def frames(
             done += len(piece)
             if progress:
                 progress("send", done, total)
+        forget_pages(data)
     yield b"\n"
 
 

@@ -288,14 +288,18 @@ def _ranks(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def _types(facts: LayerFacts) -> tuple[str, ...]:
-    """Types of inputs and outputs; a comparison's truth values go unseen into their cast."""
+    """Types of inputs, outputs and codes of weights that only GPUs have.
+
+    A comparison's truth values go unseen into their cast.
+    """
     layer = facts.layer
     names: tuple[str, ...] = (*layer.inputs, *layer.outputs)
     if layer.kind == "ELEMENTWISE" and facts["function"] in COMPARISONS:
         names = layer.inputs
     elif layer.kind == "CAST" and facts["producer_kind"] == "comparison":
         names = layer.outputs
-    return tuple(facts.graph.tensors[name].dtype for name in names)
+    types = tuple(facts.graph.tensors[name].dtype for name in names)
+    return (*types, *filter(None, (facts["weight_codes"],)))
 
 
 def _reads_uint8_input(facts: LayerFacts) -> bool:
@@ -441,6 +445,7 @@ _DERIVED: dict[str, Callable[[LayerFacts], Any]] = {
     "part_ranks": lambda facts: _ranks(_part_shapes(facts)),
     "tensor_types": _types,
     "reads_uint8_input": _reads_uint8_input,
+    "has_weight_codes": lambda facts: facts["weight_codes"] is not None,
     "batches": lambda facts: tuple(batch_of(shape) for shape in _both(facts)),
     "non_batch_dims": _chw_dims,
     "activation_inputs": lambda facts: len(facts.layer.inputs),

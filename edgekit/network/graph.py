@@ -76,6 +76,13 @@ class Node:
             return reads(self.proto)
         return [name for name in self.inputs if name]
 
+    def tensors(self) -> tuple[str, ...]:
+        """Returns its inputs, "" where one is left out, its outputs, and what bodies capture."""
+        if self.op not in WITH_BODIES:
+            return (*self.inputs, *self.outputs)
+        captured = [name for name in self.reads() if name not in self.inputs]
+        return (*self.inputs, *self.outputs, *captured)
+
 
 def node_of(proto: onnx.NodeProto) -> Node:
     """Returns a node of a model as a Node."""
@@ -158,6 +165,10 @@ class LayerSource(Protocol):
     @property
     def opaque(self) -> Mapping[str, str]:
         """Why a node is opaque (:data:`PLUGIN` or :data:`SHAPES`), by node name."""
+
+    @property
+    def plugins(self) -> tuple[Plugin, ...]:
+        """The user's own plugins."""
 
     def plugin(self, node: Node) -> Plugin | None:
         """Returns the user's own plugin of a node; None for any other node."""

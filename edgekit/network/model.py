@@ -24,6 +24,8 @@ from edgekit_device.protocol.codec import document
 
 #: Those of a quantised model in the Q/DQ format.
 QDQ = frozenset({"QuantizeLinear", "DequantizeLinear"})
+#: Types of quantised values that no DLA computes with.
+GPU_CODES = frozenset({"float8_e4m3fn", "float4_e2m1fn", "int4"})
 #: Those whose result has the values of their first input, in another shape or order at most.
 SAME_VALUES = frozenset(
     {"Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
@@ -342,9 +344,11 @@ class Layer:
         params: Kind-specific, plain Python values: kernel, stride, pads (begin..., end...),
             dilation, groups, out_maps, axis, axes, keepdims, mode, alpha, beta, function
             ("RELU", "SUM", ...), window, scales, starts, sizes, count_include_pad, ceil_mode, ...;
-            a shuffle that was fused has those of its ``parts``.
+            a shuffle that was fused has those of its ``parts``; weight_codes is the type of
+            quantised weights that only GPUs have ("int4").
             A recurrence (LSTM, GRU, RNN) has steps, directions, hidden, and products, the length
-            of the sum that one gate takes.
+            of the sum that one gate takes. A Loop or a Scan of ONNX has trip_count, how often it
+            runs its body, or trip_limit, how often at most; None where the data decide.
         weights: Names in ``Model.weights`` that it uses.
         weight_operators: ONNX operators that compute the matrix or kernel it multiplies by, such
             as DequantizeLinear; None if it multiplies by no constant, empty if this
@@ -359,6 +363,8 @@ class Layer:
             for an operator without a formula: its cost is unknown and counted nowhere.
         module: Path of the innermost PyTorch module around the ONNX nodes that it computes
             ("layer1.0.conv1"); "" for the network itself, and if the file names no modules.
+        bodies: The bodies of an If, a Loop or a Scan; ``macs`` are those of all iterations, and
+            of the branch with more of them.
     """
 
     name: str
@@ -377,6 +383,7 @@ class Layer:
     opaque: str = ""
     formula: bool = True
     module: str = ""
+    bodies: tuple[Body, ...] = ()
 
     @property
     def builder_name(self) -> str:
@@ -469,6 +476,19 @@ class Network:
             for name in dict.fromkeys(layer.inputs):
                 found.setdefault(name, []).append(layer)
         return {name: tuple(layers) for name, layers in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A body of an If, a Loop or a Scan; TensorRT keeps its layers on the GPU.
+
+    Attributes:
+        name: The node's attribute: "then_branch", "else_branch" or "body".
+        network: The layers of one run of the body.
+    """
+
+    name: str
+    network: Network
 
 
 def frozen(array: np.ndarray) -> np.ndarray:

@@ -71,6 +71,7 @@ class Refusal(_Row):
         operators: Their names; empty for all.
         what: What is refused, with ``{operator}``, ``{value}`` and ``{type}``.
         ignores: Whether the parser imports the node without it, so that its results are other ones.
+        builder: Whether the parser imports it, and the builder refuses the network.
         attribute: An attribute; a list is tested by element.
         default: The attribute's value where a node leaves it out.
         values: Values that are refused.
@@ -92,12 +93,15 @@ class Refusal(_Row):
         condition: A condition by its name in ``parsing/conditions.py``.
         opset_since: The first version of ai.onnx that is refused.
         opset_until: The first version of ai.onnx that is not refused.
+        below_capability: Refused by the builder, not the parser, on a board whose GPU has a lower
+            compute capability.
     """
 
     id: str = member(long_text)
     operators: tuple[str, ...] = member(_texts)
     what: str = member(long_text)
     ignores: bool = member(flag, absent=False)
+    builder: bool = member(flag, absent=False)
     attribute: str | None = member(long_text, absent=None)
     default: Value | None = member(_value, absent=None)
     values: tuple[Value, ...] | None = member(array(_value), absent=None)
@@ -118,6 +122,7 @@ class Refusal(_Row):
     condition: str | None = member(long_text, absent=None)
     opset_since: int | None = member(_index, absent=None)
     opset_until: int | None = member(_index, absent=None)
+    below_capability: str | None = member(long_text, absent=None)
 
 
 @document(frozen=True, eq=False)

@@ -190,6 +190,26 @@ def name_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
         seen.add(name)
 
 
+def name_inner_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
+    """Gives nodes of bodies a name in place that no other node of the graph has.
+
+    TensorRT tells them apart from the graph's own by their names.
+    """
+    nodes = list(nodes)
+    taken = {node.name for node in nodes}
+    tried: dict[str, int] = {}
+    waiting = [(node, body) for node in nodes for body in subgraphs(node)]
+    while waiting:
+        outer, body = waiting.pop()
+        for index, node in enumerate(body.node):
+            if not node.name or node.name in taken:
+                stem = node.name or f"{node.op_type}_{index}"
+                stem = f"{outer.name}/{stem}" if stem in taken else stem
+                node.name = free_name(stem, taken, tried)
+            taken.add(node.name)
+            waiting += [(node, inner) for inner in subgraphs(node)]
+
+
 def sort(nodes: Sequence[onnx.NodeProto], known: Collection[str]) -> list[onnx.NodeProto]:
     """Orders nodes so that each comes after what it reads; file order otherwise.
 

@@ -53,7 +53,7 @@ def session(
         EnvironmentLack: ``environment.onnxruntime``.
     """
     _runtime()
-    proto = model.proto if outputs is None else _with_outputs(model.proto, outputs)
+    proto = model.proto if outputs is None else with_outputs(model.proto, outputs)
     lent = {name: lent_value(array) for name, array in model.weights.items()}
     try:
         return open_session(
@@ -64,23 +64,28 @@ def session(
         raise
     except Exception as error:
         # ONNX Runtime's own exceptions share no base class but Exception
-        reason = " ".join(str(error).split())
-        opaque = model.graph.only_on_board
-        if opaque:
-            raise ModelError(
-                f"ONNX Runtime cannot run node {next(iter(opaque))!r}, because only the board "
-                "has its plugin or shapes",
-                code="model.opaque",
-                where=model.source,
-                hint="cut the network before it with model.outputs (--outputs)",
-            ) from error
-        raise ModelError(
-            f"ONNX Runtime cannot run the model: {reason}",
-            code="model.runtime",
+        raise refused(model, error) from error
+
+
+def refused(model: Model, error: Exception) -> ModelError:
+    """Returns the error of a model that ONNX Runtime refuses: ``model.runtime`` or ``opaque``."""
+    reason = " ".join(str(error).split())
+    opaque = model.graph.only_on_board
+    if opaque:
+        return ModelError(
+            f"ONNX Runtime cannot run node {next(iter(opaque))!r}, because only the board "
+            "has its plugin or shapes",
+            code="model.opaque",
             where=model.source,
-            hint="check the node named in the message; the reference backend needs ONNX Runtime "
-            "to run the model",
-        ) from error
+            hint="cut the network before it with model.outputs (--outputs)",
+        )
+    return ModelError(
+        f"ONNX Runtime cannot run the model: {reason}",
+        code="model.runtime",
+        where=model.source,
+        hint="check the node named in the message; the reference backend needs ONNX Runtime "
+        "to run the model",
+    )
 
 
 def open_session(
@@ -189,13 +194,13 @@ class PiecewiseSession:
             wanted = {*later, *called, *self._outputs}
             written = [n for node in own for n in node.output if n in wanted]
             if written:
-                piece = _piece(proto, own, written, types)
-                names = {one.name for one in piece.graph.initializer}
+                part = piece(proto, own, written, types)
+                names = {one.name for one in part.graph.initializer}
                 session = open_piece(
-                    piece.SerializeToString(), {n: v for n, v in lent.items() if n in names}
+                    part.SerializeToString(), {n: v for n, v in lent.items() if n in names}
                 )
-                types.update((one.name, _typed(one)) for one in session.get_outputs())
-                inputs = [value.name for value in piece.graph.input]
+                types.update((one.name, typed(one)) for one in session.get_outputs())
+                inputs = [value.name for value in part.graph.input]
                 self._steps.append(_Piece(session, inputs, written))
             self._steps += calls.get(number, [])
 
@@ -217,7 +222,7 @@ class PiecewiseSession:
 
     def get_inputs(self) -> list[Any]:
         """Returns the inputs as an ``InferenceSession`` does: name, type and shape."""
-        return [_Argument.of(value) for value in self._inputs]
+        return [Argument.of(value) for value in self._inputs]
 
 
 class _Piece(NamedTuple):
@@ -228,7 +233,7 @@ class _Piece(NamedTuple):
     outputs: Sequence[str]
 
 
-class _Argument(NamedTuple):
+class Argument(NamedTuple):
     """An input as ONNX Runtime describes it."""
 
     name: str
@@ -236,7 +241,7 @@ class _Argument(NamedTuple):
     shape: list[int | str | None]
 
     @classmethod
-    def of(cls, value: onnx.ValueInfoProto) -> _Argument:
+    def of(cls, value: onnx.ValueInfoProto) -> Argument:
         tensor = value.type.tensor_type
         name = onnx.TensorProto.DataType.Name(tensor.elem_type).lower()
         sizes = [one.dim_value if one.HasField("dim_value") else None for one in tensor.shape.dim]
@@ -255,29 +260,36 @@ def _function_of(node: onnx.NodeProto, plugins: Sequence[Plugin]) -> Plugin | No
     return None if found is None or found.function is None else found
 
 
-def _piece(
+def piece(
     proto: onnx.ModelProto,
     nodes: Sequence[onnx.NodeProto],
     outputs: Sequence[str],
     types: Mapping[str, onnx.ValueInfoProto],
 ) -> onnx.ModelProto:
-    """A part of a model; ONNX Runtime infers the types of its outputs."""
+    """Returns a part of a model; ONNX Runtime infers the types of its outputs.
+
+    Args:
+        proto: The model.
+        nodes: The part's.
+        outputs: What the part writes for others.
+        types: What is known of the tensors that it reads, by name.
+    """
     made = {name for node in nodes for name in node.output}
     read = dict.fromkeys(name for node in nodes for name in reads(node))
     constants = [one for one in proto.graph.initializer if one.name in read]
     held = {one.name for one in constants}
-    piece = onnx.ModelProto(ir_version=proto.ir_version, functions=proto.functions)
-    piece.opset_import.extend(proto.opset_import)
-    piece.graph.name = proto.graph.name
-    piece.graph.node.extend(nodes)
-    piece.graph.initializer.extend(constants)
-    piece.graph.input.extend(types[n] for n in read if n not in made and n not in held)
-    piece.graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
-    return piece
+    part = onnx.ModelProto(ir_version=proto.ir_version, functions=proto.functions)
+    part.opset_import.extend(proto.opset_import)
+    part.graph.name = proto.graph.name
+    part.graph.node.extend(nodes)
+    part.graph.initializer.extend(constants)
+    part.graph.input.extend(types[n] for n in read if n not in made and n not in held)
+    part.graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
+    return part
 
 
-def _typed(value: Any) -> onnx.ValueInfoProto:
-    """An output of a session as ONNX has it."""
+def typed(value: Any) -> onnx.ValueInfoProto:
+    """Returns an output of a session as ONNX has it."""
     return helper.make_tensor_value_info(value.name, elem_named(value.type), value.shape)
 
 
@@ -308,7 +320,12 @@ def lent_value(array: np.ndarray) -> Any:
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, elem)
 
 
-def _with_outputs(proto: onnx.ModelProto, outputs: Sequence[str]) -> onnx.ModelProto:
+def with_outputs(proto: onnx.ModelProto, outputs: Sequence[str]) -> onnx.ModelProto:
+    """Returns a model that gives these tensors, intermediate ones too.
+
+    Raises:
+        ModelError: ``model.unknown_output``.
+    """
     infos = {value.name: value for value in [*proto.graph.value_info, *proto.graph.output]}
     for name in outputs:
         if name not in infos:

@@ -10,10 +10,14 @@ from functools import partial
 import numpy as np
 import onnx
 
-from edgekit.network.graph import Node
+from edgekit.network.graph import Node, proto_of
+from edgekit.network.loading.bodies import BRANCHES, Scope, graphs
+from edgekit.network.protos import reads
 from edgekit_device.protocol.codec import document
 
 Shape = tuple[int, ...]
+# a trip count from here on is none to the parser
+_UNLIMITED = np.iinfo(np.int32).max
 
 
 @document(frozen=True)
@@ -24,11 +28,13 @@ class Case:
         node: The node.
         shape_of: Returns a tensor's shape; None if unknown.
         value_of: Returns a constant's values; None for any other tensor.
+        bodies: Returns the node's bodies as far as they can be evaluated.
     """
 
     node: Node
     shape_of: Callable[[str], Shape | None]
     value_of: Callable[[str], np.ndarray | None]
+    bodies: Callable[[], Mapping[str, Scope]] = dict
 
     def shape(self, index: int) -> Shape | None:
         """Returns the shape of an input; None if it is unknown or left out."""
@@ -178,17 +184,80 @@ def _negative_padding(case: Case) -> bool:
     return any(padding <= -2 for padding in _padding(case))
 
 
+def _unlimited(case: Case) -> bool:
+    """A Loop without a trip count; exporters also write the largest number."""
+    limit = case.value(0)
+    return not case.node.input(0) or (limit is not None and int(limit.max()) >= _UNLIMITED)
+
+
+def _body_reads(position: int, case: Case) -> bool:
+    """The body of a Loop reads its iteration number (0) or its condition (1)."""
+    body = graphs(proto_of(case.node))["body"]
+    name = body.input[position].name
+    read = {one for part in body.node for one in reads(part)}
+    return name in read or any(value.name == name for value in body.output)
+
+
+def _collected(case: Case) -> list[str]:
+    """What a Loop collects from its iterations, as far as something reads it."""
+    return [name for name in case.node.outputs[max(len(case.node.inputs) - 2, 0) :] if name]
+
+
+def _collects_early(case: Case) -> bool:
+    """A Loop with a trip count that may end before and collects: TensorRT returns them all."""
+    if _unlimited(case) or not _collected(case):
+        return False
+    body, inner = graphs(proto_of(case.node))["body"], case.bodies().get("body")
+    if not case.node.input(1) or inner is None:
+        return False
+    goes_on, start = inner.value(body.output[0].name), case.value(1)
+    always = goes_on is not None and bool(goes_on.all())
+    return not always or start is None or not start.all()
+
+
+def _grows(case: Case) -> bool:
+    """A carried tensor has another shape after an iteration."""
+    first = 1 if case.node.op == "Loop" else 0
+    states = len(case.node.inputs) - (2 if first else case.node.attrs["num_scan_inputs"])
+    body, inner = graphs(proto_of(case.node)).get("body"), case.bodies().get("body")
+    if body is None or inner is None:
+        return False
+    for before, after in zip(body.input[2 * first :], body.output[first:], strict=False):
+        one, other = inner.known_as(before.name), inner.known_as(after.name)
+        states -= 1
+        if states >= 0 and one is not None and other is not None and one[1] != other[1]:
+            return True
+    return False
+
+
+def _unlike_branches(case: Case) -> bool:
+    """Branches whose results have other shapes."""
+    found, bodies = graphs(proto_of(case.node)), case.bodies()
+    if len(bodies) < len(BRANCHES):
+        return False
+    sides = [[bodies[at].known_as(value.name) for value in found[at].output] for at in BRANCHES]
+    pairs = zip(*sides, strict=False)
+    return any(one and other and one[1] != other[1] for one, other in pairs)
+
+
 #: By name, as ``condition`` of a row.
 CONDITIONS: Mapping[str, Callable[[Case], bool]] = {
+    "collects_early": _collects_early,
+    "collects_unlimited": lambda case: _unlimited(case) and bool(_collected(case)),
+    "grows": _grows,
     "mask": _mask,
     "negative_padding": _negative_padding,
+    "no_states": lambda case: len(case.node.inputs) == case.node.attrs["num_scan_inputs"],
     "other_axes": _other_axes,
     "other_rounding": _other_rounding,
     "other_than_all_axes": _other_than_all_axes,
+    "reads_condition": partial(_body_reads, 1),
+    "reads_iteration": lambda case: _unlimited(case) and _body_reads(0, case),
     "scaled_beyond_2": partial(_scaled_beyond, 2),
     "scaled_beyond_3": partial(_scaled_beyond, 3),
     "uneven": _uneven,
     "uint8_value": _uint8_value,
+    "unlike_branches": _unlike_branches,
     "unlike_passes": _unlike_passes,
     "unlike_values": _unlike_values,
     "vector_by_stack": _vector_by_stack,

@@ -7,17 +7,20 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import field
+from functools import partial
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from edgekit.errors import GateError
-from edgekit.network.graph import Node, OnnxGraph, node_of
+from edgekit.errors import GateError, ModelError
+from edgekit.network.graph import Node, OnnxGraph, node_of, proto_of
+from edgekit.network.loading.bodies import evaluated, graphs
 from edgekit.network.loading.opaque import plugin_of
+from edgekit.network.loading.shapes import Evaluation, outer_scope
 from edgekit.network.module_names import ModuleNames, last_line
 from edgekit.network.operators import Importer, Refusal, operator_table, refusals
-from edgekit.network.protos import LEFT_DOMAIN, RUNTIMES, dtype_name, is_plugin, subgraphs
+from edgekit.network.protos import LEFT_DOMAIN, RUNTIMES, WITH_BODIES, dtype_name, is_plugin
 from edgekit.parsing.conditions import CONDITIONS, Case
 from edgekit.targets.board import Target
 from edgekit.targets.releases import newer_release, parse_version
@@ -41,6 +44,7 @@ class ParseProblem:
         module: Path of its PyTorch module; "" for the network itself, or where none is named.
         kind: The module's class, where the file names it.
         line: Its line of Python, where the file names it: "net.py:12: y = self.stem(x)".
+        body: The bodies around it, the innermost first: "the body of Loop 'loop'"; "" outside.
     """
 
     node: str = member(long_text)
@@ -50,14 +54,15 @@ class ParseProblem:
     module: str = member(long_text, absent="")
     kind: str = member(long_text, absent="")
     line: str = member(long_text, absent="")
+    body: str = member(long_text, absent="")
 
     @property
     def place(self) -> str:
-        """Where it is in the PyTorch network: "module 'head' (Head), net.py:12"; "" if unknown."""
+        """Where it is: "module 'head' (Head), net.py:12", or the bodies around; "" if unknown."""
         named = f"module {self.module!r}" if self.module else "the network" if self.line else ""
         if named and self.kind:
             named += f" ({self.kind.rpartition('.')[2]})"
-        return ", ".join(filter(None, (named, self.line)))
+        return ", ".join(filter(None, (self.body, named, self.line)))
 
 
 @document(frozen=True)
@@ -129,7 +134,7 @@ def parse_check(
     """
     on = _Board(release, target, plugins)
     found = tuple(
-        _problem(node, message, fix, graph.modules, (traces or {}).get(node.name, ""))
+        _problem(node, scope, message, fix, graph.modules, traces or {})
         for node, scope in _nodes(graph)
         for message, fix in [_judge(node, scope, on) or ("", "")]
         if message
@@ -138,10 +143,16 @@ def parse_check(
 
 
 def _problem(
-    node: Node, message: str, fix: str, modules: ModuleNames | None, trace: str
+    node: Node,
+    scope: _Scope,
+    message: str,
+    fix: str,
+    modules: ModuleNames | None,
+    traces: Mapping[str, str],
 ) -> ParseProblem:
-    """Names the module of a node, and the ``leave`` that avoids it."""
-    module = modules.nodes.get(node.name, "") if modules else ""
+    """Names the module of a node, or of the node whose body it is in, and the ``leave``."""
+    outer = scope.holder or node.name
+    module = modules.nodes.get(outer, "") if modules else ""
     leave = f"leave=[{module!r}] of edgekit.compile keeps the module in PyTorch" if module else ""
     return ParseProblem(
         node=node.name,
@@ -150,7 +161,8 @@ def _problem(
         fix=_fix(fix, leave),
         module=module,
         kind=modules.classes.get(module, "") if modules else "",
-        line=last_line(trace),
+        line=last_line(traces.get(outer, "")),
+        body=scope.path,
     )
 
 
@@ -162,6 +174,16 @@ class _Board:
         self.version = parse_version(release)
         self.plugins = frozenset(plugins)
         self._target = target
+
+    def reaches(self, refusal: Refusal) -> bool:
+        """Whether the board's GPU has what a refusal is about the lack of; also where no board is
+        known."""
+        least = refusal.below_capability
+        if least is None:
+            return False
+        if self._target is None:
+            return True
+        return parse_version(self._target.compute_capability) >= parse_version(least)
 
     def newer(self, since: str) -> str:
         """Returns the remedy of a newer release; "" where the board cannot get one."""
@@ -178,7 +200,9 @@ class _Scope:
         dtypes: Types of the bodies' tensors, as far as known.
         ranks: Numbers of dimensions of the bodies' tensors, as far as known.
         own: Every tensor that the bodies define.
-        inside: Whether it is a body's.
+        path: The bodies around a node, the innermost first; "" for the graph's own nodes.
+        holder: The graph's node whose body it is in; "" for none.
+        known: The innermost body evaluated, where that was possible; None for the graph.
     """
 
     graph: OnnxGraph
@@ -186,28 +210,51 @@ class _Scope:
     dtypes: dict[str, str] = field(default_factory=dict)
     ranks: dict[str, int] = field(default_factory=dict)
     own: frozenset[str] = frozenset()
-    inside: bool = False
+    path: str = ""
+    holder: str = ""
+    known: Evaluation | None = None
 
-    def inner(self, body: onnx.GraphProto) -> _Scope:
+    def inner(
+        self, node: Node, attribute: str, body: onnx.GraphProto, known: Evaluation | None
+    ) -> _Scope:
         """Returns what the nodes of a body see."""
+        path = f"the {attribute} of {node.op} {node.name!r}"
         constants = dict(self.constants) | {tensor.name: tensor for tensor in body.initializer}
         dtypes, ranks = dict(self.dtypes), dict(self.ranks)
         own = {value.name for value in body.input} | set(constants)
-        for node in body.node:
-            own.update(node.output)
-            for item in node.attribute:
-                if node.op_type == "Constant" and item.name == "value":
-                    constants[node.output[0]] = item.t
+        for part in body.node:
+            own.update(part.output)
+            for item in part.attribute:
+                if part.op_type == "Constant" and item.name == "value":
+                    constants[part.output[0]] = item.t
         for value in (*body.input, *body.value_info, *body.output):
             tensor = value.type.tensor_type
             if tensor.elem_type:
                 dtypes[value.name] = dtype_name(tensor.elem_type)
             if tensor.HasField("shape"):
                 ranks[value.name] = len(tensor.shape.dim)
+        for name in own:
+            found = known.known_as(name) if known is not None else None
+            if found is not None:
+                dtypes[name], ranks[name] = dtype_name(found[0]), len(found[1])
         for name, constant in constants.items():
             dtypes[name] = dtype_name(constant.data_type)
             ranks[name] = len(constant.dims)
-        return _Scope(self.graph, constants, dtypes, ranks, self.own | own, True)
+        return _Scope(
+            self.graph, constants, dtypes, ranks, self.own | own,
+            f"{path} in {self.path}" if self.path else path, self.holder or node.name, known,
+        )  # fmt: skip
+
+    def bodies(self, node: Node) -> Mapping[str, Evaluation]:
+        """Returns a node's bodies as far as they can be evaluated; empty where they cannot."""
+        try:
+            if self.known is not None:
+                return evaluated(self.known, proto_of(node))
+            if self.path or not self.graph.unknown.keys().isdisjoint(node.reads()):
+                return {}
+            return evaluated(outer_scope(self.graph, node), proto_of(node))
+        except (ModelError, KeyError):
+            return {}
 
     def dtype(self, name: str) -> str:
         """Returns NumPy's name of a tensor's type; "" if unknown."""
@@ -217,9 +264,11 @@ class _Scope:
         return self.graph.dtype(name) if known else ""
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        """Returns a tensor's shape; None if unknown, or of a body."""
-        unknown = name in self.own or name in self.graph.unknown
-        return None if unknown else self.graph.shape(name)
+        """Returns a tensor's shape; None if unknown."""
+        if name in self.own:
+            found = self.known.known_as(name) if self.known is not None else None
+            return None if found is None else found[1]
+        return None if name in self.graph.unknown else self.graph.shape(name)
 
     def rank(self, name: str) -> int | None:
         """Returns a tensor's number of dimensions; None if unknown."""
@@ -252,16 +301,21 @@ def _nodes(graph: OnnxGraph) -> Iterator[tuple[Node, _Scope]]:
     scope = _Scope(graph)
     for node in graph.nodes():
         yield node, scope
-        if node.proto is not None:
-            yield from _bodies(node.proto, scope)
+        if node.op in WITH_BODIES:
+            yield from _inside(node, scope)
 
 
-def _bodies(proto: onnx.NodeProto, scope: _Scope) -> Iterator[tuple[Node, _Scope]]:
-    for body in subgraphs(proto):
-        inner = scope.inner(body)
+def _inside(node: Node, scope: _Scope) -> Iterator[tuple[Node, _Scope]]:
+    """The nodes of a node's bodies, and of bodies in them."""
+    proto = proto_of(node)
+    known = scope.bodies(node)
+    for attribute, body in graphs(proto).items():
+        inner = scope.inner(node, attribute, body, known.get(attribute))
         for part in body.node:
-            yield node_of(part), inner
-            yield from _bodies(part, inner)
+            one = node_of(part)
+            yield one, inner
+            if one.op in WITH_BODIES:
+                yield from _inside(one, inner)
 
 
 def _judge(node: Node, scope: _Scope, on: _Board) -> tuple[str, str] | None:
@@ -283,12 +337,13 @@ def _judge(node: Node, scope: _Scope, on: _Board) -> tuple[str, str] | None:
             _fix(f"export ONNX's {node.op}, or the operators it consists of", _cut(scope)),
         )
     for refusal in refusals(node.op, on.release):
-        values = _refused(refusal, node, scope)
+        values = None if on.reaches(refusal) else _refused(refusal, node, scope)
         if values is not None:
             what = refusal.what.format(operator=node.op, **values)
             does = "ignores" if refusal.ignores else "refuses"
+            who = "builder" if refusal.builder or refusal.below_capability else "parser"
             wrong = "; the results would be wrong" if refusal.ignores else ""
-            return f"the parser of TensorRT {on.release} {does} {what}{wrong}", _fix(
+            return f"the {who} of TensorRT {on.release} {does} {what}{wrong}", _fix(
                 _newer(refusal, node, scope, on), refusal.avoid, _rewrite(refusal), _cut(scope)
             )
     return None
@@ -349,7 +404,7 @@ def _rewrite(row: Importer | Refusal) -> str:
 
 
 def _cut(scope: _Scope) -> str:
-    return "" if scope.inside else "cut the network before it with model.outputs (--outputs)"
+    return "" if scope.path else "cut the network before it with model.outputs (--outputs)"
 
 
 def _refused(row: Refusal, node: Node, scope: _Scope) -> dict[str, str] | None:
@@ -370,7 +425,7 @@ def _refused(row: Refusal, node: Node, scope: _Scope) -> dict[str, str] | None:
     if row.input is not None and not _refused_input(row, node.input(row.input), scope):
         return None
     if row.condition is not None:
-        case = Case(node, scope.shape, scope.value)
+        case = Case(node, scope.shape, scope.value, partial(scope.bodies, node))
         if not CONDITIONS[row.condition](case):
             return None
     if row.most_dimensions is not None:

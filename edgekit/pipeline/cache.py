@@ -183,9 +183,20 @@ class Cache:
             if isinstance(data, bytes | memoryview):
                 file.write(data)
             else:
-                import numpy as np
+                from edgekit.network.model import chunks
 
-                file.write(np.ascontiguousarray(data).reshape(-1).view(np.uint8).data)
+                for chunk in chunks(data):
+                    file.write(chunk)
+
+    def kept_array(self, digest: str, value: np.ndarray) -> np.ndarray:
+        """Stores a large value and returns it as :meth:`array` does, out of the process's memory.
+
+        A small one is returned as it is.
+        """
+        if value.nbytes <= _READ:
+            return value
+        self.put_blob(digest, value)
+        return self.array(digest, value.dtype.name, value.shape)
 
     def has_blobs(self, digests: Iterable[str]) -> bool:
         """Returns whether every blob is there."""

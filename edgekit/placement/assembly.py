@@ -16,6 +16,7 @@ from edgekit.error_document import VerdictReason
 from edgekit.network.graph import LEFT
 from edgekit.network.model import Network, loadable_name
 from edgekit.placement.baselines import Baseline
+from edgekit.placement.control_flow import control_flow_notes
 from edgekit.placement.costs.constants import contention_constants, extrapolation
 from edgekit.placement.costs.handover import layout_text, read_formats
 from edgekit.placement.costs.kernel_costs import (
@@ -281,6 +282,8 @@ def extrapolated_by(request: PlacementInputs, shares: Sequence[Share]) -> tuple[
     known = extrapolation()
     if any(layer.params.get("steps") for layer in network.layers):
         found[f"{known.recurrences.why} have no published time"] = None
+    if any(layer.bodies and layer.formula for layer in network.layers):
+        found[f"{known.control_flow.why} have no published time"] = None
     rule = known.mobile_on_dla
     on_dla = {layer.name for share in shares for layer in share.layers if layer.device != "GPU"}
     if any(is_depthwise(network, layer) for layer in network.layers if layer.name in on_dla):
@@ -629,7 +632,7 @@ def _notes(
         notes += _at_rate(model, request.options.rate_hz, shown)
     if model.mode.warning:
         notes.append(model.mode.warning)
-    return notes
+    return notes + control_flow_notes(request.network)
 
 
 def _memory_notes(

@@ -53,6 +53,7 @@ from edgekit.placement.check_document import (
     unknown_costs,
     without_layers,
 )
+from edgekit.placement.control_flow import control_flow_notes
 from edgekit.placement.costs.kernel_costs import noise
 from edgekit.placement.forecast import (
     LATENCY,
@@ -335,6 +336,7 @@ def _document(
         *([lost.message] if lost else ()),
         *near_limit(network, judgement),
         *notes,
+        *control_flow_notes(network),
     ]
     return Check(
         model=loaded.source,

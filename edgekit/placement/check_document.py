@@ -29,6 +29,7 @@ from edgekit.network.module_tree import (
 from edgekit.parsing.nvidia import ParserWord
 from edgekit.parsing.table import Parse
 from edgekit.placement.buckets import Bucket, RangeCost
+from edgekit.placement.control_flow import why_uncounted
 from edgekit.placement.forecast import Fix, Forecast, macs_fraction
 from edgekit.removed import FormerDict
 from edgekit.text import PYTORCH, aligned, counted, percent, plain
@@ -71,7 +72,8 @@ class JudgedLayer:
         placed: "DLA" or "GPU"; None without a placement, and of a module that is left out.
         graph_output: Whether it writes an output of the network.
         macs: Its multiply-accumulates.
-        steps: A recurrence's steps, which wait for one another.
+        steps: A recurrence's steps, and the iterations of a Loop or Scan where they are known; they
+            wait for one another.
         opaque: Why its cost is unknown: "plugin", "imported" or "shapes"; "left" of a module that
             is left out.
         weight_bytes: Its weights, in the precision that it was judged in.
@@ -169,7 +171,9 @@ class Verdict:
 
 @document(frozen=True)
 class UnknownCost:
-    """A layer that no figure counts: "plugin", "imported", "shapes" or "formula" is why."""
+    """A layer that no figure counts: "plugin", "imported", "shapes", "trip_count", "body" or
+    "formula" is why.
+    """
 
     layer: str = member(long_text)
     operator: str = member(long_text)
@@ -456,7 +460,7 @@ def judged_layers(network: Network, judgement: Judgement) -> tuple[CheckedLayer,
                 placed=None if layer.opaque == LEFT else judgement.placed.get(layer.name),
                 graph_output=any(name in outputs for name in layer.outputs),
                 macs=layer.macs,
-                steps=layer.params.get("steps"),
+                steps=layer.params.get("steps", layer.params.get("trip_count")),
                 opaque=layer.opaque,
                 weight_bytes=layer.weight_elements * ELEMENT_BYTES[precision],
                 output_bytes=sum(tensor_bytes(every.tensors[n], precision) for n in layer.outputs),
@@ -487,7 +491,7 @@ def unknown_costs(network: Network) -> tuple[UnknownCost, ...]:
         UnknownCost(
             layer=layer.name,
             operator=layer.op,
-            why=layer.opaque or "formula",
+            why=why_uncounted(layer),
             plugin=dict(layer.params) if layer.opaque == "plugin" else None,
         )
         for layer in network.layers

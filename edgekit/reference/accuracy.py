@@ -5,7 +5,7 @@ first has values that are not finite.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -16,6 +16,12 @@ from edgekit.errors import DataError
 from edgekit.network.loading.opaque import before_opaque
 from edgekit.network.model import Model
 from edgekit.network.session import session
+from edgekit.network.streaming import (
+    grouped,
+    is_large,
+    model_session,
+    run_group,
+)
 from edgekit.reference.artefacts import Artefacts, EngineSegment
 from edgekit.reference.run import Runner, open_engine
 from edgekit_device.protocol import fields
@@ -273,20 +279,43 @@ class Float32:
         self._kept: dict[tuple[tuple[str, ...], int], list[np.ndarray]] = {}
         self._sessions: dict[tuple[str, ...], Any] = {}
 
+    @property
+    def streams(self) -> bool:
+        """Whether the model runs in pieces."""
+        return is_large(self.model.weights)
+
+    @property
+    def between(self) -> int:
+        """Bytes that one input keeps between the pieces of a streamed model; 0 of others."""
+        return max((getattr(one, "between", 0) for one in self._sessions.values()), default=0)
+
     def outputs(
-        self, names: Sequence[str], number: int, feed: Mapping[str, np.ndarray]
-    ) -> list[np.ndarray]:
-        """Returns these tensors for the input with this number; computed, or kept from before."""
-        key = tuple(names), number
-        if key in self._kept:
-            return self._kept[key]
-        if key[0] not in self._sessions:
-            self._sessions[key[0]] = session(self.model, outputs=names)
-        found: list[np.ndarray] = self._sessions[key[0]].run(list(names), dict(feed))
-        size = sum(value.nbytes for value in found)
-        if size <= self._room:
-            self._room -= size
-            self._kept[key] = found
+        self, names: Sequence[str], first: int, group: Sequence[Mapping[str, np.ndarray]]
+    ) -> list[list[np.ndarray]]:
+        """Returns these tensors for each input of a group; computed, or kept from before.
+
+        Args:
+            names: The tensors.
+            first: The number of the group's first input among all.
+            group: The inputs.
+        """
+        wanted = tuple(names)
+        keys = [(wanted, first + index) for index in range(len(group))]
+        missing = [index for index, key in enumerate(keys) if key not in self._kept]
+        if missing and wanted not in self._sessions:
+            self._sessions[wanted] = model_session(self.model, outputs=names)
+        computed = (
+            run_group(self._sessions[wanted], names, [group[index] for index in missing])
+            if missing
+            else []
+        )
+        made = dict(zip(missing, computed, strict=True))
+        found = [made[i] if i in made else self._kept[key] for i, key in enumerate(keys)]
+        for index in missing:
+            size = sum(value.nbytes for value in made[index])
+            if size <= self._room:
+                self._room -= size
+                self._kept[keys[index]] = made[index]
         return found
 
 
@@ -323,9 +352,8 @@ def accuracy(
     nonfinite = Nonfinite(reference.model, runner)
     sums: dict[str, np.ndarray] = {}
     count = 0
-    for feed in data:
-        found = runner.run(feed, observe=True)
-        for name, value in zip(names, reference.outputs(names, count, feed), strict=True):
+    for feed, found, values in _compared(runner, reference, names, data):
+        for name, value in zip(names, values, strict=True):
             if name in wanted and value.dtype.kind == "f" and not np.isfinite(value).all():
                 raise DataError(
                     f"the network gives NaN or infinity in {name!r} even in FP32",
@@ -379,6 +407,20 @@ def accuracy(
         failures=(*_failures(segments, groups), *_lost(detected, scores)),
         per_segment=tuple(segments),
     )
+
+
+def _compared(
+    runner: Runner,
+    reference: Float32,
+    names: Sequence[str],
+    data: Iterable[Mapping[str, np.ndarray]],
+) -> Iterator[tuple[Mapping[str, np.ndarray], dict[str, np.ndarray], list[np.ndarray]]]:
+    """Yields each input with the build's tensors and with FP32's."""
+    count = 0
+    for group in grouped(data, [runner, reference]):
+        found = runner.run_group(group, observe=True)
+        yield from zip(group, found, reference.outputs(names, count, group), strict=True)
+        count += len(group)
 
 
 def collapses(errors: Mapping[str, Deviation], scores: float) -> list[str]:

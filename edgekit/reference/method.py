@@ -292,10 +292,9 @@ class MethodErrors:
         for which, own in scales.items():
             self._update(self._runs, self._most_runs, text)
             runner = self._runner(own, len(scales))
-            for index, one in enumerate(inputs):
-                if id(one.ranges) != which:
-                    continue
-                outputs = runner.run(one.feed)
+            chosen = [index for index, one in enumerate(inputs) if id(one.ranges) == which]
+            answers = runner.run_all(inputs[index].feed for index in chosen)
+            for index, (_, outputs) in zip(chosen, answers, strict=True):
                 self._runs += 1
                 self._update(self._runs, self._most_runs, text)
                 for name, value in zip(self._names, real[index], strict=True):

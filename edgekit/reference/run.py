@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,15 +12,19 @@ import onnx
 
 from edgekit.errors import BuildError, DataError, ModelError
 from edgekit.network.session import lent_value, open_session
+from edgekit.network.streaming import (
+    Feed,
+    StreamedSession,
+    grouped,
+    is_large,
+    run_group,
+    streamed,
+)
 from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
 from edgekit.reference.build import full_engine
 
 if TYPE_CHECKING:
-    from onnxruntime import OrtValue
-
     from edgekit.network.plugins import Plugin
-
-_LARGEST_INSIDE = 256 << 20  # bytes of weights
 
 
 class Runner:
@@ -29,10 +34,16 @@ class Runner:
         artefacts: The build.
         lane: Index into ``artefacts.lanes``.
         stripped: Load stripped engines and refit them (as a board does), or engines with their
-            weights inside. Both give the same outputs bit for bit. Engines with more than 256 MB of
-            weights are always stripped: the others exist three times in memory for a while.
+            weights inside. Both give the same outputs bit for bit.
         optimise: ONNX Runtime's graph optimisations.
         threads: Threads for one operator; 0 leaves it to ONNX Runtime.
+
+    Weights of more than ``LARGE_BYTES`` as float32 are streamed: engines are stripped, and run
+    piece by piece at each ``run``. ``run_group`` runs several inputs through each piece.
+
+    Attributes:
+        streams: Whether anything is streamed.
+        between: Bytes that one input keeps between pieces; 0 where nothing is streamed.
 
     Raises:
         BuildError: ONNX Runtime refuses an engine; names segment and node.
@@ -49,13 +60,22 @@ class Runner:
     ) -> None:
         self.artefacts = artefacts
         self.segments = artefacts.lanes[lane][1]
+        self.between = 0
+        weights = {
+            digest: _lacking(artefacts.engines[digest], artefacts.weights, artefacts.values)
+            for digest in {one.engine for one in self.segments}
+        }
+        large = is_large(*weights.values())
         self._sessions = [
-            _load(artefacts, segment, stripped, optimise, threads) for segment in self.segments
-        ]
+            _load(
+                artefacts, segment, weights[segment.engine],
+                stripped=stripped, large=large, optimise=optimise, threads=threads,
+            )
+            for segment in self.segments
+        ]  # fmt: skip
+        self.streams = any(isinstance(one, StreamedSession) for one in self._sessions)
 
-    def run(
-        self, inputs: Mapping[str, np.ndarray], *, observe: bool = False
-    ) -> dict[str, np.ndarray]:
+    def run(self, inputs: Feed, *, observe: bool = False) -> dict[str, np.ndarray]:
         """Runs one inference.
 
         Args:
@@ -66,27 +86,46 @@ class Runner:
             DataError: Input names, shapes or types do not fit.
             BuildError: ONNX Runtime failed; names segment and node.
         """
+        return self.run_group([inputs], observe=observe)[0]
+
+    def run_all(
+        self, inputs: Iterable[Feed], *, observe: bool = False
+    ) -> Iterator[tuple[Feed, dict[str, np.ndarray]]]:
+        """Yields each input with what ``run`` returns, in groups where weights are streamed."""
+        for group in grouped(inputs, [self]):
+            yield from zip(group, self.run_group(group, observe=observe), strict=True)
+
+    def run_group(
+        self, group: Sequence[Feed], *, observe: bool = False
+    ) -> list[dict[str, np.ndarray]]:
+        """Runs an inference of each input; arguments and errors as of ``run``."""
         artefacts = self.artefacts
-        if set(inputs) != set(artefacts.inputs):
-            raise DataError(
-                f"inputs are {', '.join(map(repr, inputs)) or 'none'}",
-                code="data.inputs",
-                hint=f"the network's inputs are {', '.join(map(repr, artefacts.inputs))}",
-            )
-        tensors: dict[str, np.ndarray] = dict(inputs)
+        for inputs in group:
+            if set(inputs) != set(artefacts.inputs):
+                raise DataError(
+                    f"inputs are {', '.join(map(repr, inputs)) or 'none'}",
+                    code="data.inputs",
+                    hint=f"the network's inputs are {', '.join(map(repr, artefacts.inputs))}",
+                )
+        tensors: list[dict[str, np.ndarray]] = [dict(inputs) for inputs in group]
         for segment, session in zip(self.segments, self._sessions, strict=True):
-            feed = {name: tensors[name] for name in segment.inputs}
-            _check(session, feed, inputs)
+            feeds = [{name: values[name] for name in segment.inputs} for values in tensors]
+            for feed, inputs in zip(feeds, group, strict=True):
+                _check(session, feed, inputs)
             try:
-                results = session.run(list(segment.outputs), feed)
+                results = run_group(session, segment.outputs, feeds)
             except ModelError:  # a plugin's function
                 raise
             except Exception as error:  # ONNX Runtime's exceptions share no base class
                 raise _failure(artefacts, segment, error) from error
-            tensors.update(zip(segment.outputs, results, strict=True))
+            for values, made in zip(tensors, results, strict=True):
+                values.update(zip(segment.outputs, made, strict=True))
+            if isinstance(session, StreamedSession):
+                inside = sum(value.nbytes for value in tensors[0].values()) + session.between
+                self.between = max(self.between, inside)
         if observe:
             return tensors
-        return {name: tensors[name] for name in artefacts.outputs}
+        return [{name: values[name] for name in artefacts.outputs} for values in tensors]
 
 
 def run(
@@ -102,18 +141,26 @@ def run(
 
 
 def _load(
-    artefacts: Artefacts, segment: EngineSegment, stripped: bool, optimise: bool, threads: int
+    artefacts: Artefacts,
+    segment: EngineSegment,
+    weights: Mapping[str, np.ndarray],
+    *,
+    stripped: bool,
+    large: bool,
+    optimise: bool,
+    threads: int,
 ) -> Any:
+    opened = partial(open_session, optimise=optimise, threads=threads, plugins=artefacts.functions)
     engine = artefacts.engines[segment.engine]
-    lent = _lent(engine, artefacts.weights, artefacts.values)
-    if not stripped and (
-        sum(value.tensor_size_in_bytes() for value in lent.values()) <= _LARGEST_INSIDE
-    ):
-        engine, lent = full_engine(artefacts, segment.engine), {}
     try:
-        return open_session(
-            engine, lent, optimise=optimise, threads=threads, plugins=artefacts.functions
-        )
+        if large and not artefacts.functions:
+            proto = onnx.ModelProto.FromString(engine)
+            made = streamed(proto, weights, partial(opened, arena=False))
+            if made is not None:
+                return made
+        if not stripped and not large:
+            return opened(full_engine(artefacts, segment.engine), {})
+        return opened(engine, {name: lent_value(value) for name, value in weights.items()})
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         raise _failure(artefacts, segment, error) from error
 
@@ -132,7 +179,7 @@ def open_engine(
     Raises:
         BuildError: ONNX Runtime refuses it; ``name`` says which one it is.
     """
-    lent = _lent(engine, weights, values)
+    lent = {name: lent_value(v) for name, v in _lacking(engine, weights, values).items()}
     try:
         return open_session(engine, lent, threads=threads, arena=False, plugins=plugins)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
@@ -144,20 +191,20 @@ def open_engine(
         ) from error
 
 
-def _lent(
+def _lacking(
     engine: bytes, weights: Mapping[str, Weight], values: Mapping[str, np.ndarray]
-) -> dict[str, OrtValue]:
+) -> dict[str, np.ndarray]:
     """The weights that a stripped engine lacks, as it wants them: alike bytes are kept once."""
     graph = onnx.ModelProto.FromString(engine).graph
-    lent = {}
+    found = {}
     for tensor in graph.initializer:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             weight = weights[tensor.name]
             value = values[weight.digest]
             if value.dtype.name != weight.dtype:
                 value = value.reshape(-1).view(weight.dtype)
-            lent[tensor.name] = lent_value(value.reshape(weight.shape))
-    return lent
+            found[tensor.name] = value.reshape(weight.shape)
+    return found
 
 
 def _check(session: Any, feed: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]) -> None:

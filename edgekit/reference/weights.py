@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,12 +11,15 @@ import numpy as np
 
 from edgekit.dla.scales import LEVELS, channel_blocks, weight_scales
 from edgekit.errors import DataError
+from edgekit.files import forget_pages
 from edgekit.reference.artefacts import Weight
 from edgekit.text import counted, listed
 
 if TYPE_CHECKING:
     from edgekit.network.model import Model
 
+
+Keep = Callable[[str, np.ndarray], np.ndarray]
 
 _LISTED = 20
 
@@ -69,10 +72,16 @@ def _channel_scales(value: np.ndarray, axis: int) -> np.ndarray:
 
 
 class WeightStore:
-    """Collects the weights that the engines of one build lack; each transform is made once."""
+    """Collects the weights that the engines of one build lack; each transform is made once.
 
-    def __init__(self, model: Model) -> None:
-        self._model = model
+    Args:
+        model: Whose weights they are.
+        keep: Stores a value under its digest and returns it, such as a map of a file; by default
+            the values stay in memory.
+    """
+
+    def __init__(self, model: Model, keep: Keep | None = None) -> None:
+        self._model, self._keep = model, keep
         self._made: dict[tuple[str, str], Weight] = {}
         self.weights: dict[str, Weight] = {}
         self.values: dict[str, np.ndarray] = {}
@@ -81,12 +90,10 @@ class WeightStore:
         """Returns the weight for a source and transform, making it at first use."""
         key = (source, transform)
         if key not in self._made:
-            weight, value = _make(
-                self._name(source, transform), source, transform, self._model.weights[source]
-            )
+            name = self._name(source, transform)
+            weight = _make(name, source, transform, self._model, self.values, self._keep)
             self._made[key] = weight
             self.weights[weight.name] = weight
-            self.values.setdefault(weight.digest, value)
         return self._made[key]
 
     def _name(self, source: str, transform: str) -> str:
@@ -98,26 +105,39 @@ class WeightStore:
 
 
 def _make(
-    name: str, source: str, transform: str, original: np.ndarray
-) -> tuple[Weight, np.ndarray]:
+    name: str,
+    source: str,
+    transform: str,
+    model: Model,
+    values: dict[str, np.ndarray],
+    keep: Keep | None,
+) -> Weight:
+    """Makes one weight and puts its value into ``values``."""
+    original = model.weights[source]
     try:
         value = transform_value(original, transform)
     except DataError as error:
         raise DataError(
             f"{source!r}: {error.message}", code=error.code, where=source, hint=error.hint
         ) from None
+    digest = digest_of(value)
     shape = tuple(int(size) for size in value.shape)
-    return Weight(name, source, transform, digest_of(value), str(value.dtype), shape), value
+    made = Weight(name, source, transform, digest, str(value.dtype), shape)
+    if digest not in values:
+        values[digest] = value if keep is None else keep(digest, value)
+    forget_pages(original)
+    return made
 
 
 def derive_weights(
-    weights: Mapping[str, Weight], model: Model
+    weights: Mapping[str, Weight], model: Model, keep: Keep | None = None
 ) -> tuple[dict[str, Weight], dict[str, np.ndarray]]:
     """Applies the transforms of a build to another model's weights: refit without a build.
 
     Args:
         weights: ``Artefacts.weights`` (or a bundle's) of the build.
         model: The model with the new values.
+        keep: As of ``WeightStore``.
 
     Returns:
         The weights by name with new digests, and the values by digest.
@@ -130,9 +150,7 @@ def derive_weights(
     derived: dict[str, Weight] = {}
     values: dict[str, np.ndarray] = {}
     for name, weight in weights.items():
-        made, value = _make(name, weight.source, weight.transform, model.weights[weight.source])
-        derived[name] = made
-        values.setdefault(made.digest, value)
+        derived[name] = _make(name, weight.source, weight.transform, model, values, keep)
     return derived, values
 
 

@@ -294,7 +294,7 @@ class RewriteGraph:
         for name in node.outputs:
             if self._producer.get(name) is node:
                 del self._producer[name]
-        for name in node.inputs:
+        for name in node.reads():
             self._readers.get(name, {}).pop(node.name, None)
 
 
@@ -661,7 +661,7 @@ def in_order(nodes: Sequence[Node]) -> tuple[Node, ...]:
     found: dict[str, Node] = {}
 
     def visit(node: Node) -> None:
-        for name in node.inputs:
+        for name in node.reads():
             if name in writer and writer[name].name not in found:
                 visit(writer[name])
         found.setdefault(node.name, node)

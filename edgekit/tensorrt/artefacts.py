@@ -5,7 +5,7 @@ that each can be refitted with, and golden vectors.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.errors import BuildError
+from edgekit.files import forget_pages
 from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
-from edgekit.reference.weights import digest_of
+from edgekit.reference.weights import Keep, digest_of
 from edgekit.text import counted
 from edgekit_device.protocol.manifest import EngineEntry, IoEntry
 from edgekit_device.tensorrt.weights import named_weights, origins
@@ -32,10 +33,16 @@ if TYPE_CHECKING:
 
 Fetch = Callable[[Iterable[str]], Mapping[str, bytes]]
 _TAKES_OTHERS = ("any", "individual")
+# of a model and its data whose weights are read at once
+_PART_BYTES = 128 << 20
 
 
 def artefacts_of(
-    request: BuildRequest, result: BuildResult, lanes: Sequence[RequestedLane], fetch: Fetch
+    request: BuildRequest,
+    result: BuildResult,
+    lanes: Sequence[RequestedLane],
+    fetch: Fetch,
+    keep: Keep | None = None,
 ) -> Artefacts:
     """Returns the artefacts of a build.
 
@@ -49,6 +56,7 @@ def artefacts_of(
         result: The board's answer.
         lanes: The engines that the request was made of.
         fetch: Returns blobs of the board by SHA-256.
+        keep: Stores a weight's value, as of ``WeightStore``.
 
     Raises:
         BuildError: "build.result": the answer does not fit the request; "build.weights": a weight
@@ -64,7 +72,7 @@ def artefacts_of(
             hint="remove the job (edgekit jobs remove) and build again",
         )
     engines = dict(fetch(dict.fromkeys(one.engine for one in built.values())))
-    store = _EngineWeights()
+    store = _EngineWeights(keep)
     entries: dict[str, EngineEntry] = {}
     notes = list(result.notes)
     requested = {one.key: one for one in request.job.engines}
@@ -121,7 +129,9 @@ def artefacts_of(
         entries=entries,
         plugins=request.job.plugins,
         libraries={
-            one.library: request.blobs[one.library] for one in request.job.plugins if one.library
+            one.library: bytes(request.blobs[one.library])
+            for one in request.job.plugins
+            if one.library
         },
     )
 
@@ -169,6 +179,7 @@ def _entry(engine: RequestedEngine, one: EngineResult) -> EngineEntry:
         inputs=_ordered(one.io, "input", engine.inputs),
         outputs=_ordered(one.io, "output", engine.outputs),
         plugins_embedded=one.plugins_embedded,
+        device_bytes=one.device_bytes,
     )
 
 
@@ -187,7 +198,8 @@ def _ordered(
 class _EngineWeights:
     """The weights of all engines: one name, one value."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep: Keep | None) -> None:
+        self._keep = keep
         self.weights: dict[str, Weight] = {}
         self.values: dict[str, np.ndarray] = {}
 
@@ -195,15 +207,20 @@ class _EngineWeights:
         self,
         engine: RequestedEngine,
         one: EngineResult,
-        blobs: Mapping[str, bytes],
+        blobs: Mapping[str, bytes | memoryview],
         requested: EngineSpec,
     ) -> dict[str, str]:
         """Adds what an engine lacks; returns the names that it had to change.
 
         Names that the parser makes up ("tmp_batch_norm_weight") mean something else in each engine.
         """
-        arrays, by_node = _named(blobs, requested, one.weights)
-        lacking = sorted(set(one.weights) - set(arrays))
+        found: dict[str, tuple[str, np.ndarray, str]] = {}
+        for arrays, by_node in _named(blobs, requested, list(one.weights)):
+            for name, value in arrays.items():
+                digest = digest_of(value)
+                kept = self._keep(digest, value) if self._keep else value
+                found[name] = digest, kept, by_node.get(name, "none")
+        lacking = sorted(set(one.weights) - set(found))
         if lacking:
             raise BuildError(
                 f"{len(lacking)} of the engine's weights are missing from its model, such as "
@@ -213,14 +230,12 @@ class _EngineWeights:
                 hint="to build engines with their weights: build.strip: false",
             )
         renamed = {}
-        for name, value in arrays.items():
-            digest = digest_of(value)
+        for name, (digest, value, made) in found.items():
             known = self.weights.get(name)
             key = name if known is None or known.digest == digest else f"{engine.key}/{name}"
             if key != name:
                 renamed[name] = key
             # the node leads to it in the whole file, where the parser would count otherwise
-            made = by_node.get(name, "none")
             source = made.partition(":")[2] or name
             self.weights[key] = Weight(
                 key, source, made, digest, str(value.dtype), tuple(value.shape)
@@ -230,14 +245,21 @@ class _EngineWeights:
 
 
 def _named(
-    blobs: Mapping[str, bytes], requested: EngineSpec, wanted: Iterable[str]
-) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Weights, and the names by node of those that the parser counts."""
+    blobs: Mapping[str, bytes | memoryview], requested: EngineSpec, wanted: Sequence[str]
+) -> Iterator[tuple[dict[str, np.ndarray], dict[str, str]]]:
+    """Weights, and the names by node of those that the parser counts; of large models by parts."""
+    model = blobs[requested.model]
+    files = [(name, blobs[digest]) for name, digest in requested.data.items()]
+    size = len(model) + sum(len(data) for _, data in files)
+    count = max(1, len(wanted) * _PART_BYTES // max(size, _PART_BYTES))
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
-        for name, digest in requested.data.items():
-            Path(folder, name).write_bytes(blobs[digest])
-        source = (blobs[requested.model], Path(folder), set(wanted))
-        return dict(named_weights(*source)), origins(*source)
+        for name, data in files:
+            Path(folder, name).write_bytes(data)
+        for start in range(0, len(wanted), count):
+            source = (model, Path(folder), set(wanted[start : start + count]))
+            yield dict(named_weights(*source)), origins(*source)
+            for data in (model, *(data for _, data in files)):
+                forget_pages(data)
 
 
 def unchangeable_weights(

@@ -32,6 +32,7 @@ class BoardEngine:
         dla_core: The DLA core that it drives.
         attempt: Which of ``attempts`` succeeded.
         seconds: How long it took.
+        settings: What TensorRT held of the builder's settings, by the key of ``build``.
     """
 
     key: str = member(text())
@@ -46,6 +47,7 @@ class BoardEngine:
     attempts: tuple[AttemptResult, ...] = member(records(AttemptResult, least=1))
     seconds: float = member(fields.figure)
     timing_cache: TimingCacheUse = member(record(TimingCacheUse))
+    settings: Mapping[str, str] = member(mapping(text()), absent=dict)
 
 
 @document(frozen=True)

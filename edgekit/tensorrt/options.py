@@ -22,6 +22,8 @@ from edgekit.tensorrt.releases import (
     release,
     rules_for,
 )
+from edgekit.tensorrt.settings import SettingsCase, SettingValue, choose_settings
+from edgekit_device.build.settings import Setting
 
 #: A switch of the configuration: "auto" is dropped with a note where it cannot be had.
 Choice = Literal["auto"] | bool
@@ -41,6 +43,10 @@ _INSTEAD = {
         "give every input a fixed shape, or keep the network on the GPU: placement.dla_cores: []"
     ),
     "PLUGINS": "build.mode: hybrid runs them on the GPU",
+    "WEIGHT_STREAMING": (
+        "weights are streamed to the GPU, in a strongly typed network: placement.dla_cores: [] and "
+        "build.typing: strong, or remove build.weight_streaming"
+    ),
 }
 #: What leaves a plan together with something else.
 _WITH = {"EXCLUDE_LEAN": "VC", "REFIT_IDENTICAL": "STRIP_PLAN"}
@@ -71,6 +77,7 @@ class RequestedBuild:
         profiles: Number of optimisation profiles.
         plugins: The network has custom layers.
         weight_streaming: Stream weights from host memory.
+        settings: Values of the section ``build`` by key, as ``choose_settings`` takes them.
         cuda_graph: Capture the inference in a CUDA graph.
         places: Where a key stands ("build.strip" -> "net.yaml:12:3"), for messages.
     """
@@ -91,6 +98,7 @@ class RequestedBuild:
     profiles: int = 0
     plugins: bool = False
     weight_streaming: bool = False
+    settings: Mapping[str, SettingValue] = field(default_factory=dict)
     cuda_graph: bool = False
     places: Mapping[str, str] = field(default_factory=dict)
 
@@ -121,6 +129,7 @@ class Decision:
         unknown: Pairs of features of which no source states whether they go together: a build
             tries.
         notes: What was dropped and why, as sentences.
+        settings: What else is set of the builder, by kind of engine ("plan", "loadable").
     """
 
     typing: Literal["weak", "strong"]
@@ -128,6 +137,7 @@ class Decision:
     loadables: tuple[BuildAttempt, ...] = ()
     unknown: tuple[tuple[str, ...], ...] = ()
     notes: tuple[str, ...] = ()
+    settings: Mapping[str, tuple[Setting, ...]] = field(default_factory=dict)
 
     @property
     def attempts(self) -> tuple[BuildAttempt, ...]:
@@ -237,7 +247,7 @@ def missing_in_release(request: RequestedBuild, on: TensorRTRelease) -> list[Pro
     if request.typing != "auto" and request.typing not in on.typings:
         return [
             _problem(
-                request, "tensorrt",
+                request, "build.typing",
                 f"TensorRT {on.text} cannot build {request.typing}ly typed networks",
                 f"it builds {' and '.join(f'{t}ly' for t in on.typings)} typed networks",
             )
@@ -353,10 +363,28 @@ def decide(request: RequestedBuild) -> Decision:
         found[kind] = _attempts(own, chosen, open_rows)
         notes += [note for note in on.warnings(frozenset(chosen)) if note not in notes]
         notes += [note for note in _describe_unknown(open_rows) if note not in notes]
+    chosen_settings = choose_settings(
+        request.settings,
+        SettingsCase(
+            on=on,
+            target=get(request.target),
+            typing=typing,
+            precision=request.precision,
+            dla=request.dla,
+            kinds=kinds[request.mode],
+            places=request.places,
+        ),
+    )
+    problems += chosen_settings.problems
     if problems:
         raise ConfigError(problems, code="trt.features")
     return Decision(
-        typing, found.get("plan", ()), found.get("loadable", ()), tuple(unknown), tuple(notes)
+        typing,
+        found.get("plan", ()),
+        found.get("loadable", ()),
+        tuple(unknown),
+        (*notes, *chosen_settings.notes),
+        chosen_settings.by_kind,
     )
 
 

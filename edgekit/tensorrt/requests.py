@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from edgekit.dla.formats import shared_with_gpu, vector_format
 from edgekit.dla.memory import pool_limits
 from edgekit.errors import BuildError
+from edgekit.files import forget_pages
 from edgekit.network.model import Layer, Model, Network
 from edgekit.network.protos import reads
 from edgekit.network.writing import save
@@ -34,6 +35,8 @@ from edgekit_device.build.request import (
     ProfileShapes,
     request_digest,
 )
+from edgekit_device.build.settings import Setting
+from edgekit_device.files import map_file
 from edgekit_device.protocol.codec import document, write
 
 if TYPE_CHECKING:
@@ -51,7 +54,6 @@ if TYPE_CHECKING:
 
 
 _MODEL = "model.onnx"
-_WORKSPACE = "WORKSPACE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,8 +340,8 @@ class BuildOptions:
         typing: "weak" (precision flags and a calibration cache) or "strong" (types in the model).
         precisions: "fp16" and "int8" as far as the plan uses them; empty when strongly typed.
         constraints: "prefer", "obey" or "none": how the builder takes layers' precisions.
-        optimization_level: 0 to 5; None for TensorRT's own.
-        pools: Bytes by memory pool, by TensorRT's names.
+        pools: Bytes by memory pool of a DLA, by TensorRT's names.
+        settings: What else is set of the builder, by kind of engine.
         calibration: The calibration cache's text; None without.
         refit_individual: Weights to mark as refittable one by one.
         timing_cache: Whether the board keeps timings and uses them for the next build.
@@ -350,8 +352,8 @@ class BuildOptions:
     typing: str
     precisions: tuple[str, ...] = ()
     constraints: str = "prefer"
-    optimization_level: int | None = None
     pools: Mapping[str, int] | None = None
+    settings: Mapping[str, tuple[Setting, ...]] = field(default_factory=dict)
     calibration: str | None = None
     refit_individual: tuple[str, ...] = ()
     timing_cache: bool = True
@@ -360,10 +362,10 @@ class BuildOptions:
 
 @document(frozen=True, eq=False)
 class BuildRequest:
-    """A request and the blobs that it names, by SHA-256 (hex)."""
+    """A request and the blobs that it names, by SHA-256 (hex); models are maps of files."""
 
     job: BuildJobRequest
-    blobs: Mapping[str, bytes]
+    blobs: Mapping[str, bytes | memoryview]
 
     @cached_property
     def document(self) -> dict[str, object]:
@@ -415,11 +417,12 @@ def build_request(
     """
     on = release(options.tensorrt)
     plugins = plugins or PluginLibraries()
-    blobs: dict[str, bytes] = dict(plugins.libraries)
+    blobs: dict[str, bytes | memoryview] = dict(plugins.libraries)
 
-    def keep(data: bytes) -> str:
+    def keep(data: bytes | memoryview) -> str:
         digest = hashlib.sha256(data).hexdigest()
         blobs[digest] = data
+        forget_pages(data)
         return digest
 
     calibration = options.calibration
@@ -447,9 +450,8 @@ def build_request(
             inputs=tuple(replace(x, dtype=on.dtype(x.dtype)) for x in engine.inputs),
             outputs=tuple(replace(x, dtype=on.dtype(x.dtype)) for x in engine.outputs),
             calibration=cache,
-            pools={k: v for k, v in (options.pools or {}).items() if dla or k == _WORKSPACE},
+            pools=(options.pools or {}) if dla else {},
             constraints=options.constraints if options.typing == "weak" else "none",
-            optimization_level=options.optimization_level,
             refit_individual=options.refit_individual if engine.kind == "plan" else (),
             profiles=tuple(
                 {name: ProfileShapes(r.min, r.opt, r.max) for name, r in profile.items()}
@@ -457,6 +459,7 @@ def build_request(
             ),
             attempts=tuple(attempts[engine.kind]),
             data=data,
+            settings=options.settings.get(engine.kind, ()),
         )
 
     job = BuildJobRequest(
@@ -473,20 +476,22 @@ def build_request(
     return BuildRequest(job, blobs)
 
 
-def _files(model: Model) -> dict[str, bytes]:
-    """Returns the ONNX file of a model, and next to it what ONNX keeps outside of large ones."""
+def _files(model: Model) -> dict[str, memoryview]:
+    """Returns the ONNX file of a model, and next to it what ONNX keeps outside of large ones.
+
+    They are maps of files without a name, whose disk space is freed with them.
+    """
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         save(model, Path(folder, _MODEL))
-        return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
+        return {path.name: map_file(path) for path in sorted(Path(folder).iterdir())}
 
 
 def memory_pools(
     target: Target,
     given: Mapping[str, int],
     predicted: Mapping[str, int],
-    workspace_mib: int | None,
 ) -> dict[str, int]:
-    """Returns the memory pools of a build in bytes, by TensorRT's names.
+    """Returns the memory pools of a DLA in bytes, by TensorRT's names.
 
     What the plan needs is a prediction: a loadable gets TensorRT's default too where that is more.
 
@@ -494,11 +499,9 @@ def memory_pools(
         target: The board.
         given: The user's limits by DLA pool ("managed_sram"); they hold as they are.
         predicted: What the plan's largest loadable needs, likewise.
-        workspace_mib: The GPU's workspace in MiB; None for TensorRT's own.
     """
     limits: dict[str, int] = write(pool_limits(target))
-    found = {
+    return {
         f"DLA_{name.upper()}": given.get(name) or max(limit, predicted.get(name, 0))
         for name, limit in limits.items()
     }
-    return {**found, "WORKSPACE": workspace_mib << 20} if workspace_mib else found

@@ -66,7 +66,10 @@ _MOST_FRAMES = 32
 _MOST_BYTES = 256 << 20
 
 _STATUS = Path("/proc/self/status")
-_ENGINE = ("runtime", "library", "host_code", "dla_core", "threads")
+_ENGINE = (
+    "runtime", "library", "host_code", "dla_core", "threads",
+    "context_memory", "context_bytes", "persistent_cache_bytes", "weight_budget_bytes",
+)  # fmt: skip
 
 _PROFILED_RUNS = 10  # at most; a quick bench profiles as briefly
 _KERNEL_TIME = "_kernel_time"
@@ -444,6 +447,7 @@ def runtime_of(model: Model, settings: BenchSettings, threads: int) -> UsedRunti
         graph=graph,
         spin={"spin": True, "blocking": False}.get(wait),
         wait=wait,
+        module_loading=cuda.module_loading(),
         transfers=transfers,
         buffers="fixed" if graph or not transfers else "pooled",
     )

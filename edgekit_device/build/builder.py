@@ -32,6 +32,7 @@ from edgekit_device.build.request import (
     TimingCacheUse,
     request_digest,
 )
+from edgekit_device.build.settings import apply_settings, flags_held
 from edgekit_device.errors import listed, map_os_errors
 from edgekit_device.files import locked, write_durably
 from edgekit_device.jobs.job import JobCancelled
@@ -139,7 +140,9 @@ def _set_up(
     built: BuiltEngine,
 ) -> MappedLayers:
     configure.set_basics(trt, builder, config, spec, built.notes)
-    built.flags = configure.set_flags(trt, config, spec, attempt.flags, built.notes)
+    flags = configure.set_flags(trt, config, spec, attempt.flags, built.notes)
+    built.settings = apply_settings(trt, config, spec.settings, spec.key, built.notes)
+    built.flags = (*flags, *flags_held(trt, config, spec.settings))
     networks.set_io(trt, network, spec, scales)
     configure.set_profiles(trt, builder, config, spec, built.flags)
     mapped = _map(network, spec, built)
@@ -330,9 +333,14 @@ def monitor(
 
 # A build reads the file, and afterwards adds to it what others added meanwhile, so that no build
 # waits for another and none loses what it measured.
-def timing_file(root: Path, fingerprint: Mapping[str, str]) -> Path:
-    """The cache's file of boards with this fingerprint."""
-    return root / "timing" / (request_digest(dict(fingerprint)) + ".cache")
+def timing_file(root: Path, fingerprint: Mapping[str, str], *, editable: bool = False) -> Path:
+    """The cache's file of boards with this fingerprint.
+
+    An editable cache has a file of its own: no source says whether a builder without the flag reads
+    it.
+    """
+    ending = ".editable.cache" if editable else ".cache"
+    return root / "timing" / (request_digest(dict(fingerprint)) + ending)
 
 
 class TimingCache:

@@ -75,18 +75,12 @@ def set_flags(
 
 
 def set_basics(trt: Any, builder: Any, config: Any, spec: EngineSpec, notes: List[str]) -> None:
-    """Sets devices of the whole network, memory pools, verbosity and optimisation level.
+    """Sets devices of the whole network, the DLA's memory pools and the default verbosity.
 
     Raises:
         DeviceError: "build.no-dla": the board has not the core.
     """
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
-    if spec.optimization_level is not None:
-        # 8.5 and older have none
-        if hasattr(config, "builder_optimization_level"):
-            config.builder_optimization_level = spec.optimization_level
-        else:
-            notes.append("{}: this TensorRT has no optimisation levels".format(spec.key))
     for name, size in spec.pools.items():
         if hasattr(trt.MemoryPoolType, name):
             pool = getattr(trt.MemoryPoolType, name)

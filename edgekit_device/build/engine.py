@@ -61,7 +61,7 @@ class MadeEngine:
 
     Attributes:
         engine: Digest of the plan or the loadable.
-        flags, can_run_on_dla, unmapped, timing_cache, notes, plugins_embedded: As of
+        flags, can_run_on_dla, unmapped, timing_cache, notes, plugins_embedded, settings: As of
             ``BuiltEngine``.
         log: Digest of the builder's log.
     """
@@ -76,6 +76,7 @@ class MadeEngine:
     log: str = member(digest)
     notes: Tuple[str, ...] = member(array(long_text))
     plugins_embedded: bool = member(flag, absent=False)
+    settings: Mapping[str, str] = member(mapping(text()), absent=dict)
 
 
 class EngineBuild:
@@ -164,7 +165,7 @@ class EngineBuild:
         def log_line(line: str) -> None:
             os.write(handle, (line + "\n").encode("utf-8", "backslashreplace"))
 
-        cached = timing_file(context.root.folder, self.board)
+        cached = timing_file(context.root.folder, self.board, editable=spec.editable_cache)
         timing = cached if self.request.timing_cache else None
         cache = context.blob(spec.calibration) if spec.calibration is not None else None
         log = BuilderLog(trt, log_line)
@@ -193,6 +194,7 @@ class EngineBuild:
             log=self.context.store(log.text().encode("utf-8", "backslashreplace")),
             notes=tuple(built.notes),
             plugins_embedded=built.plugins_embedded,
+            settings=built.settings,
         )
 
     def plugins(self) -> Tuple[PluginFile, ...]:
@@ -307,4 +309,6 @@ def entry_of(
         timing_cache=made.timing_cache,
         attempt=index,
         plugins_embedded=made.plugins_embedded,
+        device_bytes=facts.device_bytes,
+        settings=made.settings,
     )

@@ -34,6 +34,7 @@ from edgekit_device.protocol.codec import (
     text,
 )
 from edgekit_device.protocol.manifest import DTYPES
+from edgekit_device.tensorrt.memory import most_device_bytes
 from edgekit_device.tensorrt.plugins import PluginFile
 from edgekit_device.tensorrt.refit import full_plan, refit, weights_of
 from edgekit_device.tensorrt.runtimes import RuntimeChoice, deserialize
@@ -66,6 +67,7 @@ class PlanFacts:
         inspector: The engine inspector's JSON; "" where it gave none.
         full: Digest of the plan refitted and whole; None where the plan lacks nothing.
         full_bytes: Its size.
+        device_bytes: Bytes of device memory that a context needs while it runs; None of a loadable.
         notes: For people.
     """
 
@@ -74,6 +76,7 @@ class PlanFacts:
     inspector: str = member(text(most=_MAX_INSPECTOR), default="")
     full: Optional[str] = member(nullable(digest), default=None)
     full_bytes: Optional[int] = member(nullable(integer(0, 1 << 44)), default=None)
+    device_bytes: Optional[int] = member(nullable(integer(0, 1 << 44)), default=None)
     notes: Tuple[str, ...] = member(array(long_text), default=())
 
 
@@ -128,7 +131,9 @@ def plan_facts(
         where=spec.key,
     )
     engine = loaded.engine
-    facts = PlanFacts(io=_engine_io(engine, spec, scales, dla))
+    facts = PlanFacts(
+        io=_engine_io(engine, spec, scales, dla), device_bytes=most_device_bytes(engine)
+    )
     try:
         facts = replace(facts, inspector=inspect_text(trt, engine))
     except Exception as error:  # a runtime without the inspector's types raises pybind11's own

@@ -32,9 +32,17 @@ _STANDALONE: Mapping[Tuple[str, str], Tuple[str, ...]] = {
 }
 _INT8_MAX = 127.0
 _METADATA = re.compile(r"\[ONNX Layer: (.*)\]", re.DOTALL)
+_BRANCH = re.compile(r" \| .* \| .* \(If\)\Z", re.DOTALL)
 _SEPARATORS = re.compile("[\x1e\x1f]")
 _SUFFIX = re.compile(r"_\d+\Z")
 _INSIDE = "(Unnamed Layer*"  # how a tensor's name begins that is no ONNX tensor
+
+#: Layers around a loop or a conditional, by the kind of ours that they are a part of. No DLA has
+#: them, nor what is inside, which follows them.
+_FLOW: Mapping[str, str] = {
+    "TRIP_LIMIT": "LOOP", "RECURRENCE": "LOOP", "ITERATOR": "LOOP", "LOOP_OUTPUT": "LOOP",
+    "CONDITION": "CONDITION", "CONDITIONAL_INPUT": "CONDITION", "CONDITIONAL_OUTPUT": "CONDITION",
+}  # fmt: skip
 
 #: Layers without work of their own: their builder takes them into others.
 _CARRIED = ("CONSTANT", "SHUFFLE", "SQUEEZE", "UNSQUEEZE", "IDENTITY", "CAST")
@@ -361,9 +369,13 @@ def map_layers(layers: Sequence[BuilderLayer], specs: Sequence[LayerSpec]) -> Ma
     mapped.device = {
         index: spec.device for own in (mapped.parts, mapped.ours) for index, spec in own.items()
     }
+    around = {layer.index: _FLOW[layer.kind] for layer in layers if layer.kind in _FLOW}
+    mapped.device.update(dict.fromkeys(around, "GPU"))
     _follow(mapped)
     mapped.unmapped = [layer.name for layer in layers if layer.index not in mapped.device]
     stood = {spec.name for spec in mapped.ours.values()}
+    # the parser names no layer after an ONNX Loop
+    stood |= {spec.name for spec in specs if spec.kind in around.values()}
     # a layer without nodes is one that the builder inserts itself, later
     mapped.lost = [spec.name for spec in specs if spec.nodes and spec.name not in stood]
     return mapped
@@ -400,7 +412,8 @@ def _one_of(layer: BuilderLayer, specs: List[LayerSpec], taken: Dict[str, int]) 
 def _parts(mapped: MappedLayers) -> Dict[int, LayerSpec]:
     """Our layers of the unnamed layers that compute, by the tensors inside of nodes."""
     known = dict(mapped.ours)
-    unnamed = [x for x in mapped.layers if x.index not in known and x.kind not in _CARRIED]
+    none = (*_CARRIED, *_FLOW)
+    unnamed = [x for x in mapped.layers if x.index not in known and x.kind not in none]
     writer = {name: layer.index for layer in mapped.layers for name in layer.outputs}
     reader: Dict[str, int] = {}
     for layer in mapped.layers:
@@ -452,4 +465,5 @@ def _nodes(metadata: str) -> Iterable[str]:
     for part in _SEPARATORS.split(metadata):
         match = _METADATA.search(part)
         if match:
-            yield match.group(1)
+            # of a node in a branch TensorRT 11 adds " | GRAPH (then_branch) | NODE (If)"
+            yield _BRANCH.sub("", match.group(1))

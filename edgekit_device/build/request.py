@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from edgekit_device.build.settings import Setting
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
@@ -142,13 +143,13 @@ class EngineSpec:
         model: Digest of an ONNX file in the board's store.
         device: "GPU", or the DLA core that the engine drives.
         calibration: Digest of a calibration cache.
-        pools: Bytes, by pool.
-        optimization_level: TensorRT's builder optimization level.
+        pools: Bytes, by pool of a DLA.
         refit_individual: Names of the weights that are marked refittable one by one.
         attempts: Tried in order until one builds, loads and refits.
         profiles: Optimisation profiles: sizes of the inputs that the model leaves open.
         values: For each profile, the values of inputs that make shapes; none without such inputs.
         data: Digests of the files that ``model`` keeps weights in, by file name.
+        settings: What else is set of the builder, in this order.
     """
 
     key: str = member(_KEY)
@@ -164,7 +165,6 @@ class EngineSpec:
     calibration: Optional[str] = member(nullable(digest))
     pools: Mapping[str, int] = member(mapping(integer(0, _MAX_BYTES), _ENUM))
     constraints: str = member(choice("prefer", "obey", "none"))
-    optimization_level: Optional[int] = member(nullable(integer(0, 5)))
     refit_individual: Tuple[str, ...] = member(names())
     profiles: Tuple[Mapping[str, ProfileShapes], ...] = member(
         array(mapping(record(ProfileShapes), least=1))
@@ -174,6 +174,7 @@ class EngineSpec:
     values: Tuple[Mapping[str, ProfileValues], ...] = member(
         array(mapping(record(ProfileValues), least=1)), absent=()
     )
+    settings: Tuple[Setting, ...] = member(records(Setting), absent=())
 
     @property
     def dla_core(self) -> Optional[int]:
@@ -184,6 +185,12 @@ class EngineSpec:
     def standalone(self) -> bool:
         """Whether a DLA loadable comes out, which no TensorRT runtime can load."""
         return self.kind == "loadable"
+
+    @property
+    def editable_cache(self) -> bool:
+        """Whether the timing cache is one whose entries can be read and changed."""
+        flags = (one for one in self.settings if one.kind == "flag")
+        return any(one.name == "EDITABLE_TIMING_CACHE" and one.number for one in flags)
 
 
 @document(frozen=True)
@@ -285,6 +292,7 @@ class BuiltEngine:
     Attributes:
         data: The plan or the loadable.
         flags: Builder flags that were set, without those that the release lacks.
+        settings: What TensorRT holds of the request's settings, by key.
         can_run_on_dla: Builder's verdict by our layer's name; empty on the GPU alone.
         unmapped: Builder layers that stand for no layer of ours, by name.
         notes: What was dropped or is irregular, as sentences.
@@ -293,6 +301,7 @@ class BuiltEngine:
 
     data: bytes
     flags: Tuple[str, ...] = ()
+    settings: Dict[str, str] = field(default_factory=dict)
     can_run_on_dla: Dict[str, bool] = field(default_factory=dict)
     unmapped: List[str] = field(default_factory=list)
     timing_cache: TimingCacheUse = field(default_factory=TimingCacheUse)
@@ -378,6 +387,8 @@ class EngineResult:
         inspector: Digest of the inspector's JSON.
         log: Digest of the builder's log.
         plugins_embedded: Whether the plan carries libraries of plugins.
+        device_bytes: Bytes of device memory that a context needs while it runs; None of a loadable.
+        settings: What TensorRT held of the request's settings, by key: "2", "FAST", "on".
     """
 
     key: str = member(_KEY)
@@ -406,6 +417,8 @@ class EngineResult:
     attempts: Tuple[AttemptResult, ...] = member(records(AttemptResult), default=())
     seconds: float = member(number(0.0, 1e9), default=0.0)
     plugins_embedded: bool = member(flag, absent=False)
+    device_bytes: Optional[int] = member(_SIZE, absent=None)
+    settings: Mapping[str, str] = member(mapping(text()), absent=dict)
 
 
 @document(frozen=True)

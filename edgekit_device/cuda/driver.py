@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import os
 import threading
 from contextlib import suppress
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence, Tuple
@@ -64,6 +65,7 @@ _CALLS: Dict[str, Tuple[str, Any, List[Any]]] = {
     "cuModuleLoadData": ("cuModuleLoadData", _P, [ctypes.c_char_p]),
     "cuModuleUnload": ("cuModuleUnload", None, [_P]),
     "cuModuleGetFunction": ("cuModuleGetFunction", _P, [_P, ctypes.c_char_p]),
+    "cuModuleGetLoadingMode": ("cuModuleGetLoadingMode", _I, []),
     "cuLaunchKernel": ("cuLaunchKernel", None, [_P, *[_U] * 7, _P, _P, _P]),
 }
 
@@ -83,7 +85,7 @@ _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no hidden waiting for the default s
 _COPIES = {"h2d": "cuMemcpyHtoDAsync", "d2h": "cuMemcpyDtoHAsync", "d2d": "cuMemcpyDtoDAsync"}
 
 # CUdevice_attribute
-_INTEGRATED, _MAJOR, _MINOR = 18, 75, 76
+_INTEGRATED, _MAJOR, _MINOR, _PERSISTENT_L2 = 18, 75, 76, 108
 
 _OPEN: List[Cuda] = []
 _LOCK = threading.Lock()
@@ -93,6 +95,11 @@ _FLAGS = {"auto": 0, "spin": 1, "yield": 2, "blocking": 4}
 _SCHEDULE = 7  # CU_CTX_SCHED_MASK
 
 _THREAD_LOCAL = 1
+
+# Kernels are loaded when they are first used, which saves memory and time at the start (CUDA
+# Programming Guide, "Lazy Loading"). The driver reads this once, when it starts.
+_LOADING = "CUDA_MODULE_LOADING"
+_LOADING_MODES = {1: "eager", 2: "lazy"}  # CUmoduleLoadingMode
 
 
 class DriverApi:
@@ -183,6 +190,7 @@ def open_driver_api() -> DriverApi:
     Raises:
         DeviceError: "cuda.no-driver".
     """
+    os.environ.setdefault(_LOADING, "LAZY")
     for module in ("cuda.bindings.driver", "cuda.cuda"):
         try:
             return PythonDriverApi(importlib.import_module(module), module.replace(".driver", ""))
@@ -408,6 +416,17 @@ class Cuda:
             compute_capability="{}.{}".format(*self.compute_capability()),
             integrated=bool(self._attribute(_INTEGRATED)),
         )
+
+    def persistent_cache(self) -> int:
+        """Bytes of L2 cache that may be kept for chosen data; 0 before Ampere, which cannot."""
+        return self._attribute(_PERSISTENT_L2)
+
+    def module_loading(self) -> Optional[str]:
+        """How kernels are loaded, "lazy" or "eager"; None for a driver before CUDA 11.7."""
+        try:
+            return _LOADING_MODES.get(int(self.call("cuModuleGetLoadingMode")))
+        except (AttributeError, DeviceError):  # the library, or cuda-python, lacks the function
+            return None
 
     def _attribute(self, which: int) -> int:
         return int(self.call("cuDeviceGetAttribute", which, self.device))

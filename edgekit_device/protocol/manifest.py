@@ -157,7 +157,8 @@ class Requires:
         dla_cores: DLA cores that its segments use.
         cudla: Whether it has loadables, which cuDLA runs.
         disk_bytes: Bytes that it takes on disk, with what a refit keeps.
-        memory_bytes: Bytes of its weights and engines in memory.
+        memory_bytes: Bytes of its weights and engines in memory, and of what their contexts need
+            while they run.
         cpu: Whether ONNX Runtime runs segments on the CPU.
     """
 
@@ -345,6 +346,8 @@ class EngineEntry:
             makes up ("tmp_batch_norm_weight") are other weights in each engine.
         plugins_embedded: Whether it carries libraries of plugins, which are code of its own: a
             runtime takes it only with ``engine_host_code_allowed``.
+        device_bytes: Bytes of device memory that an execution context needs while it runs, by the
+            TensorRT that built it; None where the builder did not say.
     """
 
     kind: str = member(choice("plan", "loadable"))
@@ -358,6 +361,7 @@ class EngineEntry:
     outputs: Tuple[IoEntry, ...] = member(records(IoEntry, by="name"))
     weights: Mapping[str, str] = member(mapping(text()), absent=dict)
     plugins_embedded: bool = member(flag, absent=False)
+    device_bytes: Optional[int] = member(integer(0, _MAX_BYTES), absent=None)
 
     @property
     def portable(self) -> bool:
@@ -393,6 +397,26 @@ class PluginEntry:
     def name(self) -> str:
         """What a person calls its library."""
         return self.file or "the library of {}".format(self.operator)
+
+
+#: TensorRT chooses how many bytes of streamed weights stay on the GPU.
+AUTOMATIC = -1
+
+
+@document(frozen=True)
+class MemorySettings:
+    """How a board uses the GPU's memory; a configuration's ``deploy.memory``.
+
+    Attributes:
+        shared: Whether engines of one device share the memory that they need while they run.
+        persistent_cache: Part of the GPU's persistent L2 cache that the engines take together.
+        weight_budget: Bytes of each engine's streamed weights that stay on the GPU, -1 for
+            TensorRT's choice; None: all of them.
+    """
+
+    shared: bool = member(flag, absent=True)
+    persistent_cache: float = member(number(0, 1), absent=0.0)
+    weight_budget: Optional[int] = member(integer(AUTOMATIC, _MAX_BYTES), absent=None)
 
 
 @document(frozen=True)
@@ -627,6 +651,7 @@ class Manifest:
         issued: When it was signed; None in a bundle without.
         call: The digest of the record of how the PyTorch network is called (``edgekit.export/1``);
             None without.
+        memory: How a board uses the GPU's memory.
         without_golden: Whether it was packed without golden vectors, so that no self-test compares
             its outputs; a bundle that has none and does not say so is refused.
         profiles: The shapes that the first variant takes besides those of ``inputs``.
@@ -663,6 +688,7 @@ class Manifest:
     issued: Optional[Issued] = member(record(Issued), absent=None)
     without_golden: bool = member(flag, absent=False)
     call: Optional[str] = member(digest, absent=None)
+    memory: MemorySettings = member(record(MemorySettings), absent=MemorySettings())
     profiles: Tuple[ShapeProfile, ...] = member(
         array(mapping(record(ShapeRange), least=1)), absent=()
     )

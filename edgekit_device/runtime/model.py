@@ -67,8 +67,9 @@ if TYPE_CHECKING:
 
 
 Inputs = Union["Mapping[str, np.ndarray]", "np.ndarray"]
-#: Module by the manifest's "backend"; it has ``open_engines(checked, threads, profile, segments)``,
-#: which returns an object with ``run(segment, feeds)`` by engine digest and device.
+#: Module by the manifest's "backend"; it has ``memory_of(manifest, device_memory)`` and
+#: ``open_engines(checked, threads, profile, segments, memory)``, which returns an object with
+#: ``run(segment, feeds)`` by engine digest and device.
 BACKENDS = {
     "reference": "edgekit_device.runtime.reference",
     "tensorrt": "edgekit_device.tensorrt.backend",
@@ -304,6 +305,7 @@ def load(
     verify: Union[bool, str] = True,
     trust_unsigned: bool = False,
     threads: int = 0,
+    device_memory: Any = None,
 ) -> Model:
     """Loads a model; nothing of it is parsed before its signature is checked.
 
@@ -317,15 +319,19 @@ def load(
             as it is read: those bytes are the ones that are used.
         trust_unsigned: Accepts a bundle without a signature, or signed by an unknown key.
         threads: Threads of each engine; 0 takes the backend's default.
+        device_memory: A tensor on the GPU (PyTorch, CuPy) that the engines use while they run, in
+            the place of memory of their own; threads that call the model at once take turns. How
+            large it must be: ``edgekit_device memory``. The model keeps it.
 
     Raises:
-        DeviceError: "bundle.*", "manifest.*", "blob.*", "release.*", "engine.*", "board.*".
+        DeviceError: "bundle.*", "manifest.*", "blob.*", "release.*", "engine.*", "board.*",
+            "memory.*".
     """
     signers = None if allowed_signers is None else Path(os.path.expanduser(allowed_signers))
     checked = check_path(Path(os.path.expanduser(path)), signers, trust_unsigned)
     if verify == "full":
         check_blobs(checked, checked.manifest.sizes())
-    return open_model(checked, threads)
+    return open_model(checked, threads, device_memory=device_memory)
 
 
 def check_path(path: Path, allowed_signers: Optional[Path], trust_unsigned: bool) -> Checked:
@@ -353,6 +359,7 @@ def open_model(
     profile: Optional[Path] = None,
     *,
     untested: bool = False,
+    device_memory: Any = None,
 ) -> Model:
     """Opens a checked bundle's engines with the backend that its manifest names.
 
@@ -361,6 +368,7 @@ def open_model(
         threads: Threads of each engine; 0 takes the backend's default.
         profile: A folder for ONNX Runtime's profiles; not None keeps TensorRT's layers' times.
         untested: Whether it is opened to be tested here anew, whatever it was tested on before.
+        device_memory: As of ``load``.
 
     Raises:
         DeviceError: "board.changed" for a release that was tested on what the board is no longer;
@@ -371,10 +379,15 @@ def open_model(
     manifest = checked.manifest
     need_loadables(manifest)
     backend = import_backend(manifest)
+    memory = backend.memory_of(manifest, device_memory)
 
     def opened(segments: Sequence[SegmentEntry]) -> Engines:
         found = backend.open_engines(
-            checked, threads, profile, [one for one in segments if one.device != CPU]
+            checked,
+            threads,
+            profile,
+            [one for one in segments if one.device != CPU],
+            memory=memory,
         )
         on_cpu = [one for one in segments if one.device == CPU]
         if on_cpu:

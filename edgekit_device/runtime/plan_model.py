@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Union
 from edgekit_device.cuda.memory import DeviceTensor, Tensor
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import map_file
-from edgekit_device.protocol.manifest import EngineEntry
+from edgekit_device.protocol.manifest import EngineEntry, MemorySettings
 from edgekit_device.store.root import default_root
 from edgekit_device.tensorrt.engine import TensorRTEngine, io_of, names_of
+from edgekit_device.tensorrt.memory import MemoryPlan
 from edgekit_device.tensorrt.plan import read_header
 from edgekit_device.tensorrt.refit import refit
 from edgekit_device.tensorrt.runtimes import Runtimes
@@ -61,6 +62,9 @@ def load_plan(
     onnx: Union[str, os.PathLike[str], None] = None,
     scales: Optional[Mapping[str, float]] = None,
     threads: int = 0,
+    device_memory: Any = None,
+    persistent_cache: float = 0.0,
+    weight_budget: Optional[int] = None,
 ) -> PlanModel:
     """Loads a plan that trtexec or another builder made.
 
@@ -78,10 +82,15 @@ def load_plan(
         scales: Value of one step of INT8 inputs and outputs by name; without one they are fed and
             given as INT8 steps.
         threads: Threads of the runtime; 0 leaves its default.
+        device_memory: A tensor on the GPU (PyTorch, CuPy) that it uses while it runs, in the place
+            of TensorRT's own memory; threads that call the model at once take turns.
+        persistent_cache: Part of the GPU's persistent L2 cache, 0 to 1.
+        weight_budget: Bytes of its streamed weights that stay on the GPU, -1 for TensorRT's
+            choice; None: all of them.
 
     Raises:
         DeviceError: "engine.*", "refit.*", "board.no-gpu", "board.no-tensorrt", "tensorrt.*",
-            "cuda.*" or "board.io".
+            "memory.*", "cuda.*" or "board.io".
     """
     file = Path(os.path.expanduser(path))
     with map_os_errors(str(file)):
@@ -111,7 +120,10 @@ def load_plan(
         raise runtimes.failure()
     if onnx is not None:
         refit(loaded.trt, loaded.engine, Path(os.path.expanduser(onnx)), where=str(file))
-    context = loaded.engine.create_execution_context()
+    settings = MemorySettings(persistent_cache=persistent_cache, weight_budget=weight_budget)
+    plan = MemoryPlan(settings, ["GPU"], tensor=device_memory)
+    memory = plan.engine(loaded, runtimes.cuda(), "GPU")
+    context = memory.context(cached=False)
     if context is None:
         raise loaded.listener.error("TensorRT created no execution context", "tensorrt.no-memory")
     inputs, outputs = (
@@ -120,6 +132,6 @@ def load_plan(
     )
     # before 10.0 a profile may serve one context at a time
     del context
-    return PlanModel(
-        TensorRTEngine(loaded, runtimes.cuda(), inputs, outputs), show(version), runtimes.notes
-    )
+    engine = TensorRTEngine(loaded, runtimes.cuda(), inputs, outputs, memory=memory)
+    plan.open()
+    return PlanModel(engine, show(version), [*runtimes.notes, *plan.notes])

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 
 from edgekit_device.arrays.onnx_file import EngineFacts, read_engine
 from edgekit_device.errors import DeviceError, listed
-from edgekit_device.protocol.manifest import CPU, DTYPES, PYTHON, SegmentEntry, WeightEntry
+from edgekit_device.protocol.manifest import (
+    CPU,
+    DTYPES,
+    PYTHON,
+    Manifest,
+    SegmentEntry,
+    WeightEntry,
+)
 from edgekit_device.runtime.python_part import open_python
 from edgekit_device.trust.bundle import BITS, Checked, read_checked, weight_array
 
@@ -92,11 +99,28 @@ def weight_faults(facts: EngineFacts, weights: Dict[str, WeightEntry]) -> List[s
     return found
 
 
+def memory_of(manifest: Manifest, device_memory: Any) -> None:
+    """Refuses memory on a GPU.
+
+    Raises:
+        DeviceError: "model.no-gpu".
+    """
+    if device_memory is not None:
+        raise DeviceError(
+            "this bundle's engines run on the CPU (backend {})".format(manifest.backend),
+            code="model.no-gpu",
+            where=manifest.name,
+            hint="load it without device_memory",
+        )
+
+
 def open_engines(
     checked: Checked,
     threads: int = 0,
     profile: Optional[Path] = None,
     segments: Optional[Sequence[SegmentEntry]] = None,
+    *,
+    memory: None = None,
 ) -> Dict[Tuple[str, str], ReferenceEngine]:
     """Opens engines of the bundle, refitted with its weights.
 
@@ -105,6 +129,7 @@ def open_engines(
         threads: Threads of each session; 0 leaves it to ONNX Runtime.
         profile: A folder for ONNX Runtime's profiles.
         segments: Whose engines; None for all.
+        memory: As of the other backends; None here.
 
     Returns:
         Engines by digest and device; one for all devices, which are this machine's processor.

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple, Un
 from edgekit_device.board.identity import board_facts
 from edgekit_device.cuda.cudla import open_loadable
 from edgekit_device.errors import DeviceError, listed
-from edgekit_device.protocol.manifest import CPU, EngineEntry, SegmentEntry
+from edgekit_device.protocol.manifest import CPU, EngineEntry, Manifest, SegmentEntry
 from edgekit_device.store.root import default_root
 from edgekit_device.tensorrt.engine import TensorRTEngine, check_io
+from edgekit_device.tensorrt.memory import MemoryPlan
 from edgekit_device.tensorrt.plan import read_header
 from edgekit_device.tensorrt.plugins import plugins_of
 from edgekit_device.tensorrt.refit import full_plan, read_full_plan, refit, write_full_plan
@@ -31,11 +32,27 @@ _TAKES_OTHERS = ("any", "individual")
 _FIRST_HEADER: Version = (8, 6)
 
 
+def memory_of(manifest: Manifest, device_memory: Any) -> MemoryPlan:
+    """The memory of a bundle's engines.
+
+    Args:
+        manifest: The bundle's, with all its variants.
+        device_memory: A tensor on the GPU that contexts use while they run; None: TensorRT's own
+            memory, or memory that engines of one device share.
+
+    Raises:
+        DeviceError: "memory.invalid".
+    """
+    return MemoryPlan.of(manifest, device_memory)
+
+
 def open_engines(
     checked: Checked,
     threads: int = 0,
     profile: Optional[Path] = None,
     segments: Optional[Sequence[SegmentEntry]] = None,
+    *,
+    memory: Optional[MemoryPlan] = None,
 ) -> Dict[Tuple[str, str], Any]:
     """Opens TensorRT engines, refitted with the bundle's weights where it takes any.
 
@@ -46,13 +63,14 @@ def open_engines(
         threads: Threads of each runtime; 0 leaves TensorRT's default.
         profile: Anything but None: layers' times are recorded (``node_times``).
         segments: Whose engines; None for all.
+        memory: What ``memory_of`` made of the whole manifest; by default of this one.
 
     Returns:
         Engines by digest and device.
 
     Raises:
         DeviceError: "engine.*", "plugin.*", "refit.*", "blob.*", "board.no-gpu",
-            "board.no-tensorrt", "tensorrt.*" or "cuda.*".
+            "board.no-tensorrt", "tensorrt.*", "memory.*" or "cuda.*".
     """
     manifest = checked.manifest
     root = default_root() if checked.files.root is None else checked.files.root.folder
@@ -63,14 +81,17 @@ def open_engines(
     values: Dict[str, np.ndarray] = {}
     whole = [segment for segment in manifest.segments() if segment.device != CPU]
     every = whole if segments is None else segments
+    memory = MemoryPlan.of(manifest) if memory is None else memory
     for key, segment in {(one.engine, one.device): one for one in every}.items():
         digest, entry = segment.engine, manifest.engines[segment.engine]
         if entry.kind == "loadable":
             data = bytes(read_checked(checked, digest))
             engines[key] = open_loadable(data, segment.core or 0, entry)
             continue
-        engines[key], names = _open_plan(checked, segment, runtimes, profile is not None, values)
+        profiled = profile is not None
+        engines[key], names = _open_plan(checked, segment, runtimes, profiled, values, memory)
         used.setdefault(digest, names)
+    memory.open()
     taken = {name for names in used.values() for name in names or ()}
     # an engine that was refitted before takes no weights now: then it is unknown; and engines of
     # other variants take others
@@ -112,6 +133,7 @@ def _open_plan(
     runtimes: Runtimes,
     profile: bool,
     values: Dict[str, np.ndarray],
+    memory: MemoryPlan,
 ) -> Tuple[TensorRTEngine, Optional[List[str]]]:
     """The engine, and the weights that it was refitted with; None if that was done before.
 
@@ -147,13 +169,15 @@ def _open_plan(
     if loaded is None:
         raise runtimes.failure()
     check_io(loaded.engine, [*entry.inputs, *entry.outputs], digest)
+    own = memory.engine(loaded, runtimes.cuda(), segment.device)
     engine = TensorRTEngine(
         loaded,
         runtimes.cuda(),
         entry.inputs,
         entry.outputs,
         profile=profile,
-        notes=[choice.note] if choice.note else [],
+        notes=([choice.note] if choice.note else []) + memory.notes,
+        memory=own,
     )
     return engine, names
 

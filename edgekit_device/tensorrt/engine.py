@@ -37,6 +37,7 @@ from edgekit_device.cuda.memory import (
 )
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import DTYPES, IoEntry, SegmentEntry
+from edgekit_device.tensorrt.memory import EngineMemory
 from edgekit_device.tensorrt.runtimes import LoadedPlan
 
 if TYPE_CHECKING:
@@ -499,9 +500,11 @@ class TensorRTEngine:
         *,
         profile: bool = False,
         notes: Sequence[str] = (),
+        memory: Optional[EngineMemory] = None,
     ) -> None:
         self.notes = tuple(notes)
-        self.facts = loaded.facts
+        self._memory = EngineMemory(loaded) if memory is None else memory
+        self.facts = self._memory.facts(loaded.facts)
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self._loaded = loaded
@@ -553,36 +556,34 @@ class TensorRTEngine:
         writes on the host.
         """
         profile, shapes = self._profiles.of(feeds)
-        slot = self._take(profile)
         keep: List[Any] = []
         marks = self.cuda.marks
-        begin, end = (slot.begin, slot.end) if marks is None else marks.pair("compute")
-        try:
-            results = self._bind(slot, feeds, shapes, keep, where)
-            self.cuda.record(begin, slot.stream)
-            called = time.perf_counter()
-            if not slot.context.execute_async_v3(slot.stream):
-                lacking = [one.error for one in slot.sized.values() if one.error is not None]
-                raise (
-                    lacking[0]
-                    if lacking
-                    else self._loaded.listener.error(_FAILED, "engine.failed", where)
-                )
-            if marks is not None:
-                marks.enqueued(time.perf_counter() - called)
-            self.cuda.record(end, slot.stream)
-            self.cuda.synchronize(slot.stream)
-            self._times.ms = self.cuda.elapsed_ms(begin, end)
-            for io in self.outputs:
-                if io.name not in results:
-                    results[io.name] = slot.sized[io.name].tensor(io)
-        except BaseException:
-            # copies may be on their way: their memory must not be another frame's yet
-            with suppress(DeviceError):
+        with self._slot(profile) as slot:
+            begin, end = (slot.begin, slot.end) if marks is None else marks.pair("compute")
+            try:
+                results = self._bind(slot, feeds, shapes, keep, where)
+                self.cuda.record(begin, slot.stream)
+                called = time.perf_counter()
+                if not slot.context.execute_async_v3(slot.stream):
+                    lacking = [one.error for one in slot.sized.values() if one.error is not None]
+                    raise (
+                        lacking[0]
+                        if lacking
+                        else self._loaded.listener.error(_FAILED, "engine.failed", where)
+                    )
+                if marks is not None:
+                    marks.enqueued(time.perf_counter() - called)
+                self.cuda.record(end, slot.stream)
                 self.cuda.synchronize(slot.stream)
-            raise
-        finally:
-            self._give(slot)
+                self._times.ms = self.cuda.elapsed_ms(begin, end)
+                for io in self.outputs:
+                    if io.name not in results:
+                        results[io.name] = slot.sized[io.name].tensor(io)
+            except BaseException:
+                # copies may be on their way: their memory must not be another frame's yet
+                with suppress(DeviceError):
+                    self.cuda.synchronize(slot.stream)
+                raise
         del keep
         return results
 
@@ -600,9 +601,8 @@ class TensorRTEngine:
                 where=where,
             )
         profile, shapes = self._profiles.of(feeds)
-        slot = self._take(profile, waits=False)
         keep: List[Any] = []
-        try:
+        with self._slot(profile, wait=False) as slot:
             results = self._bind(slot, feeds, shapes, keep, where)
             self.cuda.synchronize(slot.stream)
             yield HeldContext(
@@ -610,8 +610,6 @@ class TensorRTEngine:
                 results,
                 lambda: self._loaded.listener.error(_FAILED, "engine.failed", where),
             )
-        finally:
-            self._give(slot)
 
     def _bind(
         self,
@@ -695,6 +693,18 @@ class TensorRTEngine:
                 where,
             )
 
+    @contextmanager
+    def _slot(self, profile: int, wait: bool = True) -> Iterator[_ContextSlot]:
+        """A context with its memory, which nobody else uses until the block of code ends."""
+        # the memory first: a thread that waits for it needs no context of its own yet
+        with self._memory.block(wait) as block:
+            slot = self._take(profile, waits=wait)
+            try:
+                self._memory.lend(slot.context, block)
+                yield slot
+            finally:
+                self._give(slot)
+
     def _take(self, profile: int, *, waits: bool = True) -> _ContextSlot:
         with self._lock:
             while True:
@@ -723,7 +733,7 @@ class TensorRTEngine:
         listener = self._loaded.listener
         self.cuda.bind()
         listener.forget()
-        context = self._loaded.engine.create_execution_context()
+        context = self._memory.context()
         if context is None:
             raise listener.error("TensorRT created no execution context", "tensorrt.no-memory")
         slot = _ContextSlot(self.cuda, context)

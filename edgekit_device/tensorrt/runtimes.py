@@ -309,6 +309,12 @@ class EngineRuntime:
         host_code: Whether the plan's own code may run.
         dla_core: The DLA core; None for a plan of the GPU alone.
         threads: Threads of the runtime; 0 for its default.
+        context_memory: Whose memory its contexts use while they run: "own" (TensorRT allocates
+            it) or "shared" (of several engines, or given by the caller).
+        context_bytes: How much that is for one run.
+        persistent_cache_bytes: The first context's part of the GPU's persistent L2 cache.
+        weight_budget_bytes: Bytes of its weights that stay on the GPU; None for an engine whose
+            weights are not streamed.
     """
 
     runtime: str
@@ -317,6 +323,10 @@ class EngineRuntime:
     host_code: Optional[bool] = None
     dla_core: Optional[int] = None
     threads: Optional[int] = None
+    context_memory: Optional[str] = None
+    context_bytes: Optional[int] = None
+    persistent_cache_bytes: Optional[int] = None
+    weight_budget_bytes: Optional[int] = None
 
 
 class LoadedPlan:

@@ -13,7 +13,8 @@ from edgekit.bundles.manifest import BundleSamples, golden_inputs
 from edgekit.bundles.pack import pack, with_weights
 from edgekit.errors import BundleError
 from edgekit_device.errors import DeviceError
-from edgekit_device.protocol.manifest import EngineEntry, parse
+from edgekit_device.protocol.manifest import EngineEntry, MemorySettings, parse
+from edgekit_device.protocol.memory import context_bytes
 from tests.bundles import bundle_toys as toys
 from tests.bundles.bundle_toys import document_of
 
@@ -89,6 +90,38 @@ def test_engines_of_a_board_name_its_kind_and_what_a_refit_keeps() -> None:
     assert found.disk_bytes == engines
 
 
+@pytest.mark.parametrize(
+    ("shared", "needs"), [(True, {"GPU": 2048, "DLA0": 1024}), (False, {"GPU": 3072, "DLA0": 1024})]
+)
+def test_what_contexts_need_counts_by_device(shared: bool, needs: dict[str, int]) -> None:
+    about = EngineEntry("plan", "10.3.0.30", True, False, False, "identical", None, (), ())
+    entries = {
+        name: dataclasses.replace(about, device_bytes=size)
+        for name, size in (("a", 1000), ("b", 2000), ("c", 900))
+    }
+    entries["d"] = dataclasses.replace(about, kind="loadable", dla_core=1)
+    runs = [("a", "GPU"), ("b", "GPU"), ("a", "GPU"), ("c", "DLA0"), ("d", "DLA1"), ("e", "CPU")]
+    assert context_bytes(runs, entries, shared=shared) == needs
+    # the builder did not say it of one of them
+    entries["b"] = about
+    assert context_bytes(runs, entries, shared=shared) == {"DLA0": 1024}
+
+
+def test_settings_of_the_gpus_memory_are_in_the_manifest_where_they_are_not_the_defaults() -> None:
+    plain = pack(artefacts=toys.artefacts(), **PARTS)
+    assert "memory" not in document_of(plain)
+    assert parse(plain.manifest_bytes).memory == MemorySettings()
+    settings = MemorySettings(shared=False, persistent_cache=0.25, weight_budget=-1)
+    bundle = pack(artefacts=toys.artefacts(), memory=settings, **PARTS)
+    assert document_of(bundle)["memory"] == {
+        "shared": False, "persistent_cache": 0.25, "weight_budget": -1
+    }  # fmt: skip
+    assert parse(bundle.manifest_bytes).memory == settings
+    assert with_weights(
+        bundle, toys.artefacts(1).weights, toys.artefacts(1).values, toys.golden(1)
+    ).manifest.memory == settings  # fmt: skip
+
+
 def test_a_sample_of_another_shape_is_refused() -> None:
     wrong = dataclasses.replace(samples(), cases=[
         ({"x": np.zeros((1, 3, 8, 8), np.float32)}, {"y": np.zeros((1, 9), np.float32)})
@@ -110,6 +143,9 @@ FAULTS: list[tuple[tuple[str | int, ...], object]] = [
     (("requires", "cudla"), 1),
     (("requires", "disk_bytes"), -1),
     (("requires", "memory_bytes"), 1 << 60),
+    (("memory",), {"persistent_cache": 1.5}),
+    (("memory",), {"shared": 1}),
+    (("memory",), {"weight_budget": -2}),
     (("samples", "metric"), "accuracy"),
     (("samples", "synthetic"), "no"),
     (("samples", "min"), "0.9"),

@@ -192,7 +192,6 @@ def engine(key: str = "lane0", **more: Any) -> dict[str, Any]:
         "calibration": sha(cache_text()),
         "pools": {"DLA_MANAGED_SRAM": 1 << 20},
         "constraints": "prefer",
-        "optimization_level": None,
         "refit_individual": [],
         "profiles": [],
         "attempts": [{"flags": [], "gives_up": ""}],

@@ -91,7 +91,10 @@ def plan(
     builder = trt.Builder(logger)
     old = int(version.split(".", maxsplit=1)[0]) < 10
     creation = trt.NetworkDefinitionCreationFlag
-    net = builder.create_network(1 << int(creation.EXPLICIT_BATCH) if old else 0)
+    creates = 1 << int(creation.EXPLICIT_BATCH) if old else 0
+    if "WEIGHT_STREAMING" in flags:  # in strongly typed networks alone
+        creates = 1 << int(creation.STRONGLY_TYPED)
+    net = builder.create_network(creates)
     parser = trt.OnnxParser(net, logger)
     assert parser.parse((model or network()).SerializeToString())
     config = builder.create_builder_config()

@@ -185,3 +185,59 @@ def test_the_importers_layers_are_all_found(version: str) -> None:
     assert len(layers) > len(toys.KINDS)  # the importer adds some of its own
     assert (found.unmapped, found.lost) == ([], [])
     assert {layers[i].name for i, d in found.device.items() if d == "DLA"} == set(toys.ON_DLA)
+
+
+def test_the_inside_of_a_loop_is_on_the_gpu_as_its_border() -> None:
+    """As NVIDIA's parser writes them: the loop's own layers have no node's name."""
+    layers = built(
+        ("stem", "CONVOLUTION", "stem", "x", "s"),
+        ("(Unnamed Layer* 1) [TripLimit]", "TRIP_LIMIT", "", "n", ""),
+        ("(Unnamed Layer* 2) [Recurrence]", "RECURRENCE", "", "s b", "a"),
+        ("inner", "CONVOLUTION", "inner", "a", "c"),
+        ("act", "ACTIVATION", "act", "c", "b"),
+        ("(Unnamed Layer* 5) [LoopOutput]", "LOOP_OUTPUT", "", "a", "y0"),
+        ("head", "CONVOLUTION", "head", "y0", "y"),
+    )
+    ours = [spec("stem"), spec("loop", kind="LOOP", device="GPU"), spec("head")]
+    found = map_layers(layers, ours)
+    assert {name for name, device in devices(found).items() if device == "DLA"} == {"stem", "head"}
+    assert (found.unmapped, found.lost) == ([], [])
+
+
+def test_the_branches_of_a_conditional_are_on_the_gpu() -> None:
+    """TensorRT 11 adds graph and node to the metadata of what is in a branch."""
+
+    class Layer:
+        def __init__(self, kind: str, name: str, metadata: str, read: str, written: str) -> None:
+            self.name, self.metadata = name, f"[ONNX Layer: {metadata}]"
+            self.type = type("Type", (), {"name": kind})
+            self._read, self._written = read.split(), written.split()
+            self.num_inputs, self.num_outputs = len(self._read), len(self._written)
+
+        def get_input(self, index: int) -> Any:
+            return type("Tensor", (), {"name": self._read[index]})
+
+        def get_output(self, index: int) -> Any:
+            return type("Tensor", (), {"name": self._written[index]})
+
+    inside = " | more (then_branch) | if (If)"
+    rows = [
+        Layer("CONVOLUTION", "stem", "stem", "x", "s"),
+        Layer("CONDITION", "(Unnamed Layer* 1) [IfCondition]", "if", "c", ""),
+        Layer("CONDITIONAL_INPUT", "s_InputLayer", f"if{inside}", "s", "i"),
+        Layer("CONVOLUTION", "inner", f"inner{inside}", "i", "t"),
+        Layer("CONDITIONAL_OUTPUT", "if_OutputLayer", "if", "t e", "y0"),
+        Layer("CONVOLUTION", "head", "head", "y0", "y"),
+    ]
+
+    class Network:
+        num_layers = len(rows)
+
+        def get_layer(self, index: int) -> Layer:
+            return rows[index]
+
+    ours = [spec("stem"), spec("if", kind="CONDITION", device="GPU"), spec("head")]
+    found = map_layers(read_layers(Network()), ours)
+    assert found.layers[3].nodes == ("inner",)
+    assert {name for name, device in devices(found).items() if device == "DLA"} == {"stem", "head"}
+    assert (found.unmapped, found.lost) == ([], [])

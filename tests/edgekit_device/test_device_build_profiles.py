@@ -68,8 +68,8 @@ def test_every_profile_is_added_and_shared(version: str, tmp_path: Path) -> None
     on = Bench(version, tmp_path)
     state = attempt(on, document(version), OPEN)
     assert [one._s.shapes["x"][2][0] for one in state.profiles] == [4, 8]
-    # from 10.0 on contexts share a profile without being told
-    assert state.previews == ({"PROFILE_SHARING_0806"} if version == "8.6.1" else set())
+    # on by default in 10.x, and no feature of 11
+    assert ("PROFILE_SHARING_0806" in state.preview) == (not version.startswith("11"))
     assert state.calibration_profile is None
     assert on.double.violations == []
 

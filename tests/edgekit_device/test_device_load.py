@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,54 @@ def test_a_full_bundle_runs_from_a_file_and_a_folder(
     assert (found.digest, found.devices) == (toy.digest, ["DLA0", "DLA1", "GPU"])
     x = image()
     np.testing.assert_array_equal(found({"x": x})["y"], toys.expected(0, {"x": x})["y"])
+
+
+def test_threads_call_one_model(model: Model) -> None:
+    images = [image(seed) for seed in range(24)]
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(lambda x: model({"x": x})["y"], images))
+    for x, y in zip(images, found, strict=True):
+        np.testing.assert_array_equal(y, toys.expected(0, {"x": x})["y"])
+
+
+def test_threads_stream_through_one_model(model: Model) -> None:
+    frames = [{"x": image(seed)} for seed in range(6)]
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda _: list(model.stream(frames)), range(3)))
+    for outputs in found:
+        for frame, output in zip(frames, outputs, strict=True):
+            np.testing.assert_array_equal(output["y"], toys.expected(0, frame)["y"])
+
+
+def test_what_a_bundle_takes_is_told_before_it_is_loaded(
+    tmp_path: Path, toy: Bundle, signers: Path
+) -> None:
+    path = write(toy, tmp_path / "toy.ekb", stripped=False)
+    need = edgekit_device.memory_needed(path, allowed_signers=signers)
+    manifest = parse(toy.manifest_bytes)
+    assert manifest.requires is not None
+    assert need.total == need.engines == manifest.requires.memory_bytes
+    assert (need.contexts, need.device_memory) == ({}, 0)
+    assert need.available is None or need.available > 0
+    with pytest.raises(DeviceError) as caught:
+        edgekit_device.memory_needed(path, allowed_signers=tmp_path / "nobody")
+    assert caught.value.code.startswith("bundle.")
+
+
+def test_the_board_says_what_an_app_takes(board: BoardFolder, toy: Bundle, installed: str) -> None:
+    for place in ("apps/toy", f"apps/toy/releases/{installed}"):
+        answer = board.command("memory", "--from", str(board.root / place))
+        assert set(answer) == {"engines", "contexts", "device_memory", "total", "available"}
+        assert answer["total"] == document_of(toy)["requires"]["memory_bytes"]
+
+
+def test_memory_on_a_gpu_is_nothing_for_a_bundle_on_the_cpu(
+    tmp_path: Path, toy: Bundle, signers: Path
+) -> None:
+    path = write(toy, tmp_path / "toy.ekb", stripped=False)
+    with pytest.raises(DeviceError) as caught:
+        edgekit_device.load(path, allowed_signers=signers, device_memory=object())
+    assert caught.value.code == "model.no-gpu"
 
 
 def test_a_release_and_an_app_folder_run(board: BoardFolder, installed: str) -> None:

@@ -457,6 +457,124 @@ def test_nodes_of_bodies_count(graph):
     assert parse_check(made, "10.0").ok
 
 
+def test_a_node_of_a_body_is_named_with_its_place(graph):
+    def body(name, nodes):
+        out = helper.make_tensor_value_info(name, FLOAT, [1, 4, 8, 8])
+        return helper.make_graph(nodes, name, [], [out])
+
+    deep = helper.make_node("Hardmax", ["x"], ["d"], name="deep")
+    flat = helper.make_node("Relu", ["x"], ["f"], name="flat")
+    inner = helper.make_node(
+        "If",
+        ["c"],
+        ["i"],
+        name="inner",
+        then_branch=body("d", [deep]),
+        else_branch=body("f", [flat]),
+    )
+    other = helper.make_node("Neg", ["x"], ["o"], name="other")
+    made = graph(
+        helper.make_node(
+            "If", ["c"], ["y"], name="outer",
+            then_branch=body("i", [inner]), else_branch=body("o", [other]),
+        ),
+        inputs=[IMAGE, ("c", TensorProto.BOOL, [])],
+    )  # fmt: skip
+
+    parse = parse_check(made, "8.6.2")
+    (problem,) = parse.problems
+    assert (problem.node, problem.operator) == ("deep", "Hardmax")
+    assert problem.place == "the then_branch of If 'inner' in the then_branch of If 'outer'"
+    assert problem.place in str(parse.refusal())
+
+
+def looped(graph, nodes, inputs="n,t,x", outputs="y", results="on,b", **constants):
+    """A network of one Loop, whose body carries ``a`` along as ``b``."""
+    first, *more = results.split(",")
+    info = helper.make_tensor_value_info
+    body = helper.make_graph(
+        nodes, "body",
+        [info("step", TensorProto.INT64, []), info("go", TensorProto.BOOL, []),
+         info("a", FLOAT, None)],
+        [info(first, TensorProto.BOOL, []), *(info(name, FLOAT, None) for name in more)],
+    )  # fmt: skip
+    one = helper.make_node("Loop", inputs.split(","), outputs.split(","), name="loop", body=body)
+    values = {"n": np.array(3), "t": np.array(True), **constants}
+    used = {*one.input, *(name for part in nodes for name in part.input)}
+    values = {name: value for name, value in values.items() if name in used}
+    return graph(one, inputs=[IMAGE], constants=values)
+
+
+LOWER = [
+    helper.make_node("ReduceMean", ["b"], ["m"], keepdims=0),
+    helper.make_node("Less", ["m", "high"], ["on"]),
+]
+HIGH = {"high": np.array(9, np.float32)}
+
+
+def test_what_is_refused_of_loops(graph):
+    twice = helper.make_node("Add", ["a", "a"], ["b"])
+    stays = helper.make_node("Identity", ["go"], ["on"])
+    step = [
+        helper.make_node("Cast", ["step"], ["s"], to=FLOAT),
+        helper.make_node("Add", ["a", "s"], ["b"]),
+    ]
+    both = [helper.make_node("Concat", ["a", "a"], ["b"], axis=1), stays]
+    collects = {"outputs": "y,all", "results": "on,b,m", **HIGH}
+
+    def said(release, nodes, *arguments, **more):
+        problems = parse_check(looped(graph, nodes, *arguments, **more), release).problems
+        return [(one.node, one.message.partition(f"{release} ")[2]) for one in problems]
+
+    assert said("10.3", [twice, stays]) == []
+    assert said("10.3", [twice, *LOWER], ",t,x", **HIGH) == []
+    assert said("10.3", [*step, stays]) == []
+    for release in ("8.6", "10.3", "11.4"):
+        ((name, text),) = said(release, [*step, *LOWER], ",t,x", **HIGH)
+        assert name == "loop"
+        assert text.startswith("refuses Loop without a trip count whose body reads the number")
+        ((_, text),) = said(release, [twice, stays], "n,,x")
+        assert text.startswith("refuses Loop without a first condition")
+        ((_, text),) = said(release, both)
+        assert text == "refuses Loop that carries along a tensor whose shape changes"
+        ((_, text),) = said(release, [twice, *LOWER], **collects)
+        assert text.startswith("ignores that a Loop's condition ends it early")
+    ((_, text),) = said("10.3", [twice, *LOWER], ",t,x", **collects)
+    assert text.startswith("ignores how many iterations")
+    ((_, text),) = said("11.4", [twice, *LOWER], ",t,x", **collects)
+    assert text.startswith("refuses Loop that collects")
+
+
+def test_a_scan_needs_a_state(graph):
+    info = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [helper.make_node("Relu", ["r"], ["s"])], "body",
+        [info("r", FLOAT, [4, 8, 8])], [info("s", FLOAT, [4, 8, 8])],
+    )  # fmt: skip
+    made = graph(
+        helper.make_node("Scan", ["x"], ["y"], name="scan", body=body, num_scan_inputs=1),
+        inputs=[IMAGE],
+    )
+    assert refused(made, "10.3") == [("scan", "Scan")]
+
+
+def test_branches_of_other_shapes_are_refused_by_the_builder(graph):
+    info = helper.make_tensor_value_info
+    one = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["r"])], "one", [], [info("r", FLOAT, None)]
+    )
+    other = helper.make_graph(
+        [helper.make_node("GlobalAveragePool", ["x"], ["p"])], "other", [], [info("p", FLOAT, None)]
+    )
+    made = graph(
+        helper.make_node("If", ["c"], ["y"], name="if", then_branch=one, else_branch=other),
+        inputs=[IMAGE, ("c", TensorProto.BOOL, [])],
+    )
+    (problem,) = parse_check(made, "10.3").problems
+    assert problem.message.startswith("the builder of TensorRT 10.3 refuses If whose branches")
+    assert parse_check(made, "11.4").ok
+
+
 def test_what_edgekit_has_folded_is_not_parsed(graph):
     made = graph(
         node("BitShift", "a,a", "t", direction="LEFT"),

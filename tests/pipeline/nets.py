@@ -63,6 +63,37 @@ def small_net(path: Path, *, seed: int = 0, scale: float = 1.0, classes: int = 1
     onnx.save(model, path)
 
 
+def quantized_product(path: Path, kind: str) -> None:
+    """A matrix product "mm": "int4" has weights in blocks of 32, "fp8" stands between Q and DQ."""
+    random = np.random.default_rng(0)
+    codes = random.integers(-8, 8, 64 * 32).tolist()
+    product = helper.make_node("MatMul", ["x" if kind == "int4" else "xd", "wd"], ["y"], "mm")
+    if kind == "int4":
+        nodes = [helper.make_node("DequantizeLinear", ["w", "s"], ["wd"], "dq", axis=0,
+                                  block_size=32)]  # fmt: skip
+        weights = [
+            helper.make_tensor("w", onnx.TensorProto.INT4, [64, 32], codes),
+            numpy_helper.from_array(np.full((2, 32), 0.1, np.float32), "s"),
+        ]
+    else:
+        pairs = [("Quantize", "x", "xq"), ("Dequantize", "xq", "xd"), ("Quantize", "w", "wq"),
+                 ("Dequantize", "wq", "wd")]  # fmt: skip
+        nodes = [
+            helper.make_node(f"{name}Linear", [read, "s", "z"], [written], written)
+            for name, read, written in pairs
+        ]
+        weights = [
+            helper.make_tensor("z", onnx.TensorProto.FLOAT8E4M3FN, [], [0.0]),
+            numpy_helper.from_array(np.float32(0.1), "s"),
+            numpy_helper.from_array(np.array(codes, np.float32).reshape(64, 32), "w"),
+        ]
+    ends = [helper.make_tensor_value_info(n, 1, [4, size]) for n, size in (("x", 64), ("y", 32))]
+    graph = helper.make_graph([*nodes, product], "product", ends[:1], ends[1:], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    onnx.save(model, path)
+
+
 def small_config(
     folder: Path,
     *,

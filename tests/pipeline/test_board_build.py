@@ -69,7 +69,8 @@ def pipeline(path, tmp_path, **options):
 @pytest.mark.slow
 def test_a_board_builds_serves_and_refits(tmp_path):
     with board(tmp_path, "10.3.0") as (deploy, _):
-        path = config_of(tmp_path, deploy, "10.3", "{refit: any}")
+        memory = "  memory: {persistent_cache: 0.5}\n"
+        path = config_of(tmp_path, deploy + memory, "10.3", "{refit: any}")
         with pipeline(path, tmp_path) as one:
             document = one.run().document.to_json()
         assert document["backend"] == "tensorrt"
@@ -83,6 +84,12 @@ def test_a_board_builds_serves_and_refits(tmp_path):
         assert engine["version_compatible"]
         assert engine["dla_core"] == 0
         assert "conv1.w" in manifest["weights"]
+        assert manifest["memory"] == {"persistent_cache": 0.5}
+        assert engine["device_bytes"] > 0
+        loaded = sum(blob["bytes"] for blob in manifest["weights"].values()) + sum(
+            blob["bytes"] for blob in manifest["blobs"].values() if blob["kind"] == "engine"
+        )
+        assert manifest["requires"]["memory_bytes"] >= loaded + engine["device_bytes"]
         # the same again is answered from what is kept: no second job
         with pipeline(path, tmp_path) as two:
             steps = {step["name"]: step["status"] for step in two.build().to_json()["steps"]}

@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from edgekit.errors import ConfigError, DataError, EdgekitError, EnvironmentLack
-from edgekit.pipeline.steps.build_request import request_of
+from edgekit.pipeline.steps.build_request import (
+    check_build_options,
+    memory_settings,
+    request_of,
+)
+from edgekit_device.protocol.manifest import MemorySettings
 from tests.pipeline import nets
 from tests.pipeline.test_board_build import config_of, pipeline
 from tests.tensorrt.plugin_toys import compiled
@@ -21,6 +26,19 @@ def test_constraints_that_do_not_go_together_are_reported_first(tmp_path):
     (problem,) = caught.value.problems
     assert "strip" in problem.message
     assert "small.yaml" in str(problem.where)
+
+
+def test_what_of_the_gpus_memory_a_board_cannot_have_is_noted(tmp_path):
+    memory = "memory: {persistent_cache: 0.5, weights_mib: 2}"
+    lab = f"deploy: {{boards: [{{name: lab, host: 192.0.2.7}}], {memory}}}\n"
+    path = config_of(tmp_path, lab, "8.5.2", "{}", target="jetson-agx-xavier", precision="fp16")
+    with pipeline(path, tmp_path) as one:
+        check_build_options(one.context)
+        note, other = one.context.session.notes
+        assert memory_settings(one.context) == MemorySettings(True, 0.5, 2 << 20)
+    assert "deploy.memory.weights_mib has no effect" in other
+    assert "deploy.memory.persistent_cache has no effect" in note
+    assert "compute capability 7.2" in note
 
 
 @pytest.mark.parametrize(

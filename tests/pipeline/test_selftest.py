@@ -74,6 +74,12 @@ def test_every_question_has_an_answer(version: str, query: Ask, tmp_path: Path) 
     assert document["fingerprint"] == items["probe"]["found"]["fingerprint"]
     assert document["fingerprint"]["tensorrt"] == version
     assert len(items["graph"]["found"]["launched_ms"]) == 10
+    for name in ("lent-memory", "lent-memory-dla"):
+        found = items[name]["found"]
+        assert found["bit_equal"] is True, reported[name]
+        assert found["context_bytes"] > 0
+        assert found["persistent_cache_bytes"] > 0
+        assert found["module_loading"] == "lazy"
     for name in ("trtexec-gpu", "trtexec-dla"):
         found = items[name]["found"]
         assert found["why"] is None, reported[name]

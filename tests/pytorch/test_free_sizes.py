@@ -55,6 +55,10 @@ def test_a_program_keeps_its_ranges(nets: ModuleType, tmp_path: Path) -> None:
     )
     found = edgekit.check(tmp_path / "net.yaml")
     assert any("sizes may vary" in one and "2x3x32x16" in one for one in found.warnings)
+    for shape in ("9x3x32x16", "1..9x3x32x16"):
+        with pytest.raises(EdgekitError, match=r"exported for input: 1\.\.2\.\.8x3x32x16"):
+            edgekit.check(tmp_path / "net.yaml", model={"shapes": {"input": shape}})
+    assert edgekit.check(tmp_path / "net.yaml", model={"shapes": {"input": "8x3x32x16"}}).layers
     with pytest.raises(EdgekitError, match=r"1\.\.8x3x32x16") as caught:
         edgekit.export(tmp_path / "net.pt2", target=ORIN, inputs={"input": "9x3x32x16"})
     assert caught.value.code == "torch.inputs"

@@ -10,6 +10,7 @@ import onnx
 import pytest
 
 from edgekit.errors import BuildError, DataError
+from edgekit.network.loading.load import canonical
 from edgekit.network.model import Layer, Model, Network
 from edgekit.network.protos import reads
 from edgekit.network.session import session
@@ -18,6 +19,7 @@ from edgekit.reference.accuracy import accuracy
 from edgekit.reference.artefacts import Artefacts
 from edgekit.reference.build import build_reference, full_engine
 from edgekit.reference.run import Runner, run
+from tests.flow_networks import flow_names, flow_network
 from tests.reference.toy_nets import model_of, network_of, node, place_all, plan_of
 
 
@@ -201,6 +203,18 @@ def test_subgraphs_keep_what_they_capture() -> None:
     c = np.float16(np.float32(1) * np.float32(np.float16(1 / 3))).astype(np.float32)
     expected = (c + np.float32(1 / 7)).astype(np.float16).astype(np.float32)
     assert np.array_equal(run(artefacts, x)["y"], np.full((1, 4), expected))
+
+
+@pytest.mark.parametrize("name", flow_names())
+def test_fp32_cut_around_a_loop_or_conditional_is_exact(name: str) -> None:
+    """What a body captures crosses the border as what the node reads does."""
+    model = canonical(flow_network(name), None)
+    network = network_of(model)
+    x = {"x": np.random.default_rng(0).standard_normal((1, 8, 16, 16)).astype(np.float32)}
+    plan = plan_of(place_all(network, "fp32", lambda i: i))
+    artefacts = build_reference(segmented(model, network, plan), None)
+    expected = session(model, optimise=False).run(["y"], x)[0]
+    assert np.allclose(run(artefacts, x)["y"], expected, atol=1e-5)
 
 
 def build(precision: str = "fp32") -> Artefacts:

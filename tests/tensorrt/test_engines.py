@@ -45,7 +45,7 @@ def test_a_split_plan_has_an_engine_for_each_segment_and_they_make_the_network()
     request = requested([lane])
     values = {"x": np.random.default_rng(1).standard_normal((1, 8, 6, 6)).astype(np.float32)}
     for engine in request.document["engines"]:
-        session = ort.InferenceSession(request.blobs[engine["model"]])
+        session = ort.InferenceSession(bytes(request.blobs[engine["model"]]))
         names = [tensor["name"] for tensor in engine["outputs"]]
         assert [v.name for v in session.get_inputs()] == [t["name"] for t in engine["inputs"]]
         feeds = {tensor["name"]: values[tensor["name"]] for tensor in engine["inputs"]}

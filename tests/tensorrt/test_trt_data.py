@@ -81,7 +81,8 @@ def test_sources_are_all_named_and_all_used():
             for inner in value:
                 walk(inner)
 
-    files = ["features", "guide", "layers", "log_errors", "operators", "plugins", "releases"]
+    files = ["features", "guide", "layers", "log_errors", "operators", "plugins", "releases",
+             "runtime", "settings"]  # fmt: skip
     for file in [*files, "trtexec_flags"]:
         walk(read(f"{file}.yaml"))
     assert used == known

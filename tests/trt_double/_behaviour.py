@@ -44,6 +44,7 @@ for _name in (
     "_play_inspector",
     "_play_refit",
     "_play_onnx_refit",
+    "_play_memory",
     "_play_context",
 ):
     importlib.import_module(f"{__package__}.{_name}")

@@ -10,7 +10,7 @@ from ._plan_facts import facts_of, model_of
 from ._plan_format import write
 from ._play_base import emit
 from ._play_cache import host_memory, time_layers
-from ._play_config import flag_names
+from ._play_config import flag_names, held
 from ._rules import failures
 from ._stub_loadable import stub_loadable
 
@@ -69,6 +69,7 @@ def _is_supported(this: Any, network: Any, config: Any) -> bool:
 def _build(this: Any, network: Any, config: Any, kernel_text: Any = None) -> Any:
     double, logger = this._s.double, this._s.logger
     double.builds.append(flag_names(config))
+    double.held.append(held(config))
     on_dla, on_gpu, refused = placement(network, config)
     if "VERSION_COMPATIBLE" in flag_names(config) and not config._s.plugins_to_serialize:
         for layer in on_gpu:
@@ -88,7 +89,11 @@ def _build(this: Any, network: Any, config: Any, kernel_text: Any = None) -> Any
     if not _progress(config, len(network._s.layers)):
         emit(double, logger, "ERROR", "Build was cancelled by the progress monitor")
         return None
-    fresh = time_layers(config, network._s.layers)
+    strict = "ERROR_ON_TIMING_CACHE_MISS" in flag_names(config) and config._s.timing_cache
+    fresh = time_layers(config, network._s.layers, may_time=not strict)
+    if strict and fresh:
+        emit(double, logger, "ERROR", f"Error Code 2: {fresh} tactics are not in the timing cache")
+        return None
     emit(
         double,
         logger,

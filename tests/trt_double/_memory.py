@@ -29,6 +29,12 @@ class Memory:
         self.captures: dict[int, list[Callable[[], None]]] = {}
         self.graphs: dict[int, list[Callable[[], None]]] = {}
         self.used = False
+        # contexts that run: where their device memory begins and ends, their stream and thread
+        self.running: dict[int, tuple[int, int, int, int]] = {}
+        #: Bytes of L2 cache that can be kept for chosen data: an AGX Orin's has 4 MiB in all.
+        self.persistent_cache = 3 << 20
+        #: How kernels are loaded: CUmoduleLoadingMode, 1 is eager and 2 is lazy.
+        self.module_loading = 0
         #: The primary context's flags: how its threads wait.
         self.schedule = 0
         self._next = 0x1000

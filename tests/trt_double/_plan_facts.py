@@ -104,7 +104,7 @@ def _sharing(network: Any, config: Any) -> dict[str, bool]:
         return {}
     # the default from 10.0 on (NvInfer.h, PreviewFeature::kPROFILE_SHARING_0806)
     default = network._s.double.build >= (10,)
-    return {"profile_sharing": default or "PROFILE_SHARING_0806" in config._s.previews}
+    return {"profile_sharing": default or "PROFILE_SHARING_0806" in config._s.preview}
 
 
 def _at(network: Any, layer: Any) -> int:

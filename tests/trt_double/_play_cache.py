@@ -66,13 +66,17 @@ def _reset(this: Any) -> bool:
     return True
 
 
-def time_layers(config: Any, layers: list[Any]) -> int:
-    """Fills the config's cache with an entry per layer; how many had to be timed anew."""
+def time_layers(config: Any, layers: list[Any], *, may_time: bool = True) -> int:
+    """Fills the config's cache with an entry per layer; how many had to be timed anew.
+
+    Without `may_time` the cache stays as it is.
+    """
     if config._s.timing_cache is None:
         return len(layers)
     known = config._s.timing_cache._s.entries
     fresh = {hashlib.sha256(one._s.name.encode()).hexdigest()[:16] for one in layers} - known
-    known |= fresh
+    if may_time:
+        known |= fresh
     return len(fresh)
 
 

@@ -14,12 +14,18 @@ _DLA_POOLS = {
     "DLA_GLOBAL_DRAM": 512 * _MIB,
 }
 _HIGHEST_LEVEL = 5
+# NvInferRuntime.h of 10.7: cuBLAS and cuDNN are "disabled by default"
+_DEFAULT_SOURCES = ("EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS")
 _EXCLUSIVE = {"REFIT", "REFIT_IDENTICAL", "REFIT_INDIVIDUAL"}
 _POOLS = {"WORKSPACE": 1 << 36, "TACTIC_DRAM": 1 << 35, "TACTIC_SHARED_MEMORY": 1 << 30}
 
 
 def _member(this: Any, enum: str, name: str) -> Any:
     return this._s.double.factory.classes[enum].__members__[name]
+
+
+def _mask(this: Any, enum: str, *names: str) -> int:
+    return sum(1 << int(_member(this, enum, name)) for name in names)
 
 
 def flag_names(config: Any) -> list[str]:
@@ -29,6 +35,25 @@ def flag_names(config: Any) -> list[str]:
         if name != "WEIGHTLESS" and config._s.flags & (1 << int(member)):
             found.setdefault(int(member), name)
     return [found[key] for key in sorted(found)]
+
+
+def held(config: Any) -> dict[str, Any]:
+    """What a configuration has beside flags: numbers, members by name, pools in bytes."""
+    state = config._s
+    sources = state.double.factory.classes["TacticSource"].__members__
+    tiling = getattr(state, "tiling_optimization_level", None)
+    return {
+        "builder_optimization_level": state.builder_optimization_level,
+        "max_aux_streams": state.max_aux_streams,
+        "tactic_sources": sorted(
+            n for n, m in sources.items() if state.tactic_sources >> int(m) & 1
+        ),
+        "preview": sorted(state.preview),
+        "tiling": tiling and tiling.name,
+        "l2_limit_for_tiling": state.l2_limit_for_tiling,
+        "profiling_verbosity": state.profiling_verbosity.name,
+        "pools": dict(state.pools),
+    }
 
 
 @plays("Builder", "__init__")
@@ -120,11 +145,17 @@ def _reset(this: Any) -> None:
         ("plugins_to_serialize", []),
         ("quantization_flags", 0),
         ("max_num_tactics", -1),
+        ("l2_limit_for_tiling", 0),
     ):
         setattr(state, name, value)
+    if "TilingOptimizationLevel" in kinds:
+        state.tiling_optimization_level = _member(this, "TilingOptimizationLevel", "NONE")
+    state.tactic_sources = _mask(this, "TacticSource", *_DEFAULT_SOURCES)
+    # on from 10.0 on, and not to be changed then; the other was on in TensorRT for RTX 1.7
+    state.preview = {"PROFILE_SHARING_0806"} if (10,) <= state.double.build < (11,) else set()
+    state.preview |= {"RUNTIME_ACTIVATION_RESIZE_10_10"} if state.double.build >= (11,) else set()
     state.pools = dict(_DLA_POOLS) | _POOLS
     state.profiles = []
-    state.previews = set()
     state.timing_cache = None
     state.calibration_profile = None
 
@@ -224,18 +255,42 @@ def _set_quantization(this: Any, flag: Any) -> None:
 
 
 @plays("IBuilderConfig", "set_tactic_sources")
-def _tactics(_this: Any, tactic_sources: int) -> bool:
-    return tactic_sources >= 0
+def _set_sources(this: Any, tactic_sources: int) -> bool:
+    # TensorRT for RTX takes bits that it has no source for
+    this._s.tactic_sources = tactic_sources
+    return True
+
+
+@plays("IBuilderConfig", "get_tactic_sources")
+def _get_sources(this: Any) -> int:
+    return int(this._s.tactic_sources)
 
 
 @plays("IBuilderConfig", "set_preview_feature")
-def _preview(this: Any, feature: Any, enable: bool) -> None:
-    (this._s.previews.add if enable else this._s.previews.discard)(feature.name)
+def _set_preview(this: Any, feature: Any, enable: bool) -> None:
+    if feature.name == "PROFILE_SHARING_0806" and this._s.double.build >= (10,):
+        return  # "the default value for this flag is on and can not be changed"
+    (this._s.preview.add if enable else this._s.preview.discard)(feature.name)
 
 
 @plays("IBuilderConfig", "get_preview_feature")
 def _get_preview(this: Any, feature: Any) -> bool:
-    return feature.name in this._s.previews
+    return feature.name in this._s.preview
+
+
+@plays("IBuilderConfig", "set max_aux_streams")
+def _set_streams(this: Any, value: int) -> None:
+    if value < 0:
+        emit(this._s.double, this._s.logger, "WARNING", "setMaxAuxStreams: nbStreams is negative")
+        return
+    this._s.max_aux_streams = value
+
+
+@plays("IBuilderConfig", "set l2_limit_for_tiling")
+def _set_l2(this: Any, value: int) -> None:
+    if this._s.tiling_optimization_level.name == "NONE":
+        this._s.double.offend("l2_limit_for_tiling without a tiling_optimization_level")
+    this._s.l2_limit_for_tiling = value
 
 
 @plays("IBuilderConfig", "set_calibration_profile")
@@ -267,9 +322,8 @@ def _num_profiles(this: Any) -> int:
 
 @plays("Builder", "create_optimization_profile")
 def _create_profile(this: Any) -> Any:
-    return this._s.double.factory.new(
-        "IOptimizationProfile", shapes={}, values={}, extra_memory_target=1.0
-    )
+    state = {"shapes": {}, "values": {}, "extra_memory_target": 1.0}
+    return this._s.double.factory.new("IOptimizationProfile", **state)
 
 
 @plays("IOptimizationProfile", "set_shape")

@@ -1,7 +1,6 @@
 """IExecutionContext: runs the plan's ONNX model with ONNX Runtime on what the addresses hold."""
 
 import ctypes
-import weakref
 from typing import Any
 
 from ._behaviour import plays
@@ -9,12 +8,15 @@ from ._formats import NUMPY, nbytes, pack, strides, unpack
 from ._memory import MEMORY
 from ._play_base import emit
 from ._play_engine import io_of, on_host
+from ._play_memory import leave, take
 from ._play_refit import current_model
 from ._value_shapes import by_value
 
 
 @plays("ICudaEngine", "create_execution_context")
 def _create(this: Any, strategy: Any = None, runtime_config: Any = None) -> Any:
+    if runtime_config is not None:
+        strategy = runtime_config.get_execution_context_allocation_strategy()
     made = this._s.double.factory.new(
         "IExecutionContext",
         engine=this,
@@ -30,10 +32,11 @@ def _create(this: Any, strategy: Any = None, runtime_config: Any = None) -> Any:
         pending=[],
         sessions={},
         enqueued=False,
+        user_managed=strategy is not None and strategy.name == "USER_MANAGED",
+        scratch=0,
+        persistent_cache_limit=0,
         allocators={},
     )
-    if not hasattr(this._s, "contexts"):
-        this._s.contexts = weakref.WeakSet()
     if not this._s.facts.get("profile_sharing", True) and this._s.facts["profiles"]:
         # "For the first execution context created for an engine, profile 0 is implicitly chosen"
         taken = {one._s.active_optimization_profile for one in this._s.contexts}
@@ -207,11 +210,23 @@ def _execute(this: Any, stream_handle: int) -> bool:
     shapes = {one["name"]: list(_get_shape(this, one["name"])) for one in facts["io"]}
     if not _placed(this, shapes, unsized):
         return False
+    if not take(this, stream_handle):
+        return False
     addresses = dict(state.addresses)
     if unsized:  # the host waits for the sizes
         MEMORY.flush(stream_handle)
-        return _run(this, addresses, shapes)
-    MEMORY.enqueue(stream_handle, lambda: _run(this, addresses, shapes) and None)
+        try:
+            return _run(this, addresses, shapes)
+        finally:
+            leave(this)
+
+    def work() -> None:
+        try:
+            _run(this, addresses, shapes)
+        finally:
+            leave(this)
+
+    MEMORY.enqueue(stream_handle, work)
     return True
 
 

@@ -106,11 +106,8 @@ for _key, _value in {
     "num_optimization_profiles": lambda facts: max(1, len(facts["profiles"])),
     "refittable": lambda facts: facts["refit"] != "none",
     "name": lambda facts: facts["name"],
-    "device_memory_size": lambda _facts: 0,
-    "device_memory_size_v2": lambda _facts: 0,
     "num_aux_streams": lambda _facts: 0,
     "has_implicit_batch_dimension": lambda _facts: False,
-    "streamable_weights_size": lambda _facts: 0,
 }.items():
     plays("ICudaEngine", f"get {_key}")(lambda this, _value=_value: _value(this._s.facts))
 

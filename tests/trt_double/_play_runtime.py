@@ -1,6 +1,7 @@
 """Runtime: which plans it takes, and what must have been set before."""
 
 import re
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,7 @@ def _deserialize(
         plan_version=version,
         refitted=facts["refitted"],
         values={},
+        contexts=weakref.WeakSet(),
         runtime=this,
     )
 

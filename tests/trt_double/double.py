@@ -66,11 +66,13 @@ class Double:
     Attributes:
         settings: What the board is like: `dla_cores`, `can_run_on_dla(layer) -> bool`,
             `failing`: sets of names (builder flags, "DLA", "DLA_STANDALONE") that no build
-            succeeds with; `broken`: a reason why no build succeeds at all. In a process of its
-            own they come from the JSON file named by EDGEKIT_TEST_TENSORRT_SETTINGS, with
-            `gpu_only` (names of layers that no DLA runs) for the predicate and `called` (four
-            parts) for a release that calls itself otherwise than the one whose names it has.
+            succeeds with; `broken`: a reason why no build succeeds at all; `device_memory`: bytes
+            that a context needs, in the place of 512 a layer. In a process of its own they come
+            from the JSON file named by EDGEKIT_TEST_TENSORRT_SETTINGS, with `gpu_only` (names of
+            layers that no DLA runs) for the predicate and `called` (four parts) for a release that
+            calls itself otherwise than the one whose names it has.
         builds: The flag names of each build tried.
+        held: What the configuration of each build tried held beside its flags, by name.
         violations: Offences against the documented order of calls, in words.
         messages: Every logged (severity name, text), of all loggers.
     """
@@ -80,9 +82,14 @@ class Double:
         self.build = _api.BUILDS[version]
         self.flavour = flavour
         self.settings: Any = SimpleNamespace(
-            dla_cores=_CORES.get(version, 2), can_run_on_dla=runs_on_dla, failing=[], broken=""
+            dla_cores=_CORES.get(version, 2),
+            can_run_on_dla=runs_on_dla,
+            failing=[],
+            broken="",
+            device_memory=None,
         )
         self.builds: list[list[str]] = []
+        self.held: list[dict[str, Any]] = []
         self.violations: list[str] = []
         self.messages: list[tuple[str, str]] = []
         #: What the module's plugin registry has, and the libraries that brought it.

@@ -90,14 +90,19 @@ class Setup:
         return made
 
 
-def setup(version: str, *flags: str, dla: bool = False, model: bytes | None = None) -> Setup:
-    """Builder, network of `model` and config with builder flags by name; the DLA as default."""
+def setup(
+    version: str, *flags: str, dla: bool = False, model: bytes | None = None, typed: bool = False
+) -> Setup:
+    """Builder, network of `model` (strongly `typed`) and config with builder flags by name; the
+    DLA as default.
+    """
     trt = double.module(version)
     logger = trt.Logger(trt.Logger.VERBOSE)
     builder = trt.Builder(logger)
     kinds = trt.NetworkDefinitionCreationFlag.__members__
     batch = 1 << int(kinds["EXPLICIT_BATCH"]) if "EXPLICIT_BATCH" in kinds else 0
-    network = builder.create_network(batch)
+    strong = 1 << int(kinds["STRONGLY_TYPED"]) if typed else 0
+    network = builder.create_network(batch | strong)
     assert trt.OnnxParser(network, logger).parse(model or toy())
     config = builder.create_builder_config()
     for flag in flags:

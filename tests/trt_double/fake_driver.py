@@ -1,6 +1,7 @@
 """The driver half of the fake cuda-python, and the two layouts as modules."""
 
 import functools
+import os
 import sys
 import threading
 from enum import IntEnum
@@ -39,10 +40,18 @@ class CUdevice_attribute(IntEnum):
     CU_DEVICE_ATTRIBUTE_INTEGRATED = 18
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76
+    CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE = 108
 
 
 def cuInit(flags: int) -> tuple[Any, ...]:
+    # read once, when the driver starts
+    lazy = os.environ.get("CUDA_MODULE_LOADING", "EAGER") == "LAZY"
+    MEMORY.module_loading = MEMORY.module_loading or (2 if lazy else 1)
     return (_OK,)
+
+
+def cuModuleGetLoadingMode() -> tuple[Any, ...]:
+    return _OK, MEMORY.module_loading
 
 
 def cuDriverGetVersion() -> tuple[Any, ...]:
@@ -64,7 +73,7 @@ def cuDeviceGetName(length: int, device: Any) -> tuple[Any, ...]:
 def cuDeviceGetAttribute(attribute: Any, device: Any) -> tuple[Any, ...]:
     if not isinstance(attribute, CUdevice_attribute):
         raise TypeError("Argument 'attrib' has incorrect type (expected CUdevice_attribute)")
-    return _OK, {18: 1, 75: 8, 76: 7}[int(attribute)]
+    return _OK, {18: 1, 75: 8, 76: 7, 108: MEMORY.persistent_cache}[int(attribute)]
 
 
 def cuDevicePrimaryCtxRetain(device: Any) -> tuple[Any, ...]:

@@ -135,9 +135,9 @@ class TraceFacts(Document):
 
     schema_: Literal["edgekit.trace/1"] = Field(alias="schema")
     name: str = ""
-    target: TargetName = ""
+    target: Literal[""] | TargetName = ""
     power_mode: str = ""
-    precision: Precision = ""
+    precision: Literal[""] | Precision = ""
     clocks: dict[str, str] = Field({}, description="by process")
     wall: Figure | None = Field(
         None, description="Unix seconds of the trace's 0; null: it is not known"

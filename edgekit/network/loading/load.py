@@ -393,6 +393,7 @@ def canonical(
     graph = copy.graph
     files.embed(graph, base_folder)
     protos.name_nodes(graph.node)
+    protos.name_inner_nodes(graph.node)
     validation.names(graph)
     values = {
         name: value if isinstance(value, Deferred) else frozen(value)

@@ -12,6 +12,8 @@ import onnx
 from onnx import helper, numpy_helper
 
 from edgekit.errors import ModelError
+from edgekit.network.graph import LayerSource, Node
+from edgekit.network.loading.bodies import evaluated, results
 from edgekit.network.loading.folding import Patience, constant, fold, foldable, repeated
 from edgekit.network.loading.opaque import inferred_plugin
 from edgekit.network.loading.validation import MOST_ELEMENTS, no_size
@@ -25,6 +27,7 @@ from edgekit.network.protos import (
     free_name,
     has_bodies,
     is_plugin,
+    name_nodes,
     reads,
     rename_reads,
     sort,
@@ -35,7 +38,6 @@ from edgekit.network.windows import POOLS, attributes, floored, pooled
 # inference reads shapes, axes and scales: short vectors
 _LONGEST_HINT = 1024
 _CUTS = frozenset({"Gather", "Slice", "Split"})
-_INT64, _BOOL = onnx.TensorProto.INT64, onnx.TensorProto.BOOL
 # comparisons with the inference of these
 _LIKE = {"GreaterOrEqual": "Greater", "LessOrEqual": "Less"}
 _INFERRED_SINCE = 16
@@ -59,6 +61,7 @@ class Evaluation:
         unknown: What is known of tensors whose shape a plugin or the data decide: their type
             and some of their sizes, or None.
         plugins: Whether there are nodes of operators that are not ai.onnx's.
+        own: The user's own plugins.
     """
 
     def __init__(
@@ -81,7 +84,7 @@ class Evaluation:
         self.unknown: dict[str, onnx.TypeProto | None] = {}
         self.plugins = False
         self._given = given
-        self._own = own
+        self.own = tuple(own)
         self._names: set[str] = set()
         self._patience = Patience()
         self._declared = declared
@@ -177,9 +180,9 @@ class Evaluation:
         branch = []
         for index, inner in enumerate(body.node):
             rename_reads(inner, names)
-            inner.name = free_name(
-                f"{node.name}/{inner.name or f'{inner.op_type}_{index}'}", self._names
-            )
+            stem = inner.name or f"{inner.op_type}_{index}"
+            within = stem if stem.startswith(f"{node.name}/") else f"{node.name}/{stem}"
+            inner.name = free_name(within, self._names)
             self._names.add(inner.name)
             # from here on; the graph around may have a tensor of that name, too
             names |= {name: f"{node.name}/{name}" for name in inner.output if name}
@@ -283,10 +286,8 @@ class Evaluation:
             # GroupNormalization of opset 18: onnx no longer infers it, ONNX Runtime runs it
             return self._normalised(node, types)
         try:
-            if node.op_type == "Loop":
-                return self._infer_model(node, types) | self._looped(node)
             if has_bodies(node):
-                return self._infer_model(node, types)
+                return self._controlled(node, types)
             hints = {
                 name: hint for name in node.input if (hint := self._hint(name, node)) is not None
             }
@@ -324,7 +325,7 @@ class Evaluation:
     def _of_plugin(self, node: onnx.NodeProto) -> dict[str, onnx.TypeProto]:
         """What is known of a plugin's outputs; the user's own plugin says it before the file."""
         types = {name: self._proto(name) for name in reads(node)}
-        own = plugin_for(self._own, node.op_type, node.domain)
+        own = plugin_for(self.own, node.op_type, node.domain)
         if own is None:
             return inferred_plugin(node, types)
         constants = {n: real(v) for n in reads(node) if (v := self.constants.get(n)) is not None}
@@ -368,66 +369,55 @@ class Evaluation:
                 )
         return {node.output[0]: types[name]}
 
-    def _looped(self, node: onnx.NodeProto) -> dict[str, onnx.TypeProto]:
-        """The results of a Loop whose body keeps the shapes of what it carries along.
+    def _controlled(
+        self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
+    ) -> dict[str, onnx.TypeProto]:
+        """The results of an If, a Loop or a Scan: what onnx knows, and what the bodies say."""
+        found = self._infer_model(node, types)
+        try:
+            return found | results(self, node, evaluated(self, node))
+        except ModelError:
+            if node.op_type == "Loop":
+                raise
+            # the branch that is not taken may not fit these shapes
+            return found
 
-        onnx gives them no shape. What the body collects has one where the number of turns is
-        known.
+    def body(
+        self,
+        graph: onnx.GraphProto,
+        inputs: Mapping[str, tuple[int, tuple[int, ...]] | None],
+        constants: Mapping[str, np.ndarray],
+    ) -> Evaluation:
+        """Evaluates a body of a node.
+
+        Args:
+            graph: The body.
+            inputs: Type and shape of the body's own inputs; None where unknown.
+            constants: Values of inputs that have one.
+
+        Raises:
+            ModelError: As :meth:`run`.
         """
-        body = next(item.g for item in node.attribute if item.name == "body")
-        carried = list(node.input[2:])
-        turns = self.constants.get(node.input[0]) if node.input[0] else None
-        start = node.input[1] if len(node.input) > 1 else ""
-        begins = not start or (start in self.constants and bool(real(self.constants[start])))
-        inner = self._turn(body, carried, begins)
-        keeps_on = inner.value(body.output[0].name)
-        always = keeps_on is not None and bool(keeps_on)
-        if begins and not always:
-            # the condition may end it, so it is not known within the body either
-            inner = self._turn(body, carried, False)
-        found = {}
-        for position, (result, name) in enumerate(zip(body.output[1:], node.output, strict=False)):
-            known = inner.known_as(result.name)
-            if not name or known is None:
-                continue
-            elem, shape = known
-            if position < len(carried):
-                before = self.known_as(carried[position])
-                if before is not None and before == known:
-                    found[name] = tensor_type(elem, shape)
-            elif turns is not None and begins and always:
-                found[name] = tensor_type(elem, (max(int(real(turns).item()), 0), *shape))
-        return found
-
-    def _turn(self, body: onnx.GraphProto, carried: Sequence[str], begins: bool) -> Evaluation:
-        """One turn of a Loop's body; ``begins``: its condition is true."""
         own = onnx.GraphProto()
-        own.CopyFrom(body)
-        index, condition, *states = [value.name for value in own.input]
+        own.CopyFrom(graph)
+        name_nodes(own.node)
         # a body may give a name of the graph around it another value
-        written = {name for node in own.node for name in node.output} | set(states)
-        hidden = written | {index, condition}
-        constants = {n: value for n, value in self.constants.items() if n not in hidden}
+        hidden = {name for node in own.node for name in node.output} | set(inputs)
+        known = {n: value for n, value in self.constants.items() if n not in hidden}
         for value in own.initializer:
-            constants[value.name] = numpy_helper.to_array(value)
-        inputs = {
+            known[value.name] = numpy_helper.to_array(value)
+        fed = {
             name: (self.types[name], shape)
             for name, shape in self.shapes.items()
-            if name not in constants and name not in hidden
+            if name not in known and name not in hidden
         }
-        inputs[index] = (_INT64, ())
-        inputs[condition] = (_BOOL, ())
-        for state, outer in zip(states, carried, strict=False):
-            known = self.known_as(outer)
-            if known is not None:
-                inputs[state] = known
-        if begins:
-            constants[condition] = np.array(True)
-        inner = Evaluation(self.version, constants, inputs, {}, {}, {}, self._own)
-        for name in (*(name for name in self.unknown if name not in hidden), *states):
-            if name not in inputs and name not in constants:
+        fed |= {name: one for name, one in inputs.items() if one is not None}
+        known |= constants
+        inner = Evaluation(self.version, known, fed, {}, {}, {}, self.own)
+        for name in (*(name for name in self.unknown if name not in hidden), *inputs):
+            if name not in fed and name not in known:
                 inner.unknown[name] = self.unknown.get(name)
-        inner.run(sort(list(own.node), {*constants, *inputs, *inner.unknown}))
+        inner.run(sort(list(own.node), {*known, *fed, *inner.unknown}))
         return inner
 
     def value(self, name: str) -> np.ndarray | None:
@@ -582,6 +572,19 @@ class Evaluation:
         if name not in self._hints:
             self._hints[name] = numpy_helper.from_array(real(value), name)
         return self._hints[name]
+
+
+def outer_scope(graph: LayerSource, node: Node) -> Evaluation:
+    """Returns what a node sees of the graph that it is in: what it reads, its bodies included."""
+    constants: dict[str, Constant] = {}
+    inputs = {}
+    for name in node.reads():
+        value = graph.value(name) if graph.constant(name) else None
+        if value is None:
+            inputs[name] = elem_of(np.dtype(graph.dtype(name))), graph.shape(name)
+        else:
+            constants[name] = value
+    return Evaluation(graph.opset, constants, inputs, {}, {}, {}, graph.plugins)
 
 
 def _plain(node: onnx.NodeProto, constants: Mapping[str, Constant]) -> np.ndarray | None:

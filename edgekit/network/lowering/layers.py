@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from edgekit.network.graph import IMPORTED, LEFT, PLUGIN, LayerSource, Node, OnnxGraph
+from edgekit.network.graph import IMPORTED, LEFT, PLUGIN, Attributes, LayerSource, Node, OnnxGraph
 from edgekit.network.loading.opaque import plugin_of
 from edgekit.network.lowering import kinds, pointwise
 from edgekit.network.lowering import pooling as over_axes
@@ -19,6 +19,7 @@ from edgekit.network.lowering.placer import Placer
 from edgekit.network.model import FOLLOWED, Layer, Model, Network
 from edgekit.network.module_names import common_module
 from edgekit.network.operators import has_importer
+from edgekit.network.protos import WITH_BODIES
 
 _Family = Callable[[Placer, Node], None]
 
@@ -166,7 +167,9 @@ def lowered(
 
 
 def _place(at: Placer, node: Node, family: _Family | None) -> None:
-    if family is not None:
+    if node.op in WITH_BODIES:
+        _controlled(at, node)
+    elif family is not None:
         family(at, node)
     elif node.op in {"Cast", "CastLike"}:
         at.emit(node, "CAST", {"to": at.tensors[node.outputs[0]].dtype})
@@ -178,6 +181,25 @@ def _place(at: Placer, node: Node, family: _Family | None) -> None:
             node, _PLAIN.get(node.op) or kinds.by_release(node.op, at.release) or kinds.UNKNOWN,
             macs=macs or 0, formula=macs is not None, absorbed=absorbed,
         )  # fmt: skip
+
+
+def _controlled(at: Placer, node: Node) -> None:
+    """An If, a Loop or a Scan is one layer, whose cost is that of the layers inside.
+
+    Of an If the branch with more multiply-accumulates counts.
+    """
+    kind, found = _PLAIN.get(node.op, kinds.UNKNOWN), at.bodies(node, lowered)
+    inside = [sum(layer.macs for layer in one.network.layers) for one in found.bodies]
+    known = bool(found.bodies) and not any(one.network.uncounted for one in found.bodies)
+    params: Attributes = {}
+    if kind == "LOOP":
+        params = {"trip_count": found.trip_count, "trip_limit": found.trip_limit}
+        known &= found.trip_count is not None
+    runs = params.get("trip_count", 1) or 0
+    at.emit(
+        node, kind, params, macs=runs * max(inside) if known else 0, formula=known,
+        bodies=found.bodies,
+    )  # fmt: skip
 
 
 def _opaque(at: Placer, node: Node, why: str) -> None:

@@ -12,7 +12,8 @@ import numpy as np
 from edgekit.errors import ModelError
 from edgekit.network.graph import Attributes, LayerSource, Node
 from edgekit.network.lowering import kinds
-from edgekit.network.model import Absorbed, Layer, Tensor
+from edgekit.network.lowering.bodies import Bodies, Lower, bodies_of
+from edgekit.network.model import GPU_CODES, Absorbed, Body, Layer, Tensor
 from edgekit.network.plugins import Plugin
 from edgekit.network.protos import free_name
 
@@ -126,6 +127,11 @@ class Placer:
         # they come from
         self._derived: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
         self._operators: dict[str, frozenset[str]] = {}
+        self._codes: dict[str, frozenset[str]] = {}
+
+    def bodies(self, node: Node, lower: Lower) -> Bodies:
+        """Returns the layers in a node's bodies; ``lower`` returns those of a graph."""
+        return bodies_of(self._graph, node, self.release, lower)
 
     def plugin(self, node: Node) -> Plugin | None:
         """Returns the user's own plugin of a node; None for any other node."""
@@ -187,7 +193,7 @@ class Placer:
 
     def absorb(self, node: Node) -> bool:
         """Takes a node of constants alone out of the way: its readers stand for it too."""
-        read = [name for name in node.inputs if name]
+        read = list(node.reads())
         if not read or not all(self.constant(name) for name in read):
             return False
         sources = self._sources(read)
@@ -197,6 +203,10 @@ class Placer:
                 self._derived[name] = ((*sources[0], node.name), sources[1])
                 before = (self._operators.get(source, frozenset()) for source in read)
                 self._operators[name] = frozenset({node.op}).union(*before)
+                # of quantised weights, or of the zero point that says what they become
+                types = GPU_CODES.intersection(self._graph.dtype(source) for source in read)
+                known = (self._codes.get(source, frozenset()) for source in read)
+                self._codes[name] = types.union(*known)
         for name in node.outputs:
             if name in self.outputs:
                 self.emit(node, "CONSTANT", outputs=[name])
@@ -218,6 +228,7 @@ class Placer:
         absorbed: Iterable[Absorbed] = (),
         opaque: str = "",
         formula: bool = True,
+        bodies: tuple[Body, ...] = (),
     ) -> Layer:
         """Adds a layer that stands for ``node``, or serves it when ``inserted``.
 
@@ -235,8 +246,9 @@ class Placer:
             absorbed: Layers of the importer that are a part of this one.
             opaque: As :class:`~edgekit.network.model.Layer` has it.
             formula: Whether ``macs`` and the tensors say what it costs; an opaque one's never do.
+            bodies: As :class:`~edgekit.network.model.Layer` has them.
         """
-        read = [i for i in (node.inputs if inputs is None else inputs) if i]
+        read = [i for i in (node.reads() if inputs is None else inputs) if i]
         used = [i for i in (read if constants is None else constants) if i and self.constant(i)]
         if kind in _KEEPERS:
             retained = self._keep(node, used)
@@ -246,6 +258,7 @@ class Placer:
         elif imported:
             self.importer.layers()
         before, weights = self._sources(used)
+        codes = sorted(frozenset[str]().union(*(self._codes.get(name, ()) for name in used)))
         layer = Layer(
             name=self.unique(name) if name else self._own_name(node.name),
             kind=kind,
@@ -254,7 +267,7 @@ class Placer:
             origin=(node.name,) if inserted else (*before, node.name),
             inputs=tuple(i for i in read if not self.constant(i)),
             outputs=tuple(o for o in (node.outputs if outputs is None else outputs) if o),
-            params=dict(params or {}),
+            params={**(params or {}), **({"weight_codes": codes[0]} if codes else {})},
             weights=weights,
             macs=macs,
             weight_elements=sum(math.prod(self.shape(w)) for w in weights),
@@ -262,6 +275,7 @@ class Placer:
             weight_operators=self._weight_operators(node, used),
             opaque=opaque,
             formula=formula and not opaque,
+            bodies=bodies,
         )
         self.layers.append(layer)
         return layer

@@ -45,7 +45,7 @@ def places(model: Model, network: Network) -> dict[str, NodePlace]:
     found = {name: NodePlace(tuple(layers)) for name, layers in direct.items()}
     readers: dict[str, list[str]] = {}
     for node in nodes:
-        for name in node.inputs:
+        for name in node.reads():
             readers.setdefault(name, []).append(node.name)
     for name, gone in model.folded.items():
         for tensor in gone.inputs:

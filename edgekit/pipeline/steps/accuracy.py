@@ -29,6 +29,7 @@ from edgekit.pipeline.steps.load import (
     source,
     translated,
 )
+from edgekit.pipeline.steps.memory import announce_memory
 from edgekit.pipeline.steps.method import (
     choice,
     chooses,
@@ -55,6 +56,7 @@ from edgekit.reference.search_bounds import (
     part_text,
 )
 from edgekit.reference.trials import TrialInputs
+from edgekit.reference.weights import WeightStore
 from edgekit.rewriting.rules.order import APPROXIMATE
 from edgekit.text import counted, listed
 from edgekit_device.protocol.codec import (
@@ -99,11 +101,16 @@ def _built(context: Context) -> tuple[Artefacts, bool]:
     if found is not None:
         return found, False
     context.session.fresh.add("build")
+    # trials of scales and layers hold FP32 sessions and engines at once
+    holds = plan_scales(context) is not None
+    announce_memory(context, model(context), holds=holds)
     text = f"engines{fp16_suffix(context)}, segment"
+    cut = segments(context)
     found = build_reference(
-        segments(context),
+        cut,
         plan_scales(context),
         progress=lambda done, total: context.update(done, total, f"{text} {done} of {total}"),
+        store=WeightStore(cut.runnable.model, cache.kept_array),
     )
     stored = store_artefacts(cache, found)
     cache.keep("build", key, stored)

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 def run_board_job(
-    context: Context, client: BoardClient, kind: str, request: object, blobs: Mapping[str, bytes]
+    context: Context,
+    client: BoardClient,
+    kind: str,
+    request: object,
+    blobs: Mapping[str, bytes | memoryview],
 ) -> tuple[str, object]:
     """Runs a job to its end.
 

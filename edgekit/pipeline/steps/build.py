@@ -405,7 +405,7 @@ def build_on(
     logs = {
         one.key: cache.blob(one.log).decode("utf-8", "replace") for one in result.engines
     }  # fmt: skip
-    made = artefacts_of(request, result, lanes, fetch)
+    made = artefacts_of(request, result, lanes, fetch, context.cache.kept_array)
     notes, comparison = list(made.notes), None
     if not profiles:  # an engine of a range has no layers that were planned
         comparison = compare_build(
@@ -459,7 +459,8 @@ def reweighed(
         )
     plugins = PluginLibraries(built.artefacts.plugins, built.artefacts.libraries)
     request, lanes = request_of(context, other=other, plugins=plugins)
-    made = artefacts_of(request, built.result, lanes, lambda digests: {})
+    keep = context.cache.kept_array
+    made = artefacts_of(request, built.result, lanes, lambda digests: {}, keep)
     own = engines_of(context)
     fixed = unchangeable_weights(own, lanes, built.result.engines)
     if fixed or any(one.refit == "none" for one in made.entries.values()):
@@ -494,6 +495,8 @@ def _record_outcomes(
     requests = {one.key: one for one in request.job.engines}
     for one in result.engines:
         engine = requests[one.key]
+        if engine.settings:
+            continue  # a failure may be theirs
         kind = engine.kind
         if kind == "plan" and engine.device != "GPU":
             kind = "plan DLA"

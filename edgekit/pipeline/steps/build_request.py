@@ -4,7 +4,7 @@ are wrong without any board, what the board lacks, and the request itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from edgekit.network.loading.opaque import (
     plugin_notes,
 )
 from edgekit.network.lowering import kinds
-from edgekit.network.model import Model
+from edgekit.network.model import Model, Network
 from edgekit.pipeline.steps.buckets import ends_of, own_sizes
 from edgekit.pipeline.steps.calibrate import calibration_inputs
 from edgekit.pipeline.steps.load import open_model, require_parse, source
@@ -37,14 +37,17 @@ from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.quantize.caches import cache_of
 from edgekit.reference.open_axes import golden_shapes
 from edgekit.targets.releases import drives_dla
+from edgekit_device.protocol.manifest import AUTOMATIC, MemorySettings
 
 if TYPE_CHECKING:
+    from edgekit.config.schema import BuildSection
     from edgekit.deployment.client import BoardClient
     from edgekit.network.ranges import Profile
     from edgekit.pipeline.context import Context
     from edgekit.tensorrt.options import Decision, RequestedBuild
     from edgekit.tensorrt.plugin_library import PluginLibraries
     from edgekit.tensorrt.requests import BuildRequest, RequestedLane
+    from edgekit.tensorrt.settings import SettingValue
     from edgekit_device.board.probe import Probe
     from edgekit_device.build.request import Attempt, GoldenSpec
 
@@ -84,13 +87,8 @@ def request_of(
         typing=decision.typing,
         precisions=() if strong else build_precisions(used),
         constraints=file.build.constraints,
-        optimization_level=file.build.optimization_level,
-        pools=memory_pools(
-            context.target,
-            file.placement.pool_limits or {},
-            plan(context).pools,
-            file.build.workspace_mib,
-        ),
+        pools=memory_pools(context.target, file.placement.pool_limits or {}, plan(context).pools),
+        settings=decision.settings,
         calibration=None
         if strong or not scales
         else cache_of(scales.scales, context.tensorrt).text,
@@ -144,6 +142,7 @@ def _decided(context: Context, profiles: Sequence[Profile] = ()) -> Decision:
         context,
         dla=bool(plan(context).dla_cores),
         plugins=any(layer.kind == kinds.PLUGIN for layer in network(context).layers),
+        types=_types(network(context)),
     )
     return decide(replace(request, dynamic=bool(profiles), profiles=len(profiles)))
 
@@ -154,6 +153,12 @@ def _range_lanes(context: Context, profiles: Sequence[Profile]) -> tuple[Request
 
     networks = ends_of(context, profiles)
     return (range_lane(open_model(context, profiles), networks, profiles),)
+
+
+def _types(net: Network) -> set[str]:
+    """Returns the types of a network's tensors, and of codes of its weights."""
+    codes = (layer.params.get("weight_codes", "") for layer in net.layers)
+    return {*(tensor.dtype for tensor in net.tensors.values()), *codes}
 
 
 def _lanes(context: Context, strong: bool, other: Model | None) -> tuple[RequestedLane, ...]:
@@ -170,22 +175,27 @@ def _lanes(context: Context, strong: bool, other: Model | None) -> tuple[Request
     return lanes_of(parts, context.file.build.mode, given)
 
 
-def requested_build(context: Context, *, dla: bool, plugins: bool = False) -> RequestedBuild:
+def requested_build(
+    context: Context, *, dla: bool, plugins: bool = False, types: Collection[str] = ()
+) -> RequestedBuild:
     """Returns the build that a configuration requests of TensorRT.
 
     Args:
         context: The configuration.
         dla: Whether the plan uses a DLA.
         plugins: Whether the network has layers that are plugins.
+        types: Types of the network; those that need a flag have it.
     """
     from edgekit.tensorrt.options import RequestedBuild
     from edgekit.tensorrt.releases import release
+    from edgekit.tensorrt.settings import setting_rows
 
     build, document = context.file.build, context.config.document
     refit: Any = tuple(build.refit) if isinstance(build.refit, list) else build.refit
-    keys = ("mode", "strip", "refit", "version_compatible", "lean", "hardware_compatible")
-    paths = [("tensorrt",), ("precision",), ("model",), ("model", "shapes")]
-    paths += [("build", key) for key in keys]
+    paths = [("tensorrt",), ("precision",), ("model",), ("model", "shapes"), ("build", "mode")]
+    paths += [("build", key) for key in setting_rows()]
+    typings = release(context.tensorrt).typings
+    strong = build.typing == "strong" or "weak" not in typings
     return RequestedBuild(
         target=context.file.target,
         tensorrt=context.tensorrt,
@@ -193,15 +203,36 @@ def requested_build(context: Context, *, dla: bool, plugins: bool = False) -> Re
         dla=dla,
         precision=context.file.precision,
         # where types stand in the network, the model is given Q/DQ nodes for the board
-        qdq="weak" not in release(context.tensorrt).typings,
+        qdq="weak" not in typings,
         strip=build.strip,
         refit=refit,
         version_compatible=build.version_compatible,
         lean=build.lean,
         hardware_compatible=build.hardware_compatible,
+        typing=build.typing,
+        weight_streaming=build.weight_streaming,
+        settings=_setting_values(build, () if strong else types),
         plugins=plugins,
         places={".".join(path): document.where(path) for path in paths if document.knows(path)},
     )
+
+
+def _setting_values(build: BuildSection, types: Collection[str]) -> dict[str, SettingValue]:
+    """Returns what the section, and types of the network, set of TensorRT's builder.
+
+    What TensorRT does by itself is left out.
+    """
+    from edgekit.tensorrt.settings import FEATURE, setting_rows
+
+    fields = type(build).model_fields
+    found: dict[str, SettingValue] = {}
+    for key, row in setting_rows().items():
+        value = getattr(build, key)
+        if value is not None and (row.kind == FEATURE or value != fields[key].default):
+            found[key] = value
+        elif value is None and set(row.types) & set(types):
+            found[key] = True
+    return found
 
 
 def _attempts(decision: Decision) -> dict[str, list[Attempt]]:
@@ -237,7 +268,11 @@ def check_build_options(context: Context) -> None:
     if not _on_board(context):
         return
     from edgekit.tensorrt.options import decide
+    from edgekit.tensorrt.releases import release
+    from edgekit.tensorrt.runtime_settings import dropped_settings
 
+    on = release(context.tensorrt)
+    context.note(*dropped_settings(memory_settings(context), on, context.target))
     document = context.config.document
     # cores that are not configured are used where they can be
     names_dla = document.knows(("placement", "dla_cores"))
@@ -245,6 +280,16 @@ def check_build_options(context: Context) -> None:
     dla = bool(context.file.placement.dla_cores and context.target.dla.cores and driven)
     decide(requested_build(context, dla=dla, plugins=bool(context.file.model.plugins)))
     check_libraries(context)
+
+
+def memory_settings(context: Context) -> MemorySettings:
+    """Returns how a board uses the GPU's memory for what it builds."""
+    memory = context.file.deploy.memory
+    weights = memory.weights_mib
+    if isinstance(weights, int):
+        weights <<= 20
+    budget = AUTOMATIC if weights == "auto" else weights
+    return MemorySettings(memory.shared, float(memory.persistent_cache), budget)
 
 
 def check_cuda_graph(context: Context) -> None:

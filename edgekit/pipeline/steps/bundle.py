@@ -22,14 +22,15 @@ from edgekit.errors import BundleError, DataError, UsageError
 from edgekit.files import read_file
 from edgekit.network.loading.open_axes import load_open
 from edgekit.network.model import Model
-from edgekit.network.session import session
 from edgekit.network.source import source_name
+from edgekit.network.streaming import grouped, model_session, run_group
 from edgekit.network.writing import save
 from edgekit.pipeline.cache import Cache, StoredBundle, file_stamps, load_bundle, store_bundle
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.accuracy import artefacts
 from edgekit.pipeline.steps.buckets import own_sizes
 from edgekit.pipeline.steps.build import BuiltPlan, BuiltVariant, reweighed
+from edgekit.pipeline.steps.build_request import memory_settings
 from edgekit.pipeline.steps.calibrate import (
     calibration_inputs,
     data_name,
@@ -54,8 +55,9 @@ from edgekit_device.protocol.codec import (
     nullable,
     records,
     text,
+    write,
 )
-from edgekit_device.protocol.manifest import LABELLED, Padding
+from edgekit_device.protocol.manifest import LABELLED, MemorySettings, Padding
 
 if TYPE_CHECKING:
     from edgekit.bundles.manifest import Bundle, BundleSamples, Golden
@@ -146,14 +148,18 @@ def _samples_of(context: Context, other: Model | None) -> BundleSamples | None:
         return None
     net = network(context)
     names, tensors = list(net.outputs), net.tensors
-    fp32 = session(other or source(context), outputs=names)
+    fp32 = model_session(other or source(context), outputs=names)
     cases = []
-    for inputs in islice(calibration_inputs(context), health.samples):
-        feed = {name: inputs[name] for name in net.inputs}
-        outputs = dict(zip(names, fp32.run(names, feed), strict=True))
-        cases.append(
-            (feed, {n: a.astype(tensors[n].dtype, copy=False) for n, a in outputs.items()})
-        )
+    feeds = (
+        {name: inputs[name] for name in net.inputs}
+        for inputs in islice(calibration_inputs(context), health.samples)
+    )
+    for group in grouped(feeds, [fp32]):
+        for feed, values in zip(group, run_group(fp32, names, group), strict=True):
+            outputs = dict(zip(names, values, strict=True))
+            cases.append(
+                (feed, {n: a.astype(tensors[n].dtype, copy=False) for n, a in outputs.items()})
+            )
     labels = None
     if health.labels is not None:
         path = context.config.resolve(health.labels)
@@ -178,6 +184,7 @@ def bundle_of(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle
         source_name(source(context).source), data_name(context), inputs_identity(context),
         _digest(signing.public_key), used_rewrites(context).record.to_json(), health_key(context),
         context.file.deploy.release.model_dump(include={"counter", "valid_until"}),
+        write(_memory(context, built)),
     )  # fmt: skip
     stored = None if context.force else cache.find(StoredBundle, "bundle", key)
     bundle = load_bundle(cache, stored) if stored else None
@@ -188,6 +195,12 @@ def bundle_of(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle
         cache.keep("bundle", key, store_bundle(cache, bundle))
     _remember_plan(cache, bundle, plan(context))
     return bundle
+
+
+def _memory(context: Context, built: BuiltPlan) -> MemorySettings:
+    """Returns what the bundle says of the GPU's memory, which only TensorRT's engines use."""
+    on_gpu = built.artefacts.backend == "tensorrt"
+    return memory_settings(context) if on_gpu else MemorySettings()
 
 
 def _remember_plan(cache: Cache, bundle: Bundle, placed: Plan) -> None:
@@ -237,8 +250,8 @@ def with_other_values(context: Context, other: Model) -> Artefacts:
     Raises:
         DataError: Code ``refit.mismatch``: names, shapes or types differ.
     """
-    mine = artefacts(context)
-    weights, values = derive_weights(mine.weights, other)
+    mine, cache = artefacts(context), context.cache
+    weights, values = derive_weights(mine.weights, other, keep=cache.kept_array)
     return dataclasses.replace(mine, weights=weights, values=values)
 
 
@@ -292,7 +305,7 @@ def _with_weights(
     from edgekit.bundles.pack import loosened, with_weights
     from edgekit.bundles.sign import sign
 
-    golden = _golden(context, made)
+    golden, _ = _golden(context, made)
     weights, values = made.weights, made.values
     others: list[Model | None] = [other]
     more: list[list[Golden]] = []
@@ -301,7 +314,7 @@ def _with_weights(
         weights = {name: weight for one in every for name, weight in one.weights.items()}
         values = {digest: value for one in every for digest, value in one.values.items()}
         more = [
-            _open_answers(one, own) if one.profiles else _golden(one.context, own)
+            _open_answers(one, own) if one.profiles else _golden(one.context, own)[0]
             for one, own in zip(built.variants, every[1:], strict=True)
         ]
     elif built.golden is not None:
@@ -407,6 +420,7 @@ def _pack(
             for one in built.variants
         ],
         padding=padding,
+        memory=_memory(context, built),
     )
     return bundle.signed(sign(bundle.manifest_bytes, signing.key))
 
@@ -439,32 +453,34 @@ def _own_answers(context: Context) -> tuple[list[Golden], dict[str, np.ndarray]]
 
     A board's first inference is of that same input, and loading is what costs.
     """
-    runner = Runner(artefacts(context), stripped=False)
-    return _golden(context, artefacts(context), runner), runner.run(first_input(context))
+    return _golden(context, artefacts(context))
 
 
-def _golden(context: Context, built: Artefacts, runner: Runner | None = None) -> list[Golden]:
+def _golden(context: Context, built: Artefacts) -> tuple[list[Golden], dict[str, np.ndarray]]:
     """Runs the unstripped build on generated inputs of the calibration inputs' range.
 
-    Each lane by itself, where there are several: they round at other places.
+    Each lane by itself, where there are several: they round at other places. Also returns what the
+    first lane answers to the first calibration input.
     """
     from edgekit.bundles.manifest import GOLDEN_SEED, Golden, golden_inputs, golden_ranges
 
-    ranges = golden_ranges(first_input(context))
+    first = first_input(context)
+    ranges = golden_ranges(first)
     inputs = golden_inputs(network(context), GOLDEN_SEED, ranges)
-    outputs = (runner or Runner(built, stripped=False)).run(inputs)
+    outputs, answer = Runner(built, stripped=False).run_group([inputs, first])
     first_lane = Golden(GOLDEN_SEED, ranges, outputs)
     count = len(built.lanes)
     if count == 1:
-        return [first_lane]
+        return [first_lane], answer
     others = (Runner(built, lane=lane, stripped=False) for lane in range(1, count))
-    return [
+    cases = [
         dataclasses.replace(first_lane, lane=0),
         *(
             dataclasses.replace(first_lane, lane=lane, outputs=other.run(inputs))
             for lane, other in enumerate(others, start=1)
         ),
     ]
+    return cases, answer
 
 
 def unstripped_outputs(

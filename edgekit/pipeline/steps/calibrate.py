@@ -25,6 +25,7 @@ from edgekit.pipeline.steps.load import (
     own_plugins,
     source,
 )
+from edgekit.pipeline.steps.memory import announce_memory
 from edgekit.pipeline.steps.rewrite import judgement, model, model_digest, network, rewritten
 from edgekit.quantize.given_scales import ScaleBinding, scale_binding
 from edgekit.quantize.needs import needs, without_too
@@ -211,6 +212,7 @@ def ranges(context: Context) -> Ranges:
             interrupted = False
             runs(done, total)
 
+        announce_memory(context, model(context), holds=True)
         section, inputs = context.file.calibration, calibration_inputs(context)
         if section.data is not None:
             check_samples(_own(context, section.count), where=section.data)

@@ -9,6 +9,7 @@ import numpy as np
 
 from edgekit.errors import DataError
 from edgekit.files import read_file
+from edgekit.network.streaming import grouped
 from edgekit.pipeline.cache import identity_of_path
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.accuracy import artefacts, build_key
@@ -94,12 +95,19 @@ def labelled_result(context: Context) -> LabelledResult | None:
         runner, reference = Runner(artefacts(context)), Float32(network)
         output = network.graph.outputs[0]
         right = in_fp32 = 0
-        for number, label in enumerate(labels):
-            feed = {name: value[number : number + 1] for name, value in arrays.items()}
-            right += int(np.argmax(runner.run(feed)[output])) == int(label)
-            (value,) = reference.outputs((output,), number, feed)
-            in_fp32 += int(np.argmax(value)) == int(label)
-            context.update(number + 1, len(labels), f"labelled input {number + 1}")
+        feeds = (
+            {name: value[number : number + 1] for name, value in arrays.items()}
+            for number in range(len(labels))
+        )
+        number = 0
+        for group in grouped(feeds, [runner, reference]):
+            real = reference.outputs((output,), number, group)
+            for made, (value,) in zip(runner.run_group(group), real, strict=True):
+                label = int(labels[number])
+                right += int(np.argmax(made[output])) == label
+                in_fp32 += int(np.argmax(value)) == label
+                number += 1
+                context.update(number, len(labels), f"labelled input {number}")
         return LabelledResult(path.name, len(labels), right, in_fp32)
 
     identity = identity_of_path(path), inputs_identity(context)

@@ -132,6 +132,13 @@ class RunsAsOne:
 
 
 @document(frozen=True)
+class InLoops:
+    """Kinds of layers that run as one kernel where they follow each other in a loop's body."""
+
+    joined: tuple[str, ...]
+
+
+@document(frozen=True)
 class FreeOnGpu:
     """Layers without a kernel on the GPU: their kinds, and the modes of shuffles."""
 
@@ -196,6 +203,7 @@ class LayerKinds:
     no_int8_on_gpu: NoInt8
     gpu_formats: GpuFormats
     regions: RegionKinds
+    in_loops: InLoops
 
 
 @document(frozen=True)
@@ -248,8 +256,8 @@ class MobileOnDla:
 
 
 @document(frozen=True)
-class Recurrences:
-    """Layers with steps: what is not supported, in words."""
+class Unsupported:
+    """Layers that no published time has, in words."""
 
     why: str
 
@@ -260,7 +268,8 @@ class Extrapolation:
 
     band: tuple[float, float]
     mobile_on_dla: MobileOnDla
-    recurrences: Recurrences
+    recurrences: Unsupported
+    control_flow: Unsupported
 
 
 @document(frozen=True)

@@ -10,7 +10,7 @@ bytes / bandwidth)``. The constants are data under ``targets/costs`` with their 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from itertools import combinations
 from typing import Any
 
@@ -38,7 +38,7 @@ from edgekit.placement.costs.kernel_costs import (
     io_us,
 )
 from edgekit.placement.costs.reformat import reformat_us
-from edgekit.placement.kernels import LayerKernel, operations
+from edgekit.placement.kernels import LayerKernel, fuse, operations
 from edgekit.targets.board import PowerMode, Target
 from edgekit_device.protocol.codec import document
 from edgekit_device.protocol.fields import dla_core
@@ -218,12 +218,38 @@ class CostModel:
         if all(_is_free(network, network.layers[i]) for i in kernel.layers):
             return 0.0
         precision = self.layer_precision(network.layers[kernel.layers[0]], device)
+        if network.layers[kernel.layers[0]].bodies:
+            return self._bodies_us(network.layers[kernel.layers[0]], precision)
         if (core := dla_core(device)) is not None:
             data = self._dla_constants
             return dla_us(network, kernel, precision, core, self.target, self.mode, data)
         form = format or self.formats(network, kernel, device)[0]
         on_gpu = self._gpu_constants
         return gpu_us(network, kernel, precision, form, self.target, self.mode, on_gpu)
+
+    def _bodies_us(self, layer: Layer, precision: str) -> float:
+        """Returns what an If, a Loop or a Scan takes on the GPU.
+
+        Iterations wait for one another, each with the kernels of the body, in which layers that
+        follow each other value by value are one; of an If the longer branch counts.
+        """
+        took = [self._body_us(body.network, layer.kind, precision) for body in layer.bodies]
+        return float(layer.params.get("trip_count", 1) * max(took))
+
+    def _body_us(self, network: Network, kind: str, precision: str) -> float:
+        inside = replace(self, precision=precision, measured=PREDICTED)
+        rules, joined = layer_kinds().fusion, layer_kinds().in_loops.joined
+        runs = [0.0]
+        before = False
+        for kernel in fuse(network, rules.heads, rules.tails, lambda _: 0):
+            us = inside.predicted_us(network, kernel, "GPU")
+            joins = kind == "LOOP" and network.layers[kernel.layers[0]].kind in joined
+            if before and joins:
+                runs[-1] = max(runs[-1], us)
+            else:
+                runs.append(us)
+            before = joins
+        return sum(runs)
 
     def layer_shares(self, network: Network, kernel: LayerKernel, device: str) -> tuple[float, ...]:
         """Returns each layer's part of a kernel's time, in the order of its layers.

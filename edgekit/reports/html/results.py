@@ -222,12 +222,13 @@ def _engine(one: BoardEngine) -> View:
     """Returns a row: sizes are of the file, stripped and with its weights."""
     whole = one.full_bytes if one.stripped else None
     tried = len(one.attempts)
+    held = [f"{key}: {what}" for key, what in one.settings.items()]
     return {
         "name": text.clean(one.key),
         "size": text.size(one.bytes),
         "whole": text.size(whole) if whole else ABSENT,
         "share": percent(one.bytes / whole) if whole else ABSENT,
         "seconds": text.seconds(one.seconds),
-        "flags": text.clean(", ".join(one.attempts[one.attempt].flags)) or ABSENT,
+        "flags": text.clean(", ".join([*one.attempts[one.attempt].flags, *held])) or ABSENT,
         "tried": f"{tried}th attempt" if tried > 3 else ("first", "second", "third")[tried - 1],
     }

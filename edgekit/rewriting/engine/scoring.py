@@ -81,7 +81,7 @@ class PartialNetwork:
         returned = self.returned
         for node in self.chosen:
             rows.append(form(node))
-            for name in (*node.inputs, *node.outputs):
+            for name in node.tensors():
                 known = number.get(name)
                 if known is None:
                     number[name] = len(number)
@@ -147,7 +147,7 @@ class PartialNetwork:
     @cached_property
     def inputs(self) -> tuple[str, ...]:
         """The activations that come from outside."""
-        read = dict.fromkeys(n for node in self.chosen for n in node.inputs if n)
+        read = dict.fromkeys(n for node in self.chosen for n in node.reads())
         return tuple(n for n in read if n not in self._written and not self.constant(n))
 
     @cached_property
@@ -163,6 +163,11 @@ class PartialNetwork:
     def opaque(self) -> Mapping[str, str]:
         """Why a node is opaque, by node name."""
         return self._graph.model.graph.opaque
+
+    @property
+    def plugins(self) -> tuple[Plugin, ...]:
+        """The user's own plugins."""
+        return self._graph.model.graph.plugins
 
     def plugin(self, node: Node) -> Plugin | None:
         """Returns the user's own plugin of a node; None for any other node."""
@@ -221,7 +226,7 @@ def _part(
     # one neighbour may read another's result without the step between them
     chosen = in_order([*neighbours[0], *nodes, *neighbours[1]])
     own = {node.name for node in nodes} | {node.name for side in neighbours for node in side}
-    inside = {name for node in chosen for name in node.inputs}
+    inside = {name for node in chosen for name in node.reads()}
     written = frozenset(step.outputs if step else ())
     returned = set()
     for node in chosen:
@@ -298,7 +303,7 @@ def both_key(graph: RewriteGraph, step: RewriteStep, neighbours: Around) -> Hash
         again = step.shapes.keys() & number.keys() if nodes is made else ()
         for node in nodes:
             rows += (form(node), len(node.inputs), len(node.outputs))
-            for name in (*node.inputs, *node.outputs):
+            for name in node.tensors():
                 known = number.get(name)
                 if known is None:
                     known = number[name] = len(number)

@@ -1,0 +1,303 @@
+"""The bodies of If, Loop and Scan: the shapes inside and of the results, and how often a body runs.
+
+A body is evaluated like the graph around it, with what that graph knows of the captured tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from edgekit.network.protos import has_bodies, reads, tensor_type
+from edgekit.network.windows import attributes
+
+#: A tensor's ONNX element type and shape.
+Known = tuple[int, tuple[int, ...]]
+_INT64, _BOOL = onnx.TensorProto.INT64, onnx.TensorProto.BOOL
+BRANCHES = ("then_branch", "else_branch")
+# exporters write it for "as long as the condition holds", and so does TensorRT's parser read it
+_UNLIMITED = np.iinfo(np.int32).max
+# iterations that are counted by running what decides on the next one
+_MOST_COUNTED = 1024
+_MOST_VALUES = 4096
+# Scan of opset 8 has a batch
+_SCAN_SINCE = 9
+_RANDOM = frozenset(
+    {
+        "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
+        "RandomUniformLike",
+    }
+)  # fmt: skip
+
+
+class Scope(Protocol):
+    """A graph as far as it is known: of a model, or of a body in it."""
+
+    version: int
+
+    def known_as(self, name: str) -> Known | None:
+        """Returns a tensor's type and shape; None where its shape is unknown."""
+
+    def value(self, name: str) -> np.ndarray | None:
+        """Returns a constant's values; None for any other tensor."""
+
+
+S_co = TypeVar("S_co", bound=Scope, covariant=True)
+
+
+class OuterScope(Scope, Protocol[S_co]):
+    """A graph whose nodes may have bodies."""
+
+    def body(
+        self,
+        graph: onnx.GraphProto,
+        inputs: Mapping[str, Known | None],
+        constants: Mapping[str, np.ndarray],
+    ) -> S_co:
+        """Returns a body that gets these inputs; of some the values are known."""
+
+
+def graphs(node: onnx.NodeProto) -> dict[str, onnx.GraphProto]:
+    """Returns a node's bodies by attribute: "body", or "then_branch" and "else_branch"."""
+    return {item.name: item.g for item in node.attribute if item.HasField("g")}
+
+
+def evaluated(scope: OuterScope[S_co], node: onnx.NodeProto) -> dict[str, S_co]:
+    """Returns the evaluated bodies of an If, a Loop or a Scan by attribute; empty for others.
+
+    Raises:
+        ModelError: As the evaluation of a graph does, about a node of a body.
+    """
+    found = graphs(node)
+    if node.op_type == "If":
+        return {name: scope.body(found[name], {}, {}) for name in BRANCHES if name in found}
+    if "body" not in found:
+        return {}
+    if node.op_type == "Scan" and scope.version >= _SCAN_SINCE:
+        return {"body": _scanned(scope, node, found["body"])}
+    if node.op_type == "Loop":
+        return {"body": _looped(scope, node, found["body"])}
+    return {}
+
+
+def _looped(scope: OuterScope[S_co], node: onnx.NodeProto, body: onnx.GraphProto) -> S_co:
+    begins = _begins(scope, node) is True
+    inner = _turn(scope, body, node.input[2:], begins)
+    if begins and not _is_true(inner.value(body.output[0].name)):
+        # the condition may end it, so it is not known within the body either
+        inner = _turn(scope, body, node.input[2:], False)
+    return inner
+
+
+def _turn(
+    scope: OuterScope[S_co], body: onnx.GraphProto, carried: Iterable[str], begins: bool
+) -> S_co:
+    """One iteration of a Loop's body; ``begins``: its condition is true."""
+    index, condition, *states = [value.name for value in body.input]
+    inputs: dict[str, Known | None] = {index: (_INT64, ()), condition: (_BOOL, ())}
+    inputs |= dict.fromkeys(states)
+    for state, outer in zip(states, carried, strict=False):
+        inputs[state] = scope.known_as(outer)
+    return scope.body(body, inputs, {condition: np.array(True)} if begins else {})
+
+
+def _scanned(scope: OuterScope[S_co], node: onnx.NodeProto, body: onnx.GraphProto) -> S_co:
+    inputs: dict[str, Known | None] = {}
+    states = len(node.input) - attributes(node)["num_scan_inputs"]
+    for position, (value, outer) in enumerate(zip(body.input, node.input, strict=False)):
+        known = scope.known_as(outer)
+        if known is not None and position >= states:
+            axis = _axis(node, "scan_input_axes", position - states, len(known[1]))
+            known = known[0], (*known[1][:axis], *known[1][axis + 1 :])
+        inputs[value.name] = known
+    return scope.body(body, inputs, {})
+
+
+def _axis(node: onnx.NodeProto, name: str, position: int, rank: int) -> int:
+    axes = attributes(node).get(name, ())
+    return int(axes[position]) % max(rank, 1) if position < len(axes) else 0
+
+
+def _begins(scope: Scope, node: onnx.NodeProto) -> bool | None:
+    """Whether a Loop's condition is true at first; None where the data decide."""
+    name = node.input[1] if len(node.input) > 1 else ""
+    if not name:
+        return True
+    value = scope.value(name)
+    return None if value is None else bool(value.any())
+
+
+def _is_true(value: np.ndarray | None) -> bool:
+    return value is not None and bool(value.any())
+
+
+def trip_limit(scope: Scope, node: onnx.NodeProto) -> int | None:
+    """Returns how often a Loop or a Scan runs its body at most; None where nothing says so."""
+    if node.op_type == "Scan":
+        if scope.version < _SCAN_SINCE:
+            return None
+        known = scope.known_as(node.input[-1])
+        if known is None or not known[1]:
+            return None
+        last = attributes(node)["num_scan_inputs"] - 1
+        return known[1][_axis(node, "scan_input_axes", last, len(known[1]))]
+    value = scope.value(node.input[0]) if node.input[0] else None
+    if value is None or value.size != 1 or int(value.item()) >= _UNLIMITED:
+        return None
+    return max(int(value.item()), 0)
+
+
+def trip_count(scope: Scope, node: onnx.NodeProto, bodies: Mapping[str, Scope]) -> int | None:
+    """Returns how often a Loop or a Scan runs its body; None where the data decide.
+
+    Args:
+        scope: The graph that the node is in.
+        node: The node.
+        bodies: What :func:`evaluated` returned for it.
+    """
+    limit = trip_limit(scope, node)
+    if node.op_type == "Scan" or "body" not in bodies:
+        return limit if node.op_type == "Scan" else None
+    begins = _begins(scope, node)
+    # a limit that is computed
+    if begins is None or (limit is None and node.input[0] and scope.value(node.input[0]) is None):
+        return None
+    if not begins:
+        return 0
+    body = graphs(node)["body"]
+    goes_on = bodies["body"].value(body.output[0].name)
+    if goes_on is None:
+        return _counted(scope, node, body, limit)
+    if _is_true(goes_on):
+        return limit
+    return 1 if limit is None else min(1, limit)
+
+
+def _counted(
+    scope: Scope, node: onnx.NodeProto, body: onnx.GraphProto, limit: int | None
+) -> int | None:
+    """Runs what decides on the next iteration, where it depends on no data."""
+    states = {value.name: at for at, value in enumerate(body.input[2:])}
+    result = body.output[0].name
+    part = _deciding(scope, body, states, result)
+    if part is None:
+        return None
+    nodes, used, constants = part
+    values: dict[str, np.ndarray] = {}
+    for name in used:
+        at = states[name]
+        value = scope.value(node.input[2 + at]) if 2 + at < len(node.input) else None
+        if value is None:
+            return None
+        values[name] = value
+    if any(value.size > _MOST_VALUES for value in (*values.values(), *constants.values())):
+        return None
+    from onnx.reference import ReferenceEvaluator
+
+    index, condition = body.input[0].name, body.input[1].name
+    after = {name: body.output[1 + states[name]].name for name in used}
+    wanted = list(dict.fromkeys((result, *after.values())))
+    graph = helper.make_graph(
+        nodes,
+        "deciding",
+        [onnx.ValueInfoProto(name=name) for name in (index, condition, *used)],
+        [onnx.ValueInfoProto(name=name) for name in wanted],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", scope.version)])
+    try:
+        evaluator = ReferenceEvaluator(model)
+        for count in range(min(_MOST_COUNTED, _MOST_COUNTED if limit is None else limit)):
+            feeds = {index: np.array(count, np.int64), condition: np.array(True), **values}
+            made = dict(zip(wanted, evaluator.run(None, feeds), strict=True))
+            if not np.asarray(made[result]).any():
+                return count + 1
+            values = {name: np.asarray(made[after[name]]) for name in used}
+    except Exception:
+        # onnx's reference lacks operators, and its exceptions are of any kind
+        return None
+    return limit if limit is not None and limit <= _MOST_COUNTED else None
+
+
+def _deciding(
+    scope: Scope, body: onnx.GraphProto, states: Mapping[str, int], result: str
+) -> tuple[list[onnx.NodeProto], list[str], dict[str, np.ndarray]] | None:
+    """The nodes that a condition needs, the carried tensors and the constants; None: data."""
+    writers = {name: inner for inner in body.node for name in inner.output if name}
+    own = {value.name: value for value in body.initializer}
+    fed = {value.name for value in body.input[:2]}
+    needed: set[int] = set()
+    used: dict[str, None] = {}
+    constants: dict[str, np.ndarray] = {}
+    waiting, seen = [result], {result}
+    while waiting:
+        name = waiting.pop()
+        follow: Sequence[str] = ()
+        if name in writers:
+            inner = writers[name]
+            if inner.domain or has_bodies(inner) or inner.op_type in _RANDOM:
+                return None
+            needed.add(id(inner))
+            follow = reads(inner)
+        elif name in states:
+            used[name] = None
+            follow = [body.output[1 + states[name]].name]
+        elif name in own:
+            constants[name] = numpy_helper.to_array(own[name])
+        elif name not in fed:
+            value = scope.value(name)
+            if value is None:
+                return None
+            constants[name] = value
+        waiting += [one for one in follow if one not in seen]
+        seen.update(follow)
+    return [inner for inner in body.node if id(inner) in needed], list(used), constants
+
+
+def results(
+    scope: Scope, node: onnx.NodeProto, bodies: Mapping[str, Scope]
+) -> dict[str, onnx.TypeProto]:
+    """Returns the types of a node's results as far as its bodies say them.
+
+    A tensor that is carried along has a shape where the body keeps it; what the body collects has
+    one where the number of iterations is known; what branches return, where all say the same.
+    """
+    outer = graphs(node)
+    if node.op_type == "If":
+        return _of_branches(node, outer, bodies) if len(bodies) == len(BRANCHES) else {}
+    if not bodies:
+        return {}
+    body, inner = outer["body"], bodies["body"]
+    scans = node.op_type == "Scan"
+    first = 0 if scans else 1
+    carried = node.input[: -attributes(node)["num_scan_inputs"]] if scans else node.input[2:]
+    trips = trip_count(scope, node, bodies)
+    found = {}
+    for position, (value, name) in enumerate(zip(body.output[first:], node.output, strict=False)):
+        known = inner.known_as(value.name)
+        if not name or known is None:
+            continue
+        elem, shape = known
+        if position < len(carried):
+            if scope.known_as(carried[position]) == known:
+                found[name] = tensor_type(elem, shape)
+        elif trips is not None:
+            at = position - len(carried)
+            axis = _axis(node, "scan_output_axes", at, len(shape) + 1) if scans else 0
+            found[name] = tensor_type(elem, (*shape[:axis], trips, *shape[axis:]))
+    return found
+
+
+def _of_branches(
+    node: onnx.NodeProto, outer: Mapping[str, onnx.GraphProto], bodies: Mapping[str, Scope]
+) -> dict[str, onnx.TypeProto]:
+    found = {}
+    sides = [[bodies[at].known_as(value.name) for value in outer[at].output] for at in BRANCHES]
+    for name, one, other in zip(node.output, *sides, strict=False):
+        if name and one is not None and one == other:
+            found[name] = tensor_type(*one)
+    return found

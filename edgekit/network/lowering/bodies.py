@@ -1,0 +1,104 @@
+"""The layers in the bodies of If, Loop and Scan, and how often a body runs.
+
+TensorRT keeps such a node whole on the GPU (IIfConditional, ILoop).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import onnx
+
+from edgekit.errors import ModelError
+from edgekit.network.graph import LayerSource, Node, OnnxGraph, proto_of
+from edgekit.network.loading.bodies import evaluated, graphs, trip_count, trip_limit
+from edgekit.network.loading.load import emit
+from edgekit.network.loading.shapes import Evaluation, outer_scope
+from edgekit.network.model import Body, Network
+
+Lower = Callable[[OnnxGraph, str], Network]
+_REMEMBERED = 64
+# what is larger is a weight: its values decide nothing
+_SMALL = 1024
+
+
+@dataclass(frozen=True)
+class Bodies:
+    """What is known of a node's bodies.
+
+    Attributes:
+        bodies: By attribute, in the node's order; empty where one of them is not understood.
+        trip_count: How often a Loop or a Scan runs its body; None where the data decide.
+        trip_limit: How often it does at most; None where nothing says so.
+    """
+
+    bodies: tuple[Body, ...]
+    trip_count: int | None
+    trip_limit: int | None
+
+
+class _Outer:
+    """A node and what it sees of the graph around it; equal where the bodies have equal layers."""
+
+    def __init__(self, graph: LayerSource, node: Node) -> None:
+        self.node = proto_of(node)
+        self.scope = outer_scope(graph, node)
+        facts: list[object] = [graph.opset, self.node.SerializeToString(deterministic=True)]
+        for name in node.reads():
+            value = self.scope.value(name)
+            facts.append((name, self.scope.known_as(name), value is not None))
+            if value is not None and value.size <= _SMALL:
+                facts.append(value.tobytes())
+        self._key = (*facts, graph.plugins)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Outer) and self._key == other._key
+
+
+def bodies_of(graph: LayerSource, node: Node, release: str, lower: Lower) -> Bodies:
+    """Returns the layers in a node's bodies.
+
+    Args:
+        graph: Where the node is from.
+        node: An If, a Loop or a Scan.
+        release: The TensorRT release.
+        lower: Returns the layers of a graph by a release.
+    """
+    return _bodies(_Outer(graph, node), release, lower)
+
+
+@lru_cache(_REMEMBERED)
+def _bodies(outer: _Outer, release: str, lower: Lower) -> Bodies:
+    node = outer.node
+    scope = outer.scope
+    limit = trip_limit(scope, node) if node.op_type != "If" else None
+    try:
+        inner = evaluated(scope, node)
+        count = trip_count(scope, node, inner) if node.op_type != "If" else None
+        found = tuple(
+            Body(name, lower(_graph(body, inner[name], scope), release))
+            for name, body in graphs(node).items()
+        )
+    except (ModelError, KeyError):
+        # a body that evaluation does not understand: its cost is unknown
+        return Bodies((), limit if node.op_type == "Scan" else None, limit)
+    return Bodies(found, count, limit)
+
+
+def _graph(body: onnx.GraphProto, inner: Evaluation, outer: Evaluation) -> OnnxGraph:
+    """The body as a graph of its own, which captured tensors feed."""
+    made = {name for node in inner.nodes for name in node.output}
+    fed = dict.fromkeys((*(value.name for value in body.input), *outer.shapes))
+    inputs = [name for name in fed if name in inner.shapes and name not in made]
+    results = [
+        value.name
+        for value in body.output
+        if value.name not in inputs and inner.value(value.name) is None
+    ]
+    stripped, weights = emit(inner, inputs, list(dict.fromkeys(results)), body.name, {})
+    return OnnxGraph(stripped, weights, outer.own)

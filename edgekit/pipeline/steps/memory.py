@@ -1,0 +1,95 @@
+"""The memory that a step of a large network may take, said before it begins."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from edgekit.network.model import Model, entries
+from edgekit.network.streaming import float_bytes, is_large
+from edgekit.pipeline.context import Context
+
+_GIGABYTE = 1_000_000_000
+_STREAMED_BYTES = 600_000_000
+_AVAILABLE = re.compile(r"^MemAvailable:\s+(\d{1,15}) kB", re.MULTILINE)
+_STATISTIC = re.compile(r"^(\w+) (\d{1,18})$", re.MULTILINE)
+
+
+def announce_memory(context: Context, model: Model, *, holds: bool) -> None:
+    """Says what memory a step of a large network may take, and what this machine has.
+
+    Args:
+        context: The configuration.
+        model: The network; of one with less than 256 MiB of weights nothing is said.
+        holds: Whether it holds the whole network: ONNX Runtime has weights in a form of its own.
+            Otherwise they are streamed, and the largest tensor counts.
+    """
+    if not is_large(model.weights):
+        return
+    weights = float_bytes(model.weights)
+    if holds:
+        need, why = 2 * weights + _GIGABYTE, "twice the weights in FP32 and 1 GB"
+    else:
+        largest = max(4 * value.size for value in entries(model.weights).values())
+        need, why = 4 * largest + _STREAMED_BYTES, "four times the largest weight and 0.6 GB"
+    free = free_memory()
+    has = "" if free is None else f"; {_text(free)} are available"
+    text = f"this step takes up to {_text(need)} of memory ({why}){has}"
+    if free is not None and free < need:
+        text += ", so the system may end it: free memory, or use a larger machine"
+    context.announce(text)
+
+
+def _text(size: int) -> str:
+    return f"{size / _GIGABYTE:.1f} GB"
+
+
+def free_memory(root: Path = Path("/")) -> int | None:
+    """Returns the bytes that this process may still take; None where the system does not tell.
+
+    That is the least of what the machine has (MemAvailable of proc(5)) and of what is left of the
+    limits of its control groups, file pages not counted.
+
+    Args:
+        root: Where the system's files lie.
+    """
+    found = _AVAILABLE.search(_read(root / "proc/meminfo"))
+    sizes = [] if found is None else [1024 * int(found[1])]
+    sizes += _left_by_groups(root)
+    return min(sizes, default=None)
+
+
+def _left_by_groups(root: Path) -> Iterator[int]:
+    """What each limit of a control group leaves, of version 1 and 2 (cgroups(7))."""
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number == "0" and not controllers:
+            base, limit, usage = "sys/fs/cgroup", "memory.max", "memory.current"
+        elif "memory" in controllers.split(","):
+            base, limit = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+            usage = "memory.usage_in_bytes"
+        else:
+            continue
+        own = Path(path.lstrip("/"))
+        for group in (own, *own.parents):
+            folder = root / base / group
+            most, used = _read(folder / limit).strip(), _read(folder / usage).strip()
+            if most.isdecimal() and used.isdecimal():
+                yield max(0, int(most) - int(used) + _file_pages(folder))
+
+
+def _file_pages(folder: Path) -> int:
+    """Bytes of a group's file pages, which the system takes back when it needs them."""
+    found = {name: int(size) for name, size in _STATISTIC.findall(_read(folder / "memory.stat"))}
+    names = ("active_file", "inactive_file")
+    # version 1 counts the groups below apart
+    return sum(found.get(f"total_{name}", found.get(name, 0)) for name in names)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

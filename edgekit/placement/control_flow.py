@@ -1,0 +1,47 @@
+"""What is said of loops and conditionals: how often a body runs, and why a cost is unknown."""
+
+from __future__ import annotations
+
+from edgekit.network.model import Layer, Network
+from edgekit.text import counted, listed
+
+_SHOWN = 4
+#: Why no figure counts a layer: the data decide how often its body runs; its body has such layers;
+#: nothing says what it computes.
+TRIP_COUNT, BODY, FORMULA = "trip_count", "body", "formula"
+
+
+def why_uncounted(layer: Layer) -> str:
+    """Returns why a layer's cost is unknown: "plugin", "imported", "shapes", or one of these."""
+    if layer.opaque:
+        return layer.opaque
+    if "trip_count" in layer.params and layer.params["trip_count"] is None:
+        return TRIP_COUNT
+    return BODY if layer.bodies else FORMULA
+
+
+def control_flow_notes(network: Network) -> list[str]:
+    """Returns how the loops and conditionals of a network are counted."""
+    said: dict[str, list[str]] = {}
+    for layer in network.layers:
+        if layer.bodies or "trip_count" in layer.params:
+            said.setdefault(_said(layer), []).append(f"{layer.name} ({layer.op})")
+    return [f"{listed(names, _SHOWN)}: {words}" for words, names in said.items()]
+
+
+def _said(layer: Layer) -> str:
+    if layer.formula:
+        if "trip_count" not in layer.params:
+            return "the branch that takes longer counts, whatever the condition is"
+        return f"the body runs {counted(layer.params['trip_count'], 'time')}, and all of them count"
+    why = why_uncounted(layer)
+    if why == TRIP_COUNT:
+        limit = layer.params["trip_limit"]
+        most = "" if limit is None else f" (at most {counted(limit, 'time')})"
+        return f"the data decide how often the body runs{most}: of unknown cost"
+    if why == BODY:
+        inside = [name for body in layer.bodies for name in body.network.uncounted]
+        return (
+            f"of unknown cost, because layers inside have no cost model: {listed(inside, _SHOWN)}"
+        )
+    return "of unknown cost, because its body cannot be read"

@@ -1,0 +1,84 @@
+"""What a configuration sets of TensorRT when engines run (`trt/runtime.yaml`), and what of that a
+board's release can have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+from edgekit.knowledge import data_folder, read_facts
+from edgekit.targets.board import Target
+from edgekit.targets.releases import parse_version
+from edgekit.tensorrt.releases import TensorRTRelease, release_facts, sources
+from edgekit.text import listed
+from edgekit_device.protocol.codec import document
+from edgekit_device.protocol.manifest import MemorySettings
+
+
+def _number(text: str) -> tuple[int, ...]:
+    return tuple(parse_version(text)) if text else ()
+
+
+@document(frozen=True)
+class RuntimeRow:
+    """A setting of engines that run.
+
+    Attributes:
+        what: What it does, in words.
+        where: The key of a configuration, and functions of the board's package, that set it.
+        source: Keys of sources.
+        guide: The section of NVIDIA's guide.
+        names: Names in TensorRT's API, one of which a release must have; none where it is CUDA's.
+        compute_capability: The least of the GPU.
+    """
+
+    what: str
+    where: tuple[str, ...]
+    source: tuple[str, ...]
+    guide: str
+    names: tuple[str, ...] = ()
+    compute_capability: str = ""
+
+    @property
+    def since(self) -> str:
+        """The first release that has it; empty where it is older than all known ones."""
+        names = release_facts().names
+        return min((names[n].since or "" for n in self.names), key=_number, default="")
+
+    def lack(self, on: TensorRTRelease, target: Target) -> str:
+        """Returns why a board cannot have it; empty where it can."""
+        if self.names and not any(on.has(name) for name in self.names):
+            return f"TensorRT {on.text} has no {self.names[0]}"
+        least, here = self.compute_capability, target.compute_capability
+        if least and parse_version(here) < parse_version(least):
+            return f"the GPU of {target.name} has compute capability {here}, and it needs {least}"
+        return ""
+
+
+@document(frozen=True)
+class RuntimeFacts:
+    """``trt/runtime.yaml``: the rows by setting."""
+
+    settings: Mapping[str, RuntimeRow]
+
+
+@cache
+def runtime_rows() -> Mapping[str, RuntimeRow]:
+    """Returns the rows of ``trt/runtime.yaml`` by setting."""
+    path = data_folder("trt") / "runtime.yaml"
+    return read_facts(RuntimeFacts, path, "edgekit.tensorrt-runtime/1").settings
+
+
+def dropped_settings(
+    memory: MemorySettings, on: TensorRTRelease, target: Target
+) -> tuple[str, ...]:
+    """Returns what of a bundle's settings has no effect on a board, each as a sentence."""
+    default = MemorySettings()
+    rows, notes = runtime_rows(), []
+    for name in ("shared", "persistent_cache", "weight_budget"):
+        row = rows[name]
+        if getattr(memory, name) != getattr(default, name) and (why := row.lack(on, target)):
+            told = listed(sources(row.source), most=9)
+            notes.append(f"{row.where[0]} has no effect: {why} ({told})")
+    return tuple(notes)

@@ -1,0 +1,244 @@
+"""What a configuration sets of TensorRT's builder beside its features (`trt/settings.yaml`), and
+which of that a release, a board and a build can have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from edgekit.errors import Problem
+from edgekit.knowledge import data_folder, read_facts
+from edgekit.targets.board import Target
+from edgekit.tensorrt.releases import TensorRTRelease, sources
+from edgekit_device.build.settings import Setting
+from edgekit_device.errors import listed
+from edgekit_device.protocol.codec import document
+from edgekit_device.versions import parse_version
+
+#: A key's value: whether, how much, which, several, or each on or off.
+SettingValue = bool | int | str | list[str] | Mapping[str, bool]
+_SECTION = "build"
+#: A key of this kind is a feature, which ``decide`` decides.
+FEATURE = "feature"
+_NOT_SET: tuple[SettingValue | None, ...] = (None, False, "none")
+
+
+@document(frozen=True)
+class SettingRow:
+    """A key of the section ``build`` and what TensorRT calls it.
+
+    Attributes:
+        kind: "feature", "flag", "number", "choice", "sources", "switches" or "pool".
+        name: The name in TensorRT's API that a release must have; a feature's name in
+            ``trt/features.yaml``.
+        what: What it does, in words; of features ``trt/features.yaml`` tells it.
+        members: The enum of its values.
+        unit: Bytes of 1 in the file; 0 where the number is none of bytes.
+        lacking: "refused" or "dropped", where it cannot be had.
+        typing: The typing that it needs.
+        precision: The precisions that it is for.
+        compute_capability: The least of the GPU.
+        gpu: Whether it excludes a DLA.
+        needs: Another key that must be set.
+        why: Why it needs that.
+        types: Types of a network that need the flag.
+        engines: The kinds of engines that get it; empty for all.
+        guide: The section of NVIDIA's guide.
+        source: Keys of sources.
+    """
+
+    kind: str
+    name: str
+    source: tuple[str, ...]
+    what: str = ""
+    members: str = ""
+    unit: int = 0
+    lacking: str = "dropped"
+    typing: str = ""
+    precision: tuple[str, ...] = ()
+    compute_capability: str = ""
+    gpu: bool = False
+    needs: str = ""
+    why: str = ""
+    types: tuple[str, ...] = ()
+    engines: tuple[str, ...] = ()
+    guide: str = ""
+
+    @property
+    def reason(self) -> str:
+        """Why it has its limits, and who says so."""
+        return f"{self.why} ({listed(sources(self.source), most=9)})"
+
+
+@document(frozen=True)
+class SettingFacts:
+    """``trt/settings.yaml``: the rows by key, in the order in which they are set."""
+
+    settings: Mapping[str, SettingRow]
+
+
+@cache
+def setting_rows() -> Mapping[str, SettingRow]:
+    """Returns the rows of ``trt/settings.yaml`` by key."""
+    path = data_folder("trt") / "settings.yaml"
+    return read_facts(SettingFacts, path, "edgekit.tensorrt-settings/1").settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingsCase:
+    """What settings are checked against.
+
+    Attributes:
+        on: The release that builds.
+        target: The board.
+        typing: "weak" or "strong".
+        precision: The plan's lowest precision.
+        dla: Whether the plan uses a DLA.
+        kinds: The kinds of engines that are built: "plan", "loadable".
+        places: Where a key stands ("build.sparsity" -> "net.yaml:12:3").
+    """
+
+    on: TensorRTRelease
+    target: Target
+    typing: str
+    precision: str
+    dla: bool
+    kinds: tuple[str, ...]
+    places: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ChosenSettings:
+    """What is set of the builder.
+
+    Attributes:
+        by_kind: Settings in the order in which they are set, by kind of engine.
+        notes: What is dropped and why.
+        problems: What cannot be.
+    """
+
+    by_kind: Mapping[str, tuple[Setting, ...]]
+    notes: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+def choose_settings(values: Mapping[str, SettingValue], case: SettingsCase) -> ChosenSettings:
+    """Returns what a build sets of the values of the section ``build``.
+
+    Args:
+        values: By key; a key that is left out stays as TensorRT has it.
+        case: What they are checked against.
+    """
+    by_kind: dict[str, list[Setting]] = {kind: [] for kind in case.kinds}
+    notes: list[str] = []
+    problems: list[Problem] = []
+    for key, row in setting_rows().items():
+        value = values.get(key)
+        if value is None or row.kind == FEATURE:
+            continue
+        kinds = [kind for kind in case.kinds if not row.engines or kind in row.engines]
+        if row.typing and row.typing != case.typing:
+            # the flags of a weakly typed network are nothing to a strongly typed one
+            notes.append(
+                f"{_SECTION}.{key} is not used: the network is {case.typing}ly typed, so the types "
+                "in the file count"
+            )
+            continue
+        why, hint = _lack(key, row, value, values, case)
+        if not why and not kinds:
+            why, hint = f"a {listed(case.kinds)} has nothing of that kind", "remove it"
+        if why and row.lacking == "refused":
+            place = f"{_SECTION}.{key}"
+            problems.append(
+                Problem(f"{row.name} ({place}): {why}", case.places.get(place, place), hint)
+            )
+            continue
+        if why:
+            notes.append(f"{_SECTION}.{key} is not used: {why}")
+            continue
+        wanted = [*_settings(key, row, value, case.on, notes)]
+        for kind in kinds:
+            by_kind[kind] += wanted
+    return ChosenSettings(
+        {kind: tuple(found) for kind, found in by_kind.items()}, tuple(notes), tuple(problems)
+    )
+
+
+def _lack(
+    key: str,
+    row: SettingRow,
+    value: SettingValue,
+    values: Mapping[str, SettingValue],
+    case: SettingsCase,
+) -> tuple[str, str]:
+    """Returns why a setting cannot be had, and what to do; empty where it can."""
+    on = case.on
+    missing = next((name for name in _names(row, value) if not on.has(name)), "")
+    if missing:
+        since = on.since(missing)
+        first = f"; {since} is the first release that has it" if since and _older(on, since) else ""
+        return f"TensorRT {on.text} does not have {missing}{first}", f"remove build.{key}"
+    least = row.compute_capability
+    if least and parse_version(case.target.compute_capability) < parse_version(least):
+        return (
+            f"the GPU of {case.target.name} has compute capability "
+            f"{case.target.compute_capability}, and it needs {least}: {row.reason}",
+            f"remove build.{key}",
+        )
+    if row.gpu and case.dla:
+        return f"the build uses a DLA: {row.reason}", (
+            "keep everything on the GPU (placement.dla_cores: []), or remove it"
+        )
+    # of a strongly typed FP32 plan the file's own types count
+    own = case.typing == "strong" and case.precision == "fp32"
+    if row.precision and case.precision not in row.precision and not own:
+        return f"the precision is {case.precision}: {row.reason}", (
+            f"precision: {' or '.join(row.precision)}, or remove it"
+        )
+    if row.needs and values.get(row.needs) in _NOT_SET:
+        return f"build.{row.needs} is not set: {row.why}", f"set build.{row.needs}, or remove it"
+    return "", ""
+
+
+def _names(row: SettingRow, value: SettingValue) -> Iterator[str]:
+    """The names of the API that all of a setting needs."""
+    yield row.name
+    if row.kind == "choice":
+        yield f"{row.members}.{str(value).upper()}"
+
+
+def _older(on: TensorRTRelease, since: str) -> bool:
+    return on.version < parse_version(since)
+
+
+def _settings(
+    key: str, row: SettingRow, value: SettingValue, on: TensorRTRelease, notes: list[str]
+) -> Iterator[Setting]:
+    """What one key sets; ``notes`` gets the members that the release lacks."""
+    api = row.name.rpartition(".")[2]
+    if isinstance(value, Mapping):
+        for name in _had(key, row, [*value], on, notes):
+            yield Setting(key, row.kind, api, row.members, (name,), int(value[name]))
+    elif isinstance(value, list):
+        had = _had(key, row, value, on, notes)
+        if had or not value:
+            yield Setting(key, row.kind, api, row.members, tuple(had))
+    elif isinstance(value, str):
+        yield Setting(key, row.kind, api, row.members, (value.upper(),))
+    else:
+        yield Setting(key, row.kind, api, number=int(value) * (row.unit or 1))
+
+
+def _had(
+    key: str, row: SettingRow, names: list[str], on: TensorRTRelease, notes: list[str]
+) -> list[str]:
+    """The members that the release has."""
+    had = [name for name in names if on.has(f"{row.members}.{name}")]
+    if lacks := [name for name in names if name not in had]:
+        notes.append(
+            f"{_SECTION}.{key}: {listed(lacks)} {'is' if len(lacks) == 1 else 'are'} not used: "
+            f"TensorRT {on.text} does not have {'it' if len(lacks) == 1 else 'them'}"
+        )
+    return had

@@ -1,0 +1,168 @@
+"""What is set of the builder by one table: flags, properties, masks and pools, each read back."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from edgekit_device.errors import listed
+from edgekit_device.protocol.codec import (
+    choice,
+    document,
+    fail,
+    integer,
+    member,
+    names,
+    nullable,
+    text,
+)
+
+_NAME = text(r"[A-Za-z_][A-Za-z0-9_]{0,63}", "a name of TensorRT's API")
+_OPTIONAL_NAME = text(r"([A-Za-z_][A-Za-z0-9_]{0,63})?", "a name of TensorRT's API")
+_MOST = 1 << 44
+#: Kinds of settings: a BuilderFlag; a number of IBuilderConfig; a member of an enum there; several
+#: members as one mask; one member that is on or off; the limit of a memory pool.
+KINDS = ("flag", "number", "choice", "sources", "switches", "pool")
+_NUMBERED = ("flag", "number", "switches", "pool")
+
+
+@document(frozen=True)
+class Setting:
+    """One thing to set of the builder, by TensorRT's names.
+
+    Attributes:
+        key: The configuration's key, for messages and facts.
+        kind: One of ``KINDS``.
+        name: The flag, the property or method of IBuilderConfig, or the pool.
+        enum: What ``members`` are members of; "" without any.
+        members: One of a choice and of a switch; any number of sources.
+        number: The number, bytes for a pool; 0 or 1 of a flag and of a switch.
+    """
+
+    key: str = member(text())
+    kind: str = member(choice(*KINDS))
+    name: str = member(_NAME)
+    enum: str = member(_OPTIONAL_NAME, absent="")
+    members: Tuple[str, ...] = member(names(rule=_NAME), absent=())
+    number: Optional[int] = member(nullable(integer(0, _MOST)), absent=None)
+
+    def check(self) -> None:
+        """Refuses a setting that lacks what its kind needs."""
+        if (self.number is not None) != (self.kind in _NUMBERED):
+            fail("number", "a setting of kind {} has {} number".format(
+                self.kind, "a" if self.kind in _NUMBERED else "no"))  # fmt: skip
+        of_enum = self.kind in ("choice", "sources", "switches")
+        if bool(self.enum) != of_enum:
+            fail("enum", "a setting of kind {} has {} enum".format(
+                self.kind, "an" if of_enum else "no"))  # fmt: skip
+        if self.kind in ("choice", "switches") and len(self.members) != 1:
+            fail("members", "a setting of kind {} has one member".format(self.kind))
+
+
+def apply_settings(
+    trt: Any, config: Any, settings: Sequence[Setting], key: str, notes: List[str]
+) -> Dict[str, str]:
+    """Sets everything in its order, and reads each back.
+
+    What the release lacks is left out with a note; so is what TensorRT holds otherwise afterwards:
+    it refuses in its log alone.
+
+    Args:
+        trt: TensorRT's module.
+        config: The builder's configuration.
+        settings: What to set.
+        key: The engine's, for notes.
+        notes: Gets a sentence for what was not set.
+
+    Returns:
+        What TensorRT holds, by the configuration's key: "2", "FAST", "on"; several members of one
+        key together.
+    """
+    held: Dict[str, List[str]] = {}
+    for one in settings:
+        lacking = _lacking(trt, config, one)
+        if lacking:
+            notes.append("{}: this TensorRT has no {}, so {} is not set".format(
+                key, lacking, one.key))  # fmt: skip
+            continue
+        wanted, found = _APPLY[one.kind](trt, config, one)
+        if wanted != found:
+            notes.append("{}: TensorRT does not take {} for {}: it is {}".format(
+                key, wanted, one.key, found))  # fmt: skip
+        held.setdefault(one.key, []).append(found)
+    return {name: listed(texts, most=len(texts)) for name, texts in held.items()}
+
+
+def flags_held(trt: Any, config: Any, settings: Sequence[Setting]) -> List[str]:
+    """Names of the flags among settings that TensorRT has set."""
+    found = (one.name for one in settings if one.kind == "flag")
+    known = [name for name in found if hasattr(trt.BuilderFlag, name)]
+    return [name for name in known if config.get_flag(getattr(trt.BuilderFlag, name))]
+
+
+def _lacking(trt: Any, config: Any, one: Setting) -> str:
+    """What the release has no name of; "" where it has everything."""
+    owner = {"flag": "BuilderFlag", "pool": "MemoryPoolType"}.get(one.kind, "")
+    holder = getattr(trt, owner) if owner else config
+    if not hasattr(holder, one.name):
+        return ".".join(filter(None, (owner or "IBuilderConfig", one.name)))
+    if one.enum and not hasattr(trt, one.enum):
+        return one.enum
+    enum = getattr(trt, one.enum) if one.enum else None
+    lacking = [name for name in one.members if not hasattr(enum, name)]
+    return "{}.{}".format(one.enum, lacking[0]) if lacking else ""
+
+
+# each sets, and returns what was wanted and what TensorRT holds then, as texts
+
+
+def _flag(trt: Any, config: Any, one: Setting) -> Tuple[str, str]:
+    member_of = getattr(trt.BuilderFlag, one.name)
+    (config.set_flag if one.number else config.clear_flag)(member_of)
+    return _switch(bool(one.number)), _switch(config.get_flag(member_of))
+
+
+def _number(trt: Any, config: Any, one: Setting) -> Tuple[str, str]:
+    setattr(config, one.name, one.number)
+    return str(one.number), str(getattr(config, one.name))
+
+
+def _choice(trt: Any, config: Any, one: Setting) -> Tuple[str, str]:
+    setattr(config, one.name, getattr(getattr(trt, one.enum), one.members[0]))
+    return one.members[0], str(getattr(config, one.name).name)
+
+
+def _sources(trt: Any, config: Any, one: Setting) -> Tuple[str, str]:
+    enum = getattr(trt, one.enum)
+    bits = {name: 1 << int(getattr(enum, name)) for name in enum.__members__}
+    mask = sum(bits[name] for name in set(one.members))
+    getattr(config, one.name)(mask)
+    held = getattr(config, one.name.replace("set_", "get_", 1))()
+    return _members(bits, mask), _members(bits, held)
+
+
+def _members(bits: Mapping[str, int], mask: int) -> str:
+    return listed((name for name, bit in bits.items() if bit & mask), most=99) or "none"
+
+
+def _switched(trt: Any, config: Any, one: Setting) -> Tuple[str, str]:
+    name = one.members[0]
+    member_of = getattr(getattr(trt, one.enum), name)
+    getattr(config, one.name)(member_of, bool(one.number))
+    held = getattr(config, one.name.replace("set_", "get_", 1))(member_of)
+    return "{} {}".format(name, _switch(bool(one.number))), "{} {}".format(name, _switch(held))
+
+
+def _pool(trt: Any, config: Any, one: Setting) -> Tuple[str, str]:
+    pool = getattr(trt.MemoryPoolType, one.name)
+    config.set_memory_pool_limit(pool, one.number)
+    return str(one.number), str(config.get_memory_pool_limit(pool))
+
+
+def _switch(on: bool) -> str:
+    return "on" if on else "off"
+
+
+_APPLY: Mapping[str, Callable[[Any, Any, Setting], Tuple[str, str]]] = {
+    "flag": _flag, "number": _number, "choice": _choice, "sources": _sources,
+    "switches": _switched, "pool": _pool,
+}  # fmt: skip

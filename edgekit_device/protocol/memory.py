@@ -1,0 +1,75 @@
+"""The memory that a bundle's engines take of a board, known before anything is loaded."""
+
+from __future__ import annotations
+
+from typing import Dict, Iterable, Mapping, Optional, Tuple
+
+from edgekit_device.protocol.codec import document, mapping, member, nullable, text
+from edgekit_device.protocol.fields import count
+from edgekit_device.protocol.manifest import EngineEntry, Manifest
+
+# cudaMalloc's own alignment, which TensorRT wants of a context's memory: it "must be aligned with
+# CUDA memory alignment property" (NvInferRuntime.h, IExecutionContext::setDeviceMemoryV2)
+ALIGNED = 256
+
+
+def aligned(nbytes: int) -> int:
+    """The next size at which another block may begin."""
+    return -(-nbytes // ALIGNED) * ALIGNED
+
+
+@document(frozen=True)
+class MemoryNeed:
+    """Bytes of memory that a bundle's engines take, as far as its manifest says.
+
+    Attributes:
+        engines: Weights and engines, as large as they lie in the bundle.
+        contexts: What contexts of one frame need while they run, by device; a device is missing
+            where the builder did not say it of each of its plans.
+        device_memory: The sum of ``contexts``: what ``load(..., device_memory=...)`` takes.
+        total: All of it.
+        available: What the board has; None where that is not known.
+    """
+
+    engines: int = member(count)
+    contexts: Mapping[str, int] = member(mapping(count, text()))
+    device_memory: int = member(count)
+    total: int = member(count)
+    available: Optional[int] = member(nullable(count), absent=None, as_given=True)
+
+
+def context_bytes(
+    segments: Iterable[Tuple[str, str]], entries: Mapping[str, EngineEntry], *, shared: bool = True
+) -> Dict[str, int]:
+    """Bytes of device memory that the contexts of one frame need while they run, by device.
+
+    Args:
+        segments: Engine and device of each segment of a bundle.
+        entries: Its engines.
+        shared: Whether engines of a device take turns in one block.
+
+    Returns:
+        Nothing for a device one of whose plans has no size; loadables need nothing of this.
+    """
+    needs: Dict[str, Dict[str, Optional[int]]] = {}
+    for engine, device in segments:
+        entry = entries.get(engine)
+        if entry is not None and entry.kind == "plan":
+            needs.setdefault(device, {})[engine] = entry.device_bytes
+    found = {}
+    for device, of in needs.items():
+        known = [aligned(nbytes) for nbytes in of.values() if nbytes is not None]
+        if len(known) == len(of):
+            found[device] = max(known) if shared else sum(known)
+    return found
+
+
+def memory_need(manifest: Manifest) -> MemoryNeed:
+    """What the engines of a bundle take, before any of them is loaded."""
+    segments = manifest.segments()
+    sizes = {weight.digest: weight.bytes for weight in manifest.weights.values()}
+    sizes.update({one.engine: manifest.blobs[one.engine].bytes for one in segments})
+    runs = [(segment.engine, segment.device) for segment in segments]
+    contexts = context_bytes(runs, manifest.engines, shared=manifest.memory.shared)
+    engines, device_memory = sum(sizes.values()), sum(contexts.values())
+    return MemoryNeed(engines, contexts, device_memory, engines + device_memory)
