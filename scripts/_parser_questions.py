@@ -301,7 +301,7 @@ def _profiled(asked: Asked, *ranges: tuple[str, Any, Any, Any]) -> Any:
     return [added, asked.config.num_optimization_profiles, built is not None, asked.logged()]
 
 
-def _profiles(name: str, *ranges: tuple[str, Any, Any, Any]) -> None:
+def _profiles(name: str, *ranges: tuple[Any, ...]) -> None:
     QUESTIONS[f"profile: {name}"] = lambda asked: _profiled(asked, *ranges)
 
 

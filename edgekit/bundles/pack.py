@@ -96,9 +96,9 @@ def pack(
     samples: BundleSamples | None = None,
     counter: int | None = None,
     valid_until: str | None = None,
+    memory: MemorySettings | None = None,
     variants: Sequence[ShapeVariant] = (),
     padding: Sequence[Padding] = (),
-    memory: MemorySettings | None = None,
 ) -> Bundle:
     """Packs a build. The same inputs give the same bytes.
 
@@ -115,9 +115,9 @@ def pack(
         samples: Inputs that accuracy is measured on at the board; none when None.
         counter: Release counter; with it, or ``valid_until``, the time of signing is in it too.
         valid_until: Until when boards install it unattended: a day or a time, in UTC.
+        memory: How a board uses the GPU's memory; as by default when None.
         variants: What was built for further shapes.
         padding: Axes along which inputs may be padded up to a variant.
-        memory: How a board uses the GPU's memory; as by default when None.
 
     Raises:
         BundleError: "bundle.invalid"; the parts do not fit together, or a name cannot be used.
@@ -167,9 +167,9 @@ def pack(
         requires=requires_of(artefacts, blobs.sizes(), _bytes(weights), shared=memory.shared),
         samples=measured_on,
         issued=issued_entry(counter, valid_until),
+        memory=memory,
         variants=tuple(others),
         padding=tuple(padding),
-        memory=memory,
     )
     return finish(manifest, blobs.values, dict(artefacts.values))
 

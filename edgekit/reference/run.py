@@ -84,6 +84,7 @@ class Runner:
 
         Raises:
             DataError: Input names, shapes or types do not fit.
+            ModelError: ``model.shape_conflict``: a tensor has not the shape that was given for it.
             BuildError: ONNX Runtime failed; names segment and node.
         """
         return self.run_group([inputs], observe=observe)[0]
@@ -120,6 +121,7 @@ class Runner:
                 raise _failure(artefacts, segment, error) from error
             for values, made in zip(tensors, results, strict=True):
                 values.update(zip(segment.outputs, made, strict=True))
+                _check_sizes(session, values)
             if isinstance(session, StreamedSession):
                 inside = sum(value.nbytes for value in tensors[0].values()) + session.between
                 self.between = max(self.between, inside)
@@ -221,6 +223,22 @@ def _check(session: Any, feed: Mapping[str, np.ndarray], inputs: Mapping[str, np
                 code="data.shape",
                 where=spec.name,
                 hint=f"the engine expects {spec.type} {shape}",
+            )
+
+
+def _check_sizes(session: Any, tensors: Mapping[str, np.ndarray]) -> None:
+    """Checks an engine's results against the shapes that it was planned for."""
+    if not hasattr(session, "get_outputs"):
+        return  # in pieces, around plugins
+    for spec in session.get_outputs():
+        shape, found = list(spec.shape), list(tensors[spec.name].shape)
+        if all(isinstance(size, int) for size in shape) and found != shape:
+            raise ModelError(
+                f"{spec.name!r} is {found} on these inputs, but the plan has {shape}",
+                code="model.shape_conflict",
+                where=spec.name,
+                hint="a shape under model.shapes (--shape) must hold for all inputs; without it "
+                "what reads the tensor runs on the board alone",
             )
 
 

@@ -24,13 +24,11 @@ from typing import (
     Tuple,
 )
 
-from edgekit_device.arrays.formats import convert, four, stored_shape
+from edgekit_device.arrays.formats import four, stored_shape
 from edgekit_device.cuda.driver import Cuda
 from edgekit_device.cuda.memory import (
-    BufferPool,
     DeviceTensor,
     Feeder,
-    MemoryLease,
     Tensor,
     at_shape,
     io_bytes,
@@ -39,9 +37,10 @@ from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import DTYPES, IoEntry, SegmentEntry
 from edgekit_device.tensorrt.memory import EngineMemory
 from edgekit_device.tensorrt.runtimes import LoadedPlan
+from edgekit_device.tensorrt.sizes import Profiles, SizedOutput, host_values, on_host, settled
 
 if TYPE_CHECKING:
-    import numpy as np
+    pass
 
 #: NumPy's names by DataType's; NumPy has none for the others.
 NUMPY_TYPES = {
@@ -227,118 +226,6 @@ def _dense(dtype: str, shape: Sequence[int]) -> Tuple[int, ...]:
     return tuple(found)
 
 
-# An output whose shape depends on values (NonZero, NonMaxSuppression) has none before the run:
-# ``get_tensor_shape`` keeps its -1 although every input's shape is set (NvInferRuntime.h,
-# IExecutionContext::getTensorShape). TensorRT asks an IOutputAllocator for its memory then. A
-# tensor whose values make shapes is read or written on the host (ICudaEngine::getTensorLocation).
-def on_host(engine: Any, name: str) -> bool:
-    """Whether a tensor's values make shapes, so that its address is the host's."""
-    try:
-        return str(engine.get_tensor_location(name).name) == "HOST"
-    except TypeError:  # the lean runtime's module of 8.6 lacks the enum's type
-        return bool(engine.is_shape_inference_io(name))
-
-
-def settled(io: IoEntry, found: Sequence[int]) -> Tuple[int, ...]:
-    """An output's shape in this run, which its buffer is made for.
-
-    Raises:
-        DeviceError: "engine.io" where it is unknown, or another than its fixed one.
-    """
-    shape = tuple(int(size) for size in found)
-    fits = len(io.shape) == len(shape) and all(
-        size >= 0 and want in (-1, size)
-        for want, size in zip(io.shape, shape)  # noqa: B905
-    )
-    if not fits:
-        raise DeviceError(
-            "{!r} has the shape {} for these inputs instead of {}".format(
-                io.name[:80], list(shape), list(io.shape)
-            ),
-            code="engine.io",
-            where=io.name[:80],
-            hint="build the bundle again",
-        )
-    return shape
-
-
-class _Given:
-    """What an output allocator gave in this run, and what it was told."""
-
-    def __init__(self, device: BufferPool) -> None:
-        self._device = device
-        self.lease: Optional[MemoryLease] = None
-        self.shape: Tuple[int, ...] = (-1,)
-        self.error: Optional[DeviceError] = None
-
-    def take(self, size: int) -> int:
-        # the library calls this: what it raises would be lost, or end the process
-        try:
-            self.lease = self._device.take(max(int(size), 1))
-        except DeviceError as error:
-            self.error = error
-            return 0
-        return self.lease.ptr
-
-    def forget(self) -> None:
-        self.lease, self.shape, self.error = None, (-1,), None
-
-
-class SizedOutput:
-    """Gives TensorRT memory for an output whose size is known only during the run.
-
-    Attributes:
-        allocator: For ``context.set_output_allocator``.
-    """
-
-    def __init__(self, trt: Any, device: BufferPool) -> None:
-        class Allocator(trt.IOutputAllocator):  # type: ignore[misc]
-            # a class is never freed by counting alone, so it must not hold the device's memory
-            def __init__(self, given: _Given) -> None:
-                trt.IOutputAllocator.__init__(self)
-                self.given = given
-
-            def reallocate_output(self, name: str, memory: Any, size: int, alignment: int) -> int:
-                return self.given.take(size)
-
-            def reallocate_output_async(
-                self, name: str, memory: Any, size: int, alignment: int, stream: Any
-            ) -> int:
-                return self.given.take(size)
-
-            def notify_shape(self, name: str, shape: Any) -> None:
-                self.given.shape = tuple(int(each) for each in shape)
-
-        self._device = device
-        self._given = _Given(device)
-        self.allocator = Allocator(self._given)
-
-    def begin(self) -> None:
-        """Forgets the run before, whose tensor may be in use still."""
-        self._given.forget()
-
-    @property
-    def error(self) -> Optional[DeviceError]:
-        """Why there was no memory in this run; None if there was."""
-        return self._given.error
-
-    def tensor(self, io: IoEntry) -> DeviceTensor:
-        """The output after the run.
-
-        Raises:
-            DeviceError: "engine.io" where TensorRT told no shape, or another one.
-        """
-        given = self._given
-        shape = settled(io, given.shape)
-        # of no elements TensorRT may want no memory
-        lease = given.lease or self._device.take(1)
-        nbytes = lease.nbytes = io_bytes(at_shape(io, shape))
-        given.forget()
-        return DeviceTensor(
-            lease.ptr, nbytes, io.dtype, shape, io.format, io.strides, io.scale, lease
-        )
-
-
 class LayerTimes:
     """Milliseconds of each layer's runs, in the order in which layers were first reported."""
 
@@ -372,62 +259,6 @@ def profiler(trt: Any) -> Tuple[Any, LayerTimes]:
             times.add(str(layer_name), float(ms))
 
     return Profiler(), times
-
-
-class Profiles:
-    """An engine's profiles.
-
-    Attributes:
-        dynamic: Names of the inputs whose shape must be set.
-    """
-
-    def __init__(self, engine: Any, inputs: Sequence[IoEntry]) -> None:
-        self._engine = engine
-        self._inputs = tuple(inputs)
-        self.dynamic = [io.name for io in inputs if -1 in tuple(engine.get_tensor_shape(io.name))]
-
-    def of(self, feeds: Mapping[str, Tensor]) -> Tuple[int, Dict[str, Tuple[int, ...]]]:
-        """The first optimisation profile that takes the shapes, and the shapes.
-
-        Raises:
-            DeviceError: "input.missing" or "input.shape".
-        """
-        shapes: Dict[str, Tuple[int, ...]] = {}
-        for io in self._inputs:
-            if io.name not in feeds:
-                raise DeviceError(
-                    "input {!r} is missing".format(io.name[:80]),
-                    code="input.missing",
-                    where=io.name[:80],
-                )
-            shapes[io.name] = tuple(feeds[io.name].shape)
-        for io in self._inputs:
-            fixed = len(io.shape) == len(shapes[io.name]) and all(
-                want in (-1, have)
-                for want, have in zip(io.shape, shapes[io.name])  # noqa: B905
-            )
-            if not fixed:
-                raise _shape(io, shapes[io.name], list(io.shape))
-        if not self.dynamic:
-            return 0, shapes
-        for number in range(int(self._engine.num_optimization_profiles)):
-            if all(self._within(name, number, shapes[name]) for name in self.dynamic):
-                return number, shapes
-        (first,) = [io for io in self._inputs if io.name == self.dynamic[0]]
-        raise _shape(first, shapes[first.name], "no profile of the engine supports it")
-
-    def _within(self, name: str, profile: int, shape: Tuple[int, ...]) -> bool:
-        low, _, high = self._engine.get_tensor_profile_shape(name, profile)
-        sides = zip(tuple(low), shape, tuple(high))  # noqa: B905
-        return all(int(least) <= size <= int(most) for least, size, most in sides)
-
-
-def _shape(io: IoEntry, found: Tuple[int, ...], wanted: Any) -> DeviceError:
-    return DeviceError(
-        "{!r} has shape {}, but the engine needs {}".format(io.name[:80], list(found), wanted),
-        code="input.shape",
-        where=io.name[:80],
-    )
 
 
 class HeldContext(NamedTuple):
@@ -467,16 +298,6 @@ class _ContextSlot:
         #: Bytes of each tensor at the profile's largest sizes, where they are open.
         self.most: Dict[str, int] = {}
         self.sized: Dict[str, SizedOutput] = {}
-
-
-def _host_values(io: IoEntry, value: Tensor, keep: List[Any]) -> np.ndarray:
-    """An input that TensorRT reads on the host."""
-    import numpy as np
-
-    array = value.numpy() if isinstance(value, DeviceTensor) else np.asarray(value)
-    made: np.ndarray = np.ascontiguousarray(convert(array, io.dtype, None, io.scale, io.name))
-    keep.append(made)
-    return made
 
 
 class TensorRTEngine:
@@ -624,7 +445,7 @@ class TensorRTEngine:
                 self._shape(slot, io.name, shapes[io.name], where)
             now, value = at_shape(io, shapes[io.name]), feeds[io.name]
             if io.name in self._host:
-                address = _host_values(io, value, keep).ctypes.data
+                address = host_values(io, value, keep).ctypes.data
             else:
                 place = 0
                 if io.name in slot.most and not isinstance(value, DeviceTensor):
@@ -741,6 +562,7 @@ class TensorRTEngine:
         # the first context has profile 0 without being told
         if profile or (self._made and self._profiles.dynamic):
             if not context.set_optimization_profile_async(profile, slot.stream):
+                self._end(slot)
                 raise listener.error(
                     "the engine has no profile {} for one more context".format(profile),
                     "engine.failed",
@@ -772,11 +594,14 @@ class TensorRTEngine:
                     found[io.name] = io_bytes(at_shape(io, shape))
         return found
 
+    def _end(self, slot: _ContextSlot) -> None:
+        self.cuda.destroy_event(slot.begin)
+        self.cuda.destroy_event(slot.end)
+        self.cuda.destroy_stream(slot.stream)
+
     def __del__(self) -> None:
         for slot in getattr(self, "_slots", []):
             try:
-                self.cuda.destroy_event(slot.begin)
-                self.cuda.destroy_event(slot.end)
-                self.cuda.destroy_stream(slot.stream)
+                self._end(slot)
             except Exception:  # at the process's end the context may be gone already
                 return

@@ -21,7 +21,7 @@ from edgekit_device.cuda.driver import open_cuda
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import IoEntry, TensorEntry
 from edgekit_device.runtime.model import open_model
-from edgekit_device.tensorrt.engine import settled
+from edgekit_device.tensorrt.sizes import settled
 from tests.edgekit_device.device_trt_here import Here, here_fixture
 from tests.edgekit_device.device_trt_toys import (
     SHAPE,

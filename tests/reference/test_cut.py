@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from edgekit.errors import BuildError, DataError
+from edgekit.errors import BuildError, DataError, ModelError
 from edgekit.network.loading.load import canonical
 from edgekit.network.model import Layer, Model, Network
 from edgekit.network.protos import reads
@@ -215,6 +215,24 @@ def test_fp32_cut_around_a_loop_or_conditional_is_exact(name: str) -> None:
     artefacts = build_reference(segmented(model, network, plan), None)
     expected = session(model, optimise=False).run(["y"], x)[0]
     assert np.allclose(run(artefacts, x)["y"], expected, atol=1e-5)
+
+
+def test_a_given_shape_that_does_not_hold_is_named() -> None:
+    """How many values there are the data decide."""
+    nodes = [
+        node("Relu", "x", "r"),
+        node("NonZero", "r", "n"),
+        node("Cast", "n", "y", to=onnx.TensorProto.FLOAT),
+    ]
+    proto = model_of(nodes, {}, {"x": [1, 4]}, ["y"]).proto
+    model = canonical(proto, None, shapes={"n": [2, 3]})
+    network = network_of(model)
+    plan = plan_of(place_all(network, "fp32", lambda i: 0))
+    runner = Runner(build_reference(segmented(model, network, plan), None))
+    assert runner.run({"x": np.float32([[1, 2, 3, -1]])})["y"].shape == (2, 3)
+    with pytest.raises(ModelError, match=r"'y' is \[2, 4\] on these inputs") as raised:
+        runner.run({"x": np.ones((1, 4), np.float32)})
+    assert raised.value.code == "model.shape_conflict"
 
 
 def build(precision: str = "fp32") -> Artefacts:

@@ -406,6 +406,7 @@ def _pack(
         samples=samples_of(context, built),
         counter=context.file.deploy.release.counter,
         valid_until=context.file.deploy.release.valid_until,
+        memory=_memory(context, built),
         variants=[
             ShapeVariant(
                 network(one.context),
@@ -420,7 +421,6 @@ def _pack(
             for one in built.variants
         ],
         padding=padding,
-        memory=_memory(context, built),
     )
     return bundle.signed(sign(bundle.manifest_bytes, signing.key))
 
