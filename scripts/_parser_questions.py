@@ -6,7 +6,7 @@ exception is an answer too: its type.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -289,11 +289,14 @@ def _(asked: Asked) -> Any:
     return [given is None, asked.config.add_optimization_profile(profile)]
 
 
-def _profiled(asked: Asked, *ranges: tuple[str, Any, Any, Any]) -> Any:
+Sizes = tuple[int, ...]
+
+
+def _profiled(asked: Asked, name: str, ranges: Sequence[Sequence[Sizes]]) -> Any:
     """Whether the small model of open batch builds with these profiles, and what was said."""
     asked.parser.parse(small(open_batch=True))
     added = []
-    for name, *sizes in ranges:
+    for sizes in ranges:
         profile = asked.builder.create_optimization_profile()
         profile.set_shape(name, *sizes)
         added.append(asked.config.add_optimization_profile(profile))
@@ -301,16 +304,16 @@ def _profiled(asked: Asked, *ranges: tuple[str, Any, Any, Any]) -> Any:
     return [added, asked.config.num_optimization_profiles, built is not None, asked.logged()]
 
 
-def _profiles(name: str, *ranges: tuple[Any, ...]) -> None:
-    QUESTIONS[f"profile: {name}"] = lambda asked: _profiled(asked, *ranges)
+def _profiles(name: str, *ranges: Sequence[Sizes], of: str = "x") -> None:
+    QUESTIONS[f"profile: {name}"] = lambda asked: _profiled(asked, of, ranges)
 
 
-_sized = [(size, 3, 8, 8) for size in (1, 4, 8)]
-_profiles("two of one input", ("x", *_sized), ("x", *_sized[:1] * 3))
-_profiles("another size for a fixed axis", ("x", (1, 4, 8, 8), (4, 4, 8, 8), (8, 4, 8, 8)))
-_profiles("an input that the network lacks", ("z", *_sized))
-_profiles("another rank than the input's", ("x", (1, 3, 8), (4, 3, 8), (8, 3, 8)))
-_profiles("optimum outside", ("x", _sized[0], _sized[2], _sized[1]))
+_least, _best, _most = [(size, 3, 8, 8) for size in (1, 4, 8)]
+_profiles("two of one input", (_least, _best, _most), (_least, _least, _least))
+_profiles("another size for a fixed axis", ((1, 4, 8, 8), (4, 4, 8, 8), (8, 4, 8, 8)))
+_profiles("an input that the network lacks", (_least, _best, _most), of="z")
+_profiles("another rank than the input's", ((1, 3, 8), (4, 3, 8), (8, 3, 8)))
+_profiles("optimum outside", (_least, _most, _best))
 
 
 @_question("profile: values of a shape tensor")

@@ -43,6 +43,11 @@ _outputs = click.option(
     callback=lambda _context, _option, names: list(names) or None,
     help="Cut the network at this tensor; repeatable.",
 )
+_cut = click.option(
+    "--cut",
+    type=click.Choice(["auto"]),
+    help="Cut the network where it is proposed first: the first part runs on the DLA alone.",
+)
 _plugins = click.option(
     "--plugin",
     "plugins",
@@ -321,10 +326,10 @@ def cut(function: Any) -> Any:
     """As ``sizes``, with the board's plugins: for commands that read a model for a board."""
 
     @wraps(function)
-    def with_plugins(*, part: api.ModelPart, plugins: Any, **others: Any) -> Any:
-        return function(part=part._replace(plugins=plugins), **others)
+    def with_plugins(*, part: api.ModelPart, plugins: Any, cut: str | None, **others: Any) -> Any:
+        return function(part=part._replace(plugins=plugins, cut=cut), **others)
 
-    return _plugins(sizes(with_plugins))
+    return all_of(_plugins, _cut)(sizes(with_plugins))
 
 
 _FOLDER = _Folder(path_type=Path)

@@ -251,8 +251,9 @@ class BuildSection(Section):
     )
     weight_streaming: bool = Field(
         False,
-        description="Build engines that can keep weights in host memory while they run; needs "
-        "`typing: strong` (or TensorRT 11) and no DLA.",
+        description="Build engines that can keep weights in host memory while they run "
+        "(`deploy.memory.weights_mib`: how much stays on the GPU); needs `typing: strong` (or "
+        "TensorRT 11) and no DLA.",
     )
     sparsity: bool = Field(False, description="Use sparse kernels for weights with 2:4 zeros.")
     tf32: bool = Field(True, description="Layers in FP32 may compute products in TF32.")
@@ -839,6 +840,13 @@ class _Source(Section):
         description="Cut the network at these tensors, for example before a detection head.",
         examples=[["head_0", "head_1"]],
     )
+    cut: Literal["auto"] | None = Field(
+        None,
+        description="`auto`: cut the network where edgekit proposes it first, so that the first "
+        "part runs on the DLA alone; by `placement.objective`, or by the GPU's time where none is "
+        "given. A note tells the tensors, as `outputs`. See [cutting.md](cutting.md).",
+        examples=["auto"],
+    )
     plugins: list[PluginItem] = Field(
         default_factory=list,
         description="Plugins of your own, for operators that TensorRT neither imports nor has a "
@@ -968,6 +976,8 @@ class ModelSection(_Source):
             )
         if not self.is_torch and (self.inputs or self.exporter or self.trust):
             raise ValueError("'inputs', 'exporter' and 'trust' are for 'python' and 'pt2'")
+        if self.cut and self.outputs:
+            raise ValueError("give 'outputs' or 'cut', not both")
         parts = self.seed, self.shapes, self.batch, self.outputs, self.plugins
         if self.networks and (self.dimensions or self.buckets):
             raise ValueError("'dimensions' and 'buckets' are for one network")

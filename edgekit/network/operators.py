@@ -93,8 +93,7 @@ class Refusal(_Row):
         condition: A condition by its name in ``parsing/conditions.py``.
         opset_since: The first version of ai.onnx that is refused.
         opset_until: The first version of ai.onnx that is not refused.
-        below_capability: Refused by the builder, not the parser, on a board whose GPU has a lower
-            compute capability.
+        below_capability: Refused where the board's GPU has a lower compute capability.
     """
 
     id: str = member(long_text)

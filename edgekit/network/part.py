@@ -24,6 +24,7 @@ class ModelPart(NamedTuple):
         exporter: Of a PyTorch network, "dynamo" or "legacy".
         trust: SHA-256 of a PyTorch file whose pickle may be run.
         leave: Paths (globs) of the modules that are left out of the network.
+        cut: "auto": the network is cut where edgekit proposes it first.
     """
 
     shapes: Mapping[str, GivenShape] | None = None
@@ -34,6 +35,7 @@ class ModelPart(NamedTuple):
     exporter: str | None = None
     trust: str | None = None
     leave: Sequence[str] | None = None
+    cut: str | None = None
 
     @property
     def static_shapes(self) -> dict[str, list[int]] | None:

@@ -341,7 +341,7 @@ def _judge(node: Node, scope: _Scope, on: _Board) -> tuple[str, str] | None:
         if values is not None:
             what = refusal.what.format(operator=node.op, **values)
             does = "ignores" if refusal.ignores else "refuses"
-            who = "builder" if refusal.builder or refusal.below_capability else "parser"
+            who = "builder" if refusal.builder else "parser"
             wrong = "; the results would be wrong" if refusal.ignores else ""
             return f"the {who} of TensorRT {on.release} {does} {what}{wrong}", _fix(
                 _newer(refusal, node, scope, on), refusal.avoid, _rewrite(refusal), _cut(scope)

@@ -138,6 +138,20 @@ class Context:
         """The TensorRT release whose rules hold."""
         return self.file.tensorrt or self.target.tensorrt
 
+    @property
+    def cut_by(self) -> tuple[object, ...]:
+        """What the place of an automatic cut depends on; empty without ``model.cut``."""
+        file = self.file
+        if file.model.cut is None:
+            return ()
+        return (self.target.name, self.tensorrt, file.precision, file.power_mode, self.cut_for)
+
+    @property
+    def cut_for(self) -> str:
+        """The objective by which cuts are ranked: the GPU's time where none is given."""
+        given = self.file.placement
+        return given.objective if "objective" in given.model_fields_set else "gpu_time"
+
     @functools.cached_property
     def undecided(self) -> Context:
         """The context before anything was measured or decided."""
@@ -198,7 +212,7 @@ class Context:
         return read(kind, found.result)
 
 
-_FIELDS = {one.name for one in fields(Context)}
+_FIELDS = {"cut_by", *(one.name for one in fields(Context))}
 
 
 class Computed(Generic[P, R]):

@@ -42,6 +42,7 @@ from edgekit.network.lowering.places import places
 from edgekit.network.module_tree import ModuleTotals
 from edgekit.network.writing import annotate_file, save_annotated
 from edgekit.pipeline.context import Context
+from edgekit.pipeline.steps.load import outputs_of
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import judgement, model, network, used_rewrites
 from edgekit.placement.module_reasons import planned_modules
@@ -301,7 +302,7 @@ def write_annotated(context: Context, path: Path, report: Report | None = None) 
             "this is the model file itself", where=str(path), hint="give --annotate another file"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    if source is None or used_rewrites(context).applied or section.outputs:
+    if source is None or used_rewrites(context).applied or outputs_of(context):
         save_annotated(model(context), path, notes, about)
     else:
         annotate_file(source, path, notes, about)

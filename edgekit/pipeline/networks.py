@@ -124,7 +124,7 @@ def _config_of_one(config: Config, number: int) -> Config:
     """Returns the configuration of one of the networks."""
     file = config.file
     own = file.model.networks[number]
-    keys = ("onnx", "builtin", "seed", "shapes", "batch", "outputs", "plugins")
+    keys = ("onnx", "builtin", "seed", "shapes", "batch", "outputs", "cut", "plugins")
     model = file.model.model_copy(update={"networks": [], **{k: getattr(own, k) for k in keys}})
     precision = own.precision or file.precision
     one = file.model_copy(update={"model": model, "precision": precision})

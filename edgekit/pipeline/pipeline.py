@@ -72,6 +72,7 @@ from edgekit.pipeline.steps.deploy import ConnectedBoards, Deployed, Refitted
 from edgekit.pipeline.steps.judge import brief_check, checked, verdict
 from edgekit.pipeline.steps.load import lowers, note_parse, parser_word, source
 from edgekit.pipeline.steps.method import scales
+from edgekit.pipeline.steps.plan import proposed_cuts
 from edgekit.pipeline.steps.plugin_sections import missing_plugins
 from edgekit.pipeline.steps.rewrite import (
     model,
@@ -289,7 +290,12 @@ class Pipeline:
         self._run(*needed("check", "plan"))
         found = with_planned_buckets(self.context)
         notes = dict.fromkeys((*self.context.session.notes, *found.notes))
-        return replace(found, notes=tuple(notes), parser=parser_word(self.context))
+        return replace(
+            found,
+            notes=tuple(notes),
+            parser=parser_word(self.context),
+            cuts=proposed_cuts(self.context),
+        )
 
     def answer(
         self,

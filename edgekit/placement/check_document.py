@@ -30,6 +30,7 @@ from edgekit.parsing.nvidia import ParserWord
 from edgekit.parsing.table import Parse
 from edgekit.placement.buckets import Bucket, RangeCost
 from edgekit.placement.control_flow import why_uncounted
+from edgekit.placement.cuts import Cut
 from edgekit.placement.forecast import Fix, Forecast, macs_fraction
 from edgekit.removed import FormerDict
 from edgekit.text import PYTORCH, aligned, counted, percent, plain
@@ -222,6 +223,7 @@ class Check(_OfModel):
             and where no layer that takes time has a cost model.
         fixes: What would help, the best first.
         fixes_together: The first of them at once, where that gains more.
+        cuts: Where cutting the network takes its first part off the GPU, the least GPU time first.
         memory: The loadables' memory.
         memory_refused: That of candidates which a memory limit keeps on the GPU.
         memory_core: What the loadables need together.
@@ -249,6 +251,7 @@ class Check(_OfModel):
     predicted: Forecast | None = member(nullable(record(Forecast)))
     fixes: tuple[Fix, ...] = member(records(Fix))
     fixes_together: Fix | None = member(nullable(record(Fix)))
+    cuts: tuple[Cut, ...] = member(records(Cut), absent=())
     memory: tuple[LoadableMemory, ...] = member(records(LoadableMemory))
     memory_refused: tuple[LoadableMemory, ...] = member(records(LoadableMemory))
     memory_core: CoreMemory = member(record(CoreMemory))

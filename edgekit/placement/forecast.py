@@ -145,7 +145,8 @@ class PlacementTimer:
 
     def __init__(self, network: Network, model: CostModel, able: Mapping[str, bool]) -> None:
         self._network = network
-        self._model = model
+        #: What predicts times and energies.
+        self.model = model
         self._able = able
         self._rules = layer_kinds().fusion
         self._kernel_us: dict[tuple[bool, tuple[int, ...]], float] = {}
@@ -161,7 +162,7 @@ class PlacementTimer:
     @property
     def target(self) -> Target:
         """The board."""
-        return self._model.target
+        return self.model.target
 
     @property
     def gpu_only_us(self) -> float:
@@ -172,6 +173,11 @@ class PlacementTimer:
         """Returns the latency with these loadables and all else on the GPU."""
         return round(sum(self._devices(candidates)[2:]), DIGITS)
 
+    def loads_us(self, candidates: Sequence[LoadableCandidate]) -> tuple[float, float]:
+        """Returns how long GPU and DLA work with these loadables and all else on the GPU."""
+        _, _, gpu_us, dla_us = self._devices(candidates)
+        return gpu_us, dla_us
+
     def forecast(self, candidates: Sequence[LoadableCandidate]) -> Forecast:
         """Returns times of the placement with these loadables."""
         kernels, on_dla, gpu_us, dla_us = self._devices(candidates)
@@ -179,11 +185,11 @@ class PlacementTimer:
         layer_us: dict[int, float] = {}
         for kernel, dla in zip(kernels, on_dla, strict=True):
             time = self._time(kernel, dla)
-            shares = self._model.layer_shares(self._network, kernel, CORE if dla else "GPU")
+            shares = self.model.layer_shares(self._network, kernel, CORE if dla else "GPU")
             for i, share in zip(kernel.layers, shares, strict=True):
                 layer_us[i] = round(time * share, DIGITS)
         return Forecast(
-            self._model.mode.name,
+            self.model.mode.name,
             round(gpu_us + dla_us, DIGITS),
             round(dla_us, DIGITS),
             self.gpu_only_us,
@@ -193,7 +199,7 @@ class PlacementTimer:
     def sides(self) -> dict[str, tuple[float, float]]:
         """Returns what the kernel of each layer that a DLA could run takes on the GPU and on it."""
         layers = self._network.layers
-        fp16 = self._model.fp16_layers
+        fp16 = self.model.fp16_layers
         kernels = fuse(
             self._network, self._rules.heads, self._rules.tails,
             lambda layer: (self._able.get(layer.name, False), layer.name in fp16),
@@ -216,7 +222,7 @@ class PlacementTimer:
     def _compute(self, loadables: Sequence[Sequence[str]]) -> _Loads:
         run_of = {name: number for number, names in enumerate(loadables, 1) for name in names}
         layers = self._network.layers
-        fp16 = self._model.fp16_layers
+        fp16 = self.model.fp16_layers
         kernels = fuse(
             self._network, self._rules.heads, self._rules.tails,
             lambda layer: (run_of.get(layer.name, 0), layer.name in fp16),
@@ -230,7 +236,7 @@ class PlacementTimer:
             load[0] += self._regions.broken_us(inside)
         for device, us in enumerate(self._handovers(kernels, on_dla)):
             load[device] += us
-        load[1] += self._model.launch_us() * len(set(run_of.values()))
+        load[1] += self.model.launch_us() * len(set(run_of.values()))
         return kernels, on_dla, load[0], load[1]
 
     def _time(self, kernel: LayerKernel, dla: bool) -> float:
@@ -238,7 +244,7 @@ class PlacementTimer:
         known = self._kernel_us.get(key)
         if known is None:
             device = CORE if dla else "GPU"
-            known = self._model.kernel_us(self._network, kernel, device)
+            known = self.model.kernel_us(self._network, kernel, device)
             if not dla:
                 known = max(0.0, known - self._regions.saved(kernel))
             self._kernel_us[key] = known

@@ -15,6 +15,7 @@ from edgekit.dla.verdicts import MemoryNeed
 from edgekit.errors import DataError
 from edgekit.parsing.nvidia import ParserWord
 from edgekit.placement.buckets import Bucket, RangeCost
+from edgekit.placement.cuts import Cut
 from edgekit.removed import FormerDict
 from edgekit.text import PYTORCH, counted
 from edgekit_device.errors import DeviceError
@@ -479,6 +480,7 @@ class Plan:
         bound: No plan's objective is better; in the objective's unit.
         gap: How far the objective is from the bound, as a share.
         bands: Where each figure may lie by the prediction error, in its unit.
+        cuts: Where to cut the network so that its first part runs on the DLA alone, best first.
     """
 
     target: str = member(fields.target)
@@ -526,6 +528,7 @@ class Plan:
     left: tuple[LeftLayer, ...] = member(records(LeftLayer), absent=())
     buckets: tuple[Bucket, ...] = member(records(Bucket), absent=())
     range: RangeCost | None = member(nullable(record(RangeCost)), absent=None)
+    cuts: tuple[Cut, ...] = member(records(Cut), absent=())
     schema: str = member(choice(SCHEMA), default=SCHEMA)
 
     def __post_init__(self) -> None:

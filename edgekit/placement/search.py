@@ -18,7 +18,15 @@ from edgekit.placement.plan import Options
 from edgekit.placement.problem import BuiltProblem, build_problem
 from edgekit.solver.evaluation import evaluate
 from edgekit.solver.optimiser import minimise
-from edgekit.solver.problem import Effort, Goal, Mode, PlacementProblem, Placing, metrics
+from edgekit.solver.problem import (
+    METRIC,
+    Effort,
+    Goal,
+    Mode,
+    PlacementProblem,
+    Placing,
+    metrics,
+)
 from edgekit.solver.throughput import mix_plans
 
 # A kernel lies on one device. The problem has a kernel cut wherever verdicts, pins or batches
@@ -28,10 +36,6 @@ from edgekit.solver.throughput import mix_plans
 
 
 Compared = Mapping[str, Baseline | None]
-METRIC = {
-    "latency": "latency_us", "energy": "energy_uj", "gpu_time": "gpu_us", "period": "period_us",
-    "throughput": "period_us",
-}  # fmt: skip
 SAME = 1e-9  # relative: two values of an objective are equal
 EFFORT = 45.0  # units of the solver's Effort: counted work, so that a plan is the same everywhere
 PERIOD_EFFORT = 16.0  # of one plan for all frames, whose proof can take hours, and its seconds

@@ -251,6 +251,13 @@ class Optimum:
     clocked: bool = False
 
 
+#: The metric of each objective of one plan.
+METRIC = {
+    "latency": "latency_us", "energy": "energy_uj", "gpu_time": "gpu_us", "period": "period_us",
+    "throughput": "period_us",
+}  # fmt: skip
+
+
 def metrics(
     problem: PlacementProblem, load_us: Sequence[float], energy_uj: float
 ) -> dict[str, float]:

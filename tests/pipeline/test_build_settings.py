@@ -8,7 +8,7 @@ import pytest
 
 from edgekit.api import check
 from edgekit.errors import ConfigError, GateError
-from edgekit.pipeline.steps.build_request import request_of
+from edgekit.pipeline.steps.build_request import check_build_options, request_of
 from tests.pipeline import nets
 from tests.pipeline.test_board_build import board, config_of, jobs, pipeline
 
@@ -57,6 +57,16 @@ def test_what_cannot_work_is_refused_first_with_its_line(build, line, says, tmp_
     place = str(caught.value.problems[0].where).split(":")
     assert lines[int(place[-2]) - 1].startswith("build:")
     assert "steps" not in caught.value.extra or not caught.value.extra["steps"]
+
+
+@pytest.mark.parametrize("build", ["{}", "{typing: strong, weight_streaming: true}"])
+def test_a_budget_for_weights_that_no_engine_streams_is_noted(build, tmp_path):
+    deploy = "deploy: {memory: {weights_mib: 64}, boards: [{name: lab, host: 192.0.2.7}]}\n"
+    path = config_of(tmp_path, deploy, "10.3", build, precision="fp16", objective=GPU)
+    with pipeline(path, tmp_path) as one:
+        check_build_options(one.context)
+        noted = [note for note in one.context.session.notes if "weights_mib" in note]
+    assert len(noted) == (build == "{}")
 
 
 @pytest.mark.boards

@@ -15,7 +15,7 @@ from edgekit.errors import EdgekitError, GateError
 from edgekit.pipeline.context import Context, Session, computed
 from edgekit.pipeline.steps.calibrate import calibrated
 from edgekit.pipeline.steps.judge import judged, original
-from edgekit.pipeline.steps.load import parse, pictures, requested
+from edgekit.pipeline.steps.load import outputs_of, parse, pictures, requested
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import network
 from edgekit.placement.buckets import (
@@ -80,7 +80,10 @@ def at_sizes(context: Context, sizes: Sizes, **placement: object) -> Context:
     # shapes of tensors inside the network stay
     every = {**requested(context).optimum, **sizes}
     shapes = {name: list(shape) for name, shape in every.items()}
-    model = file.model.model_copy(update={"shapes": shapes, "dimensions": {}, "buckets": []})
+    static = {"shapes": shapes, "dimensions": {}, "buckets": []}
+    # all shapes are cut at the same tensors
+    cut = {"outputs": outputs_of(context), "cut": None} if file.model.cut else {}
+    model = file.model.model_copy(update={**static, **cut})
     changed = {"model": model, "placement": file.placement.model_copy(update=placement)}
     config = dataclasses.replace(context.config, file=file.model_copy(update=changed))
     session = Session(context.session.progress, context.session.results)

@@ -279,6 +279,12 @@ def check_build_options(context: Context) -> None:
     driven = names_dla or drives_dla(context.target, context.tensorrt)
     dla = bool(context.file.placement.dla_cores and context.target.dla.cores and driven)
     decide(requested_build(context, dla=dla, plugins=bool(context.file.model.plugins)))
+    build, memory = context.file.build, context.file.deploy.memory
+    if memory.weights_mib is not None and not build.weight_streaming:
+        context.note(
+            "deploy.memory.weights_mib has no effect: the engines keep their weights on the GPU "
+            "without build.weight_streaming"
+        )
     check_libraries(context)
 
 

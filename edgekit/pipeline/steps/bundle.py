@@ -38,7 +38,7 @@ from edgekit.pipeline.steps.calibrate import (
     inputs_identity,
     inputs_text,
 )
-from edgekit.pipeline.steps.load import lowers, source
+from edgekit.pipeline.steps.load import lowers, outputs_of, source
 from edgekit.pipeline.steps.method import scales, typed_identity, typed_model
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import model, network, other_weights, used_rewrites
@@ -356,7 +356,7 @@ def _every_shape(
         elif one.profiles:
             networks.append(None)
             weights, values = derive_weights(
-                own.weights, load_open(file, one.profiles, one.context.file.model.outputs or None)
+                own.weights, load_open(file, one.profiles, outputs_of(one.context) or None)
             )
         else:
             network = other_weights(one.context, file)

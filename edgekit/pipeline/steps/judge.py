@@ -14,12 +14,14 @@ from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model, Network
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.load import (
+    cut_note,
     exported,
     fp16_choice,
     fp16_layers,
     given_scales,
     lowers,
     named,
+    outputs_of,
     parse,
     requested,
     rules,
@@ -130,7 +132,11 @@ def checked(
         fp16_layers=lambda network: fp16_layers(context, network, gate=False),
         plugins=[plugin.name for plugin in context.file.model.plugins],
         parser=asks and context.file.parser,
-        warnings=[*requested(context).notes, *lacks],
+        warnings=[
+            *requested(context).notes,
+            *([cut_note(outputs_of(context))] if context.file.model.cut else []),
+            *lacks,
+        ],
         on_note=on_note,
     )
     made = exported(context)

@@ -4,15 +4,15 @@ it; the INT8 scales that the user gave; and the layers that stay in FP16.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.dla.float_layers import FloatLayers
-from edgekit.dla.judge import release_notes
+from edgekit.dla.judge import judge, release_notes
 from edgekit.dla.scales import LEVELS
-from edgekit.errors import ModelError
+from edgekit.errors import GateError, ModelError
 from edgekit.network.expressions import parse_size
 from edgekit.network.functions import UserFunction
 from edgekit.network.layer_names import layers_named
@@ -21,6 +21,7 @@ from edgekit.network.loading.load import canonical, file_inputs, load
 from edgekit.network.loading.opaque import left_notes
 from edgekit.network.loading.open_axes import load_open
 from edgekit.network.loading.validation import input_shapes
+from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model, Network
 from edgekit.network.plugins import HINT as FUNCTION_HINT
 from edgekit.network.plugins import OutputForm, Plugin, check_used, function_failure
@@ -32,6 +33,8 @@ from edgekit.parsing.nvidia import ParserWord, ask_parser
 from edgekit.parsing.table import AFTER_REWRITES, AS_GIVEN, Parse, parse_check
 from edgekit.pipeline.cache import StoredModel, digest_of, identity_of_path, load_model, store_model
 from edgekit.pipeline.context import Context, computed
+from edgekit.placement.cuts import cuts
+from edgekit.placement.forecast import timer_of
 from edgekit.placement.translation import is_typed, translation, typed_note, typed_translation
 from edgekit.quantize.caches import CalibrationCache, cache_of, load_cache
 from edgekit.quantize.qdq.to_implicit import Translated, has_qdq
@@ -87,7 +90,7 @@ def requested(context: Context) -> ShapeRequest:
     if not is_ranged(section) and not (made is not None and made.dimensions):
         return ShapeRequest(static_shapes(section))
     path = _model_file(context)
-    inputs = _built_in(context).proto.graph.input if path is None else file_inputs(path)
+    inputs = _built_in(context, []).proto.graph.input if path is None else file_inputs(path)
     request = shape_request(section, inputs, pictures(context))
     if made is not None and made.dimensions:
         own = {"shapes": {}, "dimensions": made.dimensions, "buckets": []}
@@ -123,14 +126,55 @@ def _model_file(context: Context) -> Path | None:
     return None if section.onnx is None else context.config.resolve(section.onnx)
 
 
-@computed(requested)
+@computed(requested, "cut_by")
+def outputs_of(context: Context) -> list[str]:
+    """Returns the tensors that the network is cut at; none if it is whole.
+
+    Raises:
+        GateError: "cut.none": no cut pays.
+    """
+    section = context.file.model
+    if section.cut is None:
+        return section.outputs
+    whole = _read(context, [])
+    board, precision = context.target, context.file.precision
+    network = layers(whole, context.tensorrt)
+    judgement = judge(network, board, precision=precision, tensorrt=context.tensorrt)
+    clock = timer_of(network, judgement, board, power_mode=context.file.power_mode)
+    found = (
+        () if clock is None else cuts(network, judgement, clock, whole, objective=context.cut_for)
+    )
+    if not found:
+        raise GateError(
+            f"no cut pays in {context.cut_for}: none beats the GPU alone and TensorRT's own "
+            "placement",
+            code="cut.none",
+            where=context.config.document.where(("model", "cut")),
+            hint="leave 'cut' out; or name the tensors (model.outputs), or choose another "
+            "placement.objective, such as gpu_time",
+        )
+    outputs = list(found[0].outputs)
+    context.note(cut_note(outputs))
+    return outputs
+
+
+def cut_note(outputs: Iterable[str]) -> str:
+    """Returns where the network is cut, as a configuration has it."""
+    return f"the network is cut: model.outputs: [{', '.join(outputs)}]"
+
+
+@computed(requested, "cut_by")
 def _loaded(context: Context) -> Model:
+    return _read(context, outputs_of(context))
+
+
+def _read(context: Context, outputs: list[str]) -> Model:
     section, request = context.file.model, requested(context)
     path = _model_file(context)
     if path is not None:
         made = exported(context)
         loaded = load(
-            path, shapes=request.optimum, batch=section.batch, outputs=section.outputs or None,
+            path, shapes=request.optimum, batch=section.batch, outputs=outputs or None,
             plugins=own_plugins(context),
         )  # fmt: skip
         context.note(*loaded.notes)
@@ -138,7 +182,7 @@ def _loaded(context: Context) -> Model:
             loaded = with_left_modules(loaded, section.leave)[0]
             context.note(*left_notes(loaded.graph))
         return loaded if made is None else replace(loaded, source=made.source)
-    model = _built_in(context)
+    model = _built_in(context, outputs)
     # its sizes are fixed: others, or an input that it lacks, are reported as for a file
     input_shapes(model.proto.graph.input, request.optimum, section.batch)
     plugins = own_plugins(context)
@@ -146,20 +190,19 @@ def _loaded(context: Context) -> Model:
     return replace(model, plugins=plugins) if plugins else model
 
 
-def _built_in(context: Context) -> Model:
+def _built_in(context: Context, outputs: list[str]) -> Model:
     section, cache = context.file.model, context.cache
     assert section.builtin is not None, "the schema wants one of them"
-    key = cache.key("builtin", section.builtin, section.seed, section.outputs)
+    key = cache.key("builtin", section.builtin, section.seed, outputs)
     stored = None if context.force else cache.find(StoredModel, "builtin", key)
     model = load_model(cache, stored) if stored else None
     if model is None:
         context.update(0, 0, "filling the built-in network")
         model = builtin(section.builtin, section.seed)
-        if section.outputs:
+        if outputs:
             model = canonical(
-                model.proto, None, outputs=section.outputs, source=model.source,
-                weights=model.weights,
-            )  # fmt: skip
+                model.proto, None, outputs=outputs, source=model.source, weights=model.weights
+            )
         stored = store_model(cache, model)
         cache.keep("builtin", key, stored)
         # from here on the weights are memory maps of the cache, not memory
@@ -175,7 +218,7 @@ def open_model(context: Context, profiles: Sequence[Profile]) -> Model:
     """
     path = _model_file(context)
     assert path is not None, "a built-in network has no open axes"
-    return load_open(path, profiles, context.file.model.outputs or None)
+    return load_open(path, profiles, outputs_of(context) or None)
 
 
 @computed(_loaded, "target", "tensorrt")

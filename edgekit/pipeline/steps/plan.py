@@ -33,6 +33,7 @@ from edgekit.pipeline.steps.rewrite import (
 from edgekit.text import counted
 
 if TYPE_CHECKING:
+    from edgekit.placement.cuts import Cut
     from edgekit.placement.placing import PlacementQuery
     from edgekit.placement.plan import Plan
     from edgekit.placement.segments import SegmentedPlan
@@ -168,6 +169,19 @@ def plan_identity(context: Context) -> tuple[Any, ...]:
         file.build.mode, section.model_dump(), files, fp16_choice(context), sorted(unscaled),
         sorted(fp16_layers(context, network(context))), *rules(context),
     )  # fmt: skip
+
+
+def proposed_cuts(context: Context) -> tuple[Cut, ...]:
+    """Returns where to cut the network as it came, as ``model.cut`` chooses; as of a check."""
+    from edgekit.placement.cuts import cuts
+    from edgekit.placement.forecast import timer_of
+
+    given = original(context)
+    verdicts = judged(context, given).judgement
+    clock = timer_of(given.network, verdicts, context.target, power_mode=context.file.power_mode)
+    if clock is None:
+        return ()
+    return cuts(given.network, verdicts, clock, given.model, objective=context.cut_for)
 
 
 @computed()

@@ -19,6 +19,7 @@ from edgekit.pipeline.steps.judge import Lowered, judged, original
 from edgekit.pipeline.steps.load import (
     fp16_choice,
     lowers,
+    outputs_of,
     own_plugins,
     requested,
     rules,
@@ -252,7 +253,7 @@ def other_weights(context: Context, path: Path) -> Model:
     if found is None:
         check_file(path, mine)
     # cut points of a rewritten file may be no tensors of the original's
-    cut = context.file.model.outputs or None if record_of(source(context)) is None else None
+    cut = outputs_of(context) or None if record_of(source(context)) is None else None
     shapes = _shapes_of(context, mine, path) or None
     other = load(path, shapes=shapes, outputs=cut, plugins=own_plugins(context))
     if found is not None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from edgekit.network.module_tree import CHECK_TIMES
 from edgekit.reports import text
 from edgekit.reports.buckets import HEAD, SIDES, TITLE, bucket_rows, range_lines
+from edgekit.reports.terminal.cuts import add_cuts
 from edgekit.reports.terminal.modules import add_modules
 from edgekit.reports.text import WIDTH, Page, names_in_columns
 from edgekit.text import counted, listed, percent, sentence
@@ -100,6 +101,7 @@ def summary_check(document: Check, *, width: int = WIDTH, colour: bool = False) 
         for group in groups:
             _reason(page, group)
     _add_fixes(page, document)
+    add_cuts(page, document.cuts, width=width)
     _memory(page, document)
     _buckets(page, document)
     above = {one.refusal for one in document.memory_refused} | ({lost.message} if lost else set())

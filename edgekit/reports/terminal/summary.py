@@ -46,6 +46,7 @@ from edgekit.reports.schema import (
     ReportedVerdict,
     Row,
 )
+from edgekit.reports.terminal.cuts import add_cuts
 from edgekit.reports.terminal.layout import table
 from edgekit.reports.terminal.plan import METRICS, UNITS, proof
 from edgekit.text import ABSENT, PYTORCH, counted, listed, percent, sentence
@@ -317,6 +318,10 @@ def summary_plan(plan: Plan) -> RenderableType:
             plan.rate_hz,
         ),
     ]
+    if plan.cuts:
+        page = text.Page()
+        add_cuts(page, plan.cuts)
+        parts += [Text(str(page))]
     parts += [Text(line) for line in _builder(plan)]
     parts += [Text(f"note: {sentence(text.clean(note))}", style="yellow") for note in plan.notes]
     return Group(*parts)
