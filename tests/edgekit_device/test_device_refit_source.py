@@ -37,7 +37,7 @@ def parts_and_whole() -> tuple[dict[str, onnx.ModelProto], onnx.ModelProto]:
 
 def manifest_of(parts: dict[str, onnx.ModelProto]) -> Any:
     """What the host writes of two stripped engines."""
-    store = _EngineWeights()
+    store = _EngineWeights(None)
     for key, model in parts.items():
         names = [f"{key}{name}" for name in ("conv_w", "fc_w", "fc_b")]
         store.take(
