@@ -28,7 +28,7 @@ MOST = 10
 """Cuts that are proposed at most."""
 _TIMED = 4  # beginnings by order: in each quarter of the layers the one that fewest bytes leave
 _MOST_ENDS = 16  # tensors: more outputs make no part that anybody would take over
-_FEW, _NEARLY_ALL = 2, 0.99  # loadables, and their share of the arithmetic
+_FEW, _NEARLY_ALL = 2, 0.99  # loadables; share of the arithmetic
 _ALIKE = 0.03  # share of the arithmetic, and of the objective, in which two cuts are the same
 
 
@@ -114,7 +114,9 @@ def cuts(
     """
     able = {v.name for v in network.layers if judgement.verdicts[v.name].placeable}
     largest = _beginning(network, able)
-    if not largest or len(largest) == len(network.layers) or _is_nearly_whole(network, judgement):
+    loadables = sum(group.retained for group in judgement.candidates)
+    only_an_end = loadables <= _FEW and macs_fraction(network, largest) >= _NEARLY_ALL
+    if not largest or len(largest) == len(network.layers) or only_an_end:
         return ()
     # the check of a network without cuts starts without it
     from edgekit.solver.problem import METRIC
@@ -146,14 +148,6 @@ def cuts(
             chosen.append(one)
             found.append(cut)
     return tuple(found)
-
-
-def _is_nearly_whole(network: Network, judgement: Judgement) -> bool:
-    """Whether TensorRT's own placement has all but an end of the network on the DLA."""
-    groups = [group.layers for group in judgement.candidates if group.retained]
-    names = {name for group in groups for name in group}
-    on_dla = [layer for layer in network.layers if layer.name in names]
-    return len(groups) <= _FEW and macs_fraction(network, on_dla) >= _NEARLY_ALL
 
 
 def _figures(
