@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from edgekit.errors import UsageError
-from edgekit.network.ranges import GivenShape, parse_shape
+if TYPE_CHECKING:
+    from edgekit.network.ranges import GivenShape
 
 
 class ModelPart(NamedTuple):
@@ -44,6 +44,9 @@ class ModelPart(NamedTuple):
         Raises:
             UsageError: A shape is a range.
         """
+        from edgekit.errors import UsageError
+        from edgekit.network.ranges import parse_shape
+
         if self.shapes is None:
             return None
         found: dict[str, list[int]] = {}

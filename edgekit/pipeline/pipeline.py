@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import Self
 
+from edgekit.bundles.files import write as write_file
+from edgekit.bundles.manifest import Bundle, check_valid_until
 from edgekit.config.error_places import set_place
 from edgekit.config.loader import Config
 from edgekit.errors import BoardError, EdgekitError, UsageError
@@ -89,7 +91,6 @@ from edgekit_device.protocol.codec import write as write_document
 if TYPE_CHECKING:
     from edgekit.benchmark.document import Bench
     from edgekit.benchmark.inference import Inference
-    from edgekit.bundles.manifest import Bundle
     from edgekit.deployment.client import BoardClient
     from edgekit.pipeline.exports import Traced, TraceFiles
     from edgekit.pipeline.report import RunDocument
@@ -355,15 +356,13 @@ class Pipeline:
 
     def bundle(self, *, full: Path | None = None) -> Packed:
         """Packs and signs."""
-        from edgekit.bundles.files import write
-        from edgekit.bundles.manifest import check_valid_until
 
         if (day := self.file.deploy.release.valid_until) is not None:
             check_valid_until(day)
         may_write_for(self.config, {"the bundle": full}, makes_folders=True)
         packed = known(self._run(*needed("bundle")).found.bundle)
         if full is not None:
-            write(self.packed(), full, stripped=False)
+            write_file(self.packed(), full, stripped=False)
         return Packed(
             **vars(packed), steps=tuple(self.log.done), full=None if full is None else str(full)
         )

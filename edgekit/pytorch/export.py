@@ -30,7 +30,7 @@ from edgekit.pytorch.free_sizes import FreeAxis, dimension_texts, free_axes, nam
 from edgekit.pytorch.networks import Network, clones, is_module, network_of, seeded
 from edgekit.pytorch.outside import export_outside, refuse_untrusted
 from edgekit.pytorch.signature import plain_constants, type_name
-from edgekit.targets.releases import parse_version
+from edgekit.targets.releases import parse_version, release_for
 from edgekit.text import listed
 
 
@@ -190,14 +190,13 @@ def release_for(target: str, tensorrt: str | None, jetpack: str | None) -> str:
     Raises:
         UsageError: An unknown board or release.
     """
-    from edgekit.targets import releases
     from edgekit.targets.jetpack import tensorrt_of_jetpack
     from edgekit.targets.loader import get
 
     board = get(target)
     if jetpack is not None:
         tensorrt = tensorrt_of_jetpack(board, jetpack)
-    return releases.release_for(board, tensorrt)
+    return release_for(board, tensorrt)
 
 
 def need_torch() -> None:

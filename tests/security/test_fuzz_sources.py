@@ -50,6 +50,7 @@ def test_messages_of_a_servers_socket(data: bytes, cuts: list[int]) -> None:
 class Echo:
     """A model of one input and one output."""
 
+    is_static = True
     outputs = (TensorEntry("y", "float32", (1, 4), "LINEAR", (16, 4)),)
 
     def __call__(self, inputs: Any) -> dict[str, np.ndarray]:

@@ -24,6 +24,7 @@ from edgekit.benchmark.document import (
 from edgekit.benchmark.inference import Inference, InferredOutput
 from edgekit.benchmark.statistics import MeasurementLimits
 from edgekit.benchmark.trace.run import trace_document
+from edgekit.config.loader import Config, open_config
 from edgekit.errors import DataError, EnvironmentLack
 from edgekit.files import write_atomically, write_json
 from edgekit.network.part import ModelPart
@@ -52,7 +53,6 @@ from edgekit_device.protocol.codec import read, write
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgekit.config.loader import Config
     from edgekit.config.schema import BenchSection
     from edgekit.pipeline.context import Context
     from edgekit.pipeline.progress import StepRecord
@@ -202,7 +202,6 @@ def shape_to_measure(
         config: The configuration, or a model.
         options: The configuration's keys.
     """
-    from edgekit.config.loader import open_config
 
     model = options.get("model")
     section: Mapping[str, Any] = {}

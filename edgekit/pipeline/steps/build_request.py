@@ -34,10 +34,11 @@ from edgekit.pipeline.steps.method import plan_scales, typed_model
 from edgekit.pipeline.steps.plan import plan, segments
 from edgekit.pipeline.steps.plugin_sections import check_libraries
 from edgekit.pipeline.steps.rewrite import model, network
+from edgekit.placement.segments import segmented
 from edgekit.quantize.caches import cache_of
 from edgekit.reference.open_axes import golden_shapes
 from edgekit.targets.releases import drives_dla
-from edgekit_device.protocol.manifest import AUTOMATIC, MemorySettings
+from edgekit_device.protocol.manifest import AUTOMATIC, MemorySettings, Range
 
 if TYPE_CHECKING:
     from edgekit.config.schema import BuildSection
@@ -162,7 +163,6 @@ def _types(net: Network) -> set[str]:
 
 
 def _lanes(context: Context, strong: bool, other: Model | None) -> tuple[RequestedLane, ...]:
-    from edgekit.placement.segments import segmented
     from edgekit.tensorrt.requests import lanes_of
 
     scales = plan_scales(context)
@@ -245,7 +245,6 @@ def _attempts(decision: Decision) -> dict[str, list[Attempt]]:
 def _golden(context: Context, lanes: int, profiles: Sequence[Profile]) -> list[GoldenSpec]:
     from edgekit.bundles.manifest import GOLDEN_SEED, golden_ranges
     from edgekit_device.build.request import GoldenSpec
-    from edgekit_device.protocol.manifest import Range
 
     spans = golden_ranges(next(iter(calibration_inputs(context))))
     ranges = {name: Range(low, high) for name, (low, high) in spans.items()}

@@ -14,8 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgekit.bundles import files as bundle_files
 from edgekit.bundles.files import PackedBundle
 from edgekit.bundles.labels import MOST_BYTES, label_lines, read_labels
+from edgekit.bundles.manifest import (
+    GOLDEN_SEED,
+    Bundle,
+    BundleSamples,
+    Golden,
+    golden_inputs,
+    golden_ranges,
+)
 from edgekit.bundles.several import in_one_bundle
 from edgekit.error_document import FinishedStep
 from edgekit.errors import BundleError, DataError, UsageError
@@ -60,7 +69,6 @@ from edgekit_device.protocol.codec import (
 from edgekit_device.protocol.manifest import LABELLED, MemorySettings, Padding
 
 if TYPE_CHECKING:
-    from edgekit.bundles.manifest import Bundle, BundleSamples, Golden
     from edgekit.pipeline.steps.deploy import InstalledRelease, SigningKey
     from edgekit.reference.artefacts import Artefacts
 
@@ -141,8 +149,6 @@ def _samples_of(context: Context, other: Model | None) -> BundleSamples | None:
     Raises:
         DataError: The inputs cannot be read.
     """
-    from edgekit.bundles.manifest import BundleSamples
-
     health = context.file.deploy.health
     if not health.samples:
         return None
@@ -224,9 +230,8 @@ def read_bundle(context: Context, path: Path) -> Bundle:
     Raises:
         BundleError: It is no bundle, damaged, or of another application.
     """
-    from edgekit.bundles.files import read
 
-    bundle = read(path)
+    bundle = bundle_files.read(path)
     if bundle.name != context.file.name:
         raise BundleError(
             f"the bundle is of {bundle.name!r}, but the configuration is of {context.file.name!r}",
@@ -376,7 +381,6 @@ def _every_shape(
 
 def _answers(context: Context, built: BuiltPlan) -> list[Golden]:
     """Returns what a build answered to the generated inputs, wherever it ran."""
-    from edgekit.bundles.manifest import Golden, golden_ranges
 
     if built.golden is None:
         return _own_golden(context)
@@ -432,7 +436,6 @@ def _open_answers(one: BuiltVariant, made: Artefacts | None = None) -> list[Gold
         one: What was built.
         made: The same with other weights.
     """
-    from edgekit.bundles.manifest import GOLDEN_SEED, Golden, golden_inputs, golden_ranges
 
     net, runner = network(one.context), Runner(made or one.built.artefacts, stripped=False)
     ranges = golden_ranges(first_input(one.context))
@@ -462,7 +465,6 @@ def _golden(context: Context, built: Artefacts) -> tuple[list[Golden], dict[str,
     Each lane by itself, where there are several: they round at other places. Also returns what the
     first lane answers to the first calibration input.
     """
-    from edgekit.bundles.manifest import GOLDEN_SEED, Golden, golden_inputs, golden_ranges
 
     first = first_input(context)
     ranges = golden_ranges(first)
@@ -504,7 +506,6 @@ def unstripped_outputs(
 
 def write_bundle(context: Context, bundle: Bundle, path: Path) -> None:
     """Writes a bundle's file unless it is there."""
-    from edgekit.bundles.files import write
 
     stripped = context.file.build.strip is not False
     key = context.cache.key("written", bundle.digest, stripped, str(path.absolute()))
@@ -512,7 +513,7 @@ def write_bundle(context: Context, bundle: Bundle, path: Path) -> None:
     # the file may have been removed, or replaced by another configuration's
     if context.force or stamps is None or stamps != file_stamps([path]):
         context.session.fresh.add("bundle")
-        write(bundle, path, stripped=stripped)
+        bundle_files.write(bundle, path, stripped=stripped)
         context.cache.put("written", key, file_stamps([path]))
 
 

@@ -30,10 +30,11 @@ from edgekit.pipeline.steps.rewrite import (
     model_digest,
     network,
 )
+from edgekit.placement.cuts import Cut, cuts
+from edgekit.placement.forecast import timer_of
 from edgekit.text import counted
 
 if TYPE_CHECKING:
-    from edgekit.placement.cuts import Cut
     from edgekit.placement.placing import PlacementQuery
     from edgekit.placement.plan import Plan
     from edgekit.placement.segments import SegmentedPlan
@@ -173,9 +174,6 @@ def plan_identity(context: Context) -> tuple[Any, ...]:
 
 def proposed_cuts(context: Context) -> tuple[Cut, ...]:
     """Returns where to cut the network as it came, as ``model.cut`` chooses; as of a check."""
-    from edgekit.placement.cuts import cuts
-    from edgekit.placement.forecast import timer_of
-
     given = original(context)
     verdicts = judged(context, given).judgement
     clock = timer_of(given.network, verdicts, context.target, power_mode=context.file.power_mode)
