@@ -30,7 +30,7 @@ from edgekit.pytorch.free_sizes import FreeAxis, dimension_texts, free_axes, nam
 from edgekit.pytorch.networks import Network, clones, is_module, network_of, seeded
 from edgekit.pytorch.outside import export_outside, refuse_untrusted
 from edgekit.pytorch.signature import plain_constants, type_name
-from edgekit.targets.releases import parse_version, release_for
+from edgekit.targets import releases
 from edgekit.text import listed
 
 
@@ -196,7 +196,7 @@ def release_for(target: str, tensorrt: str | None, jetpack: str | None) -> str:
     board = get(target)
     if jetpack is not None:
         tensorrt = tensorrt_of_jetpack(board, jetpack)
-    return release_for(board, tensorrt)
+    return releases.release_for(board, tensorrt)
 
 
 def need_torch() -> None:
@@ -391,7 +391,7 @@ def _legacy(network: Network, release: str) -> onnx.ModelProto:
 
 def _lacking(proto: onnx.ModelProto, release: str) -> list[str]:
     """The operators that the parser of a release does not import."""
-    version = parse_version(release)
+    version = releases.parse_version(release)
     operators = {node.op_type for node in proto.graph.node if node.domain != LEFT_DOMAIN}
     return sorted(one for one in operators if not operator_table().imports(one, version))
 
