@@ -92,7 +92,9 @@ L4T, TensorRT and DLA compiler), and the next build leaves it out. `--force` tri
 
 Every key of `build` that sets something of TensorRT's builder. What a release, a board or a build
 cannot have is told before anything is built: *refused* ends with the place in the file, *dropped*
-is a note with the reason. Members of a list that a release lacks are always dropped so. The board
+is a note with the reason. Members of a list that a release lacks are always dropped so. `plan`,
+`build`, `bundle` and `run` tell it without a board, too: release and target are known. What depends
+on the plan (DLA layers, the number of optimisation profiles) is told when that is found. The board
 reads each setting back; a build's result has what TensorRT held, and a note where it differs.
 
 {settings}

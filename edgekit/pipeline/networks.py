@@ -14,6 +14,7 @@ from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context, Session
 from edgekit.pipeline.progress import Progress, Quiet, StepLog
 from edgekit.pipeline.report_page import ReportPage
+from edgekit.pipeline.steps.build_request import check_requested
 from edgekit.pipeline.steps.load import require_parse
 from edgekit.pipeline.steps.placement import shared_options
 from edgekit.pipeline.steps.plugin_sections import check_plugins
@@ -68,6 +69,7 @@ def plan_networks(
     ]
     members = []
     for number, context in enumerate(contexts):
+        check_requested(context)
         with steps.step(names[number]) as step:
             try:
                 members.append(_network_request(config, number, context))

@@ -62,7 +62,7 @@ from edgekit.pipeline.steps.build import (
     notes_of,
     segments_of,
 )
-from edgekit.pipeline.steps.build_request import functions_only
+from edgekit.pipeline.steps.build_request import check_requested, functions_only
 from edgekit.pipeline.steps.bundle import (
     Packed,
     bundle_of,
@@ -192,6 +192,8 @@ class Pipeline:
         self.log.names = names_of(steps)
         if "deploy" in self.log.names:
             self.boards.begin()  # what is wrong with one is raised when it is looked at
+        if "plan" in self.log.names:
+            check_requested(self.context)
         if "calibrate" in self.log.names:
             check_configuration(self.context)
         run = Run(

@@ -34,6 +34,7 @@ from edgekit.pipeline.steps.build_request import (
     check_cuda_graph,
     check_names,
     check_opaque,
+    check_planned,
 )
 from edgekit.pipeline.steps.bundle import bundle_of, write_bundle, write_typed
 from edgekit.pipeline.steps.calibrate import calibrated, check_data_fits, ranges, scales_by
@@ -45,12 +46,12 @@ from edgekit.pipeline.steps.deploy import (
 )
 from edgekit.pipeline.steps.judge import check
 from edgekit.pipeline.steps.labelled import check_labelled_fits, labelled_result
-from edgekit.pipeline.steps.load import lowers, require_parse
+from edgekit.pipeline.steps.load import lowers, requested, require_parse
 from edgekit.pipeline.steps.method import choice, chooses, method, scales
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.plugin_sections import check_plugins
 from edgekit.pipeline.steps.rewrite import found_rewrites, model, other_weights, used_rewrites
-from edgekit.pipeline.steps.variants import built_buckets
+from edgekit.pipeline.steps.variants import built_buckets, on_gpu
 from edgekit.placement.buckets import shape_text
 from edgekit.placement.plan import is_known, proof_of
 from edgekit.quantize.given_scales import named_scales
@@ -275,6 +276,9 @@ def calibrate_by_method(run: Run, record: StepRecord) -> Run:
 
 def _plan(run: Run, record: StepRecord) -> Run:
     found = plan(run.context)
+    check_planned(run.context)
+    if (rest := on_gpu(run.context)) is not None:
+        check_planned(rest, requested(run.context).profiles)
     proof = proof_of(found.optimal, found.extrapolated, found.unknown_cost)
     proof = proof or (f"gap {percent(found.gap, 2)}" if is_known(found) else "cost unknown")
     record.detail = (

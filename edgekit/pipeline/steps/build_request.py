@@ -141,7 +141,7 @@ def _decided(context: Context, profiles: Sequence[Profile] = ()) -> Decision:
 
     request = requested_build(
         context,
-        dla=bool(plan(context).dla_cores),
+        dla=not profiles and bool(plan(context).dla_cores),  # a range is the GPU's
         plugins=any(layer.kind == kinds.PLUGIN for layer in network(context).layers),
         types=_types(network(context)),
     )
@@ -257,6 +257,49 @@ def _golden(context: Context, lanes: int, profiles: Sequence[Profile]) -> list[G
     return [GoldenSpec(GOLDEN_SEED, ranges, number) for number in numbers]
 
 
+def check_requested(context: Context) -> None:
+    """Refuses, before the plan, what no engine can have of what the section ``build`` sets.
+
+    It holds whoever builds: the target and the TensorRT release are known without a board.
+
+    Raises:
+        ConfigError: As of ``decide``.
+    """
+    from edgekit.tensorrt.options import decide
+
+    if _set_keys(context):
+        # no layer may come to be on a DLA
+        decide(requested_build(context, dla=False, plugins=bool(context.file.model.plugins)))
+
+
+def check_planned(context: Context, profiles: Sequence[Profile] = ()) -> None:
+    """Refuses what the plan's engines cannot have of the section ``build``, and notes what of it is
+    dropped.
+
+    Args:
+        context: The configuration.
+        profiles: As of ``request_of``.
+
+    Raises:
+        ConfigError: As of ``decide``.
+    """
+    keys = _set_keys(context)
+    if not keys:
+        return
+    # what was left to edgekit is noted when TensorRT builds
+    named = tuple(f"build.{key}{end}" for key in keys for end in " :")
+    notes = _decided(context, profiles).notes
+    context.note(*(note for note in notes if note.startswith(named)))
+
+
+def _set_keys(context: Context) -> list[str]:
+    """Returns the keys of ``build`` about engines whose values are not the defaults."""
+    from edgekit.tensorrt.settings import setting_rows
+
+    given = context.file.build.model_dump(exclude_defaults=True)
+    return [key for key in ("mode", *setting_rows()) if key in given]
+
+
 def check_build_options(context: Context) -> None:
     """Refuses at once what TensorRT cannot do together, where a board may build with it.
 
@@ -271,7 +314,8 @@ def check_build_options(context: Context) -> None:
     from edgekit.tensorrt.runtime_settings import dropped_settings
 
     on = release(context.tensorrt)
-    context.note(*dropped_settings(memory_settings(context), on, context.target))
+    dropped = dropped_settings(memory_settings(context), on, context.target)
+    context.note(*dropped)
     document = context.config.document
     # cores that are not configured are used where they can be
     names_dla = document.knows(("placement", "dla_cores"))
@@ -279,7 +323,8 @@ def check_build_options(context: Context) -> None:
     dla = bool(context.file.placement.dla_cores and context.target.dla.cores and driven)
     decide(requested_build(context, dla=dla, plugins=bool(context.file.model.plugins)))
     build, memory = context.file.build, context.file.deploy.memory
-    if memory.weights_mib is not None and not build.weight_streaming:
+    told = any("deploy.memory.weights_mib" in note for note in dropped)
+    if memory.weights_mib is not None and not build.weight_streaming and not told:
         context.note(
             "deploy.memory.weights_mib has no effect: the engines keep their weights on the GPU "
             "without build.weight_streaming"
