@@ -96,3 +96,15 @@ def test_a_refit_of_several_profiles_is_refused_before_a_board_is_missed(tmp_pat
         code, _, err = answer(capsys, command, str(path))
         assert code == 2
         assert f"{path}:12:9: REFIT allows 1 optimisation profile, but there are 2" in err
+
+
+def test_several_networks_are_refused_with_the_line(tmp_path, capsys):
+    nets.small_net(tmp_path / "small.onnx")
+    path = tmp_path / "two.yaml"
+    path.write_text(
+        "version: 1\nname: two\ntarget: jetson-agx-orin-64gb\nprecision: fp16\nmodel: {networks: ["
+        "{name: a, onnx: small.onnx}, {name: b, onnx: small.onnx}]}\nbuild: {fp8: true}\n"
+    )
+    code, _, err = answer(capsys, "plan", str(path))
+    assert code == 2
+    assert f"{path}:6:9: BuilderFlag.FP8 (build.fp8)" in err
