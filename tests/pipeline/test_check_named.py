@@ -31,7 +31,7 @@ def net(tmp_path_factory):
         ({"outputs": ["x"]}, "option outputs", "did you mean 'model.outputs'?"),
         ({"placement": {"objectiv": "x"}}, "option placement.objectiv", "did you mean 'objective'"),
         ({"model": {"shapes": 5}}, "option model.shapes", ""),
-        ({"model": {"shapes": {"x": "1x3"}}}, "option model.shapes.x", ""),
+        ({"model": {"shapes": {"x": "1 by 3"}}}, "option model.shapes.x", ""),
         ({"model": {"shapes": {"x": [1.5]}}}, "option model.shapes.x", ""),
         ({"model": {"shapes": {"x": [1, 0]}}}, "option model.shapes.x", ""),
         ({"model": {"batch": 0}}, "option model.batch", ""),
