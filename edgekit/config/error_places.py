@@ -22,7 +22,7 @@ _PLACES: dict[str, tuple[str, ...]] = {
 
 
 # keys that a range's error names itself
-_SIZES = ("model.shapes", "model.dimensions", "model.buckets")
+_SIZES = ("model.shapes", "model.dimensions", "model.buckets", "model.batch")
 
 
 def set_place(error: EdgekitError, config: Config) -> None:

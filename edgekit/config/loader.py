@@ -268,6 +268,11 @@ _LIMITS = {
     "less_than_equal": "too large (at most {le:.10g})",
 }
 
+_LENGTHS = {
+    "too_short": "too few items: {actual_length} (at least {min_length})",
+    "too_long": "too many items: {actual_length} (at most {max_length})",
+}
+
 
 def fault_text(error: ErrorDetails) -> tuple[str, str]:
     """Returns what is wrong with a value in which pydantic found this fault, and a hint or ""."""
@@ -289,6 +294,8 @@ def fault_text(error: ErrorDetails) -> tuple[str, str]:
         if kind == "list_type":
             hint = _as_list(value, error["loc"], found)
         return f"expected {_EXPECTED[kind]}{found}", hint
+    if kind in _LENGTHS:
+        return _LENGTHS[kind].format(**error["ctx"]), ""
     message = error["msg"].removeprefix("Value error, ")
     return f"{message[:1].lower()}{message[1:]}{found}", ""
 
@@ -598,13 +605,19 @@ def _plain_values(options: Mapping[Any, Any]) -> dict[str, Any]:
         inner = _plain_values(section) if isinstance(section, Mapping) else section
         if isinstance(inner, os.PathLike):
             inner = os.fspath(inner)
+        if hasattr(inner, "tolist"):  # an array of sizes
+            inner = inner.tolist()
         if inner is not None and inner != {}:
             values[str(key)] = _plain_list(inner)
     return values
 
 
 def _plain_list(value: Any) -> Any:
-    """Returns tuples as lists, also those within lists, as of several profiles."""
+    """Returns tuples as lists, also those within lists, as of several profiles; sizes of NumPy as
+    Python's.
+    """
+    if hasattr(value, "tolist"):
+        return value.tolist()
     if not isinstance(value, list | tuple):
         return value
     return [_plain_values(one) if isinstance(one, Mapping) else _plain_list(one) for one in value]

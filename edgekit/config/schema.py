@@ -806,7 +806,7 @@ Bucket = Annotated[
     Discriminator(_bucket_form),
 ]
 Buckets = Annotated[
-    Annotated[list[Bucket], Field(max_length=64), Tag("list")]
+    Annotated[list[Bucket], Field(min_length=1, max_length=64), Tag("list")]
     | Annotated[BucketsSection, Tag("mapping")],
     Discriminator(_buckets_form),
 ]

@@ -22,6 +22,7 @@ from edgekit.network.ranges import (
     axis_text,
     bounds_of,
     is_ranged,
+    parse_axis,
     ranges_of,
     static_shapes,
     varies,
@@ -53,6 +54,51 @@ def shape_request(
     return _Request(section, inputs).made(data)
 
 
+def refuse_outside(
+    request: ShapeRequest,
+    inputs: Sequence[onnx.ValueInfoProto],
+    dimensions: Mapping[str, str],
+    section: ShapeSection,
+) -> None:
+    """Refuses sizes that a PyTorch network was not exported for: its code may not hold there.
+
+    Args:
+        request: The sizes.
+        inputs: The exported file's inputs.
+        dimensions: Ranges of its open axes by name.
+        section: The configuration's "model".
+
+    Raises:
+        ModelError: "torch.dynamic_shapes".
+    """
+    bounds = {name: parse_axis(text) for name, text in dimensions.items()}
+    asked = [request.optimum, *request.buckets]
+    for profile in request.profiles:
+        for end in ("min", "max"):
+            asked.append({name: getattr(one, end) for name, one in profile.items()})
+    for value in inputs:
+        dims = value.type.tensor_type.shape.dim
+        if any(not is_fixed(dim) and dim.dim_param not in bounds for dim in dims):
+            continue
+        ends = [bounds.get(dim.dim_param) or bounds_of(int(dim.dim_value)) for dim in dims]
+        exported_for = Range(*(tuple(end[i] for end in ends) for i in range(3)))
+        for sizes in asked:
+            own = sizes.get(value.name, exported_for.opt)
+            if not exported_for.holds(own):
+                pairs = zip(dims, own, ends, strict=False)
+                axis = next(
+                    (d.dim_param for d, s, (low, _, high) in pairs if not low <= s <= high), ""
+                )
+                named = value.name not in section.shapes and axis in section.dimensions
+                raise ModelError(
+                    f"the network was exported for {value.name}: {exported_for}, and "
+                    f"{'x'.join(map(str, own))} is outside",
+                    code="torch.dynamic_shapes",
+                    where=f"model.dimensions.{axis}" if named else f"model.shapes.{value.name}",
+                    hint="export it with a wider range: dynamic_shapes, or model.inputs (--input)",
+                )
+
+
 class _Request:
     """A configuration's sizes, and the inputs that they are of."""
 
@@ -67,18 +113,48 @@ class _Request:
         """Returns the request."""
         self._refuse_unknown()
         profiles = [self._profile(number) for number in range(self._count())]
+        self._refuse_batch(profiles)
         for profile in profiles:
             self._check(profile)
         ranged = len(profiles) > 1 or any(not one.is_static for one in profiles[0].values())
         buckets = self._buckets(profiles, ranged, data)
         optimum: Sizes = {name: one.opt for name, one in profiles[0].items()}
-        if not ranged and buckets:
+        if ranged and not self._has_range():
+            profiles = []  # the listed sizes are the only ones
+        if not (ranged and profiles) and buckets:
             optimum = max(buckets, key=_elements)
         # shapes of tensors inside the network
         inner = {n: r[0].opt for n, r in self._given.items() if n not in self._dims}
         return ShapeRequest(
             {**inner, **optimum}, tuple(profiles) if ranged else (), buckets, tuple(self._notes)
         )
+
+    def _has_range(self) -> bool:
+        """Says whether anything has a range, and not lists of sizes alone."""
+        return any(map(varies, self._section.shapes.values())) or any(
+            isinstance(one, str) and bounds_of(one)[0] < bounds_of(one)[2]
+            for one in self._section.dimensions.values()
+        )
+
+    def _refuse_batch(self, profiles: Sequence[Profile]) -> None:
+        """Refuses a batch beside other sizes, or a range, of the same axis."""
+        batch = self._section.batch
+        for profile in profiles if batch is not None else ():
+            for name, one in profile.items():
+                for axis, dim in enumerate(self._dims[name]):
+                    own = one.min[axis], one.opt[axis], one.max[axis]
+                    if is_fixed(dim) or not is_batch(axis, dim) or {*own} == {batch}:
+                        continue
+                    key = f"model.dimensions.{dim.dim_param}"
+                    if dim.dim_param not in self._section.dimensions:
+                        key = f"model.shapes.{name}"
+                    raise ModelError(
+                        f"the batch is {batch} (model.batch) and {axis_text(*own)} ({key})",
+                        code="model.batch",
+                        where="model.batch",
+                        hint=f"give one of them; for the best size write {key} with "
+                        "SMALLEST..BEST..LARGEST",
+                    )
 
     def _refuse_unknown(self) -> None:
         """Refuses ranges of tensors and names of axes that the file lacks."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import UsageError
+from edgekit.errors import EdgekitError, UsageError
 from edgekit.network.part import ModelPart
 from edgekit.network.source import has_torch_ending, is_factory
 
@@ -81,11 +81,31 @@ def from_torch(
     exported = export(source, args, kwargs, release=release, dynamic_shapes=sizes, **how)
     if exported.dimensions and not (part.get("shapes") or part.get("dimensions")):
         part["dimensions"] = exported.dimensions
+    elif exported.dimensions:
+        _refuse_outside(exported, str(target), part)
     given["model"] = part or None
     if given.get("name") is None:
         made_of = str(source) if named else exported.source.rpartition(".")[2]
         given["name"] = name_of(made_of)
     return TorchSource(exported, given)
+
+
+def _refuse_outside(exported: Exported, target: str, part: Mapping[str, Any]) -> None:
+    """Refuses sizes of a configuration's ``model`` that a network was not exported for."""
+    from edgekit.config.error_places import set_place
+    from edgekit.config.loader import open_config
+    from edgekit.network.loading.load import file_inputs
+    from edgekit.network.shape_requests import refuse_outside, shape_request
+
+    sizes = {key: part.get(key) for key in ("shapes", "dimensions", "batch")}
+    config = open_config(exported.file, target=target, model=sizes)
+    inputs = file_inputs(Path(exported.file))
+    try:
+        section = config.file.model
+        refuse_outside(shape_request(section, inputs), inputs, exported.dimensions, section)
+    except EdgekitError as error:
+        set_place(error, config)
+        raise
 
 
 def with_part(

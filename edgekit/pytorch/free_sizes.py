@@ -91,7 +91,8 @@ def dynamic_by_name(given: object, tensors: Mapping[str, Any]) -> dict[str, dict
         tensors: The example's by name, in order.
 
     Raises:
-        UsageError: ``torch.dynamic_shapes``: of another form, or a dimension without bounds.
+        UsageError: ``torch.dynamic_shapes``: of another form, a dimension without bounds, or an
+            example outside of them.
     """
     from torch.export import Dim
 
@@ -112,8 +113,25 @@ def dynamic_by_name(given: object, tensors: Mapping[str, Any]) -> dict[str, dict
                 continue
             if not isinstance(axis, int) or not isinstance(dim, Dim):
                 raise _no_dimensions(f"axis {axis} of {name!r} is {dim!r}, no Dim", tensors)
+            _refuse_example(name, axis, dim, tensors[name])
             found.setdefault(name, {})[axis] = dim
     return found
+
+
+def _refuse_example(name: str, axis: int, dim: Any, tensor: Any) -> None:
+    """Refuses an example outside of the range of its axis; a derived dimension has none."""
+    own = vars(dim)
+    low, high = own.get("min"), own.get("max")
+    size = tensor.shape[axis] if axis < len(tensor.shape) else None
+    if size is None or not (isinstance(low, int) and isinstance(high, int)):
+        return
+    if not low <= size <= high:
+        raise UsageError(
+            f"axis {axis} of {name!r} is {size} in the example, but {low}..{high} in its Dim",
+            code="torch.dynamic_shapes",
+            where=name,
+            hint="give an example within the range, or a wider range",
+        )
 
 
 def _no_dimensions(what: str, tensors: Mapping[str, Any]) -> UsageError:

@@ -61,7 +61,8 @@ def range_lines(buckets: Sequence[Bucket], cost: RangeCost) -> Iterator[str]:
     if cost.profiles:
         rest = "every other shape of the range" if len(buckets) > 1 else "other shapes"
         count = counted(len(cost.profiles), "profile")
-        yield f"{rest} runs on the GPU, in one engine with {count}"
+        runs = "runs" if len(buckets) > 1 else "run"
+        yield f"{rest} {runs} on the GPU, in one engine with {count}"
     if any(one.engine == PROFILES for one in buckets):
         yield "times on the engine with profiles are those of an engine of that shape alone"
     for one in buckets:

@@ -481,7 +481,7 @@ def check_inputs(
                 "the model has {} inputs, so give them by name".format(len(tensors)),
                 code="input.missing",
                 where=model,
-                hint="pass a dict of {}".format(_names(tensors)),
+                hint="pass a dict of {}".format(_names(tensors, static)),
             )
         inputs = {tensors[0].name: inputs}
     known = {tensor.name: tensor for tensor in tensors}
@@ -493,7 +493,9 @@ def check_inputs(
                 "the model has no input {!r}".format(str(name)[:80]),
                 code="input.unknown",
                 where=model,
-                hint="did you mean {!r}?".format(folded[near[0]]) if near else _names(tensors),
+                hint="did you mean {!r}?".format(folded[near[0]])
+                if near
+                else _names(tensors, static),
             )
     missing = [name for name in known if name not in inputs]
     if missing:
@@ -501,14 +503,18 @@ def check_inputs(
             "missing: {}".format(", ".join(map(repr, missing))),
             code="input.missing",
             where=model,
-            hint="the model's inputs are {}".format(_names(tensors)),
+            hint="the model's inputs are {}".format(_names(tensors, static)),
         )
     return {name: checked(inputs[name], tensor) for name, tensor in known.items()}
 
 
-def _names(tensors: Sequence[TensorEntry]) -> str:
+def _names(tensors: Sequence[TensorEntry], static: bool) -> str:
+    """Inputs in words; with several variants the first one's shapes would mislead."""
     return ", ".join(
-        "{!r} ({} {})".format(tensor.name, tensor.dtype, list(tensor.shape)) for tensor in tensors
+        "{!r} ({}{})".format(
+            tensor.name, tensor.dtype, " {}".format(list(tensor.shape)) if static else ""
+        )
+        for tensor in tensors
     )
 
 

@@ -89,7 +89,7 @@ boards:
         ('[{name: "a[1:9999999]", host: "h[1:9999999]"}]', "goes from"),
         ('[{name: "../x", host: h}]', "is not a valid name"),
         ('[{name: "a\\nb", host: h}]', "is not a valid name"),
-        ("[]", "at least 1 item"),
+        ("[]", "too few items: 0 (at least 1)"),
     ],
 )
 def test_boards_that_are_none_or_the_same(tmp_path, rows, words):

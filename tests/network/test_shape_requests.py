@@ -93,6 +93,20 @@ def test_named_axes_and_the_sizes_that_they_list():
     assert found.buckets == ({"x": (8, 3, 320, 640)}, {"x": (8, 3, 640, 640)})
 
 
+def test_lists_alone_have_the_only_sizes():
+    found = request({"dimensions": {"batch": [2, 4], "height": [32], "width": 64}})
+    assert found.profiles == ()
+    assert found.buckets == ({"x": (2, 3, 32, 64)}, {"x": (4, 3, 32, 64)})
+    assert found.optimum == {"x": (4, 3, 32, 64)}
+    one = request({"dimensions": {"batch": [2], "height": 32, "width": 64}})
+    assert (one.is_static, one.optimum) == (True, {"x": (2, 3, 32, 64)})
+
+
+def test_a_batch_beside_the_same_size_is_taken():
+    found = request({"dimensions": {"batch": 4, "height": "32..64", "width": 32}, "batch": 4})
+    assert found.optimum == {"x": (4, 3, 64, 32)}
+
+
 def test_buckets_alone_are_the_only_shapes():
     found = request({"buckets": ["640x640", "960x544"]})
     assert found.profiles == ()
@@ -135,6 +149,14 @@ def test_buckets_are_chosen_to_waste_the_least():
         (
             {"shapes": {"x": "1x3x8..16x8"}, "buckets": ["8x8", "32x8"]},
             "model.bucket", "model.buckets.1", "1x3x8..16x8",
+        ),
+        (
+            {"dimensions": {"batch": "1..8", "height": 8, "width": 8}, "batch": 4},
+            "model.batch", "model.batch", "4 (model.batch) and 1..8 (model.dimensions.batch)",
+        ),
+        (
+            {"shapes": {"x": "1..8x3x8x8"}, "batch": 4},
+            "model.batch", "model.batch", "4 (model.batch) and 1..8 (model.shapes.x)",
         ),
         ({"buckets": [{"x": [1, 4, 8, 8]}]}, "model.bucket", "model.buckets.0", "height"),
         ({"buckets": [{"z": [1, 4, 8, 8]}]}, "model.unknown_input", "model.buckets.0", "x"),
@@ -180,6 +202,7 @@ def test_a_file_of_fixed_sizes_takes_no_range():
         ({"shapes": {"x": {"min": [1], "opt": [3], "max": [2]}}}, "opt is not within min and max"),
         ({"buckets": ["640"]}, "give HEIGHTxWIDTH"),
         ({"buckets": {"count": 17}}, "16"),
+        ({"buckets": []}, "at least 1 item"),
         ({"dimensions": {"n": []}}, "at least 1 item"),
     ],
 )

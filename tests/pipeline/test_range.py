@@ -6,7 +6,7 @@ from PIL import Image
 
 import edgekit
 from edgekit.cli import main
-from edgekit.errors import GateError
+from edgekit.errors import ConfigError, GateError, ModelError, UsageError
 from edgekit.pipeline.steps.bench import shape_to_measure
 from edgekit.placement.plan import plan_from_json
 from edgekit_device.protocol.codec import write
@@ -85,6 +85,19 @@ def test_without_a_gpu_they_are_refused(tmp_path):
     assert "model.load: demand" in caught.value.hint
 
 
+def test_without_a_gpu_the_listed_shapes_alone_are_planned(tmp_path):
+    path = open_config(tmp_path)
+    without = {"placement": {"gpu": False}, "precision": "fp16"}
+    found = edgekit.plan(path, **without)
+    assert found.range.profiles == ()
+    assert found.range.weight_bytes == sum(one.weight_bytes for one in found.buckets)
+    assert [note for note in found.notes if note.startswith("no engine takes the rest")]
+    assert edgekit.check(path, **without).range.profiles == ()
+    with pytest.raises(UsageError) as caught:
+        edgekit.bench(path, bench={"shapes": {"x": [1, 3, 24, 24]}}, **without)
+    assert caught.value.hint == "planned: 1x3x32x32; 1x3x16x32; 1x3x64x64"
+
+
 def test_shapes_are_loaded_on_demand_where_the_configuration_says_so(tmp_path):
     found = edgekit.plan(open_config(tmp_path, loadables=2, model="load: demand"))
     assert [one.load for one in found.buckets] == ["start", "demand", "demand"]
@@ -119,7 +132,10 @@ def test_terminal_and_page_show_each_shape(tmp_path, capsys):
         assert "2 of 2 loadables of DLA0" in text
     checked = run_cli(capsys, "check", str(path))
     assert "loaded together: 3 shapes, 3 of 16 loadables of DLA0 (one shape: 1)" in checked
-    assert "in one engine with 1 profile" in checked
+    assert "every other shape of the range runs on the GPU, in one engine with 1 profile" in checked
+    path.write_text(path.read_text().replace("32x32, 16x32, 64x64", "64x64"))
+    one = " ".join(run_cli(capsys, "check", str(path)).split())
+    assert "other shapes run on the GPU" in one
 
 
 def test_shapes_without_a_range_have_no_engine_with_profiles(tmp_path):
@@ -146,3 +162,44 @@ def test_a_static_shape_of_a_bench_is_one_of_the_ranges(tmp_path):
         shape = "1x3x32x32" if "#" in text else "1x3x16..32x32"
         options = {"model": {"shapes": {"x": shape}}}
         assert shape_to_measure(path, options) == (path, options)
+
+
+def test_a_shape_may_be_an_array(tmp_path):
+    open_config(tmp_path)
+    model, target = tmp_path / "open.onnx", "jetson-agx-orin-64gb"
+    sizes = [np.array([1, 3, 32, 32]), (1, 3, np.int64(32), 32)]
+    times = {
+        edgekit.check(model, target=target, model={"shapes": {"x": one}}).predicted.auto_us
+        for one in [[1, 3, 32, 32], *sizes]
+    }
+    assert len(times) == 1
+    with pytest.raises(ConfigError, match="expected an integer"):
+        edgekit.check(model, target=target, model={"shapes": {"x": np.array([0.5])}})
+
+
+def test_an_input_that_is_unknown_is_no_shape_to_measure(tmp_path, capsys):
+    path = open_config(tmp_path)
+    with pytest.raises(UsageError, match="the network has no input 'X1'") as caught:
+        edgekit.bench(path, bench={"shapes": {"X1": [1, 3, 32, 32]}})
+    assert caught.value.code == "bench.shape"
+    assert caught.value.hint.endswith("the inputs are: x")
+    with pytest.raises(SystemExit):
+        main.main(["bench", str(path), "--shape", "q:1x3x200x64", "-q"])
+    assert "edgekit: --shape: the network has no input 'q'" in capsys.readouterr().err
+
+
+def test_an_empty_list_of_buckets_is_refused_in_plain_words(tmp_path):
+    path = open_config(tmp_path)
+    path.write_text(path.read_text().replace("32x32, 16x32, 64x64", ""))
+    with pytest.raises(ConfigError) as caught:
+        edgekit.check(path)
+    assert str(caught.value).endswith("model.buckets: too few items: 0 (at least 1)")
+    assert ":8:3: " in str(caught.value)
+
+
+def test_a_batch_beside_a_range_of_it_has_its_line(tmp_path):
+    path = open_config(tmp_path, model="batch: 4")
+    path.write_text(path.read_text().replace("[1, 3, 16..64", "[1..8, 3, 16..64"))
+    with pytest.raises(ModelError) as caught:
+        edgekit.plan(path)
+    assert (caught.value.code, caught.value.where) == ("model.batch", f"{path}:9:3")

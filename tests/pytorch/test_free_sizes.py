@@ -43,6 +43,29 @@ def test_dims_of_a_module_are_named_and_compared_at_both_ends(nets: ModuleType) 
     assert found.buckets[0].shapes == {"input": (2, 3, 32, 16)}
 
 
+def test_a_module_takes_no_other_sizes_than_its_dims(nets: ModuleType) -> None:
+    torch = nets.torch
+    dims = ({0: torch.export.Dim("batch", min=1, max=4)},)
+
+    def plan(rows: int, **model: object) -> None:
+        example = (torch.randn(rows, 3, 16, 16),)
+        edgekit.check(varying(nets), example, target=ORIN, dynamic_shapes=dims, model=model)
+
+    for model, where in [
+        ({"dimensions": {"batch": "1..8"}}, "option model.dimensions.batch"),
+        ({"shapes": {"input": "8x3x16x16"}}, "option model.shapes.input"),
+    ]:
+        with pytest.raises(
+            EdgekitError, match=r"exported for input: 1\.\.2\.\.4x3x16x16"
+        ) as caught:
+            plan(2, **model)
+        assert (caught.value.code, caught.value.where) == ("torch.dynamic_shapes", where)
+    plan(2, dimensions={"batch": "1..3"})
+    with pytest.raises(EdgekitError, match="axis 0 of 'input' is 8 in the example") as caught:
+        plan(8)
+    assert "give an example within the range" in caught.value.hint
+
+
 def test_a_program_keeps_its_ranges(nets: ModuleType, tmp_path: Path) -> None:
     torch = nets.torch
     program = torch.export.export(

@@ -25,12 +25,13 @@ from edgekit.benchmark.inference import Inference, InferredOutput
 from edgekit.benchmark.statistics import MeasurementLimits
 from edgekit.benchmark.trace.run import trace_document
 from edgekit.config.loader import Config, open_config
-from edgekit.errors import DataError, EnvironmentLack
+from edgekit.errors import DataError, EnvironmentLack, UsageError
 from edgekit.files import write_atomically, write_json
 from edgekit.network.part import ModelPart
+from edgekit.network.protos import nearest
 from edgekit.network.ranges import is_ranged, ranges_of
 from edgekit.pipeline.cache import identity_of_path
-from edgekit.pipeline.steps.buckets import at_sizes
+from edgekit.pipeline.steps.buckets import at_sizes, own_sizes
 from edgekit.pipeline.steps.bundle import plan_of, unstripped_outputs
 from edgekit.pipeline.steps.calibrate import first_input
 from edgekit.pipeline.steps.deploy import board_name
@@ -185,11 +186,22 @@ def check_bench_shapes(context: Context) -> None:
     """Refuses a shape to measure that is not planned, before anything is built.
 
     Raises:
-        UsageError: "bench.shape", with the shapes that are planned.
+        UsageError: "bench.shape", with the shapes that are planned, or with the inputs that the
+            network has.
     """
     shapes = {name: tuple(size) for name, size in context.file.bench.shapes.items()}
+    names = own_sizes(context) if shapes else ()
+    for name in shapes:
+        if name not in names:
+            near = nearest(name, names)
+            raise UsageError(
+                f"the network has no input {name!r}",
+                code="bench.shape",
+                where=context.config.document.where(("bench", "shapes", name)),
+                hint=f"{near} the inputs are: {', '.join(names)}".strip(),
+            )
     if shapes:
-        where = context.config.document.where(("bench", "shapes"))
+        where = context.config.document.where(("bench", "shapes", next(iter(shapes))))
         planned_sizes(context, shapes, where, "bench.shape")
 
 
@@ -495,8 +507,13 @@ def _context_for(context: Context, source: Path) -> Context:
     with suppress(*BROKEN):  # reading the data reports it
         found = members(source, net.inputs[0])
     shapes = {name: found[name].shape for name in net.inputs if name in found}
+    ranks = {name: len(net.tensors[name].shape) for name in shapes}
+    if shapes and all(len(shape) + 1 == ranks[name] for name, shape in shapes.items()):
+        one = {name: (1, *shape) for name, shape in shapes.items()}
+        with suppress(UsageError):  # a single row is a batch of one, where that is planned
+            return at_sizes(context, planned_sizes(context, one, str(source), "input.shape"))
     # samples along a further axis, or rows of a batch, are of the first shape
-    if not shapes or any(len(s) != len(net.tensors[name].shape) for name, s in shapes.items()):
+    if not shapes or any(len(shape) != ranks[name] for name, shape in shapes.items()):
         return context
     return at_sizes(context, planned_sizes(context, shapes, str(source), "input.shape"))
 

@@ -66,6 +66,7 @@ class Ranged:
 
     buckets: tuple[Bucket, ...]
     cost: RangeCost
+    notes: tuple[str, ...]
 
 
 def at_sizes(context: Context, sizes: Sizes, **placement: object) -> Context:
@@ -150,8 +151,8 @@ def _beside(
         one = at_sizes(context, sizes, **placement)
         return one if context.measured is None else calibrated(one)
 
-    one, gpu = at(), context.file.placement.gpu and context.file.build.mode != "standalone"
-    profiles = gpu and bool(requested(context).profiles)
+    one, gpu = at(), has_gpu(context)
+    profiles = bool(gpu_profiles(context))
     own, alone = summary(one, None)
     room = room_of((row.bucket for row in before), most)
     lacks = [core for core, count in own.loadables.items() if count > room.get(core, most)]
@@ -180,10 +181,25 @@ def _beside(
 
 
 def _ranged(context: Context, listed: Iterable[Listed], most: int) -> Ranged:
-    request = requested(context)
-    buckets = tuple(one.bucket for one in listed)
-    cost = range_cost(buckets, request.profiles, most, sample_sizes(context))
-    return Ranged(buckets, cost)
+    buckets, profiles = tuple(one.bucket for one in listed), gpu_profiles(context)
+    cost = range_cost(buckets, profiles, most, sample_sizes(context))
+    notes = range_notes(buckets, cost)
+    if requested(context).profiles and not profiles:
+        notes.append(
+            "no engine takes the rest of the range: without the GPU (placement.gpu, build.mode) "
+            "the listed shapes alone are planned"
+        )
+    return Ranged(buckets, cost, tuple(notes))
+
+
+def has_gpu(context: Context) -> bool:
+    """Says whether the GPU takes layers of the network."""
+    return context.file.placement.gpu and context.file.build.mode != "standalone"
+
+
+def gpu_profiles(context: Context) -> tuple[Profile, ...]:
+    """Returns the ranges of the GPU's engine; () without a range, or without the GPU."""
+    return requested(context).profiles if has_gpu(context) else ()
 
 
 def sample_sizes(context: Context) -> list[Sizes]:
@@ -211,7 +227,7 @@ def with_checked_buckets(context: Context, document: Check) -> Check:
     ranged = _ranged(context, _listed(context, most, _checked), most)
     return replace(
         document, buckets=ranged.buckets, range=ranged.cost,
-        warnings=(*document.warnings, *range_notes(ranged.buckets, ranged.cost)),
+        warnings=(*document.warnings, *ranged.notes),
     )  # fmt: skip
 
 
@@ -261,7 +277,7 @@ def plan_with(context: Context, listed: Sequence[Listed]) -> Plan:
     if not listed:
         return found
     ranged = _ranged(context, listed, context.file.placement.max_loadables)
-    notes = (*found.notes, *range_notes(ranged.buckets, ranged.cost))
+    notes = (*found.notes, *ranged.notes)
     return replace(found, buckets=ranged.buckets, range=ranged.cost, notes=notes)
 
 

@@ -26,7 +26,7 @@ from edgekit.network.model import Model, Network
 from edgekit.network.plugins import HINT as FUNCTION_HINT
 from edgekit.network.plugins import OutputForm, Plugin, check_used, function_failure
 from edgekit.network.ranges import Profile, ShapeRequest, is_ranged, static_shapes
-from edgekit.network.shape_requests import shape_request
+from edgekit.network.shape_requests import refuse_outside, shape_request
 from edgekit.network.source import is_function
 from edgekit.network.zoo import builtin
 from edgekit.parsing.nvidia import ParserWord, ask_parser
@@ -93,28 +93,9 @@ def requested(context: Context) -> ShapeRequest:
     inputs = _built_in(context, []).proto.graph.input if path is None else file_inputs(path)
     request = shape_request(section, inputs, pictures(context))
     if made is not None and made.dimensions:
-        own = {"shapes": {}, "dimensions": made.dimensions, "buckets": []}
-        _refuse_outside(request, shape_request(section.model_copy(update=own), inputs).profiles[0])
+        refuse_outside(request, inputs, made.dimensions, context.file.model)
     context.note(*request.notes)
     return request.led_by_bucket()
-
-
-def _refuse_outside(request: ShapeRequest, exported_for: Profile) -> None:
-    """Refuses sizes that a PyTorch network was not exported for: its code may not hold there."""
-    asked = [request.optimum, *request.buckets]
-    for profile in request.profiles:
-        for end in ("min", "max"):
-            asked.append({name: getattr(one, end) for name, one in profile.items()})
-    for sizes in asked:
-        for name, one in exported_for.items():
-            if name in sizes and not one.holds(sizes[name]):
-                raise ModelError(
-                    f"the network was exported for {name}: {one}, and "
-                    f"{'x'.join(map(str, sizes[name]))} is outside",
-                    code="torch.dynamic_shapes",
-                    where=f"model.shapes.{name}",
-                    hint="export it with a wider range: dynamic_shapes, or model.inputs (--input)",
-                )
 
 
 def _model_file(context: Context) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from edgekit.pipeline.steps.buckets import (
     Listed,
     at_sizes,
     built_bucket,
+    gpu_profiles,
     own_sizes,
     plan_with,
     planned_buckets,
@@ -85,7 +87,7 @@ def taken_by(context: Context, shapes: Sizes) -> Taken | None:
     for one in built_buckets(context):
         if dict(one.bucket.shapes) == sizes and one.bucket.engine == OWN:
             return Taken(one.context)
-    if on_gpu(context) is None or requested(context).profile_of(sizes) is None:
+    if not gpu_profiles(context) or requested(context).profile_of(sizes) is None:
         return None
     return Taken(gpu_at(context, sizes), ranged=True)
 
@@ -100,21 +102,35 @@ def planned_sizes(context: Context, shapes: Sizes, where: str, code: str) -> Siz
         code: The error's.
 
     Raises:
-        UsageError: It was not planned; the hint lists those that were.
+        UsageError: It was not planned; the hint lists those that were, the nearest first.
     """
     request, own = requested(context), own_sizes(context)
     sizes = {**own, **shapes}
     known = [own, *({**own, **one} for one in request.buckets)]
-    ranged = request.profile_of(sizes) is not None and on_gpu(context) is not None
+    profiles = gpu_profiles(context)
+    ranged = bool(profiles) and request.profile_of(sizes) is not None
     if set(sizes) == set(own) and (sizes in known or ranged):
         return sizes
-    buckets = [shape_text(one) for one in request.buckets]
-    ranges = [", ".join(f"{name} {one}" for name, one in p.items()) for p in request.profiles]
+    near = sorted(request.buckets, key=lambda one: _distance(sizes, one))
+    buckets = [shape_text(one) for one in near]
+    ranges = [", ".join(f"{name} {one}" for name, one in p.items()) for p in profiles]
     raise UsageError(
         f"the shape {shape_text(shapes)} was not planned",
         code=code,
         where=where,
         hint=f"planned: {'; '.join([*buckets, *ranges]) or shape_text(own)}",
+    )
+
+
+def _distance(sizes: Sizes, other: Sizes) -> float:
+    """Returns how far shapes are from each other; infinity where they have other axes."""
+    pairs = [(len(shape), len(sizes.get(name, ()))) for name, shape in other.items()]
+    if any(own != given for own, given in pairs):
+        return math.inf
+    return sum(
+        abs(math.log(max(size, 1) / max(given, 1)))
+        for name, shape in other.items()
+        for size, given in zip(shape, sizes[name], strict=True)
     )
 
 
@@ -129,8 +145,8 @@ def on_gpu(context: Context) -> Context | None:
 
     None where there is no range, or no GPU.
     """
-    profiles = requested(context).profiles
-    if not profiles or not context.file.placement.gpu or context.file.build.mode == "standalone":
+    profiles = gpu_profiles(context)
+    if not profiles:
         return None
     return gpu_at(context, {name: one.opt for name, one in profiles[0].items()})
 
