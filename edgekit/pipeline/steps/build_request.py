@@ -293,11 +293,14 @@ def check_planned(context: Context, profiles: Sequence[Profile] = ()) -> None:
 
 
 def _set_keys(context: Context) -> list[str]:
-    """Returns the keys of ``build`` about engines whose values are not the defaults."""
+    """Returns the keys of ``build`` about engines whose values are not the defaults.
+
+    A mode alone is the plan's to refuse.
+    """
     from edgekit.tensorrt.settings import setting_rows
 
     given = context.file.build.model_dump(exclude_defaults=True)
-    return [key for key in ("mode", *setting_rows()) if key in given]
+    return [key for key in setting_rows() if key in given]
 
 
 def check_build_options(context: Context) -> None:
