@@ -388,16 +388,18 @@ def order_faults(events: Events) -> list[str]:
         for before, after in pairwise(timed)
         if after.ts < before.ts
     ]
-    open_slices: dict[tuple[int, int], Events] = {}
-    slices = [event for event in timed if event.ph == "X"]
-    for event in sorted(slices, key=lambda e: (e.ts, -e.dur)):
+    # of the slices of a track that are open: when each ends, and its name
+    open_slices: dict[tuple[int, int], list[tuple[float, str]]] = {}
+    slices = [(event.ts, -event.dur, n) for n, event in enumerate(timed) if event.ph == "X"]
+    for start, less, number in sorted(slices):
+        event = timed[number]
         stack = open_slices.setdefault((event.pid, event.tid), [])
-        while stack and stack[-1].ts + stack[-1].dur <= event.ts + TOLERANCE_US:
+        while stack and stack[-1][0] <= start + TOLERANCE_US:
             stack.pop()
-        end = event.ts + event.dur
-        if stack and end > stack[-1].ts + stack[-1].dur + TOLERANCE_US:
-            faults.append(f"slice {event.name!r} ends after {stack[-1].name!r} around it")
-        stack.append(event)
+        end = start - less
+        if stack and end > stack[-1][0] + TOLERANCE_US:
+            faults.append(f"slice {event.name!r} ends after {stack[-1][1]!r} around it")
+        stack.append((end, event.name))
     return faults
 
 
@@ -431,16 +433,23 @@ def flow_faults(events: Events) -> list[str]:
 
 def name_faults(events: Events) -> list[str]:
     """Returns faults of names and clocks: each track is named, a process has one clock."""
-    faults = []
-    named = [event for event in events if event.ph == "M"]
-    threads = {(e.pid, e.tid) for e in named if e.name == "thread_name"}
-    processes = {e.pid for e in named if e.name == "process_name"}
-    clocks: dict[int, set[str]] = {}
+    threads, used = set[tuple[int, int]](), set[tuple[int, int]]()
+    processes, clocks = set[int](), dict[int, set[str]]()
     for event in events:
-        found = clocks.setdefault(event.pid, set())
-        if event.ph != "C" and event.args.clock is not None:
+        pid, phase = event.pid, event.ph
+        found = clocks.setdefault(pid, set())
+        if phase == "M":
+            if event.name == "thread_name":
+                threads.add((pid, event.tid))
+            elif event.name == "process_name":
+                processes.add(pid)
+        elif phase == "C":
+            continue
+        else:
+            used.add((pid, event.tid))
+        if event.args.clock is not None:
             found.add(event.args.clock)
-    used = {(e.pid, e.tid) for e in events if e.ph not in ("M", "C")}
+    faults = []
     faults += [f"track {pid}/{tid} has no thread_name" for pid, tid in sorted(used - threads)]
     faults += [f"process {pid} has no process_name" for pid in sorted(set(clocks) - processes)]
     faults += [
