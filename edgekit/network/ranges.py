@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Protocol
+from typing import Literal, Protocol
 
 from edgekit.errors import UsageError
 
@@ -53,6 +53,26 @@ class Range:
 
 #: A range for every input with open sizes: an optimisation profile of TensorRT.
 Profile = Mapping[str, Range]
+
+
+def sizes_at(profile: Profile, end: Literal["min", "opt", "max"]) -> Sizes:
+    """Returns the smallest, best or largest sizes of a profile's inputs."""
+    return {name: getattr(one, end) for name, one in profile.items()}
+
+
+def elements(sizes: Sizes) -> int:
+    """Returns how many elements all inputs have together."""
+    return sum(prod(shape) for shape in sizes.values())
+
+
+def fits_into(sizes: Sizes, other: Sizes) -> bool:
+    """Whether no size of any input exceeds that of the other shape, which has the same axes."""
+    return all(
+        name in other
+        and len(shape) == len(other[name])
+        and all(size <= most for size, most in zip(shape, other[name], strict=True))
+        for name, shape in sizes.items()
+    )
 
 
 class RangeForm(Protocol):
@@ -137,8 +157,8 @@ class ShapeRequest:
         if not self.buckets:
             return self
         own = {name: self.optimum[name] for name in self.buckets[0]}
-        ranked = sorted(self.buckets, key=_elements)
-        holding = [one for one in ranked if _within(own, one)]
+        ranked = sorted(self.buckets, key=elements)
+        holding = [one for one in ranked if fits_into(own, one)]
         first = next((one for one in self.buckets if one == own), None)
         if first is None:
             first = holding[0] if holding else ranked[-1]
@@ -155,18 +175,6 @@ class ShapeRequest:
             ),
             None,
         )
-
-
-def _elements(sizes: Sizes) -> int:
-    return sum(prod(shape) for shape in sizes.values())
-
-
-def _within(sizes: Sizes, other: Sizes) -> bool:
-    return all(
-        size <= most
-        for name, shape in sizes.items()
-        for size, most in zip(shape, other[name], strict=True)
-    )
 
 
 def parse_axis(text: str) -> tuple[int, int, int]:

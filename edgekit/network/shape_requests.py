@@ -21,9 +21,11 @@ from edgekit.network.ranges import (
     Sizes,
     axis_text,
     bounds_of,
+    elements,
     is_ranged,
     parse_axis,
     ranges_of,
+    sizes_at,
     static_shapes,
     varies,
 )
@@ -74,8 +76,7 @@ def refuse_outside(
     bounds = {name: parse_axis(text) for name, text in dimensions.items()}
     asked = [request.optimum, *request.buckets]
     for profile in request.profiles:
-        for end in ("min", "max"):
-            asked.append({name: getattr(one, end) for name, one in profile.items()})
+        asked += [sizes_at(profile, "min"), sizes_at(profile, "max")]
     for value in inputs:
         dims = value.type.tensor_type.shape.dim
         if any(not is_fixed(dim) and dim.dim_param not in bounds for dim in dims):
@@ -122,7 +123,7 @@ class _Request:
         if ranged and not self._has_range():
             profiles = []  # the listed sizes are the only ones
         if not (ranged and profiles) and buckets:
-            optimum = max(buckets, key=_elements)
+            optimum = max(buckets, key=elements)
         # shapes of tensors inside the network
         inner = {n: r[0].opt for n, r in self._given.items() if n not in self._dims}
         return ShapeRequest(
@@ -284,8 +285,7 @@ class _Request:
 
     def _check(self, profile: Profile) -> None:
         """Checks the smallest, best and largest sizes as those of a static network."""
-        for which in ("min", "opt", "max"):
-            sizes = {name: getattr(one, which) for name, one in profile.items()}
+        for sizes in (sizes_at(profile, "min"), sizes_at(profile, "opt"), sizes_at(profile, "max")):
             _, notes = input_shapes(self._inputs, sizes, self._section.batch)
             self._notes += [note for note in notes if note not in self._notes]
 
@@ -300,7 +300,7 @@ class _Request:
             ModelError: "model.bucket".
         """
         forms = self._section.buckets
-        best = [{name: one.opt for name, one in profile.items()} for profile in profiles]
+        best = [sizes_at(profile, "opt") for profile in profiles]
         found: list[Sizes] = []
         if not isinstance(forms, Sequence):
             found = self._chosen(forms.count, profiles, best[0], data)
@@ -452,10 +452,6 @@ class _Request:
 
 def _label(dim: onnx.TensorShapeProto.Dimension) -> str:
     return str(dim.dim_value) if is_fixed(dim) else dim.dim_param or "?"
-
-
-def _elements(sizes: Sizes) -> int:
-    return sum(math.prod(one) for one in sizes.values())
 
 
 def _fitted(size: tuple[int, int], low: tuple[int, ...], high: tuple[int, ...]) -> tuple[int, int]:

@@ -242,16 +242,19 @@ def range_cost(
 
 def fit_of(buckets: Sequence[Bucket], sizes: Sequence[Sizes]) -> Fit:
     """Returns how samples of these shapes fit the buckets."""
-    ranked = sorted(buckets, key=lambda one: _elements(one.shapes))
+    # a check of one shape starts without it
+    from edgekit.network.ranges import elements, fits_into
+
+    ranked = sorted(buckets, key=lambda one: elements(one.shapes))
     largest = ranked[-1]
     waste, whole, times, outside = 0.0, 0.0, [], 0
     for sample in sizes:
-        taken = next((one for one in ranked if _holds(one.shapes, sample)), None)
+        taken = next((one for one in ranked if fits_into(sample, one.shapes)), None)
         if taken is None:
             outside += 1
             continue
-        waste += 1 - _elements(sample) / _elements(taken.shapes)
-        whole += 1 - _elements(sample) / _elements(largest.shapes)
+        waste += 1 - elements(sample) / elements(taken.shapes)
+        whole += 1 - elements(sample) / elements(largest.shapes)
         times.append(taken.latency_us)
     inside = len(sizes) - outside
     known = [us for us in times if us is not None]
@@ -265,48 +268,21 @@ def fit_of(buckets: Sequence[Bucket], sizes: Sequence[Sizes]) -> Fit:
     )
 
 
-def _elements(shapes: Mapping[str, Sequence[int]]) -> int:
-    total = 0
-    for shape in shapes.values():
-        count = 1
-        for size in shape:
-            count *= size
-        total += count
-    return total
-
-
-def _holds(bucket: Mapping[str, Sequence[int]], sample: Mapping[str, Sequence[int]]) -> bool:
-    """Whether a sample would fit a bucket's shape with padding."""
-    return all(
-        name in bucket
-        and len(bucket[name]) == len(shape)
-        and all(most >= size for most, size in zip(bucket[name], shape, strict=True))
-        for name, shape in sample.items()
-    )
-
-
 def range_notes(buckets: Sequence[Bucket], cost: RangeCost) -> list[str]:
     """Returns what a person should know of a range."""
-    if not buckets:
-        return []
     own = [one for one in buckets if one.engine == OWN]
-    notes = []
-    if own[1:]:
-        kept = "; ".join(
-            f"{counted(count, 'loadable')} on {core} (limit {cost.most})"
-            for core, count in cost.resident.items()
-        )
-        late = sum(one.load == DEMAND for one in own)
-        demand = (
-            f"; {counted(late, 'shape')} {'is' if late == 1 else 'are'} loaded at the first frame "
-            "of that shape, which then waits: this time is not predicted"
-            if late
-            else "; switching between them loads nothing"
-        )
-        notes.append(
-            f"{counted(len(own), 'shape')} {'has' if len(own) == 1 else 'have'} engines of "
-            f"{'its' if len(own) == 1 else 'their'} own"
-            + (f", loaded together: {kept}" if kept else "")
-            + demand
-        )
-    return notes
+    if len(own) < 2:
+        return []
+    kept = "; ".join(
+        f"{counted(count, 'loadable')} on {core} (limit {cost.most})"
+        for core, count in cost.resident.items()
+    )
+    late = sum(one.load == DEMAND for one in own)
+    demand = (
+        f"; {counted(late, 'shape')} {'is' if late == 1 else 'are'} loaded at the first frame "
+        "of that shape, which then waits: this time is not predicted"
+        if late
+        else "; switching between them loads nothing"
+    )
+    together = f", loaded together: {kept}" if kept else ""
+    return [f"{counted(len(own), 'shape')} have engines of their own{together}{demand}"]

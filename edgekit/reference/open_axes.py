@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 
 from edgekit.network.model import Model
-from edgekit.network.ranges import Profile, Sizes
+from edgekit.network.ranges import Profile, Sizes, sizes_at
 from edgekit.reference.artefacts import Artefacts, EngineSegment
 from edgekit.reference.build import reference_fingerprint
 from edgekit.reference.weights import WeightStore
@@ -49,8 +49,8 @@ def golden_shapes(profiles: Sequence[Profile], own: Sizes) -> list[Sizes]:
     """
     found: list[Sizes] = [{}]
     for profile in profiles:
-        for which in ("opt", "min", "max"):
-            sizes = {**own, **{name: getattr(one, which) for name, one in profile.items()}}
+        for at in (sizes_at(profile, "opt"), sizes_at(profile, "min"), sizes_at(profile, "max")):
+            sizes = {**own, **at}
             if sizes != own and sizes not in found:
                 found.append(sizes)
     return found

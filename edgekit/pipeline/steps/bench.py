@@ -29,7 +29,7 @@ from edgekit.errors import DataError, EnvironmentLack, UsageError
 from edgekit.files import write_atomically, write_json
 from edgekit.network.part import ModelPart
 from edgekit.network.protos import nearest
-from edgekit.network.ranges import is_ranged, ranges_of
+from edgekit.network.ranges import is_ranged, ranges_of, varies
 from edgekit.pipeline.cache import identity_of_path
 from edgekit.pipeline.steps.buckets import at_sizes, own_sizes
 from edgekit.pipeline.steps.bundle import plan_of, unstripped_outputs
@@ -226,13 +226,11 @@ def shape_to_measure(
         return config, options
     # which says what is wrong with them
     forms = open_config(config, **options).file.model.shapes
-    ranges = {name: ranges_of(forms[name]) for name in given}
     without = {key: value for key, value in section.items() if key != "shapes"}
     base = open_config(config, **{**options, "model": without})
-    varies = any(len(found) > 1 or not found[0].is_static for found in ranges.values())
-    if varies or not is_ranged(base.file.model):
+    if any(varies(forms[name]) for name in given) or not is_ranged(base.file.model):
         return config, options
-    static = {name: list(found[0].opt) for name, found in ranges.items()}
+    static = {name: list(ranges_of(forms[name])[0].opt) for name in given}
     return open_config(base, bench={"shapes": static}), {}
 
 

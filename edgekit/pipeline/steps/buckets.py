@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from edgekit.dla.memory import core_memory, memory_report
 from edgekit.dla.verdicts import MemoryNeed
 from edgekit.errors import EdgekitError, GateError
+from edgekit.network.ranges import sizes_at
 from edgekit.pipeline.context import Context, Session, computed
 from edgekit.pipeline.steps.calibrate import calibrated
 from edgekit.pipeline.steps.judge import judged, original
@@ -336,8 +337,8 @@ def ends_of(context: Context, profiles: Sequence[Profile]) -> list[Network]:
     """
     own, found = own_sizes(context), [network(context)]
     for profile in profiles:
-        for which in ("min", "max"):
-            sizes = {**own, **{name: getattr(one, which) for name, one in profile.items()}}
+        for which, at in (("min", sizes_at(profile, "min")), ("max", sizes_at(profile, "max"))):
+            sizes = {**own, **at}
             if sizes == own:
                 continue
             try:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from edgekit.config.schema import BoundsSection
 from edgekit.errors import EdgekitError, UsageError
 from edgekit.network.independent_rows import mixing_node
+from edgekit.network.ranges import sizes_at
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.accuracy import accuracy, artefacts, build_key, gated
 from edgekit.pipeline.steps.buckets import (
@@ -148,7 +149,7 @@ def on_gpu(context: Context) -> Context | None:
     profiles = gpu_profiles(context)
     if not profiles:
         return None
-    return gpu_at(context, {name: one.opt for name, one in profiles[0].items()})
+    return gpu_at(context, sizes_at(profiles[0], "opt"))
 
 
 def gpu_at(context: Context, sizes: Sizes) -> Context:
