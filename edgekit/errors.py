@@ -19,6 +19,8 @@ are first met, so that no command ever shows a traceback without ``--debug``.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -70,6 +72,10 @@ class EdgekitError(Exception):
         #: More parts of the JSON document, next to "error": see ``ErrorDocument``.
         self.extra: dict[str, Any] = {}
 
+    def put_in(self, place: str) -> None:
+        """Puts what is around the place of the error in front of it: a network, a shape."""
+        self.where = f"{place}: {self.where}" if self.where else place
+
     def stated(self) -> StatedError:
         """Returns the part "error" of the document."""
         from edgekit.error_document import StatedError
@@ -96,6 +102,16 @@ class EdgekitError(Exception):
         text = f"{self.where}: {self.message}" if self.where else self.message
         text = "\n  ".join((text, *self.details))
         return hidden(f"{text}\n  hint: {self.hint}" if self.hint else text)
+
+
+@contextmanager
+def within(place: str) -> Iterator[None]:
+    """Puts ``place`` in front of the place of an error of the block."""
+    try:
+        yield
+    except EdgekitError as error:
+        error.put_in(place)
+        raise
 
 
 class UsageError(EdgekitError):

@@ -276,8 +276,12 @@ def variant(context: Context, **changes: Any) -> Context:
     keys = ("model", "target", "precision", "tensorrt", "calibration", "rewrite")
     same = all(getattr(config.file, key) == getattr(context.file, key) for key in keys)
     measured = context.measured if same else None
+    return with_config(context, config, measured)
+
+
+def with_config(
+    context: Context, config: Config, measured: MeasuredRanges | None = None
+) -> Context:
+    """Returns a context of another configuration, with notes of its own and nothing decided."""
     session = Session(context.session.progress, context.session.results)
-    return replace(
-        context, config=config, session=session, measured=measured, method_by_gate=None,
-        fp16_by_gate=(), placed=None,
-    )  # fmt: skip
+    return replace(context.undecided, config=config, session=session, measured=measured)

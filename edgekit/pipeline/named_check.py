@@ -105,7 +105,7 @@ def check_models(
         except EdgekitError as error:
             failures.append(error)
             if len(models) > 1 and not _is_in(error.where, model):
-                error.where = f"{model}: {error.where}" if error.where else model
+                error.put_in(model)
     if not results:
         raise failures[0]
     failures += [

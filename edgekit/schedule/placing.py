@@ -5,12 +5,11 @@ cannot be kept where none can be found, and a bound over all placements.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from edgekit.errors import EdgekitError, GateError, UsageError
+from edgekit.errors import EdgekitError, GateError, UsageError, within
 from edgekit.placement.placing import Prepared, prepare
 from edgekit.placement.problem import build_problem, with_unbroken_regions
 from edgekit.schedule.binding import BindingLimit, LateNetwork, infeasible
@@ -97,12 +96,12 @@ def place_several(
     groups = max(3, min(GROUPS, _MOST_GROUPS // sum(frames)))
     forms = list[list[Prepared]]()
     for member in members:
-        with _named(member.name):
+        with within(member.name):
             forms.append(_forms(member, target, power_mode))
     require_least_work(members, forms)
     alone, prepared = list[NetworkAlone](), list[Prepared]()
     for member, own in zip(members, forms, strict=True):
-        with _named(member.name):
+        with within(member.name):
             alone.append(NetworkAlone(own, one_core=one_core))
             prepared.append(alone[-1].form_for(objective))
         report(len(alone), len(members) + 2)
@@ -159,16 +158,6 @@ def frames_of(rates: Mapping[str, float | None]) -> tuple[int, ...]:
 
 def _period(rate_hz: float | None) -> Fraction | None:
     return None if rate_hz is None else 1_000_000 / Fraction(str(rate_hz))
-
-
-@contextmanager
-def _named(network: str) -> Iterator[None]:
-    """Puts the network's name in front of an error's place."""
-    try:
-        yield
-    except EdgekitError as error:
-        error.where = f"{network}: {error.where}" if error.where else network
-        raise
 
 
 def _forms(member: NetworkRequest, target: Target, power_mode: str | None) -> list[Prepared]:

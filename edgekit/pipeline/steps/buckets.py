@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from edgekit.dla.memory import core_memory, memory_report
 from edgekit.dla.verdicts import MemoryNeed
-from edgekit.errors import EdgekitError, GateError
+from edgekit.errors import GateError, within
 from edgekit.network.ranges import sizes_at
-from edgekit.pipeline.context import Context, Session, computed
+from edgekit.pipeline.context import Context, computed, with_config
 from edgekit.pipeline.steps.calibrate import calibrated
 from edgekit.pipeline.steps.judge import judged, original
 from edgekit.pipeline.steps.load import outputs_of, parse, pictures, requested
+from edgekit.pipeline.steps.placement import uses_gpu
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import network
 from edgekit.placement.buckets import (
@@ -88,11 +89,7 @@ def at_sizes(context: Context, sizes: Sizes, **placement: object) -> Context:
     model = file.model.model_copy(update={**static, **cut})
     changed = {"model": model, "placement": file.placement.model_copy(update=placement)}
     config = dataclasses.replace(context.config, file=file.model_copy(update=changed))
-    session = Session(context.session.progress, context.session.results)
-    return replace(
-        context, config=config, session=session, explains=False, measured=None,
-        method_by_gate=None, fp16_by_gate=(), placed=None,
-    )  # fmt: skip
+    return replace(with_config(context, config), explains=False)
 
 
 def _listed(
@@ -116,15 +113,12 @@ def _listed(
     for number, sizes in enumerate(request.buckets):
         text = shape_text(sizes)
         context.update(number, len(request.buckets), f"shape {text}")
-        try:
+        with within(f"shape {text}"):
             if number:
                 one = _beside(context, sizes, found, most, summary)
                 found.append(replace(one, bucket=_late(one.bucket)) if late else one)
             else:
                 found.append(Listed(summary(context, None)[0], context))
-        except EdgekitError as error:
-            error.where = f"shape {text}: {error.where}" if error.where else f"shape {text}"
-            raise
     return tuple(found)
 
 
@@ -152,7 +146,7 @@ def _beside(
         one = at_sizes(context, sizes, **placement)
         return one if context.measured is None else calibrated(one)
 
-    one, gpu = at(), has_gpu(context)
+    one, gpu = at(), uses_gpu(context.file)
     profiles = bool(gpu_profiles(context))
     own, alone = summary(one, None)
     room = room_of((row.bucket for row in before), most)
@@ -193,14 +187,9 @@ def _ranged(context: Context, listed: Iterable[Listed], most: int) -> Ranged:
     return Ranged(buckets, cost, tuple(notes))
 
 
-def has_gpu(context: Context) -> bool:
-    """Says whether the GPU takes layers of the network."""
-    return context.file.placement.gpu and context.file.build.mode != "standalone"
-
-
 def gpu_profiles(context: Context) -> tuple[Profile, ...]:
     """Returns the ranges of the GPU's engine; () without a range, or without the GPU."""
-    return requested(context).profiles if has_gpu(context) else ()
+    return requested(context).profiles if uses_gpu(context.file) else ()
 
 
 def sample_sizes(context: Context) -> list[Sizes]:
@@ -341,12 +330,8 @@ def ends_of(context: Context, profiles: Sequence[Profile]) -> list[Network]:
             sizes = {**own, **at}
             if sizes == own:
                 continue
-            try:
+            with within(f"the {which} of model.shapes, {shape_text(sizes)}"):
                 found.append(network(at_sizes(context, sizes)))
-            except EdgekitError as error:
-                text = f"the {which} of model.shapes, {shape_text(sizes)}"
-                error.where = f"{text}: {error.where}" if error.where else text
-                raise
     return found
 
 
@@ -362,11 +347,8 @@ def calibrate_buckets(context: Context) -> int:
     for sizes in request.buckets[1:]:
         text = f"shape {shape_text(sizes)}"
         context.update(0, 0, f"ranges of {text}")
-        try:
+        with within(text):
             calibrated(at_sizes(context, sizes))
-        except EdgekitError as error:
-            error.where = f"{text}: {error.where}" if error.where else text
-            raise
     return len(request.buckets)
 
 

@@ -30,6 +30,11 @@ def query_for(context: Context, network: Network, judgement: Judgement) -> Place
     )
 
 
+def uses_gpu(file: ConfigFile) -> bool:
+    """Returns whether the GPU takes layers of the network."""
+    return file.placement.gpu and file.build.mode != "standalone"
+
+
 def shared_options(file: ConfigFile, pins: Iterable[PinSection]) -> Options:
     """Returns what the plans of one network and of several take of a configuration, with pins."""
     from edgekit.placement.plan import Options, Pin
@@ -37,7 +42,7 @@ def shared_options(file: ConfigFile, pins: Iterable[PinSection]) -> Options:
     section, mode = file.placement, file.build.mode
     return Options(
         dla_cores=tuple(dict.fromkeys(section.dla_cores)),
-        gpu=section.gpu and mode != "standalone",
+        gpu=uses_gpu(file),
         pins=tuple(Pin(pin.layers, pin.device) for pin in pins),
         max_loadables=section.max_loadables,
         pools=section.pool_limits,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from edgekit.config.schema import BoundsSection
-from edgekit.errors import EdgekitError, UsageError
+from edgekit.errors import UsageError, within
 from edgekit.network.independent_rows import mixing_node
 from edgekit.network.ranges import sizes_at
 from edgekit.pipeline.context import Context, computed
@@ -48,12 +48,8 @@ def built_buckets(context: Context) -> tuple[Listed, ...]:
         if one.bucket.engine != OWN:
             found.append(one)
             continue
-        try:
+        with within(f"shape {shape_text(one.bucket.shapes)}"):
             own = gated(one.context) if number else context
-        except EdgekitError as error:
-            text = f"shape {shape_text(one.bucket.shapes)}"
-            error.where = f"{text}: {error.where}" if error.where else text
-            raise
         of = accuracy(own)
         figures = BucketAccuracy(of.cosine, of.snr_db, of.top1_agreement, of.data)
         bucket = replace(built_bucket(own, one.bucket), accuracy=figures)
