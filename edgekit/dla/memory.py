@@ -520,12 +520,17 @@ def within_memory(
 
 def core_memory(loadables: Iterable[LoadableMemory]) -> MemoryNeed:
     """Returns what the kept loadables take on one core: DRAM adds up, managed SRAM is shared."""
-    needs = [one.need for one in loadables if one.retained]
+    return together(one.need for one in loadables if one.retained)
+
+
+def together(needs: Iterable[MemoryNeed]) -> MemoryNeed:
+    """Returns what loadables of these needs take on one core at once."""
+    each = list(needs)
     how = memory_facts().totals
     total = {
         pool: sum(sizes) if getattr(how, pool) == "sum" else max(sizes, default=0)
         for pool in ("managed_sram", *_DRAM)
-        for sizes in [[getattr(need, pool) for need in needs]]
+        for sizes in [[getattr(need, pool) for need in each]]
     }
     return MemoryNeed(**total)
 

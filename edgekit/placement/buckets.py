@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from edgekit.dla.memory import together
 from edgekit.dla.verdicts import MemoryNeed
 from edgekit.text import counted
 from edgekit_device.protocol import fields
@@ -156,18 +157,6 @@ class RangeCost:
 
 
 NO_POOLS = MemoryNeed(0, 0, 0)
-
-
-def together(needs: Iterable[MemoryNeed]) -> MemoryNeed:
-    """Returns what loadables take on one core at once: DRAM adds up, managed SRAM is shared."""
-    found = NO_POOLS
-    for need in needs:
-        found = MemoryNeed(
-            max(found.managed_sram, need.managed_sram),
-            found.local_dram + need.local_dram,
-            found.global_dram + need.global_dram,
-        )
-    return found
 
 
 def shape_text(shapes: Mapping[str, Sequence[int]]) -> str:

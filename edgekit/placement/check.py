@@ -55,7 +55,7 @@ from edgekit.placement.check_document import (
 )
 from edgekit.placement.control_flow import control_flow_notes
 from edgekit.placement.costs.kernel_costs import noise
-from edgekit.placement.cuts import Cut, cuts
+from edgekit.placement.cuts import cuts
 from edgekit.placement.forecast import (
     LATENCY,
     Fix,
@@ -330,9 +330,6 @@ def _document(
         forecast = replace(forecast, layer_us=times)
     layers, best, together = _help(loaded, network, judgement, board, clock, forecast)
     memory = memory_of(network, judgement, board)
-    cut_at: tuple[Cut, ...] = ()
-    if clock is not None and judgement.placed:
-        cut_at = cuts(network, judgement, clock, loaded)
     lost = without_slot(judgement)
     warnings = [
         *release_warnings(network, judgement, board),
@@ -359,7 +356,7 @@ def _document(
         predicted=forecast,
         fixes=best,
         fixes_together=together,
-        cuts=cut_at,
+        cuts=cuts(network, judgement, clock, loaded) if judgement.placed else (),
         memory=memory.held,
         memory_refused=memory.refused,
         memory_core=CoreMemory(core_memory(memory.held), pool_limits(board)),

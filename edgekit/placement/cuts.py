@@ -94,7 +94,7 @@ class _Beginning:
 def cuts(
     network: Network,
     judgement: Judgement,
-    clock: PlacementTimer,
+    clock: PlacementTimer | None,
     model: Model,
     *,
     objective: str = "gpu_time",
@@ -108,10 +108,12 @@ def cuts(
     Args:
         network: The layer graph.
         judgement: Its verdicts.
-        clock: What predicts times.
+        clock: What predicts times; without it there are none.
         model: The model; it is cut at the tensors of its file.
         objective: One of :data:`edgekit.placement.plan.OBJECTIVES`.
     """
+    if clock is None:
+        return ()
     able = {v.name for v in network.layers if judgement.verdicts[v.name].placeable}
     largest = _beginning(network, able)
     loadables = sum(group.retained for group in judgement.candidates)

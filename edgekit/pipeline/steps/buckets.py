@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from edgekit.dla.memory import core_memory, memory_report
+from edgekit.dla.memory import core_memory, memory_report, together
 from edgekit.dla.verdicts import MemoryNeed
 from edgekit.errors import GateError, within
 from edgekit.network.ranges import sizes_at
@@ -31,7 +31,6 @@ from edgekit.placement.buckets import (
     range_notes,
     room_of,
     shape_text,
-    together,
 )
 from edgekit.placement.check_document import ELEMENT_BYTES, judged_layers, summary_of
 from edgekit.placement.forecast import forecast

@@ -122,9 +122,7 @@ def outputs_of(context: Context) -> list[str]:
     network = layers(whole, context.tensorrt)
     judgement = judge(network, board, precision=precision, tensorrt=context.tensorrt)
     clock = timer_of(network, judgement, board, power_mode=context.file.power_mode)
-    found = (
-        () if clock is None else cuts(network, judgement, clock, whole, objective=context.cut_for)
-    )
+    found = cuts(network, judgement, clock, whole, objective=context.cut_for)
     if not found:
         raise GateError(
             f"no cut pays in {context.cut_for}: none beats the GPU alone and TensorRT's own "

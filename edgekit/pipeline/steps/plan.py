@@ -177,8 +177,6 @@ def proposed_cuts(context: Context) -> tuple[Cut, ...]:
     given = original(context)
     verdicts = judged(context, given).judgement
     clock = timer_of(given.network, verdicts, context.target, power_mode=context.file.power_mode)
-    if clock is None:
-        return ()
     return cuts(given.network, verdicts, clock, given.model, objective=context.cut_for)
 
 
