@@ -174,13 +174,20 @@ def pack(
     return finish(manifest, blobs.values, dict(artefacts.values))
 
 
+def _golden_entries(
+    vectors: Sequence[Golden], outputs: Sequence[TensorEntry], blobs: Blobs
+) -> tuple[GoldenCase, ...]:
+    """Returns the manifest's golden cases; their outputs become blobs."""
+    cases, results = golden_cases(vectors, outputs)
+    for digest, result in results.items():
+        blobs.add(result, "golden", digest)
+    return cases
+
+
 def _variant_entry(one: ShapeVariant, blobs: Blobs) -> Variant:
     """Returns the manifest's entry of a variant; its golden outputs become blobs."""
     tensors = one.network.tensors
     outputs = tuple(tensor_io(tensors[name]) for name in one.network.outputs)
-    cases, results = golden_cases(one.golden, outputs)
-    for digest, result in results.items():
-        blobs.add(result, "golden", digest)
     return Variant(
         inputs=tuple(tensor_io(tensors[name]) for name in one.network.inputs),
         outputs=outputs,
@@ -194,7 +201,7 @@ def _variant_entry(one: ShapeVariant, blobs: Blobs) -> Variant:
             )
             for share, segments in one.artefacts.lanes
         ),
-        golden=cases,
+        golden=_golden_entries(one.golden, outputs, blobs),
         profiles=tuple(
             {name: ShapeRange(r.min, r.opt, r.max) for name, r in profile.items()}
             for profile in one.profiles
@@ -263,18 +270,9 @@ def with_weights(
     for digest, entry in before.blobs.items():
         if entry.kind in _WEIGHT_INDEPENDENT:
             blobs.add(bundle.blobs[digest], entry.kind, digest)
-
-    def cases_of(
-        vectors: Sequence[Golden], outputs: Sequence[TensorEntry]
-    ) -> tuple[GoldenCase, ...]:
-        cases, results = golden_cases(vectors, outputs)
-        for digest, result in results.items():
-            blobs.add(result, "golden", digest)
-        return cases
-
-    cases = cases_of(golden, before.outputs)
+    cases = _golden_entries(golden, before.outputs, blobs)
     others = tuple(
-        replace(one, golden=cases_of(vectors, one.outputs))
+        replace(one, golden=_golden_entries(vectors, one.outputs, blobs))
         for one, vectors in zip(before.variants, variants, strict=True)
     )
     measured_on = None if samples is None else samples_entry(samples, blobs)

@@ -180,10 +180,9 @@ class Model:
                 "input.strides", "input.device", or "engine.failed"; what opening a variant of
                 ``load: demand`` raises.
         """
-        checked = self.check(inputs)
+        checked, route = self._routed(inputs)
         if self._router is None:
             return run_alone(self.lanes[self._main], checked)
-        route = self._router.route(_sizes(checked))
         with self._open.held(route.variant) as lanes:
             lane = lanes[_most_frames(lanes)]
             return route.results(run_alone(lane, route.fed(checked)))
@@ -206,8 +205,7 @@ class Model:
                 where=self.name,
                 hint="call the model itself: it returns arrays",
             )
-        checked = self.check(inputs)
-        route = Route(0) if self._router is None else self._router.route(_sizes(checked))
+        checked, route = self._routed(inputs)
         found = {}
         with self._open.held(route.variant) as lanes:
             lane = lanes[_most_frames(lanes)]
@@ -229,13 +227,13 @@ class Model:
             DeviceError: As for a call, at the frame's place in the order; "engine.stuck" when a
                 device does not answer in time.
         """
-        checked = (self.check(frame) for frame in frames)
+        routed = (self._routed(frame) for frame in frames)
         if self._router is None:
+            checked = (frame for frame, _ in routed)
             return run_stream(self.lanes, checked, depth, timeout_s=timeout_s)
-        turns = self._turns(self._router, checked)
-        return run_turns(turns, self.devices, depth, timeout_s=timeout_s)
+        return run_turns(self._turns(routed), self.devices, depth, timeout_s=timeout_s)
 
-    def _turns(self, router: Router, frames: Iterable[Dict[str, Any]]) -> Iterator[Turn]:
+    def _turns(self, frames: Iterable[Tuple[Dict[str, Any], Route]]) -> Iterator[Turn]:
         """The lane of each frame by its shapes; a variant's lanes take turns."""
         shared: Dict[int, Iterator[int]] = {}
 
@@ -246,8 +244,7 @@ class Model:
                 shared[route.variant] = share_frames([lane.share for lane in lanes])
             return lanes[next(shared[route.variant])]
 
-        for frame in frames:
-            route = router.route(_sizes(frame))
+        for frame, route in frames:
             yield Turn(
                 values=route.fed(frame),
                 begin=partial(begin, route),
@@ -271,12 +268,14 @@ class Model:
         """Checks names, dtypes and shapes; returns contiguous arrays by name, and tensors on the
         GPU as ``DeviceTensor``.
         """
+        return self._routed(inputs)[0]
+
+    def _routed(self, inputs: Inputs) -> Tuple[Dict[str, Any], Route]:
+        """The checked inputs, and what runs them."""
         found = check_inputs(
             self.name, self.inputs, inputs, self._feeder, static=self._router is None
         )
-        if self._router is not None:
-            self._router.route(_sizes(found))
-        return found
+        return found, Route(0) if self._router is None else self._router.route(_sizes(found))
 
 
 def _lanes_of(manifest: Manifest, lanes: Sequence[Lane], engines: Engines) -> List[LaneRun]:

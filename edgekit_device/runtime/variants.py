@@ -230,12 +230,17 @@ def _clamped(row: _Row, sizes: Sizes) -> _Row:
 
 
 def _distance(row: _Row, sizes: Sizes) -> float:
+    return distance({name: limits.opt for name, limits in _clamped(row, sizes).items()}, sizes)
+
+
+def distance(sizes: Sizes, other: Sizes) -> float:
+    """How far shapes are from each other, in factors along axes; infinity with other axes."""
     found = 0.0
-    for name, limits in _clamped(row, sizes).items():
-        have = sizes.get(name, ())
-        if len(have) != len(limits.opt):
+    for name, size in sizes.items():
+        have = other.get(name, ())
+        if len(have) != len(size):
             return math.inf
-        pairs = zip(have, limits.opt)  # noqa: B905 (Python 3.8)
+        pairs = zip(have, size)  # noqa: B905 (Python 3.8)
         found += sum(abs(math.log(max(a, 1) / max(b, 1))) for a, b in pairs)
     return found
 

@@ -41,11 +41,7 @@ def settled(io: IoEntry, found: Sequence[int]) -> Tuple[int, ...]:
         DeviceError: "engine.io" where it is unknown, or another than its fixed one.
     """
     shape = tuple(int(size) for size in found)
-    fits = len(io.shape) == len(shape) and all(
-        size >= 0 and want in (-1, size)
-        for want, size in zip(io.shape, shape)  # noqa: B905
-    )
-    if not fits:
+    if not (_fits(io, shape) and min(shape, default=0) >= 0):
         raise DeviceError(
             "{!r} has the shape {} for these inputs instead of {}".format(
                 io.name[:80], list(shape), list(io.shape)
@@ -55,6 +51,12 @@ def settled(io: IoEntry, found: Sequence[int]) -> Tuple[int, ...]:
             hint="build the bundle again",
         )
     return shape
+
+
+def _fits(io: IoEntry, shape: Sequence[int]) -> bool:
+    """Whether a shape has the rank and the fixed sizes of a tensor."""
+    pairs = zip(io.shape, shape)  # noqa: B905 (Python 3.8)
+    return len(io.shape) == len(shape) and all(want in (-1, have) for want, have in pairs)
 
 
 class _Given:
@@ -162,11 +164,7 @@ class Profiles:
                 )
             shapes[io.name] = tuple(feeds[io.name].shape)
         for io in self._inputs:
-            fixed = len(io.shape) == len(shapes[io.name]) and all(
-                want in (-1, have)
-                for want, have in zip(io.shape, shapes[io.name])  # noqa: B905
-            )
-            if not fixed:
+            if not _fits(io, shapes[io.name]):
                 raise _shape(io, shapes[io.name], list(io.shape))
         if not self.dynamic:
             return 0, shapes

@@ -14,10 +14,11 @@ import edgekit_device
 from edgekit.bundles.files import write
 from edgekit.bundles.manifest import Bundle
 from edgekit.bundles.sign import sign
+from edgekit.dla.rules import loadables_per_core
 from edgekit_device.errors import DeviceError
 from edgekit_device.runtime import reference
 from edgekit_device.runtime.model import Model
-from edgekit_device.runtime.variants import Router
+from edgekit_device.runtime.variants import MOST_LOADABLES, Router
 from tests.edgekit_device import variant_toys as toys
 from tests.edgekit_device.device_board import BoardFolder, Refused, bench_option
 from tests.edgekit_device.variant_toys import expected, frame
@@ -256,3 +257,7 @@ def test_a_wrong_golden_output_of_one_shape_fails_the_self_test(
     release = board.install(bundle.signed(sign(bundle.manifest_bytes, signing_key)))
     with pytest.raises(Refused, match=r"for x \[1, 3, 8, 9\] is off by"):
         board.command("selftest", "--app", "sizes", "--release", release)
+
+
+def test_the_board_knows_how_many_loadables_a_core_holds_as_the_data_do() -> None:
+    assert loadables_per_core() == MOST_LOADABLES

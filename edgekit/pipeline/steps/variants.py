@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -28,6 +27,7 @@ from edgekit.placement.buckets import OWN, BucketAccuracy, shape_text
 from edgekit.reference.run import Runner
 from edgekit_device.protocol.codec import document, member, records
 from edgekit_device.protocol.manifest import CroppedAxis, Padding
+from edgekit_device.runtime.variants import distance
 
 if TYPE_CHECKING:
     from edgekit.network.ranges import Sizes
@@ -108,7 +108,7 @@ def planned_sizes(context: Context, shapes: Sizes, where: str, code: str) -> Siz
     ranged = bool(profiles) and request.profile_of(sizes) is not None
     if set(sizes) == set(own) and (sizes in known or ranged):
         return sizes
-    near = sorted(request.buckets, key=lambda one: _distance(sizes, one))
+    near = sorted(request.buckets, key=lambda one: distance(one, sizes))
     buckets = [shape_text(one) for one in near]
     ranges = [", ".join(f"{name} {one}" for name, one in p.items()) for p in profiles]
     raise UsageError(
@@ -116,18 +116,6 @@ def planned_sizes(context: Context, shapes: Sizes, where: str, code: str) -> Siz
         code=code,
         where=where,
         hint=f"planned: {'; '.join([*buckets, *ranges]) or shape_text(own)}",
-    )
-
-
-def _distance(sizes: Sizes, other: Sizes) -> float:
-    """Returns how far shapes are from each other; infinity where they have other axes."""
-    pairs = [(len(shape), len(sizes.get(name, ()))) for name, shape in other.items()]
-    if any(own != given for own, given in pairs):
-        return math.inf
-    return sum(
-        abs(math.log(max(size, 1) / max(given, 1)))
-        for name, shape in other.items()
-        for size, given in zip(shape, sizes[name], strict=True)
     )
 
 
