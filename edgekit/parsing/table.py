@@ -181,9 +181,7 @@ class _Board:
         least = refusal.below_capability
         if least is None:
             return False
-        if self._target is None:
-            return True
-        return parse_version(self._target.compute_capability) >= parse_version(least)
+        return self._target is None or not self._target.lacking_capability(least)
 
     def newer(self, since: str) -> str:
         """Returns the remedy of a newer release; "" where the board cannot get one."""

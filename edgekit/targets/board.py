@@ -485,6 +485,13 @@ class Target:
     rails: PowerRails | None = None
     contention: Mapping[str, float] = field(default_factory=dict)
 
+    def lacking_capability(self, least: str) -> str:
+        """Returns why its GPU is not enough for what needs a compute capability; "" if it is."""
+        own = self.compute_capability
+        if not least or parse_version(own) >= parse_version(least):
+            return ""
+        return f"the GPU of {self.name} has compute capability {own}, and it needs {least}"
+
     def mode(self, name: str | None = None) -> PowerMode:
         """Returns a power mode by NVIDIA's name, with or without ``MODE_``, in any case.
 

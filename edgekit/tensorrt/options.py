@@ -22,7 +22,7 @@ from edgekit.tensorrt.releases import (
     release,
     rules_for,
 )
-from edgekit.tensorrt.settings import SettingsCase, SettingValue, choose_settings
+from edgekit.tensorrt.settings import Dropped, SettingsCase, SettingValue, choose_settings
 from edgekit_device.build.settings import Setting
 
 #: A switch of the configuration: "auto" is dropped with a note where it cannot be had.
@@ -128,7 +128,8 @@ class Decision:
         loadables: Attempts for DLA loadables; empty where the mode makes none.
         unknown: Pairs of features of which no source states whether they go together: a build
             tries.
-        notes: What was dropped and why, as sentences.
+        notes: What was dropped and why, and what may not work, as sentences.
+        dropped: Those of them that are about keys of the section ``build``.
         settings: What else is set of the builder, by kind of engine ("plan", "loadable").
     """
 
@@ -137,6 +138,7 @@ class Decision:
     loadables: tuple[BuildAttempt, ...] = ()
     unknown: tuple[tuple[str, ...], ...] = ()
     notes: tuple[str, ...] = ()
+    dropped: tuple[Dropped, ...] = ()
     settings: Mapping[str, tuple[Setting, ...]] = field(default_factory=dict)
 
     @property
@@ -345,6 +347,7 @@ def decide(request: RequestedBuild) -> Decision:
     if problems:
         raise ConfigError(problems, code="trt.release")
     notes: list[str] = []
+    dropped: list[Dropped] = []
     typing = _typing(request, on)
     kinds = {"hybrid": ("plan",), "standalone": ("loadable",), "split": ("plan", "loadable")}
     found: dict[str, tuple[BuildAttempt, ...]] = {}
@@ -355,7 +358,7 @@ def decide(request: RequestedBuild) -> Decision:
         problems += [one for one in bad if one not in problems]
         if bad:
             continue
-        chosen = _chosen_features(request, on, own, notes)
+        chosen = _chosen_features(request, on, own, notes, dropped)
         open_rows = [
             r for r in rules_for(chosen, on, get(request.target).platform) if r.status == "unknown"
         ]
@@ -383,7 +386,8 @@ def decide(request: RequestedBuild) -> Decision:
         found.get("plan", ()),
         found.get("loadable", ()),
         tuple(unknown),
-        (*notes, *chosen_settings.notes),
+        (*notes, *(one.why for one in chosen_settings.dropped)),
+        (*dropped, *chosen_settings.dropped),
         chosen_settings.by_kind,
     )
 
@@ -395,16 +399,23 @@ def _typing(request: RequestedBuild, on: TensorRTRelease) -> Literal["weak", "st
 
 
 def _chosen_features(
-    request: RequestedBuild, on: TensorRTRelease, own: RequestedFeatures, notes: list[str]
+    request: RequestedBuild,
+    on: TensorRTRelease,
+    own: RequestedFeatures,
+    notes: list[str],
+    dropped: list[Dropped],
 ) -> list[str]:
-    """Returns the features that a build sets, what edgekit may choose as far as it fits."""
+    """Returns the features that a build sets, what edgekit may choose as far as it fits.
+
+    ``notes`` gets what a person should know, ``dropped`` what of it is about a key.
+    """
     known = features()
     chosen = list(own.firm)
 
-    def drop(name: str, why: str) -> None:
-        note = f"{known[name].key} is not used: {why}"
-        if known[name].key and note not in notes:
+    def drop(key: str, note: str) -> None:
+        if key and note not in notes:
             notes.append(note)
+            dropped.append(Dropped(key.removeprefix("build."), note))
 
     for name in own.soft:
         companion = _WITH.get(name)
@@ -417,16 +428,17 @@ def _chosen_features(
                 f"with it is {first}"
             )
             if companion is None:
-                drop(name, f"{lack})")
+                drop(known[name].key, f"{known[name].key} is not used: {lack})")
             continue
         against = _against(request, name, chosen, on)
         if not against:
             chosen.append(name)
         elif companion is None:
-            drop(name, against)
+            drop(known[name].key, f"{known[name].key} is not used: {against}")
     if request.lean == "external" and own.kind == "plan" and "VC" not in chosen:
-        notes.append(
-            "build.lean has no effect, because only version-compatible plans have a lean runtime"
+        drop(
+            "build.lean",
+            "build.lean has no effect, because only version-compatible plans have a lean runtime",
         )
     for row in rules_for(chosen, on, get(request.target).platform):
         if row.status == "required" and row.of[1] not in chosen:

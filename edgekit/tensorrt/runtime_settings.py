@@ -50,10 +50,7 @@ class RuntimeRow:
         """Returns why a board cannot have it; empty where it can."""
         if self.names and not any(on.has(name) for name in self.names):
             return f"TensorRT {on.text} has no {self.names[0]}"
-        least, here = self.compute_capability, target.compute_capability
-        if least and parse_version(here) < parse_version(least):
-            return f"the GPU of {target.name} has compute capability {here}, and it needs {least}"
-        return ""
+        return target.lacking_capability(self.compute_capability)
 
 
 @document(frozen=True)

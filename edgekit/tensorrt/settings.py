@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from edgekit.errors import Problem
 from edgekit.knowledge import data_folder, read_facts
@@ -109,18 +110,25 @@ class SettingsCase:
     places: Mapping[str, str]
 
 
+class Dropped(NamedTuple):
+    """A key of the section ``build`` that has no effect, or not all of it, and a sentence why."""
+
+    key: str
+    why: str
+
+
 @dataclass(frozen=True)
 class ChosenSettings:
     """What is set of the builder.
 
     Attributes:
         by_kind: Settings in the order in which they are set, by kind of engine.
-        notes: What is dropped and why.
+        dropped: What is dropped and why.
         problems: What cannot be.
     """
 
     by_kind: Mapping[str, tuple[Setting, ...]]
-    notes: tuple[str, ...] = ()
+    dropped: tuple[Dropped, ...] = ()
     problems: tuple[Problem, ...] = ()
 
 
@@ -132,7 +140,7 @@ def choose_settings(values: Mapping[str, SettingValue], case: SettingsCase) -> C
         case: What they are checked against.
     """
     by_kind: dict[str, list[Setting]] = {kind: [] for kind in case.kinds}
-    notes: list[str] = []
+    dropped: list[Dropped] = []
     problems: list[Problem] = []
     for key, row in setting_rows().items():
         value = values.get(key)
@@ -141,10 +149,8 @@ def choose_settings(values: Mapping[str, SettingValue], case: SettingsCase) -> C
         kinds = [kind for kind in case.kinds if not row.engines or kind in row.engines]
         if row.typing and row.typing != case.typing:
             # the flags of a weakly typed network are nothing to a strongly typed one
-            notes.append(
-                f"{_SECTION}.{key} is not used: the network is {case.typing}ly typed, so the types "
-                "in the file count"
-            )
+            why = f"the network is {case.typing}ly typed, so the types in the file count"
+            dropped.append(Dropped(key, f"{_SECTION}.{key} is not used: {why}"))
             continue
         why, hint = _lack(key, row, value, values, case)
         if not why and not kinds:
@@ -156,13 +162,13 @@ def choose_settings(values: Mapping[str, SettingValue], case: SettingsCase) -> C
             )
             continue
         if why:
-            notes.append(f"{_SECTION}.{key} is not used: {why}")
+            dropped.append(Dropped(key, f"{_SECTION}.{key} is not used: {why}"))
             continue
-        wanted = [*_settings(key, row, value, case.on, notes)]
+        wanted = [*_settings(key, row, value, case.on, dropped)]
         for kind in kinds:
             by_kind[kind] += wanted
     return ChosenSettings(
-        {kind: tuple(found) for kind, found in by_kind.items()}, tuple(notes), tuple(problems)
+        {kind: tuple(found) for kind, found in by_kind.items()}, tuple(dropped), tuple(problems)
     )
 
 
@@ -180,13 +186,8 @@ def _lack(
         since = on.since(missing)
         first = f"; {since} is the first release that has it" if since and _older(on, since) else ""
         return f"TensorRT {on.text} does not have {missing}{first}", f"remove build.{key}"
-    least = row.compute_capability
-    if least and parse_version(case.target.compute_capability) < parse_version(least):
-        return (
-            f"the GPU of {case.target.name} has compute capability "
-            f"{case.target.compute_capability}, and it needs {least}: {row.reason}",
-            f"remove build.{key}",
-        )
+    if lack := case.target.lacking_capability(row.compute_capability):
+        return f"{lack}: {row.reason}", f"remove build.{key}"
     if row.gpu and case.dla:
         return f"the build uses a DLA: {row.reason}", (
             "keep everything on the GPU (placement.dla_cores: []), or remove it"
@@ -214,15 +215,15 @@ def _older(on: TensorRTRelease, since: str) -> bool:
 
 
 def _settings(
-    key: str, row: SettingRow, value: SettingValue, on: TensorRTRelease, notes: list[str]
+    key: str, row: SettingRow, value: SettingValue, on: TensorRTRelease, dropped: list[Dropped]
 ) -> Iterator[Setting]:
-    """What one key sets; ``notes`` gets the members that the release lacks."""
+    """What one key sets; ``dropped`` gets the members that the release lacks."""
     api = row.name.rpartition(".")[2]
     if isinstance(value, Mapping):
-        for name in _had(key, row, [*value], on, notes):
+        for name in _had(key, row, [*value], on, dropped):
             yield Setting(key, row.kind, api, row.members, (name,), int(value[name]))
     elif isinstance(value, list):
-        had = _had(key, row, value, on, notes)
+        had = _had(key, row, value, on, dropped)
         if had or not value:
             yield Setting(key, row.kind, api, row.members, tuple(had))
     elif isinstance(value, str):
@@ -232,13 +233,14 @@ def _settings(
 
 
 def _had(
-    key: str, row: SettingRow, names: list[str], on: TensorRTRelease, notes: list[str]
+    key: str, row: SettingRow, names: list[str], on: TensorRTRelease, dropped: list[Dropped]
 ) -> list[str]:
     """The members that the release has."""
     had = [name for name in names if on.has(f"{row.members}.{name}")]
     if lacks := [name for name in names if name not in had]:
-        notes.append(
+        why = (
             f"{_SECTION}.{key}: {listed(lacks)} {'is' if len(lacks) == 1 else 'are'} not used: "
             f"TensorRT {on.text} does not have {'it' if len(lacks) == 1 else 'them'}"
         )
+        dropped.append(Dropped(key, why))
     return had

@@ -287,9 +287,8 @@ def check_planned(context: Context, profiles: Sequence[Profile] = ()) -> None:
     if not keys:
         return
     # what was left to edgekit is noted when TensorRT builds
-    named = tuple(f"build.{key}{end}" for key in keys for end in " :")
-    notes = _decided(context, profiles).notes
-    context.note(*(note for note in notes if note.startswith(named)))
+    dropped = _decided(context, profiles).dropped
+    context.note(*(one.why for one in dropped if one.key in keys))
 
 
 def _set_keys(context: Context) -> list[str]:
@@ -314,7 +313,7 @@ def check_build_options(context: Context) -> None:
         return
     from edgekit.tensorrt.options import decide
     from edgekit.tensorrt.releases import release
-    from edgekit.tensorrt.runtime_settings import dropped_settings
+    from edgekit.tensorrt.runtime_settings import dropped_settings, runtime_rows
 
     on = release(context.tensorrt)
     dropped = dropped_settings(memory_settings(context), on, context.target)
@@ -326,8 +325,8 @@ def check_build_options(context: Context) -> None:
     dla = bool(context.file.placement.dla_cores and context.target.dla.cores and driven)
     decide(requested_build(context, dla=dla, plugins=bool(context.file.model.plugins)))
     build, memory = context.file.build, context.file.deploy.memory
-    told = any("deploy.memory.weights_mib" in note for note in dropped)
-    if memory.weights_mib is not None and not build.weight_streaming and not told:
+    lack = runtime_rows()["weight_budget"].lack(on, context.target)
+    if memory.weights_mib is not None and not build.weight_streaming and not lack:
         context.note(
             "deploy.memory.weights_mib has no effect: the engines keep their weights on the GPU "
             "without build.weight_streaming"
