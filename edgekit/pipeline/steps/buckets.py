@@ -43,9 +43,7 @@ if TYPE_CHECKING:
     from edgekit.placement.plan import Plan
 
 
-# axes of a picture, and how many channels it may have
-_PICTURE = 4
-_CHANNELS = (1, 3)
+_PICTURE = 4  # axes
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,12 +194,14 @@ def sample_sizes(context: Context) -> list[Sizes]:
 
     Empty where the data are no images, or the network has no input that takes one.
     """
+    from edgekit.quantize.data.images import channels_last
+
     first = requested(context).buckets[0]
     inputs = [name for name, shape in first.items() if len(shape) == _PICTURE]
     if len(inputs) != 1:
         return []
     own = first[inputs[0]]
-    height = 1 if own[-1] in _CHANNELS and own[1] not in _CHANNELS else 2
+    height = 1 if channels_last(own) else 2
     return [{inputs[0]: (*own[:height], *size, *own[height + 2 :])} for size in pictures(context)]
 
 

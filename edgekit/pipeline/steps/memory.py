@@ -9,10 +9,10 @@ from pathlib import Path
 from edgekit.network.model import Model, entries
 from edgekit.network.streaming import float_bytes, is_large
 from edgekit.pipeline.context import Context
+from edgekit_device.board.inventory import memory, text_of
 
 _GIGABYTE = 1_000_000_000
 _STREAMED_BYTES = 600_000_000
-_AVAILABLE = re.compile(r"^MemAvailable:\s+(\d{1,15}) kB", re.MULTILINE)
 _STATISTIC = re.compile(r"^(\w+) (\d{1,18})$", re.MULTILINE)
 
 
@@ -54,15 +54,15 @@ def free_memory(root: Path = Path("/")) -> int | None:
     Args:
         root: Where the system's files lie.
     """
-    found = _AVAILABLE.search(_read(root / "proc/meminfo"))
-    sizes = [] if found is None else [1024 * int(found[1])]
+    available = memory(root)["available"]
+    sizes = [] if available is None else [available]
     sizes += _left_by_groups(root)
     return min(sizes, default=None)
 
 
 def _left_by_groups(root: Path) -> Iterator[int]:
     """What each limit of a control group leaves, of version 1 and 2 (cgroups(7))."""
-    for line in _read(root / "proc/self/cgroup").splitlines():
+    for line in text_of(root / "proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if number == "0" and not controllers:
@@ -75,21 +75,14 @@ def _left_by_groups(root: Path) -> Iterator[int]:
         own = Path(path.lstrip("/"))
         for group in (own, *own.parents):
             folder = root / base / group
-            most, used = _read(folder / limit).strip(), _read(folder / usage).strip()
+            most, used = text_of(folder / limit).strip(), text_of(folder / usage).strip()
             if most.isdecimal() and used.isdecimal():
                 yield max(0, int(most) - int(used) + _file_pages(folder))
 
 
 def _file_pages(folder: Path) -> int:
     """Bytes of a group's file pages, which the system takes back when it needs them."""
-    found = {name: int(size) for name, size in _STATISTIC.findall(_read(folder / "memory.stat"))}
+    found = {name: int(size) for name, size in _STATISTIC.findall(text_of(folder / "memory.stat"))}
     names = ("active_file", "inactive_file")
     # version 1 counts the groups below apart
     return sum(found.get(f"total_{name}", found.get(name, 0)) for name in names)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

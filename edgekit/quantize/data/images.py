@@ -9,7 +9,7 @@ import math
 import os
 import threading
 import warnings
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 
 IMAGE_SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
+#: How many channels an image may have.
+CHANNELS = (1, 3)
 _BROKEN = "data.image"
 _WORKERS = min(4, os.cpu_count() or 1)
 # what 16-bit codes are divided by to become 8-bit ones
@@ -298,6 +300,11 @@ class Images:
         except Exception as error:
             return _refused(path, error)
         return DataRow({self._name: pixels}, shown(path), constant)
+
+
+def channels_last(shape: Sequence[int]) -> bool:
+    """Whether an image's input has its channels last: its last size can only be channels."""
+    return shape[-1] in CHANNELS and shape[1] not in CHANNELS
 
 
 def image_sizes(folder: Path) -> list[tuple[int, int]]:

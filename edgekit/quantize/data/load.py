@@ -11,11 +11,13 @@ from edgekit.network.source import is_function
 from edgekit.quantize.data.arrays import ARRAY_SUFFIXES, Arrays
 from edgekit.quantize.data.functions import Callables
 from edgekit.quantize.data.images import (
+    CHANNELS,
     IMAGE_OPTIONS,
     IMAGE_SUFFIXES,
     ImageOptions,
     Images,
     Preprocess,
+    channels_last,
     files_in,
 )
 from edgekit.quantize.data.rows import CalibrationSamples, RowLayout, rows_of, shown
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 
 
 _OPTIONS = IMAGE_OPTIONS | {"data", "count", "pick"}
-_CHANNELS = (1, 3)
 
 
 def load_data(
@@ -168,12 +169,10 @@ def _images(folder: Path, files: list[Path], options: ImageOptions, rows: RowLay
             hint=f"give an .npz file instead; the inputs are {shapes}",
         )
     if layout is None:
-        # a last dimension of 1 or 3 next to another second one can only be channels
-        last = shape[1] not in _CHANNELS and shape[3] in _CHANNELS
-        layout = "NHWC" if last else "NCHW"
+        layout = "NHWC" if channels_last(shape) else "NCHW"
     first = layout == "NCHW"
     height, width, channels = (shape[2], shape[3], shape[1]) if first else shape[1:]
-    if channels not in _CHANNELS:
+    if channels not in CHANNELS:
         raise DataError(
             f"the input has {channels} channels, but an image has 1 or 3",
             code="data.images",
