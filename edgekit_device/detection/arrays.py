@@ -1,0 +1,37 @@
+"""NumPy or CuPy, by where the arrays are: decoding runs on the GPU if the maps are there."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from edgekit_device.detection.results import Array
+
+
+def namespace(value: Array) -> Any:
+    """Returns the module whose functions take ``value``: cupy or numpy."""
+    cupy = sys.modules.get("cupy")
+    if cupy is not None and isinstance(value, cupy.ndarray):
+        return cupy
+    import numpy
+
+    return numpy
+
+
+def on_host(value: Array) -> Array:
+    """Returns a NumPy array of the values."""
+    return value.get() if namespace(value).__name__ == "cupy" else value
+
+
+def sigmoid(value: Array) -> Array:
+    """Returns 1 / (1 + exp(-value)), without overflow, in the type of ``value``."""
+    xp = namespace(value)
+    small = xp.exp(-xp.abs(value))
+    return xp.where(value >= 0, 1 / (1 + small), small / (1 + small))
+
+
+def softmax(value: Array, axis: int) -> Array:
+    """Returns exponentials of ``value`` that sum to 1 along ``axis``."""
+    xp = namespace(value)
+    raised = xp.exp(value - value.max(axis=axis, keepdims=True))
+    return raised / raised.sum(axis=axis, keepdims=True)

@@ -1,0 +1,86 @@
+"""From a network's raw maps to objects.
+
+A module for each kind of head has two functions. ``decoded(part, maps)`` computes from the raw maps
+what the network's own decoding would have written, as named tensors; the host compares the two
+element by element before it cuts a network there. ``candidates(part, tensors)`` makes boxes and
+scores of those tensors. Both are vectorised, and run where the arrays are: NumPy's on the CPU,
+CuPy's on the GPU.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Dict, List, Mapping, Tuple
+
+from edgekit_device.detection.arrays import namespace, on_host
+from edgekit_device.detection.head import Head
+from edgekit_device.detection.nms import suppress
+from edgekit_device.detection.results import Array, Candidates, Found, Options
+from edgekit_device.errors import DeviceError
+
+# by member of ``Head``
+_KINDS: Dict[str, ModuleType] = {}
+_ALL = Options()
+
+
+def decode(head: Head, outputs: Mapping[str, Array]) -> Dict[str, Array]:
+    """Returns what the network's own decoding would have written, by edgekit's names.
+
+    Raises:
+        DeviceError: "head.outputs": a raw map is missing.
+    """
+    name, part = _part(head)
+    missing = [one for one in head.outputs if one not in outputs]
+    if missing:
+        raise DeviceError(
+            "the raw map {!r} is missing".format(missing[0]),
+            code="head.outputs",
+            hint="the head was recognised in another network: run this network's own bundle",
+        )
+    found: Dict[str, Array] = _KINDS[name].decoded(part, outputs)
+    return found
+
+
+def detect(head: Head, outputs: Mapping[str, Array], options: Options = _ALL) -> List[List[Found]]:
+    """Returns the objects of each frame of a batch, the best first.
+
+    Args:
+        head: How the outputs are decoded.
+        outputs: The raw maps by name.
+        options: What is kept.
+
+    Raises:
+        DeviceError: "head.outputs": a raw map is missing.
+    """
+    name, part = _part(head)
+    frames: List[Candidates] = _KINDS[name].candidates(part, decode(head, outputs))
+    return [_objects(head, frame, options) for frame in frames]
+
+
+def _part(head: Head) -> Tuple[str, object]:
+    return next((name, getattr(head, name)) for name in _KINDS if getattr(head, name) is not None)
+
+
+def _objects(head: Head, frame: Candidates, options: Options) -> List[Found]:
+    xp = namespace(frame.scores)
+    rows, classes = xp.nonzero(frame.scores > options.score)
+    scores, boxes = frame.scores[rows, classes], frame.boxes[rows]
+    if frame.suppress:
+        groups = xp.zeros_like(classes) if options.agnostic else classes
+        chosen = suppress(boxes, scores, groups, options.iou, options.most)
+    else:
+        chosen = xp.argsort(-scores, kind="stable")[: options.most]
+    kept = [on_host(one[chosen]) for one in (boxes, scores, classes)]
+    return [
+        Found(
+            (float(box[0]), float(box[1]), float(box[2]), float(box[3])),
+            float(score),
+            int(number),
+            _name(head, int(number)),
+        )
+        for box, score, number in zip(*kept)  # noqa: B905 (Python 3.8)
+    ]
+
+
+def _name(head: Head, number: int) -> str:
+    return head.classes[number] if number < len(head.classes) else ""

@@ -1,0 +1,198 @@
+"""The document of a head: how the raw maps of a network become boxes, keypoints, masks or text."""
+
+from __future__ import annotations
+
+from typing import Optional, Tuple
+
+from edgekit_device.protocol import fields
+from edgekit_device.protocol.codec import (
+    array,
+    choice,
+    document,
+    flag,
+    integer,
+    long_text,
+    member,
+    number,
+    record,
+    records,
+    text,
+)
+
+SCHEMA = "edgekit.head/1"
+
+_STEP = integer(1, 1 << 16)
+_VALUE = number(-1e30, 1e30)
+_PAIR = array(_VALUE, 2, 2)
+
+
+@document(frozen=True)
+class Level:
+    """The raw maps of one scale, each [batch, channels, height, width].
+
+    Attributes:
+        stride: Pixels of the input for a place of the maps.
+        boxes: The tensor with the boxes' values; of a head with one map for all, that map.
+        scores: The tensor with the classes' values; "" if ``boxes`` has them, too.
+        objectness: The tensor with the probability of any object; "" without.
+        extra: The tensor with mask coefficients or keypoints; "" without.
+    """
+
+    stride: int = member(_STEP)
+    boxes: str = member(text())
+    scores: str = member(text(), absent="")
+    objectness: str = member(text(), absent="")
+    extra: str = member(text(), absent="")
+
+
+@document(frozen=True)
+class DistanceHead:
+    """Distances from each place to the four sides: YOLOv8, v9, v10, 11, 12 and 26.
+
+    Attributes:
+        levels: From fine to coarse.
+        bins: Bins of a distance's distribution; 1: the map has the distance itself.
+        most: Boxes that the network's own output keeps, its classes' best first; 0: it keeps all
+            places and leaves the suppression to its user.
+        keypoints: Number of keypoints; 0 without.
+        keypoint_size: Values of a keypoint: x, y and, if 3, whether it is visible.
+        prototypes: The tensor [batch, masks, height, width] that mask coefficients multiply; ""
+            without.
+    """
+
+    levels: Tuple[Level, ...] = member(records(Level, 1))
+    bins: int = member(integer(1, 64))
+    most: int = member(fields.count, absent=0)
+    keypoints: int = member(fields.count, absent=0)
+    keypoint_size: int = member(integer(0, 3), absent=0)
+    prototypes: str = member(text(), absent="")
+
+
+@document(frozen=True)
+class AnchorHead:
+    """Boxes relative to anchors on a grid, as YOLOv5 and v7 have them.
+
+    Attributes:
+        levels: From fine to coarse; each map has anchors * (5 + classes + masks) channels.
+        anchors: Width and height in pixels of the input, by level.
+        masks: Number of mask coefficients; 0 without.
+        prototypes: As of ``DistanceHead``.
+    """
+
+    levels: Tuple[Level, ...] = member(records(Level, 1))
+    anchors: Tuple[Tuple[Tuple[float, ...], ...], ...] = member(array(array(_PAIR, 1), 1))
+    masks: int = member(fields.count, absent=0)
+    prototypes: str = member(text(), absent="")
+
+
+@document(frozen=True)
+class PointHead:
+    """A centre and a size for each place of a grid, as YOLOX has them.
+
+    Attributes:
+        levels: From fine to coarse.
+        decoded: Whether the network's own output is in pixels; without, a user adds the grid.
+    """
+
+    levels: Tuple[Level, ...] = member(records(Level, 1))
+    decoded: bool = member(flag)
+
+
+@document(frozen=True)
+class PriorHead:
+    """Offsets from prior boxes: SSD, RetinaNet, RetinaFace.
+
+    Attributes:
+        levels: From fine to coarse.
+        priors: The tensor-free priors, by level: for each place its boxes' corners relative to the
+            place's centre or origin, in pixels of the input.
+        offset: Where in a place its centre is, in places: 0.5, or 0.
+        clip: Whether priors are clipped to the picture.
+        variances: By which the four values are multiplied.
+        scores: "softmax" (the first class is the background) or "sigmoid".
+        landmarks: Points of a face; 0 without.
+    """
+
+    levels: Tuple[Level, ...] = member(records(Level, 1))
+    priors: Tuple[Tuple[Tuple[float, ...], ...], ...] = member(
+        array(array(array(_VALUE, 4, 4), 1), 1)
+    )
+    offset: float = member(_VALUE)
+    clip: bool = member(flag)
+    variances: Tuple[float, ...] = member(array(_VALUE, 4, 4))
+    scores: str = member(choice("softmax", "sigmoid"))
+    landmarks: int = member(fields.count, absent=0)
+
+
+@document(frozen=True)
+class QueryHead:
+    """A class and a box for each query: DETR and RT-DETR. Nothing is suppressed.
+
+    Attributes:
+        logits: The tensor [batch, queries, classes].
+        boxes: The tensor [batch, queries, 4]: centre and size, 0 to 1.
+        scores: "softmax" (the last class is no object) or "sigmoid".
+        sigmoid_boxes: Whether ``boxes`` are before the sigmoid.
+        most: Boxes that the network's own output keeps; 0: all queries.
+    """
+
+    logits: str = member(text())
+    boxes: str = member(text())
+    scores: str = member(choice("softmax", "sigmoid"))
+    sigmoid_boxes: bool = member(flag)
+    most: int = member(fields.count, absent=0)
+
+
+@document(frozen=True)
+class TextMapHead:
+    """A probability of text for each pixel, as PaddleOCR's DB detector has it.
+
+    Attributes:
+        map: The tensor [batch, 1, height, width].
+        sigmoid: Whether it is before the sigmoid.
+        grow: Area over perimeter by which a region grows: DB's unclip ratio.
+        threshold: Probability of a pixel of text.
+    """
+
+    map: str = member(text())
+    sigmoid: bool = member(flag)
+    grow: float = member(fields.figure, absent=1.5)
+    threshold: float = member(number(0.0, 1.0), absent=0.3)
+
+
+@document(frozen=True)
+class TextLineHead:
+    """Characters along a line, with the blank of CTC first.
+
+    Attributes:
+        rows: The tensor [batch, steps, characters + 1].
+        softmax: Whether ``rows`` are before the softmax.
+        characters: Without the blank; "" between none.
+    """
+
+    rows: str = member(text())
+    softmax: bool = member(flag)
+    characters: Tuple[str, ...] = member(array(long_text))
+
+
+@document(frozen=True)
+class Head:
+    """The head of a network, one of the members below ``classes``.
+
+    Attributes:
+        family: For people: "YOLOv8", "SSD".
+        outputs: The raw maps that are decoded: the outputs of the network that is cut there.
+        classes: Names by class; empty if unknown.
+    """
+
+    family: str = member(text())
+    outputs: Tuple[str, ...] = member(array(text(), 1))
+    classes: Tuple[str, ...] = member(array(long_text), absent=())
+    distance: Optional[DistanceHead] = member(record(DistanceHead), absent=None)
+    anchor: Optional[AnchorHead] = member(record(AnchorHead), absent=None)
+    point: Optional[PointHead] = member(record(PointHead), absent=None)
+    prior: Optional[PriorHead] = member(record(PriorHead), absent=None)
+    query: Optional[QueryHead] = member(record(QueryHead), absent=None)
+    text_map: Optional[TextMapHead] = member(record(TextMapHead), absent=None)
+    text_line: Optional[TextLineHead] = member(record(TextLineHead), absent=None)
+    schema: str = member(choice(SCHEMA), default=SCHEMA)

@@ -1,0 +1,70 @@
+"""What a detector finds: candidates of a frame, and the objects that are left of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Optional, Tuple
+
+#: NumPy's array, or CuPy's if the maps are on the GPU.
+Array = Any
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The boxes of one frame before suppression; rows belong together.
+
+    Attributes:
+        boxes: [n, 4]: left, top, right, bottom, in pixels of the network's input.
+        scores: [n, classes], 0 to 1.
+        extra: [n, k]: keypoints (x, y and the visibility, in pixels of the input) or mask
+            coefficients; None without.
+        prototypes: [masks, height, width]; None without masks.
+        suppress: Whether overlapping boxes are one object: not so for DETR and YOLOv10.
+    """
+
+    boxes: Array
+    scores: Array
+    extra: Optional[Array] = None
+    prototypes: Optional[Array] = None
+    suppress: bool = True
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is kept.
+
+    Attributes:
+        score: Least score.
+        iou: Overlap above which the box of the lower score goes.
+        most: Objects a frame at most.
+        agnostic: Whether boxes of different classes suppress each other.
+    """
+
+    score: float = 0.25
+    iou: float = 0.45
+    most: int = 300
+    agnostic: bool = False
+
+
+@dataclass(frozen=True)
+class Found:
+    """An object.
+
+    Attributes:
+        box: Left, top, right, bottom, in pixels: of the network's input, or of the picture after
+            ``letterbox.Placing.back``.
+        score: 0 to 1.
+        number: The class.
+        name: Its name; "" if unknown.
+        points: Keypoints as (x, y, visibility), or the corners of a text's quadrilateral.
+        mask: [height, width] of bool over the network's input (or the picture); None without.
+        text: Of a text recogniser.
+    """
+
+    box: Tuple[float, float, float, float]
+    score: float
+    number: int = 0
+    name: str = ""
+    points: Tuple[Tuple[float, ...], ...] = ()
+    mask: Optional[Array] = None
+    text: str = ""
