@@ -12,6 +12,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Dict, List, Mapping, Tuple
 
+from edgekit_device.detection import text_line, text_map
 from edgekit_device.detection.arrays import namespace, on_host
 from edgekit_device.detection.head import Head
 from edgekit_device.detection.nms import suppress
@@ -19,7 +20,7 @@ from edgekit_device.detection.results import Array, Candidates, Found, Options
 from edgekit_device.errors import DeviceError
 
 # by member of ``Head``
-_KINDS: Dict[str, ModuleType] = {}
+_KINDS: Dict[str, ModuleType] = {"text_map": text_map, "text_line": text_line}
 _ALL = Options()
 
 
@@ -70,15 +71,18 @@ def _objects(head: Head, frame: Candidates, options: Options) -> List[Found]:
         chosen = suppress(boxes, scores, groups, options.iou, options.most)
     else:
         chosen = xp.argsort(-scores, kind="stable")[: options.most]
-    kept = [on_host(one[chosen]) for one in (boxes, scores, classes)]
+    kept = [on_host(one[chosen]) for one in (boxes, scores, classes, rows)]
+    corners = None if frame.corners is None else on_host(frame.corners).tolist()
     return [
         Found(
             (float(box[0]), float(box[1]), float(box[2]), float(box[3])),
             float(score),
             int(number),
             _name(head, int(number)),
+            points=tuple(map(tuple, corners[row])) if corners else (),
+            text=frame.texts[row] if frame.texts else "",
         )
-        for box, score, number in zip(*kept)  # noqa: B905 (Python 3.8)
+        for box, score, number, row in zip(*kept)  # noqa: B905 (Python 3.8)
     ]
 
 

@@ -19,6 +19,8 @@ class Candidates:
         extra: [n, k]: keypoints (x, y and the visibility, in pixels of the input) or mask
             coefficients; None without.
         prototypes: [masks, height, width]; None without masks.
+        corners: [n, 4, 2]: x and y of a text's quadrilateral; None without.
+        texts: The text of each row; empty without.
         suppress: Whether overlapping boxes are one object: not so for DETR and YOLOv10.
     """
 
@@ -26,6 +28,8 @@ class Candidates:
     scores: Array
     extra: Optional[Array] = None
     prototypes: Optional[Array] = None
+    corners: Optional[Array] = None
+    texts: Tuple[str, ...] = ()
     suppress: bool = True
 
 
@@ -52,11 +56,12 @@ class Found:
 
     Attributes:
         box: Left, top, right, bottom, in pixels: of the network's input, or of the picture after
-            ``letterbox.Placing.back``.
+            ``letterbox.Placing.back``. Zeros of a line's text, which is the whole input.
         score: 0 to 1.
         number: The class.
         name: Its name; "" if unknown.
-        points: Keypoints as (x, y, visibility), or the corners of a text's quadrilateral.
+        points: Keypoints as (x, y, visibility), or the corners of a text's quadrilateral
+            as (x, y).
         mask: [height, width] of bool over the network's input (or the picture); None without.
         text: Of a text recogniser.
     """
