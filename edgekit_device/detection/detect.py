@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Dict, List, Mapping, Tuple
 
-from edgekit_device.detection import distance
+from edgekit_device.detection import distance, text_line, text_map
 from edgekit_device.detection.arrays import namespace, on_host
 from edgekit_device.detection.head import Head
 from edgekit_device.detection.masks import mask
@@ -22,7 +22,11 @@ from edgekit_device.detection.results import Array, Candidates, Found, Options
 from edgekit_device.errors import DeviceError
 
 # by member of ``Head``
-_KINDS: Dict[str, ModuleType] = {"distance": distance}
+_KINDS: Dict[str, ModuleType] = {
+    "distance": distance,
+    "text_map": text_map,
+    "text_line": text_line,
+}
 _ALL = Options()
 
 
@@ -79,6 +83,8 @@ def _objects(head: Head, frame: Candidates, options: Options) -> List[Found]:
         Found((box[0], box[1], box[2], box[3]), score, number, _name(head, number))
         for box, score, number in kept
     ]
+    if frame.texts:
+        return [replace(one, text=frame.texts[row]) for one, row in zip(objects, rows.tolist())]  # noqa: B905 (Python 3.8)
     if frame.extra is None:
         return objects
     if frame.prototypes is None:

@@ -157,7 +157,7 @@ class TextMapHead:
     """A probability of text for each pixel, as PaddleOCR's DB detector has it.
 
     Attributes:
-        map: The tensor [batch, 1, height, width].
+        map: The tensor [batch, 1, height, width], as large as the network's input.
         sigmoid: Whether it is before the sigmoid.
         grow: Area over perimeter by which a region grows: DB's unclip ratio.
         threshold: Probability of a pixel of text.
@@ -176,7 +176,7 @@ class TextLineHead:
     Attributes:
         rows: The tensor [batch, steps, characters + 1].
         softmax: Whether ``rows`` are before the softmax.
-        characters: Without the blank; "" between none.
+        characters: Without the blank.
     """
 
     rows: str = member(text())
