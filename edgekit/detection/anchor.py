@@ -65,6 +65,7 @@ def recognise_anchor(model: Model, metadata: Mapping[str, str]) -> Recognised | 
         return _unlike(4, f"no output [batch, {masks}, height, width] has the masks' prototypes")
     if lost := unexplained(graph, [whole, *prototypes]):
         return _unlike(5, f"the network's output {lost!r} is neither boxes nor masks")
+    size = graph.shape(prototypes[0]) if masks else (0, 0, 0, 0)
     head = Head(
         "YOLOv5 segmentation" if masks else "YOLOv5 or v7",
         (*(level.boxes for level in levels), *prototypes),
@@ -74,7 +75,7 @@ def recognise_anchor(model: Model, metadata: Mapping[str, str]) -> Recognised | 
             tuple(anchors),
             masks,
             prototypes[0] if masks else "",
-            picture_stride(model, graph.shape(prototypes[0])[2:]) if masks else 0,
+            picture_stride(model, (size[2], size[3])),
         ),
     )
     return Recognised(head, {"output": whole})
@@ -166,8 +167,7 @@ def _factor(graph: OnnxGraph, way: Region) -> float:
     """
     squares = [one for one in way.nodes if one.op == "Pow" or (one.op == "Mul" and _same(one))]
     before = [region(graph, square.inputs[0], MOVES | {"Mul"}) for square in squares[:1]]
-    scalars = [value for one in before for value in one.constants(graph) if value.size == 1]
-    return float(np.prod([float(one.item()) for one in scalars if one.dtype.kind == "f"])) ** 2 / 4
+    return float(np.prod([value for one in before for value in one.scalars(graph)])) ** 2 / 4
 
 
 def _same(node: Node) -> bool:
