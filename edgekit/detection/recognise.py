@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from edgekit.detection.anchor import recognise_anchor
 from edgekit.detection.distance import recognise_distance
 from edgekit.detection.recognised import Recognised, Recogniser, Unlike
 from edgekit.detection.walk import region
@@ -16,7 +17,7 @@ from edgekit.network.session import session
 from edgekit_device.detection.detect import decode
 
 # in the order in which they are tried
-_RECOGNISERS: Sequence[Recogniser] = (recognise_distance,)
+_RECOGNISERS: Sequence[Recogniser] = (recognise_distance, recognise_anchor)
 # of the raw maps' random values: spread scores, and exponentials that no other value drowns
 _LARGEST = (3.0, 6.0)
 # relative to the tensor's largest value: ONNX Runtime's sums have another order, and FP16's steps
