@@ -9,6 +9,7 @@ CuPy's on the GPU.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import ModuleType
 from typing import Dict, List, Mapping, Tuple
 
@@ -71,18 +72,21 @@ def _objects(head: Head, frame: Candidates, options: Options) -> List[Found]:
         chosen = suppress(boxes, scores, groups, options.iou, options.most)
     else:
         chosen = xp.argsort(-scores, kind="stable")[: options.most]
-    kept = [on_host(one[chosen]) for one in (boxes, scores, classes, rows)]
-    corners = None if frame.corners is None else on_host(frame.corners).tolist()
+    rows = rows[chosen]
+    kept = zip(*(on_host(one[chosen]).tolist() for one in (boxes, scores, classes)))  # noqa: B905
+    objects = [
+        Found((box[0], box[1], box[2], box[3]), score, number, _name(head, number))
+        for box, score, number in kept
+    ]
+    if frame.texts:
+        texts = [frame.texts[row] for row in on_host(rows).tolist()]
+        return [replace(one, text=text) for one, text in zip(objects, texts)]  # noqa: B905
+    if frame.extra is None or frame.prototypes is not None:
+        return objects
+    points = on_host(frame.extra[rows]).tolist()
     return [
-        Found(
-            (float(box[0]), float(box[1]), float(box[2]), float(box[3])),
-            float(score),
-            int(number),
-            _name(head, int(number)),
-            points=tuple(map(tuple, corners[row])) if corners else (),
-            text=frame.texts[row] if frame.texts else "",
-        )
-        for box, score, number, row in zip(*kept)  # noqa: B905 (Python 3.8)
+        replace(one, points=tuple(map(tuple, its)))
+        for one, its in zip(objects, points)  # noqa: B905 (Python 3.8)
     ]
 
 

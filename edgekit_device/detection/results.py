@@ -16,10 +16,9 @@ class Candidates:
     Attributes:
         boxes: [n, 4]: left, top, right, bottom, in pixels of the network's input.
         scores: [n, classes], 0 to 1.
-        extra: [n, k]: keypoints (x, y and the visibility, in pixels of the input) or mask
-            coefficients; None without.
+        extra: [n, points, 2 or 3]: keypoints (x, y and, if 3, the visibility, in pixels of the
+            input) or a text's corners; or mask coefficients [n, masks]; None without.
         prototypes: [masks, height, width]; None without masks.
-        corners: [n, 4, 2]: x and y of a text's quadrilateral; None without.
         texts: The text of each row; empty without.
         suppress: Whether overlapping boxes are one object: not so for DETR and YOLOv10.
     """
@@ -28,7 +27,6 @@ class Candidates:
     scores: Array
     extra: Optional[Array] = None
     prototypes: Optional[Array] = None
-    corners: Optional[Array] = None
     texts: Tuple[str, ...] = ()
     suppress: bool = True
 

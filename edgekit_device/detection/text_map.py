@@ -98,7 +98,7 @@ def _texts(part: TextMapHead, probability: Array) -> Candidates:
     return Candidates(
         np.concatenate([quads.min(axis=1), quads.max(axis=1)], axis=1),
         scores[np.array(kept, np.int64)].astype(np.float32)[:, None],
-        corners=quads,
+        extra=quads,
         suppress=False,
     )
 
