@@ -11,13 +11,20 @@ import numpy as np
 from edgekit.detection.anchor import recognise_anchor
 from edgekit.detection.distance import recognise_distance
 from edgekit.detection.recognised import Recognised, Recogniser, Unlike
+from edgekit.detection.text_line import recognise_text_line
+from edgekit.detection.text_map import recognise_text_map
 from edgekit.detection.walk import region
 from edgekit.network.model import Model
 from edgekit.network.session import session
 from edgekit_device.detection.detect import decode
 
 # in the order in which they are tried
-_RECOGNISERS: Sequence[Recogniser] = (recognise_distance, recognise_anchor)
+_RECOGNISERS: Sequence[Recogniser] = (
+    recognise_distance,
+    recognise_anchor,
+    recognise_text_map,
+    recognise_text_line,
+)
 # of the raw maps' random values: spread scores, and exponentials that no other value drowns
 _LARGEST = (3.0, 6.0)
 # relative to the tensor's largest value: ONNX Runtime's sums have another order, and FP16's steps

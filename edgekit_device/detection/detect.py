@@ -85,7 +85,8 @@ def _objects(head: Head, frame: Candidates, options: Options) -> List[Found]:
         for box, score, number in kept
     ]
     if frame.texts:
-        return [replace(one, text=frame.texts[row]) for one, row in zip(objects, rows.tolist())]  # noqa: B905 (Python 3.8)
+        texts = [frame.texts[row] for row in on_host(rows).tolist()]
+        return [replace(one, text=text) for one, text in zip(objects, texts)]  # noqa: B905
     if frame.extra is None:
         return objects
     if frame.prototypes is None:
