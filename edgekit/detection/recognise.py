@@ -5,49 +5,19 @@ proves it: edgekit's decoding of the raw maps must give what the network compute
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from edgekit.detection.query import recognise_query
+from edgekit.detection.recognised import Recognised, Unlike
 from edgekit.network.model import Model
 from edgekit.network.session import session
 from edgekit_device.detection.detect import decode
-from edgekit_device.detection.head import Head
-
-
-@dataclass(frozen=True)
-class Recognised:
-    """A head.
-
-    Attributes:
-        head: Its document; ``head.outputs`` are the tensors at which the network is cut.
-        own: The network's tensors that hold what edgekit's decoding computes, by the names that
-            ``decode`` gives to it.
-    """
-
-    head: Head
-    own: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Unlike:
-    """A head that was looked for and not found.
-
-    Attributes:
-        family: The head that was looked for.
-        matched: How many of its parts were found; the family with most is told to the user.
-        differs: What differs, with the node's name.
-    """
-
-    family: str
-    matched: int
-    differs: str
-
 
 #: Takes the model and the file's metadata (of Ultralytics: names, stride, task, kpt_shape).
 Recogniser = Callable[[Model, Mapping[str, str]], Recognised | Unlike]
 # in the order in which they are tried
-_RECOGNISERS: Sequence[Recogniser] = ()
+_RECOGNISERS: Sequence[Recogniser] = (recognise_query,)
 _SEEDS = (0, 1)
 _TOLERANCE = 2e-5  # relative to the largest value; ONNX Runtime's sums have another order
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Dict, List, Mapping, Tuple
 
+from edgekit_device.detection import query
 from edgekit_device.detection.arrays import namespace, on_host
 from edgekit_device.detection.head import Head
 from edgekit_device.detection.nms import suppress
@@ -19,7 +20,7 @@ from edgekit_device.detection.results import Array, Candidates, Found, Options
 from edgekit_device.errors import DeviceError
 
 # by member of ``Head``
-_KINDS: Dict[str, ModuleType] = {}
+_KINDS: Dict[str, ModuleType] = {"query": query}
 _ALL = Options()
 
 
