@@ -10,6 +10,7 @@ import numpy as np
 
 from edgekit.detection.anchor import recognise_anchor
 from edgekit.detection.distance import recognise_distance
+from edgekit.detection.query import recognise_query
 from edgekit.detection.recognised import Recognised, Recogniser, Unlike
 from edgekit.detection.text_line import recognise_text_line
 from edgekit.detection.text_map import recognise_text_map
@@ -22,6 +23,7 @@ from edgekit_device.detection.detect import decode
 _RECOGNISERS: Sequence[Recogniser] = (
     recognise_distance,
     recognise_anchor,
+    recognise_query,
     recognise_text_map,
     recognise_text_line,
 )

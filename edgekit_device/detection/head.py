@@ -142,13 +142,15 @@ class QueryHead:
         boxes: The tensor [batch, queries, 4]: centre and size, 0 to 1.
         scores: "softmax" (the last class is no object) or "sigmoid".
         sigmoid_boxes: Whether ``boxes`` are before the sigmoid.
-        most: Boxes that the network's own output keeps; 0: all queries.
+        size: Height and width of the network's input in pixels, which boxes are relative to.
+        most: Pairs of a query and a class that the network's own output keeps; 0: all.
     """
 
     logits: str = member(text())
     boxes: str = member(text())
     scores: str = member(choice("softmax", "sigmoid"))
     sigmoid_boxes: bool = member(flag)
+    size: Tuple[int, ...] = member(array(integer(1, 1 << 16), 2, 2))
     most: int = member(fields.count, absent=0)
 
 
