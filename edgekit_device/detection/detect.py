@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Dict, List, Mapping, Tuple
 
-from edgekit_device.detection import distance
+from edgekit_device.detection import distance, point, prior
 from edgekit_device.detection.arrays import namespace, on_host
 from edgekit_device.detection.head import Head
 from edgekit_device.detection.masks import mask
@@ -22,7 +22,7 @@ from edgekit_device.detection.results import Array, Candidates, Found, Options
 from edgekit_device.errors import DeviceError
 
 # by member of ``Head``
-_KINDS: Dict[str, ModuleType] = {"distance": distance}
+_KINDS: Dict[str, ModuleType] = {"distance": distance, "point": point, "prior": prior}
 _ALL = Options()
 
 
