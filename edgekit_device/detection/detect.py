@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Dict, List, Mapping, Tuple
 
-from edgekit_device.detection import anchor, distance, query, text_line, text_map
+from edgekit_device.detection import anchor, distance, point, prior, query, text_line, text_map
 from edgekit_device.detection.arrays import namespace, on_host
 from edgekit_device.detection.head import Head
 from edgekit_device.detection.masks import mask
@@ -25,6 +25,8 @@ from edgekit_device.errors import DeviceError
 _KINDS: Dict[str, ModuleType] = {
     "anchor": anchor,
     "distance": distance,
+    "point": point,
+    "prior": prior,
     "query": query,
     "text_line": text_line,
     "text_map": text_map,
