@@ -170,6 +170,12 @@ def unexplained(graph: OnnxGraph, core: Collection[str]) -> str:
     return next((name for name in graph.outputs if name not in known), "")
 
 
+def all_rows(graph: OnnxGraph, tensor: str, count: int) -> np.ndarray:
+    """Returns the numbers of all rows, in order, as a tensor that picks rows has them."""
+    ones = [1] * (len(graph.shape(tensor)) - 1)
+    return np.arange(count, dtype=graph.dtype(tensor)).reshape(-1, *ones)
+
+
 def class_names(metadata: Mapping[str, str], classes: int) -> tuple[str, ...]:
     """Returns the classes' names of the file's metadata, as Ultralytics writes them: a list, or a
     mapping by number; empty if there are not ``classes``.
