@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Dict, List, Mapping, Tuple
 
-from edgekit_device.detection import distance, text_line, text_map
+from edgekit_device.detection import anchor, distance, point, prior, query, text_line, text_map
 from edgekit_device.detection.arrays import namespace, on_host
 from edgekit_device.detection.head import Head
 from edgekit_device.detection.masks import mask
@@ -23,9 +23,13 @@ from edgekit_device.errors import DeviceError
 
 # by member of ``Head``
 _KINDS: Dict[str, ModuleType] = {
+    "anchor": anchor,
     "distance": distance,
-    "text_map": text_map,
+    "point": point,
+    "prior": prior,
+    "query": query,
     "text_line": text_line,
+    "text_map": text_map,
 }
 _ALL = Options()
 
@@ -84,7 +88,8 @@ def _objects(head: Head, frame: Candidates, options: Options) -> List[Found]:
         for box, score, number in kept
     ]
     if frame.texts:
-        return [replace(one, text=frame.texts[row]) for one, row in zip(objects, rows.tolist())]  # noqa: B905 (Python 3.8)
+        texts = [frame.texts[row] for row in on_host(rows).tolist()]
+        return [replace(one, text=text) for one, text in zip(objects, texts)]  # noqa: B905
     if frame.extra is None:
         return objects
     if frame.prototypes is None:
