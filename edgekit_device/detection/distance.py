@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Dict, List, Mapping, Tuple
 
-from edgekit_device.detection.arrays import float32, namespace, sigmoid, softmax
+from edgekit_device.detection.arrays import float32, namespace, sigmoid
 from edgekit_device.detection.head import DistanceHead
 from edgekit_device.detection.results import Array, Candidates
 
@@ -87,9 +87,12 @@ def _boxes(part: DistanceHead, values: Array, centres: Array) -> Array:
     xp = namespace(values)
     if part.bins > 1:
         batch, _, places = values.shape
-        shares = softmax(values.reshape(batch, 4, part.bins, places), axis=2)
-        bins = xp.arange(part.bins, dtype=xp.float32)[:, None]
-        values = (shares * bins).sum(axis=2)
+        values = values.reshape(batch, 4, part.bins, places)
+        shares = xp.exp(values - values.max(axis=2, keepdims=True))
+        numbers = xp.arange(part.bins, dtype=xp.float32)
+        # the shares' sum, and that of the bins' numbers by share, in one product
+        sums = xp.matmul(xp.stack([xp.ones_like(numbers), numbers]), shares)
+        values = sums[:, :, 1] / sums[:, :, 0]
     first, last = centres - values[:, :2], centres + values[:, 2:]
     if part.corners:
         return xp.concatenate([first, last], axis=1)

@@ -332,7 +332,7 @@ def proposed_sizes(source: str | Path) -> Proposal | None:
     metadata = file_metadata(source)
     from edgekit.network.loading.proposals import propose
 
-    return propose(inputs, proto.graph.output, metadata) if inputs else None
+    return propose(inputs, proto.graph, metadata) if inputs else None
 
 
 def open_inputs(source: str | Path, batch: int | None = None) -> dict[str, tuple[int | None, ...]]:
