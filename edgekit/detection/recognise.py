@@ -25,6 +25,8 @@ from edgekit_device.detection.detect import decode
 _RECOGNISERS: Sequence[Recogniser] = (
     recognise_distance,
     recognise_anchor,
+    recognise_point,
+    recognise_prior,
     recognise_query,
     recognise_text_map,
     recognise_text_line,
