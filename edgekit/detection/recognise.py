@@ -8,10 +8,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from edgekit.detection.anchor import recognise_anchor
 from edgekit.detection.distance import recognise_distance
 from edgekit.detection.point import recognise_point
 from edgekit.detection.prior import recognise_prior
+from edgekit.detection.query import recognise_query
 from edgekit.detection.recognised import Recognised, Recogniser, Unlike
+from edgekit.detection.text_line import recognise_text_line
+from edgekit.detection.text_map import recognise_text_map
 from edgekit.detection.walk import all_rows, region
 from edgekit.network.model import Model
 from edgekit.network.session import session
@@ -20,8 +24,12 @@ from edgekit_device.detection.detect import decode
 # in the order in which they are tried
 _RECOGNISERS: Sequence[Recogniser] = (
     recognise_distance,
+    recognise_anchor,
     recognise_point,
     recognise_prior,
+    recognise_query,
+    recognise_text_map,
+    recognise_text_line,
 )
 # of the raw maps' random values: spread scores, and exponentials that no other value drowns
 _LARGEST = (3.0, 6.0)

@@ -43,6 +43,11 @@ class Region:
                 if value is not None:
                     yield value
 
+    def scalars(self, graph: OnnxGraph) -> list[float]:
+        """Returns the constants of one element that are floats: not axes or indices."""
+        values = [value for value in self.constants(graph) if value.size == 1]
+        return [float(value.item()) for value in values if value.dtype.kind == "f"]
+
     def node(self, operator: str) -> Node | None:
         """Returns the first node of an operator; None if there is none."""
         return next((node for node in self.nodes if node.op == operator), None)

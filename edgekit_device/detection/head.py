@@ -9,6 +9,7 @@ from edgekit_device.protocol.codec import (
     array,
     choice,
     document,
+    fail,
     flag,
     integer,
     long_text,
@@ -20,6 +21,8 @@ from edgekit_device.protocol.codec import (
 )
 
 SCHEMA = "edgekit.head/1"
+#: The members of ``Head`` of which it has one.
+KINDS = ("distance", "anchor", "point", "prior", "query", "text_map", "text_line")
 
 _STEP = integer(1, 1 << 16)
 _VALUE = number(-1e30, 1e30)
@@ -161,13 +164,15 @@ class QueryHead:
         boxes: The tensor [batch, queries, 4]: centre and size, 0 to 1.
         scores: "softmax" (the last class is no object) or "sigmoid".
         sigmoid_boxes: Whether ``boxes`` are before the sigmoid.
-        most: Boxes that the network's own output keeps; 0: all queries.
+        size: Height and width of the network's input in pixels, which boxes are relative to.
+        most: Pairs of a query and a class that the network's own output keeps; 0: all.
     """
 
     logits: str = member(text())
     boxes: str = member(text())
     scores: str = member(choice("softmax", "sigmoid"))
     sigmoid_boxes: bool = member(flag)
+    size: Tuple[int, ...] = member(array(integer(1, 1 << 16), 2, 2))
     most: int = member(fields.count, absent=0)
 
 
@@ -176,7 +181,7 @@ class TextMapHead:
     """A probability of text for each pixel, as PaddleOCR's DB detector has it.
 
     Attributes:
-        map: The tensor [batch, 1, height, width].
+        map: The tensor [batch, 1, height, width], as large as the network's input.
         sigmoid: Whether it is before the sigmoid.
         grow: Area over perimeter by which a region grows: DB's unclip ratio.
         threshold: Probability of a pixel of text.
@@ -195,7 +200,7 @@ class TextLineHead:
     Attributes:
         rows: The tensor [batch, steps, characters + 1].
         softmax: Whether ``rows`` are before the softmax.
-        characters: Without the blank; "" between none.
+        characters: Without the blank.
     """
 
     rows: str = member(text())
@@ -224,3 +229,9 @@ class Head:
     text_map: Optional[TextMapHead] = member(record(TextMapHead), absent=None)
     text_line: Optional[TextLineHead] = member(record(TextLineHead), absent=None)
     schema: str = member(choice(SCHEMA), default=SCHEMA)
+
+    def check(self) -> None:
+        """Refuses a head of no kind, and one of several."""
+        given = [kind for kind in KINDS if getattr(self, kind) is not None]
+        if len(given) != 1:
+            fail("outputs", "give one of {}".format(", ".join(KINDS)))
