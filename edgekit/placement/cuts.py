@@ -250,7 +250,7 @@ def _cut(
     nodes = {name for layer in one.layers for name in layer.origin}
     constants = sum(constant.origin[0] not in nodes for constant in network.constants)
     return Cut(
-        one.ends, len(one.layers), one.macs, _whole_modules(one.layers, rest), len(groups),
+        one.ends, len(one.layers), one.macs, whole_modules(one.layers, rest), len(groups),
         len(rest) + constants, sum(not layer.formula for layer in rest),
         SplitCost(
             round(have["latency_us"], DIGITS),
@@ -261,7 +261,7 @@ def _cut(
     )  # fmt: skip
 
 
-def _whole_modules(part: Sequence[Layer], rest: Sequence[Layer]) -> tuple[str, ...]:
+def whole_modules(part: Sequence[Layer], rest: Sequence[Layer]) -> tuple[str, ...]:
     """Returns the outermost modules of which no layer is in the rest."""
     outside = {path for layer in rest for path in enclosing(layer.module)}
     found: dict[str, None] = {}

@@ -303,17 +303,27 @@ def _model_part(model: Model, part: Segment) -> Model:
 
 
 def range_lane(
-    model: Model, networks: Sequence[Network], profiles: Sequence[Profile]
+    model: Model,
+    networks: Sequence[Network],
+    profiles: Sequence[Profile],
+    placed: Sequence[PlacedLayer] = (),
 ) -> RequestedLane:
     """Returns the one engine of the GPU that takes a range of shapes.
 
     Args:
-        model: The network with its open axes.
+        model: The network with its open axes, plain or with its types.
         networks: The same network at several shapes of the range: an axis of an input or output
             that differs is open.
         profiles: The ranges.
+        placed: Layers of the first network whose precision the engine must have; what is computed
+            only where sizes vary is in none.
     """
     first = networks[0]
+    there = {node.name for node in model.proto.graph.node}
+    of = {layer.name: layer for layer in placed}
+    own = (_layer(layer, of[layer.name]) for layer in first.layers if layer.name in of)
+    kept = (replace(one, nodes=tuple(n for n in one.nodes if n in there)) for one in own)
+    layers = tuple(one for one in kept if one.nodes)
 
     def tensors(names: Sequence[str]) -> tuple[IoSpec, ...]:
         found = []
@@ -325,7 +335,7 @@ def range_lane(
         return tuple(found)
 
     engine = RequestedEngine(
-        "range", "plan", "GPU", model, (), tensors(first.inputs), tensors(first.outputs),
+        "range", "plan", "GPU", model, layers, tensors(first.inputs), tensors(first.outputs),
         tuple(profiles),
     )  # fmt: skip
     return RequestedLane(1.0, (engine,))

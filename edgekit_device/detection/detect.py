@@ -13,15 +13,24 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Dict, List, Mapping, Tuple
 
-from edgekit_device.detection import text_line, text_map
+from edgekit_device.detection import anchor, distance, point, prior, query, text_line, text_map
 from edgekit_device.detection.arrays import namespace, on_host
 from edgekit_device.detection.head import Head
+from edgekit_device.detection.masks import mask
 from edgekit_device.detection.nms import suppress
 from edgekit_device.detection.results import Array, Candidates, Found, Options
 from edgekit_device.errors import DeviceError
 
 # by member of ``Head``
-_KINDS: Dict[str, ModuleType] = {"text_map": text_map, "text_line": text_line}
+_KINDS: Dict[str, ModuleType] = {
+    "anchor": anchor,
+    "distance": distance,
+    "point": point,
+    "prior": prior,
+    "query": query,
+    "text_line": text_line,
+    "text_map": text_map,
+}
 _ALL = Options()
 
 
@@ -81,12 +90,17 @@ def _objects(head: Head, frame: Candidates, options: Options) -> List[Found]:
     if frame.texts:
         texts = [frame.texts[row] for row in on_host(rows).tolist()]
         return [replace(one, text=text) for one, text in zip(objects, texts)]  # noqa: B905
-    if frame.extra is None or frame.prototypes is not None:
+    if frame.extra is None:
         return objects
-    points = on_host(frame.extra[rows]).tolist()
+    if frame.prototypes is None:
+        points = on_host(frame.extra[rows]).tolist()
+        return [
+            replace(one, points=tuple(map(tuple, its)))
+            for one, its in zip(objects, points)  # noqa: B905 (Python 3.8)
+        ]
     return [
-        replace(one, points=tuple(map(tuple, its)))
-        for one, its in zip(objects, points)  # noqa: B905 (Python 3.8)
+        replace(one, mask=on_host(mask(its, frame.prototypes, one.box, frame.prototype_stride)))
+        for one, its in zip(objects, frame.extra[rows])  # noqa: B905 (Python 3.8)
     ]
 
 

@@ -39,8 +39,14 @@ from edgekit.pipeline.steps.method import plan_scales
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.plugin_libraries import libraries_of
 from edgekit.pipeline.steps.rewrite import judgement, network
-from edgekit.pipeline.steps.variants import built_buckets, on_gpu
-from edgekit.placement.buckets import OWN, START, accuracy_words, shape_text
+from edgekit.pipeline.steps.variants import built_buckets, on_gpu, range_as_built
+from edgekit.placement.buckets import (
+    OWN,
+    START,
+    BucketAccuracy,
+    accuracy_words,
+    shape_text,
+)
 from edgekit.placement.translation import float_note
 from edgekit.reference.accuracy import Accuracy
 from edgekit.reference.open_axes import build_open
@@ -268,17 +274,11 @@ def build_for(context: Context, boards: ConnectedBoards, client: BoardClient) ->
     return _build_of_kind(context, boards, _kind(boards, client))
 
 
-_RANGE_NOTE = (
-    "the engine of the whole range is FP32 in the reference backend; on a board TensorRT builds it "
-    "with profiles, in FP16 where it is weakly typed"
-)
-
-
 @computed()
 def _reference_build(context: Context) -> BuiltPlan:
     check_opaque(context, on_board=False)
     own = BuiltPlan(build_key(context), artefacts(context))
-    return _with_variants(context, own, _reference_build, _reference_range)
+    return _with_variants(context, own, _reference_build, on_gpu(context), _reference_range)
 
 
 @computed()
@@ -288,6 +288,7 @@ def _build_of_kind(context: Context, boards: ConnectedBoards, kind: tuple[str, .
         context,
         build_on(context, client, boards.probe(client)),
         lambda other: _build_of_kind(other, boards, kind),
+        range_as_built(context),
         lambda rest, profiles: build_on(rest, client, boards.probe(client), profiles),
     )
 
@@ -296,9 +297,18 @@ def _with_variants(
     context: Context,
     own: BuiltPlan,
     build: Callable[[Context], BuiltPlan],
+    rest: Context | None,
     build_range: Callable[[Context, Sequence[Profile]], BuiltPlan],
 ) -> BuiltPlan:
-    """Returns a build with those of the other shapes of a range; itself without a range."""
+    """Returns a build with those of the other shapes of a range; itself without a range.
+
+    Args:
+        context: The configuration.
+        own: Its build.
+        build: Builds another shape.
+        rest: The context of the engine of the whole range; None without one.
+        build_range: Builds that engine.
+    """
     listed = built_buckets(context)
     if not listed:
         return own
@@ -308,7 +318,6 @@ def _with_variants(
         if one.bucket.engine == OWN
     ]
     profiles = requested(context).profiles
-    rest = on_gpu(context)
     if rest is not None:
         variants.append(BuiltVariant(rest, build_range(rest, profiles), START, profiles))
     notes = [
@@ -334,7 +343,7 @@ def _reference_range(context: Context, profiles: Sequence[Profile]) -> BuiltPlan
     ends_of(context, profiles)  # where the network cannot take them it is said here
     made = build_open(open_model(context, profiles), [layer.name for layer in plan(context).layers])
     key = context.cache.key("open", sorted(made.engines), sorted(made.values))
-    return BuiltPlan(key, made, notes=(_RANGE_NOTE,))
+    return BuiltPlan(key, made)
 
 
 def _kind(boards: ConnectedBoards, client: BoardClient) -> tuple[str, ...]:
@@ -531,6 +540,13 @@ def _differs(client: BoardClient, comparison: BuiltComparison) -> GateError:
     return error
 
 
+_REFERENCE_RANGE = (
+    "the engine of the whole range is FP32 in the reference backend, and in no accuracy figure; on "
+    "a board TensorRT builds it with profiles in the configuration's precision, INT8 calibrated at "
+    "the best shape"
+)
+
+
 def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list[str]]:
     """Returns the notes by what they are about: "accuracy", "run", "plan", "build"."""
     about = [one.told for one in accuracy(context).nonfinite]
@@ -539,6 +555,7 @@ def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list
         for one in built_buckets(context)[1:]
         if one.bucket.accuracy is not None
     ]
+    about += _range_accuracy(context, builds[0])
     scales = plan_scales(context)
     about += scales.warnings if scales else ()
     build = [*artefacts(context).notes, *(note for built in builds for note in built.notes)]
@@ -559,6 +576,22 @@ def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list
     if placed.baselines.get("tensorrt_auto") == placed.predicted:
         notes.append("TensorRT's automatic placement is equally good for this objective")
     return {"accuracy": about, "run": [*context.session.notes], "plan": notes, "build": build}
+
+
+def _range_accuracy(context: Context, built: BuiltPlan) -> list[str]:
+    """Returns what is known of the accuracy of the engine of a range; nothing without one."""
+    if not built.board:
+        return [] if on_gpu(context) is None else [_REFERENCE_RANGE]
+    rest = range_as_built(context)
+    if rest is None or rest.file.precision != "int8":
+        return []
+    found = accuracy(rest)
+    figures = BucketAccuracy(found.cosine, found.snr_db, found.top1_agreement, found.data)
+    shape = shape_text(own_sizes(rest))
+    return [
+        f"the engine of the range is INT8, calibrated at {shape}: there {accuracy_words(figures)}; "
+        "at other sizes it is not measured"
+    ]
 
 
 def notes_of(context: Context, builds: Sequence[BuiltPlan]) -> list[str]:
