@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,6 +28,7 @@ from edgekit.network.source import source_name
 from edgekit.reference.artefacts import Artefacts, Weight
 from edgekit.text import counted, listed
 from edgekit.version import __version__
+from edgekit_device.detection.head import Head
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.manifest import (
@@ -43,6 +44,7 @@ from edgekit_device.protocol.manifest import (
     PlacementRecord,
     SegmentEntry,
     ShapeRange,
+    ShapeValues,
     TensorEntry,
     Variant,
     WeightEntry,
@@ -51,7 +53,7 @@ from edgekit_device.protocol.manifest import (
 
 if TYPE_CHECKING:
     from edgekit.network.model import Model, Network
-    from edgekit.network.ranges import Profile
+    from edgekit.network.ranges import Profile, Values
     from edgekit.placement.plan import Plan
 
 
@@ -69,6 +71,7 @@ class ShapeVariant:
         golden: Its golden vectors.
         profiles: The ranges that its engine takes; empty for one shape.
         load: "start" or "demand": when a board opens it.
+        values: Ranges of values of further inputs of the engine, which hold sizes.
     """
 
     network: Network
@@ -77,6 +80,7 @@ class ShapeVariant:
     golden: Sequence[Golden] = ()
     profiles: Sequence[Profile] = ()
     load: str = "start"
+    values: Values = field(default_factory=dict)
 
 
 # what of a bundle stays with other weights
@@ -99,6 +103,7 @@ def pack(
     memory: MemorySettings | None = None,
     variants: Sequence[ShapeVariant] = (),
     padding: Sequence[Padding] = (),
+    head: Head | None = None,
 ) -> Bundle:
     """Packs a build. The same inputs give the same bytes.
 
@@ -118,6 +123,7 @@ def pack(
         memory: How a board uses the GPU's memory; as by default when None.
         variants: What was built for further shapes.
         padding: Axes along which inputs may be padded up to a variant.
+        head: What decodes the outputs of a detector; none when None.
 
     Raises:
         BundleError: "bundle.invalid"; the parts do not fit together, or a name cannot be used.
@@ -137,6 +143,7 @@ def pack(
         blobs.add(library, "library", digest)
     own, *others = (_variant_entry(one, blobs) for one in (first, *variants))
     record = None if rewrites is None else blobs.add(canonical(rewrites), "record")
+    decoder = None if head is None else blobs.add(canonical(write(head)), "record")
     measured_on = None if samples is None else samples_entry(samples, blobs)
     weights = weight_fields(artefacts.weights)
     memory = memory or MemorySettings()
@@ -170,6 +177,7 @@ def pack(
         memory=memory,
         variants=tuple(others),
         padding=tuple(padding),
+        head=decoder,
     )
     return finish(manifest, blobs.values, dict(artefacts.values))
 
@@ -214,6 +222,10 @@ def _variant_entry(one: ShapeVariant, blobs: Blobs) -> Variant:
                 for part in one.plan.loadables
             ),
         ),
+        values={
+            name: ShapeValues(r.dtype, r.shape, r.min, r.opt, r.max)
+            for name, r in one.values.items()
+        },
     )
 
 

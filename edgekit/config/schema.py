@@ -47,6 +47,7 @@ Text = Annotated[str, Field(min_length=1)]
 Seconds = Annotated[float, Field(gt=0, le=DAY_S, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 _LEAST_MS = 10
+AUTO = "auto"
 # of any release; which one has what: trt/releases.yaml
 TacticSource = Literal["CUBLAS", "CUBLAS_LT", "CUDNN", "EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS"]
 PreviewFeature = Literal[
@@ -58,6 +59,7 @@ PreviewFeature = Literal[
     "RUNTIME_ACTIVATION_RESIZE_10_10",
 ]
 Dimension = Annotated[int, Field(ge=1, le=1 << 31)]
+Value = Annotated[int, Field(ge=-(1 << 31), lt=1 << 31)]
 
 
 def _bound_loadables(schema: JsonDict) -> None:
@@ -67,7 +69,13 @@ def _bound_loadables(schema: JsonDict) -> None:
 
 @dataclass(frozen=True)
 class IsPath:
-    """Marks a key whose value is a path, relative to the configuration's file."""
+    """Marks a key whose value is a path, relative to the configuration's file.
+
+    Attributes:
+        words: Values that are no paths.
+    """
+
+    words: tuple[str, ...] = ()
 
 
 FilePath = Annotated[str | None, IsPath()]
@@ -716,6 +724,21 @@ class RangeSection(Section):
         return self
 
 
+class ValuesSection(Section):
+    """The smallest, best and largest values of an input that holds sizes."""
+
+    min: list[Value] = Field(description="Smallest values.", examples=[[320, 320]])
+    opt: list[Value] | None = Field(
+        None, description="Values to optimise for; the largest when absent.", examples=[[640, 640]]
+    )
+    max: list[Value] = Field(description="Largest values.", examples=[[1280, 1280]])
+
+    @model_validator(mode="after")
+    def _in_order(self) -> ValuesSection:
+        check_range(self.min, self.opt, self.max, "values")
+        return self
+
+
 class BucketsSection(Section):
     """How many shapes are chosen for the DLA."""
 
@@ -788,6 +811,11 @@ Shape = Annotated[
         Tag("text"),
     ],
     Discriminator(_shape_form),
+]
+Values = Annotated[
+    Annotated[list[Value], Field(min_length=1), Tag("list")]
+    | Annotated[ValuesSection, Tag("mapping")],
+    Discriminator(_buckets_form),
 ]
 Named = Annotated[
     Annotated[Dimension, Tag("size")]
@@ -920,6 +948,13 @@ class ModelSection(_Source):
         description="A program of `torch.export`, or a TorchScript file, relative to this file.",
         examples=["lenet.pt2"],
     )
+    head: Annotated[str | None, IsPath((AUTO,))] = Field(
+        None,
+        description="`auto`: recognise the detection head by its structure, cut the network at its "
+        "raw maps, and decode them after the network; or the path of a document "
+        "`edgekit.head/1`, relative to this file. See `detection`.",
+        examples=[AUTO],
+    )
     inputs: dict[str, Text] = Field(
         default_factory=dict,
         description="Sizes of a PyTorch network's inputs, if the program or function has no "
@@ -931,6 +966,12 @@ class ModelSection(_Source):
         description="Sizes of the file's open axes by their names: a size, a range, or a list of "
         "the only sizes.",
         examples=[{"batch": 1, "height": "320..1280", "width": [320, 640]}],
+    )
+    values: dict[str, Values] = Field(
+        default_factory=dict,
+        description="Values of inputs that hold sizes, such as those of a Resize: constants then, "
+        "or a range (`min`, `opt`, `max`) for the GPU's engine of the range.",
+        examples=[{"size": {"min": [320, 320], "opt": [640, 640], "max": [1280, 1280]}}],
     )
     buckets: Buckets = Field(
         default_factory=list,
@@ -978,9 +1019,15 @@ class ModelSection(_Source):
             raise ValueError("'inputs', 'exporter' and 'trust' are for 'python' and 'pt2'")
         if self.cut and self.outputs:
             raise ValueError("give 'outputs' or 'cut', not both")
+        if self.head and (self.cut or self.outputs):
+            raise ValueError("give 'head', 'outputs' or 'cut': each says where the network is cut")
+        if self.head and self.networks:
+            raise ValueError("'head' is for one network")
         parts = self.seed, self.shapes, self.batch, self.outputs, self.plugins
-        if self.networks and (self.dimensions or self.buckets):
-            raise ValueError("'dimensions' and 'buckets' are for one network")
+        if self.networks and (self.dimensions or self.buckets or self.values):
+            raise ValueError("'dimensions', 'buckets' and 'values' are for one network")
+        if self.builtin and self.values:
+            raise ValueError("'values' is not for 'builtin': no built-in network has such inputs")
         if self.networks and any(parts):
             raise ValueError(
                 "give 'seed', 'shapes', 'batch', 'outputs' and 'plugins' for each of the networks"
@@ -1164,6 +1211,29 @@ class AccuracySection(Section):
         return self
 
 
+class DetectionSection(Section):
+    """What is kept of what the head of `model.head` finds."""
+
+    classes: list[Text] | Annotated[str, IsPath()] | None = Field(
+        None,
+        description="Names of the classes, or the path of a file, relative to this one, with a "
+        "name on each line or with Ultralytics' `names`; when absent those in the model's "
+        "metadata.",
+        examples=[["person", "bicycle"]],
+    )
+    score: float = Field(0.25, ge=0, le=1, description="Least score of an object.")
+    iou: float = Field(
+        0.45,
+        ge=0,
+        le=1,
+        description="Intersection over union above which the object with the lower score goes.",
+    )
+    most: int = Field(300, ge=1, le=30_000, description="Objects of a picture at most.")
+    agnostic: bool = Field(
+        False, description="Whether objects of different classes suppress each other."
+    )
+
+
 class ConfigFile(Section):
     """One network for one target, or several networks that share it."""
 
@@ -1197,6 +1267,9 @@ class ConfigFile(Section):
     placement: PlacementSection = Field(default_factory=PlacementSection, description="Placement.")
     build: BuildSection = Field(default_factory=BuildSection, description="Build.")
     accuracy: AccuracySection = Field(default_factory=AccuracySection, description="Accuracy gate.")
+    detection: DetectionSection = Field(
+        default_factory=DetectionSection, description="What a detector's head keeps."
+    )
     deploy: DeploySection = Field(default_factory=DeploySection, description="Deployment.")
     bench: BenchSection = Field(default_factory=BenchSection, description="Benchmark.")
 

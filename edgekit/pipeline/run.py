@@ -26,7 +26,7 @@ from edgekit.pipeline.steps.beforehand import (
     check_weights,
     remember_bundles,
 )
-from edgekit.pipeline.steps.buckets import calibrate_buckets
+from edgekit.pipeline.steps.buckets import calibrate_buckets, gpu_profiles
 from edgekit.pipeline.steps.build import BuiltPlan, build_for, every_build
 from edgekit.pipeline.steps.build_request import (
     check_build_options,
@@ -46,7 +46,7 @@ from edgekit.pipeline.steps.deploy import (
 )
 from edgekit.pipeline.steps.judge import check
 from edgekit.pipeline.steps.labelled import check_labelled_fits, labelled_result
-from edgekit.pipeline.steps.load import lowers, requested, require_parse
+from edgekit.pipeline.steps.load import lowers, require_parse
 from edgekit.pipeline.steps.method import choice, chooses, method, scales
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.plugin_sections import check_plugins
@@ -62,6 +62,7 @@ from edgekit.text import counted, listed, percent
 if TYPE_CHECKING:
     from edgekit.bundles.manifest import Bundle
     from edgekit.deployment.client import BoardClient
+    from edgekit.pipeline.detect import Pictures
     from edgekit.placement.check_document import Verdict
     from edgekit.placement.plan import Plan
 
@@ -278,7 +279,7 @@ def _plan(run: Run, record: StepRecord) -> Run:
     found = plan(run.context)
     check_planned(run.context)
     if (rest := on_gpu(run.context)) is not None:
-        check_planned(rest, requested(run.context).profiles)
+        check_planned(rest, gpu_profiles(run.context))
     proof = proof_of(found.optimal, found.extrapolated, found.unknown_cost)
     proof = proof or (f"gap {percent(found.gap, 2)}" if is_known(found) else "cost unknown")
     record.detail = (
@@ -427,14 +428,35 @@ def _infer(run: Run, record: StepRecord) -> Run:
     return infer_on(run, record, None, None)
 
 
-def infer_on(run: Run, record: StepRecord, source: Path | None, output: Path | None) -> Run:
-    """Returns the run with an inference of these inputs, or of the first calibration input."""
+def infer_on(
+    run: Run,
+    record: StepRecord,
+    source: Path | None,
+    output: Path | None,
+    draw: Path | None = None,
+) -> Run:
+    """Returns the run with an inference of these inputs, or of the first calibration input.
+
+    What a detector found is drawn in the folder ``draw``.
+    """
     from edgekit.pipeline.steps.bench import infer
 
     path = output or run.out / "outputs.npz"
     release, backend = run.found.deploy[0], run.builds[0].artefacts.backend
-    found = infer(run.context, run.boards, release, backend, source, path, record)
+    found = infer(run.context, run.boards, release, backend, source, path, record, draw)
     return replace(run, found=replace(run.found, infer=found))
+
+
+def detect_step(pictures: Pictures) -> Step:
+    """Returns the step that runs a detector on pictures."""
+
+    def detected(run: Run, record: StepRecord) -> Run:
+        from edgekit.pipeline.detect import detect_on
+
+        found = detect_on(run, record, pictures)
+        return replace(run, found=replace(run.found, detections=found))
+
+    return Step("detect", detected, ("deploy",))
 
 
 def _bench(run: Run, record: StepRecord) -> Run:

@@ -9,6 +9,7 @@ from edgekit_device.protocol.codec import (
     array,
     choice,
     document,
+    fail,
     flag,
     integer,
     long_text,
@@ -20,6 +21,8 @@ from edgekit_device.protocol.codec import (
 )
 
 SCHEMA = "edgekit.head/1"
+#: The members of ``Head`` of which it has one.
+KINDS = ("distance", "anchor", "point", "prior", "query", "text_map", "text_line")
 
 _STEP = integer(1, 1 << 16)
 _VALUE = number(-1e30, 1e30)
@@ -226,3 +229,9 @@ class Head:
     text_map: Optional[TextMapHead] = member(record(TextMapHead), absent=None)
     text_line: Optional[TextLineHead] = member(record(TextLineHead), absent=None)
     schema: str = member(choice(SCHEMA), default=SCHEMA)
+
+    def check(self) -> None:
+        """Refuses a head of no kind, and one of several."""
+        given = [kind for kind in KINDS if getattr(self, kind) is not None]
+        if len(given) != 1:
+            fail("outputs", "give one of {}".format(", ".join(KINDS)))

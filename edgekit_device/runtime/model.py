@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import sys
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -27,12 +28,14 @@ from typing import (
 
 from edgekit_device.errors import DeviceError
 from edgekit_device.files import check_kept
+from edgekit_device.protocol.codec import parse_json, read
 from edgekit_device.protocol.manifest import (
     CPU,
     Engines,
     Lane,
     Manifest,
     SegmentEntry,
+    ShapeValues,
     TensorEntry,
     Variant,
 )
@@ -57,13 +60,21 @@ from edgekit_device.runtime.variants import (
     need_loadables,
 )
 from edgekit_device.store.root import check_root, default_root
-from edgekit_device.trust.bundle import Checked, check_blobs, check_bundle, open_bundle
+from edgekit_device.trust.bundle import (
+    Checked,
+    check_blobs,
+    check_bundle,
+    open_bundle,
+    read_checked,
+)
 from edgekit_device.trust.signature import revoked_file
 
 if TYPE_CHECKING:
     import numpy as np
 
     from edgekit_device.cuda.memory import DeviceTensor, Feeder
+    from edgekit_device.detection.head import Head
+    from edgekit_device.detection.results import Found
 
 
 Inputs = Union["Mapping[str, np.ndarray]", "np.ndarray"]
@@ -92,6 +103,7 @@ class Model:
         outputs: The same of each output.
         variants: What it has for each shape, or for a range of shapes (``sizes``, ``profiles``).
         lanes: The first variant's.
+        head: What decodes the outputs of a detector; None without.
     """
 
     def __init__(
@@ -113,6 +125,7 @@ class Model:
         self._router = None
         if len(self.variants) > 1 or manifest.profiles or manifest.padding:
             self._router = Router(manifest.name, self.variants, manifest.padding)
+        self._values = {n: one for v in self.variants for n, one in v.values.items()}
         cuda = next((e.cuda for e in engines.values() if hasattr(e, "cuda")), None)
         self._feeder = None
         if cuda is not None:
@@ -120,6 +133,7 @@ class Model:
 
             self._feeder = Feeder(cuda)
         self._main = _most_frames(self.lanes)
+        self.head = _head_of(checked)
 
     @property
     def is_static(self) -> bool:
@@ -177,8 +191,8 @@ class Model:
 
         Raises:
             DeviceError: "input.unknown", "input.missing", "input.dtype", "input.shape",
-                "input.strides", "input.device", or "engine.failed"; what opening a variant of
-                ``load: demand`` raises.
+                "input.values", "input.strides", "input.device", or "engine.failed"; what opening a
+                variant of ``load: demand`` raises.
         """
         checked, route = self._routed(inputs)
         if self._router is None:
@@ -186,6 +200,52 @@ class Model:
         with self._open.held(route.variant) as lanes:
             lane = lanes[_most_frames(lanes)]
             return route.results(run_alone(lane, route.fed(checked)))
+
+    def detect(
+        self,
+        inputs: Inputs,
+        *,
+        score: float = 0.25,
+        iou: float = 0.45,
+        most: int = 300,
+        agnostic: bool = False,
+    ) -> List[List[Found]]:
+        """Runs one batch of prepared pictures and decodes what the network gives.
+
+        The outputs are decoded where they are: on the GPU with CuPy, if that is imported and the
+        engines run there; with NumPy else.
+
+        Args:
+            inputs: As for a call.
+            score: Least score of an object.
+            iou: Intersection over union above which the object with the lower score goes.
+            most: Objects of a picture at most.
+            agnostic: Whether objects of different classes suppress each other.
+
+        Returns:
+            For each picture its objects, the best first, in pixels of the input.
+            ``Placing.back`` gives those of the picture.
+
+        Raises:
+            DeviceError: As for a call; "model.no-head" for a bundle without one.
+        """
+        if self.head is None:
+            raise DeviceError(
+                "this bundle has no head: its outputs are the network's own",
+                code="model.no-head",
+                where=self.name,
+                hint="build it with model.head: auto, or call the model and decode its outputs",
+            )
+        from edgekit_device.detection.detect import detect
+        from edgekit_device.detection.results import Options
+
+        cupy = sys.modules.get("cupy")
+        outputs: Mapping[str, Any]
+        if cupy is not None and self._feeder is not None:
+            outputs = {name: cupy.asarray(one) for name, one in self.on_gpu(inputs).items()}
+        else:
+            outputs = self(inputs)
+        return detect(self.head, outputs, Options(score, iou, most, agnostic))
 
     def on_gpu(self, inputs: Inputs) -> Dict[str, DeviceTensor]:
         """Runs one frame as a call does, and leaves its results on the GPU.
@@ -262,7 +322,7 @@ class Model:
         number: int = 0,
     ) -> Dict[str, np.ndarray]:
         """Runs one frame on one lane of the first variant; ``inputs`` are not checked."""
-        return run_alone(self.lanes[lane], inputs, record, number)
+        return run_alone(self.lanes[lane], {**_best(self.variants[0]), **inputs}, record, number)
 
     def check(self, inputs: Inputs) -> Dict[str, Any]:
         """Checks names, dtypes and shapes; returns contiguous arrays by name, and tensors on the
@@ -272,10 +332,30 @@ class Model:
 
     def _routed(self, inputs: Inputs) -> Tuple[Dict[str, Any], Route]:
         """The checked inputs, and what runs them."""
+        values: Dict[str, np.ndarray] = {}
+        if self._values and isinstance(inputs, Mapping):
+            values = {n: _given(n, inputs[n], self._values[n]) for n in inputs if n in self._values}
+            inputs = {name: value for name, value in inputs.items() if name not in values}
         found = check_inputs(
             self.name, self.inputs, inputs, self._feeder, static=self._router is None
         )
-        return found, Route(0) if self._router is None else self._router.route(_sizes(found))
+        if self._router is None:
+            return found, Route(0)
+        plain = {name: tuple(value.reshape(-1).tolist()) for name, value in values.items()}
+        route = self._router.route(_sizes(found), plain)
+        if self._values and self.variants[route.variant].values:
+            found = {**_best(self.variants[route.variant]), **values, **found}
+        return found, route
+
+
+def _head_of(checked: Checked) -> Optional[Head]:
+    digest = checked.manifest.head
+    if digest is None:
+        return None
+    from edgekit_device.detection.head import Head
+
+    data = bytes(read_checked(checked, digest))
+    return read(Head, parse_json(data, "head"), "head")
 
 
 def _lanes_of(manifest: Manifest, lanes: Sequence[Lane], engines: Engines) -> List[LaneRun]:
@@ -291,6 +371,42 @@ def _lanes_of(manifest: Manifest, lanes: Sequence[Lane], engines: Engines) -> Li
 def _most_frames(lanes: Sequence[LaneRun]) -> int:
     """The lane of a single frame: the one that most frames take."""
     return max(range(len(lanes)), key=lambda i: (lanes[i].share, -i))
+
+
+def _best(variant: Variant) -> Dict[str, np.ndarray]:
+    """The best values of the inputs that make sizes."""
+    if not variant.values:
+        return {}
+    import numpy as np
+
+    return {
+        name: np.array(one.opt, one.dtype).reshape(one.shape)
+        for name, one in variant.values.items()
+    }
+
+
+def _given(name: str, value: Any, known: ShapeValues) -> np.ndarray:
+    """The values of an input that makes sizes, as a frame has them.
+
+    Raises:
+        DeviceError: "input.dtype" or "input.shape".
+    """
+    import numpy as np
+
+    array = value.numpy() if hasattr(value, "numpy") else np.asarray(value)
+    if array.dtype.kind not in "iu":
+        raise DeviceError(
+            "{!r} is {}, not {}".format(name[:80], array.dtype, known.dtype),
+            code="input.dtype",
+            where=name[:80],
+        )
+    if array.shape != known.shape:
+        raise DeviceError(
+            "{!r} has shape {}, not {}".format(name[:80], list(array.shape), list(known.shape)),
+            code="input.shape",
+            where=name[:80],
+        )
+    return np.ascontiguousarray(array.astype(known.dtype))
 
 
 def _sizes(inputs: Mapping[str, Any]) -> Dict[str, Tuple[int, ...]]:

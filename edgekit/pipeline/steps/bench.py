@@ -316,6 +316,7 @@ def infer(
     source: Path | None,
     path: Path,
     step: StepRecord,
+    drawn: Path | None = None,
 ) -> Inference:
     """Runs one inference on the first board.
 
@@ -327,6 +328,7 @@ def infer(
         source: Inputs, .npz or .npy; the first calibration input when None.
         path: Where the outputs go.
         step: The step, for its detail.
+        drawn: The folder where what a detector found is drawn; nowhere when None.
     """
     cache, client = context.cache, boards.clients()[0]
     inputs = inputs_of(context, source)
@@ -353,6 +355,11 @@ def infer(
     _write(path, answer)
     facts = [InferredOutput.of(name, value) for name, value in outputs.items()]
     step.detail = f"{client.kind} board {client.name}, arg max {facts[0].argmax}"
+    pictures: dict[str, list[str]] = {}
+    if drawn is not None:
+        from edgekit.pipeline.detect import draw_inference
+
+        pictures = {"drawn": draw_inference(context, inputs, outputs, drawn)}
     return Inference(
         schema="edgekit.infer/1",
         board=board_name(boards.describe(client)),
@@ -361,6 +368,7 @@ def infer(
         bit_equal=known["bit_equal"],
         outputs=facts,
         file=str(path),
+        **pictures,
         taken_back=release.taken_back,
         notes=list(release.notes),
     )
@@ -490,9 +498,33 @@ def inputs_of(context: Context, source: Path | None) -> dict[str, np.ndarray]:
     of = context
     if not requested(context).is_static and source.suffix.lower() in ARRAY_SUFFIXES:
         of = _context_for(context, source)
-    for sample in load_data(source, model(of), whole=True):
-        return dict(sample)
+    given = _given_values(context, source)
+    for sample in load_data(source, model(of), whole=True, beside=given):
+        return {**sample, **given}
     raise DataError("the file contains no input", code="data.empty", where=str(source))
+
+
+def _given_values(context: Context, source: Path) -> dict[str, np.ndarray]:
+    """Returns the values of inputs that hold sizes, as far as a file has them."""
+    values = requested(context).values
+    if not values or source.suffix.lower() != ".npz":
+        return {}
+    found = {}
+    with suppress(*BROKEN):  # reading the data reports it
+        arrays = read_npz(source.read_bytes())
+        found = {name: value for name, value in arrays.items() if name in values}
+    for name, value in found.items():
+        known = values[name]
+        plain = tuple(np.ravel(value).tolist())
+        if value.dtype.kind not in "iu" or value.shape != known.shape or not known.holds(plain):
+            raise UsageError(
+                f"{name!r} is {value.tolist()}, and the engine of the range takes whole numbers "
+                f"from {list(known.min)} to {list(known.max)}",
+                code="input.values",
+                where=str(source),
+                hint="give other values, or a wider range in model.values",
+            )
+    return found
 
 
 def _context_for(context: Context, source: Path) -> Context:
