@@ -1,5 +1,5 @@
-"""Recognises a recogniser of text lines that was trained by CTC: the picture's height becomes 1, its
-columns become steps, and each step gets a class by a dense layer and a softmax.
+"""Recognises a recogniser of text lines that was trained by CTC: the picture's height becomes 1,
+its columns become steps, and each step gets a class by a dense layer and a softmax.
 """
 
 from __future__ import annotations
@@ -38,21 +38,16 @@ def recognise_text_line(model: Model, metadata: Mapping[str, str]) -> Recognised
         return Unlike(_FAMILY, 0, why)
     last = graph.producer(output)
     if last is None or last.op != "Softmax" or last.attrs.get("axis", -1) not in (-1, 2):
-        return Unlike(
-            _FAMILY, 0, f"output {output!r} is of {_shown(last)}, not a Softmax of classes"
-        )
+        why = f"output {output!r} is of {_shown(last)}, not a Softmax of classes"
+        return Unlike(_FAMILY, 0, why)
     dense = _dense(graph, last.input(0))
     if dense is None:
-        why = (
-            f"{last.op} {last.name!r} reads no dense layer with a class for each column of weights"
-        )
+        why = f"{_shown(last)} reads no dense layer with a class for each column of weights"
         return Unlike(_FAMILY, 1, why)
     steps, classes = shape[1:]
     if not _columns(graph, dense, steps):
-        return Unlike(
-            _FAMILY, 2, f"the {steps} steps before {_shown(dense)} are not a map of height 1 and "
-            f"width {steps}",
-        )  # fmt: skip
+        why = f"the {steps} steps before {_shown(dense)} are not a map of height 1 and that width"
+        return Unlike(_FAMILY, 2, why)
     characters = _characters(metadata, classes)
     if isinstance(characters, str):
         return Unlike(_FAMILY, 3, characters)

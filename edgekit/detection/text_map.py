@@ -1,5 +1,5 @@
-"""Recognises PaddleOCR's DB detector of text: joined maps of a pyramid at a quarter of the picture's
-size, a convolution, two transposed convolutions that double each, and a sigmoid.
+"""Recognises PaddleOCR's DB detector of text: joined maps of a pyramid at a quarter of the
+picture's size, a convolution, two transposed convolutions that double each, and a sigmoid.
 """
 
 from __future__ import annotations
@@ -35,13 +35,11 @@ def recognise_text_map(model: Model, metadata: Mapping[str, str]) -> Recognised 
     if last is None or last.op != "Sigmoid":
         return Unlike(_FAMILY, 1, f"output {output!r} is not of a Sigmoid, but {_shown(last)}")
     node: Node | None = last
-    for part in ("last", "first"):
+    for place in ("last", "first"):
         node = _before(graph, node)
         if node is None or node.op != "ConvTranspose" or node.attrs.get("strides") != [2, 2]:
-            return Unlike(
-                _FAMILY, 2,
-                f"DB's {part} transposed convolution of stride 2 is missing: there is {_shown(node)}",
-            )  # fmt: skip
+            why = f"DB's {place} transposed convolution of stride 2 is missing"
+            return Unlike(_FAMILY, 2, f"{why}: there is {_shown(node)}")
     node = _before(graph, node)
     joined = _before(graph, node) if node is not None and node.op == "Conv" else node
     if joined is None or joined.op != "Concat":
@@ -52,7 +50,7 @@ def recognise_text_map(model: Model, metadata: Mapping[str, str]) -> Recognised 
 
 
 def _before(graph: OnnxGraph, node: Node | None) -> Node | None:
-    """Returns the nearest layer before a node that is more than a bias, a scale or an activation."""
+    """Returns the nearest layer before a node, biases, normalisations and activations left out."""
     while node is not None:
         node = graph.producer(next((x for x in node.inputs if not graph.constant(x)), ""))
         if node is None or node.op not in _BETWEEN:

@@ -76,11 +76,12 @@ def _objects(head: Head, frame: Candidates, options: Options) -> List[Found]:
     xp = namespace(frame.scores)
     rows, classes = xp.nonzero(frame.scores > options.score)
     scores, boxes = frame.scores[rows, classes], frame.boxes[rows]
+    most = min(options.most, frame.most or options.most)
     if frame.suppress:
         groups = xp.zeros_like(classes) if options.agnostic else classes
-        chosen = suppress(boxes, scores, groups, options.iou, options.most)
+        chosen = suppress(boxes, scores, groups, options.iou, most)
     else:
-        chosen = xp.argsort(-scores, kind="stable")[: options.most]
+        chosen = xp.argsort(-scores, kind="stable")[:most]
     rows = rows[chosen]
     kept = zip(*(on_host(one[chosen]).tolist() for one in (boxes, scores, classes)))  # noqa: B905
     objects = [

@@ -40,9 +40,7 @@ def decoded(part: DistanceHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
 
 
 def candidates(part: DistanceHead, tensors: Mapping[str, Array]) -> List[Candidates]:
-    """Returns the boxes of each frame; those of a network that keeps ``most`` overlap as they
-    are.
-    """
+    """Returns the boxes of each frame; those that a network's top-k chooses are not suppressed."""
     boxes = tensors["boxes"]
     xp = namespace(boxes)
     if not part.corners:
@@ -61,6 +59,7 @@ def candidates(part: DistanceHead, tensors: Mapping[str, Array]) -> List[Candida
             tensors["prototypes"][frame] if part.prototypes else None,
             part.prototype_stride,
             suppress=not part.most,
+            most=part.most,
         )
         for frame in range(len(boxes))
     ]

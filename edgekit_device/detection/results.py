@@ -22,6 +22,7 @@ class Candidates:
         prototype_stride: Pixels of the input for a place of the prototypes; 0 without masks.
         texts: The text of each row; empty without.
         suppress: Whether overlapping boxes are one object: not so for DETR and YOLOv10.
+        most: Objects that the network itself keeps, the best of all classes; 0: all.
     """
 
     boxes: Array
@@ -31,6 +32,7 @@ class Candidates:
     prototype_stride: int = 0
     texts: Tuple[str, ...] = ()
     suppress: bool = True
+    most: int = 0
 
 
 @dataclass(frozen=True)

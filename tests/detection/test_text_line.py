@@ -6,6 +6,7 @@ The networks are rebuilt; ``test_text_packages.py`` has PaddleOCR's own.
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -13,6 +14,8 @@ import pytest
 
 from edgekit.detection.recognise import disagreement, recognise
 from edgekit.detection.recognised import Recognised, Unlike
+from edgekit.detection.text_line import recognise_text_line
+from edgekit.network.loading.load import load
 from edgekit_device.detection.detect import decode, detect
 from edgekit_device.detection.head import Head, TextLineHead
 from tests.detection.text_nets import CHARACTERS, loaded, recogniser
@@ -83,9 +86,7 @@ def test_a_space_that_is_listed_is_not_added() -> None:
     assert found.head.text_line.characters == ("a", "b", "c", "7", "_")
 
 
-def test_paddleocrs_own_graph_is_recognised(tmp_path) -> None:
-    from edgekit.network.loading.load import load
-
+def test_paddleocrs_own_graph_is_recognised(tmp_path: Path) -> None:
     onnx.save(load_export("ppocr_v4_recognition"), tmp_path / "m.onnx")
     model = load(tmp_path / "m.onnx")
     characters = "\n".join(chr(0x4E00 + i) for i in range(6623))
@@ -110,8 +111,6 @@ def test_another_network_is_not_taken_for_a_recogniser(
 ) -> None:
     own = {} if metadata is None else {"character": metadata}
     model = loaded(recogniser(end=end))
-    from edgekit.detection.text_line import recognise_text_line
-
     found = recognise_text_line(model, own)
     assert isinstance(found, Unlike)
     assert found.family == "CTC (a recogniser of text lines)"

@@ -1,5 +1,5 @@
-"""PaddleOCR's trained detector and recogniser, from rapidocr-onnxruntime, on rendered text: the boxes
-and the strings are those of that package's own decoding.
+"""PaddleOCR's trained detector and recogniser, from rapidocr-onnxruntime, on rendered text: boxes
+and strings are those of that package's own decoding.
 """
 
 from __future__ import annotations
@@ -113,9 +113,7 @@ def test_boxes_are_opencvs_and_those_of_the_packages_own_decoding() -> None:
         probability = found.own.run(None, {"x": x})[0]
         references = [(smallest_rectangles(probability[0, 0], 1.5), 0.999)]
         for ratio, dilation, least in settings:
-            decoding = DBPostProcess(
-                box_thresh=0.5, unclip_ratio=ratio, use_dilation=dilation
-            )
+            decoding = DBPostProcess(box_thresh=0.5, unclip_ratio=ratio, use_dilation=dilation)
             boxes, _ = decoding(probability, x.shape[2:])
             assert len(boxes) == len(ours)
             references.append((boxes, least))
@@ -153,5 +151,6 @@ def test_strings_are_those_of_the_packages_own_recogniser() -> None:
     assert [one[0].text for one in ours] == [text for text, _ in wanted]
     assert [one[0].score for one in ours] == pytest.approx([score for _, score in wanted], abs=1e-4)
     # it reads what was rendered, but for a space here and there
-    same = [a[0].text.replace(" ", "") == b.replace(" ", "") for a, b in zip(ours, texts, strict=True)]
+    read = [one[0].text.replace(" ", "") for one in ours]
+    same = [a == b.replace(" ", "") for a, b in zip(read, texts, strict=True)]
     assert sum(same) > 0.95 * LINES

@@ -1,4 +1,4 @@
-"""Tiny networks with the heads of PaddleOCR's detector and recogniser, rebuilt with random weights."""
+"""Tiny networks with the heads of PaddleOCR's detector and recogniser, of random weights."""
 
 from __future__ import annotations
 

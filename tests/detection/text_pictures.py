@@ -7,10 +7,11 @@ from PIL import Image, ImageDraw, ImageFont
 
 __all__ = ["line", "page", "sentences"]
 
-_WORDS = (
-    "board engine layer tensor loadable memory power Orin Xavier stride anchor batch Deep "
-    "camera Frame latency queue matrix kernel picture Width height region cut Plan segment"
-).split()
+_WORDS = [
+    "board", "engine", "layer", "tensor", "loadable", "memory", "power", "Orin", "Xavier", "stride",
+    "anchor", "batch", "Deep", "camera", "Frame", "latency", "queue", "matrix", "kernel", "picture",
+    "Width", "height", "region", "cut", "Plan", "segment",
+]  # fmt: skip
 #: Width over height of a line at most: that of the recogniser's input, 320 by 48.
 _WIDEST = 6.5
 
@@ -21,7 +22,7 @@ def sentences(count: int, seed: int) -> list[str]:
     found = []
     for _ in range(count):
         parts = [
-            str(random.integers(10, 9999)) if random.random() < 0.3 else str(random.choice(_WORDS))
+            str(random.integers(10, 9999) if random.random() < 0.3 else random.choice(_WORDS))
             for _ in range(random.integers(1, 4))
         ]
         found.append(" ".join(parts))
