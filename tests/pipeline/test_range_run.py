@@ -1,8 +1,10 @@
 """The whole way of a range of shapes on edgekit's own board: one bundle runs all of them."""
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
+from onnx import helper
 
 from edgekit.bundles.files import read
 from edgekit.config.loader import load_config, open_config
@@ -172,3 +174,17 @@ def test_a_smaller_batch_is_padded_where_no_operator_mixes_it(tmp_path, gpu):
     with pipeline(config, tmp_path) as run:
         run.infer(tmp_path / "x.npz", tmp_path / "y.npz")
     assert np.load(tmp_path / "y.npz")["y"].tobytes() == answers[0][:1].tobytes()
+
+
+def test_an_input_of_fixed_size_is_in_each_profile(tmp_path):
+    path = config_of_range(tmp_path, precision="fp16")
+    proto = onnx.load(tmp_path / "open.onnx")
+    proto.graph.node[-1].output[0] = "plain"
+    proto.graph.node.append(helper.make_node("Mul", ["plain", "factor"], ["y"], "scale"))
+    proto.graph.input.append(helper.make_tensor_value_info("factor", 1, [1, 8, 1, 1]))
+    onnx.save(proto, tmp_path / "open.onnx")
+    with pipeline(load_config(path), tmp_path) as run:
+        packed = run.bundle()
+    ranged = read(packed.path).manifest.every_variant[-1]
+    assert ranged.profiles[0]["factor"].min == ranged.profiles[0]["factor"].max == (1, 8, 1, 1)
+    assert ranged.profiles[0]["x"].min == (1, 3, 16, 16)
