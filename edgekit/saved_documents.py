@@ -83,6 +83,7 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
         "edgekit.quantize.qdq.documents:SplitModel",
         "edgekit calibrate from-qdq",
     ),
+    "edgekit.head/1": ("edgekit_device.detection.head:Head", "edgekit detect"),
     "edgekit.health/1": ("edgekit_device.release.changed:Health", "edgekit deploy"),
     "edgekit.history.mark/1": ("edgekit.results.pruning:Marked", "edgekit history mark"),
     "edgekit.history.prune/1": ("edgekit.results.pruning:Pruned", "edgekit history prune"),

@@ -9,6 +9,7 @@ from edgekit_device.protocol.codec import (
     array,
     choice,
     document,
+    fail,
     flag,
     integer,
     long_text,
@@ -20,6 +21,8 @@ from edgekit_device.protocol.codec import (
 )
 
 SCHEMA = "edgekit.head/1"
+#: The members of ``Head`` of which it has one.
+KINDS = ("distance", "anchor", "point", "prior", "query", "text_map", "text_line")
 
 _STEP = integer(1, 1 << 16)
 _VALUE = number(-1e30, 1e30)
@@ -56,8 +59,12 @@ class DistanceHead:
             places and leaves the suppression to its user.
         keypoints: Number of keypoints; 0 without.
         keypoint_size: Values of a keypoint: x, y and, if 3, whether it is visible.
+        reach: Places that a keypoint's value of 1 is away from its place: 2, or 1 for YOLO26.
         prototypes: The tensor [batch, masks, height, width] that mask coefficients multiply; ""
             without.
+        prototype_stride: Pixels of the input for a place of the prototypes; 0 without.
+        corners: Whether the network's own boxes are left, top, right, bottom; without, they are
+            a centre and a size.
     """
 
     levels: Tuple[Level, ...] = member(records(Level, 1))
@@ -65,7 +72,10 @@ class DistanceHead:
     most: int = member(fields.count, absent=0)
     keypoints: int = member(fields.count, absent=0)
     keypoint_size: int = member(integer(0, 3), absent=0)
+    reach: float = member(fields.figure, absent=2.0)
     prototypes: str = member(text(), absent="")
+    prototype_stride: int = member(fields.count, absent=0)
+    corners: bool = member(flag, absent=False)
 
 
 @document(frozen=True)
@@ -77,12 +87,14 @@ class AnchorHead:
         anchors: Width and height in pixels of the input, by level.
         masks: Number of mask coefficients; 0 without.
         prototypes: As of ``DistanceHead``.
+        prototype_stride: As of ``DistanceHead``.
     """
 
     levels: Tuple[Level, ...] = member(records(Level, 1))
     anchors: Tuple[Tuple[Tuple[float, ...], ...], ...] = member(array(array(_PAIR, 1), 1))
     masks: int = member(fields.count, absent=0)
     prototypes: str = member(text(), absent="")
+    prototype_stride: int = member(fields.count, absent=0)
 
 
 @document(frozen=True)
@@ -196,3 +208,9 @@ class Head:
     text_map: Optional[TextMapHead] = member(record(TextMapHead), absent=None)
     text_line: Optional[TextLineHead] = member(record(TextLineHead), absent=None)
     schema: str = member(choice(SCHEMA), default=SCHEMA)
+
+    def check(self) -> None:
+        """Refuses a head of no kind, and one of several."""
+        given = [kind for kind in KINDS if getattr(self, kind) is not None]
+        if len(given) != 1:
+            fail("outputs", "give one of {}".format(", ".join(KINDS)))

@@ -16,9 +16,10 @@ class Candidates:
     Attributes:
         boxes: [n, 4]: left, top, right, bottom, in pixels of the network's input.
         scores: [n, classes], 0 to 1.
-        extra: [n, k]: keypoints (x, y and the visibility, in pixels of the input) or mask
-            coefficients; None without.
+        extra: Keypoints [n, points, 2 or 3] (x, y and, if 3, the visibility; in pixels of the
+            input), or mask coefficients [n, masks]; None without.
         prototypes: [masks, height, width]; None without masks.
+        prototype_stride: Pixels of the input for a place of the prototypes; 0 without masks.
         suppress: Whether overlapping boxes are one object: not so for DETR and YOLOv10.
     """
 
@@ -26,6 +27,7 @@ class Candidates:
     scores: Array
     extra: Optional[Array] = None
     prototypes: Optional[Array] = None
+    prototype_stride: int = 0
     suppress: bool = True
 
 
@@ -56,7 +58,8 @@ class Found:
         score: 0 to 1.
         number: The class.
         name: Its name; "" if unknown.
-        points: Keypoints as (x, y, visibility), or the corners of a text's quadrilateral.
+        points: Keypoints as (x, y) or (x, y, visibility), or the corners of a text's
+            quadrilateral.
         mask: [height, width] of bool over the network's input (or the picture); None without.
         text: Of a text recogniser.
     """

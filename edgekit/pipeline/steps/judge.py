@@ -19,6 +19,8 @@ from edgekit.pipeline.steps.load import (
     fp16_choice,
     fp16_layers,
     given_scales,
+    head_note,
+    head_of,
     lowers,
     named,
     outputs_of,
@@ -134,7 +136,7 @@ def checked(
         parser=asks and context.file.parser,
         warnings=[
             *requested(context).notes,
-            *([cut_note(outputs_of(context))] if context.file.model.cut else []),
+            *_cut_notes(context),
             *lacks,
         ],
         on_note=on_note,
@@ -144,6 +146,13 @@ def checked(
         return judged
     warnings = (made.words(), *made.notes, *judged.document.warnings)
     return replace(judged, document=replace(judged.document, warnings=warnings))
+
+
+def _cut_notes(context: Context) -> list[str]:
+    """Says where edgekit cut the network, and what decodes its outputs."""
+    head, section = head_of(context), context.file.model
+    notes = [] if head is None else [head_note(head)]
+    return [*notes, cut_note(outputs_of(context))] if section.cut or notes else []
 
 
 def check(context: Context) -> Verdict:
