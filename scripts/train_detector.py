@@ -25,13 +25,11 @@ from onnx import numpy_helper
 from torch import Tensor, nn
 from torch.nn import functional
 
-ROOT = Path(__file__).resolve().parent.parent
-EXAMPLE = ROOT / "examples" / "detection"
-sys.path.insert(0, str(EXAMPLE))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples" / "detection"))
 
 from shapes import CLASSES, SIZE, scene
 
-TRAINED = EXAMPLE / "shapes.onnx"
+TRAINED = Path(sys.path[0]) / "shapes.onnx"
 #: Seeds below are for calibration and tests; training begins here.
 FIRST = 1_000_000
 STRIDES = (8, 16)
@@ -215,8 +213,11 @@ def data(count: int) -> tuple[Tensor, Tensor, Tensor]:
 def varied(x: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
     """Mirrors, turns by quarters and recolours a batch."""
     if torch.rand(()) < 0.5:
-        x, boxes = x.flip(-1), torch.stack(
-            (SIZE - boxes[..., 2], boxes[..., 1], SIZE - boxes[..., 0], boxes[..., 3]), -1
+        x, boxes = (
+            x.flip(-1),
+            torch.stack(
+                (SIZE - boxes[..., 2], boxes[..., 1], SIZE - boxes[..., 0], boxes[..., 3]), -1
+            ),
         )
     for _ in range(int(torch.randint(4, ()))):
         x = x.transpose(-1, -2).flip(-1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Optional, Tuple
 
+
 #: NumPy's array, or CuPy's if the maps are on the GPU.
 Array = Any
 
@@ -29,23 +30,6 @@ class Candidates:
     prototypes: Optional[Array] = None
     prototype_stride: int = 0
     suppress: bool = True
-
-
-@dataclass(frozen=True)
-class Options:
-    """What is kept.
-
-    Attributes:
-        score: Least score.
-        iou: Overlap above which the box of the lower score goes.
-        most: Objects a frame at most.
-        agnostic: Whether boxes of different classes suppress each other.
-    """
-
-    score: float = 0.25
-    iou: float = 0.45
-    most: int = 300
-    agnostic: bool = False
 
 
 @dataclass(frozen=True)

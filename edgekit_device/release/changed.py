@@ -110,6 +110,7 @@ class MeasuredAccuracy:
         max_abs: Largest absolute difference, in the output's unit.
         top1_agreement: Part of the samples whose largest value is at the same place, 0 to 1.
         top1_accuracy: Of samples with labels.
+        boxes: Of a detector whose metric it is: the F1 score of its objects against FP32's.
         collapsed: Groups of an output's channels that are not what they were.
     """
 
@@ -126,6 +127,7 @@ class MeasuredAccuracy:
     max_abs: Optional[float] = member(fields.figure, absent=None)
     top1_agreement: Optional[float] = member(fields.share, absent=None)
     top1_accuracy: Optional[float] = member(fields.share, absent=None)
+    boxes: Optional[float] = member(fields.share, absent=None)
     collapsed: Optional[Tuple[CollapsedChannels, ...]] = member(
         records(CollapsedChannels), absent=None
     )

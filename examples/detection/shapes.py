@@ -54,7 +54,7 @@ def scene(seed: int, size: int = SIZE) -> Scene:
     areas: list[int] = []
     seen: list[int] = []
     boxes, classes = [], []
-    count = int(round(random.integers(2, 7) * (size / SIZE) ** 2))
+    count = round(random.integers(2, 7) * (size / SIZE) ** 2)
     for _ in range(_TRIES * count):
         if len(boxes) == count:
             break

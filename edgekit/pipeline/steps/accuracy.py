@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.errors import GateError
+from edgekit.errors import DataError, GateError
 from edgekit.network.model import Model
 from edgekit.pipeline.cache import StoredArtefacts, load_artefacts, store_artefacts
 from edgekit.pipeline.context import Context, computed
@@ -22,6 +22,7 @@ from edgekit.pipeline.steps.calibrate import (
     measures,
 )
 from edgekit.pipeline.steps.load import (
+    head_of,
     lowers,
     named,
     own_plugins,
@@ -59,6 +60,8 @@ from edgekit.reference.trials import TrialInputs
 from edgekit.reference.weights import WeightStore
 from edgekit.rewriting.rules.order import APPROXIMATE
 from edgekit.text import counted, listed
+from edgekit_device.detection.matching import Detection
+from edgekit_device.detection.results import Options
 from edgekit_device.protocol.codec import (
     document,
     integer,
@@ -67,7 +70,9 @@ from edgekit_device.protocol.codec import (
     nullable,
     record,
     records,
+    write,
 )
+from edgekit_device.protocol.manifest import BOXES
 
 if TYPE_CHECKING:
     from edgekit.reference.artefacts import Artefacts
@@ -130,7 +135,22 @@ def accuracy(context: Context) -> Accuracy:
 
 def _compared(context: Context) -> tuple[Any, ...]:
     """What a comparison of the build depends on."""
-    return build_key(context), inputs_identity(context), context.file.accuracy.scores
+    return build_key(context), inputs_identity(context), *_judged(context)
+
+
+def _judged(context: Context) -> tuple[Any, ...]:
+    """What decides about losses of a detector."""
+    detection = detection_of(context)
+    own = () if detection is None else (write(detection.head), write(detection.options))
+    return context.file.accuracy.scores, *own
+
+
+def detection_of(context: Context) -> Detection | None:
+    """Returns how the network's outputs become objects; None without a head."""
+    head, kept = head_of(context), context.file.detection
+    if head is None:
+        return None
+    return Detection(head, Options(kept.score, kept.iou, kept.most, kept.agnostic))
 
 
 def refit_accuracy(context: Context, other: Model, built: Artefacts) -> Accuracy:
@@ -169,9 +189,23 @@ def measured_accuracy(
         built,
         lambda number, count: _counted(context, text, inputs, number, count),
         scores=context.file.accuracy.scores,
+        detection=detection_of(context),
     )
     if part is None:
         context.session.read = found.count
+    gate = context.file.accuracy
+    if (
+        gate.metric == BOXES
+        and gate.min is not None
+        and not (found.objects is not None and found.objects.expected)
+    ):
+        raise DataError(
+            f"FP32 finds no object with a score above {context.file.detection.score:g}, so no "
+            "boxes can be compared",
+            code="accuracy.no-objects",
+            where=part_text(part, inputs_text(context)),
+            hint="give pictures with objects (calibration.data), or lower detection.score",
+        )
     random = "random weights and " if context.file.model.builtin is not None else ""
     return replace(found, data=random + part_text(part, inputs_text(context)))
 
@@ -222,7 +256,7 @@ def proposed_layers(
 
     Args:
         context: The configuration.
-        metric: "cosine", "snr_db" or "top1_agreement".
+        metric: One of ``gate.METRICS``.
         minimum: The lowest value that passes; None if only nothing may collapse.
         bounds: What the search may take.
         ranking: The configuration whose plan's kernels are ranked; None for ``context``.
@@ -261,7 +295,7 @@ def proposed_layers(
         inputs_identity(context),
         metric,
         minimum,
-        context.file.accuracy.scores,
+        *_judged(context),
         asdict(bounds),
     )
     return context.stored(Proposal, "proposal", compute, *key)
@@ -330,7 +364,7 @@ class TrialBuilds:
 
         return context.stored(
             Accuracy, "trial", compute, build_key(context), inputs_identity(context),
-            sorted(layers), context.file.accuracy.scores,
+            sorted(layers), *_judged(context),
             *([] if self.part is None else [self.part]),
         )  # fmt: skip
 
@@ -380,7 +414,7 @@ def with_nearest_method(context: Context) -> Context:
             found[name] = builds.accuracy(other, frozenset(), text)
         return _TriedMethods(builds.part, found)
 
-    key = build_key(context), inputs_identity(context), gate.metric, gate.scores, bounds.tried
+    key = build_key(context), inputs_identity(context), gate.metric, *_judged(context), bounds.tried
     tried = context.stored(_TriedMethods, "methods", compute, *key)
     by_gate = choice_by_gate(tried.methods, first, gate.metric, gate.min)
     chosen = choice(context)
