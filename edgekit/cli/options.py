@@ -340,17 +340,18 @@ def cut(function: Any) -> Any:
     return all_of(_plugins, _cut, _head)(sizes(with_plugins))
 
 
-_FOLDER = _Folder(path_type=Path)
+#: A folder that the command fills.
+FOLDER = _Folder(path_type=Path)
 #: The folder of a run, wherever it is.
 out = click.option(
     "--out",
-    type=_FOLDER,
+    type=FOLDER,
     metavar="FOLDER",
     help="Folder for results (edgekit-out/NAME).",
 )
 
 # docs/api-stability.md: an option goes after one minor release in which it works and warns
-_FORMER_OUT = click.option("-o", "former_out", type=_FOLDER, hidden=True)
+_FORMER_OUT = click.option("-o", "former_out", type=FOLDER, hidden=True)
 
 
 def out_or_former(function: Any) -> Any:

@@ -13,7 +13,7 @@ import edgekit
 from edgekit.cli import main
 from edgekit.config.loader import load_config, rebased
 from edgekit.detection import recognise as recognition
-from edgekit.detection.recognise import Recognised, Unlike
+from edgekit.detection.recognised import Recognised, Unlike
 from edgekit.errors import EdgekitError
 from edgekit.saved_documents import read_document
 from tests.detection.networks import BOARD, colour_detector

@@ -123,7 +123,8 @@ def head_of(context: Context) -> Head | None:
     if given is None:
         return None
     from edgekit.detection.files import names_of, read_head
-    from edgekit.detection.recognise import Unlike, recognise
+    from edgekit.detection.recognise import recognise
+    from edgekit.detection.recognised import Unlike
 
     path, where = _model_file(context), context.config.document.where
     if given == _AUTO:
