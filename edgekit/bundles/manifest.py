@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from edgekit.errors import BundleError, UsageError
 from edgekit.knowledge import data_folder, read_facts
 from edgekit.reference.artefacts import Artefacts, Weight
-from edgekit_device.detection.results import Options
 from edgekit_device.protocol.codec import document
+from edgekit_device.protocol.detection import Options
 from edgekit_device.protocol.fields import dla_core
 from edgekit_device.protocol.manifest import (
     WEIGHT_DTYPES,

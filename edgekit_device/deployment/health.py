@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, 
 
 from edgekit_device.benchmark.statistics import summary
 from edgekit_device.detection.matching import Boxes, Detection
-from edgekit_device.detection.results import Options
 from edgekit_device.errors import DeviceError, counted
+from edgekit_device.protocol.detection import Options
 from edgekit_device.protocol.manifest import BOXES, SampleCase, TensorEntry
 from edgekit_device.release.changed import (
     CollapsedChannels,

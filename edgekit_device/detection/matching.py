@@ -8,9 +8,10 @@ from typing import Dict, List, Mapping, Sequence
 from edgekit_device.detection.detect import detect
 from edgekit_device.detection.head import Head
 from edgekit_device.detection.nms import overlaps
-from edgekit_device.detection.results import Array, Found, Options
+from edgekit_device.detection.results import Array, Found
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import document, member
+from edgekit_device.protocol.detection import Options
 
 #: Intersection over union from which two boxes are one object's.
 SAME = 0.5

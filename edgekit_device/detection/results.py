@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Optional, Tuple
 
-
 #: NumPy's array, or CuPy's if the maps are on the GPU.
 Array = Any
 

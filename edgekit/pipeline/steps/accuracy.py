@@ -25,6 +25,7 @@ from edgekit.pipeline.steps.load import (
     head_of,
     lowers,
     named,
+    options_of,
     own_plugins,
     rules,
     source,
@@ -61,7 +62,6 @@ from edgekit.reference.weights import WeightStore
 from edgekit.rewriting.rules.order import APPROXIMATE
 from edgekit.text import counted, listed
 from edgekit_device.detection.matching import Detection
-from edgekit_device.detection.results import Options
 from edgekit_device.protocol.codec import (
     document,
     integer,
@@ -147,10 +147,8 @@ def _judged(context: Context) -> tuple[Any, ...]:
 
 def detection_of(context: Context) -> Detection | None:
     """Returns how the network's outputs become objects; None without a head."""
-    head, kept = head_of(context), context.file.detection
-    if head is None:
-        return None
-    return Detection(head, Options(kept.score, kept.iou, kept.most, kept.agnostic))
+    head = head_of(context)
+    return None if head is None else Detection(head, options_of(context))
 
 
 def refit_accuracy(context: Context, other: Model, built: Artefacts) -> Accuracy:
