@@ -94,6 +94,7 @@ class Detector(nn.Module):
         self.project = nn.Conv2d(BINS, 1, 1, bias=False)
         self.project.weight.data = torch.arange(BINS, dtype=torch.float32).view(1, BINS, 1, 1)
         self.project.requires_grad_(False)
+        self.grid = grid(SIZE)
         for boxes, scores in zip(self.boxes, self.scores, strict=True):
             boxes[-1].bias.data[:] = 1.0
             scores[-1].bias.data[:] = -4.5
@@ -120,7 +121,8 @@ class Detector(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         boxes, scores = self.raw(x)
-        anchors, strides = grid(x.shape[-1])
+        # constants of the file, as Ultralytics keeps them
+        anchors, strides = self.grid
         near, far = self.distances(boxes).chunk(2, 1)
         low, high = anchors[None] - near, anchors[None] + far
         decoded = torch.cat(((low + high) / 2, high - low), 1) * strides
@@ -286,6 +288,7 @@ def trained(path: Path) -> Detector:
 
 def export(net: Detector, path: Path, size: int) -> None:
     """Writes ONNX with Ultralytics' metadata."""
+    net.grid = grid(size)
     torch.onnx.export(
         net, (torch.zeros(1, 3, size, size),), str(path), dynamo=False, opset_version=17,
         input_names=["images"], output_names=["output0"],

@@ -1155,10 +1155,12 @@ class AccuracySection(Section):
     )
     labelled: FilePath = Field(
         None,
-        description="An `.npz` file, relative to this file, of `labels` and an array for each "
-        "input with one row a label. How many of them the first output's largest value gets right "
-        "is noted, as built and in FP32.",
-        examples=["digits.npz"],
+        description="Labelled inputs, relative to this file. Of a classifier an `.npz` file of "
+        "`labels` and an array for each input with one row a label: how many of them the first "
+        "output's largest value gets right is noted, as built and in FP32. With `model.head` "
+        "COCO's JSON, Ultralytics' `data.yaml` (its `val`), or a folder with `images/` and "
+        "`labels/`: mAP50 and mAP50-95 are noted.",
+        examples=["digits.npz", "data.yaml"],
     )
     scores: float = Field(
         0.95,
