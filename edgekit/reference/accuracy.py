@@ -363,7 +363,7 @@ def accuracy(
     names = list(dict.fromkeys([*wanted, *borders]))
     errors = {name: Deviation(by_channel=name in wanted) for name in names}
     nonfinite = Nonfinite(reference.model, runner)
-    boxes = None if detection is None else Boxes(detection)
+    boxes = None if detection is None else Boxes(detection.options)
     sums: dict[str, np.ndarray] = {}
     count = 0
     for feed, found, values in _compared(runner, reference, names, data):
@@ -380,8 +380,9 @@ def accuracy(
                 sums[name] = sums.get(name, 0.0) + value.astype(np.float64)
             if name in wanted:
                 nonfinite.add(name, found[name], feed)
-        if boxes is not None:
-            boxes.add(dict(zip(names, values, strict=True)), found)
+        if boxes is not None and detection is not None:
+            real = dict(zip(names, values, strict=True))
+            boxes.add(detection.objects(real), detection.objects(found))
         count += 1
     if count == 0:
         raise DataError(

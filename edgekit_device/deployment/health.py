@@ -173,7 +173,7 @@ class _LaneErrors:
     def __init__(self, names: Iterable[str], detection: Optional[Detection]) -> None:
         self.outputs = {name: Deviation(by_channel=True) for name in names}
         self.right = self.rows = 0
-        self.boxes = None if detection is None else Boxes(detection)
+        self.boxes = None if detection is None else Boxes(detection.options)
 
 
 def _lane_errors(model: Model, checked: Checked, cases: Sequence[SampleCase]) -> List[_LaneErrors]:
@@ -191,8 +191,8 @@ def _lane_errors(model: Model, checked: Checked, cases: Sequence[SampleCase]) ->
             if case.labels is not None:
                 lane.rows += len(case.labels)
                 lane.right += right_of(found[names[0]], case.labels)
-            if lane.boxes is not None:
-                lane.boxes.add(wanted, found)
+            if detection is not None and lane.boxes is not None:
+                lane.boxes.add(detection.objects(wanted), detection.objects(found))
             for name, error in lane.outputs.items():
                 error.add(wanted[name], found[name])
     return lanes

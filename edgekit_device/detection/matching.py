@@ -29,6 +29,17 @@ class Detection:
     head: Head
     options: Options
 
+    def objects(self, outputs: Mapping[str, Array]) -> List[List[Found]]:
+        """Returns the objects of each frame.
+
+        Args:
+            outputs: The raw maps by name.
+
+        Raises:
+            DeviceError: "head.outputs": a raw map is missing.
+        """
+        return detect(self.head, outputs, self.options)
+
 
 @document(frozen=True)
 class MatchedBoxes:
@@ -61,29 +72,29 @@ class Boxes:
     """Counts the objects that a build has in common with FP32, over several inferences.
 
     Args:
-        detection: How outputs become objects.
+        options: Which objects are kept.
     """
 
-    def __init__(self, detection: Detection) -> None:
-        self._detection = detection
+    def __init__(self, options: Options) -> None:
+        self._options = options
         self._expected = self._found = self._matched = 0
 
-    def add(self, reference: Mapping[str, Array], found: Mapping[str, Array]) -> None:
-        """Takes in one inference.
+    def add(self, expected: Sequence[Sequence[Found]], found: Sequence[Sequence[Found]]) -> None:
+        """Takes in the objects of frames; those with a lower score than the least are left out.
 
         Args:
-            reference: FP32's outputs by name.
+            expected: FP32's, the best first.
             found: The build's.
-
-        Raises:
-            DeviceError: "head.outputs": a raw map is missing.
         """
-        head, options = self._detection.head, self._detection.options
-        frames = zip(detect(head, reference, options), detect(head, found, options))  # noqa: B905 (Python 3.8)
-        for expected, mine in frames:
-            self._expected += len(expected)
+        for frames in zip(expected, found):  # noqa: B905 (Python 3.8)
+            theirs, mine = (self._kept(one) for one in frames)
+            self._expected += len(theirs)
             self._found += len(mine)
-            self._matched += common(expected, mine)
+            self._matched += common(theirs, mine)
+
+    def _kept(self, objects: Sequence[Found]) -> List[Found]:
+        least = self._options.score
+        return [one for one in objects if one.score > least][: self._options.most]
 
     def counted(self) -> MatchedBoxes:
         """Returns what was counted."""

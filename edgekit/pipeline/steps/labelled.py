@@ -29,9 +29,10 @@ from edgekit.reference.run import Runner
 from edgekit.text import counted
 from edgekit_device.arrays.npz import read_npz
 from edgekit_device.detection.detect import detect
+from edgekit_device.detection.matching import Boxes, MatchedBoxes
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol import fields
-from edgekit_device.protocol.codec import document, member, text, write
+from edgekit_device.protocol.codec import document, member, record, text, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,6 +85,7 @@ class LabelledBoxes:
         map50_95: The mean over 0.5, 0.55, ... 0.95.
         map50_in_fp32: ``map50`` of the FP32 network.
         map50_95_in_fp32: ``map50_95`` of it.
+        matched: The build's objects and FP32's, of those that the configuration keeps.
     """
 
     file: str = member(text())
@@ -93,13 +95,15 @@ class LabelledBoxes:
     map50_95: float = member(fields.share)
     map50_in_fp32: float = member(fields.share)
     map50_95_in_fp32: float = member(fields.share)
+    matched: MatchedBoxes = member(record(MatchedBoxes))
 
     @property
     def words(self) -> str:
         """Returns it in a sentence."""
         return (
             f"mAP50 {self.map50:.3f} and mAP50-95 {self.map50_95:.3f} as built, "
-            f"{self.map50_in_fp32:.3f} and {self.map50_95_in_fp32:.3f} in FP32, on "
+            f"{self.map50_in_fp32:.3f} and {self.map50_95_in_fp32:.3f} in FP32; boxes "
+            f"{self.matched.share:.3f} ({self.matched}), on "
             f"{counted(self.objects, 'object')} of {counted(self.pictures, 'picture')} of "
             f"{self.file}"
         )
@@ -199,6 +203,7 @@ def _labelled_boxes(context: Context, path: Path, head: Head) -> LabelledBoxes:
                 # the last one is repeated where the batch is not full
                 yield {name: np.stack(ready + ready[-1:] * (batch - len(ready)))}
 
+        matched = Boxes(kept)
         as_built: list[list[Found]] = []
         in_fp32: list[list[Found]] = []
         number = 0
@@ -206,15 +211,17 @@ def _labelled_boxes(context: Context, path: Path, head: Head) -> LabelledBoxes:
             real = reference.outputs(names, number, group)
             number += len(group)
             for made, values in zip(runner.run_group(group), real, strict=True):
+                frames = len(as_built)
                 as_built += detect(head, made, all_scores)
                 in_fp32 += detect(head, dict(zip(names, values, strict=True)), all_scores)
+                matched.add(in_fp32[frames : len(pictures)], as_built[frames : len(pictures)])
                 context.update(
                     min(len(as_built), len(pictures)), len(pictures), "labelled pictures"
                 )
         built, fp32 = (_precision(pictures, placings, one) for one in (as_built, in_fp32))
         return LabelledBoxes(
             path.name, len(pictures), built.objects,
-            built.map50, built.map50_95, fp32.map50, fp32.map50_95,
+            built.map50, built.map50_95, fp32.map50, fp32.map50_95, matched.counted(),
         )  # fmt: skip
 
     files = [[str(one.file), one.file.stat().st_size, one.file.stat().st_mtime_ns,
