@@ -42,6 +42,7 @@ from edgekit.pipeline.steps.method import (
 )
 from edgekit.pipeline.steps.plan import fp16_suffix, keep, plan, segments
 from edgekit.pipeline.steps.rewrite import model, model_digest, network, used_rewrites
+from edgekit.placement.plan import PredictedCost
 from edgekit.placement.rewrite_document import Approximation
 from edgekit.placement.segments import segmented
 from edgekit.placement.translation import float_note
@@ -490,6 +491,23 @@ def accuracy_notes(context: Context) -> list[str]:
     return notes
 
 
+def _cost_of_fp16(int8: PredictedCost, mixed: PredictedCost) -> str:
+    """Says what the layers that the gate keeps in FP16 cost."""
+    from edgekit.reports.text import energy, microseconds
+
+    figures = (
+        ("latency", microseconds, int8.latency_us, mixed.latency_us),
+        ("GPU time", microseconds, int8.gpu_us, mixed.gpu_us),
+        ("energy", energy, int8.energy_uj, mixed.energy_uj),
+    )
+    words = [
+        f"{name} {text(after)} instead of {text(before)}"
+        for name, text, before, after in figures
+        if before is not None and after is not None and text(before) != text(after)
+    ]
+    return f"Cost of the layers in FP16 (predicted): {', '.join(words) or 'none'}"
+
+
 def gated(context: Context) -> Context:
     """Returns a context whose build passes the configuration's gate, itself if it does.
 
@@ -514,7 +532,8 @@ def gated(context: Context) -> Context:
         if chooses(context):
             context = with_nearest_method(context)
         if misses(context):
-            context = fall_back_to_fp16(context)
+            int8, context = context, fall_back_to_fp16(context)
+            context.note(_cost_of_fp16(plan(int8).predicted, plan(context).predicted))
     check_accuracy(context, accuracy(context))
     return context
 
