@@ -6,28 +6,38 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import onnx
 from _parser_network import Difference
 
+from edgekit.network.loading.load import load
+from edgekit.network.loading.open_axes import load_open
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import Model
+from edgekit.network.ranges import Range
 from edgekit.network.writing import save
-from edgekit.quantize.qdq.to_explicit import to_qdq
+from edgekit.quantize.qdq.to_explicit import to_open_qdq, to_qdq
 from edgekit.targets.loader import get
 from edgekit.tensorrt.releases import release
 from edgekit.tensorrt.settings import SettingsCase, SettingValue, choose_settings
 from edgekit_device.build.attempt import BuilderLog
 from edgekit_device.build.builder import STEPS, build_attempt
-from edgekit_device.build.request import Attempt, EngineSpec, IoSpec, LayerSpec
+from edgekit_device.build.request import Attempt, EngineSpec, IoSpec, LayerSpec, ProfileShapes
 from edgekit_device.build.settings import Setting
 from edgekit_device.errors import DeviceError
 
-__all__ = ["BUILT", "FLAGS", "build", "typed"]
+__all__ = ["BUILT", "FLAGS", "RANGES", "build", "build_range", "typed"]
 
 #: The exports that are built: of each way of writing layers one.
 BUILT = (
     "resnet18", "mobilenet_v3_small", "yolo11n", "hf_segformer_b0", "timm_deit_tiny_patch16_224",
     "lstm", "keras_mobilenet", "ppocr_v4_detection",
 )  # fmt: skip
+#: Exports that are built for a range: smallest, best and largest sizes of the input.
+RANGES = {
+    "resnet18": ((1, 3, 64, 64), (2, 3, 224, 224), (4, 3, 256, 256)),
+    "mobilenet_v3_small": ((1, 3, 64, 64), (2, 3, 224, 224), (4, 3, 256, 256)),
+    "yolov8n-cls": ((1, 3, 640, 640), (2, 3, 640, 640), (4, 3, 640, 640)),
+}
 #: Builder flags that need no GPU, by attempt.
 FLAGS = ((), ("VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME"), ("WEIGHT_STREAMING",))
 # what a configuration can set beside them, for the attempt of this flag
@@ -97,6 +107,49 @@ def build(trt: Any, log: BuilderLog, name: str, model: Model, folder: Path) -> l
     return found
 
 
+def build_range(
+    trt: Any, log: BuilderLog, name: str, proto: onnx.ModelProto, precision: str, folder: Path
+) -> list[Difference]:
+    """Builds an export with open axes for :data:`RANGES`, typed as edgekit types it."""
+    low, best, high = RANGES[name]
+    value = proto.graph.input[0]
+    for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+        if low[axis] != high[axis]:
+            dim.dim_param = f"axis{axis}"
+    for output in proto.graph.output:
+        for axis, dim in enumerate(output.type.tensor_type.shape.dim):
+            dim.dim_param = f"{output.name}_{axis}"
+    del proto.graph.value_info[:]
+    path = folder / "typed.onnx"
+    onnx.save(proto, path)
+    profile = {value.name: Range(low, best, high)}
+    network = layers(load(path, shapes={value.name: best}))
+    floats = [one.name for one in network.tensors.values() if one.dtype == "float32"]
+    scales = dict.fromkeys(floats, _SCALE) if precision == "int8" else {}
+    made = to_open_qdq(load_open(path, [profile]), network, scales)
+    assert made is not None, "its opset is 13 or later"
+    save(made, path)
+
+    def ends(names: tuple[str, ...]) -> tuple[IoSpec, ...]:
+        facts = (network.tensors[one] for one in names)
+        return tuple(IoSpec(one.name, one.dtype, (-1,) * len(one.shape)) for one in facts)
+
+    spec = replace(
+        _engine(ends(network.inputs), ends(network.outputs)),
+        profiles=({value.name: ProfileShapes(low, best, high)},),
+    )
+    try:
+        built = build_attempt(
+            trt, log, spec, spec.attempts[0], model=path, cache=None, timing=None,
+            on_progress=lambda done, total, text: None, cancelled=lambda: False,
+        )  # fmt: skip
+    except DeviceError as error:
+        return [Difference("range", error.code, "a plan", error.message[:300], name)]
+    if built.data and not built.notes:
+        return []
+    return [Difference("range", "notes", "[]", str(built.notes)[:300], name)]
+
+
 def _settings() -> tuple[Setting, ...]:
     """What the table makes of every key that the newest release has, with edgekit's own checks."""
     case = SettingsCase(
@@ -112,13 +165,19 @@ def _spec(model: Model) -> EngineSpec:
     def ends(names: tuple[str, ...]) -> tuple[IoSpec, ...]:
         return tuple(IoSpec(name, graph.dtype(name), tuple(graph.shape(name))) for name in names)
 
-    return EngineSpec(
-        key="lane0", kind="plan", model="0" * 64, device="GPU", gpu_fallback=False,
-        typing="strong", precisions=(), calibration=None, pools={}, constraints="none",
-        refit_individual=(), profiles=(), attempts=(Attempt((), ""),),
-        inputs=ends(network.inputs), outputs=ends(network.outputs),
+    return replace(
+        _engine(ends(network.inputs), ends(network.outputs)),
         layers=tuple(
             LayerSpec(x.name, x.builder_name, tuple(x.nodes), x.kind, "GPU", "fp16")
             for x in network.layers
         ),
+    )
+
+
+def _engine(inputs: tuple[IoSpec, ...], outputs: tuple[IoSpec, ...]) -> EngineSpec:
+    return EngineSpec(
+        key="lane0", kind="plan", model="0" * 64, device="GPU", gpu_fallback=False,
+        typing="strong", precisions=(), calibration=None, pools={}, constraints="none",
+        refit_individual=(), profiles=(), attempts=(Attempt((), ""),), inputs=inputs,
+        outputs=outputs, layers=(),
     )  # fmt: skip

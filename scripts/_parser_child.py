@@ -1,8 +1,8 @@
 """Compares what it is told on standard input, with NVIDIA's module in this process.
 
 Usage: _parser_child.py WHEELS: reads a task a line ("export NAME", "flow NAME", "node MODULE",
-"build NAME fp16", "questions") and answers each with a line of JSON. A crash of NVIDIA's library
-ends this process alone.
+"build NAME fp16", "range NAME int8", "questions") and answers each with a line of JSON. A crash of
+NVIDIA's library ends this process alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import _parser_models as models
-from _parser_builds import FLAGS, build, typed
+from _parser_builds import FLAGS, build, build_range, typed
 from _parser_network import Difference, compare, parse
 from _parser_questions import answers
 from _parser_wheels import module
@@ -66,6 +66,12 @@ class _Tasks:
             with tempfile.TemporaryDirectory() as folder:
                 found += build(self.trt, self.log, name, made, Path(folder))
             return found, counts + Counter(builds=len(FLAGS))
+        if kind == "range":
+            export, _, precision = name.partition(" ")
+            proto = models.proto(export)
+            with tempfile.TemporaryDirectory() as folder:
+                found = build_range(self.trt, self.log, export, proto, precision, Path(folder))
+            return found, Counter(builds=1)
         if kind == "questions":
             return _asked(self.trt)
         raise ValueError(task)

@@ -24,7 +24,7 @@ from edgekit.network.model import Model
 from tests.exports import exports, load, tensors
 from tests.flow_networks import flow_names, flow_network
 
-__all__ = ["export", "export_names", "flow", "flow_names", "node_modules", "node_tests"]
+__all__ = ["export", "export_names", "flow", "flow_names", "node_modules", "node_tests", "proto"]
 
 _CASES = "onnx.backend.test.case.node"
 # files of seeded weights; those of larger networks take seconds to write and nothing is left to
@@ -50,6 +50,11 @@ def _size(path: Path) -> int:
 def export(name: str) -> Model:
     """A real export with its seeded weights, as edgekit loads it."""
     return canonical(load(name), None, source=name)
+
+
+def proto(name: str) -> onnx.ModelProto:
+    """A real export as its file has it, with its seeded weights."""
+    return load(name)
 
 
 def flow(name: str) -> Model:

@@ -7,10 +7,10 @@ Fetches TensorRT for RTX (parser and builder of TensorRT 11, without a GPU) into
 On real exports, networks with loops and conditionals, and the onnx package's tests of nodes it
 compares what is accepted and refused, the layers by node, their parameters, shapes and types, kept
 constants, and what edgekit_device finds in the network. It builds edgekit's typed FP16 and INT8
-models, and asks the tests' double what it asks NVIDIA's module. Every difference stands in
-scripts/data/parser-differences.yaml with its reason: one that does not, and a row that no
-difference needs, fail. Where the registry has no such wheels it
-says so and exits with 0.
+models, of one shape and of a range, and asks the tests' double what it asks NVIDIA's module. Every
+difference stands in scripts/data/parser-differences.yaml with its reason: one that does not, and a
+row that no difference needs, fail. Where the registry has no such wheels it says so and exits with
+0.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import _parser_models as models
-from _parser_builds import BUILT
+from _parser_builds import BUILT, RANGES
 from _parser_known import known, sorted_out
 from _parser_wheels import Unavailable, fetch
 
@@ -125,6 +125,7 @@ class _Worker(threading.Thread):
 def tasks() -> list[str]:
     """Everything that is compared, what takes long first."""
     found = [f"build {name} {precision}" for name in BUILT for precision in ("int8", "fp16")]
+    found += [f"range {name} {precision}" for name in RANGES for precision in ("int8", "fp16")]
     found += [f"export {name}" for name in models.export_names()]
     found += [f"flow {name}" for name in models.flow_names()]
     return [_QUESTIONS, *found, *(f"node {name}" for name in models.node_modules())]

@@ -59,6 +59,7 @@ PreviewFeature = Literal[
     "RUNTIME_ACTIVATION_RESIZE_10_10",
 ]
 Dimension = Annotated[int, Field(ge=1, le=1 << 31)]
+Value = Annotated[int, Field(ge=-(1 << 31), lt=1 << 31)]
 
 
 def _bound_loadables(schema: JsonDict) -> None:
@@ -723,6 +724,21 @@ class RangeSection(Section):
         return self
 
 
+class ValuesSection(Section):
+    """The smallest, best and largest values of an input that holds sizes."""
+
+    min: list[Value] = Field(description="Smallest values.", examples=[[320, 320]])
+    opt: list[Value] | None = Field(
+        None, description="Values to optimise for; the largest when absent.", examples=[[640, 640]]
+    )
+    max: list[Value] = Field(description="Largest values.", examples=[[1280, 1280]])
+
+    @model_validator(mode="after")
+    def _in_order(self) -> ValuesSection:
+        check_range(self.min, self.opt, self.max, "values")
+        return self
+
+
 class BucketsSection(Section):
     """How many shapes are chosen for the DLA."""
 
@@ -795,6 +811,11 @@ Shape = Annotated[
         Tag("text"),
     ],
     Discriminator(_shape_form),
+]
+Values = Annotated[
+    Annotated[list[Value], Field(min_length=1), Tag("list")]
+    | Annotated[ValuesSection, Tag("mapping")],
+    Discriminator(_buckets_form),
 ]
 Named = Annotated[
     Annotated[Dimension, Tag("size")]
@@ -946,6 +967,12 @@ class ModelSection(_Source):
         "the only sizes.",
         examples=[{"batch": 1, "height": "320..1280", "width": [320, 640]}],
     )
+    values: dict[str, Values] = Field(
+        default_factory=dict,
+        description="Values of inputs that hold sizes, such as those of a Resize: constants then, "
+        "or a range (`min`, `opt`, `max`) for the GPU's engine of the range.",
+        examples=[{"size": {"min": [320, 320], "opt": [640, 640], "max": [1280, 1280]}}],
+    )
     buckets: Buckets = Field(
         default_factory=list,
         description="Shapes for the DLA, each a network of its own: `HEIGHTxWIDTH` of the input "
@@ -997,8 +1024,10 @@ class ModelSection(_Source):
         if self.head and self.networks:
             raise ValueError("'head' is for one network")
         parts = self.seed, self.shapes, self.batch, self.outputs, self.plugins
-        if self.networks and (self.dimensions or self.buckets):
-            raise ValueError("'dimensions' and 'buckets' are for one network")
+        if self.networks and (self.dimensions or self.buckets or self.values):
+            raise ValueError("'dimensions', 'buckets' and 'values' are for one network")
+        if self.builtin and self.values:
+            raise ValueError("'values' is not for 'builtin': no built-in network has such inputs")
         if self.networks and any(parts):
             raise ValueError(
                 "give 'seed', 'shapes', 'batch', 'outputs' and 'plugins' for each of the networks"

@@ -225,7 +225,7 @@ def _with_extra(
             return _unlike(
                 4, f"what follows the scores is neither masks nor keypoints: node {name!r}"
             )
-        scalars = [float(one.reshape(-1)[0]) for one in way.constants(graph) if one.size == 1]
+        scalars = way.scalars(graph)
         part = replace(
             part,
             keypoints=points[-1][1],

@@ -8,15 +8,29 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from edgekit.detection.anchor import recognise_anchor
 from edgekit.detection.distance import recognise_distance
+from edgekit.detection.point import recognise_point
+from edgekit.detection.prior import recognise_prior
+from edgekit.detection.query import recognise_query
 from edgekit.detection.recognised import Recognised, Recogniser, Unlike
-from edgekit.detection.walk import region
+from edgekit.detection.text_line import recognise_text_line
+from edgekit.detection.text_map import recognise_text_map
+from edgekit.detection.walk import all_rows, region
 from edgekit.network.model import Model
 from edgekit.network.session import session
 from edgekit_device.detection.detect import decode
 
 # in the order in which they are tried
-_RECOGNISERS: Sequence[Recogniser] = (recognise_distance,)
+_RECOGNISERS: Sequence[Recogniser] = (
+    recognise_distance,
+    recognise_anchor,
+    recognise_point,
+    recognise_prior,
+    recognise_query,
+    recognise_text_map,
+    recognise_text_line,
+)
 # of the raw maps' random values: spread scores, and exponentials that no other value drowns
 _LARGEST = (3.0, 6.0)
 # relative to the tensor's largest value: ONNX Runtime's sums have another order, and FP16's steps
@@ -52,30 +66,44 @@ def disagreement(model: Model, found: Recognised) -> str:
         found: Its head.
     """
     graph = model.graph
-    raw, own = found.head.outputs, dict.fromkeys(found.own.values())
+    raw = found.head.outputs
+    own = {
+        name: (tensors,) if isinstance(tensors, str) else tensors
+        for name, tensors in found.own.items()
+    }
+    wanted = list(dict.fromkeys(tensor for tensors in own.values() for tensor in tensors))
+    fed = {*raw, *found.picked}
     nodes: dict[str, None] = {}
-    for tensor in own:
-        way = region(graph, tensor, lambda node: set(raw).isdisjoint(node.outputs))
-        if strange := [name for name in way.sources if name not in raw]:
+    for tensor in wanted:
+        way = region(graph, tensor, lambda node: fed.isdisjoint(node.outputs))
+        if strange := [name for name in way.sources if name not in fed]:
             return f"{tensor} depends on {strange[0]}, which is no raw map"
         nodes |= dict.fromkeys(node.name for node in way.nodes)
-    read = [name for name in raw if any(name in graph.node(node).reads() for node in nodes)]
-    runs = session(model.cut(nodes, read, list(own)))
+    reads = {name for node in nodes for name in graph.node(node).reads()}
+    runs = session(model.cut(nodes, sorted(fed & reads), wanted))
+    rows = {
+        name: all_rows(graph, name, count) for name, count in found.picked.items() if name in reads
+    }
     for seed, largest in enumerate(_LARGEST):
         random = np.random.default_rng(seed)
         maps = {
             name: random.uniform(-largest, largest, graph.shape(name)).astype(graph.dtype(name))
             for name in raw
         }
-        values = dict(zip(own, runs.run(None, {name: maps[name] for name in read}), strict=True))
+        feeds = rows | {name: value for name, value in maps.items() if name in reads}
+        values = dict(zip(wanted, runs.run(None, feeds), strict=True))
         ours = decode(found.head, maps)
-        for name, tensor in found.own.items():
-            if differs := _difference(ours[name], values[tensor]):
-                return f"{tensor}{differs}"
+        for name, tensors in own.items():
+            theirs = np.concatenate([values[tensor] for tensor in tensors], axis=-2)
+            if differs := _difference(ours[name], theirs):
+                return f"{tensors[0]}{differs}"
     return ""
 
 
 def _difference(ours: np.ndarray, theirs: np.ndarray) -> str:
+    if ours.shape == (1, *theirs.shape):
+        # a suppression inside decodes frame by frame
+        ours = ours[0]
     if ours.shape != theirs.shape:
         return f" is {list(theirs.shape)}, edgekit's decoding {list(ours.shape)}"
     error = np.abs(ours - theirs.astype(np.float32))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from edgekit.network.model import Model
 from edgekit_device.detection.head import Head
@@ -16,11 +16,17 @@ class Recognised:
     Attributes:
         head: Its document; ``head.outputs`` are the tensors at which the network is cut.
         own: The network's tensors that hold what edgekit's decoding computes, by the names that
-            ``decode`` gives to it.
+            ``decode`` gives to it: one, or one a level.
+        picked: Number of rows by the tensor that tells which rows of a level are decoded, as a
+            suppression inside the network decides: the proof picks all.
+        assumed: What the file does not tell and edgekit takes from the published network; "" if
+            the file tells all.
     """
 
     head: Head
-    own: Mapping[str, str]
+    own: Mapping[str, str | tuple[str, ...]]
+    picked: Mapping[str, int] = field(default_factory=dict)
+    assumed: str = ""
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,11 @@ class Region:
                 if value is not None:
                     yield value
 
+    def scalars(self, graph: OnnxGraph) -> list[float]:
+        """Returns the constants of one element that are floats: not axes or indices."""
+        values = [value for value in self.constants(graph) if value.size == 1]
+        return [float(value.item()) for value in values if value.dtype.kind == "f"]
+
     def node(self, operator: str) -> Node | None:
         """Returns the first node of an operator; None if there is none."""
         return next((node for node in self.nodes if node.op == operator), None)
@@ -163,6 +168,12 @@ def unexplained(graph: OnnxGraph, core: Collection[str]) -> str:
         for node in region(graph, tensor, lambda node: True).nodes:
             known.update(node.outputs)
     return next((name for name in graph.outputs if name not in known), "")
+
+
+def all_rows(graph: OnnxGraph, tensor: str, count: int) -> np.ndarray:
+    """Returns the numbers of all rows, in order, as a tensor that picks rows has them."""
+    ones = [1] * (len(graph.shape(tensor)) - 1)
+    return np.arange(count, dtype=graph.dtype(tensor)).reshape(-1, *ones)
 
 
 def class_names(metadata: Mapping[str, str], classes: int) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from edgekit.pipeline.steps.beforehand import (
     check_weights,
     remember_bundles,
 )
-from edgekit.pipeline.steps.buckets import calibrate_buckets
+from edgekit.pipeline.steps.buckets import calibrate_buckets, gpu_profiles
 from edgekit.pipeline.steps.build import BuiltPlan, build_for, every_build
 from edgekit.pipeline.steps.build_request import (
     check_build_options,
@@ -46,7 +46,7 @@ from edgekit.pipeline.steps.deploy import (
 )
 from edgekit.pipeline.steps.judge import check
 from edgekit.pipeline.steps.labelled import check_labelled_fits, labelled_result
-from edgekit.pipeline.steps.load import lowers, requested, require_parse
+from edgekit.pipeline.steps.load import lowers, require_parse
 from edgekit.pipeline.steps.method import choice, chooses, method, scales
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.plugin_sections import check_plugins
@@ -279,7 +279,7 @@ def _plan(run: Run, record: StepRecord) -> Run:
     found = plan(run.context)
     check_planned(run.context)
     if (rest := on_gpu(run.context)) is not None:
-        check_planned(rest, requested(run.context).profiles)
+        check_planned(rest, gpu_profiles(run.context))
     proof = proof_of(found.optimal, found.extrapolated, found.unknown_cost)
     proof = proof or (f"gap {percent(found.gap, 2)}" if is_known(found) else "cost unknown")
     record.detail = (

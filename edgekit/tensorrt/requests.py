@@ -33,6 +33,7 @@ from edgekit_device.build.request import (
     LayerSpec,
     NetworkSpec,
     ProfileShapes,
+    ProfileValues,
     request_digest,
 )
 from edgekit_device.build.settings import Setting
@@ -40,7 +41,7 @@ from edgekit_device.files import map_file
 from edgekit_device.protocol.codec import document, write
 
 if TYPE_CHECKING:
-    from edgekit.network.ranges import Profile
+    from edgekit.network.ranges import Profile, Values
     from edgekit.placement.plan import PlacedLayer, PlannedLoadable
     from edgekit.targets.board import Target
 
@@ -163,6 +164,7 @@ class RequestedEngine:
         inputs: Its inputs, with types as the plan has them.
         outputs: Its outputs likewise.
         profiles: The ranges that it takes; empty for one shape.
+        values: Ranges of the values of inputs that hold sizes, in each profile.
     """
 
     key: str
@@ -173,6 +175,7 @@ class RequestedEngine:
     inputs: tuple[IoSpec, ...]
     outputs: tuple[IoSpec, ...]
     profiles: tuple[Profile, ...] = ()
+    values: Values = field(default_factory=dict)
 
 
 @document(frozen=True, eq=False)
@@ -303,17 +306,29 @@ def _model_part(model: Model, part: Segment) -> Model:
 
 
 def range_lane(
-    model: Model, networks: Sequence[Network], profiles: Sequence[Profile]
+    model: Model,
+    networks: Sequence[Network],
+    profiles: Sequence[Profile],
+    placed: Sequence[PlacedLayer] = (),
+    values: Values | None = None,
 ) -> RequestedLane:
     """Returns the one engine of the GPU that takes a range of shapes.
 
     Args:
-        model: The network with its open axes.
+        model: The network with its open axes, plain or with its types.
         networks: The same network at several shapes of the range: an axis of an input or output
             that differs is open.
         profiles: The ranges.
+        placed: Layers of the first network whose precision the engine must have; what is computed
+            only where sizes vary is in none.
+        values: Ranges of values of further inputs, which hold sizes.
     """
     first = networks[0]
+    there = {node.name for node in model.proto.graph.node}
+    of = {layer.name: layer for layer in placed}
+    own = (_layer(layer, of[layer.name]) for layer in first.layers if layer.name in of)
+    kept = (replace(one, nodes=tuple(n for n in one.nodes if n in there)) for one in own)
+    layers = tuple(one for one in kept if one.nodes)
 
     def tensors(names: Sequence[str]) -> tuple[IoSpec, ...]:
         found = []
@@ -324,9 +339,11 @@ def range_lane(
             found.append(IoSpec(name, first.tensors[name].dtype, shape))
         return tuple(found)
 
+    values = values or {}
+    held = (IoSpec(name, one.dtype, one.shape) for name, one in values.items())
     engine = RequestedEngine(
-        "range", "plan", "GPU", model, (), tensors(first.inputs), tensors(first.outputs),
-        tuple(profiles),
+        "range", "plan", "GPU", model, layers, (*tensors(first.inputs), *held),
+        tensors(first.outputs), tuple(profiles), values,
     )  # fmt: skip
     return RequestedLane(1.0, (engine,))
 
@@ -456,6 +473,10 @@ def build_request(
             profiles=tuple(
                 {name: ProfileShapes(r.min, r.opt, r.max) for name, r in profile.items()}
                 for profile in engine.profiles
+            ),
+            values=tuple(
+                {name: ProfileValues(r.min, r.opt, r.max) for name, r in engine.values.items()}
+                for _ in (engine.profiles if engine.values else ())
             ),
             attempts=tuple(attempts[engine.kind]),
             data=data,

@@ -207,7 +207,9 @@ def set_profiles(
             )
     if not spec.profiles:
         return
-    if parse_version(str(trt.__version__)) < (10,):
+    if parse_version(str(trt.__version__)) < (10,) and hasattr(
+        trt.PreviewFeature, "PROFILE_SHARING_0806"
+    ):
         # several frames in flight need a context each; on by default from 10.0 on (NvInfer.h)
         config.set_preview_feature(trt.PreviewFeature.PROFILE_SHARING_0806, True)
     if spec.calibration is not None and "INT8" in flags:

@@ -40,3 +40,10 @@ def softmax(value: Array, axis: int) -> Array:
     xp = namespace(value)
     raised = xp.exp(value - value.max(axis=axis, keepdims=True))
     return raised / raised.sum(axis=axis, keepdims=True)
+
+
+def rows(value: Array, values: int) -> Array:
+    """Returns a map [batch, n * values, height, width] as [batch, height * width * n, values]."""
+    batch, channels, height, width = value.shape
+    split = value.reshape(batch, channels // values, values, height, width)
+    return split.transpose(0, 3, 4, 1, 2).reshape(batch, -1, values)

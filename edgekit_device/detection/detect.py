@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Dict, List, Mapping, Tuple
 
-from edgekit_device.detection import distance
+from edgekit_device.detection import anchor, distance, point, prior, query, text_line, text_map
 from edgekit_device.detection.arrays import namespace, on_host
 from edgekit_device.detection.head import Head
 from edgekit_device.detection.masks import mask
@@ -23,7 +23,15 @@ from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.detection import Options
 
 # by member of ``Head``
-_KINDS: Dict[str, ModuleType] = {"distance": distance}
+_KINDS: Dict[str, ModuleType] = {
+    "anchor": anchor,
+    "distance": distance,
+    "point": point,
+    "prior": prior,
+    "query": query,
+    "text_line": text_line,
+    "text_map": text_map,
+}
 _ALL = Options()
 
 
@@ -69,17 +77,21 @@ def _objects(head: Head, frame: Candidates, options: Options) -> List[Found]:
     xp = namespace(frame.scores)
     rows, classes = xp.nonzero(frame.scores > options.score)
     scores, boxes = frame.scores[rows, classes], frame.boxes[rows]
+    most = min(options.most, frame.most or options.most)
     if frame.suppress:
         groups = xp.zeros_like(classes) if options.agnostic else classes
-        chosen = suppress(boxes, scores, groups, options.iou, options.most)
+        chosen = suppress(boxes, scores, groups, options.iou, most)
     else:
-        chosen = xp.argsort(-scores, kind="stable")[: options.most]
+        chosen = xp.argsort(-scores, kind="stable")[:most]
     rows = rows[chosen]
     kept = zip(*(on_host(one[chosen]).tolist() for one in (boxes, scores, classes)))  # noqa: B905
     objects = [
         Found((box[0], box[1], box[2], box[3]), score, number, _name(head, number))
         for box, score, number in kept
     ]
+    if frame.texts:
+        texts = [frame.texts[row] for row in on_host(rows).tolist()]
+        return [replace(one, text=text) for one, text in zip(objects, texts)]  # noqa: B905
     if frame.extra is None:
         return objects
     if frame.prototypes is None:

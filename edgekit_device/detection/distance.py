@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Dict, List, Mapping, Tuple
 
-from edgekit_device.detection.arrays import float32, namespace, sigmoid, softmax
+from edgekit_device.detection.arrays import float32, namespace, sigmoid
 from edgekit_device.detection.head import DistanceHead
 from edgekit_device.detection.results import Array, Candidates
 
@@ -40,9 +40,7 @@ def decoded(part: DistanceHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
 
 
 def candidates(part: DistanceHead, tensors: Mapping[str, Array]) -> List[Candidates]:
-    """Returns the boxes of each frame; those of a network that keeps ``most`` overlap as they
-    are.
-    """
+    """Returns the boxes of each frame; those that a network's top-k chooses are not suppressed."""
     boxes = tensors["boxes"]
     xp = namespace(boxes)
     if not part.corners:
@@ -61,6 +59,7 @@ def candidates(part: DistanceHead, tensors: Mapping[str, Array]) -> List[Candida
             tensors["prototypes"][frame] if part.prototypes else None,
             part.prototype_stride,
             suppress=not part.most,
+            most=part.most,
         )
         for frame in range(len(boxes))
     ]
@@ -87,9 +86,12 @@ def _boxes(part: DistanceHead, values: Array, centres: Array) -> Array:
     xp = namespace(values)
     if part.bins > 1:
         batch, _, places = values.shape
-        shares = softmax(values.reshape(batch, 4, part.bins, places), axis=2)
-        bins = xp.arange(part.bins, dtype=xp.float32)[:, None]
-        values = (shares * bins).sum(axis=2)
+        values = values.reshape(batch, 4, part.bins, places)
+        shares = xp.exp(values - values.max(axis=2, keepdims=True))
+        numbers = xp.arange(part.bins, dtype=xp.float32)
+        # the shares' sum, and that of the bins' numbers by share, in one product
+        sums = xp.matmul(xp.stack([xp.ones_like(numbers), numbers]), shares)
+        values = sums[:, :, 1] / sums[:, :, 0]
     first, last = centres - values[:, :2], centres + values[:, 2:]
     if part.corners:
         return xp.concatenate([first, last], axis=1)

@@ -79,7 +79,7 @@ class Placing:
             place = np.floor((np.arange(pixels) + 0.5) * scale + start).astype(np.int64)
             inside.append((place >= 0) & (place < size))
             picked.append(place.clip(0, size - 1))
-        shown: Array = mask[np.ix_(*picked)] & np.ix_(*inside)[0] & np.ix_(*inside)[1]
+        shown: Array = mask[np.ix_(*picked)] & inside[0][:, None] & inside[1][None]
         return shown
 
 

@@ -498,9 +498,33 @@ def inputs_of(context: Context, source: Path | None) -> dict[str, np.ndarray]:
     of = context
     if not requested(context).is_static and source.suffix.lower() in ARRAY_SUFFIXES:
         of = _context_for(context, source)
-    for sample in load_data(source, model(of), whole=True):
-        return dict(sample)
+    given = _given_values(context, source)
+    for sample in load_data(source, model(of), whole=True, beside=given):
+        return {**sample, **given}
     raise DataError("the file contains no input", code="data.empty", where=str(source))
+
+
+def _given_values(context: Context, source: Path) -> dict[str, np.ndarray]:
+    """Returns the values of inputs that hold sizes, as far as a file has them."""
+    values = requested(context).values
+    if not values or source.suffix.lower() != ".npz":
+        return {}
+    found = {}
+    with suppress(*BROKEN):  # reading the data reports it
+        arrays = read_npz(source.read_bytes())
+        found = {name: value for name, value in arrays.items() if name in values}
+    for name, value in found.items():
+        known = values[name]
+        plain = tuple(np.ravel(value).tolist())
+        if value.dtype.kind not in "iu" or value.shape != known.shape or not known.holds(plain):
+            raise UsageError(
+                f"{name!r} is {value.tolist()}, and the engine of the range takes whole numbers "
+                f"from {list(known.min)} to {list(known.max)}",
+                code="input.values",
+                where=str(source),
+                hint="give other values, or a wider range in model.values",
+            )
+    return found
 
 
 def _context_for(context: Context, source: Path) -> Context:

@@ -26,7 +26,7 @@ from edgekit.parsing.nvidia import ParserWord
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.accuracy import accuracy, approximations, artefacts, build_key
 from edgekit.pipeline.steps.board_job import fetch_blobs, run_board_job
-from edgekit.pipeline.steps.buckets import ends_of, own_sizes
+from edgekit.pipeline.steps.buckets import ends_of, gpu_profiles, own_sizes
 from edgekit.pipeline.steps.build_request import (
     check_board,
     check_opaque,
@@ -39,8 +39,14 @@ from edgekit.pipeline.steps.method import plan_scales
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.plugin_libraries import libraries_of
 from edgekit.pipeline.steps.rewrite import judgement, network
-from edgekit.pipeline.steps.variants import built_buckets, on_gpu
-from edgekit.placement.buckets import OWN, START, accuracy_words, shape_text
+from edgekit.pipeline.steps.variants import built_buckets, on_gpu, range_as_built
+from edgekit.placement.buckets import (
+    OWN,
+    START,
+    BucketAccuracy,
+    accuracy_words,
+    shape_text,
+)
 from edgekit.placement.translation import float_note
 from edgekit.reference.accuracy import Accuracy
 from edgekit.reference.open_axes import build_open
@@ -66,7 +72,7 @@ from edgekit_device.protocol.codec import (
 
 if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
-    from edgekit.network.ranges import Profile
+    from edgekit.network.ranges import Profile, Values
     from edgekit.pipeline.steps.deploy import ConnectedBoards
     from edgekit.reference.artefacts import Artefacts, Weight
     from edgekit.tensorrt.artefacts import BoardGolden
@@ -112,12 +118,14 @@ class BuiltVariant:
         built: The build.
         load: "start" or "demand": when a board opens it.
         profiles: The ranges that it takes; empty for one shape.
+        values: Ranges of values of further inputs, which hold sizes.
     """
 
     context: Context
     built: BuiltPlan
     load: str = START
     profiles: tuple[Profile, ...] = ()
+    values: Values = dataclasses.field(default_factory=dict)
 
 
 @document(frozen=True)
@@ -268,17 +276,11 @@ def build_for(context: Context, boards: ConnectedBoards, client: BoardClient) ->
     return _build_of_kind(context, boards, _kind(boards, client))
 
 
-_RANGE_NOTE = (
-    "the engine of the whole range is FP32 in the reference backend; on a board TensorRT builds it "
-    "with profiles, in FP16 where it is weakly typed"
-)
-
-
 @computed()
 def _reference_build(context: Context) -> BuiltPlan:
     check_opaque(context, on_board=False)
     own = BuiltPlan(build_key(context), artefacts(context))
-    return _with_variants(context, own, _reference_build, _reference_range)
+    return _with_variants(context, own, _reference_build, on_gpu(context), _reference_range)
 
 
 @computed()
@@ -288,7 +290,10 @@ def _build_of_kind(context: Context, boards: ConnectedBoards, kind: tuple[str, .
         context,
         build_on(context, client, boards.probe(client)),
         lambda other: _build_of_kind(other, boards, kind),
-        lambda rest, profiles: build_on(rest, client, boards.probe(client), profiles),
+        range_as_built(context),
+        lambda rest, profiles, values: build_on(
+            rest, client, boards.probe(client), profiles, values
+        ),
     )
 
 
@@ -296,9 +301,18 @@ def _with_variants(
     context: Context,
     own: BuiltPlan,
     build: Callable[[Context], BuiltPlan],
-    build_range: Callable[[Context, Sequence[Profile]], BuiltPlan],
+    rest: Context | None,
+    build_range: Callable[[Context, Sequence[Profile], Values], BuiltPlan],
 ) -> BuiltPlan:
-    """Returns a build with those of the other shapes of a range; itself without a range."""
+    """Returns a build with those of the other shapes of a range; itself without a range.
+
+    Args:
+        context: The configuration.
+        own: Its build.
+        build: Builds another shape.
+        rest: The context of the engine of the whole range; None without one.
+        build_range: Builds that engine.
+    """
     listed = built_buckets(context)
     if not listed:
         return own
@@ -307,10 +321,10 @@ def _with_variants(
         for one in listed[1:]
         if one.bucket.engine == OWN
     ]
-    profiles = requested(context).profiles
-    rest = on_gpu(context)
+    profiles, values = gpu_profiles(context), requested(context).values
     if rest is not None:
-        variants.append(BuiltVariant(rest, build_range(rest, profiles), START, profiles))
+        made = build_range(rest, profiles, values)
+        variants.append(BuiltVariant(rest, made, START, profiles, values))
     notes = [
         f"shape {shape_text(own_sizes(one.context))}: {note}"
         for one in variants
@@ -319,7 +333,13 @@ def _with_variants(
     ]
     notes += [note for one in variants if one.profiles for note in one.built.notes]
     parts = [
-        [one.built.key, one.load, [dict(profile) for profile in one.profiles]] for one in variants
+        [
+            one.built.key,
+            one.load,
+            [dict(p) for p in one.profiles],
+            *([dict(one.values)] if one.values else []),
+        ]
+        for one in variants
     ]
     return dataclasses.replace(
         own,
@@ -329,12 +349,13 @@ def _with_variants(
     )
 
 
-def _reference_range(context: Context, profiles: Sequence[Profile]) -> BuiltPlan:
+def _reference_range(context: Context, profiles: Sequence[Profile], values: Values) -> BuiltPlan:
     """Returns this machine's build of a range of shapes."""
-    ends_of(context, profiles)  # where the network cannot take them it is said here
-    made = build_open(open_model(context, profiles), [layer.name for layer in plan(context).layers])
+    ends_of(context, profiles, values)  # where the network cannot take them it is said here
+    opened = open_model(context, profiles, values)
+    made = build_open(opened, [layer.name for layer in plan(context).layers])
     key = context.cache.key("open", sorted(made.engines), sorted(made.values))
-    return BuiltPlan(key, made, notes=(_RANGE_NOTE,))
+    return BuiltPlan(key, made)
 
 
 def _kind(boards: ConnectedBoards, client: BoardClient) -> tuple[str, ...]:
@@ -359,7 +380,11 @@ _SHOWN, _REFUSED = 5, 10
 
 
 def build_on(
-    context: Context, client: BoardClient, probe: Probe, profiles: Sequence[Profile] = ()
+    context: Context,
+    client: BoardClient,
+    probe: Probe,
+    profiles: Sequence[Profile] = (),
+    values: Values | None = None,
 ) -> BuiltPlan:
     """Builds a configuration's engines on a board, or reads back what was built before.
 
@@ -368,6 +393,7 @@ def build_on(
         client: The board.
         probe: What it is.
         profiles: The ranges of the one engine that takes them all; empty for the plan's engines.
+        values: Ranges of values of its inputs that hold sizes.
 
     Raises:
         BoardError: The board is another than was planned for ("board.other-tensorrt",
@@ -379,7 +405,7 @@ def build_on(
 
     check_board(context, client, probe)
     libraries = libraries_of(context, client, probe)
-    request, lanes = request_of(context, plugins=libraries, profiles=profiles)
+    request, lanes = request_of(context, plugins=libraries, profiles=profiles, values=values)
     kind = board_kind(probe.fingerprint) or (client.name,)
     key = context.cache.key("board-build", request.digest, list(kind))
     kept = None if context.force else context.cache.get("board-build", key)
@@ -531,6 +557,13 @@ def _differs(client: BoardClient, comparison: BuiltComparison) -> GateError:
     return error
 
 
+_REFERENCE_RANGE = (
+    "the engine of the whole range is FP32 in the reference backend, and in no accuracy figure; on "
+    "a board TensorRT builds it with profiles in the configuration's precision, INT8 calibrated at "
+    "the best shape"
+)
+
+
 def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list[str]]:
     """Returns the notes by what they are about: "accuracy", "run", "plan", "build"."""
     about = [one.told for one in accuracy(context).nonfinite]
@@ -539,6 +572,7 @@ def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list
         for one in built_buckets(context)[1:]
         if one.bucket.accuracy is not None
     ]
+    about += _range_accuracy(context, builds[0])
     scales = plan_scales(context)
     about += scales.warnings if scales else ()
     build = [*artefacts(context).notes, *(note for built in builds for note in built.notes)]
@@ -559,6 +593,22 @@ def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list
     if placed.baselines.get("tensorrt_auto") == placed.predicted:
         notes.append("TensorRT's automatic placement is equally good for this objective")
     return {"accuracy": about, "run": [*context.session.notes], "plan": notes, "build": build}
+
+
+def _range_accuracy(context: Context, built: BuiltPlan) -> list[str]:
+    """Returns what is known of the accuracy of the engine of a range; nothing without one."""
+    if not built.board:
+        return [] if on_gpu(context) is None else [_REFERENCE_RANGE]
+    rest = range_as_built(context)
+    if rest is None or rest.file.precision != "int8":
+        return []
+    found = accuracy(rest)
+    figures = BucketAccuracy(found.cosine, found.snr_db, found.top1_agreement, found.data)
+    shape = shape_text(own_sizes(rest))
+    return [
+        f"the engine of the range is INT8, calibrated at {shape}: there {accuracy_words(figures)}; "
+        "at other sizes it is not measured"
+    ]
 
 
 def notes_of(context: Context, builds: Sequence[BuiltPlan]) -> list[str]:

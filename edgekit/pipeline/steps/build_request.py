@@ -29,13 +29,20 @@ from edgekit.network.lowering import kinds
 from edgekit.network.model import Model, Network
 from edgekit.pipeline.steps.buckets import ends_of, own_sizes
 from edgekit.pipeline.steps.calibrate import calibration_inputs
-from edgekit.pipeline.steps.load import open_model, require_parse, source
+from edgekit.pipeline.steps.load import (
+    fp16_layers,
+    open_model,
+    require_parse,
+    source,
+    translated,
+)
 from edgekit.pipeline.steps.method import plan_scales, typed_model
 from edgekit.pipeline.steps.plan import plan, segments
 from edgekit.pipeline.steps.plugin_sections import check_libraries
 from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.placement.segments import segmented
 from edgekit.quantize.caches import cache_of
+from edgekit.quantize.qdq.to_implicit import has_qdq
 from edgekit.reference.open_axes import golden_shapes
 from edgekit.targets.releases import drives_dla
 from edgekit_device.protocol.manifest import AUTOMATIC, MemorySettings, Range
@@ -43,7 +50,7 @@ from edgekit_device.protocol.manifest import AUTOMATIC, MemorySettings, Range
 if TYPE_CHECKING:
     from edgekit.config.schema import BuildSection
     from edgekit.deployment.client import BoardClient
-    from edgekit.network.ranges import Profile
+    from edgekit.network.ranges import Profile, Values
     from edgekit.pipeline.context import Context
     from edgekit.tensorrt.options import Decision, RequestedBuild
     from edgekit.tensorrt.plugin_library import PluginLibraries
@@ -59,6 +66,7 @@ def request_of(
     other: Model | None = None,
     plugins: PluginLibraries | None = None,
     profiles: Sequence[Profile] = (),
+    values: Values | None = None,
 ) -> tuple[BuildRequest, tuple[RequestedLane, ...]]:
     """Returns the request for a board's build, and the engines that it is of.
 
@@ -68,6 +76,7 @@ def request_of(
         plugins: What a board must load for it; None for nothing.
         profiles: The ranges of the one engine on the GPU that takes them all; empty for the plan's
             engines, of one shape.
+        values: Ranges of values of its inputs that hold sizes.
 
     Raises:
         ConfigError: Keys that exclude each other, with the reason and its source.
@@ -79,9 +88,15 @@ def request_of(
     decision = _decided(context, profiles)
     context.note(*decision.notes)
     strong = decision.typing == "strong"
-    scales = plan_scales(context)
-    lanes = _range_lanes(context, profiles) if profiles else _lanes(context, strong, other)
+    values = values or {}
+    opened = _range_model(context, profiles, values, strong) if profiles else None
+    if opened is None:
+        lanes = _lanes(context, strong, other)
+    else:
+        lanes = _range_lanes(context, opened, profiles, values, strong)
     used = {layer.precision for share in plan(context).plans for layer in share.layers}
+    if opened is not None and has_qdq(opened):
+        used.add("int8")  # TensorRT reads Q/DQ nodes only then
     individual = file.build.refit if isinstance(file.build.refit, list) else []
     options = BuildOptions(
         tensorrt=context.tensorrt,
@@ -90,9 +105,7 @@ def request_of(
         constraints=file.build.constraints,
         pools=memory_pools(context.target, file.placement.pool_limits or {}, plan(context).pools),
         settings=decision.settings,
-        calibration=None
-        if strong or not scales
-        else cache_of(scales.scales, context.tensorrt).text,
+        calibration=None if strong else _calibration(context, opened),
         refit_individual=tuple(individual),
         timing_cache=file.build.timing_cache,
         dla=context.target.dla.layouts,
@@ -145,15 +158,60 @@ def _decided(context: Context, profiles: Sequence[Profile] = ()) -> Decision:
         plugins=any(layer.kind == kinds.PLUGIN for layer in network(context).layers),
         types=_types(network(context)),
     )
+    if profiles and translated(context) is not None:
+        request = replace(request, qdq=True)  # the file's own nodes: nothing takes them out
     return decide(replace(request, dynamic=bool(profiles), profiles=len(profiles)))
 
 
-def _range_lanes(context: Context, profiles: Sequence[Profile]) -> tuple[RequestedLane, ...]:
+def _range_model(
+    context: Context, profiles: Sequence[Profile], values: Values, strong: bool
+) -> Model:
+    """Returns the network with its open axes, on strongly typed releases with its types."""
+    from edgekit.quantize.qdq.to_explicit import to_open_qdq
+
+    opened = open_model(context, profiles, values)
+    if not strong or context.file.precision == "fp32" or has_qdq(opened):
+        return opened
+    net, scales = network(context), plan_scales(context)
+    known = {} if scales is None else scales.scales
+    typed = to_open_qdq(opened, net, known, fp16_layers=fp16_layers(context, net))
+    if typed is None:
+        context.note(
+            "the engine of the range is FP32: its types need opset 13 in the file (export it again)"
+        )
+    return typed or opened
+
+
+def _range_lanes(
+    context: Context, opened: Model, profiles: Sequence[Profile], values: Values, strong: bool
+) -> tuple[RequestedLane, ...]:
     """Returns the engine of a range; the sizes that vary are those that differ at its ends."""
     from edgekit.tensorrt.requests import range_lane
 
-    networks = ends_of(context, profiles)
-    return (range_lane(open_model(context, profiles), networks, profiles),)
+    networks = ends_of(context, profiles, values)
+    # without INT8 TensorRT chooses the precisions
+    weak_int8 = not strong and context.file.precision == "int8" and not has_qdq(opened)
+    placed = plan(context).layers if weak_int8 else ()
+    return (range_lane(opened, networks, profiles, placed, values),)
+
+
+def _calibration(context: Context, opened: Model | None) -> str | None:
+    """Returns the calibration cache of a weakly typed build; None without scales.
+
+    Args:
+        context: The configuration.
+        opened: The network of a range with its open axes: the cache has its tensors alone.
+    """
+    found = plan_scales(context)
+    if found is None or (opened is not None and has_qdq(opened)):
+        return None
+    scales = found.scales
+    if opened is not None:
+        graph = opened.proto.graph
+        names = {value.name for value in graph.input}
+        names |= {name for node in graph.node for name in node.output}
+        scales = {name: scale for name, scale in scales.items() if name in names}
+    return cache_of(scales, context.tensorrt).text
 
 
 def _types(net: Network) -> set[str]:

@@ -47,7 +47,7 @@ from edgekit.pipeline.steps.calibrate import (
     inputs_identity,
     inputs_text,
 )
-from edgekit.pipeline.steps.load import head_of, lowers, outputs_of, source
+from edgekit.pipeline.steps.load import head_of, lowers, outputs_of, requested, source
 from edgekit.pipeline.steps.method import scales, typed_identity, typed_model
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import model, network, other_weights, used_rewrites
@@ -366,7 +366,13 @@ def _every_shape(
         elif one.profiles:
             networks.append(None)
             weights, values = derive_weights(
-                own.weights, load_open(file, one.profiles, outputs_of(one.context) or None)
+                own.weights,
+                load_open(
+                    file,
+                    one.profiles,
+                    outputs_of(one.context) or None,
+                    {n: v for n, v in requested(context).fixed.items() if n not in one.values},
+                ),
             )
         else:
             network = other_weights(one.context, file)
@@ -426,6 +432,7 @@ def _pack(
                 else _answers(one.context, one.built),
                 one.profiles,
                 one.load,
+                one.values,
             )
             for one in built.variants
         ],
@@ -445,9 +452,11 @@ def _open_answers(one: BuiltVariant, made: Artefacts | None = None) -> list[Gold
 
     net, runner = network(one.context), Runner(made or one.built.artefacts, stripped=False)
     ranges = golden_ranges(first_input(one.context))
+    # a board has the best values where it is given none
+    best = {n: np.array(v.opt, v.dtype).reshape(v.shape) for n, v in one.values.items()}
     found = []
     for shapes in golden_shapes(one.profiles, own_sizes(one.context)):
-        inputs = golden_inputs(net, GOLDEN_SEED, ranges, shapes)
+        inputs = {**golden_inputs(net, GOLDEN_SEED, ranges, shapes), **best}
         found.append(Golden(GOLDEN_SEED, ranges, runner.run(inputs), shapes=shapes))
     return found
 
@@ -500,8 +509,9 @@ def unstripped_outputs(
     """
     if built_buckets(context):
         shapes = {name: value.shape for name, value in inputs.items()}
-        taken = taken_by(context, shapes)
-        if taken is None or taken.ranged:
+        others = requested(context).values
+        taken = taken_by(context, {n: s for n, s in shapes.items() if n not in others})
+        if taken is None or taken.ranged or not shapes.keys().isdisjoint(others):
             return None
         if taken.context is not context:
             return Runner(artefacts(taken.context), stripped=False).run(inputs)

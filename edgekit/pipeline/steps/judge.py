@@ -113,7 +113,8 @@ def checked(
 ) -> CheckResult:
     """Checks the model as it came, whatever is in the cache, and reports its progress.
 
-    ``asks``: whether NVIDIA's parser is asked where the configuration wants its word.
+    ``asks``: whether NVIDIA's parser is asked where the configuration wants its word, and cuts are
+    proposed: a run says neither of its check.
     """
     from edgekit.placement.check import check_model
 
@@ -134,6 +135,7 @@ def checked(
         fp16_layers=lambda network: fp16_layers(context, network, gate=False),
         plugins=[plugin.name for plugin in context.file.model.plugins],
         parser=asks and context.file.parser,
+        proposes=asks,
         warnings=[
             *requested(context).notes,
             *_cut_notes(context),

@@ -20,7 +20,7 @@ from edgekit.pipeline.steps.buckets import (
     plan_with,
     planned_buckets,
 )
-from edgekit.pipeline.steps.calibrate import first_input
+from edgekit.pipeline.steps.calibrate import calibrated, first_input
 from edgekit.pipeline.steps.load import requested
 from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.placement.buckets import OWN, BucketAccuracy, shape_text
@@ -86,7 +86,7 @@ def taken_by(context: Context, shapes: Sizes) -> Taken | None:
             return Taken(one.context)
     if not gpu_profiles(context) or requested(context).profile_of(sizes) is None:
         return None
-    return Taken(gpu_at(context, sizes), ranged=True)
+    return Taken(replace(gpu_at(context, sizes), measured=context.measured), ranged=True)
 
 
 def planned_sizes(context: Context, shapes: Sizes, where: str, code: str) -> Sizes:
@@ -142,9 +142,24 @@ def gpu_at(context: Context, sizes: Sizes) -> Context:
         context, sizes, dla_cores=[], pin=[], bounds=BoundsSection(), max_transitions=None,
         objective="latency", rate_hz=None,
     )  # fmt: skip
-    precision = "fp32" if context.file.precision == "fp32" else "fp16"
-    file = placed.file.model_copy(update={"precision": precision})
+    # the engine is built of the file with its open axes, which no rewrite has changed
+    rewrite = placed.file.rewrite.model_copy(update={"enable": "none"})
+    file = placed.file.model_copy(update={"rewrite": rewrite})
     return replace(placed, config=replace(placed.config, file=file))
+
+
+@computed()
+def range_as_built(context: Context) -> Context | None:
+    """Returns the context of ``on_gpu`` as a board builds it: calibrated, and past the gate.
+
+    Raises:
+        GateError: INT8 misses the gate at the best shape; ``where`` is the shape.
+    """
+    rest = on_gpu(context)
+    if rest is None or context.file.precision != "int8":
+        return rest
+    with within(f"the engine of the range at {shape_text(own_sizes(rest))}"):
+        return gated(calibrated(rest))
 
 
 # A frame of fewer entries than a bucket's batch may be padded up to it.

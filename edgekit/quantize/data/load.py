@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,7 @@ def load_data(
     folders: Sequence[Path] = (),
     whole: bool = False,
     skip: int = 0,
+    beside: Collection[str] = (),
 ) -> CalibrationSamples:
     """Opens calibration data for ``model``.
 
@@ -58,6 +59,7 @@ def load_data(
         model: The model whose inputs the samples must fit.
         folders: Where modules are looked for, before Python's path.
         skip: Leave out so many rows of the batch at the beginning; ``count`` has them, too.
+        beside: Names of further arrays that a file may have, which are not read.
         whole: Refuse arrays whose last sample would not fill the model's batch.
 
     Raises:
@@ -96,7 +98,8 @@ def load_data(
             if arrays:
                 notes.append(f"the folder has {len(arrays)} .npy or .npz files, which are not read")
         else:
-            source = Arrays(arrays, rows, enough=None if spread else limit)
+            enough = None if spread else limit
+            source = Arrays(arrays, rows, enough=enough, beside=beside)
             if whole and (source.size or 0) % rows.batch:
                 name = next(iter(rows.specs))
                 raise DataError(

@@ -15,10 +15,11 @@ from onnx import defs, helper, numpy_helper
 from edgekit.dla.precision import Lowering, int8_operators, lowering
 from edgekit.dla.scales import channel_axis, weight_scales
 from edgekit.errors import DataError, ModelError, UsageError
+from edgekit.network.loading import validation
 from edgekit.network.loading.load import canonical
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import QDQ, Model, Network
-from edgekit.network.protos import free_name
+from edgekit.network.protos import free_name, reads
 from edgekit.quantize.calibration.checks import check_weights
 from edgekit.quantize.scales import is_scale
 from edgekit.rewriting.engine.opset import obstacle, raise_opset
@@ -27,6 +28,7 @@ _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 # a constant operand of theirs has to be INT8 as the other operands are
 _JOINING = frozenset({"Concat", "Max", "Min"})
 _FLOAT, _HALF = 1, 10
+_QDQ_OPSET = 13
 _FP16 = "tensor(float16)"
 _UNCHANGED_OPERATORS = frozenset({"Cast", "DequantizeLinear", "QuantizeLinear"})
 #: How weights can be quantised: a scale for each output channel, or one for the tensor.
@@ -253,6 +255,8 @@ class _Half:
             for name in node.input:
                 readers.setdefault(name, []).append(node)
         ends = {value.name for value in graph.output}
+        # bodies of loops and conditionals read by name
+        ends |= {name for node in graph.node for name in {*reads(node)} - {*node.input}}
         made: list[onnx.NodeProto] = []
         for node in graph.node:
             if node.name not in chosen:
@@ -373,3 +377,43 @@ def to_qdq(
         weights={**raised.weights, **writer.values}, plugins=model.plugins,
     )  # fmt: skip
     return replace(made, folded={**raised.folded, **made.folded})
+
+
+def to_open_qdq(
+    model: Model,
+    network: Network,
+    scales: Mapping[str, float],
+    *,
+    fp16_layers: Collection[str] = frozenset(),
+) -> Model | None:
+    """Gives a network with open axes the Q/DQ nodes and FP16 types that it has at one shape.
+
+    Nodes that only exist where sizes are open compute them, and keep their types.
+
+    Args:
+        model: The plain FP32 model with its open axes.
+        network: The layers of the same model at one shape.
+        scales: As of ``to_qdq``, at that shape.
+        fp16_layers: As of ``to_qdq``.
+
+    Returns:
+        The typed model; None where the file's opset is below 13.
+
+    Raises:
+        ModelError: "model.nonfinite".
+        DataError: "qdq.scale".
+    """
+    if validation.opset(model.proto) < _QDQ_OPSET:
+        return None
+    check_weights(model)
+    inferred = onnx.shape_inference.infer_shapes(model.proto)
+    names = {value.name for value in inferred.graph.input}
+    names |= {name for node in inferred.graph.node for name in node.output}
+    known = {name: scale for name, scale in scales.items() if name in names}
+    opened = replace(model, proto=inferred)
+    writer = LoweredGraph(
+        opened, network, lowering(network, known, fp16_layers), known, "per_channel"
+    )
+    writer.write()
+    half(writer.proto, writer.floats(), writer.taken)
+    return replace(opened, proto=writer.proto)
