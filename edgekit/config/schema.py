@@ -29,7 +29,7 @@ from edgekit.errors import UsageError
 from edgekit.network.expressions import parse_size
 from edgekit.network.ranges import check_range, parse_axis, parse_shape, varies
 from edgekit.reference.gate import Metric, impossible
-from edgekit.targets.loader import same_words
+from edgekit.targets.loader import device_named, same_words
 from edgekit.targets.releases import spelled
 from edgekit_device.protocol.fields import DAY_S
 
@@ -97,9 +97,9 @@ class CalibrationSection(Section):
 
     data: FilePath = Field(
         None,
-        description="A folder of images, an `.npz` or `.npy` file or a folder of them, relative to "
-        "this file, or `python:module:function`, which runs that function; see "
-        "[calibration.md](calibration.md). When absent, synthetic seeded inputs are "
+        description="A folder of images, Ultralytics' `data.yaml`, an `.npz` or `.npy` file or a "
+        "folder of them, relative to this file, or `python:module:function`, which runs that "
+        "function; see [calibration.md](calibration.md). When absent, synthetic seeded inputs are "
         "used and noted in the results.",
         examples=["images/"],
     )
@@ -608,8 +608,10 @@ class PinSection(Section):
     layers: str = Field(
         description="Names of layers, ONNX nodes or PyTorch modules (glob).", examples=["*/conv1"]
     )
-    device: Literal["GPU", "DLA", "DLA0", "DLA1"] = Field(
-        description="Device for these layers.", examples=["DLA"]
+    device: Annotated[Literal["GPU", "DLA", "DLA0", "DLA1"], BeforeValidator(device_named)] = Field(
+        description="Device for these layers; `dla:0`, `dla:1`, `gpu` and `0`, as Ultralytics "
+        "writes them, are DLA0, DLA1 and the GPU.",
+        examples=["DLA"],
     )
 
 

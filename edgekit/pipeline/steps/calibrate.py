@@ -15,7 +15,7 @@ from edgekit.dla.precision import lowering
 from edgekit.errors import UsageError
 from edgekit.network.source import is_function
 from edgekit.network.synthetic import synthetic_description, synthetic_inputs
-from edgekit.pipeline.cache import digest_of, identity_of_path
+from edgekit.pipeline.cache import digest_of, file_stamps, identity_of_path
 from edgekit.pipeline.context import Context, MeasuredRanges, computed
 from edgekit.pipeline.steps.load import (
     fp16_layers,
@@ -28,6 +28,7 @@ from edgekit.pipeline.steps.load import (
 from edgekit.pipeline.steps.memory import announce_memory
 from edgekit.pipeline.steps.rewrite import judgement, model, model_digest, network, rewritten
 from edgekit.quantize.data.images import IMAGE_OPTIONS, ImageOptions
+from edgekit.quantize.data.lists import images_at, is_list
 from edgekit.quantize.given_scales import ScaleBinding, scale_binding
 from edgekit.quantize.needs import needs, without_too
 from edgekit.quantize.scales import Ranges, Scales
@@ -196,7 +197,11 @@ def _data_identity(context: Context) -> list[Any]:
     if section.data is None:
         return [settings]
     if not _called(context):
-        return [settings, identity_of_path(context.config.resolve(section.data))]
+        path = context.config.resolve(section.data)
+        if not is_list(path):
+            return [settings, identity_of_path(path)]
+        images = images_at(path)
+        return [settings, list(map(str, images)), file_stamps(images)]
     from edgekit.quantize.data.functions import data_file
 
     context.note(

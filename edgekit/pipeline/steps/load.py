@@ -78,8 +78,9 @@ def pictures(context: Context) -> tuple[tuple[int, int], ...]:
     if data is None or is_function(data):
         return ()
     from edgekit.quantize.data.images import image_sizes
+    from edgekit.quantize.data.lists import images_at
 
-    return tuple(image_sizes(context.config.resolve(data)))
+    return tuple(image_sizes(images_at(context.config.resolve(data))))
 
 
 @computed("model", pictures)
