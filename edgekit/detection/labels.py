@@ -5,22 +5,20 @@ Sources: cocodataset.org/#format-data (object detection), docs.ultralytics.com/d
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import yaml
 from pydantic import BaseModel, ValidationError
 
-from edgekit.detection.files import numbered
+from edgekit.detection.files import names_of
 from edgekit.detection.precision import Truth
 from edgekit.errors import DataError
 from edgekit.files import read_file
-from edgekit.quantize.data.images import IMAGE_SUFFIXES, files_in
+from edgekit.quantize.data.lists import images_at, is_list
 
 _MOST_BYTES = 1 << 30
-_YAML = frozenset({".yaml", ".yml"})
 _BOX = 5  # a class and four numbers; a polygon has more
 _HINT = (
     "COCO's JSON, Ultralytics' data.yaml with val, or a folder with images/ and labels/ (a text "
@@ -87,11 +85,11 @@ def read_labels(
         keypoints: Whether keypoints follow a box on a line; a polygon does otherwise.
 
     Raises:
-        DataError: "data.labels".
+        DataError: "data.labels"; "data.list" or "head.classes" of a data.yaml.
     """
     if path.is_dir():
-        found = _of_files(path, files_in(path, IMAGE_SUFFIXES), None, keypoints)
-    elif path.suffix.lower() in _YAML:
+        found = _of_files(path, images_at(path), None, keypoints)
+    elif is_list(path):
         found = _of_yaml(path, classes, keypoints)
     else:
         found = _of_coco(path, classes)
@@ -161,31 +159,8 @@ def _numbers(path: Path, named: Sequence[str], classes: Sequence[str]) -> list[i
 
 
 def _of_yaml(path: Path, classes: Sequence[str], keypoints: bool) -> list[LabelledPicture]:
-    try:
-        document = yaml.safe_load(read_file(path, _MOST_BYTES).decode("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-        raise _wrong(path, "is no YAML that can be read") from error
-    value = document.get("val") if isinstance(document, Mapping) else None
-    places = [value] if isinstance(value, str) else value
-    if not places or not all(isinstance(one, str) for one in places):
-        raise _wrong(path, "has no val: the folder of the labelled pictures")
-    base = path.parent / str(document.get("path") or "")
-    files: list[Path] = []
-    for place in places:
-        files += _listed(path, base / place)
-    names = numbered(document)
-    return _of_files(path, files, _numbers(path, names, classes) if names else None, keypoints)
-
-
-def _listed(path: Path, place: Path) -> list[Path]:
-    """The pictures of a folder, or of a text file with one on each line."""
-    if place.is_dir():
-        return files_in(place, IMAGE_SUFFIXES)
-    try:
-        lines = read_file(place, _MOST_BYTES).decode("utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise _wrong(path, f"{place} is neither a folder nor a list of pictures") from error
-    return [place.parent / line.strip() for line in lines if line.strip()]
+    numbers = _numbers(path, names_of(path), classes)
+    return _of_files(path, images_at(path, ("val",)), numbers, keypoints)
 
 
 def _of_files(
