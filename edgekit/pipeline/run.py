@@ -300,7 +300,8 @@ def _build(run: Run, record: StepRecord) -> Run:
     context, builds = run.context, run.builds
     error, built = accuracy(context), builds[0].artefacts
     on = f"{clean(error.data)}, emulated on this CPU"
-    figures = f"cosine {error.cosine:.5f} against FP32"
+    boxes = "" if error.boxes is None else f", boxes {error.boxes:.3f} ({error.objects})"
+    figures = f"cosine {error.cosine:.5f} against FP32{boxes}"
     gate = context.file.accuracy
     record.detail = (
         f"{counted(sum(len(s) for _, s in built.lanes), 'segment')}, {built.backend} backend; "
