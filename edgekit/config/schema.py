@@ -1173,7 +1173,12 @@ class PlacementSection(Section):
 class AccuracySection(Section):
     """The accuracy gate: the run fails (exit 1) below it."""
 
-    metric: Metric = Field("cosine", description="Metric for the comparison with the FP32 network.")
+    metric: Metric = Field(
+        "cosine",
+        description="Metric for the comparison with the FP32 network. `boxes` needs `model.head`: "
+        "the F1 score of the build's objects against FP32's, matched by class and an intersection "
+        "over union of at least 0.5.",
+    )
     min: float | None = Field(
         None,
         description="Lowest value that passes. Without it the run still fails if channels of an "
@@ -1181,17 +1186,19 @@ class AccuracySection(Section):
     )
     labelled: FilePath = Field(
         None,
-        description="An `.npz` file, relative to this file, of `labels` and an array for each "
-        "input with one row a label. How many of them the first output's largest value gets right "
-        "is noted, as built and in FP32.",
-        examples=["digits.npz"],
+        description="Labelled inputs, relative to this file. Of a classifier an `.npz` file of "
+        "`labels` and an array for each input with one row a label: how many of them the first "
+        "output's largest value gets right is noted, as built and in FP32. With `model.head` "
+        "COCO's JSON, Ultralytics' `data.yaml` (its `val`), or a folder with `images/` and "
+        "`labels/`: mAP50 and mAP50-95 are noted.",
+        examples=["digits.npz", "data.yaml"],
     )
     scores: float = Field(
         0.95,
         ge=0,
         le=1,
-        description="Share of a detector's scores above 0.25 in FP32 that must stay above 0.25; 0 "
-        "turns the check off.",
+        description="Share of a detector's scores above 0.25 in FP32 that must stay above 0.25; "
+        "with `model.head` the least of `boxes`, whatever `metric` is. 0 turns the checks off.",
     )
     fallback: Literal["fp16", "none"] = Field(
         "fp16",
@@ -1295,6 +1302,12 @@ class ConfigFile(Section):
         fault = "" if least is None else impossible(self.accuracy.metric, least)
         if fault:
             raise ValueError(f"deploy.health.accuracy_min: {fault}")
+        return self
+
+    @model_validator(mode="after")
+    def _boxes_need_a_head(self) -> ConfigFile:
+        if self.accuracy.metric == "boxes" and self.model.head is None:
+            raise ValueError("accuracy.metric boxes needs model.head: nothing decodes the outputs")
         return self
 
     @model_validator(mode="after")

@@ -37,6 +37,7 @@ from edgekit.text import counted
 if TYPE_CHECKING:
     from edgekit.config.schema import CalibrationSection
     from edgekit.network.model import Model
+    from edgekit.quantize.data.images import Preprocess
     from edgekit.quantize.data.rows import CalibrationSamples
 
 
@@ -88,6 +89,25 @@ def image_section(context: Context) -> CalibrationSection:
     if context.file.model.head is None or _SAYS.intersection(section.model_fields_set):
         return section
     return section.model_copy(update={"preset": PRESET})
+
+
+def prepare_of(
+    context: Context, specs: Mapping[str, tuple[np.dtype, tuple[int, ...]]], where: Path
+) -> tuple[str, Preprocess]:
+    """Returns the input that takes pictures, and how they are prepared: as for calibration.
+
+    Args:
+        context: The configuration.
+        specs: NumPy type and shape by input.
+        where: The pictures, for errors.
+
+    Raises:
+        DataError: As of ``preprocess_of``.
+    """
+    from edgekit.quantize.data.load import preprocess_of
+
+    given = image_section(context).model_dump(include=set(IMAGE_OPTIONS))
+    return preprocess_of(specs, ImageOptions(**given), where)
 
 
 def check_data(context: Context) -> None:

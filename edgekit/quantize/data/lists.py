@@ -4,7 +4,7 @@ each a folder, a list of folders, or a text file with an image on each line.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import yaml
@@ -25,9 +25,13 @@ def is_list(path: Path) -> bool:
     return path.suffix.lower() in _ENDINGS
 
 
-def images_at(path: Path) -> list[Path]:
+def images_at(path: Path, splits: Sequence[str] = _SPLITS) -> list[Path]:
     """Returns the images of a folder or of a data.yaml, in the order of their paths; none of
     anything else.
+
+    Args:
+        path: The folder or the data.yaml.
+        splits: Keys of a data.yaml; the first one that it has counts.
 
     Raises:
         DataError: "data.list": the data.yaml cannot be read, or names no images.
@@ -40,7 +44,7 @@ def images_at(path: Path) -> list[Path]:
     root = path.parent / str(document.get("path") or "")
     if not root.is_dir():  # Ultralytics looks for it in a folder of its own
         root = path.parent
-    for split in _SPLITS:
+    for split in splits:
         given = document.get(split)
         if given:
             places = given if isinstance(given, list) else [given]
@@ -48,7 +52,7 @@ def images_at(path: Path) -> list[Path]:
             if found:
                 return found
             raise _refused(f"no images are at {split}: {places[0]}", path)
-    raise _refused("it names no images (train or val)", path)
+    raise _refused(f"it names no images ({' or '.join(splits)})", path)
 
 
 def _read(path: Path) -> dict[str, object]:
