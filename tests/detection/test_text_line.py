@@ -6,6 +6,7 @@ The networks are rebuilt; ``test_text_packages.py`` has PaddleOCR's own.
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -13,13 +14,15 @@ import pytest
 
 from edgekit.detection.recognise import disagreement, recognise
 from edgekit.detection.recognised import Recognised, Unlike
+from edgekit.detection.text_line import recognise_text_line
+from edgekit.network.loading.load import load
 from edgekit_device.detection.detect import decode, detect
 from edgekit_device.detection.head import Head, TextLineHead
 from tests.detection.text_nets import CHARACTERS, loaded, recogniser
 from tests.exports import load as load_export
 
 LETTERS = ("a", "b", "c", "7", " ")
-HEAD = Head("CTC", ("rows",), text_line=TextLineHead("rows", False, LETTERS))
+HEAD = Head("CTC", ("rows",), text_line=TextLineHead("rows", False, LETTERS, (32, 64)))
 
 
 def rows(steps: str, sure: float = 0.9) -> np.ndarray:
@@ -44,6 +47,7 @@ def test_repeats_and_blanks_are_dropped(steps: str, text: str) -> None:
     ((one,),) = detect(HEAD, {"rows": rows(steps)[None]})
     assert one.text == text
     assert one.score == pytest.approx(0.9)
+    assert one.box == (0, 0, 64, 32)
 
 
 def test_lines_of_a_batch_are_read_each_and_an_empty_one_is_none() -> None:
@@ -63,6 +67,7 @@ def test_a_recogniser_is_recognised_and_its_rows_decoded(batch: int, width: int)
     assert isinstance(found, Recognised)
     assert found.head.text_line is not None
     assert found.head.text_line.characters == LETTERS
+    assert found.head.text_line.size == (32, width)
     assert list(found.own.values()) == list(model.graph.outputs)
     raw = np.random.default_rng(0).normal(0, 3, (batch, width // 8, 6)).astype(np.float32)
     (ours,) = decode(found.head, {found.head.outputs[0]: raw}).values()
@@ -83,9 +88,7 @@ def test_a_space_that_is_listed_is_not_added() -> None:
     assert found.head.text_line.characters == ("a", "b", "c", "7", "_")
 
 
-def test_paddleocrs_own_graph_is_recognised(tmp_path) -> None:
-    from edgekit.network.loading.load import load
-
+def test_paddleocrs_own_graph_is_recognised(tmp_path: Path) -> None:
     onnx.save(load_export("ppocr_v4_recognition"), tmp_path / "m.onnx")
     model = load(tmp_path / "m.onnx")
     characters = "\n".join(chr(0x4E00 + i) for i in range(6623))
@@ -110,8 +113,6 @@ def test_another_network_is_not_taken_for_a_recogniser(
 ) -> None:
     own = {} if metadata is None else {"character": metadata}
     model = loaded(recogniser(end=end))
-    from edgekit.detection.text_line import recognise_text_line
-
     found = recognise_text_line(model, own)
     assert isinstance(found, Unlike)
     assert found.family == "CTC (a recogniser of text lines)"

@@ -6,6 +6,7 @@ The networks are rebuilt; ``test_text_packages.py`` has PaddleOCR's own.
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -13,6 +14,8 @@ import pytest
 
 from edgekit.detection.recognise import disagreement, recognise
 from edgekit.detection.recognised import Recognised, Unlike
+from edgekit.detection.text_map import recognise_text_map
+from edgekit.network.loading.load import load
 from edgekit_device.detection.detect import decode, detect
 from edgekit_device.detection.head import Head, TextMapHead
 from edgekit_device.detection.results import Found, Options
@@ -151,9 +154,7 @@ def test_a_detector_is_recognised_and_its_raw_map_decoded(
     assert disagreement(model, replace(found, head=wrong))
 
 
-def test_paddleocrs_own_graph_is_recognised(tmp_path) -> None:
-    from edgekit.network.loading.load import load
-
+def test_paddleocrs_own_graph_is_recognised(tmp_path: Path) -> None:
     onnx.save(load_export("ppocr_v4_detection"), tmp_path / "m.onnx")
     found = recognise(load(tmp_path / "m.onnx"))
     assert isinstance(found, Recognised)
@@ -171,7 +172,7 @@ def test_paddleocrs_own_graph_is_recognised(tmp_path) -> None:
     ],
 )
 def test_another_map_is_not_taken_for_a_detectors(end: str, words: str) -> None:
-    found = recognise(loaded(text_detector(end=end)))
+    found = recognise_text_map(loaded(text_detector(end=end)), {})
     assert isinstance(found, Unlike)
     assert found.family == "DB (PaddleOCR's text detector)"
     assert words in found.differs
