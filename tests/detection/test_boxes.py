@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,14 +25,19 @@ HELD_OUT = 40
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with scenes to calibrate on and others, and a cache of its own."""
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with scenes to calibrate on, and others."""
     folder = tmp_path_factory.mktemp("shapes")
     scenes().write(folder / "cal", 16)
     scenes().write(folder / "val", HELD_OUT, first=5000)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EDGEKIT_CACHE", str(folder / "cache"))
-        yield folder
+    return folder
+
+
+@pytest.fixture
+def desk(written: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same folder; its tests share a cache, so that one finds what another has built."""
+    monkeypatch.setenv("EDGEKIT_CACHE", str(written / "cache"))
+    return written
 
 
 def share(note: str) -> float:
@@ -219,7 +223,7 @@ def test_a_board_judges_by_boxes(desk: Path) -> None:
         )
 
     edgekit.deploy(deployed(0.9))
-    (record,) = (desk / "cache").rglob("health.json")
+    (record,) = (desk / "cache" / "board").rglob("health.json")
     found = json.loads(record.read_text())["accuracy"]
     assert (found["metric"], found["samples"], found["min"]) == ("boxes", 6, 0.9)
     assert 0.9 <= found["value"] == found["boxes"] <= 1
