@@ -46,7 +46,7 @@ from edgekit.pipeline.steps.deploy import (
 )
 from edgekit.pipeline.steps.judge import check
 from edgekit.pipeline.steps.labelled import check_labelled_fits, labelled_result
-from edgekit.pipeline.steps.load import lowers, require_parse
+from edgekit.pipeline.steps.load import lowers, requested, require_parse
 from edgekit.pipeline.steps.method import choice, chooses, method, scales
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.plugin_sections import check_plugins
@@ -444,7 +444,10 @@ def infer_on(
 
     path = output or run.out / "outputs.npz"
     release, backend = run.found.deploy[0], run.builds[0].artefacts.backend
-    found = infer(run.context, run.boards, release, backend, source, path, record, draw)
+    manifest = None
+    if not requested(run.context).is_static and release.taken_back is None:
+        manifest = run.bundle_for(run.boards.clients()[0]).manifest
+    found = infer(run.context, run.boards, release, backend, source, path, record, draw, manifest)
     return replace(run, found=replace(run.found, infer=found))
 
 

@@ -45,7 +45,7 @@ class Found:
 
     Attributes:
         box: Left, top, right, bottom, in pixels: of the network's input, or of the picture after
-            ``letterbox.Placing.back``. Zeros of a line's text, which is the whole input.
+            ``letterbox.Placing.back``.
         score: 0 to 1.
         number: The class.
         name: Its name; "" if unknown.
