@@ -593,8 +593,8 @@ def sensitivity(
 ) -> SensitivityRanking:
     """Ranks the layers by what their INT8 costs.
 
-    With a ``minimum`` of ``metric`` ("cosine", "snr_db", "top1_agreement") it proposes the fewest
-    layers to keep in FP16; ``write_config`` is where a configuration with them is written.
+    With a ``minimum`` of ``metric`` ("cosine", "snr_db", "top1_agreement", "boxes") it proposes the
+    fewest layers to keep in FP16; ``write_config`` is where a configuration with them is written.
     """
     from edgekit.pipeline.questions import sensitivity
 
