@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,6 +44,7 @@ from edgekit_device.protocol.manifest import (
     PlacementRecord,
     SegmentEntry,
     ShapeRange,
+    ShapeValues,
     TensorEntry,
     Variant,
     WeightEntry,
@@ -52,7 +53,7 @@ from edgekit_device.protocol.manifest import (
 
 if TYPE_CHECKING:
     from edgekit.network.model import Model, Network
-    from edgekit.network.ranges import Profile
+    from edgekit.network.ranges import Profile, Values
     from edgekit.placement.plan import Plan
 
 
@@ -70,6 +71,7 @@ class ShapeVariant:
         golden: Its golden vectors.
         profiles: The ranges that its engine takes; empty for one shape.
         load: "start" or "demand": when a board opens it.
+        values: Ranges of values of further inputs of the engine, which hold sizes.
     """
 
     network: Network
@@ -78,6 +80,7 @@ class ShapeVariant:
     golden: Sequence[Golden] = ()
     profiles: Sequence[Profile] = ()
     load: str = "start"
+    values: Values = field(default_factory=dict)
 
 
 # what of a bundle stays with other weights
@@ -219,6 +222,10 @@ def _variant_entry(one: ShapeVariant, blobs: Blobs) -> Variant:
                 for part in one.plan.loadables
             ),
         ),
+        values={
+            name: ShapeValues(r.dtype, r.shape, r.min, r.opt, r.max)
+            for name, r in one.values.items()
+        },
     )
 
 

@@ -22,7 +22,7 @@ _PLACES: dict[str, tuple[str, ...]] = {
 
 
 # keys that a range's error names itself
-_SIZES = ("model.shapes", "model.dimensions", "model.buckets", "model.batch")
+_SIZES = ("model.shapes", "model.dimensions", "model.buckets", "model.batch", "model.values")
 
 
 def set_place(error: EdgekitError, config: Config) -> None:

@@ -29,7 +29,7 @@ from edgekit.errors import UsageError
 from edgekit.network.expressions import parse_size
 from edgekit.network.ranges import check_range, parse_axis, parse_shape, varies
 from edgekit.reference.gate import Metric, impossible
-from edgekit.targets.loader import same_words
+from edgekit.targets.loader import device_named, same_words
 from edgekit.targets.releases import spelled
 from edgekit_device.protocol.fields import DAY_S
 
@@ -59,6 +59,7 @@ PreviewFeature = Literal[
     "RUNTIME_ACTIVATION_RESIZE_10_10",
 ]
 Dimension = Annotated[int, Field(ge=1, le=1 << 31)]
+Value = Annotated[int, Field(ge=-(1 << 31), lt=1 << 31)]
 
 
 def _bound_loadables(schema: JsonDict) -> None:
@@ -96,9 +97,9 @@ class CalibrationSection(Section):
 
     data: FilePath = Field(
         None,
-        description="A folder of images, an `.npz` or `.npy` file or a folder of them, relative to "
-        "this file, or `python:module:function`, which runs that function; see "
-        "[calibration.md](calibration.md). When absent, synthetic seeded inputs are "
+        description="A folder of images, Ultralytics' `data.yaml`, an `.npz` or `.npy` file or a "
+        "folder of them, relative to this file, or `python:module:function`, which runs that "
+        "function; see [calibration.md](calibration.md). When absent, synthetic seeded inputs are "
         "used and noted in the results.",
         examples=["images/"],
     )
@@ -607,8 +608,10 @@ class PinSection(Section):
     layers: str = Field(
         description="Names of layers, ONNX nodes or PyTorch modules (glob).", examples=["*/conv1"]
     )
-    device: Literal["GPU", "DLA", "DLA0", "DLA1"] = Field(
-        description="Device for these layers.", examples=["DLA"]
+    device: Annotated[Literal["GPU", "DLA", "DLA0", "DLA1"], BeforeValidator(device_named)] = Field(
+        description="Device for these layers; `dla:0`, `dla:1`, `gpu` and `0`, as Ultralytics "
+        "writes them, are DLA0, DLA1 and the GPU.",
+        examples=["DLA"],
     )
 
 
@@ -723,6 +726,21 @@ class RangeSection(Section):
         return self
 
 
+class ValuesSection(Section):
+    """The smallest, best and largest values of an input that holds sizes."""
+
+    min: list[Value] = Field(description="Smallest values.", examples=[[320, 320]])
+    opt: list[Value] | None = Field(
+        None, description="Values to optimise for; the largest when absent.", examples=[[640, 640]]
+    )
+    max: list[Value] = Field(description="Largest values.", examples=[[1280, 1280]])
+
+    @model_validator(mode="after")
+    def _in_order(self) -> ValuesSection:
+        check_range(self.min, self.opt, self.max, "values")
+        return self
+
+
 class BucketsSection(Section):
     """How many shapes are chosen for the DLA."""
 
@@ -795,6 +813,11 @@ Shape = Annotated[
         Tag("text"),
     ],
     Discriminator(_shape_form),
+]
+Values = Annotated[
+    Annotated[list[Value], Field(min_length=1), Tag("list")]
+    | Annotated[ValuesSection, Tag("mapping")],
+    Discriminator(_buckets_form),
 ]
 Named = Annotated[
     Annotated[Dimension, Tag("size")]
@@ -946,6 +969,12 @@ class ModelSection(_Source):
         "the only sizes.",
         examples=[{"batch": 1, "height": "320..1280", "width": [320, 640]}],
     )
+    values: dict[str, Values] = Field(
+        default_factory=dict,
+        description="Values of inputs that hold sizes, such as those of a Resize: constants then, "
+        "or a range (`min`, `opt`, `max`) for the GPU's engine of the range.",
+        examples=[{"size": {"min": [320, 320], "opt": [640, 640], "max": [1280, 1280]}}],
+    )
     buckets: Buckets = Field(
         default_factory=list,
         description="Shapes for the DLA, each a network of its own: `HEIGHTxWIDTH` of the input "
@@ -997,8 +1026,10 @@ class ModelSection(_Source):
         if self.head and self.networks:
             raise ValueError("'head' is for one network")
         parts = self.seed, self.shapes, self.batch, self.outputs, self.plugins
-        if self.networks and (self.dimensions or self.buckets):
-            raise ValueError("'dimensions' and 'buckets' are for one network")
+        if self.networks and (self.dimensions or self.buckets or self.values):
+            raise ValueError("'dimensions', 'buckets' and 'values' are for one network")
+        if self.builtin and self.values:
+            raise ValueError("'values' is not for 'builtin': no built-in network has such inputs")
         if self.networks and any(parts):
             raise ValueError(
                 "give 'seed', 'shapes', 'batch', 'outputs' and 'plugins' for each of the networks"
@@ -1142,7 +1173,12 @@ class PlacementSection(Section):
 class AccuracySection(Section):
     """The accuracy gate: the run fails (exit 1) below it."""
 
-    metric: Metric = Field("cosine", description="Metric for the comparison with the FP32 network.")
+    metric: Metric = Field(
+        "cosine",
+        description="Metric for the comparison with the FP32 network. `boxes` needs `model.head`: "
+        "the F1 score of the build's objects against FP32's, matched by class and an intersection "
+        "over union of at least 0.5.",
+    )
     min: float | None = Field(
         None,
         description="Lowest value that passes. Without it the run still fails if channels of an "
@@ -1150,17 +1186,19 @@ class AccuracySection(Section):
     )
     labelled: FilePath = Field(
         None,
-        description="An `.npz` file, relative to this file, of `labels` and an array for each "
-        "input with one row a label. How many of them the first output's largest value gets right "
-        "is noted, as built and in FP32.",
-        examples=["digits.npz"],
+        description="Labelled inputs, relative to this file. Of a classifier an `.npz` file of "
+        "`labels` and an array for each input with one row a label: how many of them the first "
+        "output's largest value gets right is noted, as built and in FP32. With `model.head` "
+        "COCO's JSON, Ultralytics' `data.yaml` (its `val`), or a folder with `images/` and "
+        "`labels/`: mAP50 and mAP50-95 are noted.",
+        examples=["digits.npz", "data.yaml"],
     )
     scores: float = Field(
         0.95,
         ge=0,
         le=1,
-        description="Share of a detector's scores above 0.25 in FP32 that must stay above 0.25; 0 "
-        "turns the check off.",
+        description="Share of a detector's scores above 0.25 in FP32 that must stay above 0.25; "
+        "with `model.head` the least of `boxes`, whatever `metric` is. 0 turns the checks off.",
     )
     fallback: Literal["fp16", "none"] = Field(
         "fp16",
@@ -1264,6 +1302,12 @@ class ConfigFile(Section):
         fault = "" if least is None else impossible(self.accuracy.metric, least)
         if fault:
             raise ValueError(f"deploy.health.accuracy_min: {fault}")
+        return self
+
+    @model_validator(mode="after")
+    def _boxes_need_a_head(self) -> ConfigFile:
+        if self.accuracy.metric == "boxes" and self.model.head is None:
+            raise ValueError("accuracy.metric boxes needs model.head: nothing decodes the outputs")
         return self
 
     @model_validator(mode="after")

@@ -24,7 +24,8 @@ from edgekit_device.detection.head import Head, PriorHead, PriorLevel
 _FAMILY = "SSD, RetinaNet or RetinaFace (offsets from priors)"
 _MOVES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 _WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "RoiAlign"})
-_FAR = 1e6
+# offsets that bounds show of; float32 still has the exponential of the second
+_FAR, _STEEP = 1e6, 60.0
 # of the largest value: what float32 loses in a dozen operations
 _ROUNDING = 4e-6
 
@@ -258,8 +259,12 @@ def _measured(
     ]
     if not np.all(np.isfinite(variances)) or min(variances[2:]) <= 0:
         raise _DiffersError(3, f"{own.result} does not grow with the exponential of its offsets")
-    _, large = _asked(model, own, boxes, 60 / max(variances[2:]))
-    growth = float(np.log(np.median(large / extent)))
+    _, large = _asked(model, own, boxes, _STEEP / max(variances[2:]))
+    logarithms = np.log(large / extent)
+    growth = float(logarithms.max())
+    steep = _STEEP * np.array(variances[2:]) / max(variances[2:])
+    if not np.allclose(logarithms, np.minimum(growth, steep), rtol=1e-4):
+        raise _DiffersError(3, f"{own.result} bounds the size of some boxes and not of others")
     clip = (0.0, 0.0)
     if own.bounds:
         far = _rows(own.run(model, _offsets(model, boxes, _FAR)), boxes, own)
@@ -269,7 +274,7 @@ def _measured(
         tuple(map(_short, variances)),
         activation.lower(),
         scale=_scale(size, clip, boxes, centre),
-        growth=_short(growth) if growth < 59 else 0.0,
+        growth=_short(growth) if growth < 0.99 * _STEEP else 0.0,
         clip=clip,
     )
 

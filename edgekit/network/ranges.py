@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Literal, Protocol
 
@@ -51,6 +51,21 @@ class Range:
         return "x".join(map(axis_text, self.min, self.opt, self.max))
 
 
+@dataclass(frozen=True)
+class ValueRange(Range):
+    """The smallest, best and largest values of an input that holds sizes.
+
+    Attributes:
+        dtype: "int32" or "int64".
+        shape: Of the input: one axis, or none.
+    """
+
+    dtype: str = "int64"
+    shape: tuple[int, ...] = ()
+
+
+#: A range of values by input that holds sizes.
+Values = Mapping[str, ValueRange]
 #: A range for every input with open sizes: an optimisation profile of TensorRT.
 Profile = Mapping[str, Range]
 
@@ -101,6 +116,8 @@ class BucketCount(Protocol):
 
 #: A shape as a configuration has it: sizes and ranges by axis, a range, or one for each profile.
 ShapeForm = Sequence[Axis] | RangeForm | Sequence[RangeForm]
+#: Values of an input as a configuration has them: these alone, or a range.
+ValueForm = Sequence[int] | RangeForm
 #: A bucket as a configuration has it: "640x960" (height, width), or shapes by input.
 BucketForm = str | Mapping[str, Sequence[int]]
 
@@ -111,6 +128,10 @@ class ShapeSection(Protocol):
     @property
     def shapes(self) -> Mapping[str, ShapeForm]:
         """Shapes by input."""
+
+    @property
+    def values(self) -> Mapping[str, ValueForm]:
+        """Values of inputs whose values are sizes."""
 
     @property
     def dimensions(self) -> Mapping[str, Axis | Sequence[int]]:
@@ -137,12 +158,16 @@ class ShapeRequest:
         buckets: Listed shapes, each within a profile, or anything the file allows where there is no
             profile. Empty for a network of one shape.
         notes: What was assumed.
+        fixed: Values of inputs whose values are sizes: constants of every network of one shape.
+        values: Ranges of those of them that vary; the engine of the range alone takes others.
     """
 
     optimum: Sizes
     profiles: tuple[Profile, ...] = ()
     buckets: tuple[Sizes, ...] = ()
     notes: tuple[str, ...] = ()
+    fixed: Sizes = field(default_factory=dict)
+    values: Values = field(default_factory=dict)
 
     @property
     def is_static(self) -> bool:
@@ -255,19 +280,22 @@ def axis_text(low: int, best: int, high: int) -> str:
     return f"{low}..{high}" if best == high else f"{low}..{best}..{high}"
 
 
-def check_range(low: Sequence[int], best: Sequence[int] | None, high: Sequence[int]) -> None:
-    """Refuses sizes that are no range.
+def check_range(
+    low: Sequence[int], best: Sequence[int] | None, high: Sequence[int], what: str = "sizes"
+) -> None:
+    """Refuses sizes, or values, that are no range.
 
     Raises:
         ValueError: Of different length, or not in the order min, opt, max.
     """
     if len(low) != len(high) or (best is not None and len(best) != len(low)):
-        raise ValueError("min, opt and max have different numbers of sizes")
+        raise ValueError(f"min, opt and max have different numbers of {what}")
+    at = "axis" if what == "sizes" else "value"
     for axis, (least, most) in enumerate(zip(low, high, strict=True)):
         if least > most:
-            raise ValueError(f"min is above max: {least} > {most} (axis {axis})")
+            raise ValueError(f"min is above max: {least} > {most} ({at} {axis})")
         if best is not None and not least <= best[axis] <= most:
-            raise ValueError(f"opt is not within min and max: {best[axis]} (axis {axis})")
+            raise ValueError(f"opt is not within min and max: {best[axis]} ({at} {axis})")
 
 
 def ranges_of(form: ShapeForm) -> tuple[Range, ...]:
@@ -297,7 +325,7 @@ def bounds_of(axis: Axis | Sequence[int]) -> tuple[int, int, int]:
 
 def is_ranged(section: ShapeSection) -> bool:
     """Says whether a configuration has anything else than static shapes."""
-    forms = section.shapes.values()
+    forms = (*section.shapes.values(), *section.values.values())
     return bool(section.dimensions or section.buckets) or any(map(varies, forms))
 
 

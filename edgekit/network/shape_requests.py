@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import onnx
 
 from edgekit.errors import ModelError
+from edgekit.network import protos
 from edgekit.network.loading.axes import is_batch, is_fixed, picture_axis
 from edgekit.network.loading.validation import input_shapes
 from edgekit.network.protos import nearest
@@ -19,6 +21,8 @@ from edgekit.network.ranges import (
     ShapeRequest,
     ShapeSection,
     Sizes,
+    ValueRange,
+    Values,
     axis_text,
     bounds_of,
     elements,
@@ -31,6 +35,7 @@ from edgekit.network.ranges import (
 )
 from edgekit.text import counted
 
+_WHOLE = ("int32", "int64")
 # a DLA core holds 16 loadables: nobody has more networks of one model
 _MOST_BUCKETS = 64
 
@@ -48,12 +53,56 @@ def shape_request(
         data: Height and width of the calibration data's pictures; None without any.
 
     Raises:
-        ModelError: "model.dimension", "model.profiles", "model.bucket", or those of
+        ModelError: "model.dimension", "model.profiles", "model.bucket", "model.values", or those of
             ``validation.input_shapes``. ``where`` is the key: "model.shapes.x".
     """
+    values = _values(section, inputs)
+    fixed = {name: one.opt for name, one in values.items()}
     if not is_ranged(section):
-        return ShapeRequest(static_shapes(section))
-    return _Request(section, inputs).made(data)
+        return ShapeRequest(static_shapes(section), fixed=fixed)
+    varying = {name: one for name, one in values.items() if not one.is_static}
+    left = [value for value in inputs if value.name not in values]
+    request = _Request(section, left, varies=bool(varying)).made(data)
+    return replace(request, fixed=fixed, values=varying)
+
+
+def _values(section: ShapeSection, inputs: Sequence[onnx.ValueInfoProto]) -> Values:
+    """Returns the values of inputs whose values are sizes.
+
+    Raises:
+        ModelError: "model.unknown_input" or "model.values".
+    """
+    known, found = {value.name: value.type.tensor_type for value in inputs}, {}
+    for name, form in section.values.items():
+        where, kind = f"model.values.{name}", known.get(name)
+        if kind is None:
+            raise ModelError(
+                f"values are given for {name!r}, which is not an input of the network",
+                code="model.unknown_input",
+                where=where,
+                hint=f"{nearest(name, known)} the inputs are: {', '.join(known)}".strip(),
+            )
+        dims, (given,) = kind.shape.dim, ranges_of(form)
+        dtype = protos.dtype_name(kind.elem_type)
+        fault = ""
+        if dtype not in _WHOLE:
+            fault = f"is {dtype}, and only whole numbers can be sizes"
+        elif not kind.HasField("shape") or len(dims) > 1 or not all(map(is_fixed, dims)):
+            fault = f"is [{', '.join(map(_label, dims))}], and not one axis of known size"
+        elif len(given.opt) != math.prod(dim.dim_value for dim in dims):
+            count = math.prod(dim.dim_value for dim in dims)
+            fault = f"has {counted(count, 'value')}, and {len(given.opt)} are given"
+        if fault:
+            raise ModelError(
+                f"input {name!r} {fault}",
+                code="model.values",
+                where=where,
+                hint="model.values is for inputs that hold sizes, such as those of a Resize: one "
+                "value for each element, or min, opt and max; others are data of each frame",
+            )
+        shape = tuple(int(dim.dim_value) for dim in dims)
+        found[name] = ValueRange(given.min, given.opt, given.max, dtype, shape)
+    return found
 
 
 def refuse_outside(
@@ -96,14 +145,23 @@ def refuse_outside(
                     f"{'x'.join(map(str, own))} is outside",
                     code="torch.dynamic_shapes",
                     where=f"model.dimensions.{axis}" if named else f"model.shapes.{value.name}",
-                    hint="export it with a wider range: dynamic_shapes, or model.inputs (--input)",
+                    hint="export it with a wider range: dynamic_shapes, or model.inputs",
                 )
 
 
 class _Request:
-    """A configuration's sizes, and the inputs that they are of."""
+    """A configuration's sizes, and the inputs that they are of.
 
-    def __init__(self, section: ShapeSection, inputs: Sequence[onnx.ValueInfoProto]) -> None:
+    Args:
+        section: The configuration's "model".
+        inputs: The inputs, without those whose values are given.
+        varies: Whether such values vary: then there is a range whatever the sizes are.
+    """
+
+    def __init__(
+        self, section: ShapeSection, inputs: Sequence[onnx.ValueInfoProto], *, varies: bool = False
+    ) -> None:
+        self._varies = varies
         self._section = section
         self._inputs = inputs
         self._dims = {value.name: value.type.tensor_type.shape.dim for value in inputs}
@@ -118,6 +176,9 @@ class _Request:
         for profile in profiles:
             self._check(profile)
         ranged = len(profiles) > 1 or any(not one.is_static for one in profiles[0].values())
+        if self._varies:
+            ranged = True
+            profiles = [{**self._whole(), **profile} for profile in profiles]
         buckets = self._buckets(profiles, ranged, data)
         optimum: Sizes = {name: one.opt for name, one in profiles[0].items()}
         if ranged and not self._has_range():
@@ -130,11 +191,24 @@ class _Request:
             {**inner, **optimum}, tuple(profiles) if ranged else (), buckets, tuple(self._notes)
         )
 
+    def _whole(self) -> dict[str, Range]:
+        """Returns the inputs whose sizes the file fixes."""
+        sizes = {
+            name: tuple(int(dim.dim_value) for dim in dims)
+            for name, dims in self._dims.items()
+            if all(map(is_fixed, dims))
+        }
+        return {name: Range(size, size, size) for name, size in sizes.items()}
+
     def _has_range(self) -> bool:
         """Says whether anything has a range, and not lists of sizes alone."""
-        return any(map(varies, self._section.shapes.values())) or any(
-            isinstance(one, str) and bounds_of(one)[0] < bounds_of(one)[2]
-            for one in self._section.dimensions.values()
+        return (
+            self._varies
+            or any(map(varies, self._section.shapes.values()))
+            or any(
+                isinstance(one, str) and bounds_of(one)[0] < bounds_of(one)[2]
+                for one in self._section.dimensions.values()
+            )
         )
 
     def _refuse_batch(self, profiles: Sequence[Profile]) -> None:
@@ -178,7 +252,7 @@ class _Request:
             if name not in known:
                 listed = f"the open axes are: {', '.join(known)}"
                 if not known:
-                    listed = "the file names no open axis; give model.shapes (--shape)"
+                    listed = "the file names no open axis; give model.shapes"
                 raise ModelError(
                     f"no open axis of the network has the name {name!r}",
                     code="model.dimension",

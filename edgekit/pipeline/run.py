@@ -26,7 +26,7 @@ from edgekit.pipeline.steps.beforehand import (
     check_weights,
     remember_bundles,
 )
-from edgekit.pipeline.steps.buckets import calibrate_buckets
+from edgekit.pipeline.steps.buckets import calibrate_buckets, gpu_profiles
 from edgekit.pipeline.steps.build import BuiltPlan, build_for, every_build
 from edgekit.pipeline.steps.build_request import (
     check_build_options,
@@ -279,7 +279,7 @@ def _plan(run: Run, record: StepRecord) -> Run:
     found = plan(run.context)
     check_planned(run.context)
     if (rest := on_gpu(run.context)) is not None:
-        check_planned(rest, requested(run.context).profiles)
+        check_planned(rest, gpu_profiles(run.context))
     proof = proof_of(found.optimal, found.extrapolated, found.unknown_cost)
     proof = proof or (f"gap {percent(found.gap, 2)}" if is_known(found) else "cost unknown")
     record.detail = (
@@ -300,7 +300,8 @@ def _build(run: Run, record: StepRecord) -> Run:
     context, builds = run.context, run.builds
     error, built = accuracy(context), builds[0].artefacts
     on = f"{clean(error.data)}, emulated on this CPU"
-    figures = f"cosine {error.cosine:.5f} against FP32"
+    boxes = "" if error.boxes is None else f", boxes {error.boxes:.3f} ({error.objects})"
+    figures = f"cosine {error.cosine:.5f} against FP32{boxes}"
     gate = context.file.accuracy
     record.detail = (
         f"{counted(sum(len(s) for _, s in built.lanes), 'segment')}, {built.backend} backend; "
@@ -443,7 +444,10 @@ def infer_on(
 
     path = output or run.out / "outputs.npz"
     release, backend = run.found.deploy[0], run.builds[0].artefacts.backend
-    found = infer(run.context, run.boards, release, backend, source, path, record, draw)
+    manifest = None
+    if not requested(run.context).is_static and release.taken_back is None:
+        manifest = run.bundle_for(run.boards.clients()[0]).manifest
+    found = infer(run.context, run.boards, release, backend, source, path, record, draw, manifest)
     return replace(run, found=replace(run.found, infer=found))
 
 

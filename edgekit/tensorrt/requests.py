@@ -33,6 +33,7 @@ from edgekit_device.build.request import (
     LayerSpec,
     NetworkSpec,
     ProfileShapes,
+    ProfileValues,
     request_digest,
 )
 from edgekit_device.build.settings import Setting
@@ -40,7 +41,7 @@ from edgekit_device.files import map_file
 from edgekit_device.protocol.codec import document, write
 
 if TYPE_CHECKING:
-    from edgekit.network.ranges import Profile
+    from edgekit.network.ranges import Profile, Values
     from edgekit.placement.plan import PlacedLayer, PlannedLoadable
     from edgekit.targets.board import Target
 
@@ -163,6 +164,7 @@ class RequestedEngine:
         inputs: Its inputs, with types as the plan has them.
         outputs: Its outputs likewise.
         profiles: The ranges that it takes; empty for one shape.
+        values: Ranges of the values of inputs that hold sizes, in each profile.
     """
 
     key: str
@@ -173,6 +175,7 @@ class RequestedEngine:
     inputs: tuple[IoSpec, ...]
     outputs: tuple[IoSpec, ...]
     profiles: tuple[Profile, ...] = ()
+    values: Values = field(default_factory=dict)
 
 
 @document(frozen=True, eq=False)
@@ -307,6 +310,7 @@ def range_lane(
     networks: Sequence[Network],
     profiles: Sequence[Profile],
     placed: Sequence[PlacedLayer] = (),
+    values: Values | None = None,
 ) -> RequestedLane:
     """Returns the one engine of the GPU that takes a range of shapes.
 
@@ -317,6 +321,7 @@ def range_lane(
         profiles: The ranges.
         placed: Layers of the first network whose precision the engine must have; what is computed
             only where sizes vary is in none.
+        values: Ranges of values of further inputs, which hold sizes.
     """
     first = networks[0]
     there = {node.name for node in model.proto.graph.node}
@@ -334,9 +339,11 @@ def range_lane(
             found.append(IoSpec(name, first.tensors[name].dtype, shape))
         return tuple(found)
 
+    values = values or {}
+    held = (IoSpec(name, one.dtype, one.shape) for name, one in values.items())
     engine = RequestedEngine(
-        "range", "plan", "GPU", model, layers, tensors(first.inputs), tensors(first.outputs),
-        tuple(profiles),
+        "range", "plan", "GPU", model, layers, (*tensors(first.inputs), *held),
+        tensors(first.outputs), tuple(profiles), values,
     )  # fmt: skip
     return RequestedLane(1.0, (engine,))
 
@@ -466,6 +473,10 @@ def build_request(
             profiles=tuple(
                 {name: ProfileShapes(r.min, r.opt, r.max) for name, r in profile.items()}
                 for profile in engine.profiles
+            ),
+            values=tuple(
+                {name: ProfileValues(r.min, r.opt, r.max) for name, r in engine.values.items()}
+                for _ in (engine.profiles if engine.values else ())
             ),
             attempts=tuple(attempts[engine.kind]),
             data=data,

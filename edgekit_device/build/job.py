@@ -35,6 +35,7 @@ from edgekit_device.protocol.manifest import (
     Lane,
     Manifest,
     SegmentEntry,
+    ShapeValues,
     TensorEntry,
 )
 from edgekit_device.runtime.golden import golden_inputs
@@ -285,7 +286,16 @@ def _checked_of(
         fingerprint=dict(fingerprint),
         engines=entries,
         plugins=request.plugins,
-    )
+        values={
+            io.name: ShapeValues(
+                io.dtype, io.shape, spec.values[0][io.name].min, spec.values[0][io.name].opt,
+                spec.values[0][io.name].max,
+            )
+            for spec in request.engines
+            for io in spec.inputs
+            if spec.values and io.name in spec.values[0]
+        },
+    )  # fmt: skip
     # built here a moment ago: as good as signed
     return Checked(files, manifest, signer="this board")
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Optional, Tuple
 
+from edgekit_device.protocol.detection import Options
+
+__all__ = ["Array", "Candidates", "Found", "Options"]
+
 #: NumPy's array, or CuPy's if the maps are on the GPU.
 Array = Any
 
@@ -33,23 +37,6 @@ class Candidates:
     texts: Tuple[str, ...] = ()
     suppress: bool = True
     most: int = 0
-
-
-@dataclass(frozen=True)
-class Options:
-    """What is kept.
-
-    Attributes:
-        score: Least score.
-        iou: Overlap above which the box of the lower score goes.
-        most: Objects a frame at most.
-        agnostic: Whether boxes of different classes suppress each other.
-    """
-
-    score: float = 0.25
-    iou: float = 0.45
-    most: int = 300
-    agnostic: bool = False
 
 
 @dataclass(frozen=True)

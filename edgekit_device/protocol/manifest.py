@@ -38,6 +38,7 @@ from edgekit_device.protocol.codec import (
     stated,
     text,
 )
+from edgekit_device.protocol.detection import Options
 
 SCHEMA = "edgekit.bundle/1"
 #: Of a compiled PyTorch network: it has ``call``, and segments may run on the CPU.
@@ -59,6 +60,7 @@ PYTHON = "python"
 BLOB_KINDS = ("engine", "golden", "library", "record", "sample", PYTHON, "source", "state")
 MAX_MANIFEST = 64 << 20
 _MAX_BYTES = 1 << 42
+_VALUE = integer(-(1 << 31), (1 << 31) - 1)
 _MAX_REQUIRED_BYTES = 1 << 50
 _MOST_CORES = 16
 _MOST_COUNTER = (1 << 63) - 1
@@ -71,7 +73,10 @@ _VERSION = r"(\d{1,9}(\.\d{1,9}){0,4})?"
 _UTC = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 
 #: What accuracy is measured in; as the configuration's ``accuracy.metric``.
-METRICS = ("cosine", "snr_db", "top1_agreement")
+METRICS = ("cosine", "snr_db", "top1_agreement", "boxes")
+
+#: The metric that needs a head.
+BOXES = "boxes"
 
 #: The metric of samples with labels: the share of inputs whose class the first output names.
 LABELLED = "top1_accuracy"
@@ -200,12 +205,14 @@ class Samples:
 
     Attributes:
         least: What the metric must reach; None: no gate.
+        detection: Which objects of a detector are compared for the metric "boxes".
     """
 
     metric: str = member(choice(*METRICS, LABELLED))
     source: str = member(text())
     synthetic: bool = member(flag)
     least: Optional[float] = member(nullable(number(-1e9, 1e9)), key="min")
+    detection: Optional[Options] = member(record(Options), absent=None)
     cases: Tuple[SampleCase, ...] = member(records(SampleCase, 1, _MOST_SAMPLES))
 
 
@@ -562,6 +569,36 @@ def _ordered(low: Sequence[int], high: Sequence[int]) -> bool:
     return all(a <= b for a, b in zip(low, high))  # noqa: B905 (Python 3.8)
 
 
+@document(frozen=True)
+class ShapeValues:
+    """An input whose values make sizes: a frame without it has the best values.
+
+    Attributes:
+        shape: Of the input: one axis, or none.
+        min: Smallest values.
+        opt: Values that TensorRT optimises for; a static variant is for them alone.
+        max: Largest values.
+    """
+
+    dtype: str = member(choice("int32", "int64"))
+    shape: Tuple[int, ...] = member(shape())
+    min: Tuple[int, ...] = member(array(_VALUE))
+    opt: Tuple[int, ...] = member(array(_VALUE))
+    max: Tuple[int, ...] = member(array(_VALUE))
+
+    def check(self) -> None:
+        """Refuses another number of values than the shape has, or values out of order."""
+        count = self.shape[0] if len(self.shape) == 1 else 1
+        if len(self.shape) > 1 or {len(self.min), len(self.opt), len(self.max)} != {count}:
+            fail("", "min, opt and max have one value for each element of one axis")
+        if not (_ordered(self.min, self.opt) and _ordered(self.opt, self.max)):
+            fail("", "expected min <= opt <= max")
+
+    def holds(self, values: Sequence[int]) -> bool:
+        """Whether these values are within the range."""
+        return _ordered(self.min, values) and _ordered(values, self.max)
+
+
 #: A range for every input.
 ShapeProfile = Mapping[str, ShapeRange]
 
@@ -578,6 +615,7 @@ class Variant:
         lanes: As of the manifest.
         golden: As of the manifest.
         profiles: The shapes that it takes besides; none of a static one.
+        values: Further inputs of a variant with profiles, whose values make sizes.
         load: "start": opened with the bundle; "demand": at the first frame of its shape.
         placement: As of the manifest.
     """
@@ -591,6 +629,7 @@ class Variant:
     )
     load: str = member(choice("start", "demand"), absent="start")
     placement: PlacementRecord = member(record(PlacementRecord), absent=PlacementRecord((), ()))
+    values: Mapping[str, ShapeValues] = member(mapping(record(ShapeValues)), absent=dict)
 
     @property
     def sizes(self) -> Dict[str, Tuple[int, ...]]:
@@ -655,8 +694,9 @@ class Manifest:
         without_golden: Whether it was packed without golden vectors, so that no self-test compares
             its outputs; a bundle that has none and does not say so is refused.
         profiles: The shapes that the first variant takes besides those of ``inputs``.
-        variants: Further variants; ``inputs``, ``outputs``, ``lanes``, ``golden``, ``profiles`` and
-            ``placement`` are the first.
+        values: Of the first variant, as there.
+        variants: Further variants; ``inputs``, ``outputs``, ``lanes``, ``golden``, ``profiles``,
+            ``values`` and ``placement`` are the first.
         padding: Axes along which inputs may be padded up to a static variant.
         head: The digest of the document of the head that decodes the outputs
             (``edgekit.head/1``); None without.
@@ -697,6 +737,7 @@ class Manifest:
     variants: Tuple[Variant, ...] = member(records(Variant, 0, _MOST_VARIANTS), absent=())
     padding: Tuple[Padding, ...] = member(records(Padding), absent=())
     head: Optional[str] = member(digest, absent=None)
+    values: Mapping[str, ShapeValues] = member(mapping(record(ShapeValues)), absent=dict)
     digest: str = field(default="")
 
     @property
@@ -704,7 +745,7 @@ class Manifest:
         """The manifest's own variant, then the others."""
         own = Variant(
             self.inputs, self.outputs, self.lanes, self.golden, self.profiles, "start",
-            self.placement,
+            self.placement, self.values,
         )  # fmt: skip
         return (own, *self.variants)
 
@@ -723,6 +764,7 @@ class Manifest:
             lanes=variant.lanes,
             golden=variant.golden,
             profiles=variant.profiles,
+            values=variant.values,
             placement=variant.placement,
             variants=(),
             samples=samples,
@@ -809,6 +851,11 @@ class Manifest:
                 if len(found.opt) != len(sizes) or (at == 0 and found.opt != sizes):
                     place = "{}profiles[{}].{}".format(where, at, name[:80])
                     fail(place, "the first profile's optimum is the variant's shape")
+        if variant.values and not variant.profiles:
+            fail(where + "values", "a static variant has no inputs whose values make sizes")
+        for name in variant.values:
+            if name in variant.sizes:
+                fail("{}values.{}".format(where, name[:80]), "this is among the inputs")
         for at, lane in enumerate(variant.lanes):
             self._check_lane(lane, variant, "{}lanes[{}]".format(where, at))
         if abs(sum(lane.share for lane in variant.lanes) - 1) > 1e-6:
@@ -840,7 +887,7 @@ class Manifest:
                 fail("weights." + name[:80], "one digest with two different sizes")
 
     def _check_lane(self, lane: Lane, variant: Variant, where: str) -> None:
-        written = {tensor.name for tensor in variant.inputs}
+        written = {*variant.sizes, *variant.values}
         for index, segment in enumerate(lane.segments):
             at = "{}.segments[{}]".format(where, index)
             if segment.index != index:
@@ -923,6 +970,8 @@ class Manifest:
                     fail(at, "an output whose size depends on values has no samples")
                 self._array(arrays[tensor.name], tensor.dtype, tensor.shape, at)
         assert self.samples is not None
+        if self.samples.metric == BOXES and self.head is None:
+            fail("samples.metric", "{} needs a head".format(BOXES))
         if (self.samples.metric == LABELLED) != (case.labels is not None):
             fail(where + ".labels", "only the metric {} has labels".format(LABELLED))
         if case.labels is not None:

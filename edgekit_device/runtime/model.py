@@ -35,6 +35,7 @@ from edgekit_device.protocol.manifest import (
     Lane,
     Manifest,
     SegmentEntry,
+    ShapeValues,
     TensorEntry,
     Variant,
 )
@@ -124,6 +125,7 @@ class Model:
         self._router = None
         if len(self.variants) > 1 or manifest.profiles or manifest.padding:
             self._router = Router(manifest.name, self.variants, manifest.padding)
+        self._values = {n: one for v in self.variants for n, one in v.values.items()}
         cuda = next((e.cuda for e in engines.values() if hasattr(e, "cuda")), None)
         self._feeder = None
         if cuda is not None:
@@ -189,8 +191,8 @@ class Model:
 
         Raises:
             DeviceError: "input.unknown", "input.missing", "input.dtype", "input.shape",
-                "input.strides", "input.device", or "engine.failed"; what opening a variant of
-                ``load: demand`` raises.
+                "input.values", "input.strides", "input.device", or "engine.failed"; what opening a
+                variant of ``load: demand`` raises.
         """
         checked, route = self._routed(inputs)
         if self._router is None:
@@ -320,7 +322,7 @@ class Model:
         number: int = 0,
     ) -> Dict[str, np.ndarray]:
         """Runs one frame on one lane of the first variant; ``inputs`` are not checked."""
-        return run_alone(self.lanes[lane], inputs, record, number)
+        return run_alone(self.lanes[lane], {**_best(self.variants[0]), **inputs}, record, number)
 
     def check(self, inputs: Inputs) -> Dict[str, Any]:
         """Checks names, dtypes and shapes; returns contiguous arrays by name, and tensors on the
@@ -330,10 +332,20 @@ class Model:
 
     def _routed(self, inputs: Inputs) -> Tuple[Dict[str, Any], Route]:
         """The checked inputs, and what runs them."""
+        values: Dict[str, np.ndarray] = {}
+        if self._values and isinstance(inputs, Mapping):
+            values = {n: _given(n, inputs[n], self._values[n]) for n in inputs if n in self._values}
+            inputs = {name: value for name, value in inputs.items() if name not in values}
         found = check_inputs(
             self.name, self.inputs, inputs, self._feeder, static=self._router is None
         )
-        return found, Route(0) if self._router is None else self._router.route(_sizes(found))
+        if self._router is None:
+            return found, Route(0)
+        plain = {name: tuple(value.reshape(-1).tolist()) for name, value in values.items()}
+        route = self._router.route(_sizes(found), plain)
+        if self._values and self.variants[route.variant].values:
+            found = {**_best(self.variants[route.variant]), **values, **found}
+        return found, route
 
 
 def _head_of(checked: Checked) -> Optional[Head]:
@@ -359,6 +371,42 @@ def _lanes_of(manifest: Manifest, lanes: Sequence[Lane], engines: Engines) -> Li
 def _most_frames(lanes: Sequence[LaneRun]) -> int:
     """The lane of a single frame: the one that most frames take."""
     return max(range(len(lanes)), key=lambda i: (lanes[i].share, -i))
+
+
+def _best(variant: Variant) -> Dict[str, np.ndarray]:
+    """The best values of the inputs that make sizes."""
+    if not variant.values:
+        return {}
+    import numpy as np
+
+    return {
+        name: np.array(one.opt, one.dtype).reshape(one.shape)
+        for name, one in variant.values.items()
+    }
+
+
+def _given(name: str, value: Any, known: ShapeValues) -> np.ndarray:
+    """The values of an input that makes sizes, as a frame has them.
+
+    Raises:
+        DeviceError: "input.dtype" or "input.shape".
+    """
+    import numpy as np
+
+    array = value.numpy() if hasattr(value, "numpy") else np.asarray(value)
+    if array.dtype.kind not in "iu":
+        raise DeviceError(
+            "{!r} is {}, not {}".format(name[:80], array.dtype, known.dtype),
+            code="input.dtype",
+            where=name[:80],
+        )
+    if array.shape != known.shape:
+        raise DeviceError(
+            "{!r} has shape {}, not {}".format(name[:80], list(array.shape), list(known.shape)),
+            code="input.shape",
+            where=name[:80],
+        )
+    return np.ascontiguousarray(array.astype(known.dtype))
 
 
 def _sizes(inputs: Mapping[str, Any]) -> Dict[str, Tuple[int, ...]]:

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 #: A shape by input.
 Sizes = Mapping[str, Tuple[int, ...]]
+#: Values by input that makes sizes.
+Values = Mapping[str, Tuple[int, ...]]
 #: Opens the engines of these segments.
 OpenEngines = Callable[[Sequence[SegmentEntry]], Engines]
 #: Makes lanes ready with their engines.
@@ -129,24 +131,39 @@ class Router:
     def _key(self, sizes: Sizes) -> Tuple[Tuple[int, ...], ...]:
         return tuple(sizes[name] for name in self._names)
 
-    def route(self, sizes: Sizes) -> Route:
+    def route(self, sizes: Sizes, values: Optional[Values] = None) -> Route:
         """The static variant of exactly these shapes; else the smallest that takes them padded;
         else a variant with a profile that holds them.
 
+        Args:
+            sizes: Shapes of the inputs.
+            values: Values of inputs that make sizes; the best where they are not given, and other
+                ones are for a variant with profiles alone.
+
         Raises:
-            DeviceError: "input.shape", with the nearest shape.
+            DeviceError: "input.shape", with the nearest shape; "input.values".
         """
-        exact = self._exact.get(self._key(sizes))
+        best = not values or self._are_best(values)
+        exact = self._exact.get(self._key(sizes)) if best else None
         if exact is not None:
             return Route(exact)
-        for number in self._static if self._padding else ():
+        for number in self._static if self._padding and best else ():
             found = self._padded(number, sizes)
             if found is not None:
                 return found
         for number, variant in enumerate(self._variants):
             if variant.profile_of(sizes) is not None:
+                _check_values(variant, values or {})
                 return Route(number)
         raise self.refusal(sizes)
+
+    def _are_best(self, values: Values) -> bool:
+        return all(
+            variant.values[name].opt == given
+            for variant in self._variants
+            for name, given in values.items()
+            if name in variant.values
+        )
 
     def planned(self, sizes: Sizes) -> int:
         """The variant that was built for these shapes, without padding.
@@ -201,6 +218,20 @@ class Router:
                 " and {} others".format(more) if more > 0 else "",
             ),
         )
+
+
+def _check_values(variant: Variant, values: Values) -> None:
+    for name, given in values.items():
+        known = variant.values.get(name)
+        if known is not None and not known.holds(given):
+            raise DeviceError(
+                "{!r} is {}, and the engine of the range takes {} to {}".format(
+                    name[:80], list(given), list(known.min), list(known.max)
+                ),
+                code="input.values",
+                where=name[:80],
+                hint="give other values, or build with a wider range (model.values)",
+            )
 
 
 def _volume(variant: Variant) -> int:

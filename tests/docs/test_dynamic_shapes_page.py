@@ -46,12 +46,15 @@ def test_the_first_command(
     assert "in one engine with 1 profile" in " ".join(shown.split())
 
 
-def test_the_error_is_as_shown(tmp_path: Path) -> None:
+def test_the_error_is_as_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ModelError) as caught:
         edgekit.check(write(tmp_path), target=ORIN)
     shown = " ".join(re.findall(r"```text\n(.*?)```", PAGE, re.S)[0].split())
-    begin = shown.removeprefix("edgekit: ").partition(" ...")[0]
+    begin, _, end = shown.removeprefix("edgekit: ").partition(" ...")
     assert begin in " ".join(str(caught.value).split())
+    with pytest.raises(SystemExit):
+        main.main(["check", str(tmp_path / "model.onnx"), "-t", ORIN])
+    assert " ".join(capsys.readouterr().err.split()).endswith(end)
 
 
 @pytest.mark.parametrize("block", re.findall(r"```yaml\n(.*?)```", PAGE, re.S))
@@ -60,7 +63,7 @@ def test_the_configurations_are_read(block: str, tmp_path: Path) -> None:
         block = "model:\n  onnx: model.onnx\n" + re.sub("(?m)^", "  ", block)
     text = f"version: 1\nname: net\ntarget: {ORIN}\n{block}"
     config = parse_config(text, "net.yaml", tmp_path)
-    assert config.file.model.shapes
+    assert config.file.model.shapes or config.file.model.values
     if "buckets" in block:
         write(tmp_path)
         (tmp_path / "net.yaml").write_text(text)

@@ -163,3 +163,40 @@ def test_what_does_not_fit_is_refused_at_its_place(
     spoil(document)
     error = refused(document)
     assert (error.code, error.where) == ("manifest.invalid", where)
+
+
+VALUES = {"dtype": "int64", "shape": [2], "min": [1, 1], "opt": [4, 4], "max": [8, 8]}
+
+
+def with_values(at: int = 1, **more: Any) -> dict[str, Any]:
+    """``several`` whose variant ``at`` has an input that holds sizes."""
+    document = several()
+    variant = document["variants"][at]
+    variant["values"] = {"s": {**VALUES, **more}}
+    variant["lanes"][0]["segments"][0]["inputs"].append("s")
+    return document
+
+
+def test_an_input_that_holds_sizes_is_read_and_written_again() -> None:
+    document = with_values()
+    found = parse(json.dumps(document).encode())
+    assert write(found) == document
+    values = found.of_variant(2).values["s"]
+    assert values == found.variants[1].values["s"]
+    assert [values.holds(one) for one in ((1, 8), (0, 8), (4, 9))] == [True, False, False]
+    assert "s" not in found.every_variant[2].sizes
+
+
+@pytest.mark.parametrize(
+    ("document", "where"),
+    [
+        (with_values(0), "variants[0].values"),
+        (with_values(opt=[4, 9]), "variants[1].values.s"),
+        (with_values(opt=[4]), "variants[1].values.s"),
+        (with_values(shape=[1, 2]), "variants[1].values.s"),
+        (with_values(dtype="float32"), "variants[1].values.s.dtype"),
+    ],
+    ids=["static", "out of order", "too few", "two axes", "floats"],
+)
+def test_values_that_do_not_fit_are_refused(document: dict[str, Any], where: str) -> None:
+    assert where in str(refused(document))

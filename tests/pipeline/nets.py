@@ -172,3 +172,52 @@ def open_config(
     )
     path.write_text(text)
     return path
+
+
+VALUES_CONFIG = """\
+version: 1
+name: sized
+target: jetson-agx-orin-64gb
+precision: {precision}
+model:
+  onnx: sized.onnx
+{model}calibration: {{method: entropy, count: 3}}
+placement: {{objective: gpu_time}}
+bench: {{warmup_ms: 0, duration_s: 0, iterations: 2}}
+deploy: {{health: {{samples: 1}}}}
+"""
+
+
+def sized_config(folder: Path, *model: str, precision: str = "int8") -> Path:
+    """Writes a network that takes the size of its result as an input, and its configuration."""
+    folder.mkdir(parents=True, exist_ok=True)
+    random = np.random.default_rng(0)
+
+    def tensor(name, *shape):
+        values = random.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))
+        return numpy_helper.from_array(values.astype(np.float32), name)
+
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["c1"], "conv1", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c1"], ["r1"], "relu1"),
+        helper.make_node("Concat", ["first", "size"], ["sizes"], "join", axis=0),
+        helper.make_node("Resize", ["r1", "", "", "sizes"], ["z"], "resize", mode="nearest"),
+        helper.make_node("Conv", ["z", "w2"], ["y"], "conv2", pads=[1, 1, 1, 1]),
+    ]
+    inputs = [("x", 1, [1, 3, 32, 32]), ("size", 7, [2])]
+    graph = helper.make_graph(
+        nodes, "sized",
+        [helper.make_tensor_value_info(*one) for one in inputs],
+        [helper.make_tensor_value_info("y", 1, [1, 4, "rows", "columns"])],
+        [
+            tensor("w1", 16, 3, 3, 3), tensor("w2", 4, 16, 3, 3),
+            numpy_helper.from_array(np.array([1, 16], np.int64), "first"),
+        ],
+    )  # fmt: skip
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.checker.check_model(proto)
+    onnx.save(proto, folder / "sized.onnx")
+    path = folder / "sized.yaml"
+    lines = "".join(f"  {line}\n" for line in model)
+    path.write_text(VALUES_CONFIG.format(precision=precision, model=lines))
+    return path

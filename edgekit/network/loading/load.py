@@ -271,6 +271,7 @@ def load(
     batch: int | None = None,
     outputs: Sequence[str] | None = None,
     plugins: Sequence[Plugin] = (),
+    values: Mapping[str, Sequence[int]] | None = None,
 ) -> Model:
     """Reads an ONNX file.
 
@@ -282,22 +283,34 @@ def load(
         batch: The batch where the file leaves it open; 1 when None, which ``Model.notes`` says.
         outputs: Tensor or node names to cut the network at; the file's outputs when None.
         plugins: The user's own plugins, each of an operator that the file has.
+        values: Values of inputs of whole numbers, which are constants then.
 
     Raises:
         ModelError: with a stable code ``model.*`` for everything that can be wrong with the file.
     """
     path = Path(source)
-    proto, values = files.read(path)
+    proto, weights = files.read(path)
+    fix_inputs(proto.graph, values or {})
     try:
         validation.size(proto.graph)
         check_used(plugins, proto)
         return canonical(
             proto, path.parent, shapes=shapes, batch=batch, outputs=outputs, source=str(source),
-            weights=values, plugins=plugins,
+            weights=weights, plugins=plugins,
         )  # fmt: skip
     except ModelError as error:
         error.where = error.where or str(path)
         raise
+
+
+def fix_inputs(graph: onnx.GraphProto, values: Mapping[str, Sequence[int]]) -> None:
+    """Makes inputs of whole numbers constants, in place."""
+    for value in graph.input:
+        if value.name in values:
+            kind = value.type.tensor_type
+            array = np.array(values[value.name], helper.tensor_dtype_to_np_dtype(kind.elem_type))
+            sizes = [dim.dim_value for dim in kind.shape.dim]
+            graph.initializer.append(numpy_helper.from_array(array.reshape(sizes), value.name))
 
 
 def file_inputs(source: str | Path) -> list[onnx.ValueInfoProto]:

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
 
 from edgekit.network import files, protos
 from edgekit.network.loading import validation
-from edgekit.network.loading.load import constants_of, is_weight, outputs_of, roles_of, stub
+from edgekit.network.loading.load import (
+    constants_of,
+    fix_inputs,
+    is_weight,
+    outputs_of,
+    roles_of,
+    stub,
+)
 from edgekit.network.loading.raising import RAISED, raised
 from edgekit.network.model import Model, frozen, real
 from edgekit.network.ranges import Profile
 
 
 def load_open(
-    source: Path, profiles: Sequence[Profile], outputs: Sequence[str] | None = None
+    source: Path,
+    profiles: Sequence[Profile],
+    outputs: Sequence[str] | None = None,
+    values: Mapping[str, Sequence[int]] | None = None,
 ) -> Model:
     """Reads a file for a range of shapes.
 
@@ -27,18 +37,20 @@ def load_open(
         source: The file.
         profiles: The ranges of its inputs.
         outputs: Tensor or node names to cut the network at; the file's outputs when None.
+        values: As of ``load``.
 
     Raises:
         ModelError: As of ``load``.
     """
-    proto, values = files.read(source)
+    proto, weights_of = files.read(source)
+    fix_inputs(proto.graph, values or {})
     version = validation.opset(proto)
     if version < RAISED:
         proto = raised(proto, version)
     graph = proto.graph
     files.embed(graph, source.parent)
     protos.name_nodes(graph.node)
-    constants = constants_of(graph, {n: frozen(v) for n, v in values.items()}, source.parent)
+    constants = constants_of(graph, {n: frozen(v) for n, v in weights_of.items()}, source.parent)
     inputs = [value for value in graph.input if value.name not in constants]
     defined = {value.name for value in inputs} | set(constants)
     nodes = protos.sort(list(graph.node), defined)

@@ -7,12 +7,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from edgekit.dla.memory import core_memory, memory_report, together
 from edgekit.dla.verdicts import MemoryNeed
 from edgekit.errors import GateError, within
-from edgekit.network.ranges import sizes_at
+from edgekit.network.ranges import Range, sizes_at
 from edgekit.pipeline.context import Context, computed, with_config
 from edgekit.pipeline.steps.calibrate import calibrated
 from edgekit.pipeline.steps.judge import judged, original
@@ -38,12 +38,13 @@ from edgekit.text import counted
 
 if TYPE_CHECKING:
     from edgekit.network.model import Network
-    from edgekit.network.ranges import Profile, Sizes
+    from edgekit.network.ranges import Profile, Sizes, Values
     from edgekit.placement.check_document import Check
     from edgekit.placement.plan import Plan
 
 
 _PICTURE = 4  # axes
+_ENDS: tuple[Literal["min", "max"], ...] = ("min", "max")
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,19 +69,24 @@ class Ranged:
     notes: tuple[str, ...]
 
 
-def at_sizes(context: Context, sizes: Sizes, **placement: object) -> Context:
+def at_sizes(
+    context: Context, sizes: Sizes, values: Sizes | None = None, **placement: object
+) -> Context:
     """Returns the context of one static shape, with notes of its own.
 
     Args:
         context: The configuration.
         sizes: The shape.
+        values: Other values of inputs that hold sizes than the best.
         placement: Other keys of the configuration's ``placement``.
     """
     file = context.file
     # shapes of tensors inside the network stay
-    every = {**requested(context).optimum, **sizes}
+    request = requested(context)
+    every = {**request.optimum, **sizes}
     shapes = {name: list(shape) for name, shape in every.items()}
-    static = {"shapes": shapes, "dimensions": {}, "buckets": []}
+    fixed = {name: list(given) for name, given in {**request.fixed, **(values or {})}.items()}
+    static = {"shapes": shapes, "dimensions": {}, "buckets": [], "values": fixed}
     # all shapes are cut at the same tensors
     model = file.model.model_copy(update={**static, "outputs": outputs_of(context), "cut": None})
     changed = {"model": model, "placement": file.placement.model_copy(update=placement)}
@@ -139,7 +145,7 @@ def _beside(
     """
 
     def at(**placement: object) -> Context:
-        one = at_sizes(context, sizes, **placement)
+        one = at_sizes(context, sizes, None, **placement)
         return one if context.measured is None else calibrated(one)
 
     one, gpu = at(), uses_gpu(context.file)
@@ -184,8 +190,14 @@ def _ranged(context: Context, listed: Iterable[Listed], most: int) -> Ranged:
 
 
 def gpu_profiles(context: Context) -> tuple[Profile, ...]:
-    """Returns the ranges of the GPU's engine; () without a range, or without the GPU."""
-    return requested(context).profiles if uses_gpu(context.file) else ()
+    """Returns the ranges of the GPU's engine for every input; () without a range, or without the
+    GPU.
+    """
+    profiles = requested(context).profiles if uses_gpu(context.file) else ()
+    if not profiles:
+        return ()
+    whole = {name: Range(size, size, size) for name, size in own_sizes(context).items()}
+    return tuple({**whole, **profile} for profile in profiles)
 
 
 def sample_sizes(context: Context) -> list[Sizes]:
@@ -316,20 +328,28 @@ def _planned(context: Context, most: int | None) -> tuple[Bucket, Bucket]:
     )
 
 
-def ends_of(context: Context, profiles: Sequence[Profile]) -> list[Network]:
+def ends_of(
+    context: Context, profiles: Sequence[Profile], values: Values | None = None
+) -> list[Network]:
     """Returns a network at its own shape and at the smallest and largest sizes of profiles.
+
+    Args:
+        context: The configuration.
+        profiles: The ranges.
+        values: Ranges of values of inputs that hold sizes, at the same ends.
 
     Raises:
         ModelError: It cannot take one of them; ``where`` is the shape.
     """
     own, found = own_sizes(context), [network(context)]
     for profile in profiles:
-        for which, at in (("min", sizes_at(profile, "min")), ("max", sizes_at(profile, "max"))):
-            sizes = {**own, **at}
-            if sizes == own:
+        for which in _ENDS:
+            sizes, given = {**own, **sizes_at(profile, which)}, sizes_at(values or {}, which)
+            if sizes == own and not given:
                 continue
-            with within(f"the {which} of model.shapes, {shape_text(sizes)}"):
-                found.append(network(at_sizes(context, sizes)))
+            what = f"{shape_text(sizes)}{f' with {shape_text(given)}' if given else ''}"
+            with within(f"the {which} of model.shapes, {what}"):
+                found.append(network(at_sizes(context, sizes, given)))
     return found
 
 

@@ -26,7 +26,7 @@ from edgekit.parsing.nvidia import ParserWord
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.accuracy import accuracy, approximations, artefacts, build_key
 from edgekit.pipeline.steps.board_job import fetch_blobs, run_board_job
-from edgekit.pipeline.steps.buckets import ends_of, own_sizes
+from edgekit.pipeline.steps.buckets import ends_of, gpu_profiles, own_sizes
 from edgekit.pipeline.steps.build_request import (
     check_board,
     check_opaque,
@@ -72,7 +72,7 @@ from edgekit_device.protocol.codec import (
 
 if TYPE_CHECKING:
     from edgekit.deployment.client import BoardClient
-    from edgekit.network.ranges import Profile
+    from edgekit.network.ranges import Profile, Values
     from edgekit.pipeline.steps.deploy import ConnectedBoards
     from edgekit.reference.artefacts import Artefacts, Weight
     from edgekit.tensorrt.artefacts import BoardGolden
@@ -118,12 +118,14 @@ class BuiltVariant:
         built: The build.
         load: "start" or "demand": when a board opens it.
         profiles: The ranges that it takes; empty for one shape.
+        values: Ranges of values of further inputs, which hold sizes.
     """
 
     context: Context
     built: BuiltPlan
     load: str = START
     profiles: tuple[Profile, ...] = ()
+    values: Values = dataclasses.field(default_factory=dict)
 
 
 @document(frozen=True)
@@ -289,7 +291,9 @@ def _build_of_kind(context: Context, boards: ConnectedBoards, kind: tuple[str, .
         build_on(context, client, boards.probe(client)),
         lambda other: _build_of_kind(other, boards, kind),
         range_as_built(context),
-        lambda rest, profiles: build_on(rest, client, boards.probe(client), profiles),
+        lambda rest, profiles, values: build_on(
+            rest, client, boards.probe(client), profiles, values
+        ),
     )
 
 
@@ -298,7 +302,7 @@ def _with_variants(
     own: BuiltPlan,
     build: Callable[[Context], BuiltPlan],
     rest: Context | None,
-    build_range: Callable[[Context, Sequence[Profile]], BuiltPlan],
+    build_range: Callable[[Context, Sequence[Profile], Values], BuiltPlan],
 ) -> BuiltPlan:
     """Returns a build with those of the other shapes of a range; itself without a range.
 
@@ -317,9 +321,10 @@ def _with_variants(
         for one in listed[1:]
         if one.bucket.engine == OWN
     ]
-    profiles = requested(context).profiles
+    profiles, values = gpu_profiles(context), requested(context).values
     if rest is not None:
-        variants.append(BuiltVariant(rest, build_range(rest, profiles), START, profiles))
+        made = build_range(rest, profiles, values)
+        variants.append(BuiltVariant(rest, made, START, profiles, values))
     notes = [
         f"shape {shape_text(own_sizes(one.context))}: {note}"
         for one in variants
@@ -328,7 +333,13 @@ def _with_variants(
     ]
     notes += [note for one in variants if one.profiles for note in one.built.notes]
     parts = [
-        [one.built.key, one.load, [dict(profile) for profile in one.profiles]] for one in variants
+        [
+            one.built.key,
+            one.load,
+            [dict(p) for p in one.profiles],
+            *([dict(one.values)] if one.values else []),
+        ]
+        for one in variants
     ]
     return dataclasses.replace(
         own,
@@ -338,10 +349,11 @@ def _with_variants(
     )
 
 
-def _reference_range(context: Context, profiles: Sequence[Profile]) -> BuiltPlan:
+def _reference_range(context: Context, profiles: Sequence[Profile], values: Values) -> BuiltPlan:
     """Returns this machine's build of a range of shapes."""
-    ends_of(context, profiles)  # where the network cannot take them it is said here
-    made = build_open(open_model(context, profiles), [layer.name for layer in plan(context).layers])
+    ends_of(context, profiles, values)  # where the network cannot take them it is said here
+    opened = open_model(context, profiles, values)
+    made = build_open(opened, [layer.name for layer in plan(context).layers])
     key = context.cache.key("open", sorted(made.engines), sorted(made.values))
     return BuiltPlan(key, made)
 
@@ -368,7 +380,11 @@ _SHOWN, _REFUSED = 5, 10
 
 
 def build_on(
-    context: Context, client: BoardClient, probe: Probe, profiles: Sequence[Profile] = ()
+    context: Context,
+    client: BoardClient,
+    probe: Probe,
+    profiles: Sequence[Profile] = (),
+    values: Values | None = None,
 ) -> BuiltPlan:
     """Builds a configuration's engines on a board, or reads back what was built before.
 
@@ -377,6 +393,7 @@ def build_on(
         client: The board.
         probe: What it is.
         profiles: The ranges of the one engine that takes them all; empty for the plan's engines.
+        values: Ranges of values of its inputs that hold sizes.
 
     Raises:
         BoardError: The board is another than was planned for ("board.other-tensorrt",
@@ -388,7 +405,7 @@ def build_on(
 
     check_board(context, client, probe)
     libraries = libraries_of(context, client, probe)
-    request, lanes = request_of(context, plugins=libraries, profiles=profiles)
+    request, lanes = request_of(context, plugins=libraries, profiles=profiles, values=values)
     kind = board_kind(probe.fingerprint) or (client.name,)
     key = context.cache.key("board-build", request.digest, list(kind))
     kept = None if context.force else context.cache.get("board-build", key)

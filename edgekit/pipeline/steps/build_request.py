@@ -50,7 +50,7 @@ from edgekit_device.protocol.manifest import AUTOMATIC, MemorySettings, Range
 if TYPE_CHECKING:
     from edgekit.config.schema import BuildSection
     from edgekit.deployment.client import BoardClient
-    from edgekit.network.ranges import Profile
+    from edgekit.network.ranges import Profile, Values
     from edgekit.pipeline.context import Context
     from edgekit.tensorrt.options import Decision, RequestedBuild
     from edgekit.tensorrt.plugin_library import PluginLibraries
@@ -66,6 +66,7 @@ def request_of(
     other: Model | None = None,
     plugins: PluginLibraries | None = None,
     profiles: Sequence[Profile] = (),
+    values: Values | None = None,
 ) -> tuple[BuildRequest, tuple[RequestedLane, ...]]:
     """Returns the request for a board's build, and the engines that it is of.
 
@@ -75,6 +76,7 @@ def request_of(
         plugins: What a board must load for it; None for nothing.
         profiles: The ranges of the one engine on the GPU that takes them all; empty for the plan's
             engines, of one shape.
+        values: Ranges of values of its inputs that hold sizes.
 
     Raises:
         ConfigError: Keys that exclude each other, with the reason and its source.
@@ -86,11 +88,12 @@ def request_of(
     decision = _decided(context, profiles)
     context.note(*decision.notes)
     strong = decision.typing == "strong"
-    opened = _range_model(context, profiles, strong) if profiles else None
+    values = values or {}
+    opened = _range_model(context, profiles, values, strong) if profiles else None
     if opened is None:
         lanes = _lanes(context, strong, other)
     else:
-        lanes = _range_lanes(context, opened, profiles, strong)
+        lanes = _range_lanes(context, opened, profiles, values, strong)
     used = {layer.precision for share in plan(context).plans for layer in share.layers}
     if opened is not None and has_qdq(opened):
         used.add("int8")  # TensorRT reads Q/DQ nodes only then
@@ -160,11 +163,13 @@ def _decided(context: Context, profiles: Sequence[Profile] = ()) -> Decision:
     return decide(replace(request, dynamic=bool(profiles), profiles=len(profiles)))
 
 
-def _range_model(context: Context, profiles: Sequence[Profile], strong: bool) -> Model:
+def _range_model(
+    context: Context, profiles: Sequence[Profile], values: Values, strong: bool
+) -> Model:
     """Returns the network with its open axes, on strongly typed releases with its types."""
     from edgekit.quantize.qdq.to_explicit import to_open_qdq
 
-    opened = open_model(context, profiles)
+    opened = open_model(context, profiles, values)
     if not strong or context.file.precision == "fp32" or has_qdq(opened):
         return opened
     net, scales = network(context), plan_scales(context)
@@ -178,16 +183,16 @@ def _range_model(context: Context, profiles: Sequence[Profile], strong: bool) ->
 
 
 def _range_lanes(
-    context: Context, opened: Model, profiles: Sequence[Profile], strong: bool
+    context: Context, opened: Model, profiles: Sequence[Profile], values: Values, strong: bool
 ) -> tuple[RequestedLane, ...]:
     """Returns the engine of a range; the sizes that vary are those that differ at its ends."""
     from edgekit.tensorrt.requests import range_lane
 
-    networks = ends_of(context, profiles)
+    networks = ends_of(context, profiles, values)
     # without INT8 TensorRT chooses the precisions
     weak_int8 = not strong and context.file.precision == "int8" and not has_qdq(opened)
     placed = plan(context).layers if weak_int8 else ()
-    return (range_lane(opened, networks, profiles, placed),)
+    return (range_lane(opened, networks, profiles, placed, values),)
 
 
 def _calibration(context: Context, opened: Model | None) -> str | None:

@@ -36,7 +36,7 @@ from edgekit.network.streaming import grouped, model_session, run_group
 from edgekit.network.writing import save
 from edgekit.pipeline.cache import Cache, StoredBundle, file_stamps, load_bundle, store_bundle
 from edgekit.pipeline.context import Context, computed
-from edgekit.pipeline.steps.accuracy import artefacts
+from edgekit.pipeline.steps.accuracy import artefacts, detection_of
 from edgekit.pipeline.steps.buckets import own_sizes
 from edgekit.pipeline.steps.build import BuiltPlan, BuiltVariant, reweighed
 from edgekit.pipeline.steps.build_request import memory_settings
@@ -47,7 +47,7 @@ from edgekit.pipeline.steps.calibrate import (
     inputs_identity,
     inputs_text,
 )
-from edgekit.pipeline.steps.load import head_of, lowers, outputs_of, source
+from edgekit.pipeline.steps.load import head_of, lowers, outputs_of, requested, source
 from edgekit.pipeline.steps.method import scales, typed_identity, typed_model
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import model, network, other_weights, used_rewrites
@@ -66,7 +66,7 @@ from edgekit_device.protocol.codec import (
     text,
     write,
 )
-from edgekit_device.protocol.manifest import LABELLED, MemorySettings, Padding
+from edgekit_device.protocol.manifest import BOXES, LABELLED, MemorySettings, Padding
 
 if TYPE_CHECKING:
     from edgekit.pipeline.steps.deploy import InstalledRelease, SigningKey
@@ -96,6 +96,8 @@ def health_key(context: Context) -> list[Any]:
     """Returns what of the configuration's ``deploy.health`` is in the bundle."""
     health = context.file.deploy.health
     key: list[object] = [health.samples, context.file.accuracy.metric, health.accuracy_min]
+    if context.file.accuracy.metric == BOXES:
+        key.append(context.file.detection.model_dump())
     if health.labels is not None:
         # one that cannot be read is an error when it is read
         with suppress(OSError):
@@ -170,8 +172,11 @@ def _samples_of(context: Context, other: Model | None) -> BundleSamples | None:
     if health.labels is not None:
         path = context.config.resolve(health.labels)
         labels = read_labels(path, len(cases), tensors[names[0]].shape)
+    metric = context.file.accuracy.metric if labels is None else LABELLED
+    detection = detection_of(context) if metric == BOXES else None
     return BundleSamples(
-        metric=context.file.accuracy.metric if labels is None else LABELLED,
+        metric=metric,
+        detection=None if detection is None else detection.options,
         source=f"the first {len(cases)} of {inputs_text(context, name=data_name(context))}",
         synthetic=context.file.calibration.data is None,
         least=health.accuracy_min,
@@ -361,7 +366,13 @@ def _every_shape(
         elif one.profiles:
             networks.append(None)
             weights, values = derive_weights(
-                own.weights, load_open(file, one.profiles, outputs_of(one.context) or None)
+                own.weights,
+                load_open(
+                    file,
+                    one.profiles,
+                    outputs_of(one.context) or None,
+                    {n: v for n, v in requested(context).fixed.items() if n not in one.values},
+                ),
             )
         else:
             network = other_weights(one.context, file)
@@ -421,6 +432,7 @@ def _pack(
                 else _answers(one.context, one.built),
                 one.profiles,
                 one.load,
+                one.values,
             )
             for one in built.variants
         ],
@@ -440,9 +452,11 @@ def _open_answers(one: BuiltVariant, made: Artefacts | None = None) -> list[Gold
 
     net, runner = network(one.context), Runner(made or one.built.artefacts, stripped=False)
     ranges = golden_ranges(first_input(one.context))
+    # a board has the best values where it is given none
+    best = {n: np.array(v.opt, v.dtype).reshape(v.shape) for n, v in one.values.items()}
     found = []
     for shapes in golden_shapes(one.profiles, own_sizes(one.context)):
-        inputs = golden_inputs(net, GOLDEN_SEED, ranges, shapes)
+        inputs = {**golden_inputs(net, GOLDEN_SEED, ranges, shapes), **best}
         found.append(Golden(GOLDEN_SEED, ranges, runner.run(inputs), shapes=shapes))
     return found
 
@@ -495,8 +509,9 @@ def unstripped_outputs(
     """
     if built_buckets(context):
         shapes = {name: value.shape for name, value in inputs.items()}
-        taken = taken_by(context, shapes)
-        if taken is None or taken.ranged:
+        others = requested(context).values
+        taken = taken_by(context, {n: s for n, s in shapes.items() if n not in others})
+        if taken is None or taken.ranged or not shapes.keys().isdisjoint(others):
             return None
         if taken.context is not context:
             return Runner(artefacts(taken.context), stripped=False).run(inputs)

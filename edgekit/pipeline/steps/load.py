@@ -4,7 +4,7 @@ it; the INT8 scales that the user gave; and the layers that stay in FP16.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,7 @@ from edgekit.quantize.caches import CalibrationCache, cache_of, load_cache
 from edgekit.quantize.qdq.to_implicit import Translated, has_qdq
 from edgekit.text import counted
 from edgekit_device.detection.head import Head
+from edgekit_device.protocol.detection import Options
 
 if TYPE_CHECKING:
     from edgekit.config.schema import PluginSection
@@ -77,8 +78,9 @@ def pictures(context: Context) -> tuple[tuple[int, int], ...]:
     if data is None or is_function(data):
         return ()
     from edgekit.quantize.data.images import image_sizes
+    from edgekit.quantize.data.lists import images_at
 
-    return tuple(image_sizes(context.config.resolve(data)))
+    return tuple(image_sizes(images_at(context.config.resolve(data))))
 
 
 @computed("model", pictures)
@@ -91,7 +93,8 @@ def requested(context: Context) -> ShapeRequest:
     section, made = context.file.model, exported(context)
     if made is not None and not (section.shapes or section.dimensions):
         section = section.model_copy(update={"dimensions": made.dimensions})
-    if not is_ranged(section) and not (made is not None and made.dimensions):
+    plain = not (is_ranged(section) or section.values)
+    if plain and not (made is not None and made.dimensions):
         return ShapeRequest(static_shapes(section))
     path = _model_file(context)
     inputs = _built_in(context, []).proto.graph.input if path is None else file_inputs(path)
@@ -162,6 +165,12 @@ def head_of(context: Context) -> Head | None:
     return head
 
 
+def options_of(context: Context) -> Options:
+    """Returns which objects are kept, as the configuration says."""
+    section = context.file.detection
+    return Options(section.score, section.iou, section.most, section.agnostic)
+
+
 def head_note(head: Head) -> str:
     """Returns what decodes the network's outputs, in a line."""
     return f"head: {head.family}, {_classes(head)}, decoded after the network (NumPy)"
@@ -225,7 +234,7 @@ def _read(context: Context, outputs: list[str]) -> Model:
         made = exported(context)
         loaded = load(
             path, shapes=request.optimum, batch=section.batch, outputs=outputs or None,
-            plugins=own_plugins(context),
+            plugins=own_plugins(context), values=request.fixed,
         )  # fmt: skip
         context.note(*loaded.notes)
         if section.leave and made is None:
@@ -260,15 +269,23 @@ def _built_in(context: Context, outputs: list[str]) -> Model:
     return model
 
 
-def open_model(context: Context, profiles: Sequence[Profile]) -> Model:
+def open_model(
+    context: Context, profiles: Sequence[Profile], values: Collection[str] = ()
+) -> Model:
     """Returns the network's file with its open axes, for one engine of a range of shapes.
+
+    Args:
+        context: The configuration.
+        profiles: The ranges.
+        values: Inputs whose values vary: they stay inputs.
 
     Raises:
         ModelError: It cannot be read.
     """
     path = _model_file(context)
     assert path is not None, "a built-in network has no open axes"
-    return load_open(path, profiles, outputs_of(context) or None)
+    fixed = {n: v for n, v in requested(context).fixed.items() if n not in values}
+    return load_open(path, profiles, outputs_of(context) or None, fixed)
 
 
 @computed(_loaded, "target", "tensorrt")

@@ -10,7 +10,7 @@ import math
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -177,7 +177,12 @@ class Arrays:
     """
 
     def __init__(
-        self, paths: Iterable[Path], rows: RowLayout, *, enough: int | None = None
+        self,
+        paths: Iterable[Path],
+        rows: RowLayout,
+        *,
+        enough: int | None = None,
+        beside: Collection[str] = (),
     ) -> None:
         """Reads the headers of files until they hold ``enough`` rows.
 
@@ -192,7 +197,7 @@ class Arrays:
         for path in paths:
             if enough is not None and total >= enough:
                 break
-            found = _open(path, rows)
+            found = _open(path, rows, beside)
             counts = {name: _count(rows, name, member, path) for name, member in found.items()}
             if len(set(counts.values())) > 1:
                 raise DataError(
@@ -258,11 +263,12 @@ class _ArrayReader:
         self._stack.close()
 
 
-def _open(path: Path, rows: RowLayout) -> dict[str, Member]:
+def _open(path: Path, rows: RowLayout, beside: Collection[str]) -> dict[str, Member]:
     try:
-        found = members(path, next(iter(rows.specs)))
+        every = members(path, next(iter(rows.specs)))
     except BROKEN as error:
         raise refused(path, error) from error
+    found = {name: one for name, one in every.items() if name not in beside}
     single = path.suffix.lower() == ".npy" and len(rows.specs) > 1
     if set(found) != set(rows.specs) or single:
         raise DataError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from edgekit.quantize.data.images import (
     channels_last,
     files_in,
 )
+from edgekit.quantize.data.lists import images_at, is_list
 from edgekit.quantize.data.rows import CalibrationSamples, RowLayout, rows_of, shown
 from edgekit.text import counted
 
@@ -39,6 +40,7 @@ def load_data(
     folders: Sequence[Path] = (),
     whole: bool = False,
     skip: int = 0,
+    beside: Collection[str] = (),
 ) -> CalibrationSamples:
     """Opens calibration data for ``model``.
 
@@ -47,6 +49,7 @@ def load_data(
     - an ``.npz`` with one array per input, or an ``.npy`` for a model with one input: one sample,
       or samples along the first axis;
     - a folder of images, or of such files (read in the order of their names);
+    - a data.yaml of Ultralytics, for the images that it names (``lists``);
     - ``python:module:function``: ``function()`` returns an iterable of arrays or dicts of arrays.
       This runs the user's code. Only a ``str`` is taken so, never a ``Path``.
 
@@ -58,6 +61,7 @@ def load_data(
         model: The model whose inputs the samples must fit.
         folders: Where modules are looked for, before Python's path.
         skip: Leave out so many rows of the batch at the beginning; ``count`` has them, too.
+        beside: Names of further arrays that a file may have, which are not read.
         whole: Refuse arrays whose last sample would not fill the model's batch.
 
     Raises:
@@ -89,14 +93,15 @@ def load_data(
         source = Callables(data, rows, folders or [Path()])
     else:
         path = Path(data)
-        images = files_in(path, IMAGE_SUFFIXES) if path.is_dir() else []
-        arrays = _array_files(path)
+        images = images_at(path)
+        arrays = [] if is_list(path) else _array_files(path)
         if images:
             source = _images(path, images, ImageOptions(**of_images), rows)
             if arrays:
                 notes.append(f"the folder has {len(arrays)} .npy or .npz files, which are not read")
         else:
-            source = Arrays(arrays, rows, enough=None if spread else limit)
+            enough = None if spread else limit
+            source = Arrays(arrays, rows, enough=enough, beside=beside)
             if whole and (source.size or 0) % rows.batch:
                 name = next(iter(rows.specs))
                 raise DataError(
@@ -121,7 +126,7 @@ def check_path(path: Path) -> None:
     Raises:
         DataError: "data.path" or "data.empty".
     """
-    if not (path.is_dir() and files_in(path, IMAGE_SUFFIXES)):
+    if not images_at(path):
         _array_files(path)
 
 
@@ -155,7 +160,8 @@ def _array_files(path: Path) -> list[Path]:
         "the file or folder does not exist" if not path.exists() else "unknown kind of data",
         code="data.path",
         where=shown(path),
-        hint="give an .npz or .npy file, a folder of them or of images, or python:module:function",
+        hint="give an .npz or .npy file, a folder of them or of images, a data.yaml, or "
+        "python:module:function",
     )
 
 
