@@ -2011,6 +2011,13 @@ def open_pipeline(
     return Pipeline(opened, progress=progress, **settings)
 
 
+def device_named(name: str) -> object:
+    """Returns edgekit's name of a device that a command takes, such as DLA0 for "dla:0"."""
+    from edgekit.targets.loader import device_named as named
+
+    return named(name)
+
+
 def known_names(
     what: Literal["targets", "rules", "rewrites", "devices", "objectives", "metrics", "builtins"],
 ) -> list[str]:

@@ -67,6 +67,8 @@ class EdgekitError(Exception):
         self.hint = _shortened(hint)
         #: The command has already printed its JSON document (which states the failure).
         self.printed = False
+        #: The remedy as options of the command line, which adds them to the hint.
+        self.options = ""
         #: Lines that people are shown below the message.
         self.details: tuple[str, ...] = ()
         #: More parts of the JSON document, next to "error": see ``ErrorDocument``.

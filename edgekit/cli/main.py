@@ -418,8 +418,13 @@ def _reader_is_gone(status: int) -> int:
 
 
 def name_options(error: EdgekitError, command: click.Command) -> None:
-    """Puts ``--streams`` in the place of ``option bench.streams``, for options of this command."""
+    """Puts ``--streams`` in the place of ``option bench.streams``, for options of this command, and
+    adds the remedy's own options to the hint.
+    """
     error.where = _option_of_key(error.where or _KEY_OF.get(error.code, ""), command)
+    known = {option for item in command.params for option in item.opts}
+    if error.options and error.options.split()[0] in known:
+        error.hint += f"; on the command line: {error.options}"
     if isinstance(error, ConfigError):
         error.problems = tuple(
             problem._replace(where=_option_of_key(problem.where, command))

@@ -145,7 +145,7 @@ def refuse_outside(
                     f"{'x'.join(map(str, own))} is outside",
                     code="torch.dynamic_shapes",
                     where=f"model.dimensions.{axis}" if named else f"model.shapes.{value.name}",
-                    hint="export it with a wider range: dynamic_shapes, or model.inputs (--input)",
+                    hint="export it with a wider range: dynamic_shapes, or model.inputs",
                 )
 
 
@@ -252,7 +252,7 @@ class _Request:
             if name not in known:
                 listed = f"the open axes are: {', '.join(known)}"
                 if not known:
-                    listed = "the file names no open axis; give model.shapes (--shape)"
+                    listed = "the file names no open axis; give model.shapes"
                 raise ModelError(
                     f"no open axis of the network has the name {name!r}",
                     code="model.dimension",

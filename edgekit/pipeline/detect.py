@@ -20,26 +20,24 @@ from edgekit.errors import DataError, UsageError
 from edgekit.files import write_atomically
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.outputs import may_fill, may_write
-from edgekit.pipeline.steps.calibrate import PRESET, image_section
+from edgekit.pipeline.steps.calibrate import PRESET, image_section, prepare_of
 from edgekit.pipeline.steps.deploy import board_name
-from edgekit.pipeline.steps.load import head_note, head_of
+from edgekit.pipeline.steps.load import head_note, head_of, options_of
 from edgekit.pipeline.steps.rewrite import model
 from edgekit.quantize.data.images import (
-    IMAGE_OPTIONS,
     IMAGE_SUFFIXES,
-    ImageOptions,
     Preprocess,
     files_in,
     read_image,
 )
-from edgekit.quantize.data.load import preprocess_of
 from edgekit.quantize.data.rows import rows_of, shown
 from edgekit.text import counted
 from edgekit_device.arrays.npz import read_npz, write_npz
 from edgekit_device.detection.detect import detect
 from edgekit_device.detection.head import Head
-from edgekit_device.detection.results import Found, Options
+from edgekit_device.detection.results import Found
 from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.detection import Options
 from edgekit_device.release.journal import TakenBack
 
 if TYPE_CHECKING:
@@ -208,29 +206,6 @@ def need_head(context: Context) -> Head:
             hint="add model.head: auto, or give --head auto",
         )
     return head
-
-
-def options_of(context: Context) -> Options:
-    """Returns what of the found objects is kept, as the configuration says."""
-    section = context.file.detection
-    return Options(section.score, section.iou, section.most, section.agnostic)
-
-
-def prepare_of(
-    context: Context, specs: Mapping[str, tuple[np.dtype, tuple[int, ...]]], where: Path
-) -> tuple[str, Preprocess]:
-    """Returns the input that takes pictures, and how they are prepared: as for calibration.
-
-    Args:
-        context: The configuration.
-        specs: NumPy type and shape by input.
-        where: The pictures, for errors.
-
-    Raises:
-        DataError: As of ``preprocess_of``.
-    """
-    given = image_section(context).model_dump(include=set(IMAGE_OPTIONS))
-    return preprocess_of(specs, ImageOptions(**given), where)
 
 
 def notes_of(context: Context) -> list[str]:

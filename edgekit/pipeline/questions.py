@@ -265,7 +265,7 @@ def sensitivity(
 
     Args:
         pipeline: The configuration's.
-        metric: "cosine", "snr_db" or "top1_agreement"; the configuration's when None.
+        metric: One of ``gate.METRICS``; the configuration's when None.
         minimum: What the build must reach; the configuration's ``accuracy.min`` when None.
         write_config: Where to write a configuration with the proposal. It is written only
             where there is one.

@@ -46,7 +46,7 @@ from edgekit.pipeline.steps.deploy import (
 )
 from edgekit.pipeline.steps.judge import check
 from edgekit.pipeline.steps.labelled import check_labelled_fits, labelled_result
-from edgekit.pipeline.steps.load import lowers, require_parse
+from edgekit.pipeline.steps.load import lowers, requested, require_parse
 from edgekit.pipeline.steps.method import choice, chooses, method, scales
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.plugin_sections import check_plugins
@@ -300,7 +300,8 @@ def _build(run: Run, record: StepRecord) -> Run:
     context, builds = run.context, run.builds
     error, built = accuracy(context), builds[0].artefacts
     on = f"{clean(error.data)}, emulated on this CPU"
-    figures = f"cosine {error.cosine:.5f} against FP32"
+    boxes = "" if error.boxes is None else f", boxes {error.boxes:.3f} ({error.objects})"
+    figures = f"cosine {error.cosine:.5f} against FP32{boxes}"
     gate = context.file.accuracy
     record.detail = (
         f"{counted(sum(len(s) for _, s in built.lanes), 'segment')}, {built.backend} backend; "
@@ -443,7 +444,10 @@ def infer_on(
 
     path = output or run.out / "outputs.npz"
     release, backend = run.found.deploy[0], run.builds[0].artefacts.backend
-    found = infer(run.context, run.boards, release, backend, source, path, record, draw)
+    manifest = None
+    if not requested(run.context).is_static and release.taken_back is None:
+        manifest = run.bundle_for(run.boards.clients()[0]).manifest
+    found = infer(run.context, run.boards, release, backend, source, path, record, draw, manifest)
     return replace(run, found=replace(run.found, infer=found))
 
 

@@ -15,7 +15,7 @@ from edgekit.buildlog.log_document import ExplainedLog
 from edgekit.files import write_atomically
 from edgekit.network.module_tree import HEAD, RIGHT, ModuleTotals, tree_rows
 from edgekit.placement.checks_document import Checks
-from edgekit.reports import text
+from edgekit.reports import buckets, text
 from edgekit.reports.comparison import (
     after_verdict,
     compared_metrics,
@@ -413,6 +413,13 @@ def write_checks(document: Checks, paper: Paper) -> None:
     head = ("model", "board", "precision", "TensorRT", "layers on the DLA", "MACs on the DLA",
             "loadables")  # fmt: skip
     paper.table(head, rows, "llllrrr")
+    for one in checks:
+        if one.buckets and one.range is not None:
+            shapes = [[escaped(cell) for cell in row] for row in buckets.bucket_rows(one.buckets)]
+            paper.add(f"**{buckets.TITLE}: {escaped(one.model)}**")
+            paper.table(buckets.HEAD, shapes, buckets.SIDES)
+            lines = buckets.range_lines(one.buckets, one.range)
+            paper.add("\n".join(f"- {prose(line, 400)}" for line in lines), "the range's cost")
     refused = [
         [code(one.model), code(problem.node), escaped(problem.operator),
          prose(": ".join(filter(None, (problem.place, problem.message))), 600),

@@ -1,5 +1,6 @@
 """SARIF 2.1.0 of checks, as code scanning reads it: a result for each reason that keeps a layer off
-the DLA, with the rule's text, fix and sources; and for each node that the parser refuses.
+the DLA, with the rule's text, fix and sources; for each node that the parser refuses; and for each
+listed shape of a range.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from edgekit.dla.explanation import explained
 from edgekit.dla.rule_files import Rule
 from edgekit.dla.rules import load_rules
 from edgekit.network.source import is_builtin
+from edgekit.reports.buckets import HEAD, bucket_rows
 from edgekit.version import __version__
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 PARSE = "model.parse"
 SECOND = "model.parser"
+SHAPE = "model.buckets"
 _PARSE_RULE = {
     "id": PARSE,
     "shortDescription": {"text": "TensorRT's ONNX parser imports every node."},
@@ -51,7 +54,20 @@ _SECOND_RULE = {
     },
     "properties": {"tags": ["parser"]},
 }
-_OWN = {PARSE: _PARSE_RULE, SECOND: _SECOND_RULE}
+_SHAPE_RULE = {
+    "id": SHAPE,
+    "shortDescription": {"text": "Each listed shape of a range has engines of its own."},
+    "fullDescription": {
+        "text": "A DLA takes one shape. Each listed shape of a range (model.buckets) is a network "
+        "of its own there, and the GPU's engine with profiles takes the other shapes."
+    },
+    "help": {
+        "text": "List the shapes that matter with model.buckets; a DLA core holds 16 loadables of "
+        "all of them. The times are predicted."
+    },
+    "properties": {"tags": ["shapes"]},
+}
+_OWN = {PARSE: _PARSE_RULE, SECOND: _SECOND_RULE, SHAPE: _SHAPE_RULE}
 _LEVELS = {"certain": "warning", "disputed": "note"}
 # what a source begins with: github.com/NVIDIA/TensorRT, docs.nvidia.com
 _PLACE = re.compile(r"(?:[\w-]+\.)+[a-z]{2,}(?:/[^\s,:;()]+)*")
@@ -72,9 +88,10 @@ class Finding:
 def sarif(checks: Sequence[Check]) -> dict[str, object]:
     """Returns one SARIF log with one run for ``edgekit.check/1`` documents.
 
-    A node that the parser refuses is an error; a disputed verdict and what NVIDIA's own parser
-    refuses are notes, any other result a warning. The location is the model's file, the layer or
-    node its logical location; a result of the same rule and layer keeps its fingerprint.
+    A node that the parser refuses is an error; a disputed verdict, what NVIDIA's own parser refuses
+    and each listed shape of a range are notes, any other result a warning. The location is the
+    model's file, the layer or node its logical location; a result of the same rule and layer keeps
+    its fingerprint.
     """
     known = load_rules().rules
     findings = [one for check in checks for one in _findings(check, known)]
@@ -112,6 +129,14 @@ def _findings(check: Check, known: Mapping[str, Rule]) -> Iterator[Finding]:
             rule = known[layer.dropped]
             text = f"{layer.name} ({layer.kind}): {rule.text}. Fix: {explained(rule).fix}."
             yield Finding(check, layer.name, "layer", rule.id, "note", text)
+    for row, bucket in zip(bucket_rows(check.buckets), check.buckets, strict=True):
+        facts = dict(zip(HEAD, row, strict=True))
+        text = (
+            f"Shape {facts['shape']}: engine {facts['engine']}, {facts['on DLA']} layers on the "
+            f"DLA, loadables {facts['loadables']}, predicted latency {facts['latency']}, weights "
+            f"{facts['weights']}.{f' {bucket.why}.' if bucket.why else ''}"
+        )
+        yield Finding(check, facts["shape"], "shape", SHAPE, "note", text)
 
 
 def _result(one: Finding, rule_index: int) -> dict[str, object]:

@@ -46,12 +46,15 @@ def test_the_first_command(
     assert "in one engine with 1 profile" in " ".join(shown.split())
 
 
-def test_the_error_is_as_shown(tmp_path: Path) -> None:
+def test_the_error_is_as_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ModelError) as caught:
         edgekit.check(write(tmp_path), target=ORIN)
     shown = " ".join(re.findall(r"```text\n(.*?)```", PAGE, re.S)[0].split())
-    begin = shown.removeprefix("edgekit: ").partition(" ...")[0]
+    begin, _, end = shown.removeprefix("edgekit: ").partition(" ...")
     assert begin in " ".join(str(caught.value).split())
+    with pytest.raises(SystemExit):
+        main.main(["check", str(tmp_path / "model.onnx"), "-t", ORIN])
+    assert " ".join(capsys.readouterr().err.split()).endswith(end)
 
 
 @pytest.mark.parametrize("block", re.findall(r"```yaml\n(.*?)```", PAGE, re.S))

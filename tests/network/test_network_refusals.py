@@ -257,14 +257,14 @@ def test_dynamic_shapes_say_how_to_give_them(tmp_path: Path) -> None:
     assert error.code == "model.dynamic_shape"
     assert "'image' [batch, 3, h, w]" in error.message
     assert "model.shapes: {image: [1, 3, 224, 224]}" in error.hint
-    assert "--shape image:1x3x224x224" in error.hint
+    assert "--shape image:1x3x224x224" in error.options
 
 
 def test_a_negative_size_is_not_repeated_as_advice(tmp_path: Path) -> None:
     proto = make([node("Relu", "x", "y")], {"x": [1, -5, 4, 4]}, ["y"])
     error = refused(write(proto, tmp_path))
     assert error.code == "model.dynamic_shape"
-    assert "--shape x:1x3x4x4" in error.hint
+    assert "--shape x:1x3x4x4" in error.options
 
 
 @pytest.mark.parametrize(

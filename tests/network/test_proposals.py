@@ -84,7 +84,9 @@ def test_both_spellings_are_proposed_and_can_be_copied(
         edgekit.check(path, target=ORIN)
     error = caught.value
     assert error.code == "model.dynamic_shape"
-    assert f" or --shape x:{static}, or a range: --shape x:{ranged} (" in error.hint
+    assert error.options == f"--shape x:{static}, or --shape x:{ranged}"
+    assert f", or a range: model.shapes: {{x: [{ranged.replace('x', ', ')}]}} (" in error.hint
+    assert "--" not in error.hint
     assert rule in error.hint
     for spelling in (static, ranged):
         shapes = read_shapes([f"x:{spelling}"])

@@ -91,7 +91,7 @@ def test_open_sides_of_an_image_are_requested(tmp_path):
     with rewriting(open_batch(tmp_path, sides=True), tmp_path) as pipeline:
         with pytest.raises(EdgekitError) as caught:
             pipeline.rewrite()
-        assert "--shape" in caught.value.hint
+        assert "--shape" in caught.value.options
 
 
 def test_a_model_that_nothing_was_rewritten_in_is_verified(tmp_path):

@@ -1,8 +1,10 @@
 """The whole way of a range of shapes on edgekit's own board: one bundle runs all of them."""
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
+from onnx import helper
 
 from edgekit.bundles.files import read
 from edgekit.config.loader import load_config, open_config
@@ -76,7 +78,10 @@ def test_a_frame_of_each_planned_shape_is_run(whole, height, width):
     (expected,) = session.run(["y"], {"x": x})
     assert y.shape == expected.shape
     off = float(np.abs(y - expected).max() / np.abs(expected).max())
-    if (height, width) == (24, 56):  # the engine of the range, which is FP32 here
+    ranged = (height, width) == (24, 56)
+    own = f"engines of the shape 1x3x{height}x{width}"
+    assert f"run by the {'engine of the range' if ranged else own}" in answer.notes
+    if ranged:  # the engine of the range, which is FP32 here
         assert off < 1e-5
         assert answer.bit_equal is None
     else:
@@ -103,6 +108,10 @@ def test_bench_says_which_shape_it_measured(whole):
         bench = run.bench()
     assert bench.settings.shapes == {"x": (1, 3, 32, 32)}
     assert bench.predicted.latency_us == found.document.plan.buckets[1].latency_us
+    assert bench.precision == "int8"
+    config = open_config(load_config(path), bench={"shapes": {"x": [1, 3, 24, 56]}})
+    with pipeline(config, folder) as run:
+        assert run.bench().precision == "fp32"  # the engine of the range in this backend
     config = open_config(load_config(path), bench={"shapes": {"x": [1, 3, 96, 96]}})
     with pipeline(config, folder) as run, pytest.raises(UsageError) as caught:
         run.bench()
@@ -135,9 +144,12 @@ def test_the_worst_shape_decides_at_the_gate(tmp_path):
         run.build()
 
 
-def test_a_smaller_batch_is_padded_where_no_operator_mixes_it(tmp_path):
+@pytest.mark.parametrize("gpu", [True, False], ids=["with a GPU", "without"])
+def test_a_smaller_batch_is_padded_where_no_operator_mixes_it(tmp_path, gpu):
     path = config_of_range(tmp_path)
     text = path.read_text().replace("[1, 3, 16..64, 16..64]", "[1..4, 3, 16, 16]")
+    if not gpu:
+        text = text.replace("objective: gpu_time", "objective: latency, gpu: false")
     path.write_text(text.replace("[32x32, 16x32, 64x64]", "[{x: [4, 3, 16, 16]}]"))
     config = load_config(path)
     with pipeline(config, tmp_path) as run:
@@ -150,7 +162,9 @@ def test_a_smaller_batch_is_padded_where_no_operator_mixes_it(tmp_path):
     for rows in (4, 3):
         np.savez(tmp_path / "x.npz", x=four[:rows])
         with pipeline(config, tmp_path) as run:
-            run.infer(tmp_path / "x.npz", tmp_path / "y.npz")
+            told = run.infer(tmp_path / "x.npz", tmp_path / "y.npz").notes
+        padded = ", 'x' padded from 3 to 4 along axis 0" if rows == 3 else ""
+        assert f"run by the engines of the shape 4x3x16x16{padded}" in told
         answers.append(np.load(tmp_path / "y.npz")["y"])
     assert answers[1].shape == (3, 8, 8, 8)
     # the same engine, bit for bit: padded, and not the engine of the range
@@ -160,3 +174,17 @@ def test_a_smaller_batch_is_padded_where_no_operator_mixes_it(tmp_path):
     with pipeline(config, tmp_path) as run:
         run.infer(tmp_path / "x.npz", tmp_path / "y.npz")
     assert np.load(tmp_path / "y.npz")["y"].tobytes() == answers[0][:1].tobytes()
+
+
+def test_an_input_of_fixed_size_is_in_each_profile(tmp_path):
+    path = config_of_range(tmp_path, precision="fp16")
+    proto = onnx.load(tmp_path / "open.onnx")
+    proto.graph.node[-1].output[0] = "plain"
+    proto.graph.node.append(helper.make_node("Mul", ["plain", "factor"], ["y"], "scale"))
+    proto.graph.input.append(helper.make_tensor_value_info("factor", 1, [1, 8, 1, 1]))
+    onnx.save(proto, tmp_path / "open.onnx")
+    with pipeline(load_config(path), tmp_path) as run:
+        packed = run.bundle()
+    ranged = read(packed.path).manifest.every_variant[-1]
+    assert ranged.profiles[0]["factor"].min == ranged.profiles[0]["factor"].max == (1, 8, 1, 1)
+    assert ranged.profiles[0]["x"].min == (1, 3, 16, 16)

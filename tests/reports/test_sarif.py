@@ -12,7 +12,7 @@ from edgekit.cli import main
 from edgekit.dla.rules import load_rules
 from edgekit.error_document import VerdictReason
 from edgekit.reports.sarif import sarif
-from tests.pipeline.nets import small_net
+from tests.pipeline.nets import open_net, small_net
 from tests.reports.handmade_check import document, layer
 
 ORIN = "jetson-agx-orin-64gb"
@@ -126,3 +126,19 @@ def test_files_are_written_before_a_limit_fails_and_never_over_a_model(
 def test_what_prints_one_model_takes_one(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check("a net.onnx", "b.onnx", "--layer", "gap") == 2
     assert "--layer takes one model" in capsys.readouterr().err
+
+
+def test_both_list_the_shapes_of_a_range(folder: Path) -> None:
+    open_net(folder / "open.onnx")
+    shape = "x:1x3x16..32..64x16..64"
+    options = ("--sarif", "out.sarif", "--markdown", "out.md")
+    assert check("open.onnx", "--shape", shape, *options) == 0
+    shown = (folder / "out.md").read_text()
+    assert "Shapes of the range (predicted, not measured): open.onnx" in shown
+    assert "| 1x3x32x64 | own |" in shown
+    assert "in one engine with 1 profile" in shown
+    (run,) = json.loads((folder / "out.sarif").read_text())["runs"]
+    (found,) = [one for one in run["results"] if one["ruleId"] == "model.buckets"]
+    assert found["level"] == "note"
+    assert found["message"]["text"].startswith("Shape 1x3x32x64: engine own, ")
+    assert run["tool"]["driver"]["rules"][found["ruleIndex"]]["id"] == "model.buckets"

@@ -39,10 +39,11 @@ class Proposal:
         found: Mapping[str, Sequence[Axis]] = self.ranges if ranged else self.shapes
         return " ".join(f"--shape {name}:{'x'.join(map(str, s))}" for name, s in found.items())
 
-    def yaml(self) -> str:
+    def yaml(self, *, ranged: bool = False) -> str:
         """Returns the configuration's key."""
-        shapes = ", ".join(f"{name}: {list(sizes)}" for name, sizes in self.shapes.items())
-        return f"model.shapes: {{{shapes}}}"
+        found: Mapping[str, Sequence[Axis]] = self.ranges if ranged else self.shapes
+        shapes = (f"{name}: [{', '.join(map(str, sizes))}]" for name, sizes in found.items())
+        return f"model.shapes: {{{', '.join(shapes)}}}"
 
 
 @dataclass(frozen=True)

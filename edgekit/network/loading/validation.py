@@ -343,7 +343,7 @@ def _with_batch(
                 f"the batch cannot be {batch}: it is {other[1]} in input {other[0]!r}",
                 code="model.batch",
                 where=other[0],
-                hint=f"{way}, or remove --batch (model.batch)",
+                hint=f"{way}, or remove model.batch",
             )
     note = ("the file leaves the batch open: it is set to 1, as with --batch 1 or "
         f"{' '.join(assumed)}; set another with --batch N (model.batch)",)  # fmt: skip
@@ -406,8 +406,7 @@ def input_shapes(
                 f"input {value.name!r} has {math.prod(sizes):,} elements ({list(sizes)})",
                 code="model.shape_value",
                 where=value.name,
-                hint=f"TensorRT allows 1 to {MOST_ELEMENTS:,}; give sizes with --shape or "
-                "model.shapes",
+                hint=f"TensorRT allows 1 to {MOST_ELEMENTS:,}; give sizes with model.shapes",
             )
         found[value.name] = (tensor.elem_type, sizes)
     if dynamic:
@@ -456,10 +455,12 @@ def _refuse_dynamic(
     from edgekit.network.loading.proposals import propose
 
     proposal = propose([one for one in inputs if one.name in dynamic], graph, metadata)
-    raise ModelError(
+    error = ModelError(
         f"the model has dynamic shapes: {listed}",
         code="model.dynamic_shape",
         where=next(iter(dynamic)),
-        hint=f"give every size, for example {proposal.yaml()} or {proposal.options()}, or a range: "
-        f"{proposal.options(ranged=True)} ({proposal.rule})",
+        hint=f"give every size, for example {proposal.yaml()}, or a range: "
+        f"{proposal.yaml(ranged=True)} ({proposal.rule})",
     )
+    error.options = f"{proposal.options()}, or {proposal.options(ranged=True)}"
+    raise error

@@ -40,26 +40,30 @@ from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.pipeline.steps.variants import planned_sizes, taken_by
 from edgekit.pipeline.tegrastats_log import monitor_from_log
+from edgekit.placement.buckets import shape_text
 from edgekit.quantize.data.arrays import ARRAY_SUFFIXES, BROKEN, Member, members
 from edgekit.quantize.data.load import load_data
 from edgekit.results.recording import record
 from edgekit.tensorrt.trtexec import run_command
-from edgekit.text import counted
+from edgekit.text import counted, listed
 from edgekit_device.arrays.npz import read_npz, write_npz
 from edgekit_device.benchmark.measurement import Measurement
 from edgekit_device.benchmark.settings import BenchSettings, TrtexecOptions
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import read, write
+from edgekit_device.runtime.variants import Router
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from edgekit.config.schema import BenchSection
+    from edgekit.network.ranges import Sizes
     from edgekit.pipeline.context import Context
     from edgekit.pipeline.progress import StepRecord
     from edgekit.pipeline.steps.deploy import ConnectedBoards, InstalledRelease
     from edgekit_device.board.identity import Hello
     from edgekit_device.board.probe import Probe
+    from edgekit_device.protocol.manifest import Manifest
 
 
 _IDLE_S = 2.0  # a power baseline of 20 samples at the usual 100 ms
@@ -317,6 +321,7 @@ def infer(
     path: Path,
     step: StepRecord,
     drawn: Path | None = None,
+    manifest: Manifest | None = None,
 ) -> Inference:
     """Runs one inference on the first board.
 
@@ -329,9 +334,10 @@ def infer(
         path: Where the outputs go.
         step: The step, for its detail.
         drawn: The folder where what a detector found is drawn; nowhere when None.
+        manifest: The bundle's, where it has several shapes: a note tells which of them runs this.
     """
     cache, client = context.cache, boards.clients()[0]
-    inputs = inputs_of(context, source)
+    inputs = inputs_of(context, source, manifest)
     feed = write_npz(inputs)
     other = release.refitted or release.taken_back is not None
     key = cache.key("infer", boards.identity(client), release.digest, _digest(feed), other)
@@ -370,8 +376,25 @@ def infer(
         file=str(path),
         **pictures,
         taken_back=release.taken_back,
-        notes=list(release.notes),
+        notes=[*release.notes, *([] if manifest is None else [_route_note(manifest, inputs)])],
     )
+
+
+def _route_note(manifest: Manifest, inputs: Mapping[str, np.ndarray]) -> str:
+    """Returns which variant of a bundle the loader runs for these inputs, and what it pads."""
+    known = {name for one in manifest.every_variant for name in one.values}
+    sizes = {name: value.shape for name, value in inputs.items() if name not in known}
+    values = {n: tuple(np.ravel(v).tolist()) for n, v in inputs.items() if n in known}
+    route = Router(manifest.name, manifest.every_variant, manifest.padding).route(sizes, values)
+    variant = manifest.every_variant[route.variant]
+    engines = "the engine of the range"
+    if not variant.profiles:
+        engines = f"the engines of the shape {shape_text(variant.sizes)}"
+    padded = [
+        f"{name!r} padded from {sizes[name][axis]} to {size} along axis {axis}"
+        for name, axis, size, _ in route.padded
+    ]
+    return f"run by {engines}{', ' if padded else ''}{listed(padded)}"
 
 
 def bench(
@@ -430,6 +453,8 @@ def bench(
         target=target,
         config=context.config.path,
     )
+    if taken is not None and taken.ranged and backend == "reference":
+        document = document.model_copy(update={"precision": "fp32"})
     if (monitor := monitor_from_log(cache, document)) is not None:
         document = document.model_copy(update={"monitor": monitor})
         document = judged(document, target, MeasurementLimits())
@@ -484,10 +509,13 @@ def _environment(release: InstalledRelease) -> dict[str, str]:
     return {key: value for key, value in known if value}
 
 
-def inputs_of(context: Context, source: Path | None) -> dict[str, np.ndarray]:
+def inputs_of(
+    context: Context, source: Path | None, manifest: Manifest | None = None
+) -> dict[str, np.ndarray]:
     """Returns one inference's inputs: of a file, or the first calibration input.
 
-    Arrays of a file may have any planned shape.
+    Arrays of a file may have any planned shape, and one that the bundle's loader pads; without a
+    bundle, one that it may pad.
 
     Raises:
         DataError: They cannot be read, or do not fit the network.
@@ -497,7 +525,7 @@ def inputs_of(context: Context, source: Path | None) -> dict[str, np.ndarray]:
         return first_input(context)
     of = context
     if not requested(context).is_static and source.suffix.lower() in ARRAY_SUFFIXES:
-        of = _context_for(context, source)
+        of = _context_for(context, source, manifest)
     given = _given_values(context, source)
     for sample in load_data(source, model(of), whole=True, beside=given):
         return {**sample, **given}
@@ -527,7 +555,38 @@ def _given_values(context: Context, source: Path) -> dict[str, np.ndarray]:
     return found
 
 
-def _context_for(context: Context, source: Path) -> Context:
+def _pads(context: Context, sizes: Sizes, manifest: Manifest | None) -> bool:
+    """Says whether the loader runs these shapes padded; without a bundle, whether it may."""
+    if manifest is not None:
+        try:
+            router = Router(manifest.name, manifest.every_variant, manifest.padding)
+            return bool(router.route(sizes).padded)
+        except DeviceError:
+            return False
+    request, own = requested(context), own_sizes(context)
+    return any(
+        all(
+            len(size) == len(most) > 0 and size[0] < most[0] and size[1:] == most[1:]
+            for size, most in ((sizes[name], whole) for name, whole in {**own, **one}.items())
+        )
+        for one in (own, *request.buckets)
+    )
+
+
+def _context_at(
+    context: Context, shapes: Sizes, source: Path, manifest: Manifest | None
+) -> Context:
+    """Returns the context of a shape that was planned, or that the loader pads.
+
+    Raises:
+        UsageError: "input.shape": it is neither.
+    """
+    if _pads(context, {**own_sizes(context), **shapes}, manifest):
+        return at_sizes(context, shapes)
+    return at_sizes(context, planned_sizes(context, shapes, str(source), "input.shape"))
+
+
+def _context_for(context: Context, source: Path, manifest: Manifest | None) -> Context:
     """Returns the context of the shape that a file's arrays have; the first one of other files.
 
     Raises:
@@ -541,11 +600,11 @@ def _context_for(context: Context, source: Path) -> Context:
     if shapes and all(len(shape) + 1 == ranks[name] for name, shape in shapes.items()):
         one = {name: (1, *shape) for name, shape in shapes.items()}
         with suppress(UsageError):  # a single row is a batch of one, where that is planned
-            return at_sizes(context, planned_sizes(context, one, str(source), "input.shape"))
+            return _context_at(context, one, source, manifest)
     # samples along a further axis, or rows of a batch, are of the first shape
     if not shapes or any(len(shape) != ranks[name] for name, shape in shapes.items()):
         return context
-    return at_sizes(context, planned_sizes(context, shapes, str(source), "input.shape"))
+    return _context_at(context, shapes, source, manifest)
 
 
 def _equals_unstripped(
