@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline.boards.status import Status as Status
     from edgekit.pipeline.boards.trust import Trust
     from edgekit.pipeline.boards.trust import TrustingBoard as TrustingBoard
+    from edgekit.pipeline.detect import Detections
     from edgekit.pipeline.exports import Traced, TraceFiles
     from edgekit.pipeline.measured_scales import MeasuredScales
     from edgekit.pipeline.measured_scales import WrittenScales as WrittenScales
@@ -1019,6 +1020,7 @@ def infer(
     source: str | Path | None = None,
     output: str | Path | None = None,
     *,
+    draw: str | Path | None = None,
     out: str | Path | None = None,
     progress: Progress | None = None,
     accept_host_key: bool = False,
@@ -1028,13 +1030,42 @@ def infer(
     """Runs one inference on the first board.
 
     ``source`` is an .npz or .npy with its inputs, by default the first calibration input;
-    ``output`` is where the outputs are written, by default outputs.npz of the run's folder.
+    ``output`` is where the outputs are written, by default outputs.npz of the run's folder;
+    ``draw`` is a folder for pictures of what a detector finds on these inputs.
     """
     with open_pipeline(
         config, options, progress=progress, connects=True, out=path_of(out),
         accept_host_key=accept_host_key, trust_key=trust_key,
     ) as pipeline:  # fmt: skip
-        return pipeline.infer(path_of(source), path_of(output))
+        return pipeline.infer(path_of(source), path_of(output), path_of(draw))
+
+
+def detect(
+    config: str | Path | Config,
+    images: str | Path | Sequence[str | Path],
+    *,
+    draw: str | Path | None = None,
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+    accept_host_key: bool = False,
+    trust_key: bool = False,
+    **options: Unpack[ConfigOptions],
+) -> Detections:
+    """Finds the objects of pictures with a detector on the first board, and draws them.
+
+    ``images`` are files, or folders of them; ``draw`` is the folder for the drawn pictures, by
+    default the run's. Boxes are in pixels of the upright picture.
+
+    Raises:
+        DataError: "data.path", "data.empty", "data.image": a picture is not there or broken.
+        UsageError: "detect.no-head": the configuration has no ``model.head``.
+    """
+    sources = [images] if isinstance(images, str | os.PathLike) else images
+    with open_pipeline(
+        config, options, progress=progress, connects=True, out=path_of(out),
+        accept_host_key=accept_host_key, trust_key=trust_key,
+    ) as pipeline:  # fmt: skip
+        return pipeline.detect([path_of(one) for one in sources], path_of(draw))
 
 
 def bench(

@@ -53,6 +53,7 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
         "edgekit_device.release.journal:DeploymentResult",
         "edgekit_device.pyz install",
     ),
+    "edgekit.detections/1": ("edgekit.pipeline.detect:Detections", "edgekit detect"),
     "edgekit.device.bench/1": (
         "edgekit_device.benchmark.measurement:Measurement",
         "edgekit_device.pyz bench",
@@ -83,6 +84,7 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
         "edgekit.quantize.qdq.documents:SplitModel",
         "edgekit calibrate from-qdq",
     ),
+    "edgekit.head/1": ("edgekit_device.detection.head:Head", "edgekit bundle"),
     "edgekit.health/1": ("edgekit_device.release.changed:Health", "edgekit deploy"),
     "edgekit.history.mark/1": ("edgekit.results.pruning:Marked", "edgekit history mark"),
     "edgekit.history.prune/1": ("edgekit.results.pruning:Pruned", "edgekit history prune"),

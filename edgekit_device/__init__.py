@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, List
 from edgekit_device.version import __version__
 
 if TYPE_CHECKING:
+    from edgekit_device.detection.letterbox import Placing
+    from edgekit_device.detection.results import Found
     from edgekit_device.errors import DeviceError
     from edgekit_device.runtime.model import Model, load
     from edgekit_device.runtime.need import memory_needed
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Client",
     "DeviceError",
+    "Found",
     "Model",
+    "Placing",
     "PlanModel",
     "__version__",
     "connect",
@@ -39,7 +43,9 @@ __all__ = [
 _HOMES = {
     "Client": "serve.client",
     "DeviceError": "errors",
+    "Found": "detection.results",
     "Model": "runtime.model",
+    "Placing": "detection.letterbox",
     "PlanModel": "runtime.plan_model",
     "connect": "serve.client",
     "load": "runtime.model",

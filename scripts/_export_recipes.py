@@ -254,6 +254,49 @@ for name, file, family, more in YOLOS:
     RECIPES[name] = Recipe(family, "ultralytics", yolo(file, **more), exporter="ultralytics")
 
 
+def end_to_end(file: str) -> Make:
+    """A network of Ultralytics whose own top-k chooses the boxes, for PyTorch's exporters."""
+
+    def make() -> Any:
+        from ultralytics.nn.tasks import DetectionModel, PoseModel, SegmentationModel
+
+        kinds = {"seg": SegmentationModel, "pose": PoseModel}
+        kind = kinds.get(Path(file).stem.partition("-")[2], DetectionModel)
+        network = kind(file, verbose=False)
+        network.model[-1].export = True
+        network.model[-1].end2end = "10" in file or "26" in file
+        return network
+
+    return make
+
+
+def anchors(form: str) -> Make:
+    """YOLOv5's and v7's original heads, which no package has: rebuilt for edgekit's tests."""
+
+    def make() -> Any:
+        from tests.detection.yolov5 import network
+
+        return network(form)
+
+    return make
+
+
+SMALL: Shapes = {"images": (2, 3, 64, 96)}
+for name, make, family, dynamo in (
+    ("yolov10n-end2end", end_to_end("yolov10n.yaml"), "detection", False),
+    ("yolo26n-seg-end2end", end_to_end("yolo26n-seg.yaml"), "segmentation", True),
+    ("yolo26n-pose-end2end", end_to_end("yolo26n-pose.yaml"), "pose", False),
+    ("yolov8n-dynamo", end_to_end("yolov8n.yaml"), "detection", True),
+):
+    RECIPES[name] = Recipe(family, "ultralytics", make, SMALL, dynamo, 18 if dynamo else 17)
+for name, form, dynamo in (
+    ("yolov5-anchors", "v5", False),
+    ("yolov5-anchors-seg", "v5-seg", True),
+    ("yolov7-anchors", "v7", False),
+):
+    RECIPES[name] = Recipe("detection", "torch", anchors(form), SMALL, dynamo, 18 if dynamo else 17)
+
+
 # --- others with PyTorch
 
 

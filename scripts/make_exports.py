@@ -99,7 +99,9 @@ def strip(tensor: TensorProto) -> None:
     values = numpy_helper.to_array(tensor)
     raw = values.tobytes()
     packed = len(lzma.compress(raw[: 1 << 20], preset=0)) / min(len(raw), 1 << 20)
-    if not np.isfinite(values).all() or packed <= PACKED:
+    # small grids and tables of anchors hardly pack, but repeat their values
+    repeats = np.unique(values).size <= PACKED * values.size
+    if not np.isfinite(values).all() or packed <= PACKED or repeats:
         return
     wide = values.astype(np.float64)
     record = (wide.mean(), wide.std(), wide.min(), wide.max())

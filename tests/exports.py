@@ -67,12 +67,12 @@ def exports() -> tuple[Export, ...]:
     return tuple(Export(**row) for row in rows["exports"])
 
 
-def load(name: str) -> onnx.ModelProto:
-    """Returns the export ``name`` with its seeded weights."""
-    packed = (FOLDER / f"{name}.onnx.xz").read_bytes()
+def load(name: str, folder: Path = FOLDER, *, zeros: bool = False) -> onnx.ModelProto:
+    """Returns the export ``name`` of a folder with its seeded weights, or quickly with zeros."""
+    packed = (folder / f"{name}.onnx.xz").read_bytes()
     model = onnx.load_model_from_string(lzma.decompress(packed))
     for tensor in tensors(model.graph):
-        _restore(tensor)
+        _restore(tensor, zeros)
     return model
 
 
@@ -87,9 +87,13 @@ def tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
                 yield attribute.t
 
 
-def _restore(tensor: TensorProto) -> None:
+def _restore(tensor: TensorProto, zeros: bool) -> None:
     """Draws the values of a tensor whose record stands in for them."""
     if not tensor.doc_string.startswith(RECORD):
+        return
+    if zeros:
+        tensor.raw_data = np.zeros(tuple(tensor.dims), FLOATS[tensor.data_type]).tobytes()
+        tensor.ClearField("doc_string")
         return
     mean, deviation, low, high = map(float, tensor.doc_string.removeprefix(RECORD).split())
     shape = tuple(tensor.dims)

@@ -34,6 +34,7 @@ CALLS = {
     "build": {"config": "no.yaml"}, "bundle": {"config": "no.yaml"},
     "deploy": {"config": "no.yaml"},
     "refit": {"config": "no.yaml", "weights": "small.onnx"}, "infer": {"config": "no.yaml"},
+    "detect": {"config": "no.yaml", "images": "no.jpg"},
     "bench": {"config": "no.yaml"}, "run": {"config": "no.yaml"}, "report": {"config": "no.yaml"},
     "add_power": {"bench": "bench.json", "tegrastats": "no.log"}, "rollback": {"config": "no.yaml"},
     "plan": MODEL, "plan_networks": {"config": "no.yaml"}, "why": {**MODEL, "layer": "conv1"},

@@ -56,5 +56,8 @@ class Inference(Document):
     )
     outputs: list[InferredOutput]
     file: str = Field(description="the .npz with the outputs")
+    drawn: list[str] = Field(
+        default_factory=list, description="pictures with what a detector found, if asked for"
+    )
     taken_back: Annotated[TakenBack, Coded()] | None
     notes: list[str]

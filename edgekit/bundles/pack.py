@@ -28,6 +28,7 @@ from edgekit.network.source import source_name
 from edgekit.reference.artefacts import Artefacts, Weight
 from edgekit.text import counted, listed
 from edgekit.version import __version__
+from edgekit_device.detection.head import Head
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import write
 from edgekit_device.protocol.manifest import (
@@ -102,6 +103,7 @@ def pack(
     memory: MemorySettings | None = None,
     variants: Sequence[ShapeVariant] = (),
     padding: Sequence[Padding] = (),
+    head: Head | None = None,
 ) -> Bundle:
     """Packs a build. The same inputs give the same bytes.
 
@@ -121,6 +123,7 @@ def pack(
         memory: How a board uses the GPU's memory; as by default when None.
         variants: What was built for further shapes.
         padding: Axes along which inputs may be padded up to a variant.
+        head: What decodes the outputs of a detector; none when None.
 
     Raises:
         BundleError: "bundle.invalid"; the parts do not fit together, or a name cannot be used.
@@ -140,6 +143,7 @@ def pack(
         blobs.add(library, "library", digest)
     own, *others = (_variant_entry(one, blobs) for one in (first, *variants))
     record = None if rewrites is None else blobs.add(canonical(rewrites), "record")
+    decoder = None if head is None else blobs.add(canonical(write(head)), "record")
     measured_on = None if samples is None else samples_entry(samples, blobs)
     weights = weight_fields(artefacts.weights)
     memory = memory or MemorySettings()
@@ -173,6 +177,7 @@ def pack(
         memory=memory,
         variants=tuple(others),
         padding=tuple(padding),
+        head=decoder,
     )
     return finish(manifest, blobs.values, dict(artefacts.values))
 

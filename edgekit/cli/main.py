@@ -125,6 +125,11 @@ GROUPS = {
             "Keep a release loaded on a board behind a socket: start, query or stop its server.",
         ),
         "infer": ("steps", "infer_command", "Run one inference on the board."),
+        "detect": (
+            "steps",
+            "detect_command",
+            "Find the objects of pictures with a detector on the board, and draw them.",
+        ),
         "jobs": (
             "jobs",
             "jobs_command",

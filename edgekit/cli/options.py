@@ -48,6 +48,12 @@ _cut = click.option(
     type=click.Choice(["auto"]),
     help="Cut the network where it is proposed first: the first part runs on the DLA alone.",
 )
+_head = click.option(
+    "--head",
+    metavar="auto|FILE",
+    help="Cut the network before its detection head, which decodes behind it: auto recognises the "
+    "head, FILE is its document.",
+)
 _plugins = click.option(
     "--plugin",
     "plugins",
@@ -326,23 +332,26 @@ def cut(function: Any) -> Any:
     """As ``sizes``, with the board's plugins: for commands that read a model for a board."""
 
     @wraps(function)
-    def with_plugins(*, part: api.ModelPart, plugins: Any, cut: str | None, **others: Any) -> Any:
-        return function(part=part._replace(plugins=plugins, cut=cut), **others)
+    def with_plugins(
+        *, part: api.ModelPart, plugins: Any, cut: str | None, head: str | None, **others: Any
+    ) -> Any:
+        return function(part=part._replace(plugins=plugins, cut=cut, head=head), **others)
 
-    return all_of(_plugins, _cut)(sizes(with_plugins))
+    return all_of(_plugins, _cut, _head)(sizes(with_plugins))
 
 
-_FOLDER = _Folder(path_type=Path)
+#: A folder that the command fills.
+FOLDER = _Folder(path_type=Path)
 #: The folder of a run, wherever it is.
 out = click.option(
     "--out",
-    type=_FOLDER,
+    type=FOLDER,
     metavar="FOLDER",
     help="Folder for results (edgekit-out/NAME).",
 )
 
 # docs/api-stability.md: an option goes after one minor release in which it works and warns
-_FORMER_OUT = click.option("-o", "former_out", type=_FOLDER, hidden=True)
+_FORMER_OUT = click.option("-o", "former_out", type=FOLDER, hidden=True)
 
 
 def out_or_former(function: Any) -> Any:

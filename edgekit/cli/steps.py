@@ -5,6 +5,7 @@ and ``run``, which runs all.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -247,6 +248,9 @@ def refit_command(
 @o.config
 @click.option("-i", "--input", type=o.FILE, help="Input as .npz or .npy (default: synthetic).")
 @click.option("-o", "--output", type=o.OUTPUT, help="Write the outputs to this .npz.")
+@click.option(
+    "--draw", type=o.FOLDER, metavar="FOLDER", help="Draw what a detector finds into this folder."
+)
 @o.cut
 @o.out
 @o.boards
@@ -255,11 +259,12 @@ def infer_command(
     config: str,
     input: Path | None,
     output: Path | None,
+    draw: Path | None,
     part: api.ModelPart,
     json: bool,
     **settings: Any,
 ) -> None:
-    found = api.infer(config, input, output, model=part, **settings)
+    found = api.infer(config, input, output, draw=draw, model=part, **settings)
     if json:
         print_json(found)
         return
@@ -267,6 +272,61 @@ def infer_command(
         print(f"{tensor.name} {tensor.dtype}{tensor.shape}  min {tensor.min:.6g}  "
               f"max {tensor.max:.6g}  arg max {tensor.argmax}")  # fmt: skip
     print(f"written to {found.file}")
+    for file in found.drawn:
+        print(f"drawn to {file}")
+    say_notes(found)
+
+
+@commands.command(
+    "detect",
+    "edgekit detect yolo.yaml street.jpg\n"
+    "edgekit detect yolo.yaml photos/ --score 0.4 --draw found/ --json",
+)
+@o.config
+@argument("images", "Pictures, and folders of them.", type=o.FILE, nargs=-1, required=True)
+@click.option(
+    "--draw", type=o.FOLDER, metavar="FOLDER", help="Folder for the drawn pictures (--out)."
+)
+@click.option("--score", type=float, help="Least score of an object (0.25).")
+@click.option(
+    "--iou", type=float, help="Overlap above which the object with the lower score goes (0.45)."
+)
+@click.option("--most", type=int, help="Objects of a picture at most (300).")
+@click.option(
+    "--agnostic",
+    is_flag=True,
+    default=None,
+    help="Objects of different classes suppress each other.",
+)
+@o.cut
+@o.out
+@o.boards
+@o.reports
+def detect_command(
+    config: str,
+    images: Sequence[Path],
+    draw: Path | None,
+    score: float | None,
+    iou: float | None,
+    most: int | None,
+    agnostic: bool | None,
+    part: api.ModelPart,
+    json: bool,
+    **settings: Any,
+) -> None:
+    kept = {"score": score, "iou": iou, "most": most, "agnostic": agnostic}
+    found = api.detect(config, images, draw=draw, model=part, detection=kept, **settings)
+    if json:
+        print_json(found)
+        return
+    for picture in found.pictures:
+        print(f"{picture.file}  {picture.width}x{picture.height}  "
+              f"{counted(len(picture.objects), 'object')}")  # fmt: skip
+        for one in picture.objects:
+            left, top, right, bottom = one.box
+            name = one.text or one.name or f"class {one.number}"
+            print(f"  {name}  {one.score:.2f}  {left:.0f},{top:.0f} {right:.0f},{bottom:.0f}")
+        print(f"  drawn to {picture.drawn}")
     say_notes(found)
 
 

@@ -8,6 +8,7 @@ import codecs
 import copy
 import dataclasses
 import difflib
+import itertools
 import os
 import re
 import typing
@@ -446,7 +447,7 @@ def paths_in(file: BaseModel, at: Place = ()) -> Iterator[tuple[Place, str]]:
     """
     for name, field in type(file).model_fields.items():
         value = getattr(file, name)
-        if value is not None and any(isinstance(mark, IsPath) for mark in field.metadata):
+        if isinstance(value, str) and _is_path(field, value):
             yield (*at, name), value
         elif isinstance(value, BaseModel):
             yield from paths_in(value, (*at, name))
@@ -454,6 +455,13 @@ def paths_in(file: BaseModel, at: Place = ()) -> Iterator[tuple[Place, str]]:
             for number, item in enumerate(value):
                 if isinstance(item, BaseModel):
                     yield from paths_in(item, (*at, name, number))
+
+
+def _is_path(field: FieldInfo, value: str) -> bool:
+    # of one member of a union, or of the key
+    members = (typing.get_args(one) for one in typing.get_args(field.annotation))
+    marks = itertools.chain(field.metadata, *members)
+    return any(isinstance(mark, IsPath) and value not in mark.words for mark in marks)
 
 
 def rebased(config: Config, folder: Path) -> dict[str, object]:

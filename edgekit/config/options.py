@@ -29,6 +29,7 @@ class Options(TypedDict, total=False):
     placement: Keys | None
     build: Keys | None
     accuracy: Keys | None
+    detection: Keys | None
     deploy: Keys | None
     bench: Keys | None
 

@@ -47,6 +47,7 @@ Text = Annotated[str, Field(min_length=1)]
 Seconds = Annotated[float, Field(gt=0, le=DAY_S, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 _LEAST_MS = 10
+AUTO = "auto"
 # of any release; which one has what: trt/releases.yaml
 TacticSource = Literal["CUBLAS", "CUBLAS_LT", "CUDNN", "EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS"]
 PreviewFeature = Literal[
@@ -68,7 +69,13 @@ def _bound_loadables(schema: JsonDict) -> None:
 
 @dataclass(frozen=True)
 class IsPath:
-    """Marks a key whose value is a path, relative to the configuration's file."""
+    """Marks a key whose value is a path, relative to the configuration's file.
+
+    Attributes:
+        words: Values that are no paths.
+    """
+
+    words: tuple[str, ...] = ()
 
 
 FilePath = Annotated[str | None, IsPath()]
@@ -941,6 +948,13 @@ class ModelSection(_Source):
         description="A program of `torch.export`, or a TorchScript file, relative to this file.",
         examples=["lenet.pt2"],
     )
+    head: Annotated[str | None, IsPath((AUTO,))] = Field(
+        None,
+        description="`auto`: recognise the detection head by its structure, cut the network at its "
+        "raw maps, and decode them after the network; or the path of a document "
+        "`edgekit.head/1`, relative to this file. See `detection`.",
+        examples=[AUTO],
+    )
     inputs: dict[str, Text] = Field(
         default_factory=dict,
         description="Sizes of a PyTorch network's inputs, if the program or function has no "
@@ -1005,6 +1019,10 @@ class ModelSection(_Source):
             raise ValueError("'inputs', 'exporter' and 'trust' are for 'python' and 'pt2'")
         if self.cut and self.outputs:
             raise ValueError("give 'outputs' or 'cut', not both")
+        if self.head and (self.cut or self.outputs):
+            raise ValueError("give 'head', 'outputs' or 'cut': each says where the network is cut")
+        if self.head and self.networks:
+            raise ValueError("'head' is for one network")
         parts = self.seed, self.shapes, self.batch, self.outputs, self.plugins
         if self.networks and (self.dimensions or self.buckets or self.values):
             raise ValueError("'dimensions', 'buckets' and 'values' are for one network")
@@ -1193,6 +1211,29 @@ class AccuracySection(Section):
         return self
 
 
+class DetectionSection(Section):
+    """What is kept of what the head of `model.head` finds."""
+
+    classes: list[Text] | Annotated[str, IsPath()] | None = Field(
+        None,
+        description="Names of the classes, or the path of a file, relative to this one, with a "
+        "name on each line or with Ultralytics' `names`; when absent those in the model's "
+        "metadata.",
+        examples=[["person", "bicycle"]],
+    )
+    score: float = Field(0.25, ge=0, le=1, description="Least score of an object.")
+    iou: float = Field(
+        0.45,
+        ge=0,
+        le=1,
+        description="Intersection over union above which the object with the lower score goes.",
+    )
+    most: int = Field(300, ge=1, le=30_000, description="Objects of a picture at most.")
+    agnostic: bool = Field(
+        False, description="Whether objects of different classes suppress each other."
+    )
+
+
 class ConfigFile(Section):
     """One network for one target, or several networks that share it."""
 
@@ -1226,6 +1267,9 @@ class ConfigFile(Section):
     placement: PlacementSection = Field(default_factory=PlacementSection, description="Placement.")
     build: BuildSection = Field(default_factory=BuildSection, description="Build.")
     accuracy: AccuracySection = Field(default_factory=AccuracySection, description="Accuracy gate.")
+    detection: DetectionSection = Field(
+        default_factory=DetectionSection, description="What a detector's head keeps."
+    )
     deploy: DeploySection = Field(default_factory=DeploySection, description="Deployment.")
     bench: BenchSection = Field(default_factory=BenchSection, description="Benchmark.")
 

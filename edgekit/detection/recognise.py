@@ -4,52 +4,38 @@ proves it: edgekit's decoding of the raw maps must give what the network compute
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from edgekit.detection.anchor import recognise_anchor
+from edgekit.detection.distance import recognise_distance
+from edgekit.detection.point import recognise_point
+from edgekit.detection.prior import recognise_prior
+from edgekit.detection.query import recognise_query
+from edgekit.detection.recognised import Recognised, Recogniser, Unlike
+from edgekit.detection.text_line import recognise_text_line
+from edgekit.detection.text_map import recognise_text_map
+from edgekit.detection.walk import all_rows, region
 from edgekit.network.model import Model
 from edgekit.network.session import session
 from edgekit_device.detection.detect import decode
-from edgekit_device.detection.head import Head
 
-
-@dataclass(frozen=True)
-class Recognised:
-    """A head.
-
-    Attributes:
-        head: Its document; ``head.outputs`` are the tensors at which the network is cut.
-        own: The network's tensors that hold what edgekit's decoding computes, by the names that
-            ``decode`` gives to it.
-    """
-
-    head: Head
-    own: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Unlike:
-    """A head that was looked for and not found.
-
-    Attributes:
-        family: The head that was looked for.
-        matched: How many of its parts were found; the family with most is told to the user.
-        differs: What differs, with the node's name.
-    """
-
-    family: str
-    matched: int
-    differs: str
-
-
-#: Takes the model and the file's metadata (of Ultralytics: names, stride, task, kpt_shape).
-Recogniser = Callable[[Model, Mapping[str, str]], Recognised | Unlike]
 # in the order in which they are tried
-_RECOGNISERS: Sequence[Recogniser] = ()
-_SEEDS = (0, 1)
-_TOLERANCE = 2e-5  # relative to the largest value; ONNX Runtime's sums have another order
+_RECOGNISERS: Sequence[Recogniser] = (
+    recognise_distance,
+    recognise_anchor,
+    recognise_point,
+    recognise_prior,
+    recognise_query,
+    recognise_text_map,
+    recognise_text_line,
+)
+# of the raw maps' random values: spread scores, and exponentials that no other value drowns
+_LARGEST = (3.0, 6.0)
+# relative to the tensor's largest value: ONNX Runtime's sums have another order, and FP16's steps
+# of 2**-10 add up
+_TOLERANCE, _FP16_TOLERANCE = 2e-5, 4e-3
 
 
 def recognise(model: Model, metadata: Mapping[str, str] | None = None) -> Recognised | Unlike:
@@ -72,32 +58,57 @@ def recognise(model: Model, metadata: Mapping[str, str] | None = None) -> Recogn
 
 
 def disagreement(model: Model, found: Recognised) -> str:
-    """Returns how edgekit's decoding differs from the network's own on random inputs; "" if equal.
+    """Returns how edgekit's decoding differs from the network's own of random raw maps; "" if the
+    two are equal, element by element.
 
     Args:
         model: The whole network.
         found: Its head.
     """
-    names = [*found.head.outputs, *found.own.values()]
-    runs = session(model, outputs=list(dict.fromkeys(names)))
-    for seed in _SEEDS:
+    graph = model.graph
+    raw = found.head.outputs
+    own = {
+        name: (tensors,) if isinstance(tensors, str) else tensors
+        for name, tensors in found.own.items()
+    }
+    wanted = list(dict.fromkeys(tensor for tensors in own.values() for tensor in tensors))
+    fed = {*raw, *found.picked}
+    nodes: dict[str, None] = {}
+    for tensor in wanted:
+        way = region(graph, tensor, lambda node: fed.isdisjoint(node.outputs))
+        if strange := [name for name in way.sources if name not in fed]:
+            return f"{tensor} depends on {strange[0]}, which is no raw map"
+        nodes |= dict.fromkeys(node.name for node in way.nodes)
+    reads = {name for node in nodes for name in graph.node(node).reads()}
+    runs = session(model.cut(nodes, sorted(fed & reads), wanted))
+    rows = {
+        name: all_rows(graph, name, count) for name, count in found.picked.items() if name in reads
+    }
+    for seed, largest in enumerate(_LARGEST):
         random = np.random.default_rng(seed)
-        feeds = {
-            value.name: random.random(
-                [one.dim_value for one in value.type.tensor_type.shape.dim], np.float32
-            ).astype(model.graph.dtype(value.name))
-            for value in model.proto.graph.input
+        maps = {
+            name: random.uniform(-largest, largest, graph.shape(name)).astype(graph.dtype(name))
+            for name in raw
         }
-        values = dict(zip(dict.fromkeys(names), runs.run(None, feeds), strict=True))
-        ours = decode(found.head, {name: values[name] for name in found.head.outputs})
-        for name, tensor in found.own.items():
-            theirs = values[tensor]
-            if ours[name].shape != theirs.shape:
-                return f"{tensor} is {theirs.shape}, edgekit's decoding {ours[name].shape}"
-            error = np.abs(ours[name] - theirs)
-            if not error.max() <= _TOLERANCE * max(1.0, float(np.abs(theirs).max())):
-                at = tuple(map(int, np.unravel_index(int(error.argmax()), error.shape)))
-                return (
-                    f"{tensor}{list(at)} is {theirs[at]:g}, edgekit's decoding {ours[name][at]:g}"
-                )
+        feeds = rows | {name: value for name, value in maps.items() if name in reads}
+        values = dict(zip(wanted, runs.run(None, feeds), strict=True))
+        ours = decode(found.head, maps)
+        for name, tensors in own.items():
+            theirs = np.concatenate([values[tensor] for tensor in tensors], axis=-2)
+            if differs := _difference(ours[name], theirs):
+                return f"{tensors[0]}{differs}"
     return ""
+
+
+def _difference(ours: np.ndarray, theirs: np.ndarray) -> str:
+    if ours.shape == (1, *theirs.shape):
+        # a suppression inside decodes frame by frame
+        ours = ours[0]
+    if ours.shape != theirs.shape:
+        return f" is {list(theirs.shape)}, edgekit's decoding {list(ours.shape)}"
+    error = np.abs(ours - theirs.astype(np.float32))
+    least = _FP16_TOLERANCE if theirs.dtype == np.float16 else _TOLERANCE
+    if error.max() <= least * np.abs(theirs).max():
+        return ""
+    at = tuple(map(int, np.unravel_index(int(error.argmax()), error.shape)))
+    return f"{list(at)} is {theirs[at]:g}, edgekit's decoding {ours[at]:g}"

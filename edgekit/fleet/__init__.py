@@ -1,4 +1,5 @@
-"""Fleets: one bundle for many boards, in waves that stop and go back when too many fail; what each
-board serves (``boards``), and late boards brought to what they are meant to serve (``apply``).
-Start with ``Fleet`` in ``rollout``; ``load_inventory`` in ``inventory`` says which boards.
+"""Fleets: rolls out one bundle to many boards in waves, and rolls back if too many boards fail
+(``rollout``); lists the releases that boards serve (``boards``); and updates boards that missed a
+rollout (``apply``). Start with ``Fleet`` in ``rollout``; ``load_inventory`` in ``inventory`` reads
+the boards.
 """

@@ -1,5 +1,5 @@
-"""``edgekit fleet apply``: brings the boards of an inventory to the releases that it says they are
-meant to serve. Boards that are new or were away get what their group has; meant for cron.
+"""``edgekit fleet apply``: deploys to each board of an inventory the release that the inventory
+assigns, so that new boards and boards that were away catch up. Meant for cron.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ AppliedState = Literal["current", "updated", "away", "failed", "in-rollout", "no
 
 
 class AppliedBoard(Document):
-    """A board that is meant to serve a release.
+    """A board with an assigned release.
 
     Attributes:
-        state: "current" served it before, "updated" serves it now, "away" could not be reached,
-            "in-rollout" is left to a rollout that has not ended, "not-begun" after too many failed.
-        wanted: Digest of the bundle that it is meant to serve.
-        release: The release that serves now; None if that is not known.
-        error: Why it does not serve it.
+        state: "current": already served it; "updated": serves it now; "away": unreachable;
+            "in-rollout": left to an unfinished rollout; "not-begun": skipped after too many
+            failures.
+        wanted: Digest of the assigned bundle.
+        release: The release that serves now; None if unknown.
+        error: Why the board does not serve the assigned bundle.
     """
 
     board: str
@@ -61,12 +62,12 @@ class AppliedBoard(Document):
 
 
 class Applied(Document):
-    """``edgekit.fleet.apply/1``: what became of the boards of an inventory.
+    """``edgekit.fleet.apply/1``: the outcome for the boards of an inventory.
 
     Attributes:
-        select: Which boards of the inventory.
-        state: "done", also where boards are away; "failed" or "stopped".
-        counts: Boards by state.
+        select: The selector of the boards.
+        state: "done" (even if boards are away), "failed" or "stopped".
+        counts: Number of boards by state.
         failure: Why it failed.
     """
 
@@ -81,7 +82,7 @@ class Applied(Document):
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A board's bundle, and the configuration that says how it is deployed."""
+    """A board's bundle, and the configuration with its deployment settings."""
 
     bundle: Bundle
     config: Config
@@ -99,24 +100,24 @@ def apply(
     reporter: RolloutReporter | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Applied:
-    """Deploys to each board what the inventory says; each board is tried once.
+    """Deploys to each board the release that the inventory assigns, with one attempt a board.
 
     Args:
-        store: The rollouts: boards of one that has not ended are left to it.
+        store: The rollouts; boards of an unfinished rollout are skipped.
         inventory: The boards and their releases.
-        selector: Which of them.
-        parallel: How many are worked on at a time.
-        most_failed: After more failures no further board is begun. A board that refuses the
-            bundle, because it took it back, counts as none.
+        selector: Selects boards; None for all.
+        parallel: Number of boards at a time.
+        most_failed: Failures after which no further board is started. A board that refuses a
+            bundle that it took back is no failure.
         accept_host_key: Accept unknown host keys this once.
-        trust_key: Whether boards are to trust the keys of the configurations from now on.
-        reporter: Gets the progress.
-        stopped: Called several times a second; once True no further board is begun.
+        trust_key: Make boards trust the keys of the configurations.
+        reporter: Receives the progress.
+        stopped: Called several times a second; once it returns True, no further board is started.
 
     Raises:
-        UsageError: "fleet.no-release": no selected board is meant to serve one; "fleet.applying":
-            another process is at it.
-        EdgekitError: The inventory, a configuration or a bundle is wrong; then nothing was begun.
+        UsageError: "fleet.no-release": no selected board has a release; "fleet.applying": another
+            process applies the inventory.
+        EdgekitError: The inventory, a configuration or a bundle is invalid; no board was changed.
     """
     reporter = reporter or RolloutReporter()
     members = select(load_inventory(inventory), selector)
@@ -128,7 +129,7 @@ def apply(
 
 
 def _read(members: tuple[FleetBoard, ...], where: str) -> dict[str, _Wanted]:
-    """Returns by board's name what it is meant to serve."""
+    """Returns the bundle and configuration of each board, by its name."""
     read: dict[tuple[Path, Path], _Wanted] = {}
     found = {}
     for member in members:
@@ -174,7 +175,7 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 class _Apply:
-    """One run; collects what became of the boards."""
+    """One run of ``apply``; collects the outcome of each board."""
 
     def __init__(
         self,
@@ -234,7 +235,7 @@ class _Apply:
         )
 
     def _in_rollouts(self, members: list[FleetBoard]) -> set[str]:
-        """Returns the boards of which a rollout of their application has not ended."""
+        """Returns the boards in an unfinished rollout of their application."""
         places = {
             (rollout.facts.app, place_of(row.reached))
             for rollout in self._store.rollouts()
@@ -271,12 +272,12 @@ class _Apply:
         away = error.code in RETRIED_CODES
         self._states[row.name] = "away" if away else "failed"
         self._errors[row.name] = failure_of(error)
-        # a board that refuses the bundle says nothing about the bundle on other boards
+        # a refusal by one board is no evidence about the bundle on other boards
         self._failed += not away and family(error.code) != "install"
         self._reporter.board(row.name, "skipped" if away else "failed", self._errors[row.name])
 
     def _remember(self, members: list[FleetBoard]) -> None:
-        """Keeps what boards serve for ``fleet status --inventory``."""
+        """Stores the boards' releases for ``fleet status --inventory``."""
         seen, now = SeenBoards(self._store.folder), time.time()
         before, answers = seen.read(), {}
         for member in members:

@@ -1,5 +1,5 @@
-"""What the boards of an inventory serve, as ``edgekit.fleet.boards/1``: their own answers, and of
-those that are away the last known ones, which lie in the state's folder.
+"""The releases that the boards of an inventory serve, as ``edgekit.fleet.boards/1``: the boards'
+own answers, and for unreachable boards the last known answers from the state folder.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ BoardState = Literal["reached", "away", "failed"]
 
 
 class ServedRelease(Document):
-    """What a board serves of an application.
+    """The release that a board serves for an application.
 
     Attributes:
-        release: The release; None for nothing, or where a rollout alone knows the bundle.
-        digest: Digest of its bundle; None for nothing.
-        since: When it came to serve, UTC, ISO 8601; None if unknown.
+        release: The release; None if there is none, or only a rollout's record of the bundle.
+        digest: Digest of its bundle; None without a release.
+        since: Time of the switch, UTC, ISO 8601; None if unknown.
     """
 
     app: str
@@ -49,12 +49,12 @@ class ServedRelease(Document):
 
 
 class BoardRelease(ServedRelease):
-    """The same, with the newest rollout of the application to the board.
+    """A served release with the newest rollout of the application to the board.
 
     Attributes:
-        rollout: Its name; None for none.
-        wave: The board's wave in it, from 1 on.
-        state: The board's state in it.
+        rollout: The rollout's name; None without a rollout.
+        wave: The board's wave, counted from 1.
+        state: The board's state in the rollout.
     """
 
     rollout: str | None = omitted()
@@ -66,11 +66,11 @@ class InventoryBoard(Document):
     """A board of an inventory.
 
     Attributes:
-        state: "reached" answered now, "away" could not be reached, "failed" refused to answer.
-        seen_at: When the board gave this answer, UTC, ISO 8601; None for never.
-        age_s: How long ago that was, in seconds.
-        apps: What it serves, by the answer.
-        error: Why it did not answer now.
+        state: "reached": answered now; "away": unreachable; "failed": refused to answer.
+        seen_at: Time of the answer, UTC, ISO 8601; None if the board never answered.
+        age_s: Age of the answer in seconds.
+        apps: The served releases in the answer.
+        error: Why the board did not answer now.
     """
 
     board: str
@@ -84,11 +84,11 @@ class InventoryBoard(Document):
 
 
 class FleetBoards(Document):
-    """``edgekit.fleet.boards/1``: what the boards of an inventory serve.
+    """``edgekit.fleet.boards/1``: the releases that the boards of an inventory serve.
 
     Attributes:
-        select: Which boards of the inventory.
-        counts: Boards by state.
+        select: The selector of the boards.
+        counts: Number of boards by state.
     """
 
     schema_: Literal["edgekit.fleet.boards/1"] = Field(alias="schema")
@@ -99,37 +99,37 @@ class FleetBoards(Document):
 
 
 class Answer(Document):
-    """What a board said last; ``at`` in seconds since 1970."""
+    """A board's last answer; ``at`` in seconds since 1970."""
 
     at: float
     apps: list[ServedRelease]
 
 
 class _Answers(Document):
-    """The last answers by the boards' places."""
+    """The last answers, by the boards' addresses."""
 
     boards: dict[str, Answer]
 
 
 class SeenBoards:
-    """The last answers of boards, of every inventory; processes may share it.
+    """The last answers of the boards of all inventories; several processes may share the file.
 
     Args:
-        folder: The state's.
+        folder: The state folder.
     """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "seen.json"
 
     def read(self) -> Mapping[str, Answer]:
-        """Returns the answers by the boards' places; none where the file is damaged."""
+        """Returns the answers by the boards' addresses; none if the file is damaged."""
         try:
             return _Answers.model_validate_json(self._path.read_bytes()).boards
         except (OSError, ValueError):
             return {}
 
     def add(self, answers: Mapping[str, Answer]) -> None:
-        """Adds answers, which replace those of the same boards."""
+        """Stores answers, which replace earlier answers of the same boards."""
         if not answers:
             return
         with self._path.with_suffix(".lock").open("ab") as lock:
@@ -139,7 +139,7 @@ class SeenBoards:
 
 
 def place_of(member: FleetBoard) -> str:
-    """Returns what a board is known by, whatever inventories call it."""
+    """Returns a board's address, which does not depend on its name in an inventory."""
     board = member.board
     image = f" {board.container.image}" if board.container else ""
     return f"{board.user or ''}@{board.host.lower()}:{board.port or 22} {board.root}{image}"
@@ -153,18 +153,18 @@ def ask_boards(
     parallel: int = 16,
     accept_host_key: bool = False,
 ) -> FleetBoards:
-    """Asks every board once what it serves.
+    """Asks each board once for its releases.
 
     Args:
         store: The rollouts, whose folder has the last answers.
         inventory: The boards.
-        selector: Which of them.
-        parallel: How many are asked at a time.
+        selector: Selects boards; None for all.
+        parallel: Number of boards at a time.
         accept_host_key: Accept unknown host keys this once.
 
     Raises:
-        ConfigError: The inventory is wrong.
-        UsageError: Nothing is selected.
+        ConfigError: The inventory is invalid.
+        UsageError: No board is selected.
     """
     members = select(load_inventory(inventory), selector)
     loader = build_board_loader(cache_folder() / "loader")
@@ -211,7 +211,7 @@ def ask_boards(
 
 
 def served(app: str, status: AppStatus) -> ServedRelease:
-    """Returns what a board's status says that an application serves, and since when."""
+    """Returns the served release of an application from a board's status."""
     current = status.current_release
     if current is None:
         return ServedRelease(app=app, release=None, digest=None, since=None)
@@ -227,7 +227,7 @@ def served(app: str, status: AppStatus) -> ServedRelease:
 def _last_known(
     member: FleetBoard, answer: Answer | None, rollouts: list[Rollout]
 ) -> Answer | None:
-    """Returns the last answer of a board that is away, or what rollouts know since."""
+    """Returns the last answer of an unreachable board, updated with later rollouts."""
     apps = {one.app: one for one in answer.apps} if answer else {}
     at = answer.at if answer else 0.0
     for rollout, row in sorted(_rows(member, rollouts), key=lambda pair: pair[1].changed_at):
@@ -241,7 +241,7 @@ def _last_known(
 
 
 def _rows(member: FleetBoard, rollouts: list[Rollout]) -> Iterator[tuple[Rollout, Row]]:
-    """Returns the rollouts, newest first, that have a board, each with its row."""
+    """Yields the rollouts with a board, newest first, each with the board's row."""
     for rollout in rollouts:
         row = rollout.boards.get(member.name)
         if row is not None and place_of(row.reached) == place_of(member):
@@ -250,7 +250,7 @@ def _rows(member: FleetBoard, rollouts: list[Rollout]) -> Iterator[tuple[Rollout
 
 @dataclass(frozen=True)
 class _Turn:
-    """A board's turn in a rollout; ``at``, in seconds since 1970, is when its state changed."""
+    """A board's state in a rollout; ``at`` is its last change, in seconds since 1970."""
 
     at: float
     app: str
@@ -267,7 +267,7 @@ def _turns(member: FleetBoard, rollouts: list[Rollout]) -> Iterator[_Turn]:
 
 
 def _ansible_turns(member: FleetBoard, runs: list[tuple[float, AnsibleRun]]) -> Iterator[_Turn]:
-    """Yields the turns in Ansible's runs, which know a board by its name alone."""
+    """Yields the board's states in Ansible's runs, which identify boards by name only."""
     for at, run in runs:
         for board in run.boards:
             if board.board == member.name:

@@ -1,5 +1,5 @@
-"""What each board of a rollout gets: one build for each kind of board, settled once. A resumed
-rollout goes on with that very bundle, whatever became of the configuration.
+"""The bundles of a rollout: one build for each kind of board. A resumed rollout uses the same
+bundles, even if the configuration changed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Bundles:
     def __init__(self, rollout: Rollout, *, progress: Progress | None = None) -> None:
         self._rollout, self._facts = rollout, rollout.facts
         self._progress = progress
-        # one build at a time: a second board of its kind waits and gets the same
+        # one build at a time: a second board of the same kind waits for the same bundle
         self._lock = threading.Lock()
         self._made: dict[str, Bundle] = {}
         self._configs: dict[Path, Config] = {}
@@ -50,7 +50,7 @@ class Bundles:
         """Returns a board's bundle.
 
         Raises:
-            EdgekitError: It cannot be built; or it was, and is no longer what it was.
+            EdgekitError: The bundle cannot be built, or its stored file changed.
         """
         source = member.config or Path(self._facts.config)
         with self._lock:
@@ -102,13 +102,13 @@ def first_bundles(
     file: Path | None,
     progress: Progress | None,
 ) -> dict[str, Bundle]:
-    """Returns by key the bundles that need no board to build, before a rollout is begun.
+    """Returns, by key, the bundles that can be built without a board, before a rollout starts.
 
     Args:
-        folder: The state's.
+        folder: The state folder.
         configs: The rollout's configurations by path.
-        config: The one that was named.
-        file: A bundle that was given, instead of builds.
+        config: The configuration on the command line.
+        file: A finished bundle to use instead of builds.
         progress: Called with a build's progress.
     """
     if file is not None:
@@ -122,7 +122,7 @@ def first_bundles(
 
 
 def keep_bundle(folder: Path, bundle: Bundle) -> str:
-    """Writes a bundle where a resume finds it, and returns its digest."""
+    """Stores a bundle for a later resume, and returns its digest."""
     path = _path(folder, bundle.digest)
     if not path.is_file():
         lacks = set(bundle.weight_bytes) - set(bundle.weights)
@@ -173,7 +173,7 @@ def signer_of(config: Config) -> str:
 
 
 def _kind(backend_setting: str, probe: Probe, name: str) -> tuple[str, str]:
-    """Returns who builds for a board, and what the boards share that run the same build."""
+    """Returns the backend that builds for a board, and the key that boards of one build share."""
     backend = backend_of(backend_setting, probe, name)
     if backend == _REFERENCE:
         return backend, ""

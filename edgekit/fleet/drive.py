@@ -1,5 +1,5 @@
-"""One run of a driver over a rollout: wave by wave, watched, and back where too many boards fail.
-What is to be done is on record before it is done, so a restarted driver does only the rest.
+"""One run over a rollout: deploys wave by wave, checks each wave, and rolls back if too many boards
+fail. Each action is recorded before it runs, so that a restarted run continues with the rest.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ TOO_FEW_REACHED = "fleet.too-few-reached"
 
 
 class Drive:
-    """One run of a driver over a rollout. A board that was "running" when the driver before died is
-    queried for what it serves, and only what is left is done.
+    """One run over a rollout. A board that was "running" when an earlier process died is asked for
+    its release, and only the remaining work is done.
 
     Args:
         rollout: The rollout.
-        members: Its boards by name, as they are reached now.
-        driver: How a board is reached.
-        reporter: Gets the progress.
-        stopped: Returns whether this process is to stop (Ctrl-C); then the rollout pauses.
+        members: Its boards by name, with their present addresses.
+        driver: Deploys to boards.
+        reporter: Receives the progress.
+        stopped: Returns True once this process should stop (Ctrl-C); the rollout then pauses.
         clock: Monotonic time source, in seconds.
     """
 
@@ -60,11 +60,11 @@ class Drive:
         self._stopped = stopped
         self._clock = clock
         self._failed = self._allowed = 0  # of the wave
-        self._strangers: list[str] = []  # boards whose host keys are not known
-        self._left_behind: set[str] = set()  # boards that could not be taken back
+        self._strangers: list[str] = []  # boards with unknown host keys
+        self._left_behind: set[str] = set()  # boards that could not be rolled back
 
     def run(self) -> str:
-        """Goes on to the end, or until a pause; returns the rollout's state."""
+        """Runs to the end or to a pause; returns the rollout's state."""
         rollout = self._rollout
         if rollout.facts.state == "rolling-back":
             return self._go_back()
@@ -88,7 +88,7 @@ class Drive:
         return self._finish()
 
     def _finish(self) -> str:
-        """Ends a rollout whose waves went through, if enough of its boards were reached."""
+        """Ends a rollout after its last wave, if enough boards were reached."""
         rows = [row for row in self._rollout.boards.values() if not _not_listed(row)]
         away = [row.name for row in rows if row.state == "skipped"]
         least = least_reached(self._settings.min_reached, len(rows)) if rows else 0
@@ -108,7 +108,7 @@ class Drive:
         return self._end("paused", error=error)
 
     def _none_reached(self, wave: int) -> list[Row]:
-        """Returns the boards of a wave that were away, if no board at all has the release yet."""
+        """Returns a wave's unreachable boards if no board has the release yet."""
         if any(row.state == "done" for row in self._rollout.boards.values()):
             return []
         return [
@@ -117,7 +117,7 @@ class Drive:
             if row.state == "skipped" and row.error is not None and row.error.code in RETRIED_CODES
         ]
 
-    # the end of a rollout that was not its goal
+    # ends other than success
 
     def _leave(self, requested: str) -> str:
         if requested == "abort":
@@ -131,11 +131,11 @@ class Drive:
 
     def _end(self, state: str, **more: Any) -> str:
         self._rollout.set(state=state, **more)
-        self._rollout.request("")  # which is met
+        self._rollout.request("")  # the request is fulfilled
         return state
 
     def _wait_for_keys(self) -> str:
-        """Pauses: a key that is accepted is all that is missing, and nothing was done there."""
+        """Pauses until the user accepts host keys; no board with an unknown key was changed."""
         name, folder = self._rollout.name, self._rollout.folder
         once = resume_command(name, folder, UNKNOWN_HOST_KEY)
         error = Failure(
@@ -149,7 +149,7 @@ class Drive:
         return self._end("paused", error=error)
 
     def _wait_for_boards(self, wave: int, away: list[Row]) -> str:
-        """Pauses: that the release works was seen on no board."""
+        """Pauses, because no board has confirmed that the release works."""
         name = self._rollout.name
         for row in away:
             self._set(row, "pending", row.error)
@@ -217,7 +217,7 @@ class Drive:
         name = row.name
 
         def found(before: str, digest: str) -> None:
-            # what served before this rollout, not before a second try of it
+            # the release before this rollout, not before its second attempt
             known = row.before
             self._rollout.set_board(name, before=before if known is None else known, digest=digest)
 
@@ -225,7 +225,7 @@ class Drive:
             return self._driver.deploy(self._members[name], found)
         except EdgekitError as error:
             if error.code not in RETRIED_CODES and row.before is not None:
-                # for people: most boards that failed still serve what they had
+                # for people: most failed boards still serve their previous release
                 with contextlib.suppress(EdgekitError):
                     serves = self._driver.serving(self._members[name])
                     self._rollout.set_board(name, serves=serves)
@@ -275,7 +275,7 @@ class Drive:
     # after a wave
 
     def _soak(self, wave: int) -> None:
-        """Waits, then checks that each board still serves what it was given."""
+        """Waits, then checks that each board still serves its new release."""
         if not self._settings.soak_s:
             return
         rows = [row for row in self._rollout.wave(wave) if row.state == "done"]
@@ -316,10 +316,10 @@ class Drive:
         self._failed += 1
         self._set(row, "failed", failure_of(error))
 
-    # taking a wave or a rollout back
+    # rolling back a wave or a rollout
 
     def _go_back(self) -> str:
-        """Takes back what switched, of the rollout's ``scope``; boards that never did stay."""
+        """Rolls back the boards in the rollout's ``scope`` that switched."""
         rollout, scope = self._rollout, self._rollout.facts.scope
         rows = switched(rollout, scope)
         which = "" if scope is None else f" wave {scope + 1}/{rollout.waves}"
@@ -353,7 +353,7 @@ class Drive:
         )
 
     def _back_one(self, row: Row) -> bool:
-        # a board that went well pays for others of its wave: it may get the bundle again
+        # the board itself succeeded and goes back because of others: it may get the bundle again
         others_failed = row.wave == self._rollout.facts.refused and row.state != "failed"
         return self._driver.back(
             self._members[row.name], row.digest or "", row.before or "", others_failed=others_failed
@@ -363,13 +363,13 @@ class Drive:
         if changed and row.serves is not None:
             self._rollout.set_board(row.name, serves=row.before)
         self._left_behind.discard(row.name)
-        # a failed board that never switched stays failed: that says more
+        # a failed board that never switched keeps the state "failed", which is more precise
         if changed or row.state != "failed":
             self._set(row, "rolled-back", row.error)
 
     def _not_back(self, row: Row, error: EdgekitError) -> None:
         self._left_behind.add(row.name)
-        # why it failed stays in the message; a second try to take it back says its own reason alone
+        # the message keeps the first reason; a second attempt to roll back has only its own
         cause = row.cause or (row.error.message if row.error else "")
         message = f"{cause and f'{cause}; '}not rolled back: {error.message}"
         self._set(row, row.state, replace(failure_of(error), message=message), cause)
@@ -389,11 +389,11 @@ class Drive:
 
 
 def switched(rollout: Rollout, scope: int | None) -> list[Row]:
-    """Returns the boards of a wave, or of all, that a rollout may have changed."""
+    """Returns the boards of a wave, or of all waves, that a rollout may have changed."""
     return [
         row
         for row in rollout.boards.values()
-        # "before" was written down before the board was changed
+        # "before" is recorded before the board changes
         if (scope is None or row.wave == scope)
         and row.before is not None
         and row.before != row.digest
@@ -402,5 +402,5 @@ def switched(rollout: Rollout, scope: int | None) -> list[Row]:
 
 
 def _not_listed(row: Row) -> bool:
-    """Whether the inventory no longer has a board."""
+    """Returns True if the inventory no longer has the board."""
     return row.error is not None and row.error.code == NOT_LISTED

@@ -1,5 +1,5 @@
-"""What a rollout does on a board and how that is done over SSH, and the bounded pool of threads
-that does one thing on each of many boards, trying again those that are away.
+"""A rollout's actions on a board, their implementation over SSH, and a bounded pool of threads that
+runs an action on many boards and retries unreachable boards.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from edgekit_device.deployment.status import ShownDeployment
 from edgekit_device.release.journal import ENDED
 from edgekit_device.release.policy import Policy
 
-#: Errors after which a board is tried again later; every other one is its answer.
+#: Errors after which a board is retried; every other error is final.
 RETRIED_CODES = (*UNREACHABLE_CODES, "deploy.busy", "deploy.unfinished")
 
 Found = Callable[[str, str], None]
@@ -41,14 +41,14 @@ TermsOf = Callable[["FleetBoard"], Terms]
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """What became of one board.
+    """The outcome of a deployment to a board.
 
     Attributes:
         release: The release that serves.
-        digest: Its bundle.
+        digest: Digest of its bundle.
         bytes_sent: Payload bytes sent.
-        changed: False where the bundle served already.
-        seconds: How long it took.
+        changed: False if the bundle already served.
+        seconds: Duration in seconds.
     """
 
     release: str
@@ -59,20 +59,21 @@ class Deployed:
 
 
 class Driver(Protocol):
-    """Boards as a rollout sees them; every method may be called from several threads."""
+    """A rollout's actions on boards; methods may be called from several threads."""
 
     def deploy(self, member: FleetBoard, found: Found) -> Deployed:
-        """Brings a board to its bundle; called again it does only what is left to do."""
+        """Deploys a board's bundle; a repeated call continues an incomplete deployment."""
 
     def serving(self, member: FleetBoard) -> str:
-        """Returns the digest of what serves, '' for nothing."""
+        """Returns the digest of the served bundle; "" if nothing serves."""
 
     def back(
         self, member: FleetBoard, digest: str, before: str, *, others_failed: bool = False
     ) -> bool:
-        """Takes a board that serves ``digest`` back to ``before``; False if it serves another.
+        """Rolls a board that serves ``digest`` back to ``before``; returns False if it serves
+        another bundle.
 
-        With ``others_failed`` a later rollout may bring the bundle again.
+        With ``others_failed`` a later rollout may deploy the bundle again.
         """
 
 
@@ -82,12 +83,12 @@ class SshDriver:
     Args:
         app: The application.
         bundle_for: Returns a board's bundle.
-        state_folder: Where known_hosts and the loader lie.
+        state_folder: Folder with known_hosts and the loader.
         terms_of: Returns a board's terms.
-        put_back: Whether boards put back what was taken back on them.
-        reason: For boards' histories, when they are taken back.
+        put_back: Deploy a bundle even if the board took it back.
+        reason: Reason of a rollback, for the boards' histories.
         accept_host_key: Accept unknown host keys this once.
-        trust: Public key that boards are to trust from now on, or None.
+        trust: Public key that boards shall trust, or None.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class SshDriver:
             bundle = self._bundle_for(client, member)
             _, serving = _serving(client, self._app)
             found(serving, bundle.digest)
-            # what serves already, whole and by these terms, is only looked up
+            # a release that already serves, complete and with these terms, is not deployed again
             terms = self._terms_of(member)
             release = install(
                 bundle, client, signature=bundle.signature, keep=terms.keep, policy=terms.policy,
@@ -138,14 +139,14 @@ class SshDriver:
     def back(
         self, member: FleetBoard, digest: str, before: str, *, others_failed: bool = False
     ) -> bool:
-        """See ``Driver.back``. Where nothing served before, the application is removed again."""
+        """See ``Driver.back``. If nothing served before, the application is removed."""
         with self.client(member) as client:
             state = client.status(self._app).apps.get(self._app)
             if state is None:
                 return False
             self._no_deployment(client, state.deployment, digest, member.name)
             digests = {row.id: row.digest for row in state.releases}
-            # called twice it would go further back
+            # a second call would roll back further
             if state.current is None or digests.get(state.current) != digest:
                 return False
             older = [id for id, found in digests.items() if found == before]
@@ -166,10 +167,10 @@ class SshDriver:
     def _no_deployment(
         self, client: BoardClient, deployment: ShownDeployment | None, digest: str, where: str
     ) -> None:
-        """Waits for a deployment that the board goes on with by itself: it may yet switch."""
+        """Waits for a deployment that the board continues by itself: it may still switch."""
         if deployment is None or deployment.state in ENDED or deployment.digest != digest:
             return
-        client.resume(self._app)  # should its process have died
+        client.resume(self._app)  # in case its process died
         raise BoardError(
             f"it is already {deployment.state} this release on its own",
             code="deploy.busy",
@@ -196,19 +197,19 @@ class SshDriver:
 
 
 def _serving(client: BoardClient, app: str) -> tuple[str, str]:
-    """Returns id and digest of the release that serves, '' for none."""
+    """Returns id and digest of the served release; "" if nothing serves."""
     found = client.releases_of(app).current_release
     return ("", "") if found is None else (found.id, found.digest)
 
 
 class BoardPool:
-    """Runs an act on boards.
+    """Runs an action on many boards.
 
     Args:
-        settings: How many at a time, how often and how long those that are away are tried.
-        stop: Called several times a second; once True no further board is begun, and those that
-            are under way are waited for.
-        clock: Seconds; of no day, so that a changed clock ends no deadline.
+        settings: Number of boards at a time, and number and duration of retries.
+        stop: Called several times a second; once it returns True, no further board is started,
+            and running boards are waited for.
+        clock: Monotonic time source, in seconds.
     """
 
     def __init__(
@@ -231,19 +232,19 @@ class BoardPool:
         done: Callable[[Row, Any], None],
         failed: Callable[[Row, EdgekitError, bool], None],
     ) -> None:
-        """Runs ``act`` on each row and returns when all have ended, or ``stop`` said so.
+        """Runs ``act`` on each row; returns when all have ended, or after ``stop``.
 
         Args:
-            rows: What to act on.
-            act: Called in a thread of its own; an EdgekitError is the board's answer.
-            begin: Called in this thread before a row's act.
-            done: Called in this thread with what the act returned.
-            failed: Called in this thread with a row, its error, and whether it is tried again.
+            rows: The boards' rows.
+            act: The action, called in a thread; an EdgekitError is the board's answer.
+            begin: Called in this thread before a row's action.
+            done: Called in this thread with a row and the action's result.
+            failed: Called in this thread with a row, its error, and True if it is retried.
         """
         answers: queue.SimpleQueue[tuple[Row, int, Any]] = queue.SimpleQueue()
         ready = [(0.0, index, 1, row) for index, row in enumerate(rows)]
         running = 0
-        # since when each board is away: the last of a large wave gets as much time as the first
+        # start of each board's absence: the last board of a wave gets as much time as the first
         away: dict[int, float] = {}
 
         def work(row: Row, attempt: int) -> None:
@@ -263,7 +264,7 @@ class BoardPool:
                 _, _, attempt, row = heapq.heappop(ready)
                 begin(row)
                 running += 1
-                # not a pool of the library's: its threads hold the process until they end
+                # not concurrent.futures: its threads keep the process alive until they end
                 threading.Thread(target=work, args=(row, attempt), daemon=True).start()
                 stopping = self._stop()
             if not running and (stopping or not ready):
@@ -287,7 +288,7 @@ class BoardPool:
 
     def _wait(self, attempt: int) -> float:
         wait = self._settings.retry_s * 2.0 ** min(attempt - 1, 20)
-        # boards of one site come back together and are not all contacted at once
+        # boards of one site return together: spread their retries
         return float(min(wait, self._settings.most_s) * random.uniform(0.8, 1.2))
 
 

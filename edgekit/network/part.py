@@ -25,6 +25,8 @@ class ModelPart(NamedTuple):
         trust: SHA-256 of a PyTorch file whose pickle may be run.
         leave: Paths (globs) of the modules that are left out of the network.
         cut: "auto": the network is cut where edgekit proposes it first.
+        head: "auto": the network is cut at the raw maps of its detection head, which is
+            recognised; or the path of the head's document.
     """
 
     shapes: Mapping[str, GivenShape] | None = None
@@ -36,6 +38,7 @@ class ModelPart(NamedTuple):
     trust: str | None = None
     leave: Sequence[str] | None = None
     cut: str | None = None
+    head: str | None = None
 
     @property
     def static_shapes(self) -> dict[str, list[int]] | None:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from edgekit.benchmark.document import Bench
     from edgekit.benchmark.inference import Inference
     from edgekit.bundles.files import PackedBundle
+    from edgekit.pipeline.detect import Detections
     from edgekit.pipeline.steps.deploy import InstalledRelease
     from edgekit.placement.check_document import BriefCheck
     from edgekit.placement.plan import Plan
@@ -26,6 +27,7 @@ class Found:
     bundle: PackedBundle | None = None
     deploy: tuple[InstalledRelease, ...] = ()
     infer: Inference | None = None
+    detections: Detections | None = None
     bench: Bench | None = None
     refit: RefitAnswer | None = None
     report: Report | None = None

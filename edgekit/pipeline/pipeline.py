@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -24,7 +24,7 @@ from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context, Session
 from edgekit.pipeline.found import known
 from edgekit.pipeline.measured_scales import MeasuredScales, measured_scales
-from edgekit.pipeline.outputs import may_write_for
+from edgekit.pipeline.outputs import may_fill, may_write_for
 from edgekit.pipeline.progress import Progress, Quiet, StepLog, StepRecord
 from edgekit.pipeline.run import (
     Run,
@@ -32,6 +32,7 @@ from edgekit.pipeline.run import (
     bring_first_board,
     calibrate_by_method,
     checked_as,
+    detect_step,
     files_of,
     infer_on,
     names_of,
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
     from edgekit.benchmark.document import Bench
     from edgekit.benchmark.inference import Inference
     from edgekit.deployment.client import BoardClient
+    from edgekit.pipeline.detect import Detections
     from edgekit.pipeline.exports import Traced, TraceFiles
     from edgekit.pipeline.report import RunDocument
     from edgekit.placement.check import CheckResult
@@ -472,10 +474,20 @@ class Pipeline:
         self._run(*needed("bundle"), _weights_step(weights, changed), weights=given)
         return next(iter(changed[0].bundles.values()))
 
-    def infer(self, source: Path | None = None, output: Path | None = None) -> Inference:
-        """Runs one inference on the first board."""
+    def infer(
+        self,
+        source: Path | None = None,
+        output: Path | None = None,
+        draw: Path | None = None,
+    ) -> Inference:
+        """Runs one inference on the first board; what a detector finds is drawn in ``draw``."""
         from edgekit.pipeline.steps.bench import inputs_of
 
+        if draw is not None:
+            from edgekit.pipeline.detect import need_head
+
+            may_fill(draw)
+            need_head(self.context)
         may_write_for(
             self.config, {"the outputs": output}, {"the inputs": source}, makes_folders=True
         )
@@ -483,9 +495,27 @@ class Pipeline:
             inputs_of(self.context, source)  # wrong inputs are refused before anything is built
         steps = needed(
             "infer", deploy=bring_first_board,
-            infer=lambda run, record: infer_on(run, record, source, output),
+            infer=lambda run, record: infer_on(run, record, source, output, draw),
         )  # fmt: skip
         return known(self._run(*steps, or_serving=True).found.infer)
+
+    def detect(self, sources: Sequence[Path], draw: Path | None = None) -> Detections:
+        """Finds the objects of pictures on the first board, and draws them.
+
+        Args:
+            sources: Pictures, and folders of them.
+            draw: Where the drawn pictures go; the run's folder when None.
+
+        Raises:
+            DataError: A picture cannot be read, or there is none.
+            UsageError: "detect.no-head": the configuration has no head.
+        """
+        from edgekit.pipeline.detect import Pictures, check_pictures
+
+        pictures = Pictures.of(sources, draw or self.out)
+        check_pictures(self.context, pictures)
+        steps = [*needed("deploy", deploy=bring_first_board), detect_step(pictures)]
+        return known(self._run(*steps, or_serving=True).found.detections)
 
     def bench(self) -> Bench:
         """Measures on the first board."""

@@ -20,7 +20,7 @@ from edgekit.pipeline.steps.buckets import with_planned_buckets
 from edgekit.pipeline.steps.calibrate import inputs_text
 from edgekit.pipeline.steps.load import source
 from edgekit.pipeline.steps.method import plan_scales, scales
-from edgekit.pipeline.steps.plan import plan, query
+from edgekit.pipeline.steps.plan import plan, proposed_cuts, query
 from edgekit.pipeline.steps.rewrite import judgement, network, used_rewrites
 from edgekit.placement.inputs import check_objective
 from edgekit.placement.plan import compare_plans
@@ -246,6 +246,7 @@ def write_plan_page(pipeline: Pipeline, path: Path) -> None:
         name=file.name, model=source(context).source, target=context.target, plan=placed,
         network=network(context), judgement=judgement(context), mode=file.build.mode,
         rewrites=tuple(map(ReportedRewrite.of, rewrites)),
+        cuts=proposed_cuts(context),
         steps=tuple(pipeline.log.done),
         files={"report": str(path)},
         config_text=context.config.text, notes=(*notes, *placed.notes),

@@ -43,6 +43,7 @@ from edgekit.pipeline.steps.build import (
 from edgekit.pipeline.steps.deploy import ServedRelease, board_name
 from edgekit.pipeline.steps.load import parser_word, source
 from edgekit.pipeline.steps.method import choice, plan_scales
+from edgekit.pipeline.steps.plan import proposed_cuts
 from edgekit.pipeline.steps.rewrite import judgement, model, network, used_rewrites
 from edgekit.pipeline.steps.variants import with_built_buckets
 from edgekit.placement.check_document import CheckCounts
@@ -257,6 +258,7 @@ def report_facts(
         trace=None if back else _trace(files["trace"]),
         board=board_name(release.board),
         rewrites=tuple(map(ReportedRewrite.of, applied)),
+        cuts=proposed_cuts(context),
         steps=tuple(steps),
         files=files,
         config_text=context.config.text,

@@ -62,6 +62,7 @@ from edgekit.text import counted, listed, percent
 if TYPE_CHECKING:
     from edgekit.bundles.manifest import Bundle
     from edgekit.deployment.client import BoardClient
+    from edgekit.pipeline.detect import Pictures
     from edgekit.placement.check_document import Verdict
     from edgekit.placement.plan import Plan
 
@@ -427,8 +428,17 @@ def _infer(run: Run, record: StepRecord) -> Run:
     return infer_on(run, record, None, None)
 
 
-def infer_on(run: Run, record: StepRecord, source: Path | None, output: Path | None) -> Run:
-    """Returns the run with an inference of these inputs, or of the first calibration input."""
+def infer_on(
+    run: Run,
+    record: StepRecord,
+    source: Path | None,
+    output: Path | None,
+    draw: Path | None = None,
+) -> Run:
+    """Returns the run with an inference of these inputs, or of the first calibration input.
+
+    What a detector found is drawn in the folder ``draw``.
+    """
     from edgekit.pipeline.steps.bench import infer
 
     path = output or run.out / "outputs.npz"
@@ -436,8 +446,20 @@ def infer_on(run: Run, record: StepRecord, source: Path | None, output: Path | N
     manifest = None
     if not requested(run.context).is_static and release.taken_back is None:
         manifest = run.bundle_for(run.boards.clients()[0]).manifest
-    found = infer(run.context, run.boards, release, backend, source, path, record, manifest)
+    found = infer(run.context, run.boards, release, backend, source, path, record, draw, manifest)
     return replace(run, found=replace(run.found, infer=found))
+
+
+def detect_step(pictures: Pictures) -> Step:
+    """Returns the step that runs a detector on pictures."""
+
+    def detected(run: Run, record: StepRecord) -> Run:
+        from edgekit.pipeline.detect import detect_on
+
+        found = detect_on(run, record, pictures)
+        return replace(run, found=replace(run.found, detections=found))
+
+    return Step("detect", detected, ("deploy",))
 
 
 def _bench(run: Run, record: StepRecord) -> Run:

@@ -111,6 +111,7 @@ def assemble(
     optimum: Plan | None = None,
     *,
     notes_proof: bool = True,
+    few: bool = False,
 ) -> Plan:
     """Returns the plan document's values for a solved problem.
 
@@ -122,6 +123,7 @@ def assemble(
         notes: Further notes.
         optimum: The best plan, where this one is another within the slack.
         notes_proof: Whether a note says what is proved of this plan.
+        few: Whether it is the best within the slack of those with so few loadables.
     """
     model, options, problem = request.model, request.options, built.problem
     shown = [_shown(request, built, solved, number) for number in range(len(solved.parts))]
@@ -188,7 +190,7 @@ def assemble(
             *builder_notes(builder),
             *_without(unknown, known=predicted.latency_us > 0),
             *_plugin_notes(request, [r for one in shown for r in one.share.reformats]),
-            *_slack_note(slack, options.objective, value, predicted),
+            *_slack_note(slack, options.objective, value, predicted, len(loadables) if few else 0),
             *notes,
             *(measured.notes if measured else ()),
         ),
@@ -232,18 +234,24 @@ def _slack(
     return SlackChoice(options.slack, best, given_up, metric, figure)
 
 
-def _slack_note(slack: SlackChoice, objective: str, value: float, predicted: _Figures) -> list[str]:
-    """Returns what a plan within the slack of the optimum gives up, and for what."""
+def _slack_note(
+    slack: SlackChoice, objective: str, value: float, predicted: _Figures, loadables: int
+) -> list[str]:
+    """Returns what a plan within the slack of the optimum gives up, and for what.
+
+    With a number of ``loadables`` it is the best of those that have no more of them.
+    """
     own = getattr(predicted, slack.metric)
     if own == slack.at_optimum and not slack.given_up:
         return []
     unit = _UNITS[OBJECTIVE_UNITS[objective]]
     figure, _, of = slack.metric.partition("_")
+    few = f"and with at most {counted(loadables, 'loadable')}, " if loadables else ""
     return [
         f"of the plans within {100 * slack.allowed:g} % (placement.slack) of the best {objective}, "
-        f"{slack.optimum:,.6g} {unit}, this one has the least {figure}: {own:,.6g} {_UNITS[of]} "
-        f"instead of {slack.at_optimum:,.6g}; it gives up {percent(slack.given_up, 2)} and reaches "
-        f"{value:,.6g} {unit} (predicted)"
+        f"{slack.optimum:,.6g} {unit}, {few}this one has the least {figure}: {own:,.6g} "
+        f"{_UNITS[of]} instead of {slack.at_optimum:,.6g}; it gives up "
+        f"{percent(slack.given_up, 2)} and reaches {value:,.6g} {unit} (predicted)"
     ]
 
 

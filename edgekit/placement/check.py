@@ -211,6 +211,7 @@ def check_model(
     fp16_layers: Callable[[Network], Collection[str]] | None = None,
     plugins: Collection[str] = (),
     parser: bool = False,
+    proposes: bool = True,
     warnings: Sequence[str] = (),
     on_note: Callable[[str], object] = str,
 ) -> CheckResult:
@@ -242,6 +243,7 @@ def check_model(
         plugins: Names of the user's own plugins that the board has.
         parser: Whether NVIDIA's own parser reads the model that the board gets, too: ``"parser"``,
             with a warning.
+        proposes: Whether cuts are proposed.
         warnings: What else a person should know of the board's build.
         on_note: Called with a line of text when the work on something begins.
 
@@ -309,7 +311,7 @@ def check_model(
         notes.append(word.note(parse))
     on_note("searching for fixes")
     notes = [*_warnings(board, power_mode, unknown=parse.builds and timer is None), *notes]
-    document = _document(loaded, network, judgement, board, clock, parse, word, notes)
+    document = _document(loaded, network, judgement, board, clock, parse, word, notes, proposes)
     return CheckResult(document, loaded, network, whole, board)
 
 
@@ -322,6 +324,7 @@ def _document(
     parse: Parse,
     word: ParserWord | None,
     notes: Sequence[str],
+    proposes: bool,
 ) -> Check:
     """Returns the verdicts, what TensorRT's own placement makes of them, and what would help."""
     forecast = clock.forecast(judgement.candidates) if clock else None
@@ -356,7 +359,7 @@ def _document(
         predicted=forecast,
         fixes=best,
         fixes_together=together,
-        cuts=cuts(network, judgement, clock, loaded) if judgement.placed else (),
+        cuts=cuts(network, judgement, clock, loaded) if proposes and judgement.placed else (),
         memory=memory.held,
         memory_refused=memory.refused,
         memory_core=CoreMemory(core_memory(memory.held), pool_limits(board)),

@@ -5,6 +5,7 @@ in a GPU engine, in ONNX Runtime, or in the user's code.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,6 +17,7 @@ from edgekit.network.module_names import enclosing
 from edgekit.placement.costs.kernel_costs import noise
 from edgekit.placement.costs.model import concurrent_speeds
 from edgekit.placement.forecast import CORE, DIGITS, PlacementTimer, macs_fraction
+from edgekit.targets.board import Target
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import array, document, long_text, member, record
 
@@ -72,6 +74,28 @@ class Cut:
     rest: int = member(fields.count)
     unknown: int = member(fields.count)
     whole: SplitCost = member(record(SplitCost))
+
+    @property
+    def yaml(self) -> str:
+        """The line of a configuration that takes it."""
+        return cut_yaml(self.outputs)
+
+
+@dataclass(frozen=True)
+class WholePart:
+    """The largest part of a network that runs whole on a DLA core, up to ``outputs``.
+
+    Attributes:
+        outputs: The tensors at which the network is cut.
+        layers: Layers of the part.
+        macs_fraction: Their share of the network's multiply-accumulates, 0 to 1.
+        loadables: Loadables of the part.
+    """
+
+    outputs: tuple[str, ...]
+    layers: int
+    macs_fraction: float
+    loadables: int
 
 
 @dataclass(frozen=True)
@@ -150,6 +174,43 @@ def cuts(
             chosen.append(one)
             found.append(cut)
     return tuple(found)
+
+
+def largest_part(
+    network: Network, judgement: Judgement, target: Target, model: Model
+) -> WholePart | None:
+    """Returns the part with the most arithmetic that a standalone build runs; None without any.
+
+    Args:
+        network: The layer graph.
+        judgement: Its verdicts.
+        target: The board.
+        model: The file's model; the part ends at its tensors.
+    """
+    able = {v.name for v in network.layers if judgement.verdicts[v.name].placeable}
+    largest = _beginning(network, able)
+    if not largest or len(largest) == len(network.layers):
+        return None
+    tensors = {name for node in model.graph.nodes() for name in node.outputs}
+    found = list[WholePart]()
+    for layers in _beginnings(network, largest):
+        ends = _ends(network, layers)
+        if not ends or len(ends) > _MOST_ENDS or not tensors.issuperset(ends):
+            continue
+        groups = _groups(network, judgement, target, layers, ends)
+        if all(group.retained for group in groups):
+            share = macs_fraction(network, layers)
+            found.append(WholePart(ends, len(layers), share, len(groups)))
+    return max(found, key=lambda one: (one.macs_fraction, -len(one.outputs)), default=None)
+
+
+def cut_yaml(outputs: Sequence[str]) -> str:
+    """Returns the line of a configuration that cuts a network at tensors."""
+    import yaml
+
+    section = {"model": {"outputs": [*outputs]}}
+    line: str = yaml.safe_dump(section, default_flow_style=True, width=math.inf)
+    return line.strip()[1:-1]
 
 
 def _figures(
@@ -239,10 +300,7 @@ def _cut(
 ) -> Cut | None:
     """Returns a cut; None where the part is no whole on a DLA core after all."""
     inside = {layer.name for layer in one.layers}
-    part = replace(network, layers=tuple(one.layers), outputs=one.ends)
-    precisions = judgement.precisions or judgement.precision
-    groups = candidates(part, dict.fromkeys(inside, True), judgement.slots, precisions)
-    groups = within_memory(part, groups, clock.target, precisions)
+    groups = _groups(network, judgement, clock.target, one.layers, one.ends)
     if not all(group.retained for group in groups):
         return None
     have = one.have if len(groups) == 1 else _figures(clock, groups, hybrid=False)
@@ -250,7 +308,7 @@ def _cut(
     nodes = {name for layer in one.layers for name in layer.origin}
     constants = sum(constant.origin[0] not in nodes for constant in network.constants)
     return Cut(
-        one.ends, len(one.layers), one.macs, _whole_modules(one.layers, rest), len(groups),
+        one.ends, len(one.layers), one.macs, whole_modules(one.layers, rest), len(groups),
         len(rest) + constants, sum(not layer.formula for layer in rest),
         SplitCost(
             round(have["latency_us"], DIGITS),
@@ -261,7 +319,19 @@ def _cut(
     )  # fmt: skip
 
 
-def _whole_modules(part: Sequence[Layer], rest: Sequence[Layer]) -> tuple[str, ...]:
+def _groups(
+    network: Network, judgement: Judgement, target: Target, layers: Sequence[Layer],
+    ends: tuple[str, ...],
+) -> tuple[LoadableCandidate, ...]:  # fmt: skip
+    """Returns the loadables of a part; those that are not retained do not fit a core."""
+    part = replace(network, layers=tuple(layers), outputs=ends)
+    precisions = judgement.precisions or judgement.precision
+    able = {layer.name: True for layer in layers}
+    groups = candidates(part, able, judgement.slots, precisions)
+    return within_memory(part, groups, target, precisions)
+
+
+def whole_modules(part: Sequence[Layer], rest: Sequence[Layer]) -> tuple[str, ...]:
     """Returns the outermost modules of which no layer is in the rest."""
     outside = {path for layer in rest for path in enclosing(layer.module)}
     found: dict[str, None] = {}

@@ -35,6 +35,7 @@ from edgekit.placement.assembly import assemble, baseline_costs, baselines_keep
 from edgekit.placement.baselines import Baseline, baselines
 from edgekit.placement.costs.constants import device_constants
 from edgekit.placement.costs.model import SUMS, CostModel
+from edgekit.placement.few_loadables import Placed, with_few_loadables
 from edgekit.placement.inputs import PlacementInputs, check_options, make_inputs
 from edgekit.placement.plan import (
     SECOND_METRICS,
@@ -74,7 +75,6 @@ from edgekit.targets.board import Target
 from edgekit_device.protocol.codec import write
 
 OnProgress = Callable[[int, int], None]
-_Found = tuple[PlacementInputs, BuiltProblem, Solved, list[str], int]
 Objective = Annotated[str, Ruled(objectives)]
 Unit = Annotated[str, Ruled(units)]
 _OPEN = "plan.limit"  # neither a placement was found, nor that there is none
@@ -188,7 +188,7 @@ def place(
     report = progress or (lambda done, total: None)
     shared = energy_sums(options)
     compared: Mapping[str, Baseline | None] = {}
-    found, refused, proven = list[_Found](), list[GateError](), list[float]()
+    found, refused, proven = list[Placed](), list[GateError](), list[float]()
     for cores, engines, concurrent in product(
         cores_used(options), engine_kinds(options, judgement), shared
     ):
@@ -228,13 +228,14 @@ def place(
         bound = math.inf if options.objective == "throughput" else 0.0
     solved = replace(solved, bound=bound)
     report(2, 3)
-    plan = assemble(request, built, solved, compared, notes)
-    plan = _better_whole(plan, found, compared)
+    optimum = assemble(request, built, solved, compared, notes)
+    plan = _better_whole(optimum, found, compared)
+    plan = with_few_loadables(optimum, plan, found, compared)
     report(3, 3)
     return plan
 
 
-def _best(found: Sequence[_Found]) -> _Found:
+def _best(found: Sequence[Placed]) -> Placed:
     best = found[0]
     for other in found[1:]:
         if is_better(best[0].options, other[2].value, best[2].value):
@@ -243,7 +244,7 @@ def _best(found: Sequence[_Found]) -> _Found:
 
 
 def _better_whole(
-    optimum: Plan, found: Sequence[_Found], compared: Mapping[str, Baseline | None]
+    optimum: Plan, found: Sequence[Placed], compared: Mapping[str, Baseline | None]
 ) -> Plan:
     """Returns the plan with the least of the second figure of those within the slack.
 

@@ -172,6 +172,31 @@ class SlackChoice:
 
 
 @document(frozen=True)
+class FewerLoadables:
+    """What a plan gives up for fewer loadables, against one as good within the prediction's noise.
+
+    Attributes:
+        instead_of: Loadables of the other plan.
+        gpu_layers: Layers on the GPU that the other plan has on a DLA.
+        gpu_modules: The outermost PyTorch modules with some of them that are whole on the GPU.
+        dla_layers: Layers on a DLA that the other plan has on the GPU.
+        given_up: By how much the objective is worse, as a share; negative where it is better.
+        metric: The figure that decides between plans within the slack.
+        given_up_second: By how much this figure is worse, as a share.
+        noise: Of the prediction, as a share: less than that does not count.
+    """
+
+    instead_of: int = member(fields.count)
+    gpu_layers: tuple[str, ...] = member(fields.names)
+    gpu_modules: tuple[str, ...] = member(array(long_text))
+    dla_layers: tuple[str, ...] = member(fields.names)
+    given_up: float = member(fields.difference)
+    metric: str = member(choice("latency_us", "energy_uj"))
+    given_up_second: float = member(fields.difference)
+    noise: float = member(fields.figure)
+
+
+@document(frozen=True)
 class PlacedLayer:
     """One layer's place: device "GPU", "DLA0" or "DLA1"; segment index in running order.
 
@@ -466,7 +491,8 @@ class Plan:
     are wide, and every text that calls it optimal says so (:func:`proof_of`). ``parser`` is the
     word of NVIDIA's own parser, where it was asked.
     ``optimal``, ``bound`` and ``gap`` are of the optimum; ``slack`` says how far the plan is from
-    it, and why. ``left`` are the calls of modules that are left out, which are none of ``layers``.
+    it, and why; ``fewer`` what was given up for fewer loadables. ``left`` are the calls of modules
+    that are left out, which are none of ``layers``.
     ``buckets`` are the listed shapes of a range, the planned one first, and ``range`` is what they
     cost together; a plan of one shape has neither.
     All energies are those of a frame at ``rate_hz`` frames a second, None: back to back;
@@ -523,6 +549,7 @@ class Plan:
     parser: ParserWord | None = member(nullable(record(ParserWord)), absent=None)
     energy: FrameEnergy = member(record(FrameEnergy), absent=FrameEnergy(), as_given=True)
     slack: SlackChoice | None = member(nullable(record(SlackChoice)), absent=None, as_given=True)
+    fewer: FewerLoadables | None = member(nullable(record(FewerLoadables)), absent=None)
     frame: FrameTimes = member(record(FrameTimes), absent=None, as_given=True)
     doubts: tuple[str, ...] = member(fields.names, absent=(), as_given=True)
     left: tuple[LeftLayer, ...] = member(records(LeftLayer), absent=())

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from edgekit.pytorch.document import Exported
     from edgekit.pytorch.outside import Request
 
+_ULTRALYTICS = "ultralytics"
+
 
 def main() -> None:
     """Answers a request."""
@@ -55,6 +57,12 @@ def _exported(request: Request) -> Exported:
 
     args, kwargs = example_from(request)
     source = _loaded(request)
+    inputs, metadata = dict(request.inputs), dict[str, str]()
+    if request.kind == "pickle" and _of_ultralytics(type(source).__module__):
+        metadata = _ultralytics(source)
+        if not args and not kwargs and not inputs:
+            sides = metadata["imgsz"].strip("[]").replace(", ", "x")
+            inputs = {"x": f"1x{metadata['channels']}x{sides}:float32"}
     if isinstance(source, tuple) and request.kind == "factory":
         # a factory may give its example, too
         module, example, *more = source
@@ -62,7 +70,8 @@ def _exported(request: Request) -> Exported:
             args, kwargs = tuple(example), dict(*more)
         source = module
     name = request.source if request.kind == "factory" else Path(request.source).name
-    network = network_of(source, args, kwargs, request.inputs, name)
+    network = network_of(source, args, kwargs, inputs, name)
+    network.metadata = metadata
     return export_network(network, request.release, request.exporter, None)
 
 
@@ -71,7 +80,7 @@ def _loaded(request: Request) -> Any:
         return _made(request.source)
     import torch
 
-    from edgekit.errors import ModelError
+    from edgekit.errors import EnvironmentLack, ModelError
     from edgekit.pytorch.exporters import quiet
     from edgekit.pytorch.source_errors import first_words
 
@@ -83,6 +92,14 @@ def _loaded(request: Request) -> Any:
                 return torch.jit.load(request.source, map_location="cpu")
             loaded = torch.load(request.source, map_location="cpu", weights_only=False)
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and _of_ultralytics(error.name or ""):
+            raise EnvironmentLack(
+                "the file is an Ultralytics checkpoint, and ultralytics is not installed here",
+                code="torch.missing",
+                where=request.source,
+                hint="pip install ultralytics; or export it where it is installed, and give the "
+                f"ONNX file: yolo export model={Path(request.source).name} format=onnx",
+            ) from error
         if _was_refused(error):
             raise ModelError(
                 "the file holds Python objects, whose loading runs code of its author",
@@ -177,6 +194,41 @@ def _module_of(loaded: Any) -> Any:
         code="torch.source",
         hint="make the module in Python, load_state_dict the file, and give the module",
     )
+
+
+def _of_ultralytics(module: str) -> bool:
+    return module.partition(".")[0] == _ULTRALYTICS
+
+
+def _ultralytics(model: Any) -> dict[str, str]:
+    """Makes a network of Ultralytics ready for an export, as its own exporter does.
+
+    Returns:
+        What its own exporter writes into a file's metadata: names, stride, task, imgsz.
+    """
+    for part in model.modules():
+        if hasattr(part, "export") and hasattr(part, "format"):
+            # the decoded boxes alone, without the raw maps
+            part.export, part.format = True, "onnx"
+    arguments = getattr(model, "args", None)
+    arguments = arguments if isinstance(arguments, dict) else vars(arguments or object)
+    size = arguments.get("imgsz") or 640
+    sides = [int(one) for one in (size if isinstance(size, list | tuple) else [size, size])]
+    about = {
+        "names": dict(enumerate(map(str, _values(model.names)))),
+        "stride": int(max(model.stride)),
+        "task": str(getattr(model, "task", None) or arguments.get("task") or "detect"),
+        "imgsz": sides * (3 - len(sides)),
+        "channels": int(getattr(model, "yaml", {}).get("channels", 3)),
+    }
+    shape = getattr(model, "kpt_shape", None) or getattr(model, "yaml", {}).get("kpt_shape")
+    if shape:
+        about["kpt_shape"] = list(shape)
+    return {key: str(value) for key, value in about.items()}
+
+
+def _values(names: Any) -> list[Any]:
+    return list(names.values()) if isinstance(names, dict) else list(names)
 
 
 def _made(spec: str) -> Any:

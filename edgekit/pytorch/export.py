@@ -252,6 +252,8 @@ def export_network(
     quantised = any(node.op_type == "QuantizeLinear" for node in proto.graph.node)
     kinds = network.types() | {"int8" if quantised else "float32"}
     tolerance = max(TOLERANCES.get(kind, 0.0) for kind in kinds)
+    for name, text in network.metadata.items():
+        proto.metadata_props.add(key=name, value=text)
     with keeping.making(key) as folder:
         keeping.write(proto, folder / keeping.FILE)
         file, names = folder / keeping.FILE, network.result.names
@@ -333,6 +335,7 @@ def _key(
         torch.__version__, content, release, exporter, network.kind, network.source,
         network.call.names, network.result.structure.model_dump_json(), network.notes,
         network.defaults, *([dimension_texts(axes)] if axes else []),
+        *([network.metadata] if network.metadata else []),
     )  # fmt: skip
 
 

@@ -77,6 +77,7 @@ class Network:
         defaults: What arguments that a call leaves out are, by name.
         leaves: Of a program, the names of all tensors and constants among its arguments.
         free: Of a module, PyTorch's dimensions of the axes that vary, by input.
+        metadata: What the ONNX file says of it, such as the names of classes.
     """
 
     kind: Kind
@@ -92,6 +93,7 @@ class Network:
     defaults: Mapping[str, Plain] = field(default_factory=dict)
     leaves: Sequence[str] = ()
     free: Mapping[str, Mapping[int, Any]] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, module: Any, tensors: Sequence[Any], seed: int = 0) -> tuple[Any, ...]:
         """Returns what a copy computes, without gradients; random numbers are those of a seed."""

@@ -647,6 +647,7 @@ def report_document(facts: RunFacts) -> Report:
         baseline=None,
         board=facts.board,
         rewrites=list(facts.rewrites),
+        cuts=list(facts.cuts),
         layers=rows,
         modules=reported_modules(facts.network, rows, parts),
         buckets=list(plan.buckets),

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from edgekit.benchmark.trace.chrome import Trace
     from edgekit.dla.verdicts import Judgement
     from edgekit.network.model import Network
+    from edgekit.placement.cuts import Cut
     from edgekit.placement.plan import Plan
     from edgekit.quantize.scales import Scales
     from edgekit.targets.board import Target
@@ -77,6 +78,7 @@ class RunFacts:
             and the layers' measured times.
         board: Where it ran.
         rewrites: Applied rewrites.
+        cuts: Proposed cuts of the network as it came.
         steps: The steps of the run, in order.
         files: Paths by what they are: "report", "trace", "bundle", ...
         config_text: The configuration as the user wrote it.
@@ -103,6 +105,7 @@ class RunFacts:
     trace: Trace | None = None
     board: BoardName | None = None
     rewrites: tuple[ReportedRewrite, ...] = ()
+    cuts: tuple[Cut, ...] = ()
     steps: tuple[FinishedStep, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     config_text: str = ""

@@ -38,6 +38,7 @@ from edgekit.error_document import FinishedStep, VerdictReason
 from edgekit.errors import DataError
 from edgekit.network.module_tree import ModuleTotals
 from edgekit.placement.buckets import Bucket, RangeCost
+from edgekit.placement.cuts import Cut
 from edgekit.placement.gpu_reasons import Why
 from edgekit.placement.placing import Objective
 from edgekit.placement.plan import DeviceWork, FrameTimes, SlackChoice
@@ -629,6 +630,9 @@ class Report(Document):
     baseline: MoreComparison | RefusedComparison | None = None
     board: BoardName | None = None
     rewrites: list[Annotated[ReportedRewrite, Coded()]] = Field([])
+    cuts: list[Annotated[Cut, Coded()]] = omitted(
+        [], description="where cutting the network takes its first part off the GPU, best first"
+    )
     layers: list[ReportedLayer]
     modules: list[Annotated[ModuleTotals, Coded()]] = omitted(
         [], description="PyTorch's modules, each before those inside it"

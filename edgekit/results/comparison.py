@@ -1,5 +1,5 @@
-"""The document `edgekit.compare/1`: B compared with A, whether that is a difference, whether the
-two may be compared at all, and what a reader must know of the runs.
+"""The document `edgekit.compare/1`: compares measurements B with measurements A, and explains
+whether the comparison is fair and how sure the result is.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from edgekit.results.store import Result, is_same_measurement, row_of
 from edgekit.text import percent
 from edgekit_device.protocol.codec import write
 
-# other values of these make other measurements
+# measurements that differ in these cannot be compared
 _SAME: tuple[tuple[str, Callable[[Result], Any]], ...] = (
     ("clock", lambda result: result.document.clock),
     ("board", lambda result: result.board or None),
@@ -38,7 +38,7 @@ _SAME: tuple[tuple[str, Callable[[Result], Any]], ...] = (
     ("power mode", lambda result: result.power_mode),
     ("target", lambda result: result.document.target),
 )
-# what one wants to compare, often enough
+# often the subject of the comparison, so a difference here is no objection
 _MAY_DIFFER: tuple[tuple[str, Callable[[Result], Any]], ...] = (
     ("configuration", lambda result: result.name),
     ("bundle", lambda result: result.bundle and result.bundle[:12]),
@@ -48,8 +48,8 @@ _MAY_DIFFER: tuple[tuple[str, Callable[[Result], Any]], ...] = (
 )
 _DRIFT = 0.02  # of a run's median, from its first third to its last
 _SAMPLES_FOR_DRIFT = 30
-_LONGER = 2  # times the frames of the runs compared, up to which earlier runs are like them
-# a drift that noise alone would make once in a hundred runs: each comparison looks at two or more
+_LONGER = 2  # earlier runs count if they have at most this many times the frames
+# noise alone exceeds this drift once in a hundred runs; each comparison tests two runs or more
 _SURE = 0.99
 SCHEMA: Final = "edgekit.compare/1"
 
@@ -62,9 +62,9 @@ class ComparedRun(Document):
 
     Attributes:
         id: The result's number in the history.
-        at: When it was measured, in seconds of Unix time.
-        value: The run's value of the metric, in the metric's unit.
-        samples: How many single values it has.
+        at: Time of the measurement, in seconds of Unix time.
+        value: Value of the metric, in the metric's unit.
+        samples: Number of single values.
     """
 
     label: str
@@ -95,13 +95,13 @@ class Side(Document):
 
 
 class Ratio(Document):
-    """B over A with its interval; null ends where nothing says how sure it is.
+    """The ratio B / A with its confidence interval; the ends are null if it cannot be computed.
 
     Attributes:
         estimate: B over A.
         low: Lower end of the interval.
         high: Upper end of the interval.
-        confidence: How sure the interval is, 0 to 1.
+        confidence: Confidence of the interval, 0 to 1.
     """
 
     estimate: Figure
@@ -111,7 +111,7 @@ class Ratio(Document):
 
 
 class Method(Document):
-    """How the interval was found."""
+    """How the interval was computed."""
 
     name: Repeating = Field(
         description="what repeats: the runs, earlier runs of one release in the history, the "
@@ -120,7 +120,7 @@ class Method(Document):
 
 
 class Other(Document):
-    """What else differs between the sides, values for people."""
+    """Another difference between the sides, with its values as text."""
 
     what: str
     a: str
@@ -149,7 +149,7 @@ class Comparison(Document):
 
 
 def describe_value(value: Any) -> str:
-    """Returns "on" for true, "1.5" for 1.5, "a, b" for a list; empty for what is not set."""
+    """Returns a value as text: "on" for true, "1.5" for 1.5, "a, b" for a list, "" if unset."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -165,10 +165,10 @@ def describe_value(value: Any) -> str:
 
 
 def refuse_predictions(results: Sequence[Result]) -> None:
-    """Refuses what was not measured.
+    """Refuses predictions.
 
     Raises:
-        DataError: A result is a prediction, or nothing says what was measured.
+        DataError: A result is a prediction, or its source is not recorded.
     """
     for result in results:
         lacking = [
@@ -191,7 +191,7 @@ def refuse_predictions(results: Sequence[Result]) -> None:
 
 
 def objections(a: Sequence[Result], b: Sequence[Result]) -> list[str]:
-    """Returns why the sides should not be compared; --force does it nevertheless."""
+    """Returns reasons against a comparison of the sides, which --force overrides."""
     found = []
     for result in [*a, *b]:
         if result.verdict == "INVALID":
@@ -206,9 +206,9 @@ def objections(a: Sequence[Result], b: Sequence[Result]) -> list[str]:
 
 
 def other_differences(a: Sequence[Result], b: Sequence[Result]) -> list[Other]:
-    """Returns what else differs between the sides.
+    """Returns the other differences between the sides.
 
-    What a side does not state is no difference: :func:`unknown_facts`.
+    A fact that one side does not record is no difference: :func:`unknown_facts`.
     """
     return [
         Other(what=what, a=", ".join(one), b=", ".join(other))
@@ -218,7 +218,7 @@ def other_differences(a: Sequence[Result], b: Sequence[Result]) -> list[Other]:
 
 
 def unknown_facts(a: Sequence[Result], b: Sequence[Result]) -> list[str]:
-    """Returns notes on what one side (a file, the history) states and the other does not."""
+    """Returns notes on facts that only one side records."""
     found: dict[str, list[str]] = {"A": [], "B": []}
     for what, one, other in _facts_of(a, b):
         if bool(one) != bool(other):
@@ -229,7 +229,7 @@ def unknown_facts(a: Sequence[Result], b: Sequence[Result]) -> list[str]:
 def _facts_of(
     a: Sequence[Result], b: Sequence[Result]
 ) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yields what may differ, with the values of either side."""
+    """Yields each fact's name with its values on side A and on side B."""
     for what, value in _MAY_DIFFER:
         yield what, _values(a, value), _values(b, value)
     for what in ("settings", "runtime", "fingerprint"):
@@ -242,7 +242,7 @@ def _facts_of(
 
 
 def _facts(result: Result, what: str) -> Mapping[str, object]:
-    """Replaces what was requested by what held: the runtime's flag of that name."""
+    """Returns settings, each requested value replaced by the runtime's effective flag."""
     if what == "fingerprint":
         return result.fingerprint
     if what == "runtime":
@@ -257,7 +257,7 @@ def _values(results: Sequence[Result], value: Callable[[Result], Any]) -> list[s
 
 
 def _flat(mapping: Mapping[str, object], prefix: str = "") -> dict[str, str]:
-    """Returns the leaves of a document by their path; notes are no facts."""
+    """Returns the leaves of a document by their path, without notes."""
     found: dict[str, str] = {}
     for key, value in mapping.items():
         if key == "notes":
@@ -274,8 +274,8 @@ def remarks(a: Sequence[Result], b: Sequence[Result], spread: Spread | None) -> 
 
     Args:
         a: The runs of A.
-        b: Those of B.
-        spread: Of earlier runs of one release, where they say how sure one run a side is.
+        b: The runs of B.
+        spread: Spread of earlier runs of one release, used if each side has one run.
     """
     drifting = filter(None, map(_drifting, _distinct([*a, *b])))
     return [*_notes(a, b, spread), *_shared(a, b), *drifting]
@@ -284,10 +284,10 @@ def remarks(a: Sequence[Result], b: Sequence[Result], spread: Spread | None) -> 
 def drift(samples: Sequence[float]) -> float | None:
     """Returns the change of the median from the first third of a run to its last.
 
-    None where it is less than a fiftieth, or no more than the noise of the thirds explains.
+    Returns None if the change is less than a fiftieth, or within the noise of the thirds.
 
     Args:
-        samples: In the order of their measurement, ms.
+        samples: Times in ms, in the order of their measurement.
     """
     third = len(samples) // 3
     if len(samples) < _SAMPLES_FOR_DRIFT or min(samples) <= 0:
@@ -320,7 +320,7 @@ def _notes(a: Sequence[Result], b: Sequence[Result], spread: Spread | None) -> l
     notes = []
     if len(a) == len(b) == 1:
         if is_same_measurement(a[0], b[0]):
-            pass  # which is said for itself
+            pass  # the verdict already reports it
         elif spread is None:
             notes.append(
                 "only one run on each side, and the history has fewer than four runs of one "
@@ -342,7 +342,7 @@ def _notes(a: Sequence[Result], b: Sequence[Result], spread: Spread | None) -> l
 
 
 def _shared(a: Sequence[Result], b: Sequence[Result]) -> list[str]:
-    """Notices what stands on both sides, under whatever name."""
+    """Returns a note on results that are on both sides, possibly under different names."""
     shared = [one for one in b if any(is_same_measurement(one, other) for other in a)]
     if not shared:
         return []
@@ -371,23 +371,23 @@ def compare(
         a: One or several runs.
         b: One or several runs.
         metric: A name of ``METRICS``.
-        threshold: By how much of itself B may be worse, 0.05 for 5 %.
-        confidence: Of the interval.
-        force: Compare also what is INVALID or of another board, power mode or clock.
-        past: Results of the history: with one run on each side those of one release, measured
-            alike, say how much runs differ.
+        threshold: Allowed deterioration of B, as a fraction: 0.05 for 5 %.
+        confidence: Confidence of the interval, 0 to 1.
+        force: Also compare INVALID results and results of other boards, power modes or clocks.
+        past: Results of the history. If each side has one run, the spread between earlier runs of
+            one release with the same settings gives the interval.
 
     Returns:
-        ``ratio`` is B over A with its interval. ``verdict`` is "faster" or "slower" ("less
-        energy", "more energy") where the interval leaves 1 out; "no difference" where it holds 1
-        and stays within the threshold; otherwise "cannot tell". ``direction`` says the same for
-        any metric. ``regression`` is true where the whole interval is worse than the threshold,
-        ``regression_possible`` where a part is.
+        ``ratio`` is B / A with its interval. ``verdict`` is "faster" or "slower" ("less energy",
+        "more energy") if the interval excludes 1; "no difference" if it includes 1 and is within
+        the threshold; otherwise "cannot tell". ``direction`` is the verdict in words for any
+        metric. ``regression`` is true if the whole interval is worse than the threshold,
+        ``regression_possible`` if a part is.
 
     Raises:
-        DataError: Something was predicted; something may not be compared (``compare.not-alike``,
-            without ``force``); or a run lacks the metric.
-        UsageError: There is no such metric, or threshold or confidence is no such fraction.
+        DataError: A result is a prediction, the sides may not be compared
+            (``compare.not-alike``, without ``force``), or a run lacks the metric.
+        UsageError: The metric is unknown, or threshold or confidence is out of range.
     """
     if not 0 <= threshold < 1:
         raise UsageError(
@@ -434,7 +434,7 @@ def compare(
 
 
 def _spread(a: Result, b: Result, past: Sequence[Result], metric: Metric) -> Spread | None:
-    """Returns how far runs of one release were apart that were measured as A and B were."""
+    """Returns the spread between runs of one release with the settings of A and B."""
     names, frames = {a.name, b.name}, min(_frames(a), _frames(b))
     releases: dict[tuple[object, ...], list[float]] = {}
     for one in past:
@@ -442,7 +442,7 @@ def _spread(a: Result, b: Result, past: Sequence[Result], metric: Metric) -> Spr
             one.name in names
             and one.bundle is not None
             and one.verdict != "INVALID"
-            # longer runs are nearer to each other
+            # longer runs vary less
             and _frames(one) <= _LONGER * frames
             and not any(is_same_measurement(one, other) for other in (a, b))
             and all(len(_values([a, one], value)) < 2 for _, value in _SAME)
@@ -482,7 +482,7 @@ def _measured(result: Result, metric: Metric) -> Measure:
 
 
 def _worse_by(found: Difference, metric: Metric) -> tuple[float, float] | None:
-    """Returns how much worse B is at least and at most, as ratios above 1; None: not known."""
+    """Returns the least and the largest deterioration of B, as ratios above 1; None if unknown."""
     if found.low is None or found.high is None:
         return None
     return (found.low, found.high) if metric.lower else (1 / found.high, 1 / found.low)

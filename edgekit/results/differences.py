@@ -1,5 +1,5 @@
-"""Whether two sides differ in a metric: the metrics with their units, and the interval of the ratio
-of two sides over what repeats: the runs, or for one run a side earlier runs of one release.
+"""Metrics with their units, and the confidence interval of the ratio of two sides: over several
+runs a side, or, for one run a side, from earlier runs of one release.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from edgekit.errors import UsageError
 from edgekit.results.store import Result
 from edgekit_device.benchmark.statistics import percentile
 
-_PARTS = 8  # of a run
-_FEWEST = 8  # single times that say anything of a run
+_PARTS = 8  # parts of a run
+_FEWEST = 8  # single times below which a run's own variation is unknown
 FEWEST_RUNS = 4  # on both sides together
-_FEW_RUNS = 5  # how much wider the spread of few runs is taken: simulated
-_USUAL = 0.95  # the confidence for that
-# beyond a percentile: with fewer samples it is an accident of the run
+_FEW_RUNS = 5  # factor on the spread of few runs, found by simulation for _USUAL
+_USUAL = 0.95  # confidence
+# samples beyond a percentile: with fewer, single outliers decide it
 _BEYOND = 20
 _SEQUENTIAL_WITHIN = (
     0.02  # relative; the rate of inferences that run one after the other is 1 / mean
@@ -35,14 +35,14 @@ former versions only), or nothing."""
 
 @dataclass(frozen=True)
 class Metric:
-    """A number of a measurement.
+    """A quantity of a measurement.
 
     Attributes:
-        name: As on the command line.
-        unit: Of its values.
-        percent: The percentile of the samples, None where it is none.
-        lower: Whether less is better.
-        words: When B is better and when it is worse than A.
+        name: Its name on the command line.
+        unit: Unit of the values.
+        percent: Percentile of the samples; None if the metric is no percentile.
+        lower: True if lower values are better.
+        words: Verdicts for a better B and for a worse B.
     """
 
     name: str
@@ -71,8 +71,8 @@ class Measure:
     """A metric of one run.
 
     Attributes:
-        value: In the metric's unit.
-        parts: The metric of each eighth of the run; empty where single times do not give it.
+        value: Value in the metric's unit.
+        parts: The metric of each eighth of the run; empty if single times do not give it.
     """
 
     value: float
@@ -80,10 +80,10 @@ class Measure:
 
 
 def metric_of(name: str) -> Metric:
-    """Returns a metric; "median" and "p99" do for "latency.median" and "latency.p99".
+    """Returns a metric by name; "median" and "p99" mean "latency.median" and "latency.p99".
 
     Raises:
-        UsageError: There is none of that name.
+        UsageError: The name is unknown.
     """
     found = METRICS.get(name) or METRICS.get(f"latency.{name}")
     if found is None:
@@ -92,7 +92,7 @@ def metric_of(name: str) -> Metric:
 
 
 def measure(result: Result, metric: Metric) -> Measure | None:
-    """Returns a metric of a run; None if the run does not have it."""
+    """Returns a metric of a run; None if the run lacks it."""
     if metric.name == "energy":
         return _one(result.energy_uj)
     if metric.name == "throughput":
@@ -111,7 +111,7 @@ def parts(samples: Sequence[float], percent: float | None) -> tuple[float, ...]:
     """Returns a statistic of each eighth of a run, in order.
 
     Args:
-        samples: In the order of their measurement, at least eight.
+        samples: At least eight times, in the order of their measurement.
         percent: The percentile (50 is the median); None for the mean.
     """
     cuts = [len(samples) * number // _PARTS for number in range(_PARTS + 1)]
@@ -119,14 +119,14 @@ def parts(samples: Sequence[float], percent: float | None) -> tuple[float, ...]:
 
 
 def _statistic(samples: Sequence[float], percent: float | None) -> float:
-    """Returns what edgekit.bench calls so: its mean, its median or trtexec's percentile."""
+    """Returns the mean, the median or trtexec's percentile, as edgekit.bench computes them."""
     if percent is None:
         return mean(samples)
     return statistics.median(samples) if percent == 50 else percentile(samples, percent)
 
 
 def _too_few(samples: Sequence[float]) -> bool:
-    """Returns whether single times say nothing of how much a run's value varies."""
+    """Returns True if a run has too few single times to estimate its variation."""
     return len(samples) < _FEWEST or min(samples) <= 0
 
 
@@ -150,10 +150,10 @@ class Difference:
     """The ratio of B to A.
 
     Attributes:
-        ratio: Of the medians of the runs' values.
-        low: Lower end of its interval; None if nothing says how sure it is.
+        ratio: Ratio of the medians of the runs' values.
+        low: Lower end of the confidence interval; None if it cannot be computed.
         high: Upper end.
-        method: What repeats.
+        method: How the interval was computed.
     """
 
     ratio: float
@@ -164,12 +164,12 @@ class Difference:
 
 @dataclass(frozen=True)
 class Spread:
-    """How far runs of one release were apart.
+    """The spread between runs of one release.
 
     Attributes:
-        runs: How many runs.
+        runs: Number of runs.
         largest: The largest ratio of two runs of one release.
-        freedom: How many runs there are in addition to each release's first.
+        freedom: Degrees of freedom: runs minus releases.
     """
 
     runs: int
@@ -177,11 +177,10 @@ class Spread:
     freedom: int
 
     def reach(self, confidence: float) -> float:
-        """Returns the ratio that two runs of one release stay below.
+        """Returns a ratio that two runs of one release exceed with probability 1 - confidence.
 
-        It is never below the largest ratio seen, and the larger the fewer the runs were: few runs
-        seldom show a noisy machine's slowest one. ``benchmarks/compare_power.py`` measures its
-        false alarms.
+        It is at least the largest ratio seen, and grows as runs get fewer, because few runs seldom
+        include the slowest. ``benchmarks/compare_power.py`` measures the false alarms.
         """
         normal = statistics.NormalDist()
         wider = normal.inv_cdf((1 + confidence) / 2) / normal.inv_cdf((1 + _USUAL) / 2)
@@ -189,12 +188,12 @@ class Spread:
 
 
 def spread_of(releases: Sequence[Sequence[float]]) -> Spread | None:
-    """Returns the spread of runs of one release; None for fewer than four runs of one.
+    """Returns the spread between runs of one release; None with fewer than four runs.
 
-    Several releases count together, by the runs that each has in addition to its first.
+    Releases are pooled by their degrees of freedom (runs minus one).
 
     Args:
-        releases: The positive values of each release's runs.
+        releases: Positive values of the runs, by release.
     """
     repeated = [runs for runs in releases if len(runs) > 1]
     freedom = sum(len(runs) - 1 for runs in repeated)
@@ -207,19 +206,19 @@ def spread_of(releases: Sequence[Sequence[float]]) -> Spread | None:
 def difference(
     a: Sequence[Measure], b: Sequence[Measure], confidence: float, spread: Spread | None = None
 ) -> Difference:
-    """Returns how B's values relate to A's.
+    """Returns the ratio of B's values to A's with its interval.
 
-    Samples within one run share its accidents (memory layout, clocks, temperature at its start), so
-    they do not repeat it: of several runs the run is what repeats (Kalibera and Jones, "Rigorous
-    benchmarking in reasonable time", ISMM 2013, section 6). One run a side cannot say how another
-    run would differ: its interval comes from earlier runs, and without them there is none. It is no
-    narrower than that of the runs' eighths, which are long enough to be nearly independent.
+    Samples of one run share its conditions (memory layout, clocks, temperature at the start), so
+    the run is the unit of repetition (Kalibera and Jones, "Rigorous benchmarking in reasonable
+    time", ISMM 2013, section 6). For one run a side the interval comes from the spread of earlier
+    runs; without earlier runs there is no interval. It is at least as wide as the interval over the
+    runs' eighths, which are long enough to be nearly independent.
 
     Args:
         a: The runs of A, at least one.
-        b: Those of B.
-        confidence: Of the interval, 0 to 1.
-        spread: Of earlier runs of one release, for one run a side.
+        b: The runs of B, at least one.
+        confidence: Confidence of the interval, 0 to 1.
+        spread: Spread of earlier runs of one release, for one run a side.
     """
     one, other = [run.value for run in a], [run.value for run in b]
     ratio = statistics.median(other) / statistics.median(one)
@@ -242,17 +241,17 @@ def ratio_interval(
 ) -> tuple[float, float] | None:
     """Returns the interval of the ratio of B to A; None for fewer than four values.
 
-    Its ends are two of all the ratios of a value of B to one of A, in their order (Hodges and
-    Lehmann, "Estimates of location based on rank tests", 1963; the places by the normal
-    approximation). No distribution is assumed, and of eight values a side one that is far out moves
-    them little. Where the values are too few for the confidence (below four a side for 95 %), the
-    lowest and the highest ratio are taken, widened by the range of the side that varies more, the
-    wider the fewer the values are. ``benchmarks/compare_power.py`` measures its false alarms.
+    The ends are order statistics of all ratios of a value of B to a value of A (Hodges and Lehmann,
+    "Estimates of location based on rank tests", 1963, with the normal approximation for the ranks).
+    No distribution is assumed, and a single outlier among eight values a side moves the ends
+    little. With too few values for the confidence (below four a side for 95 %), the interval spans
+    the lowest to the highest ratio, widened by the range of the side that varies more; fewer values
+    widen it more. ``benchmarks/compare_power.py`` measures the false alarms.
 
     Args:
-        a: Positive values that repeat each other.
-        b: Likewise.
-        confidence: Of the interval, 0 to 1.
+        a: Positive values of repeated runs.
+        b: Positive values of repeated runs.
+        confidence: Confidence of the interval, 0 to 1.
     """
     import numpy as np
 

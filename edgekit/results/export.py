@@ -25,10 +25,10 @@ def export(
     """Writes results to a file or an open text stream, and returns them.
 
     Args:
-        results: The results, which the document holds with their single times.
-        output: A file, which is written whole or not at all, or a stream.
-        form: JSON (the whole document, a line) or CSV (a head, and a line for each result);
-            without it CSV for a file whose name ends in .csv.
+        results: The results; the document includes their single times.
+        output: A stream, or a file, which is written atomically.
+        form: JSON (the document on one line) or CSV (a header, then a line for each result);
+            by default CSV if the file's name ends in .csv, else JSON.
     """
     rows = [row_of(one).model_copy(update={"document": one.whole()}) for one in results]
     found = History(schema=HISTORY_SCHEMA, results=rows)
@@ -55,5 +55,5 @@ def _csv(rows: Sequence[HistoryRow]) -> str:
 
 
 def _harmless(cell: object) -> object:
-    """A name that a spreadsheet would take for a formula is text."""
+    """Returns a cell as text that no spreadsheet evaluates as a formula."""
     return f"'{cell}" if isinstance(cell, str) and cell[:1] in "=+-@\t\r" and cell else cell

@@ -1,4 +1,4 @@
-"""Names of results (`edgekit history mark`), and which old results go (`edgekit history prune`)."""
+"""Naming results (`edgekit history mark`) and deleting old ones (`edgekit history prune`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MARK = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
 
 
 class Marked(Document):
-    """A result that has a name now, for ``baseline:NAME``.
+    """A result that got a name, for ``baseline:NAME``.
 
     Attributes:
         id: The result's number in the history.
@@ -31,7 +31,7 @@ class Marked(Document):
 
 
 class Pruned(Document):
-    """Which results were deleted, or would be."""
+    """The results that were deleted, or would be in a dry run."""
 
     schema_: Literal["edgekit.history.prune/1"] = Field(alias="schema")
     removed: list[Count] = Field(description="ids, the newest first")
@@ -43,11 +43,11 @@ def mark(which: str, name: str) -> Marked:
 
     Args:
         which: An id, "last" or "last~N".
-        name: Letters, digits, ".", "_", "/" and "-"; the result that had it loses it.
+        name: Letters, digits, ".", "_", "/" and "-". If another result has the name, it loses it.
 
     Raises:
-        UsageError: The name is none, or several results are named.
-        DataError: There is no such result.
+        UsageError: The name is invalid, or ``which`` means several results.
+        DataError: The result does not exist.
     """
     if not _MARK.fullmatch(name):
         raise UsageError(
@@ -68,13 +68,14 @@ def prune(
     dry_run: bool = False,
     on_all: Callable[[int], None] = lambda count: None,
 ) -> Pruned:
-    """Deletes results that no argument keeps; marked ones stay always.
+    """Deletes old results; marked results are never deleted.
 
     Args:
-        keep: How many stay of each name and board, the newest.
-        older_than_days: Only older ones go.
-        dry_run: Nothing is deleted.
-        on_all: Called with their number before all unmarked results go; what it raises keeps them.
+        keep: Number of newest results to keep for each name and board.
+        older_than_days: Delete only results that are older.
+        dry_run: Delete nothing.
+        on_all: Called with the number of results before all unmarked results are deleted; if it
+            raises, none is deleted.
 
     Raises:
         UsageError: Neither ``keep`` nor ``older_than_days`` is given.

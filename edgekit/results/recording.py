@@ -1,5 +1,5 @@
-"""Stores a measurement with what it belongs to: commit, bundle, board and settings; and amends
-it with what became known later, such as the power of a log.
+"""Stores a measurement with its commit, bundle, board and settings, and later adds its energy or
+verdict, for example from a power log.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ def git_state(folder: Path) -> Git | None:
 
 
 def revision(name: str, folder: Path) -> str | None:
-    """Returns the commit that a branch, tag or abbreviation means there; None when it is none."""
+    """Returns the commit of a branch, tag or abbreviation in a folder; None if it is unknown."""
     if name.startswith("-"):
         return None
     return _git(folder, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}") or None
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    """Returns what git prints, or nothing where it fails or is not there."""
+    """Returns git's output, or "" if git fails or is not installed."""
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
     try:
         done = subprocess.run(
@@ -72,19 +72,19 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 class Project(Protocol):
-    """What is wanted of a configuration."""
+    """The attributes of a configuration that recording reads."""
 
     @property
     def folder(self) -> Path:
-        """Where its file lies."""
+        """The folder of its file."""
 
 
 class MeasuredRelease(Protocol):
-    """What is wanted of the release that was measured."""
+    """The attributes of a measured release that recording reads."""
 
     @property
     def digest(self) -> str | None:
-        """The bundle's."""
+        """The bundle's digest."""
 
     @property
     def release(self) -> str | None:
@@ -92,7 +92,7 @@ class MeasuredRelease(Protocol):
 
     @property
     def hello(self) -> Hello | None:
-        """What the board said of itself."""
+        """The board's own description."""
 
 
 def record(
@@ -105,17 +105,17 @@ def record(
     """Keeps a measurement in the history.
 
     Args:
-        document: With something measured; its "samples_ms" are kept, too.
-        config: Its folder's git commit is noted.
-        release: What was measured, where it is known.
-        path: The history's file; $EDGEKIT_HISTORY or the cache folder's without it.
+        document: A measurement; its "samples_ms" are stored, too.
+        config: The project, whose folder's git commit is stored.
+        release: The measured release, if known.
+        path: The history's file; by default $EDGEKIT_HISTORY or the file in the cache folder.
 
     Returns:
-        Its id. The same measurement, recorded again, keeps its first one.
+        The result's id. A measurement that is already recorded keeps its id.
 
     Raises:
-        DataError: Nothing was measured.
-        EnvironmentLack: The history cannot be written. A caller goes on and warns: a measurement
+        DataError: The document has no measurement.
+        EnvironmentLack: The history cannot be written. Callers warn and continue: the measurement
             matters more than its entry.
     """
     if not document.latency_ms:
@@ -152,7 +152,7 @@ def _result(document: Bench, config: Project | None, release: MeasuredRelease | 
 
 
 def result_of_document(document: Bench, label: str = "") -> Result:
-    """Returns a measurement as its document alone has it, which holds its samples no more."""
+    """Returns a measurement as a result, with the samples moved out of its document."""
     board = document.board
     return Result(
         document=document.model_copy(update={"samples_ms": None}),
@@ -164,13 +164,13 @@ def result_of_document(document: Bench, label: str = "") -> Result:
 
 
 def _host(document: Bench) -> str:
-    """Returns this machine's name for what its own processor ran: two machines have a "local"."""
+    """Returns this machine's name if its own processor ran it: every machine has a "local"."""
     remote = document.board is not None and document.board.kind == "remote"
     return "" if remote else platform.node()
 
 
 def digest_of_run(result: Result, bundle: str | None) -> str:
-    """Returns what identifies a measurement: of what was measured, and of which bundle."""
+    """Returns the digest that identifies a measurement, over its values and its bundle."""
     document = result.document.to_json()
     parts = [{key: document.get(key) for key in _MEASURED}, result.samples, bundle]
     return hashlib.sha256(_json(parts).encode()).hexdigest()
@@ -181,14 +181,14 @@ def _json(value: Any) -> str:
 
 
 def amend(document: Bench, *, path: Path | None = None) -> int | None:
-    """Gives the result of a measurement its energy, monitor and verdict as the document has them.
+    """Updates a recorded measurement with the document's energy, monitor and verdict.
 
     Args:
-        document: Its times are those that were recorded.
-        path: The history's file; $EDGEKIT_HISTORY or the cache folder's without it.
+        document: The measurement, with the same times as the recorded result.
+        path: The history's file; by default $EDGEKIT_HISTORY or the file in the cache folder.
 
     Returns:
-        The result's id; None where the history has none of this measurement.
+        The result's id; None if the history lacks the measurement.
 
     Raises:
         EnvironmentLack: The history cannot be written.
@@ -198,7 +198,7 @@ def amend(document: Bench, *, path: Path | None = None) -> int | None:
     result = _result(document, None, None)
     with ResultStore(path, write=True) as store:
         for bundle in store.bundles(result.name):
-            # of which bundle it is the document does not say
+            # the document does not name its bundle
             found = store.amend(
                 digest_of_run(result, bundle), verdict=result.verdict, energy_uj=result.energy_uj,
                 document=pack_document(result.document),

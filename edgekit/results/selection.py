@@ -1,5 +1,5 @@
-"""Which measurements a word of the command line means (a file, an id, `last`, `baseline:NAME`, a
-git revision), and the rows that `edgekit history` lists of them.
+"""Resolves the command line's words for measurements (a file, an id, `last`, `baseline:NAME`, a
+git revision), and makes the rows that `edgekit history` lists.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ from edgekit.results.store import (
 SELECTOR_HELP = "a bench.json, an id, last, last~N, baseline:NAME or a git revision"
 _LAST = re.compile(r"last(?:~(\d{1,9}))?")
 _IDS = re.compile(r"#?(\d{1,18})(?:-#?(\d{1,18}))?")
-_LARGEST = 512 << 20  # bytes of a file; a long run's samples are a few MB
+_LARGEST = 512 << 20  # bytes of a file; the samples of a long run take a few MB
 _MOST = 200  # runs a side
-_PAST = 100  # earlier results of a configuration that show how much runs differ
+_PAST = 100  # earlier results of a configuration from which the spread is computed
 
 
 def select(
     words: str, *, name: str | None = None, board: str | None = None,
     store: ResultStore | None = None, but: Result | None = None,
 ) -> list[Result]:  # fmt: skip
-    """Returns the measurements that ``words`` mean, at least one.
+    """Returns the measurements that ``words`` name, at least one.
 
     Args:
-        words: Files, ids and ranges of them (12, 12-16), "last", "last~1" (the one before it;
-            trials of edgekit tune only where their name is given), "baseline:NAME" (edgekit history
-            mark) and git revisions (every result of that commit whose files were as committed; all
-            of them where there is no such), with commas.
-        name: Only the configuration of this name, for which the history is read.
-        board: Only this board.
-        store: The history; the user's own without it.
-        but: A measurement that "last" does not mean: the one that is to be compared.
+        words: Comma-separated files, ids and id ranges (12, 12-16), "last", "last~1" (the result
+            before the last; trials of edgekit tune only if ``name`` is theirs), "baseline:NAME"
+            (edgekit history mark) and git revisions (results of that commit with unchanged files;
+            if there are none, all results of the commit).
+        name: Only results of this configuration.
+        board: Only results of this board.
+        store: The history; by default the user's own.
+        but: A measurement that "last" skips, because it is compared with the result.
 
     Raises:
-        DataError: There is no such result, or a file is no measurement.
-        UsageError: The words mean nothing.
+        DataError: A result does not exist, or a file is no measurement.
+        UsageError: The words are invalid.
     """
     if store is None:
         with ResultStore() as own:
@@ -85,14 +85,14 @@ def _of_word(
         if last - first >= _MOST:
             raise UsageError(f"{word} are more than the {_MOST} measurements possible")
         found = store.results(ids=range(first, last + 1))
-        # git abbreviates commits to 4 letters or more, and a file may be called 2024
+        # git abbreviates commits to at least 4 letters; a file may be called 2024
         if found or (len(match[1]) < 4 and not Path(word).exists()):
             return _some(found, f"#{word.lstrip('#')}", store)
     if word.startswith("baseline:"):
         mark = word.removeprefix("baseline:")
         return _some(store.results(mark=mark), word, store)
     path = Path(word).expanduser()
-    # a folder may be called as a branch is; of what is no file the reader says what it is
+    # a folder may have a branch's name; the reader refuses a path that is no file
     if path.exists() and not path.is_dir():
         return [read_result(path)]
     commit = revision(word, Path.cwd())
@@ -109,8 +109,8 @@ def _of_word(
 
 
 def past_of(a: Sequence[Result], b: Sequence[Result]) -> list[Result]:
-    """Returns the newest results of the same configurations in the user's history, which show how
-    much runs differ; none where a side has several runs, which show it themselves.
+    """Returns the newest results of the same configurations in the user's history, from which the
+    spread between runs is computed; none if a side has several runs, which have their own spread.
     """
     if len(a) > 1 or len(b) > 1:
         return []
@@ -120,7 +120,7 @@ def past_of(a: Sequence[Result], b: Sequence[Result]) -> list[Result]:
 
 
 def _wanted(name: str | None, board: str | None, but: Result | None) -> str:
-    """Returns what was looked for in addition to the word, for the error."""
+    """Returns the other search conditions, for an error message."""
     of = f" of {name}" if name is not None else ""
     on = f" on board {board}" if board is not None else ""
     return f"{of}{on}{' other than the run itself' if but is not None else ''}"
@@ -136,10 +136,10 @@ def _some(found: list[Result], what: str, store: ResultStore) -> list[Result]:
 
 
 def read_result(path: Path) -> Result:
-    """Returns the measurement of a ``bench.json``, or of a ``run --json`` or exported document.
+    """Returns the measurement in a ``bench.json``, a ``run --json`` document or an export.
 
     Raises:
-        DataError: It cannot be read, or holds no measurement.
+        DataError: The file cannot be read, or has no measurement.
     """
     document = load_json(
         path, _LARGEST, unreadable="compare.file", invalid="compare.file",
@@ -160,6 +160,6 @@ def read_result(path: Path) -> Result:
 
 
 def listed(results: Sequence[Result], mended: Repaired | None = None) -> History:
-    """Returns results in their order."""
+    """Returns results as a history document, in the given order."""
     rows = [row_of(result) for result in results]
     return History(schema=HISTORY_SCHEMA, file=str(history_path()), results=rows, repair=mended)

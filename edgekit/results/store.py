@@ -1,6 +1,6 @@
-"""The one file of all measurements: an SQLite database that any number of processes may write.
-Here are its tables, the values that rows become, how documents and samples are packed, and
-what is done with a damaged file: it is moved aside and what can be read of it is kept.
+"""The file of all measurements: an SQLite database that several processes may write at once. Its
+tables, the conversion of rows, the packing of documents and samples, and the repair of a damaged
+file: the file is moved aside, and its readable rows are copied into a new file.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ NO_TRIAL = f"name NOT GLOB '*-tune-{'[0-9a-f]' * 6}'"
 """SQL: the result is of no trial."""
 _TRIAL = re.compile(r".*-tune-[0-9a-f]{6}", re.DOTALL)
 _SQLITE_ERROR, _SQLITE_CORRUPT, _SQLITE_NOTADB = 1, 11, 26
-# what SQLite says where a file may be whole and cannot be used now
+# SQLite's errors of a file that may be sound but cannot be used now
 _UNAVAILABLE = re.compile(
     r"is locked|readonly|disk I/O|is full|unable to open|denied|locking protocol|interrupted"
 )
@@ -97,7 +97,7 @@ _REPAIRED_COLUMNS = ", ".join(re.findall(r"^ {12}(\w+) ", MIGRATIONS[0][0], re.M
 
 @dataclass(frozen=True)
 class StoredResult:
-    """A row of the table of results, without its id; the table says what the columns are."""
+    """A row of the table of results, without its id."""
 
     digest: str
     at: float
@@ -128,7 +128,7 @@ class StoredResult:
 
 @dataclass(frozen=True)
 class Git:
-    """What a project folder's files were: the commit, and whether tracked ones differed from it."""
+    """State of a project folder: the commit, and whether tracked files differed from it."""
 
     commit: str
     dirty: bool
@@ -136,22 +136,22 @@ class Git:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """One measurement, of the history or of a file.
+    """A measurement from the history or from a file.
 
     Attributes:
-        document: What was measured, its "samples_ms" apart.
-        samples: The latency of each inference in the order of their measurement, ms; empty where
-            they were not kept.
-        label: What a person calls it: "#12", a file's name.
-        id: In the history; None for a file.
-        at: Unix seconds when it was recorded; None where that is not known.
-        git: Of the project's folder.
+        document: The measurement without its "samples_ms".
+        samples: Latency of each inference in ms, in the order of their measurement; empty if not
+            stored.
+        label: Short name for people: "#12", or a file's name.
+        id: Number in the history; None for a file.
+        at: Time of the recording in Unix seconds; None if unknown.
+        git: State of the project's folder.
         bundle: The bundle's digest.
-        release: Its id on the board.
+        release: The release's id on the board.
         board: ``kind:name``.
-        host: The machine whose processor ran it, where the board is not a machine of its own.
+        host: The machine that ran it, if the board is no machine of its own.
         fingerprint: Module, L4T, TensorRT and versions, as far as known.
-        marks: Names that people gave it.
+        marks: Names given by ``edgekit history mark``.
     """
 
     document: Bench
@@ -174,19 +174,19 @@ class Result:
 
     @property
     def verdict(self) -> str | None:
-        """ "VALID", "INVALID", or None where it was not judged."""
+        """ "VALID", "INVALID", or None if it was not judged."""
         return self.document.verdict.status if self.document.verdict else None
 
     @property
     def power_mode(self) -> str | None:
-        """The mode while it was measured where the board reported it, otherwise the planned one."""
+        """The power mode that the board reported during the measurement, else the planned mode."""
         power = self.document.power
         seen = power and (power.mode_name("during") or power.mode_name("before"))
         return seen or self.document.power_mode or None
 
     @property
     def settings(self) -> MeasuredSettings:
-        """How it was measured, as it was asked for."""
+        """The requested settings of the measurement."""
         return self.document.settings or UNKNOWN_SETTINGS
 
     @property
@@ -208,18 +208,18 @@ class Result:
         )
 
     def latency_ms(self, key: str) -> float | None:
-        """Returns "median", "p99", ... in ms."""
+        """Returns a statistic in ms: "median", "p99", ..."""
         return (self.document.latency_ms or {}).get(key)
 
     @property
     def energy_uj(self) -> float | None:
-        """Energy of one inference on all rails, µJ, where the board measures power."""
+        """Energy of an inference on all rails in µJ; None if the board measures no power."""
         energy = self.document.energy
         return energy.total.uj_per_inference if energy and energy.total else None
 
 
 def is_same_measurement(one: Result, other: Result) -> bool:
-    """Whether it is one measurement; statistics are made anew whenever a document is."""
+    """Returns True if two results are the same measurement, without comparing statistics."""
     if one.id is not None and one.id == other.id:
         return True
     if one.samples or other.samples:
@@ -264,7 +264,7 @@ class HistoryRow(Document):
 
 
 class Repaired(Document):
-    """What was done with a history that may be damaged."""
+    """The result of a repair."""
 
     repaired: bool
     moved: str | None = Field(description="where the damaged file is now")
@@ -272,7 +272,7 @@ class Repaired(Document):
 
 
 class History(Document):
-    """Results, the newest first; an export has no file."""
+    """Results, newest first; an export has no file."""
 
     schema_: Literal["edgekit.history/1"] = Field(HISTORY_SCHEMA, alias="schema")
     file: str | None = omitted()
@@ -287,7 +287,7 @@ class RecordedBench(ReportedBench):
 
 
 def row_of(result: Result) -> HistoryRow:
-    """Returns a result's facts without its samples and its document."""
+    """Returns a result's row, without samples and document."""
     document, git = result.document, result.git
     return HistoryRow(
         id=result.id, at=result.at, name=document.name, clock=document.clock,
@@ -303,10 +303,10 @@ def row_of(result: Result) -> HistoryRow:
 
 
 def pack_samples(samples: Sequence[float]) -> bytes:
-    """Returns float64 samples, deflated.
+    """Returns float64 samples, deflated byte plane by byte plane.
 
-    The first bytes of all numbers come first, then the second ones: exponents of times that are
-    alike are alike.
+    All first bytes come first, then all second bytes: similar times have equal exponents, which
+    compress well.
     """
     import numpy as np
 
@@ -316,7 +316,7 @@ def pack_samples(samples: Sequence[float]) -> bytes:
 
 
 def unpack_samples(data: bytes) -> tuple[float, ...]:
-    """Returns what :func:`pack_samples` took.
+    """Returns the samples that :func:`pack_samples` packed.
 
     Raises:
         DataError: The bytes are damaged.
@@ -338,7 +338,7 @@ def pack_document(document: Bench) -> bytes:
 
 
 def unpack_document(data: bytes) -> Bench:
-    """Returns what :func:`pack_document` took.
+    """Returns the document that :func:`pack_document` packed.
 
     Raises:
         DataError: The bytes are damaged.
@@ -360,7 +360,7 @@ def damaged(why: object) -> DataError:
 
 
 def failure(error: Exception, path: Path) -> EdgekitError:
-    """Returns what a failure of SQLite or of the file means for a user."""
+    """Returns the user's error for a failure of SQLite or of the file."""
     if _is_damage(error):
         return EnvironmentLack(
             f"the history is damaged: {error}",
@@ -376,18 +376,22 @@ def failure(error: Exception, path: Path) -> EdgekitError:
 
 
 def _is_damage(error: Exception) -> bool:
-    """Whether the file is wrong, and not its lock, its folder or the disk."""
+    """Returns True if the file is damaged; False for a problem of its lock, folder or disk."""
     if isinstance(error, OSError):
         return False
     if (code := getattr(error, "sqlite_errorcode", None)) is not None:
-        # a query of ours is an error only where the tables are not ours
+        # edgekit's queries fail only on tables that edgekit did not make
         return code & 0xFF in (_SQLITE_ERROR, _SQLITE_CORRUPT, _SQLITE_NOTADB)
-    # Python 3.10 has no codes, and Python's own errors, of text that is not UTF-8, have none either
+    # Python 3.10 gives no error codes, nor do Python's own errors for text that is not UTF-8
     return not (isinstance(error, sqlite3.OperationalError) and _UNAVAILABLE.search(str(error)))
 
 
 def result_of(row: sqlite3.Row, marks: Sequence[str]) -> Result:
-    """Returns a row with its marks; DataError where what it holds is damaged."""
+    """Returns a row with its marks as a result.
+
+    Raises:
+        DataError: The row is damaged.
+    """
     try:
         fingerprint = json.loads(row["fingerprint"])
         at, commit = float(row["at"]), row["git_commit"]
@@ -413,33 +417,31 @@ def result_of(row: sqlite3.Row, marks: Sequence[str]) -> Result:
 
 
 def trial_name(name: str, digest: str) -> str:
-    """Returns ``NAME-tune-XXXXXX``, cut to what an application may be called.
+    """Returns ``NAME-tune-XXXXXX``, cut to the length of an application's name.
 
     Args:
-        name: The configuration's.
-        digest: Of what distinguishes one tuning of it from others, hexadecimal.
+        name: The configuration's name.
+        digest: Hexadecimal digest that distinguishes tunings of one configuration.
     """
     ending = f"-tune-{digest[:6]}"
     return name[: _LONGEST - len(ending)].rstrip("._-") + ending
 
 
 def group_of(name: str) -> str:
-    """Returns what results are counted together by: all tunings of a configuration are one."""
+    """Returns the name by which results are grouped; tunings share their configuration's group."""
     return name[:-6] if is_trial(name) else name
 
 
 def is_trial(name: str, of: str | None = None) -> bool:
-    """Whether it is the name of trials; of this configuration's only where one is given."""
+    """Returns True for a name of trials; with ``of``, only for this configuration's trials."""
     if not _TRIAL.fullmatch(name):
         return False
     return of is None or trial_name(of, name[-6:]) == name
 
 
-# The history's one file: SQLite, which any number of processes may write.
-#
-# It keeps SQLite's rollback journal. WAL would let readers go on while somebody writes, but its
+# The file uses SQLite's rollback journal. WAL would not block readers during a write, but its
 # shared memory works on one machine only (https://www.sqlite.org/wal.html), and a home folder may
-# lie on a network; a result is written in one short transaction, so no process waits long.
+# be on a network. A result is written in one short transaction, so no process waits long.
 
 
 def history_path() -> Path:
@@ -449,14 +451,15 @@ def history_path() -> Path:
 
 
 class ResultStore:
-    """The history, open; a context manager. A file that is not there is an empty history.
+    """The open history; a context manager. A missing file is an empty history.
 
     Args:
-        path: The file; :func:`history_path` without it.
-        write: Whether the file is made where it is missing.
+        path: The file; by default :func:`history_path`.
+        write: Create the file if it is missing.
 
     Raises:
-        EnvironmentLack: It cannot be opened, is damaged ("history.corrupt") or of a newer edgekit.
+        EnvironmentLack: The file cannot be opened, is damaged ("history.corrupt") or comes from a
+            newer edgekit.
     """
 
     def __init__(self, path: Path | None = None, *, write: bool = False) -> None:
@@ -488,7 +491,7 @@ class ResultStore:
             self._db = None
 
     def add(self, row: StoredResult) -> int:
-        """Keeps a result, all of it or nothing, and returns its id; that of the same run again."""
+        """Stores a result in one transaction; returns its id, or the id of the same measurement."""
         columns = [one.name for one in fields(row)]
         names, marks = ", ".join(columns), ", ".join("?" * len(columns))
         query = f"INSERT INTO results ({names}) VALUES ({marks}) ON CONFLICT (digest) DO NOTHING"
@@ -498,14 +501,14 @@ class ResultStore:
             return int(found.fetchone()[0])
 
     def bundles(self, name: str) -> list[str | None]:
-        """Returns the bundles that a configuration has results of, the newest first."""
+        """Returns the digests of the bundles with results of a configuration, newest first."""
         query = "SELECT bundle FROM results WHERE name=? GROUP BY bundle ORDER BY max(id) DESC"
         return [row["bundle"] for row in self._rows(query, name)]
 
     def amend(
         self, digest: str, *, verdict: str | None, energy_uj: float | None, document: bytes
     ) -> int | None:
-        """Changes columns of the result with that digest; returns its id, None where none is."""
+        """Updates the result with that digest; returns its id, or None if it does not exist."""
         query = "UPDATE results SET verdict=?, energy_uj=?, document=? WHERE id=?"
         with self._writing() as db:
             found = db.execute("SELECT id FROM results WHERE digest=?", (digest,)).fetchone()
@@ -526,18 +529,18 @@ class ResultStore:
         samples: bool = True,
         trials: bool = True,
     ) -> list[Result]:
-        """Returns results, the newest first.
+        """Returns results, newest first.
 
         Args:
-            ids: Only these.
-            name: Of this configuration.
-            board: Of this board: its name, or ``kind:name``.
-            commit: Of the commit that begins so.
-            mark: What bears this mark.
-            limit: So many at most.
-            skip: The newest to leave out.
-            samples: Whether the single times are wanted.
-            trials: Whether edgekit tune's trials are wanted where no name is given.
+            ids: Only results with these ids.
+            name: Only results of this configuration.
+            board: Only results of this board: its name, or ``kind:name``.
+            commit: Only results of the commit with this prefix.
+            mark: Only the result with this mark.
+            limit: Maximum number of results.
+            skip: Number of newest results to leave out.
+            samples: Include the single times.
+            trials: Include the trials of edgekit tune if no name is given.
         """
         where, values = ["1"], list[Any]()
         for clause, value in (
@@ -565,10 +568,10 @@ class ResultStore:
         return [result_of(row, names.get(row["id"], ())) for row in rows]
 
     def mark(self, name: str, id: int) -> None:
-        """Gives a result a name; the name leaves the result that had it.
+        """Gives a result a mark, and takes the mark from any other result.
 
         Raises:
-            DataError: There is no such result.
+            DataError: The result does not exist.
         """
         with self._writing() as db:
             if not db.execute("SELECT 1 FROM results WHERE id=?", (id,)).fetchone():
@@ -580,12 +583,12 @@ class ResultStore:
             db.execute(query, (name, id, time.time()))
 
     def quick_check(self) -> str:
-        """Returns "ok", or what SQLite says is wrong with the file."""
+        """Returns "ok", or SQLite's description of the damage."""
         rows = self._rows("PRAGMA quick_check(1)")
         return str(rows[0][0]) if rows else "ok"
 
     def restore(self, rows: Sequence[sqlite3.Row], marks: Sequence[sqlite3.Row]) -> int:
-        """Keeps rows of another history under their ids, and returns how many there were."""
+        """Inserts rows of another history with their ids, and returns their number."""
         with self._writing() as db:
             for row in rows:
                 names, places = ", ".join(row.keys()), ", ".join("?" * len(row))
@@ -597,7 +600,7 @@ class ResultStore:
         return len(rows)
 
     def remove(self, ids: Sequence[int]) -> None:
-        """Forgets results and gives their space back."""
+        """Deletes results and shrinks the file."""
         with self._writing() as db:
             db.executemany("DELETE FROM results WHERE id=?", [(id,) for id in ids])
         with self._explained_errors():
@@ -625,7 +628,7 @@ class ResultStore:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction that waits for others' at its start, and never in its middle."""
+        """A write transaction: it waits for other writers at its start, never later."""
         with self._explained_errors():
             if self._db is None:
                 raise FileNotFoundError("there is none yet")
@@ -658,14 +661,14 @@ def _ending(board: str) -> str:
     return own if ":" in board else f"%:{own}"
 
 
-# A damaged history: moved aside, never deleted, and what can be read of it kept.
+# Repair: a damaged history is moved aside, never deleted, and its readable rows are kept.
 
 
 def repair(path: Path | None = None) -> Repaired:
-    """Makes a history that can be used of one that is damaged; a sound one is left alone.
+    """Replaces a damaged history by a new one with its readable rows; a sound one is unchanged.
 
     Raises:
-        EnvironmentLack: The file is of a newer edgekit, or its folder cannot be written.
+        EnvironmentLack: The file comes from a newer edgekit, or its folder cannot be written.
     """
     path = path or history_path()
     try:
@@ -683,7 +686,7 @@ def repair(path: Path | None = None) -> Repaired:
     try:
         path.rename(aside)
         journal = path.with_name(f"{path.name}-journal")
-        if journal.exists():  # it belongs to that file, and would be played back into the new one
+        if journal.exists():  # it belongs to the old file; SQLite would replay it into the new file
             journal.rename(aside.with_name(f"{aside.name}-journal"))
     except OSError as error:
         raise EnvironmentLack(
@@ -697,7 +700,11 @@ def repair(path: Path | None = None) -> Repaired:
 
 
 def _check_rows(store: ResultStore, path: Path) -> int:
-    """Reads all of it; SQLite itself notices damage only where it happens to read."""
+    """Reads every row, because SQLite notices damage only in pages that it reads.
+
+    Returns:
+        The number of results.
+    """
     fine = store.quick_check()
     if fine != "ok":
         raise EnvironmentLack(fine, code="history.corrupt", where=str(path))
@@ -705,7 +712,7 @@ def _check_rows(store: ResultStore, path: Path) -> int:
 
 
 def _readable(path: Path) -> tuple[list[sqlite3.Row], list[sqlite3.Row]]:
-    """Returns the rows that can be read, each on its own, and the marks."""
+    """Returns the readable rows, each read separately, and the marks."""
     rows: list[sqlite3.Row] = []
     marks: list[sqlite3.Row] = []
     try:
@@ -714,7 +721,7 @@ def _readable(path: Path) -> tuple[list[sqlite3.Row], list[sqlite3.Row]]:
         return rows, marks
     try:
         db.row_factory = sqlite3.Row
-        # up to the damage from both sides, and what an index holds
+        # rows before and after the damage, and rows that an index finds
         ids = {
             row[0]
             for query in (
@@ -737,7 +744,7 @@ def _readable(path: Path) -> tuple[list[sqlite3.Row], list[sqlite3.Row]]:
 
 
 def _readable_rows(db: sqlite3.Connection, query: str, *values: Any) -> list[sqlite3.Row]:
-    """Returns rows up to the first that cannot be read."""
+    """Returns rows up to the first unreadable row."""
     found: list[sqlite3.Row] = []
     try:
         for row in db.execute(query, values):
@@ -748,7 +755,7 @@ def _readable_rows(db: sqlite3.Connection, query: str, *values: Any) -> list[sql
 
 
 def _is_sound(row: sqlite3.Row) -> bool:
-    """Whether it is read as a result, and is the row that its own id names."""
+    """Returns True if the row reads as a result and has its own id."""
     try:
         result_of(row, ())
     except (EdgekitError, TypeError, IndexError):

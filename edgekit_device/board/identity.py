@@ -1,5 +1,5 @@
-"""What this board is: the command ``hello``, and the fingerprint that a built engine is bound to.
-What has to load a driver or TensorRT runs in child processes, which may crash.
+"""The board's identity: the command ``hello``, and the fingerprint that built engines are bound to.
+Queries that load a driver or TensorRT run in child processes, which may crash.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from edgekit_device.store.root import Root
 
 
-# distributions that bring the package, in the order of how likely a Jetson has them
+# distributions that contain the package, the most likely on a Jetson first
 _ONNXRUNTIME = ("onnxruntime", "onnxruntime-gpu", "onnxruntime_gpu")
 LOADER = "loader.pyz"
 """What a zipapp of this package is called where its name need not say its digest."""
@@ -60,8 +60,8 @@ _TIMEOUT_S = 90.0
 _Answer = Callable[[Dict[str, Any]], None]
 """Called with facts, each of which counts although the next step may crash."""
 
-#: What makes a board another one for a release that was tested on it. CUDA is not among them: an
-#: engine's CUDA is TensorRT's; an installed toolkit changes nothing about it.
+#: The facts that a release's test depends on. CUDA is not among them: an engine uses TensorRT's
+#: CUDA, which an installed toolkit does not change.
 COMPARED = {
     "reference": ("runtime_version", "machine"),
     "tensorrt": ("machine", "module", "l4t", "tensorrt", "compute_capability", "dla_compiler"),
@@ -70,7 +70,7 @@ COMPARED = {
 
 @document(frozen=True)
 class RememberedBoard:
-    """board.json: what the board's own files say of it."""
+    """board.json: the facts from the board's own files."""
 
     module: Optional[str] = member(nullable(text()), default=None)
     board_id: Optional[str] = member(nullable(text()), default=None)
@@ -82,10 +82,10 @@ _TEXT = nullable(text())
 
 @document(frozen=True)
 class DeviceSoftware:
-    """What runs on a board; what is missing or not known is None.
+    """The software of a board; missing and unknown facts are None.
 
     Attributes:
-        version: Of edgekit_device.
+        version: Version of edgekit_device.
         loader: SHA-256 of the zipapp.
         root: ROOT, absolute.
     """
@@ -102,7 +102,7 @@ class DeviceSoftware:
 
 @document(frozen=True)
 class Hello(DeviceSoftware):
-    """The answer of ``hello``; ``memory_bytes`` are those available."""
+    """The answer of ``hello``; ``memory_bytes`` is the available memory."""
 
     ssh_keygen: Optional[str] = member(_TEXT)
     free_bytes: int = member(fields.count)
@@ -133,7 +133,7 @@ def hello(root: Path) -> Hello:
         backends=tuple(sorted(COMPARED)),
         root=str(root),
         free_bytes=_free_bytes(root),
-        # of the facts that a bundle may need, those that files have
+        # facts that a bundle may require, as far as files have them
         module=facts["module"],
         board_id=facts["board_id"],
         l4t=facts["l4t"],
@@ -143,7 +143,7 @@ def hello(root: Path) -> Hello:
 
 
 class HelloThread(threading.Thread):
-    """``hello`` in a thread of its own, for those who wait for other programs meanwhile."""
+    """Runs ``hello`` in a thread, for callers that wait for other programs meanwhile."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(daemon=True)
@@ -160,14 +160,14 @@ class HelloThread(threading.Thread):
             self._error = error
 
     def facts(self) -> Optional[Hello]:
-        """Returns them, or raises what there was in the way; None before it has ended."""
+        """Returns the facts, or raises the thread's error; None while it runs."""
         if self._error is not None:
             raise self._error
         return self._facts
 
 
 def loader_file() -> Optional[Path]:
-    """The zipapp that this code is from, no link to it; None where it is installed as a package."""
+    """Returns the zipapp of this code, links resolved; None if it is an installed package."""
     archive = getattr(globals().get("__loader__"), "archive", None)
     if archive is not None:
         return Path(os.path.realpath(archive))
@@ -176,22 +176,24 @@ def loader_file() -> Optional[Path]:
 
 
 def unpacked_loader() -> Optional[Path]:
-    """The folder with a link to its zipapp that this code runs from; an agent's code does.
+    """Returns the unpacked folder that an agent's code runs from; None for other code.
 
-    It stays for as long as the board runs.
+    The folder links to its zipapp and exists until the board restarts.
     """
     folder = Path(__file__).resolve().parents[2]
     return folder if (folder / LOADER).is_file() else None
 
 
 def loader_digest() -> Optional[str]:
-    """SHA-256 of the zipapp that this code runs from."""
+    """Returns the SHA-256 of the zipapp that this code runs from."""
     file = loader_file()
     return None if file is None else hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def onnxruntime_version() -> Optional[str]:
-    """ONNX Runtime's version by its package's record; "unknown" without one, None without it."""
+    """Returns ONNX Runtime's version from its package's record; "unknown" without a record, None
+    if ONNX Runtime is not installed.
+    """
     return _version("onnxruntime", _ONNXRUNTIME)
 
 
@@ -206,7 +208,7 @@ def _version(module: str, distributions: Tuple[str, ...]) -> Optional[str]:
 
 
 def _ssh_version() -> Optional[str]:
-    """OpenSSH's version if it can sign and verify: ssh-keygen itself has no version switch."""
+    """Returns OpenSSH's version if it can sign and verify; ssh-keygen has no version option."""
     if shutil.which("ssh-keygen") is None:
         return None
     program = shutil.which("ssh")
@@ -235,7 +237,7 @@ def _free_bytes(root: Path) -> int:
 
 
 def board_facts(folder: Path, system: Path = Path("/")) -> Dict[str, Optional[str]]:
-    """Module, its number and L4T: as seen here, or in a container as the board itself saw them.
+    """Returns module, part number and L4T; in a container, as the board recorded them.
 
     Args:
         folder: ROOT.
@@ -259,7 +261,7 @@ def fingerprint(
     capability: Optional[str] = None,
     tensorrt: Optional[str] = None,
 ) -> Dict[str, str]:
-    """What engines built here may run on; "" where something is not known.
+    """Returns the fingerprint that engines built here are bound to; unknown values are "".
 
     Args:
         folder: ROOT.
@@ -274,7 +276,7 @@ def fingerprint(
     if tensorrt is None:
         known = tensorrt_versions(system, installed)["full"]
         tensorrt = full_version(known, system)
-    # boards of one kit carry different modules: the number distinguishes them where it is known
+    # kits may have different modules: the part number distinguishes them, if known
     names = [name for name in (facts["module"], facts["board_id"]) if name]
     return {
         "backend": "tensorrt",
@@ -289,11 +291,11 @@ def fingerprint(
 
 
 def full_version(known: Optional[str], system: Path = Path("/")) -> Optional[str]:
-    """TensorRT's version from files and packages, or else from its Python module.
+    """Returns TensorRT's version from files and packages, else from its Python module.
 
     Args:
-        known: From ``tensorrt_versions``.
-        system: The root of the file system; a module is imported only if that is the running one's.
+        known: A version from ``tensorrt_versions``.
+        system: The root of the file system; the module is imported only for the running system.
     """
     if known or system != Path("/"):
         return known
@@ -301,9 +303,9 @@ def full_version(known: Optional[str], system: Path = Path("/")) -> Optional[str
 
 
 def dla_compiler_version(system: Path, installed: Dict[str, str]) -> Optional[str]:
-    """The version of the package that brings libnvdla_compiler.so.
+    """Returns the version of the package that contains libnvdla_compiler.so.
 
-    From JetPack 6 on it is one of its own, on JetPack 5 nvidia-l4t-core brings it (the package
+    From JetPack 6 the library has its own package; on JetPack 5 it is in nvidia-l4t-core (package
     lists of jetpack-nixos, r35.6 and r36.5).
     """
     if "dla_compiler" not in inventory.libraries(system):
@@ -311,13 +313,13 @@ def dla_compiler_version(system: Path, installed: Dict[str, str]) -> Optional[st
     return installed.get("nvidia-l4t-dla-compiler") or installed.get("nvidia-l4t-core")
 
 
-# TensorRT's Builder ends the process on a machine without a driver, and a broken installation can
-# do so at import. So what these answer is a fact, and how they end is a note.
+# TensorRT's Builder aborts the process on a machine without a driver, and a broken installation may
+# abort at import. The child's answers are therefore facts, and its exit is only a note.
 class TensorrtAnswer(NamedTuple):
-    """What a Python module of TensorRT answers; None where it came no further.
+    """The answers of a Python module of TensorRT; None for queries that it did not reach.
 
     Attributes:
-        dla_cores: ``Builder.num_DLA_cores`` of the full one.
+        dla_cores: ``Builder.num_DLA_cores`` of the full runtime.
     """
 
     version: Optional[str] = None
@@ -325,7 +327,7 @@ class TensorrtAnswer(NamedTuple):
 
 
 class CudaAnswer(NamedTuple):
-    """What the CUDA driver answers; None where it came no further.
+    """The answers of the CUDA driver; None for queries that it did not reach.
 
     Attributes:
         driver: The CUDA release that it supports.
@@ -336,10 +338,10 @@ class CudaAnswer(NamedTuple):
 
 
 def query_tensorrt(module: str) -> Tuple[TensorrtAnswer, str]:
-    """Imports ``module`` ("tensorrt", "tensorrt_lean", ...) and asks it.
+    """Imports ``module`` ("tensorrt", "tensorrt_lean", ...) and queries it.
 
     Returns:
-        The answer; and why it is not whole, "" if it is.
+        The answers, and the reason if some are missing, else "".
     """
 
     def question(answer: _Answer) -> None:
@@ -382,7 +384,7 @@ def query_cuda() -> Tuple[CudaAnswer, str]:
 
 
 def query_cudla() -> Optional[str]:
-    """The name under which libcudla can be loaded, None where it cannot."""
+    """Returns the name under which libcudla can be loaded; None if it cannot be loaded."""
     from edgekit_device.cuda.cudla_library import find_library
 
     found = _query(lambda answer: answer({"path": find_library()}))[0].get("path")
@@ -390,7 +392,7 @@ def query_cudla() -> Optional[str]:
 
 
 def query_cudla_facts() -> Tuple[CudlaFacts, str]:
-    """What ``cudla_facts`` says, without what crashed; see :func:`query_tensorrt`."""
+    """Returns the facts of ``cudla_facts`` up to a crash; see :func:`query_tensorrt`."""
     from edgekit_device.cuda.cudla_library import CudlaFacts, cudla_facts
 
     found, problem = _query(lambda answer: answer(write(cudla_facts())))
@@ -404,7 +406,7 @@ def _query(question: Callable[[_Answer], None]) -> Tuple[Dict[str, Any], str]:
         nowhere = os.open(os.devnull, os.O_RDWR)
         for number in range(3):
             os.dup2(nowhere, number)
-        sys.path[:] = [entry for entry in sys.path if entry]  # nothing of the working folder
+        sys.path[:] = [entry for entry in sys.path if entry]  # not the working folder
         question(report)
 
     try:
@@ -419,6 +421,6 @@ def _query(question: Callable[[_Answer], None]) -> Tuple[Dict[str, Any], str]:
 
 
 def loader_argv() -> List[str]:
-    """How this loader's commands are run."""
+    """Returns the start of a command line that runs this loader."""
     file = loader_file()
     return [sys.executable, *(["-m", "edgekit_device"] if file is None else [str(file)])]

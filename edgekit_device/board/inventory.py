@@ -1,8 +1,8 @@
-"""What a board has, read from its files without loading anything: module, Jetson Linux, memory,
+"""The board's inventory, read from files without loading a library: module, Jetson Linux, memory,
 CUDA, DLA devices, TensorRT's versions, Python modules, tools and packages.
 
-Every function takes the root of the file system, so that a copy of a board's files can be read;
-what is not there is None or empty, never an error.
+Every function takes the root of the file system, so that a copy of a board's files can be read.
+Missing facts are None or empty, never an error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Dict, Iterator, List, Optional, Sequence
 
 from edgekit_device.versions import parse_version
 
-# where JetPack's packages, CUDA's toolkits and containers put libraries
+# folders of libraries in JetPack's packages, CUDA's toolkits and containers
 _FOLDERS = (
     "usr/lib/aarch64-linux-gnu",
     "usr/lib/aarch64-linux-gnu/nvidia",
@@ -55,7 +55,7 @@ _SEPARATORS = re.compile(r"[-_.]+")
 MODULES = {"full": "tensorrt", "lean": "tensorrt_lean", "dispatch": "tensorrt_dispatch"}
 _PATTERNS = ("libnvinfer*", "python3-libnvinfer*", "nvidia-l4t-*", "libcudla*", "tensorrt*")
 
-# JetPack's and the archive's names of the runtimes' packages; the number is TensorRT's major
+# names of the runtimes' packages in JetPack and in the archive; the number is TensorRT's major
 _PACKAGE = {
     "full": re.compile(r"libnvinfer\d*\Z"),
     "lean": re.compile(r"libnvinfer-lean\d*\Z"),
@@ -67,12 +67,12 @@ _TIMEOUT_S = 30.0
 
 
 def default_system() -> Path:
-    """The root of the file system; $EDGEKIT_SYSTEM names a copy of a board's files for tests."""
+    """Returns the root of the file system; $EDGEKIT_SYSTEM names a copy for tests."""
     return Path(os.environ.get("EDGEKIT_SYSTEM") or "/")
 
 
 def text_of(path: Path, most: int = 1 << 16) -> str:
-    """The start of a text file; "" when it cannot be read."""
+    """Returns the start of a text file; "" if it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(most).decode("utf-8", "replace")
@@ -81,19 +81,19 @@ def text_of(path: Path, most: int = 1 << 16) -> str:
 
 
 def l4t(root: Path) -> Optional[str]:
-    """Jetson Linux as "36.4.3", from /etc/nv_tegra_release."""
+    """Returns the version of Jetson Linux, "36.4.3", from /etc/nv_tegra_release."""
     found = _RELEASE.search(text_of(root / "etc/nv_tegra_release"))
     return "{}.{}".format(*found.groups()) if found else None
 
 
 def module(root: Path) -> Optional[str]:
-    """The model in the device tree: "NVIDIA Jetson AGX Orin Developer Kit"."""
+    """Returns the device tree's model, "NVIDIA Jetson AGX Orin Developer Kit"."""
     text = text_of(root / "proc/device-tree/model").strip("\0 \n")
     return text or None
 
 
 def board_id(root: Path) -> Optional[str]:
-    """The module's number, "p3701-0005": what follows a "+" in the device tree's "compatible"."""
+    """Returns the module's part number, "p3701-0005", from the device tree's "compatible"."""
     text = text_of(root / "proc/device-tree/compatible")
     numbers = _BOARD_ID.findall(text)
     modules = [number for number in numbers if "+" + number in text]
@@ -103,12 +103,12 @@ def board_id(root: Path) -> Optional[str]:
 
 
 def boot_id(root: Path) -> str:
-    """Another one with each start of the system; "" where it is not known."""
+    """Returns the id of this boot of the system; "" if unknown."""
     return text_of(root / "proc/sys/kernel/random/boot_id").strip()
 
 
 def libraries(root: Path) -> Dict[str, Dict[str, str]]:
-    """Path and version by kind ("full", "lean", "cudla", ...); of several, the highest version."""
+    """Returns path and version by kind ("full", "lean", "cudla", ...), the highest version."""
     found: Dict[str, Dict[str, str]] = {}
     for folder in _folders(root):
         try:
@@ -130,7 +130,7 @@ def libraries(root: Path) -> Dict[str, Dict[str, str]]:
 
 
 def cuda_version(root: Path) -> Optional[str]:
-    """CUDA's version, from the toolkit's own file, otherwise from the runtime library's name."""
+    """Returns CUDA's version from the toolkit's own file, else from the runtime library's name."""
     for path in sorted(root.glob("usr/local/cuda*/version.json"), reverse=True):
         try:
             return str(json.loads(text_of(path))["cuda"]["version"])
@@ -140,7 +140,7 @@ def cuda_version(root: Path) -> Optional[str]:
 
 
 def dla_devices(root: Path) -> List[str]:
-    """The DLA's folders below /sys, wherever this release of L4T has put them."""
+    """Returns the DLA's folders below /sys, which differ between releases of L4T."""
     pattern = re.compile(r"[0-9a-f]+\.nvdla\d+\Z")
     places: List[str] = []
     # JetPack 5: 13e40000.host1x/..., 6: bus@0/13e00000.host1x/...
@@ -152,7 +152,7 @@ def dla_devices(root: Path) -> List[str]:
 
 
 def memory(root: Path) -> Dict[str, Optional[int]]:
-    """Bytes of memory: "total" and "available"."""
+    """Returns bytes of memory: "total" and "available"."""
     text = text_of(root / "proc/meminfo")
     found = dict(re.findall(r"^(MemTotal|MemAvailable):\s*(\d+) kB", text, re.MULTILINE))
     sizes = {name: int(value) * 1024 for name, value in found.items()}
@@ -169,7 +169,7 @@ def _folders(root: Path) -> Iterator[Path]:
 
 
 def _file_version(path: Path) -> str:
-    """What follows ".so." in the name of the file that a link leads to in the end."""
+    """Returns the version after ".so." in the name of the file that a link resolves to."""
     try:
         name = path.resolve().name
     except (OSError, RuntimeError):
@@ -178,11 +178,11 @@ def _file_version(path: Path) -> str:
     return found.group() if found else ""
 
 
-# As ``importlib.metadata`` finds versions, whose import alone takes as long as a small command: a
-# folder ``NAME-VERSION.dist-info`` with a file METADATA, or ``NAME-VERSION[-pyX.Y].egg-info``,
-# itself a file or a folder with PKG-INFO (packaging.python.org, "Recording installed projects").
+# Like ``importlib.metadata``, whose import alone takes as long as a small command: a folder
+# ``NAME-VERSION.dist-info`` with METADATA, or ``NAME-VERSION[-pyX.Y].egg-info``, a file or a folder
+# with PKG-INFO (packaging.python.org, "Recording installed projects").
 def recorded_version(name: str) -> Optional[str]:
-    """The version of the distribution ``name``; None where no record of it is found."""
+    """Returns the version of the distribution ``name``; None if it has no record."""
     wanted = _SEPARATORS.sub("_", name).lower()
     for folder in sys.path:
         try:
@@ -220,7 +220,7 @@ def _read(path: str) -> Optional[str]:
 
 
 def output_of(argv: Sequence[str]) -> Optional[str]:
-    """What a command prints; None when it is not there, fails or hangs."""
+    """Returns a command's output; None if it is missing, fails or hangs."""
     try:
         done = subprocess.run(
             list(argv),
@@ -236,14 +236,14 @@ def output_of(argv: Sequence[str]) -> Optional[str]:
 
 
 def packages(system: Path = Path("/")) -> Dict[str, str]:
-    """Versions of NVIDIA's installed Debian packages by name."""
+    """Returns the versions of NVIDIA's installed Debian packages by name."""
     folder = system / "var/lib/dpkg"
     if not folder.is_dir() or shutil.which("dpkg-query") is None:
         return {}
     form = "${Package}\t${Version}\t${db:Status-Status}\n"
     argv = ["dpkg-query", "--admindir=" + str(folder), "-W", "-f", form, *_PATTERNS]
     try:
-        # its status is 1 as soon as one pattern matches nothing
+        # its exit status is 1 if any pattern has no match
         done = subprocess.run(
             argv,
             stdin=subprocess.DEVNULL,
@@ -258,7 +258,7 @@ def packages(system: Path = Path("/")) -> Dict[str, str]:
 
 
 def parse_packages(text: str) -> Dict[str, str]:
-    """Reads ``dpkg-query``'s lines of name, version and status; what is not installed is left."""
+    """Reads ``dpkg-query``'s lines of name, version and status, without removed packages."""
     found = {}
     for line in text.splitlines():
         fields = line.split("\t")
@@ -268,12 +268,12 @@ def parse_packages(text: str) -> Dict[str, str]:
 
 
 def tensorrt_versions(system: Path, installed: Dict[str, str]) -> Dict[str, Optional[str]]:
-    """TensorRT's versions by flavour, "10.3.0.30" where a package or module says four parts."""
+    """Returns TensorRT's versions by flavour, with four parts ("10.3.0.30") if known."""
     found: Dict[str, Optional[str]] = {}
     there = libraries(system)
     for flavour, pattern in _PACKAGE.items():
         own = [version for name, version in installed.items() if pattern.match(name)]
-        # "10.3.0.30-1+cuda12.5": what follows the dash counts the packaging
+        # "10.3.0.30-1+cuda12.5": the part after the dash is the packaging's revision
         by_package = own[0].partition("-")[0] if own and flavour in there else None
         by_module = module_version(MODULES[flavour]) if system == Path("/") else None
         by_file = there.get(flavour, {}).get("version")
@@ -283,7 +283,7 @@ def tensorrt_versions(system: Path, installed: Dict[str, str]) -> Dict[str, Opti
 
 
 def module_version(name: str) -> Optional[str]:
-    """A Python package's version, read and not run."""
+    """Returns a Python package's version, read without running the package."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
@@ -302,7 +302,7 @@ def module_version(name: str) -> Optional[str]:
 
 
 def find_trtexec(system: Path = Path("/")) -> Optional[Path]:
-    """Where trtexec lies: on the PATH, or where JetPack's samples package puts it."""
+    """Returns trtexec from the PATH, or from the folder of JetPack's samples; None if missing."""
     if system == Path("/"):
         known = shutil.which("trtexec")
         if known:
@@ -319,7 +319,7 @@ def _distributions(name: str) -> List[str]:
 
 
 def account_groups() -> List[str]:
-    """Names of the account's groups; the number of one that has none."""
+    """Returns the names of the account's groups, or the number of a group without a name."""
     names = []
     for number in sorted({*os.getgroups(), os.getegid()}):
         try:

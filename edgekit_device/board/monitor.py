@@ -2,14 +2,14 @@
 DLA's state. Also the command ``sample``, one sample a line until the host has seen enough.
 
     sampler = Sampler(100)
-    sampler.start()            # and leave the board idle a while
-    sampler.warming()          # what was seen until now is the idle baseline
+    sampler.start()            # then leave the board idle for a while
+    sampler.warming()          # the samples so far are the idle baseline
     ...warm up...
     sampler.mark()             # the first measured frame begins
     ...measure...
     document = sampler.stop()  # edgekit.monitor/1, docs/monitoring.md
 
-Nothing here fails: a board that shows nothing gives a document that says so.
+Sampling never fails: a board without readable counters gives a document that records them missing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MODE_EVERY_S = 10.0
 
 
 class Sampler:
-    """Samples in a process of its own from ``start`` until ``stop``, or until this process ends."""
+    """Samples in a child process from ``start`` until ``stop``, or until this process ends."""
 
     def __init__(
         self,
@@ -54,13 +54,13 @@ class Sampler:
         root: Optional[Path] = None,
         commands: Optional[Sequence[TegrastatsCommand]] = None,
     ) -> None:
-        """Prepares; nothing runs yet.
+        """Prepares the sampler without starting it.
 
         Args:
-            interval_ms: Between two samples, at least 10.
-            system: The root of the file system; in a copy of a board's files no tegrastats runs.
-            root: ROOT, which knows what setup allowed; default: ``default_root()``.
-            commands: Ways to start tegrastats instead of those that this account has.
+            interval_ms: Milliseconds between two samples, at least 10.
+            system: The root of the file system; for a copy of a board's files no tegrastats runs.
+            root: ROOT, which records the permissions from setup; default: ``default_root()``.
+            commands: Commands that start tegrastats, instead of this account's.
         """
         self._interval_ms = max(int(interval_ms), LEAST_MS)
         self._system = default_system() if system is None else system
@@ -84,7 +84,7 @@ class Sampler:
         self._end()  # unless ``stop`` has
 
     def start(self) -> None:
-        """Begins to sample, and returns when it has begun; the first comes an interval later."""
+        """Starts sampling, and returns once it runs; the first sample comes an interval later."""
         self._started_at, self._begin = time.time(), time.perf_counter()
         options = {
             "interval_ms": self._interval_ms,
@@ -103,7 +103,7 @@ class Sampler:
         except OSError as error:
             self._warnings.append("the board cannot be sampled: {}".format(error.strerror))
             return
-        # a pause for the idle baseline is not to be spent on an interpreter's start
+        # the pause for the idle baseline must not include the interpreter's start
         until = time.monotonic() + _PATIENCE_S
         while not os.fstat(self._output.fileno()).st_size and time.monotonic() < until:
             if self._process.poll() is not None:
@@ -111,15 +111,15 @@ class Sampler:
             time.sleep(0.005)
 
     def warming(self) -> None:
-        """Says that the idle time is over: the samples until now are "idle"."""
+        """Ends the idle phase: the samples so far are "idle"."""
         self._idle_end = time.perf_counter()
 
     def mark(self) -> None:
-        """Says that the first measured frame begins: ``t_s`` is zero here."""
+        """Marks the start of the first measured frame, where ``t_s`` is zero."""
         self._first = time.perf_counter()
 
     def stop(self) -> Monitor:
-        """Ends the sampling and returns the document ``edgekit.monitor/1``; once."""
+        """Stops sampling and returns the document ``edgekit.monitor/1``; call it once."""
         started = self._process is not None
         found = self._end()
         end = found[-1].end if found else None
@@ -166,7 +166,7 @@ class Sampler:
 
 
 def monitor_facts(system: Path) -> MonitorFacts:
-    """What a reader must know of the board: module, L4T, the DLA clocks that its mode allows."""
+    """Returns module, L4T and the DLA clocks of the power mode, for readers of the samples."""
     return MonitorFacts(
         module=inventory.module(system),
         board_id=inventory.board_id(system),
@@ -181,11 +181,11 @@ def _line(line: bytes) -> Optional[SamplingLine]:
     try:
         return read(SamplingLine, parse_json(line, "the sampling process"))
     except DeviceError:
-        return None  # cut off when the process was killed
+        return None  # truncated, because the process was killed
 
 
 def release_warning(system: Path) -> str:
-    """Returns a warning if the file is there but has an unknown form; else ""."""
+    """Returns a warning if the file exists but has an unknown format; else ""."""
     text = text_of(system / "etc/nv_tegra_release")
     if not text.strip() or inventory.l4t(system) is not None:
         return ""
@@ -193,10 +193,10 @@ def release_warning(system: Path) -> str:
 
 
 def do_sample(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Iterator[bytes]:
-    """Lines of JSON, samples of ``edgekit.monitor/1`` with "t_s" from the first one on.
+    """Yields lines of JSON: samples of ``edgekit.monitor/1``, "t_s" counted from the first.
 
-    The first also has "facts", and it and one every ten seconds "power_mode"; what warns or is
-    not understood stands in "warnings" and "unknown" of the sample after which it is new.
+    The first sample also has "facts". The first sample, and a sample every ten seconds, has
+    "power_mode". New warnings and unknown values are in "warnings" and "unknown".
     """
     system = default_system()
     real = system == Path("/")

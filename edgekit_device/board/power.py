@@ -1,7 +1,7 @@
-"""The power mode and clocks of a measurement: set before it, always taken back after it.
-A guard in a process of its own (``run_guard``) changes them, waits for its caller to end, however
-it does, and takes them back, through a journal that is durable before anything changes. What a
-killed guard or a power cut leaves, ``mend`` takes back when the next command runs.
+"""Power mode and clocks of a measurement: set before it, and always restored after it.
+A guard process (``run_guard``) writes a durable journal, changes mode and clocks, waits for its
+caller to end in any way, and restores them. If the guard is killed or the power fails, ``mend``
+restores them when the next command runs.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from edgekit_device.protocol.codec import (
 )
 from edgekit_device.protocol.failure import Failure
 
-# ROOT/power.json says what to go back to from before the first change until after the last: whoever
-# finds it without a holder of ROOT/power.lock takes the change back. The order is: journal, clocks
-# stored, mode, clocks held; and back: mode, stored clocks (they belong to the old mode), their
-# file, journal. Each step back may be done twice.
+# ROOT/power.json holds the previous state from before the first change until the restoration ends:
+# a process that finds it while nobody holds ROOT/power.lock restores the state. The changes are, in
+# this order: journal, store clocks, mode, lock clocks; the restoration: mode, stored clocks (they
+# belong to the old mode), their file, journal. Each step of the restoration may run twice.
 
 
 SCHEMA = "edgekit.power/1"
@@ -70,14 +70,14 @@ _NOTES = array(text(most=1 << 18))
 
 @document(frozen=True)
 class PowerJournal:
-    """power.json: what to go back to.
+    """power.json: the state to restore.
 
     Attributes:
-        before: The mode of before; None where it is not changed.
-        wanted: The mode that is set.
-        stored: The file in which jetson_clocks keeps the clocks of before.
-        state: "storing" before clocks are stored, then "set".
-        error: Why it could not be taken back.
+        before: The previous mode; None if it is not changed.
+        wanted: The mode of the measurement.
+        stored: The file in which jetson_clocks stores the previous clocks.
+        state: "storing" until the clocks are stored, then "set".
+        error: Why the restoration failed.
     """
 
     before: Optional[NvpmodelMode] = member(_MODE)
@@ -90,7 +90,7 @@ class PowerJournal:
 
 @document(frozen=True)
 class HoldRequest:
-    """What the guard is to hold; see ``held_power``."""
+    """The mode and clocks that the guard sets; see ``held_power``."""
 
     root: str = member(text())
     mode: Optional[str] = member(nullable(text()))
@@ -102,20 +102,20 @@ class HoldRequest:
 
 @document(frozen=True)
 class PowerLook:
-    """The power mode and the clocks by name at one time; None where no program shows them."""
+    """The power mode, and the clocks by name, at one time; None if no program shows them."""
 
     mode: Optional[PresentMode] = member(_PRESENT)
     clocks: Optional[Mapping[str, ClockEntry]] = member(_CLOCKS)
 
     @classmethod
     def of(cls, tools: PowerTools) -> "PowerLook":
-        """What the board's programs show now."""
+        """Returns the present mode and clocks."""
         return cls(tools.mode(), tools.clocks())
 
 
 @document(frozen=True)
 class HeldPower:
-    """What is held: the board before, and now; ``locked``: every clock is at its highest."""
+    """The board before and during the measurement; ``locked``: every clock is at its maximum."""
 
     before: PowerLook = member(record(PowerLook))
     during: PowerLook = member(record(PowerLook))
@@ -124,7 +124,7 @@ class HeldPower:
 
 @document(frozen=True)
 class _Undone:
-    """The board after all was taken back, and sentences about what is not as it was."""
+    """The board after the restoration, and sentences about values that differ from before."""
 
     after: PowerLook = member(record(PowerLook))
     notes: Tuple[str, ...] = member(_NOTES)
@@ -133,9 +133,9 @@ class _Undone:
 
 @document(frozen=True)
 class _GuardAnswer:
-    """A line of the guard: what it holds, then what was after it was taken back; or an error.
+    """A line of the guard: the held state, then the restored state; or an error.
 
-    ``notes`` are about what a dead benchmark had left.
+    ``notes`` are about the state that a dead benchmark left.
     """
 
     held: Optional[HeldPower] = member(record(HeldPower), absent=None)
@@ -146,7 +146,7 @@ class _GuardAnswer:
 
 @document(frozen=True)
 class ModeChange:
-    """The power mode before, during and after a measurement; None where it is not known."""
+    """The power mode before, during and after a measurement; None if unknown."""
 
     before: Optional[PresentMode] = member(_PRESENT, absent=None, as_given=True)
     during: Optional[PresentMode] = member(_PRESENT, absent=None, as_given=True)
@@ -155,7 +155,7 @@ class ModeChange:
 
 @document(frozen=True)
 class ClockChange:
-    """The clocks by name before, during and after a measurement; None where they are not known."""
+    """The clocks by name before, during and after a measurement; None if unknown."""
 
     before: Optional[Mapping[str, ClockEntry]] = member(_CLOCKS, absent=None, as_given=True)
     during: Optional[Mapping[str, ClockEntry]] = member(_CLOCKS, absent=None, as_given=True)
@@ -169,10 +169,10 @@ class PowerReport:
     Attributes:
         mode: The power mode.
         clocks: The clocks.
-        locked: Whether the clocks could not move during the measurement.
-        changed: Whether the measurement changed mode or clocks.
-        restored: Whether they were taken back.
-        notes: Sentences about what is not as it was.
+        locked: True if the clocks were fixed during the measurement.
+        changed: True if the measurement changed mode or clocks.
+        restored: True if mode and clocks were restored.
+        notes: Sentences about values that differ from before.
     """
 
     mode: ModeChange = member(record(ModeChange), absent=ModeChange(), as_given=True)
@@ -192,13 +192,13 @@ class PowerReport:
         restored: bool,
         notes: Sequence[str],
     ) -> "PowerReport":
-        """The report of what the board showed before, during and after a measurement."""
+        """Returns the report of the looks before, during and after a measurement."""
         modes = ModeChange(*(look.mode for look in looks))
         clocks = ClockChange(*(look.clocks for look in looks))
         return cls(modes, clocks, locked, changed, restored, tuple(notes))
 
     def mode_name(self, when: str) -> Optional[str]:
-        """The mode's name "before", "during" or "after"; None where it is not known."""
+        """Returns the mode's name "before", "during" or "after"; None if unknown."""
         mode: Optional[PresentMode] = getattr(self.mode, when)
         return None if mode is None else mode.name
 
@@ -206,17 +206,17 @@ class PowerReport:
 def hold(
     folder: Path, tools: PowerTools, mode: Optional[str], lock: bool, system: Path = Path("/")
 ) -> HeldPower:
-    """Sets the mode and holds the clocks; ROOT/power.lock is held and no journal is there.
+    """Sets the mode and locks the clocks; the caller holds ROOT/power.lock, without a journal.
 
     Args:
         folder: ROOT.
         tools: The board's programs.
-        mode: A power mode's name or id; None leaves it.
-        lock: Whether to hold every clock at its highest.
+        mode: A power mode's name or id; None keeps the mode.
+        lock: True to lock every clock at its maximum.
         system: The root of the file system.
 
     Raises:
-        DeviceError: "power...."; what was changed until then is taken back by ``undo``.
+        DeviceError: "power...."; the caller reverts partial changes with ``undo``.
     """
     look = PowerLook.of(tools)
     before = wanted = None
@@ -224,7 +224,7 @@ def hold(
         wanted = find_mode(mode, system)
         before = _way_back(look.mode, wanted, system)
     if lock and not tools.has("jetson_clocks"):
-        tools.lock()  # says what is missing
+        tools.lock()  # raises "power.missing"
     change = wanted is not None and before is not None and wanted.id != before.id
     stores = tools.has("jetson_clocks") and (lock or change)
     if stores and tools.clocks_file.exists():
@@ -255,13 +255,13 @@ def hold(
 
 
 def undo(folder: Path, tools: PowerTools, system: Path = Path("/")) -> List[str]:
-    """Takes back what the journal records; the caller holds ROOT/power.lock.
+    """Restores the state in the journal; the caller holds ROOT/power.lock.
 
     Returns:
-        Sentences about what is not as it was; empty where all is.
+        Sentences about values that differ from before.
 
     Raises:
-        DeviceError: It cannot be taken back; the journal stays and says why.
+        DeviceError: The state cannot be restored; the journal stays, with the reason.
     """
     journal = read_journal(folder)
     if journal is None:
@@ -270,7 +270,7 @@ def undo(folder: Path, tools: PowerTools, system: Path = Path("/")) -> List[str]
     try:
         if journal.state == "set":
             notes += _mode_back(tools, journal)
-            # after a start the clocks are nvpmodel's, and the file is gone
+            # after a restart nvpmodel has set the clocks, and the file no longer exists
             if journal.stored and tools.clocks_file.exists() and not notes:
                 tools.restore()
         if journal.stored:
@@ -285,7 +285,7 @@ def undo(folder: Path, tools: PowerTools, system: Path = Path("/")) -> List[str]
 
 
 def read_journal(folder: Path) -> Optional[PowerJournal]:
-    """Returns what is to be taken back; None if there is no journal or it is damaged."""
+    """Returns the journal; None if it is missing or damaged."""
     return load(PowerJournal, folder / JOURNAL)
 
 
@@ -295,17 +295,17 @@ def _mode_back(tools: PowerTools, journal: PowerJournal) -> List[str]:
         return []
     now = tools.mode()
     if now is not None and now.id not in (before.id, wanted.id):
-        # another mode was chosen meanwhile: that one stays
+        # somebody chose another mode meanwhile, which stays
         return [
             "the power mode was changed to {} in the meantime, so it is not restored".format(
                 now.name
             )
         ]
     try:
-        # also where it says that it is there already: setting it may have been cut off halfway
+        # set it even if nvpmodel reports it: an earlier attempt may be incomplete
         tools.set_mode(before.id)
     except DeviceError as error:
-        # it can require a restart even for the mode that is set
+        # nvpmodel may require a restart even for the present mode
         if error.code != "power.restart" or now is None or now.id != before.id:
             raise
     _need_mode(tools, before)
@@ -313,7 +313,7 @@ def _mode_back(tools: PowerTools, journal: PowerJournal) -> List[str]:
 
 
 def _way_back(before: Optional[PresentMode], wanted: NvpmodelMode, system: Path) -> NvpmodelMode:
-    """The mode to go back to after ``wanted``."""
+    """Returns the mode to restore after ``wanted``."""
     if before is None or before.id is None:
         raise DeviceError(
             "nvpmodel does not report the current power mode, so it could not be restored "
@@ -354,10 +354,10 @@ def _write(folder: Path, journal: PowerJournal) -> None:
 
 
 class PowerRecord:
-    """What the power mode and clocks were before, during and after a measurement.
+    """The power mode and clocks before, during and after a measurement.
 
     Attributes:
-        report: After the block has ended; None where the board has no such programs.
+        report: The report, once the block has ended; None if the board lacks the programs.
     """
 
     def __init__(self) -> None:
@@ -374,19 +374,19 @@ def held_power(
     clocks_file: str = "",
     wait_s: float = _WAIT_S,
 ) -> Iterator[PowerRecord]:
-    """Holds a power mode and the clocks while the block runs; without both it only looks.
+    """Sets a power mode and locks the clocks while the block runs; without either it only reads.
 
     Args:
         folder: ROOT.
-        mode: A power mode's name or id; None leaves it.
-        lock: Whether to hold every clock at its highest (``jetson_clocks``).
+        mode: A power mode's name or id; None keeps the mode.
+        lock: True to lock every clock at its maximum (``jetson_clocks``).
         system: The root of the file system; default: ``default_system()``.
-        clocks_file: Where jetson_clocks stores what it found; default: ``CLOCKS_FILE`` there.
-        wait_s: How long to wait for another benchmark that holds them.
+        clocks_file: File in which jetson_clocks stores the clocks; default: ``CLOCKS_FILE``.
+        wait_s: Seconds to wait for another benchmark that holds the lock.
 
     Raises:
         DeviceError: "power.mode", "power.no-modes", "power.restart", "power.missing",
-            "power.not-allowed", "power.busy" or "power.failed"; nothing is changed then.
+            "power.not-allowed", "power.busy" or "power.failed"; the board is then unchanged.
     """
     power = PowerRecord()
     system, clocks_file = _places(system, clocks_file)
@@ -407,9 +407,9 @@ def held_power(
 
 
 def mend(folder: Path, *, system: Optional[Path] = None, clocks_file: str = "") -> Optional[str]:
-    """Takes back what a benchmark that died has left; says so in a sentence, or None.
+    """Restores the state that a dead benchmark left; returns a sentence about it, or None.
 
-    Never raises: commands that have other work to do call it.
+    Never raises, because commands call it before their own work.
     """
     if not (folder / JOURNAL).exists():
         return None
@@ -422,7 +422,7 @@ def mend(folder: Path, *, system: Optional[Path] = None, clocks_file: str = "") 
             notes = undo(folder, PowerTools(clocks_file), system)
     except DeviceError as error:
         if error.code == "board.busy":
-            return None  # one that lives
+            return None  # a live benchmark
         return "an interrupted benchmark left the power mode or clocks changed: {}{}".format(
             error.message, " ({})".format(error.hint) if error.hint else ""
         )
@@ -442,7 +442,7 @@ class _Guard:
                 child_argv(_GUARD, json.dumps(write(request))),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                # not this process's: the host would wait for the guard to close it
+                # not inherited: the host would wait until the guard closes it
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
@@ -459,7 +459,7 @@ class _Guard:
             raise
 
     def let_go(self) -> _Undone:
-        """Ends the holding; what the guard says then, or why it says nothing."""
+        """Ends the guard; returns its last answer, or the reason if it gave none."""
         try:
             self._end_input()
             undone = self._read_answer().undone
@@ -528,18 +528,18 @@ def _looked(tools: PowerTools, before: PowerLook, notes: List[str]) -> Optional[
     )
 
 
-# The guard is a process of its own, which reads a pipe whose other end the measuring process has:
-# that ends when the measuring process ends, however it does, and so does the holding. The guard has
-# its own session, so that what ends the measuring one (Ctrl-C, a cut connection) does not reach it.
-# What ends the guard leaves the journal, which the next command finds.
+# The guard reads a pipe from the measuring process. The pipe closes when that process ends in any
+# way, and the guard restores the state. The guard has its own session, so that signals to the
+# measuring process (Ctrl-C, a lost connection) do not reach it. If the guard is killed, the journal
+# stays for the next command.
 
 
 class _CallerEnded(Exception):
-    """SIGTERM: the board shuts down, or the guard is ended."""
+    """SIGTERM: the board shuts down, or somebody stops the guard."""
 
 
 def run_guard() -> None:
-    """Reads the request from the command line, answers on stdout, one JSON document a line."""
+    """Runs the guard: reads the request from the command line, writes JSON lines to stdout."""
     request = read(HoldRequest, json.loads(sys.argv[1]))
     for one in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
         signal.signal(one, signal.SIG_IGN)
@@ -554,13 +554,13 @@ def run_guard() -> None:
 
 
 def _wait_and_undo(folder: Path, tools: PowerTools, system: Path, request: HoldRequest) -> None:
-    left = undo(folder, tools, system)  # of one that died
+    left = undo(folder, tools, system)  # of a dead guard
     error: Optional[DeviceError] = None
     signal.signal(signal.SIGTERM, _end)
     try:
         held = hold(folder, tools, request.mode, request.lock, system)
         _say(_GuardAnswer(held=held, notes=tuple(left)))
-        sys.stdin.buffer.read()  # until the measuring process closes the pipe, or ends
+        sys.stdin.buffer.read()  # returns once the measuring process closes the pipe or ends
     except _CallerEnded:
         pass
     except DeviceError as raised:
@@ -592,5 +592,5 @@ def _say(answer: _GuardAnswer) -> None:
         sys.stdout.buffer.write(dump(answer))
         sys.stdout.flush()
     except OSError:
-        # the reader has ended; the work continues, and nothing is flushed at the end again
+        # the reader has ended; continue without output, and without another flush at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

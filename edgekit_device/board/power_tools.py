@@ -1,5 +1,5 @@
-"""nvpmodel and jetson_clocks: their configuration file, what they print, and how they are called
-as root, directly or as ``sudo -n`` where ``setup`` allows it.
+"""nvpmodel and jetson_clocks: their configuration file, their output, and their calls as root,
+directly or with ``sudo -n`` if ``setup`` allows it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from edgekit_device.errors import DeviceError
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import document, flag, member, nullable, text
 
-# every run is bounded: a damaged log may hold a million blanks or digits in a row
+# repetitions are bounded: a damaged log may have a million blanks or digits in a row
 _MODE = re.compile(r"NV Power Mode:\s{0,9}(\S{1,80}(?: \S{1,80}){0,9})\s{0,9}$")
 _ID = re.compile(r"\s{0,9}(\d{1,9})\s{0,9}$", re.ASCII)
 _LISTED = re.compile(r"POWER_MODEL:?\s{0,9}ID=(\d{1,9})\s{1,9}NAME=(\S{1,80})", re.ASCII)
@@ -38,7 +38,7 @@ _SETUP = "run `edgekit doctor --setup` (again) to give the account access, or ru
 
 @document(frozen=True)
 class NvpmodelMode:
-    """A power mode of nvpmodel's.
+    """A power mode of nvpmodel.
 
     Attributes:
         id: nvpmodel's number.
@@ -50,7 +50,7 @@ class NvpmodelMode:
 
 @document(frozen=True)
 class PresentMode:
-    """The power mode that is set; ``id`` is None where nvpmodel does not print it.
+    """The present power mode; ``id`` is None if nvpmodel does not print it.
 
     Attributes:
         id: nvpmodel's number.
@@ -62,7 +62,7 @@ class PresentMode:
 
 @document(frozen=True)
 class ClockEntry:
-    """A clock in Hz; ``locked``: it cannot move.
+    """A clock in Hz; ``locked`` is True if it is fixed.
 
     Attributes:
         min: Hertz.
@@ -78,7 +78,9 @@ class ClockEntry:
 
 
 def parse_power_mode(text: str) -> Tuple[Optional[str], Optional[int]]:
-    """The mode's name and id from ``nvpmodel -q`` (also with ``--verbose``); None where missing."""
+    """Returns the mode's name and id from ``nvpmodel -q``, also with ``--verbose``; None if
+    missing.
+    """
     lines = text.splitlines()
     for number, line in enumerate(lines):
         found = _MODE.search(line)
@@ -89,20 +91,20 @@ def parse_power_mode(text: str) -> Tuple[Optional[str], Optional[int]]:
 
 
 def parse_modes(text: str) -> List[NvpmodelMode]:
-    """Every mode from ``nvpmodel -p --verbose`` or nvpmodel's own conf file."""
+    """Returns every mode from ``nvpmodel -p --verbose`` or from nvpmodel's configuration file."""
     found = dict(reversed(pair) for pair in _LISTED.findall(text))
     return [NvpmodelMode(int(number), name) for name, number in found.items()]
 
 
 def read_modes(system: Path = Path("/")) -> List[NvpmodelMode]:
-    """Every mode from /etc/nvpmodel.conf, which anybody may read."""
+    """Returns every mode from /etc/nvpmodel.conf, which every account can read."""
     return parse_modes(text_of(system / "etc/nvpmodel.conf", 1 << 20))
 
 
 def parse_clocks(text: str) -> Dict[str, ClockEntry]:
-    """Clocks from ``jetson_clocks --show``, by name in lower case.
+    """Returns clocks from ``jetson_clocks --show`` by lower-case name, in Hz.
 
-    A CPU's lines are in kHz there, everything else in Hz.
+    The output gives CPU clocks in kHz and the others in Hz.
     """
     clocks: Dict[str, ClockEntry] = {}
     for line in text.splitlines():
@@ -127,7 +129,7 @@ def parse_clocks(text: str) -> Dict[str, ClockEntry]:
 
 
 def find_mode(wanted: str, system: Path = Path("/")) -> NvpmodelMode:
-    """The mode called ``wanted``, by NVIDIA's name (``MODE_`` and case do not matter) or by id.
+    """Returns a mode by NVIDIA's name (without regard to ``MODE_`` and case) or by id.
 
     Raises:
         DeviceError: "power.no-modes" or "power.mode".
@@ -154,10 +156,11 @@ def find_mode(wanted: str, system: Path = Path("/")) -> NvpmodelMode:
 
 
 def gates(number: Optional[int], system: Path = Path("/")) -> Optional[Dict[str, str]]:
-    """What a mode power-gates of the GPU, by nvpmodel's names; None where there is no such mode.
+    """Returns the parts of the GPU that a mode power-gates, by nvpmodel's names; None for an
+    unknown mode.
 
-    The GPU is parted anew only before it is first used after a start; from then on nvpmodel wants
-    for a restart ("Golden image context is already created").
+    The GPU can be repartitioned only before its first use after a start; later nvpmodel requires a
+    restart ("Golden image context is already created").
     """
     found: Optional[Dict[str, str]] = None
     for line in _lines(system):
@@ -184,20 +187,20 @@ def _plain(name: str) -> str:
     return plain[5:] if plain.startswith("MODE_") else plain
 
 
-# Stored clocks lie in /run: only root can write there (``jetson_clocks --restore`` writes whatever
-# the file says into whatever files it names), and it is empty after a start, as the clocks are then
-# nvpmodel's again. nvpmodel never restarts the board: its question gets the end of input, which it
-# takes for no.
+# Stored clocks are in /run, because only root can write there (``jetson_clocks --restore`` writes
+# the file's values into any files that it names), and because it is empty after a restart, when
+# nvpmodel sets the clocks again. nvpmodel never restarts the board: its question gets end of file,
+# which means no.
 class PowerTools:
     """The board's two programs.
 
     Args:
-        clocks_file: Where clocks are stored while they are held.
+        clocks_file: File for the previous clocks while they are locked.
     """
 
     def __init__(self, clocks_file: str = CLOCKS_FILE) -> None:
         self.clocks_file = Path(clocks_file)
-        # a path as the sudoers file names it: not every account's PATH has /usr/sbin
+        # the path in the sudoers file: not every account's PATH has /usr/sbin
         path = "{}:{}".format(os.environ.get("PATH", ""), _PATH)
         self._programs = {
             name: shutil.which(name, path=path) for name in ("nvpmodel", "jetson_clocks")
@@ -206,11 +209,11 @@ class PowerTools:
         self._rm = shutil.which("rm", path=path) or "/bin/rm"
 
     def has(self, name: str) -> bool:
-        """Whether the program is there."""
+        """Returns True if the program is installed."""
         return self._programs.get(name) is not None
 
     def mode(self) -> Optional[PresentMode]:
-        """The present mode; None where nvpmodel does not print it."""
+        """Returns the present mode; None if nvpmodel does not print it."""
         if not self.has("nvpmodel"):
             return None
         said = self._shown("nvpmodel", "-q", shows="Power Mode")
@@ -218,7 +221,7 @@ class PowerTools:
         return None if name is None else PresentMode(name, number)
 
     def clocks(self) -> Optional[Dict[str, ClockEntry]]:
-        """What ``jetson_clocks --show`` says, parsed; None where it says nothing."""
+        """Returns the clocks from ``jetson_clocks --show``; None if it prints none."""
         if not self.has("jetson_clocks"):
             return None
         return parse_clocks(self._shown("jetson_clocks", "--show", shows="MaxFreq")) or None
@@ -227,8 +230,8 @@ class PowerTools:
         """``nvpmodel -m``.
 
         Raises:
-            DeviceError: "power.restart" where it wants to restart the board (nothing is changed
-                then), "power.not-allowed", "power.missing" or "power.failed".
+            DeviceError: "power.restart" if it requires a restart (the mode is then unchanged),
+                "power.not-allowed", "power.missing" or "power.failed".
         """
         done = self._run("nvpmodel", "-m", str(number))
         said = _text(done)
@@ -255,22 +258,22 @@ class PowerTools:
             )
 
     def lock(self) -> None:
-        """``jetson_clocks``: every clock at its highest of the present mode."""
+        """``jetson_clocks``: locks every clock at its maximum in the present mode."""
         self._checked("jetson_clocks")
 
     def restore(self) -> None:
-        """``jetson_clocks --restore`` of what was stored."""
+        """``jetson_clocks --restore``: restores the stored clocks."""
         self._checked("jetson_clocks", "--restore", str(self.clocks_file))
 
     def forget(self) -> None:
-        """Removes what was stored."""
+        """Removes the stored clocks."""
         if not self.clocks_file.exists():
             return
         done = self._run_argv([self._rm, "-f", str(self.clocks_file)])
         self._need(done, "rm", "-f", str(self.clocks_file))
 
     def _shown(self, name: str, *arguments: str, shows: str) -> str:
-        """What a program prints for this user, otherwise for root; "" where neither has it."""
+        """Returns a program's output for this account, else for root; "" if neither gives any."""
         program = self._programs[name]
         ways = [[str(program)]]
         if self._sudo:

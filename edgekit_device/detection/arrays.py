@@ -23,11 +23,16 @@ def on_host(value: Array) -> Array:
     return value.get() if namespace(value).__name__ == "cupy" else value
 
 
+def float32(value: Array) -> Array:
+    """Returns the values as float32, in which heads are decoded."""
+    return value.astype(namespace(value).float32, copy=False)
+
+
 def sigmoid(value: Array) -> Array:
     """Returns 1 / (1 + exp(-value)), without overflow, in the type of ``value``."""
     xp = namespace(value)
     small = xp.exp(-xp.abs(value))
-    return xp.where(value >= 0, 1 / (1 + small), small / (1 + small))
+    return xp.where(value >= 0, xp.ones_like(small), small) / (1 + small)
 
 
 def softmax(value: Array, axis: int) -> Array:
@@ -35,3 +40,10 @@ def softmax(value: Array, axis: int) -> Array:
     xp = namespace(value)
     raised = xp.exp(value - value.max(axis=axis, keepdims=True))
     return raised / raised.sum(axis=axis, keepdims=True)
+
+
+def rows(value: Array, values: int) -> Array:
+    """Returns a map [batch, n * values, height, width] as [batch, height * width * n, values]."""
+    batch, channels, height, width = value.shape
+    split = value.reshape(batch, channels // values, values, height, width)
+    return split.transpose(0, 3, 4, 1, 2).reshape(batch, -1, values)

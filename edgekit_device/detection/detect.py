@@ -9,17 +9,28 @@ CuPy's on the GPU.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import ModuleType
 from typing import Dict, List, Mapping, Tuple
 
+from edgekit_device.detection import anchor, distance, point, prior, query, text_line, text_map
 from edgekit_device.detection.arrays import namespace, on_host
 from edgekit_device.detection.head import Head
+from edgekit_device.detection.masks import mask
 from edgekit_device.detection.nms import suppress
 from edgekit_device.detection.results import Array, Candidates, Found, Options
 from edgekit_device.errors import DeviceError
 
 # by member of ``Head``
-_KINDS: Dict[str, ModuleType] = {}
+_KINDS: Dict[str, ModuleType] = {
+    "anchor": anchor,
+    "distance": distance,
+    "point": point,
+    "prior": prior,
+    "query": query,
+    "text_line": text_line,
+    "text_map": text_map,
+}
 _ALL = Options()
 
 
@@ -65,20 +76,32 @@ def _objects(head: Head, frame: Candidates, options: Options) -> List[Found]:
     xp = namespace(frame.scores)
     rows, classes = xp.nonzero(frame.scores > options.score)
     scores, boxes = frame.scores[rows, classes], frame.boxes[rows]
+    most = min(options.most, frame.most or options.most)
     if frame.suppress:
         groups = xp.zeros_like(classes) if options.agnostic else classes
-        chosen = suppress(boxes, scores, groups, options.iou, options.most)
+        chosen = suppress(boxes, scores, groups, options.iou, most)
     else:
-        chosen = xp.argsort(-scores, kind="stable")[: options.most]
-    kept = [on_host(one[chosen]) for one in (boxes, scores, classes)]
+        chosen = xp.argsort(-scores, kind="stable")[:most]
+    rows = rows[chosen]
+    kept = zip(*(on_host(one[chosen]).tolist() for one in (boxes, scores, classes)))  # noqa: B905
+    objects = [
+        Found((box[0], box[1], box[2], box[3]), score, number, _name(head, number))
+        for box, score, number in kept
+    ]
+    if frame.texts:
+        texts = [frame.texts[row] for row in on_host(rows).tolist()]
+        return [replace(one, text=text) for one, text in zip(objects, texts)]  # noqa: B905
+    if frame.extra is None:
+        return objects
+    if frame.prototypes is None:
+        points = on_host(frame.extra[rows]).tolist()
+        return [
+            replace(one, points=tuple(map(tuple, its)))
+            for one, its in zip(objects, points)  # noqa: B905 (Python 3.8)
+        ]
     return [
-        Found(
-            (float(box[0]), float(box[1]), float(box[2]), float(box[3])),
-            float(score),
-            int(number),
-            _name(head, int(number)),
-        )
-        for box, score, number in zip(*kept)  # noqa: B905 (Python 3.8)
+        replace(one, mask=on_host(mask(its, frame.prototypes, one.box, frame.prototype_stride)))
+        for one, its in zip(objects, frame.extra[rows])  # noqa: B905 (Python 3.8)
     ]
 
 

@@ -9,6 +9,7 @@ from edgekit_device.protocol.codec import (
     array,
     choice,
     document,
+    fail,
     flag,
     integer,
     long_text,
@@ -20,6 +21,8 @@ from edgekit_device.protocol.codec import (
 )
 
 SCHEMA = "edgekit.head/1"
+#: The members of ``Head`` of which it has one.
+KINDS = ("distance", "anchor", "point", "prior", "query", "text_map", "text_line")
 
 _STEP = integer(1, 1 << 16)
 _VALUE = number(-1e30, 1e30)
@@ -56,8 +59,12 @@ class DistanceHead:
             places and leaves the suppression to its user.
         keypoints: Number of keypoints; 0 without.
         keypoint_size: Values of a keypoint: x, y and, if 3, whether it is visible.
+        reach: Places that a keypoint's value of 1 is away from its place: 2, or 1 for YOLO26.
         prototypes: The tensor [batch, masks, height, width] that mask coefficients multiply; ""
             without.
+        prototype_stride: Pixels of the input for a place of the prototypes; 0 without.
+        corners: Whether the network's own boxes are left, top, right, bottom; without, they are
+            a centre and a size.
     """
 
     levels: Tuple[Level, ...] = member(records(Level, 1))
@@ -65,7 +72,10 @@ class DistanceHead:
     most: int = member(fields.count, absent=0)
     keypoints: int = member(fields.count, absent=0)
     keypoint_size: int = member(integer(0, 3), absent=0)
+    reach: float = member(fields.figure, absent=2.0)
     prototypes: str = member(text(), absent="")
+    prototype_stride: int = member(fields.count, absent=0)
+    corners: bool = member(flag, absent=False)
 
 
 @document(frozen=True)
@@ -77,12 +87,14 @@ class AnchorHead:
         anchors: Width and height in pixels of the input, by level.
         masks: Number of mask coefficients; 0 without.
         prototypes: As of ``DistanceHead``.
+        prototype_stride: As of ``DistanceHead``.
     """
 
     levels: Tuple[Level, ...] = member(records(Level, 1))
     anchors: Tuple[Tuple[Tuple[float, ...], ...], ...] = member(array(array(_PAIR, 1), 1))
     masks: int = member(fields.count, absent=0)
     prototypes: str = member(text(), absent="")
+    prototype_stride: int = member(fields.count, absent=0)
 
 
 @document(frozen=True)
@@ -90,8 +102,9 @@ class PointHead:
     """A centre and a size for each place of a grid, as YOLOX has them.
 
     Attributes:
-        levels: From fine to coarse.
-        decoded: Whether the network's own output is in pixels; without, a user adds the grid.
+        levels: From fine to coarse; each has the maps of boxes (4 channels), of the objectness
+            (1) and of the scores.
+        decoded: Whether the network's own output is in pixels; without, its user adds the grid.
     """
 
     levels: Tuple[Level, ...] = member(records(Level, 1))
@@ -99,29 +112,47 @@ class PointHead:
 
 
 @document(frozen=True)
+class PriorLevel:
+    """The raw maps of one scale, each [batch, priors * values, height, width], and its priors.
+
+    Priors are in the network's own unit: pixels of the picture, or parts of its width and height.
+
+    Attributes:
+        boxes: The tensor with four offsets a prior.
+        scores: The tensor with the classes' values.
+        landmarks: The tensor with the offsets of x and y of each landmark; "" without.
+        priors: Centre x, centre y, width and height of each prior of the first place.
+        step: From a place to the next, along x and along y. They differ where a map's sizes
+            are rounded, or the unit is a part of the picture.
+    """
+
+    boxes: str = member(text())
+    scores: str = member(text())
+    priors: Tuple[Tuple[float, ...], ...] = member(array(array(_VALUE, 4, 4), 1))
+    step: Tuple[float, ...] = member(_PAIR)
+    landmarks: str = member(text(), absent="")
+
+
+@document(frozen=True)
 class PriorHead:
     """Offsets from prior boxes: SSD, RetinaNet, RetinaFace.
 
     Attributes:
-        levels: From fine to coarse.
-        priors: The tensor-free priors, by level: for each place its boxes' corners relative to the
-            place's centre or origin, in pixels of the input.
-        offset: Where in a place its centre is, in places: 0.5, or 0.
-        clip: Whether priors are clipped to the picture.
-        variances: By which the four values are multiplied.
-        scores: "softmax" (the first class is the background) or "sigmoid".
-        landmarks: Points of a face; 0 without.
+        levels: In the order of the network's own rows: from fine to coarse.
+        variances: By which the offsets of x, y, width and height are multiplied.
+        scores: "softmax" (the first class is the background, and is dropped) or "sigmoid".
+        scale: By which a box's x and y become pixels of the network's input: 1, the input's size
+            where boxes are parts of it, or another ratio where the network resizes its input.
+        growth: The largest logarithm of a box's size over its prior's; 0: any.
+        clip: Width and height to which boxes are clipped, in the priors' unit; 0: they are not.
     """
 
-    levels: Tuple[Level, ...] = member(records(Level, 1))
-    priors: Tuple[Tuple[Tuple[float, ...], ...], ...] = member(
-        array(array(array(_VALUE, 4, 4), 1), 1)
-    )
-    offset: float = member(_VALUE)
-    clip: bool = member(flag)
+    levels: Tuple[PriorLevel, ...] = member(records(PriorLevel, 1))
     variances: Tuple[float, ...] = member(array(_VALUE, 4, 4))
     scores: str = member(choice("softmax", "sigmoid"))
-    landmarks: int = member(fields.count, absent=0)
+    scale: Tuple[float, ...] = member(_PAIR)
+    growth: float = member(fields.figure, absent=0.0)
+    clip: Tuple[float, ...] = member(_PAIR, absent=(0.0, 0.0))
 
 
 @document(frozen=True)
@@ -133,13 +164,15 @@ class QueryHead:
         boxes: The tensor [batch, queries, 4]: centre and size, 0 to 1.
         scores: "softmax" (the last class is no object) or "sigmoid".
         sigmoid_boxes: Whether ``boxes`` are before the sigmoid.
-        most: Boxes that the network's own output keeps; 0: all queries.
+        size: Height and width of the network's input in pixels, which boxes are relative to.
+        most: Pairs of a query and a class that the network's own output keeps; 0: all.
     """
 
     logits: str = member(text())
     boxes: str = member(text())
     scores: str = member(choice("softmax", "sigmoid"))
     sigmoid_boxes: bool = member(flag)
+    size: Tuple[int, ...] = member(array(integer(1, 1 << 16), 2, 2))
     most: int = member(fields.count, absent=0)
 
 
@@ -148,7 +181,7 @@ class TextMapHead:
     """A probability of text for each pixel, as PaddleOCR's DB detector has it.
 
     Attributes:
-        map: The tensor [batch, 1, height, width].
+        map: The tensor [batch, 1, height, width], as large as the network's input.
         sigmoid: Whether it is before the sigmoid.
         grow: Area over perimeter by which a region grows: DB's unclip ratio.
         threshold: Probability of a pixel of text.
@@ -167,7 +200,7 @@ class TextLineHead:
     Attributes:
         rows: The tensor [batch, steps, characters + 1].
         softmax: Whether ``rows`` are before the softmax.
-        characters: Without the blank; "" between none.
+        characters: Without the blank.
     """
 
     rows: str = member(text())
@@ -196,3 +229,9 @@ class Head:
     text_map: Optional[TextMapHead] = member(record(TextMapHead), absent=None)
     text_line: Optional[TextLineHead] = member(record(TextLineHead), absent=None)
     schema: str = member(choice(SCHEMA), default=SCHEMA)
+
+    def check(self) -> None:
+        """Refuses a head of no kind, and one of several."""
+        given = [kind for kind in KINDS if getattr(self, kind) is not None]
+        if len(given) != 1:
+            fail("outputs", "give one of {}".format(", ".join(KINDS)))

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from typing import List
 
-from edgekit_device.detection.arrays import namespace
+from edgekit_device.detection.arrays import namespace, on_host
 from edgekit_device.detection.results import Array
 
 MOST_CANDIDATES = 30000
 """Boxes above the least score that are looked at: the best."""
 
+# boxes that are compared with one another at once: the GPU waits for the CPU once a block
+_BLOCK = 256
+
 
 def overlaps(box: Array, boxes: Array) -> Array:
-    """Returns intersection over union of a box [4] with each of [n, 4]; 0 for empty boxes."""
+    """Returns intersection over union of a box [4] with each of [n, 4]; 0 for empty boxes. Boxes
+    [m, 1, 4] are compared each with each: [m, n].
+    """
     xp = namespace(boxes)
-    width = xp.minimum(box[2], boxes[:, 2]) - xp.maximum(box[0], boxes[:, 0])
-    height = xp.minimum(box[3], boxes[:, 3]) - xp.maximum(box[1], boxes[:, 1])
+    width = xp.minimum(box[..., 2], boxes[..., 2]) - xp.maximum(box[..., 0], boxes[..., 0])
+    height = xp.minimum(box[..., 3], boxes[..., 3]) - xp.maximum(box[..., 1], boxes[..., 1])
     shared = xp.maximum(width, 0) * xp.maximum(height, 0)
-    area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
-    union = (box[2] - box[0]) * (box[3] - box[1]) + area - shared
+    union = _area(box) + _area(boxes) - shared
     return xp.where(union > 0, shared / xp.where(union > 0, union, 1), 0)
 
 
@@ -34,13 +38,35 @@ def suppress(boxes: Array, scores: Array, classes: Array, iou: float, most: int)
     """
     xp = namespace(boxes)
     order = xp.argsort(-scores, kind="stable")[:MOST_CANDIDATES]
-    boxes, classes = boxes[order], classes[order]
-    kept: List[Array] = []
-    left = xp.arange(len(order))
-    while len(left) and len(kept) < most:
-        best = left[0]
-        kept.append(best)
-        rest = left[1:]
-        away = (overlaps(boxes[best], boxes[rest]) > iou) & (classes[rest] == classes[best])
-        left = rest[~away]
-    return order[xp.asarray(kept, dtype=xp.int64)] if kept else order[:0]
+    kept = order[:0]
+    for start in range(0, len(order), _BLOCK):
+        block = order[start : start + _BLOCK]
+        if len(kept):
+            block = block[~_above(boxes, classes, kept, block, iou).any(axis=0)]
+        left = _left(on_host(_above(boxes, classes, block, block, iou)), most - len(kept))
+        kept = xp.concatenate([kept, block[xp.asarray(left, dtype=xp.int64)]])
+        if len(kept) >= most:
+            break
+    return kept
+
+
+def _area(boxes: Array) -> Array:
+    return (boxes[..., 2] - boxes[..., 0]) * (boxes[..., 3] - boxes[..., 1])
+
+
+def _above(boxes: Array, classes: Array, first: Array, second: Array, iou: float) -> Array:
+    """Returns whether boxes of ``first`` suppress those of ``second``: [first, second]."""
+    same = classes[first][:, None] == classes[second]
+    return same & (overlaps(boxes[first][:, None], boxes[second]) > iou)
+
+
+def _left(above: Array, most: int) -> List[int]:
+    """Returns the rows that no row before them that is left suppresses; above: [n, n]."""
+    free = ~above
+    alive = free[:0].all(axis=0)  # of no rows: all
+    left: List[int] = []
+    for row in range(len(free)):
+        if len(left) < most and alive[row]:
+            left.append(row)
+            alive &= free[row]
+    return left

@@ -16,17 +16,23 @@ class Candidates:
     Attributes:
         boxes: [n, 4]: left, top, right, bottom, in pixels of the network's input.
         scores: [n, classes], 0 to 1.
-        extra: [n, k]: keypoints (x, y and the visibility, in pixels of the input) or mask
-            coefficients; None without.
+        extra: Keypoints or corners [n, points, 2 or 3] (x, y and, if 3, the visibility; in
+            pixels of the input), or mask coefficients [n, masks]; None without.
         prototypes: [masks, height, width]; None without masks.
+        prototype_stride: Pixels of the input for a place of the prototypes; 0 without masks.
+        texts: The text of each row; empty without.
         suppress: Whether overlapping boxes are one object: not so for DETR and YOLOv10.
+        most: Objects that the network itself keeps, the best of all classes; 0: all.
     """
 
     boxes: Array
     scores: Array
     extra: Optional[Array] = None
     prototypes: Optional[Array] = None
+    prototype_stride: int = 0
+    texts: Tuple[str, ...] = ()
     suppress: bool = True
+    most: int = 0
 
 
 @dataclass(frozen=True)
@@ -52,11 +58,12 @@ class Found:
 
     Attributes:
         box: Left, top, right, bottom, in pixels: of the network's input, or of the picture after
-            ``letterbox.Placing.back``.
+            ``letterbox.Placing.back``. Zeros of a line's text, which is the whole input.
         score: 0 to 1.
         number: The class.
         name: Its name; "" if unknown.
-        points: Keypoints as (x, y, visibility), or the corners of a text's quadrilateral.
+        points: Keypoints as (x, y) or (x, y, visibility), or the corners of a text's
+            quadrilateral.
         mask: [height, width] of bool over the network's input (or the picture); None without.
         text: Of a text recogniser.
     """

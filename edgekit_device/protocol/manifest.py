@@ -692,6 +692,8 @@ class Manifest:
         variants: Further variants; ``inputs``, ``outputs``, ``lanes``, ``golden``, ``profiles``,
             ``values`` and ``placement`` are the first.
         padding: Axes along which inputs may be padded up to a static variant.
+        head: The digest of the document of the head that decodes the outputs
+            (``edgekit.head/1``); None without.
         digest: SHA-256 of the manifest's bytes.
     """
 
@@ -728,6 +730,7 @@ class Manifest:
     )
     variants: Tuple[Variant, ...] = member(records(Variant, 0, _MOST_VARIANTS), absent=())
     padding: Tuple[Padding, ...] = member(records(Padding), absent=())
+    head: Optional[str] = member(digest, absent=None)
     values: Mapping[str, ShapeValues] = member(mapping(record(ShapeValues)), absent=dict)
     digest: str = field(default="")
 
@@ -782,7 +785,8 @@ class Manifest:
 
     def check(self) -> None:
         """Refuses parts that do not fit together."""
-        for record_of, name in ((self.rewrites, "rewrites"), (self.call, "call")):
+        kept = ((self.rewrites, "rewrites"), (self.call, "call"), (self.head, "head"))
+        for record_of, name in kept:
             if record_of is not None:
                 self._blob(record_of, name, "record")
         if self.schema == SCHEMA and (self.call is not None or self.on_cpu()):

@@ -1,8 +1,8 @@
-"""Is the board still what a release was tested on? A JetPack upgrade brings another TensorRT,
-whose engines are others; an upgrade of ONNX Runtime may round elsewhere. The board now is compared
-with the fingerprint in the release's health.json; a release that was tested on something else is
-not loaded until it is deployed again, which builds and tests for the board as it is. The check is
-cheap: ROOT/fingerprint.json holds the answer while the files of JetPack stay as they are.
+"""Detects that a board changed after a release was tested: a JetPack upgrade brings another
+TensorRT, which cannot load the engines; another ONNX Runtime may round differently. The board's
+fingerprint is compared with the fingerprint in the release's health.json. After a change the
+release is not loaded until a new deployment has built and tested it. The check is cheap:
+ROOT/fingerprint.json caches the fingerprint while JetPack's files are unchanged.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from edgekit_device.versions import parse_version, same_version
 _FINGERPRINT = "fingerprint.json"
 _FINGERPRINT_SCHEMA = "edgekit.fingerprint/1"
 
-# JetPack's releases, Debian's packages, device trees, CUDA: what an upgrade changes
+# files that an upgrade changes: JetPack's release, Debian's packages, device tree, CUDA
 _FILES = (
     "etc/nv_tegra_release", "var/lib/dpkg/status", "proc/device-tree/model",
     "usr/local/cuda/version.json", "usr/local/cuda",
@@ -66,10 +66,10 @@ _MS = number(0.0, 1e12)
 
 @document(frozen=True)
 class GoldenOutcome:
-    """The golden cases: how many were run, and whether all outputs had the expected bits.
+    """The outcome of the golden cases.
 
     Attributes:
-        cases: How many golden cases were run.
+        cases: Number of golden cases that were run.
     """
 
     cases: int = member(fields.count)
@@ -78,7 +78,7 @@ class GoldenOutcome:
 
 @document(frozen=True)
 class CollapsedChannels:
-    """Channels (first and last of each span) of an output that are not what they were.
+    """Channels of an output whose values no longer resemble the reference.
 
     Attributes:
         channels: First and last channel of each span.
@@ -92,25 +92,25 @@ class CollapsedChannels:
 
 @document(frozen=True)
 class MeasuredAccuracy:
-    """The accuracy on the bundle's samples: the worst lane's figures.
+    """The accuracy on the bundle's samples, of the worst lane.
 
     Figures that default to None are missing in records of earlier versions.
 
     Attributes:
-        metric: Which of the figures is judged.
-        value: Its value; None for "snr_db" where nothing has an error or nothing varies.
-        least: What it must reach, None for no limit.
-        samples: How many.
-        source: Where they are from.
-        synthetic: Whether they are made up.
-        cosine: Cosine similarity, the mean over the samples, -1 to 1.
-        snr_db: Decibels.
-        cosine_min: The worst sample's cosine similarity.
-        exact: Whether no output has an error.
+        metric: The metric that is judged.
+        value: Its value; None for "snr_db" if no output has an error, or none varies.
+        least: Its minimum; None for no limit.
+        samples: Number of samples.
+        source: Source of the samples.
+        synthetic: True if the samples are generated.
+        cosine: Mean cosine similarity over the samples, -1 to 1.
+        snr_db: Signal-to-noise ratio in dB.
+        cosine_min: Cosine similarity of the worst sample.
+        exact: True if no output has an error.
         max_abs: Largest absolute difference, in the output's unit.
-        top1_agreement: Part of the samples whose largest value is at the same place, 0 to 1.
-        top1_accuracy: Of samples with labels.
-        collapsed: Groups of an output's channels that are not what they were.
+        top1_agreement: Share of samples with the reference's largest value, 0 to 1.
+        top1_accuracy: Share of labelled samples that are classified correctly, 0 to 1.
+        collapsed: Groups of an output's channels that no longer resemble the reference.
     """
 
     metric: str = member(text())
@@ -133,14 +133,14 @@ class MeasuredAccuracy:
 
 @document(frozen=True)
 class FrameTimes:
-    """Milliseconds of whole frames; ``rounds``: how often they were measured.
+    """Times of whole frames, in milliseconds.
 
     Attributes:
-        p50: Median, in milliseconds.
-        p99: 99th percentile, in milliseconds.
-        mean: Milliseconds.
-        frames: How many frames were measured.
-        rounds: How often they were measured.
+        p50: Median.
+        p99: 99th percentile.
+        mean: Mean.
+        frames: Number of measured frames.
+        rounds: Number of measurements; the best counts.
     """
 
     p50: float = member(_MS)
@@ -152,7 +152,7 @@ class FrameTimes:
 
 @document(frozen=True)
 class Health:
-    """health.json, ``edgekit.health/1``: what a release was tested on, and how that went
+    """health.json, ``edgekit.health/1``: a release's test, and the board it ran on
     (docs/health.md).
     """
 
@@ -171,7 +171,7 @@ class Health:
 
 @document(frozen=True)
 class FingerprintChange:
-    """What is no longer as it was when a release was tested."""
+    """A part of the fingerprint that changed since a release was tested."""
 
     what: str = member(text())
     before: str = member(text(), key="from")
@@ -180,7 +180,7 @@ class FingerprintChange:
 
 @document(frozen=True)
 class Changed:
-    """What ``status`` says of a release that the board is no longer right for."""
+    """The entry of ``status`` for a release whose board changed."""
 
     release: str = member(release_name)
     changes: Tuple[FingerprintChange, ...] = member(records(FingerprintChange))
@@ -188,7 +188,7 @@ class Changed:
 
 @document(frozen=True)
 class _KnownFingerprint:
-    """fingerprint.json: the fingerprint as long as ``key`` stays the same."""
+    """fingerprint.json: the fingerprint, valid while ``key`` is unchanged."""
 
     key: str = member(digest)
     fingerprint: Mapping[str, str] = member(mapping(text()))
@@ -196,15 +196,14 @@ class _KnownFingerprint:
 
 
 def need_unchanged(checked: Checked) -> None:
-    """Refuses a release whose board is no longer what it was tested on.
+    """Refuses a release if the board changed since the release was tested.
 
     Args:
-        checked: A checked bundle; one that was never tested here is not refused, since the backend
-            itself says what it cannot run.
+        checked: A checked bundle. A bundle that was never tested here passes: its backend refuses
+            engines that it cannot run.
 
     Raises:
-        DeviceError: "board.changed", with what changed, from what to what, and the command that
-            mends it.
+        DeviceError: "board.changed", with the old and the new value, and the command to run.
     """
     release, root = checked.files.release, checked.files.root
     health = None if release is None else read_health(release)
@@ -226,7 +225,7 @@ def need_unchanged(checked: Checked) -> None:
 def changes(
     backend: str, tested: Mapping[str, str], now: Mapping[str, str]
 ) -> List[FingerprintChange]:
-    """What differs; what either side does not know is left out."""
+    """Returns the differences of two fingerprints, without values that either side lacks."""
     found = []
     for name in COMPARED.get(backend, ()):
         before, here = tested.get(name) or "", now.get(name) or ""
@@ -238,7 +237,7 @@ def changes(
 
 
 def changed_of(root: Root, app: App) -> Optional[Changed]:
-    """What ``status`` says of an app's current release; None where the board is as it was.
+    """Returns how the board changed since an app's current release was tested; None if it did not.
 
     Loads neither the release nor a runtime.
     """
@@ -251,19 +250,18 @@ def changed_of(root: Root, app: App) -> Optional[Changed]:
     return Changed(current, tuple(found)) if found else None
 
 
-# fingerprint.json says what this board is without a child process while its files stay as they are:
-# the key is of the running system (its boot), of the files that JetPack, TensorRT and CUDA come as,
-# and of the TensorRT that this process has. A file that was changed since, or by another account,
-# is not trusted; then the board is examined again.
+# fingerprint.json gives the fingerprint without a child process. Its key covers the boot of the
+# running system, the files of JetPack, TensorRT and CUDA, and the TensorRT of this process. A file
+# of another account, or with another key, is not trusted: the board is examined again.
 
 
 def fingerprint_now(folder: Path, backend: str, *, loads: bool = False) -> Dict[str, str]:
-    """What a release of ``backend`` depends on here; "" where something is not known.
+    """Returns the board's fingerprint for releases of ``backend``; unknown values are "".
 
     Args:
         folder: ROOT.
-        backend: The manifest's.
-        loads: Whether the caller loads the runtime anyway: then its own version counts.
+        backend: The manifest's backend.
+        loads: True if the caller loads the runtime anyway: then the loaded version counts.
     """
     if backend == "reference":
         return {
@@ -280,7 +278,7 @@ def fingerprint_now(folder: Path, backend: str, *, loads: bool = False) -> Dict[
 
     found = fingerprint(folder)
     if version and not same_version(parse_version(version), parse_version(found["tensorrt"])):
-        found["tensorrt"] = version  # what runs counts, not what a package list says
+        found["tensorrt"] = version  # the loaded library counts, not the package list
     # if it cannot be cached, the board is examined again next time
     with contextlib.suppress(OSError, DeviceError):
         if folder.is_dir():
@@ -328,7 +326,7 @@ def _stamp(path: Path) -> Optional[List[Any]]:
     except OSError:
         return None
     if str(path).startswith("/proc/"):
-        return [str(path)]  # its time is when it was first read
+        return [str(path)]  # its time stamp is the time of the first read
     return [str(path), os.path.realpath(str(path)), facts.st_mtime_ns, facts.st_size, facts.st_ino]
 
 
@@ -342,16 +340,16 @@ def _read_known(folder: Path, key: str) -> Optional[Dict[str, str]]:
 
 
 def read_health(folder: Path) -> Optional[Health]:
-    """The release's record; None where it was never examined here, or the record is damaged.
+    """Returns the release's record; None if the release was never tested here, or it is damaged.
 
     Raises:
-        DeviceError: "state.version"; a deployment writes it anew.
+        DeviceError: "state.version"; a new deployment rewrites the record.
     """
     return load(Health, folder / HEALTH, schemas=(_HEALTH_SCHEMA,), mend=MEND)
 
 
 def is_read(folder: Path) -> bool:
-    """Whether this version reads what the board noted of a release when it was deployed."""
+    """Returns True if this version can read the release's record."""
     try:
         read_record(folder)
         read_health(folder)
@@ -361,7 +359,7 @@ def is_read(folder: Path) -> bool:
 
 
 def write_health(folder: Path, health: Health) -> None:
-    """Keeps the record; readers see the old one or the new one.
+    """Writes the record atomically.
 
     Raises:
         DeviceError: "board.disk-full" and the like.

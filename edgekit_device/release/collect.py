@@ -1,4 +1,4 @@
-"""Removes what is no longer needed: old releases, and blobs that no release names."""
+"""Removes old releases, and blobs that no release names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from edgekit_device.store.root import App, Root, no_such_app
 from edgekit_device.trust.accepted import forget_others
 from edgekit_device.trust.bundle import MANIFEST
 
-# file systems and clocks differ by so much without anybody having set one
+# tolerated difference between the clocks of a file system and of the board
 _SLACK_S = 60.0
 
 
@@ -39,8 +39,8 @@ class DamagedRelease:
 
     Attributes:
         release: APP/RELEASE.
-        reason: What is wrong with its manifest.
-        hint: How it is removed.
+        reason: The fault of its manifest.
+        hint: The command that removes it.
     """
 
     release: str = member(text())
@@ -53,10 +53,10 @@ class Collected:
     """The answer of ``gc``.
 
     Attributes:
-        removed_releases: Releases that were beyond the newest, which stay.
-        removed_blobs: How many blobs went.
-        freed_bytes: The bytes of those, and of parts of blobs that nobody waits for.
-        damaged_releases: As long as there is one, no blob goes.
+        removed_releases: Removed releases.
+        removed_blobs: Number of removed blobs.
+        freed_bytes: Bytes of removed blobs and of abandoned parts of blobs.
+        damaged_releases: Damaged releases; while one exists, no blob is removed.
     """
 
     removed_releases: Tuple[str, ...] = member(array(text()))
@@ -68,15 +68,15 @@ class Collected:
 def remove(
     root: Root, app: App, release: Optional[str] = None, reason: Optional[str] = None
 ) -> List[str]:
-    """Removes one release that is not in use, or the whole app; returns the ids.
+    """Removes a release that is not in use, or the whole app; returns the removed ids.
 
-    What was taken back of the app stays taken back.
+    Releases that were taken back stay recorded as taken back.
 
     Args:
         root: The installation.
         app: The app.
-        release: One release; None for the whole app.
-        reason: With the whole app: what serves is taken back by that, and why.
+        release: The release; None for the whole app.
+        reason: For the whole app: records the current release as taken back, for this reason.
 
     Raises:
         DeviceError: "release.in-use", "release.unknown" or "app.unknown".
@@ -109,14 +109,14 @@ def _remove_app(root: Root, app: App, reason: Optional[str]) -> List[str]:
         recorded = True
     with workspace(root.folder) as work, app.lock(), map_os_errors(str(app.folder)):
         names = app.releases()
-        # one rename takes the app away whole; the workspace's end deletes it
+        # one rename moves the whole app; leaving the workspace deletes it
         app.folder.rename(work / "app")
         fsync_folder(app.folder.parent)
     if not recorded:
         remember_taken_back(
             root, app.name, found
         )  # removing the app has freed space on a full disk
-    _forget_jobs(root)  # no deployment of it collects them any more
+    _forget_jobs(root)  # no later deployment of this app would collect its jobs
     return names
 
 
@@ -128,16 +128,16 @@ def collect(
     grace_s: float = 3600.0,
     wait_s: float = LOCK_WAIT_S,
 ) -> Collected:
-    """Prunes releases beyond the newest ``keep`` (None: no limit), then unnamed blobs.
+    """Removes releases beyond the newest ``keep`` (None: no limit), then unreferenced blobs.
 
-    Current and previous releases always stay, and so does every blob that any release of any app
-    names, and every blob younger than ``grace_s`` seconds: it may belong to a bundle on its way.
-    What a deployment that has not ended names stays, and what manifests on offer name. Offers that
-    nobody deploys go after the grace, and parts of blobs that nobody waits for.
-    Where blobs arrive all the time it gives up after ``wait_s``.
-    Jobs that ended long ago go too, all but the newest; blobs of the others stay.
-    While a release is there whose manifest is damaged no blob goes, and ``damaged_releases`` of
-    the answer names it: it goes when it is beyond ``keep``, or by ``remove``.
+    It keeps the current and the previous release; blobs that a release of any app, an unfinished
+    deployment or an offered manifest names; and blobs younger than ``grace_s`` seconds, which may
+    belong to a bundle in transfer. After the grace it removes offers without a deployment and
+    abandoned parts of blobs. It also removes old jobs that ended, except the newest. If blobs keep
+    arriving, it gives up after ``wait_s``.
+
+    While a release has a damaged manifest, no blob is removed, and ``damaged_releases`` names the
+    release; it is removed if it is beyond ``keep``, or by ``remove``.
     """
     removed: List[str] = []
     with root.lock(shared=False, wait_s=wait_s), workspace(root.folder) as work:
@@ -150,7 +150,7 @@ def collect(
             now = time.time()
             _forget_offers(root, now - grace_s, now, work)
             damaged = _damaged(root)
-            # what such a release needs may be any blob, so all of them stay until it is removed
+            # such a release may need any blob, so all blobs stay until it is removed
             count, freed = (0, 0) if damaged else _sweep(root, now - grace_s, now)
             if not damaged:
                 forget_others(root, {_manifest_of(*one).digest for one in _releases(root)})
@@ -171,7 +171,7 @@ def _prune(app: App, keep: int, work: Path) -> List[str]:
 def _drop(app: App, folder: Path, work: Path) -> None:
     if folder.name == app.link("previous"):
         (app.folder / "previous").unlink()
-    # renamed away first, so that no reader meets half a release
+    # renamed first, so that no reader sees a half-deleted release
     folder.rename(work / "{}-{}".format(app.name, folder.name))
     fsync_folder(app.releases_folder)
 
@@ -183,17 +183,17 @@ def _forget_jobs(root: Root, grace_s: float = 0.0) -> None:
 
 
 def _tidy(root: Root) -> None:
-    """Removes half files of processes that died where no other writer comes after them."""
+    """Removes partial files of dead processes in places that no other writer tidies."""
     folders = [job.folder for job in all_jobs(root)]
     for app in root.apps():
         folders += [app.folder, *(app.releases_folder / name for name in app.releases())]
     for folder in folders:
-        with contextlib.suppress(FileNotFoundError):  # what runs may go meanwhile
+        with contextlib.suppress(FileNotFoundError):  # a running process may remove it meanwhile
             remove_unfinished(folder)
 
 
 def _forget_offers(root: Root, horizon: float, now: float, work: Path) -> None:
-    """Manifests that were offered and never deployed; not those that a deployment is about."""
+    """Removes offered manifests without a deployment, after the grace."""
     wanted = set()
     for app in root.apps():
         journal = read_journal(app)
@@ -210,7 +210,7 @@ def _forget_offers(root: Root, horizon: float, now: float, work: Path) -> None:
 
 
 def _drop_parts(root: Root, horizon: float, now: float) -> int:
-    """Removes what arrived of blobs that no offered manifest waits for; returns the bytes."""
+    """Removes parts of blobs that no offered manifest needs; returns their bytes."""
     awaited: Set[str] = set()
     for folder in incoming(root):
         with contextlib.suppress(DeviceError, OSError):
@@ -236,7 +236,7 @@ def _sweep(root: Root, horizon: float, now: float) -> Tuple[int, int]:
 
 
 def _is_old(path: Path, horizon: float, now: float) -> bool:
-    """Whether the grace is over; what a clock that jumped back left in the future begins anew."""
+    """Returns True if a file's grace is over; the grace restarts for a time stamp in the future."""
     changed = path.stat().st_mtime
     if changed > now + _SLACK_S:
         os.utime(str(path), (now, now))
@@ -245,7 +245,7 @@ def _is_old(path: Path, horizon: float, now: float) -> bool:
 
 
 def _damaged(root: Root) -> List[DamagedRelease]:
-    """Releases whose list of blobs cannot be read."""
+    """Returns the releases whose list of blobs cannot be read."""
     found = []
     for app, name in _releases(root):
         try:
@@ -268,15 +268,15 @@ def _releases(root: Root) -> List[Tuple[App, str]]:
 
 
 def _manifest_of(app: App, name: str) -> Manifest:
-    """The manifest that the release was made of; signatures are not verified again.
+    """Returns a release's manifest, without verifying its signature again.
 
     Raises:
-        DeviceError: It cannot be read, or is another one now.
+        DeviceError: The manifest cannot be read, or its digest changed.
     """
     path = app.releases_folder / name / MANIFEST
     with map_os_errors(str(path)):
         data = path.read_bytes()
-    # a flipped bit may leave a good manifest that names a blob that does not exist
+    # after a flipped bit the manifest may still parse, with a wrong blob's name
     if not name.endswith("-" + hashlib.sha256(data).hexdigest()[:12]):
         raise DeviceError(
             "manifest.json is not the one the release was made from",
@@ -287,12 +287,12 @@ def _manifest_of(app: App, name: str) -> Manifest:
 
 
 def _named_blobs(root: Root) -> Set[str]:
-    """Digests that releases name, and manifests on offer."""
+    """Returns the digests of the blobs that releases and offered manifests name."""
     named: Set[str] = set()
     for one in _releases(root):
         named.update(_manifest_of(*one).sizes())
     for folder in incoming(root):
-        # one that cannot be read can become no release either
+        # an unreadable offer cannot be deployed
         with contextlib.suppress(DeviceError, OSError):
             named.update(parse((folder / MANIFEST).read_bytes()).sizes())
     return named

@@ -37,7 +37,7 @@ class MissingBlobs:
 
 @document(frozen=True)
 class VerifiedBundle:
-    """The answer of ``verify``: who signed; None for a bundle without a signature."""
+    """The answer of ``verify``: the signer; None for a bundle without a signature."""
 
     signer: Optional[str] = member(nullable(text()))
 
@@ -49,8 +49,8 @@ class StagedBundle:
     Attributes:
         digest: SHA-256 of the manifest.
         signer: None for a bundle without a signature.
-        reused: The release was there before.
-        missing_weights: Digests of weights that are not in the store.
+        reused: True if the release existed before.
+        missing_weights: Digests of weights that the store lacks.
     """
 
     app: str = member(app_name)
@@ -69,14 +69,14 @@ class RemovedReleases:
 
 
 def do_missing(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> MissingBlobs:
-    """Answers which of the given blobs are not in the store."""
+    """Answers which of the given blobs the store lacks."""
     digests = read_digests(stdin, _MAX_LIST)
     missing = root.store.missing(digests, verify=arguments.verify)
     return MissingBlobs(tuple(missing))
 
 
 def do_verify(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> VerifiedBundle:
-    """Says whether ``stage`` would take the signature and the manifest; needs no blob."""
+    """Checks the signature and the manifest as ``stage`` does, without blobs."""
     sent = read_envelope(stdin)
     store = root.store
     files = BundleFiles("the bundle", sent.manifest, sent.signature, store)
@@ -85,7 +85,7 @@ def do_verify(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Ver
 
 
 def do_stage(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> StagedBundle:
-    """Makes a release of a manifest; its engines and golden outputs must be in the store."""
+    """Makes a release from a manifest; its engines and golden outputs must be in the store."""
     sent = read_envelope(stdin)
     staged = stage(
         root, sent.manifest, sent.signature, app=arguments.app,

@@ -1,13 +1,13 @@
-"""The journal of an app's newest deployment, the history of those that ended, and the flock on
-apps/<name>/deploying that says which process deploys the app.
+"""The journal of an app's newest deployment, the history of ended deployments, and the flock on
+apps/<name>/deploying, held by the process that deploys the app.
 
-Each state is written down, durably, before its work begins. So whoever finds the journal of a
-process that died knows what may be half done, and finishes it or takes it back.
+Each state is written durably before its work begins. A process that finds the journal of a dead
+process therefore knows which step may be incomplete, and completes or reverts it.
 
-A release that was taken back, by hand, by its own deployment or by a server, stays taken back
-until it is deployed again on purpose (``taken_back``): nothing else may bring it to serve. But
-where the board itself failed, as with a full disk, the same deployment is tried again. All this
-outlives the release, and the app: ROOT/taken-back.json has what histories said of removed apps.
+A release that was taken back (by hand, by its own deployment or by a server) does not serve again
+until it is deployed on purpose (``taken_back``). If the board itself failed, for example with a
+full disk, the same deployment may be retried. These records outlive the release and the app:
+ROOT/taken-back.json keeps the records of removed apps.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ SCHEMA = "edgekit.deployment/1"
 ROLLBACK_SCHEMA = "edgekit.rollback/1"
 JOURNAL, HISTORY = "deployment.json", "history.jsonl"
 
-#: In ROOT: what was taken back of apps that were removed.
+#: In ROOT: records of taken-back releases of removed apps.
 TAKEN_BACK = "taken-back.json"
 
 BEFORE_SWITCH = ("verifying", "refitting", "testing")
@@ -73,12 +73,12 @@ _MAX_HISTORY = 512 * 1024
 _RETAINED_LINES = 200
 _TAKEN_BACK_SCHEMA = "edgekit.taken-back/1"
 
-#: Codes of rollbacks that somebody asked for, and of those because other boards failed.
+#: Codes of rollbacks on request, and of rollbacks because other boards failed.
 ASKED, OTHERS_FAILED = "rollback.asked", "rollback.others-failed"
 
 LOCK = "deploying"
 
-# readers, and a rollback or removal by hand, hold it for moments
+# readers, and a rollback or removal by hand, hold the lock briefly
 _WAIT_S = 10.0
 _BY_HAND_S = 2.0
 
@@ -90,8 +90,8 @@ _REASON = text(most=1 << 18)
 
 @document(frozen=True)
 class HistoryEntry:
-    """A line of history.jsonl, a roll back by hand or at a server's request: ``release`` was taken
-    back, ``previous`` serves.
+    """A line of history.jsonl for a rollback by hand or by a server: ``release`` was taken back,
+    ``previous`` serves.
     """
 
     schema: str = member(choice(SCHEMA, ROLLBACK_SCHEMA))
@@ -107,20 +107,20 @@ class HistoryEntry:
 
 @document(frozen=True)
 class DeploymentEntry(HistoryEntry):
-    """A line of history.jsonl, a deployment.
+    """A line of history.jsonl for a deployment.
 
     Attributes:
-        release: What it made of the bundle; None as long as it has made nothing.
-        previous: What ``current`` was before it.
-        fallback: What ``previous`` was before it.
+        release: The release of the bundle; None until it is staged.
+        previous: The current release before the deployment.
+        fallback: The previous release before the deployment.
         digest: SHA-256 of the manifest.
-        known: Whether a release of the bundle was there before.
-        operator: Who deploys.
-        trust_unsigned: Whether the manifest may lack a signature.
-        on_purpose: As of ``DeployRequest``.
+        known: True if a release of the bundle existed before.
+        operator: The person who deploys.
+        trust_unsigned: True if the manifest may lack a signature.
+        on_purpose: As in ``DeployRequest``.
         job: The job's id.
-        attempts: How often it was begun or carried on.
-        issued: What counters remember of the bundle.
+        attempts: Number of times it was started or resumed.
+        issued: The bundle's signing record for the counters.
     """
 
     fallback: Optional[str] = member(_RELEASE)
@@ -135,7 +135,7 @@ class DeploymentEntry(HistoryEntry):
 
 
 def history_entry(value: Any) -> HistoryEntry:
-    """A line of history.jsonl: a deployment, or a roll back."""
+    """Reads a line of history.jsonl: a deployment or a rollback."""
     deployed = isinstance(value, dict) and value.get("schema") == SCHEMA
     return read(DeploymentEntry if deployed else HistoryEntry, value)
 
@@ -145,7 +145,7 @@ says(history_entry, anyOf=(DeploymentEntry, HistoryEntry))
 
 @document(frozen=True)
 class DeploymentStep:
-    """A state that a deployment was in: since when, and for how long (None: it is in it)."""
+    """A state of a deployment with its start and its duration (None while it lasts)."""
 
     state: str = member(text())
     at: str = member(text())
@@ -154,11 +154,11 @@ class DeploymentStep:
 
 @document(frozen=True)
 class DeploymentFacts(DeploymentEntry):
-    """deployment.json: as a history's line, with what is of use while it runs.
+    """deployment.json: the fields of a history's line, and fields needed during the deployment.
 
     Attributes:
-        policy: By what the release is judged.
-        health: What was measured; None before.
+        policy: The limits of the health check.
+        health: The outcome of the health check; None before it.
         steps: The states so far.
     """
 
@@ -169,13 +169,13 @@ class DeploymentFacts(DeploymentEntry):
 
 @document(frozen=True)
 class RefitReport:
-    """What a refit did; nothing is known where there was none.
+    """The outcome of a refit; zeros if there was none.
 
     Attributes:
-        weights: How many tensors the release has.
-        bytes: Their bytes.
-        engines: How many engines took them.
-        reused: Whether the release was ready before.
+        weights: Number of weight tensors of the release.
+        bytes: Bytes of the weights.
+        engines: Number of refitted engines.
+        reused: True if the release was ready before.
     """
 
     release: Optional[str] = member(release_name, absent=None)
@@ -188,15 +188,15 @@ class RefitReport:
 
 @document(frozen=True)
 class DeploymentResult(DeploymentFacts):
-    """What the job "deploy" makes; ``changed``: whether another release serves now."""
+    """The result of the job "deploy"; ``changed`` is True if another release serves now."""
 
     refit: RefitReport = member(record(RefitReport))
     changed: bool = member(flag)
 
 
 def deployment_result(value: Any) -> DeploymentFacts:
-    """What the job "deploy" makes: a ``DeploymentResult``, or what stood where one that was to be
-    carried on is over.
+    """Reads the result of the job "deploy": a ``DeploymentResult``, or the journal of a deployment
+    that was already over when it was to be resumed.
     """
     ended = isinstance(value, dict) and not {"refit", "changed"}.isdisjoint(value)
     return read(DeploymentResult if ended else DeploymentFacts, value)
@@ -204,10 +204,10 @@ def deployment_result(value: Any) -> DeploymentFacts:
 
 @document(frozen=True)
 class TakenBack:
-    """A release that served and was taken back: when, and why.
+    """A release that served and was taken back.
 
     Attributes:
-        others: Whether other boards failed: here it did nothing wrong, and may come again.
+        others: True if other boards failed: the release worked here and may be deployed again.
     """
 
     release: str = member(text())
@@ -218,14 +218,14 @@ class TakenBack:
 
 @document(frozen=True)
 class _Remembered:
-    """ROOT/taken-back.json: by app, and by the start of the bundle's digest."""
+    """ROOT/taken-back.json: records by app, then by the prefix of the bundle's digest."""
 
     apps: Mapping[str, Mapping[str, TakenBack]] = member(mapping(mapping(record(TakenBack))))
     schema: str = member(choice(_TAKEN_BACK_SCHEMA), default=_TAKEN_BACK_SCHEMA)
 
 
 class DeploymentJournal:
-    """One deployment, as deployment.json holds it.
+    """A deployment, stored in deployment.json.
 
     Attributes:
         app: The app.
@@ -239,30 +239,30 @@ class DeploymentJournal:
 
     @property
     def state(self) -> str:
-        """What it does, or how it ended."""
+        """The current state, or the final state."""
         return self.facts.state
 
     @property
     def live(self) -> bool:
-        """Whether it has not ended; its process may be gone all the same."""
+        """True until it has ended, even if its process died."""
         return self.state not in ENDED
 
     def update(self, **facts: Any) -> None:
-        """Changes facts; the next ``enter`` writes them."""
+        """Changes fields in memory; the next ``enter`` writes them."""
         self.facts = replace(self.facts, **facts)
 
     def enter(self, state: str, **facts: Any) -> None:
-        """Writes down that ``state`` begins, before it does.
+        """Writes durably that ``state`` begins; call it before the state's work.
 
         Raises:
-            DeviceError: "board.disk-full" and the like: then it must not begin.
+            DeviceError: "board.disk-full" or another storage error; the work must not begin.
         """
         self.note(state, **facts)
         with map_os_errors(str(self.app.folder)):
             write_durably(self.app.folder / JOURNAL, dump(self.facts))
 
     def note(self, state: str, **facts: Any) -> None:
-        """As ``enter``, in memory alone."""
+        """Like ``enter``, but in memory only."""
         now = time.monotonic()
         steps = list(self.facts.steps)
         if steps:
@@ -274,12 +274,12 @@ class DeploymentJournal:
 
 
 def stamp() -> str:
-    """Now, for people: no decision rests on it, for clocks of boards jump."""
+    """Returns the current time for people; no decision uses it, because boards' clocks jump."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def read_journal(app: App) -> Optional[DeploymentJournal]:
-    """The app's newest deployment; None where there is none or its file is damaged.
+    """Returns the app's newest deployment; None if there is none, or its file is damaged.
 
     Raises:
         DeviceError: "state.version".
@@ -289,10 +289,10 @@ def read_journal(app: App) -> Optional[DeploymentJournal]:
 
 
 def record_end(app: App, ended: HistoryEntry) -> None:
-    """Adds a line to the history, unless its last one is this very deployment's.
+    """Appends a line to the history, unless the last line is the same deployment's.
 
-    A line that a power cut left half is ended first; of a long file the newest lines stay, and
-    those of releases that stay taken back.
+    A partial line from a power cut is terminated first. A long file is trimmed: the newest lines
+    and the lines of taken-back releases stay.
     """
     path = app.folder / HISTORY
     entry = _entry_of(ended)
@@ -309,7 +309,7 @@ def record_end(app: App, ended: HistoryEntry) -> None:
             journal = read_journal(app)
             stays = {one.id for one in _standing(entries).values() if one is not None}
             if journal is not None:
-                stays.add(journal.facts.id)  # or it would count as new
+                stays.add(journal.facts.id)  # else complete_history would append it again
             old = [one for one in entries[:-_RETAINED_LINES] if one.id in stays]
             retained = [dump(one) for one in old + entries[-_RETAINED_LINES:]]
             write_durably(path, b"".join(retained))
@@ -324,7 +324,7 @@ def record_end(app: App, ended: HistoryEntry) -> None:
 
 
 def _entry_of(ended: HistoryEntry) -> HistoryEntry:
-    """What a line holds of a deployment: not all that is of use while it runs."""
+    """Returns a deployment's line, without the fields that only a running deployment needs."""
     if not isinstance(ended, DeploymentFacts):
         return ended
     return DeploymentEntry(
@@ -333,14 +333,14 @@ def _entry_of(ended: HistoryEntry) -> HistoryEntry:
 
 
 def complete_history(app: App) -> None:
-    """Adds the newest deployment's line where a power cut or a full disk left it out."""
+    """Appends the newest deployment's line if a power cut or a full disk prevented it."""
     past = _past(app)
     if len(past) > len(history(app)):
         record_end(app, past[-1])
 
 
 def history(app: App) -> List[HistoryEntry]:
-    """The deployments and roll backs that ended, oldest first.
+    """Returns the ended deployments and rollbacks, oldest first.
 
     Raises:
         DeviceError: "state.version".
@@ -354,8 +354,8 @@ def history(app: App) -> List[HistoryEntry]:
 
 
 def taken_back(app: App, digest: str) -> Optional[TakenBack]:
-    """Returns when and why a bundle was taken back that served here; None where it was not, or
-    came to serve since.
+    """Returns when and why a bundle was taken back here; None if it was not taken back, or has
+    served since.
 
     Args:
         app: The app.
@@ -369,7 +369,7 @@ def taken_back(app: App, digest: str) -> Optional[TakenBack]:
 
 
 def last_taken_back(app: App) -> Optional[TakenBack]:
-    """What was taken back last; None once a release came to serve since."""
+    """Returns the release that was taken back last; None if a release was deployed since."""
     ended = [entry for entry in _past(app) if entry.state != "failed"]
     if not ended or ended[-1].state != "rolled-back" or _boards_own(ended[-1]):
         return None
@@ -377,11 +377,11 @@ def last_taken_back(app: App) -> Optional[TakenBack]:
 
 
 def put_back(app: App, release: Optional[str]) -> str:
-    """The commands that put back what was taken back, for a hint.
+    """Returns the commands that deploy a taken-back release again, for a hint.
 
     Args:
         app: The app.
-        release: The release that would serve; None where it is to be installed.
+        release: The release that would serve; None if it must be installed first.
     """
     here = "edgekit_device.pyz install --again"
     if release is not None and release in app.releases():
@@ -392,9 +392,9 @@ def put_back(app: App, release: Optional[str]) -> str:
 def refuse_taken_back(
     app: App, digest: str, where: str = "", release: Optional[str] = None
 ) -> None:
-    """Refuses a bundle that was taken back here, or a release of it that is here.
+    """Refuses a bundle that was taken back here, or its release.
 
-    One that was taken back because other boards failed may come again.
+    A bundle that was taken back because other boards failed passes.
 
     Raises:
         DeviceError: "install.taken-back".
@@ -412,16 +412,16 @@ def refuse_taken_back(
 
 
 def standing(app: App) -> Dict[str, Optional[TakenBack]]:
-    """What the app's history says of each bundle, by the start of its digest.
+    """Returns the state of each bundle in the app's history, by the prefix of its digest.
 
     Returns:
-        As ``taken_back``; None for one that came to serve and was not taken back since.
+        The record of ``taken_back``; None for a bundle that served and was not taken back since.
     """
     return {short: _describe_taken_back(entry) for short, entry in _standing(_past(app)).items()}
 
 
 def remember_taken_back(root: Root, name: str, found: Dict[str, Optional[TakenBack]]) -> None:
-    """Writes to ROOT/taken-back.json what ``standing`` said of an app that is removed."""
+    """Writes the records of a removed app, found by ``standing``, to ROOT/taken-back.json."""
     if not found:
         return
     path = root.folder / TAKEN_BACK
@@ -436,7 +436,7 @@ def remember_taken_back(root: Root, name: str, found: Dict[str, Optional[TakenBa
 
 
 def references(app: App) -> Set[str]:
-    """Releases that a deployment which has not ended may need."""
+    """Returns the releases that an unfinished deployment may need."""
     journal = read_journal(app)
     if journal is None or not journal.live:
         return set()
@@ -445,10 +445,10 @@ def references(app: App) -> Set[str]:
 
 
 def _past(app: App) -> List[HistoryEntry]:
-    """The history, and the newest deployment where a cut or a full disk left its line out."""
+    """Returns the history, with the newest deployment if its line is missing."""
     found = history(app)
     journal = read_journal(app)
-    # a roll back by hand may have come after it
+    # a rollback by hand may have followed it
     known = journal is None or any(entry.id == journal.facts.id for entry in found)
     if journal is not None and not known and not journal.live:
         found.append(journal.facts)
@@ -456,9 +456,10 @@ def _past(app: App) -> List[HistoryEntry]:
 
 
 def _standing(entries: List[HistoryEntry]) -> Dict[str, Optional[HistoryEntry]]:
-    """By the start of a bundle's digest, the entry that took it back; None where it came to serve.
+    """Returns, by the prefix of a bundle's digest, the entry that took it back; None if it served
+    since.
 
-    A deployment that failed before the switch changes nothing about what was taken back.
+    A deployment that failed before the switch does not count.
     """
     found: Dict[str, Optional[HistoryEntry]] = {}
     for entry in entries:
@@ -468,13 +469,13 @@ def _standing(entries: List[HistoryEntry]) -> Dict[str, Optional[HistoryEntry]]:
         elif entry.state == "rolled-back":
             if not _boards_own(entry):
                 found[release] = entry
-            found[previous] = None  # which serves, also where it is the same bundle signed anew
+            found[previous] = None  # it serves, even if it is the same bundle with a new signature
     found.pop("", None)
     return found
 
 
 def _boards_own(entry: HistoryEntry) -> bool:
-    """Whether a full disk or damaged storage took it back: no judgement of the release."""
+    """Returns True if a full disk or damaged storage caused the rollback, not the release."""
     return entry.error is not None and family(entry.error.code) in ("board", "blob")
 
 
@@ -491,7 +492,7 @@ def _describe_taken_back(entry: Optional[HistoryEntry]) -> Optional[TakenBack]:
 
 
 def _remembered(root: Root) -> _Remembered:
-    """ROOT/taken-back.json; an empty one where it is not there or damaged."""
+    """Reads ROOT/taken-back.json; returns an empty record if it is missing or damaged."""
     path = root.folder / TAKEN_BACK
     found = load(_Remembered, path, _MAX_TAKEN_BACK, schemas=(_TAKEN_BACK_SCHEMA,))
     return found or _Remembered({})
@@ -503,7 +504,7 @@ def _entries(path: Path, data: bytes) -> List[HistoryEntry]:
         try:
             document = parse_json(line, HISTORY)
         except DeviceError:
-            continue  # empty, or half a line
+            continue  # empty, or a partial line
         refuse_version(document, (SCHEMA, ROLLBACK_SCHEMA), path)
         with suppress(DeviceError):
             found.append(history_entry(document))
@@ -512,12 +513,12 @@ def _entries(path: Path, data: bytes) -> List[HistoryEntry]:
 
 @contextmanager
 def claim(app: App, wait_s: float = _WAIT_S) -> Iterator[int]:
-    """Holds the app for a deployment or for a change by hand; yields the lock's descriptor.
+    """Locks the app for a deployment or a change by hand; yields the lock's descriptor.
 
-    A child process has to close the descriptor: as long as one is open the app is held.
+    Child processes must close the descriptor: the lock is held while any copy is open.
 
     Raises:
-        DeviceError: "deploy.busy" with who deploys what.
+        DeviceError: "deploy.busy", with the operator and the deployment that holds the lock.
     """
     handle = open_locked(app.folder / LOCK, wait_s)
     if handle is None:
@@ -532,11 +533,11 @@ def claim(app: App, wait_s: float = _WAIT_S) -> Iterator[int]:
 
 @contextmanager
 def claim_by_hand(app: App, *, whole: bool = False) -> Iterator[None]:
-    """Holds the app for a switch or a removal by hand, where no deployment is unfinished.
+    """Locks the app for a switch or a removal by hand, if no deployment is unfinished.
 
     Args:
         app: The app.
-        whole: Whether all of it goes; then a deployment that died needs nothing any more.
+        whole: True to remove the whole app; an unfinished deployment is then ignored.
 
     Raises:
         DeviceError: "deploy.busy" or "deploy.unfinished".
@@ -556,12 +557,12 @@ def claim_by_hand(app: App, *, whole: bool = False) -> Iterator[None]:
 
 
 def is_claimed(app: App) -> bool:
-    """Whether a process holds the app now."""
+    """Returns True if a process holds the app's lock."""
     return is_locked(app.folder / LOCK)
 
 
 def busy(app: App, job: Optional[str] = None) -> DeviceError:
-    """The error that names the deployment which is on its way."""
+    """Returns the error that names the running deployment."""
     journal = read_journal(app)
     if journal is None or not journal.live:
         return DeviceError(

@@ -1,8 +1,7 @@
-"""The command ``offer``: a bundle is announced, and the board answers which of its blobs it lacks.
+"""The command ``offer``: a host announces a bundle, and the board answers which blobs are missing.
 
-First the host sends the digest alone: for a bundle that the board has, the answer comes at once.
-Otherwise it sends the manifest. An offered manifest waits in ``incoming/<digest>/`` until a
-deployment makes a release of it.
+The host first sends only the digest; if the board has the bundle, it answers at once. Otherwise
+the host sends the manifest, which waits in ``incoming/<digest>/`` until a deployment stages it.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ from edgekit_device.store.root import App, Root
 from edgekit_device.trust.accepted import is_accepted
 from edgekit_device.trust.bundle import MANIFEST, SIGNATURE, BundleFiles, Checked, check_bundle
 
-#: Bytes of an envelope: JSON escapes make of one byte of text six at worst.
+#: Most bytes of an envelope: a JSON escape takes up to six bytes for a byte of text.
 MAX_ENVELOPE = 6 * MAX_MANIFEST + (1 << 20)
 
 
 def _utf8(value: Any) -> bytes:
-    # what no UTF-8 can be has no signature that is good either
+    # bytes that are no UTF-8 cannot have a valid signature
     return bytes(text(most=MAX_MANIFEST)(value).encode("utf-8", "surrogatepass"))
 
 
@@ -59,7 +58,7 @@ class _Packed:
 
 
 def _manifest(value: Any) -> bytes:
-    """A text, or {"deflated": base64 of a zlib stream} of the largest manifest at most."""
+    """Reads a text, or {"deflated": base64 of a zlib stream}, up to the largest manifest's size."""
     if not isinstance(value, dict):
         return _utf8(value)
     try:
@@ -75,7 +74,7 @@ def _manifest(value: Any) -> bytes:
 
 @document(frozen=True)
 class Envelope:
-    """A manifest as it comes from a host, and OpenSSH's signature of its bytes, unchecked."""
+    """A host's manifest and OpenSSH's signature of its bytes, both unchecked."""
 
     manifest: bytes = member(_manifest)
     signature: Optional[bytes] = member(nullable(_utf8), absent=None)
@@ -83,14 +82,14 @@ class Envelope:
 
 @document(frozen=True)
 class _Question:
-    """The manifest's digest in its place: is it here?"""
+    """The digest of a manifest, sent to ask whether the board has the bundle."""
 
     digest: str = member(codec.digest)
     signature: Optional[bytes] = member(nullable(_utf8), absent=None)
 
 
 def _lacking(value: Any) -> Tuple[str, int]:
-    """[digest, bytes]."""
+    """Reads [digest, bytes]."""
     if not isinstance(value, list) or len(value) != 2:
         codec.fail("", "not a digest and a number of bytes")
     return codec.digest(value[0]), integer(0, 1 << 40)(value[1])
@@ -101,11 +100,11 @@ class OfferAnswer:
     """The answer of ``offer`` to a bundle that is known.
 
     Attributes:
-        missing: The blobs that lack, each with the bytes of it that are here.
-        serving: The release that serves this very bundle, whole.
-        deployment: How that came to serve.
-        taken_back: Where the bundle was, when and why.
-        hello: With --hello.
+        missing: The missing blobs, each with the number of bytes that the board already has.
+        serving: The release that serves this bundle with all its blobs.
+        deployment: The deployment of that release.
+        taken_back: When and why the bundle was taken back, if it was.
+        hello: The board's description, with --hello.
     """
 
     digest: str = member(codec.digest)
@@ -121,28 +120,32 @@ class OfferAnswer:
 
 @document(frozen=True)
 class UnknownBundle:
-    """The answer of ``offer`` to a digest of which there is no manifest here."""
+    """The answer of ``offer`` to the digest of an unknown manifest."""
 
     digest: str = member(codec.digest)
     known: bool = member(flag, default=False)
 
 
 def offer_answer(value: Any) -> "OfferAnswer | UnknownBundle":
-    """One of both."""
+    """Reads either answer of ``offer``."""
     if isinstance(value, dict) and value.get("known") is False:
         return read(UnknownBundle, value)
     return read(OfferAnswer, value)
 
 
 def read_envelope(stdin: BinaryIO) -> Envelope:
-    """The one envelope on stdin; "protocol.invalid"."""
+    """Reads an envelope from stdin.
+
+    Raises:
+        DeviceError: "protocol.invalid".
+    """
     return read(Envelope, read_json(stdin, MAX_ENVELOPE), "stdin", code="protocol.invalid")
 
 
 def do_offer(
     root: Root, arguments: argparse.Namespace, stdin: BinaryIO
 ) -> "OfferAnswer | UnknownBundle":
-    """Keeps a manifest whose signature is good, and answers what is missing of its blobs.
+    """Stores a manifest with a valid signature, and answers which of its blobs are missing.
 
     Raises:
         DeviceError: As ``stage`` for a signature or a manifest that is refused ("bundle.*",
@@ -174,13 +177,13 @@ def do_offer(
 def take_offer(
     root: Root, manifest: bytes, signature: Optional[bytes], trust_unsigned: bool = False
 ) -> OfferAnswer:
-    """Keeps a manifest that this board found itself; raises and answers as ``offer``."""
+    """Stores a manifest that the board downloaded itself; answers and raises like ``offer``."""
     with root.lock(shared=True), map_os_errors(str(root.folder)):
         return _answer(root, Envelope(manifest, signature), trust_unsigned)
 
 
 def read_incoming(root: Root, digest: str) -> Optional[Tuple[bytes, Optional[bytes]]]:
-    """The offered manifest of that digest and its signature; None when there is none."""
+    """Returns the offered manifest of a digest and its signature; None if it was not offered."""
     if not is_digest(digest):
         raise DeviceError("not a SHA-256", code="offer.invalid", where=repr(digest)[:80])
     manifest = _read(root.folder / "incoming" / digest / MANIFEST)
@@ -190,14 +193,14 @@ def read_incoming(root: Root, digest: str) -> Optional[Tuple[bytes, Optional[byt
 
 
 def incoming(root: Root) -> List[Path]:
-    """The folders of all offered manifests; their names are the digests."""
+    """Returns the folders of all offered manifests, which are named by digest."""
     folder = root.folder / "incoming"
     found = sorted(folder.iterdir()) if folder.is_dir() else []
     return [path for path in found if is_digest(path.name)]
 
 
 def drop_incoming(root: Root, digest: str) -> None:
-    """Forgets an offered manifest."""
+    """Removes an offered manifest."""
     folder = root.folder / "incoming" / digest
     with map_os_errors(str(folder)), workspace(root.folder) as work:
         try:
@@ -232,7 +235,7 @@ def _answer(root: Root, envelope: Envelope, trust_unsigned: bool) -> OfferAnswer
 def _missing(root: Root, manifest: Manifest) -> List[Tuple[str, int]]:
     found = []
     for digest, size in manifest.sizes().items():
-        # hashed even where nothing is to be sent: a deployment mends what a load has refused
+        # hashed even if all blobs exist: a deployment replaces damaged blobs that a load refused
         if root.store.size(digest) == size and root.store.is_whole(digest):
             root.store.renew(digest)
         else:
@@ -241,7 +244,7 @@ def _missing(root: Root, manifest: Manifest) -> List[Tuple[str, int]]:
 
 
 def serves(root: Root, checked: Checked) -> Optional[str]:
-    """The current release, if it is this bundle and ready, and this version reads it."""
+    """Returns the current release if it is this bundle, is ready and can be read; else None."""
     app = root.app(checked.manifest.name)
     current = app.link("current")
     if current is None:
@@ -254,17 +257,17 @@ def serves(root: Root, checked: Checked) -> Optional[str]:
 
 
 def serves_well(root: Root, checked: Checked) -> Optional[str]:
-    """The current release, if it is this bundle and loads; its blobs are not looked at."""
+    """Returns the current release if it is this bundle and loads, without checking its blobs."""
     serving = serves(root, checked)
     if checked.signer is None and not is_accepted(root, checked.manifest.digest):
-        return None  # it loads no more until it is deployed, which records that it is accepted
+        return None  # it does not load until a deployment records that it is accepted
     if serving is not None and changed_of(root, root.app(checked.manifest.name)) is not None:
-        return None  # it loads no more until it is deployed again, which tests it anew
+        return None  # it does not load until a new deployment tests it again
     return serving
 
 
 def _deployment(app: App) -> Optional[DeploymentFacts]:
-    """How the release that serves came to, and what served before it; None if unknown."""
+    """Returns the deployment of the release that serves; None if unknown."""
     journal = read_journal(app)
     return None if journal is None else replace(journal.facts, previous=app.link("previous"))
 
@@ -283,19 +286,19 @@ def _keep(root: Root, checked: Checked) -> None:
             write_durably(new / SIGNATURE, signature)
         folder.parent.mkdir(exist_ok=True)
         if folder.exists():
-            # the same manifest with another signature, or a damaged one
+            # the same manifest with another signature, or a damaged manifest
             folder.rename(work / "old")
         try:
             new.rename(folder)
         except OSError:
             if not folder.is_dir():
                 raise
-            return  # offered by two at once: the other's stands
+            return  # two hosts offered it at once: the other's copy is used
         fsync_folder(folder.parent)
 
 
 def _known(root: Root, digest: str) -> Optional[bytes]:
-    """A manifest that is here, by digest: an offered one or a release's."""
+    """Returns an offered manifest or a release's manifest by digest; None if it is unknown."""
     releases = sorted(root.folder.glob("apps/*/releases/*-{}".format(digest[:12])))
     for folder in (root.folder / "incoming" / digest, *releases):
         manifest = _read(folder / MANIFEST)

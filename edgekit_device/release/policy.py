@@ -1,4 +1,4 @@
-"""By what a board judges a release before and after it serves."""
+"""The limits by which a board judges a release before and after the switch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TIMEOUT = number(1e-3, float(DAY_S))
 
 @document(frozen=True)
 class Timeouts:
-    """Seconds after which a state of a deployment is ended."""
+    """Seconds after which a deployment's state is aborted."""
 
     refit_s: float = member(_TIMEOUT, absent=600.0, always=True)
     test_s: float = member(_TIMEOUT, absent=300.0, always=True)
@@ -20,16 +20,16 @@ class Timeouts:
 
 @document(frozen=True)
 class Policy:
-    """By what a release is judged and how long that may take; the keys of ``deploy.health``.
+    """The limits of the health check; the keys of ``deploy.health``.
 
     Attributes:
-        latency_ms: What the median may be; None for no gate.
-        accuracy_min: What the bundle's metric must reach; None for no gate.
-        measure_s: Seconds of measuring before it serves.
-        soak_s: Seconds for which it is examined after the switch.
-        soak_every_s: Seconds between two examinations.
-        keep: Releases that stay on the board.
-        timeouts: Of the states.
+        latency_ms: Maximum of the median latency; None for no limit.
+        accuracy_min: Minimum of the bundle's metric; None for no limit.
+        measure_s: Seconds of measuring before the switch.
+        soak_s: Seconds of checks after the switch.
+        soak_every_s: Seconds between two checks.
+        keep: Number of releases that stay on the board.
+        timeouts: Timeouts of the states.
     """
 
     latency_ms: Optional[float] = member(nullable(number(1e-6, 1e9)), absent=None, always=True)
@@ -42,10 +42,10 @@ class Policy:
 
 
 def read_policy(value: object) -> Policy:
-    """Checks a policy as a request brings it; None means one of defaults.
+    """Checks a request's policy; None gives the defaults.
 
     Raises:
-        DeviceError: "policy.invalid", about the first field that is wrong.
+        DeviceError: "policy.invalid", for the first wrong field.
     """
     if value is None:
         return Policy()

@@ -1,4 +1,4 @@
-"""Releases: staged next to the running one, switched by one rename, taken back the same way."""
+"""Releases: staged beside the current release, and switched or rolled back by one rename."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ class DescribedRelease:
     """A release as ``releases`` lists it.
 
     Attributes:
-        signer: None for one that was taken without a signature.
+        signer: None for a release without a signature.
         ready: See ``is_ready``.
-        taken_back: None also for what serves: it was put back, also by hand.
+        taken_back: When and why it was taken back; None for the current release.
     """
 
     id: str = member(release_name)
@@ -77,7 +77,7 @@ class DescribedRelease:
 
 @document(frozen=True)
 class AppReleases:
-    """An app's entry of ``releases``; ``taken_back`` is what was taken back last."""
+    """An app's entry of ``releases``; ``taken_back`` is the release that was taken back last."""
 
     current: Optional[str] = member(nullable(release_name))
     previous: Optional[str] = member(nullable(release_name))
@@ -86,11 +86,11 @@ class AppReleases:
 
     @property
     def current_release(self) -> Optional[DescribedRelease]:
-        """The release that serves."""
+        """The current release."""
         return next((one for one in self.releases if one.id == self.current), None)
 
 
-#: Of an app that is not there.
+#: The entry of an unknown app.
 NO_RELEASES = AppReleases(None, None, (), None)
 
 
@@ -103,7 +103,7 @@ class ReleaseList:
 
 @document(frozen=True)
 class SwitchedLinks:
-    """The answer of ``switch``: the releases that the app's links point at now."""
+    """The answer of ``switch``: the targets of the app's links."""
 
     app: str = member(app_name)
     current: str = member(release_name)
@@ -115,8 +115,8 @@ class RolledBack:
     """The answer of ``rollback``.
 
     Attributes:
-        before: What served before.
-        taken_back: What this took back; None where the board could not write its history.
+        before: The release that served before.
+        taken_back: The release that was taken back; None if the history could not be written.
     """
 
     app: str = member(app_name)
@@ -131,8 +131,8 @@ class ServeAnswer:
     """The answer of ``serve --background`` and ``serve-status``.
 
     Attributes:
-        serving: None where no server runs.
-        taken_back: The release that was taken back for what serves, where one was.
+        serving: None if no server runs.
+        taken_back: The release that was taken back in favour of the current release, if any.
     """
 
     app: str = member(app_name)
@@ -145,8 +145,8 @@ class ServerEnded:
     """What ``serve`` prints when the server has ended.
 
     Attributes:
-        served: How many requests it answered.
-        errors: How many of them failed.
+        served: Number of answered requests.
+        errors: Number of failed requests.
     """
 
     app: str = member(app_name)
@@ -156,7 +156,7 @@ class ServerEnded:
 
 @document(frozen=True)
 class ServerStopped:
-    """The answer of ``serve-stop``; not ``stopped``: none ran."""
+    """The answer of ``serve-stop``; ``stopped`` is False if no server ran."""
 
     app: str = member(app_name)
     stopped: bool = member(flag)
@@ -164,7 +164,7 @@ class ServerStopped:
 
 @document(frozen=True)
 class Staged:
-    """What ``stage`` made, or found made before."""
+    """The release that ``stage`` made or found."""
 
     app: str
     release: str
@@ -229,10 +229,10 @@ def check_release(
     allowed_signers: Optional[Path] = None,
     trust_unsigned: bool = False,
 ) -> Checked:
-    """Opens a release again: signature and manifest, as at ``stage``.
+    """Checks a release's signature and manifest again, as ``stage`` does.
 
-    A release that was staged with ``trust_unsigned`` stays trusted, unless the caller names his
-    own ``allowed_signers``.
+    A release that was staged with ``trust_unsigned`` stays trusted, unless the caller passes
+    ``allowed_signers``.
     """
     files = open_release(root, folder)
     trusted = trust_unsigned
@@ -247,12 +247,12 @@ def check_release(
 
 
 def is_ready(folder: Path) -> bool:
-    """Whether the release's weights were checked and its engines loaded (``refit``)."""
+    """Returns True if the release's weights were checked and its engines loaded (``refit``)."""
     return (folder / REFIT).is_file()
 
 
 def need_ready(app: str, folder: Path) -> None:
-    """Raises DeviceError "release.not-ready" where ``is_ready`` is false."""
+    """Raises DeviceError "release.not-ready" unless ``is_ready``."""
     if not is_ready(folder):
         raise DeviceError(
             "the release's weights have not been checked yet",
@@ -263,7 +263,7 @@ def need_ready(app: str, folder: Path) -> None:
 
 
 def switch(app: App, release: str) -> SwitchedLinks:
-    """Makes ``release`` the current one, by one rename, and the current one the previous.
+    """Makes ``release`` current by one rename; the current release becomes the previous.
 
     Raises:
         DeviceError: "release.unknown" or "release.not-ready".
@@ -273,7 +273,7 @@ def switch(app: App, release: str) -> SwitchedLinks:
 
 
 def earlier(app: App) -> Optional[str]:
-    """The release that a rollback goes to, None for none: never one that was taken back itself."""
+    """Returns the release that a rollback goes to, never a taken-back release; None for none."""
     current, previous = app.link("current"), app.link("previous")
     found = [previous] if previous is not None and previous != current else []
     if current is not None:
@@ -291,12 +291,12 @@ def rollback(
     to: Optional[str] = None,
     note: Callable[[Optional[str], str], None] = lambda current, to: None,
 ) -> None:
-    """Makes an earlier release the current one.
+    """Makes an earlier release current.
 
     Args:
         app: The app.
         to: The release; by default ``earlier``.
-        note: Called with the current release and the one that will be, right before the change.
+        note: Called with the current and the new release, right before the change.
 
     Raises:
         DeviceError: "release.no-previous"; with ``to`` also "release.unknown" or
@@ -327,7 +327,7 @@ def rollback(
 
 
 def restore(app: App, current: Optional[str], previous: Optional[str]) -> None:
-    """Makes both links what they were; names of releases that are gone count as none."""
+    """Restores both links; a release that no longer exists counts as none."""
     with app.lock(), map_os_errors(str(app.folder)):
         known = set(app.releases())
         set_links(
@@ -338,7 +338,7 @@ def restore(app: App, current: Optional[str], previous: Optional[str]) -> None:
 
 
 def describe(app: App) -> AppReleases:
-    """The app's entry of ``releases``."""
+    """Returns the app's entry of ``releases``."""
     found: List[DescribedRelease] = []
     current = app.link("current")
     for name in app.releases():
@@ -364,14 +364,14 @@ def _switch(app: App, release: str, note: Callable[[], None] = lambda: None) -> 
     need_ready(app.name, folder)
     current = app.link("current")
     if current != release:
-        check_signer(app.root, folder)  # what would not load must not be made to serve
+        check_signer(app.root, folder)  # a release that does not load must not serve
         note()
         set_links(app.folder, release, current or app.link("previous"))
     return SwitchedLinks(app.name, release, app.link("previous"))
 
 
 def _is_of(root: Root, folder: Path, files: BundleFiles) -> bool:
-    """Whether a release was made of this bundle; a damaged one was of none."""
+    """Returns True if a release was made from this bundle; False for a damaged release."""
     try:
         found = open_release(root, folder)
     except DeviceError:

@@ -1,4 +1,4 @@
-"""Checks that this board has what a bundle needs, before anything is sent, refitted or opened."""
+"""Checks that this board meets a bundle's requirements, before a transfer, a refit or a load."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edgekit_device.store.root import Root
 from edgekit_device.tensorrt.runtimes import check_board
 from edgekit_device.versions import at_least, parse_version
 
-#: What runs segments on the CPU.
+#: The backend that runs segments on the CPU.
 _ON_CPU = RequiredRuntime("onnxruntime", "", "")
 
 
@@ -22,8 +22,8 @@ def check_requires(root: Root, manifest: Manifest) -> None:
     """Compares what a bundle requires with this board.
 
     Args:
-        root: The installation; what it has of the bundle already needs no more space.
-        manifest: The bundle's checked manifest; one without "requires" needs nothing.
+        root: The installation; blobs that it already has need no more space.
+        manifest: The bundle's checked manifest; without "requires" every board passes.
 
     Raises:
         DeviceError: "requires.loader", "requires.backend", "requires.runtime", "requires.board",
@@ -55,15 +55,15 @@ def check_facts(
     where: str = "",
     there: Optional[int] = None,
 ) -> None:
-    """Compares; what is None is not known of the board, and is not compared.
+    """Compares requirements with a board; unknown facts (None) are not compared.
 
     Args:
-        requires: The bundle's.
+        requires: The bundle's requirements.
         board: The board's answer to ``hello``.
-        dla_cores: How many it has.
-        cudla: Whether it has cuDLA.
-        where: For messages.
-        there: Bytes of the bundle that the board has already; None to compare no disk space.
+        dla_cores: Number of DLA cores.
+        cudla: True if the board has cuDLA.
+        where: Place for messages.
+        there: Bytes of the bundle that the board already has; None to skip disk space.
 
     Raises:
         DeviceError: See ``check_requires``.
@@ -109,7 +109,7 @@ def _runtime(needed: Optional[RequiredRuntime], board: Hello, where: str) -> Non
               "python3 -m pip install {}".format(name))  # fmt: skip
     here = parse_version(str(version))
     if not here:
-        return  # it is there, of unknown version
+        return  # it is installed, with an unknown version
     old = oldest and not at_least(here, parse_version(oldest))
     if old or (below and at_least(here, parse_version(below))):
         _fail("runtime", "{}, but the board has {}".format(wanted, version), where,

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import sys
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -27,6 +28,7 @@ from typing import (
 
 from edgekit_device.errors import DeviceError
 from edgekit_device.files import check_kept
+from edgekit_device.protocol.codec import parse_json, read
 from edgekit_device.protocol.manifest import (
     CPU,
     Engines,
@@ -58,13 +60,21 @@ from edgekit_device.runtime.variants import (
     need_loadables,
 )
 from edgekit_device.store.root import check_root, default_root
-from edgekit_device.trust.bundle import Checked, check_blobs, check_bundle, open_bundle
+from edgekit_device.trust.bundle import (
+    Checked,
+    check_blobs,
+    check_bundle,
+    open_bundle,
+    read_checked,
+)
 from edgekit_device.trust.signature import revoked_file
 
 if TYPE_CHECKING:
     import numpy as np
 
     from edgekit_device.cuda.memory import DeviceTensor, Feeder
+    from edgekit_device.detection.head import Head
+    from edgekit_device.detection.results import Found
 
 
 Inputs = Union["Mapping[str, np.ndarray]", "np.ndarray"]
@@ -93,6 +103,7 @@ class Model:
         outputs: The same of each output.
         variants: What it has for each shape, or for a range of shapes (``sizes``, ``profiles``).
         lanes: The first variant's.
+        head: What decodes the outputs of a detector; None without.
     """
 
     def __init__(
@@ -122,6 +133,7 @@ class Model:
 
             self._feeder = Feeder(cuda)
         self._main = _most_frames(self.lanes)
+        self.head = _head_of(checked)
 
     @property
     def is_static(self) -> bool:
@@ -188,6 +200,52 @@ class Model:
         with self._open.held(route.variant) as lanes:
             lane = lanes[_most_frames(lanes)]
             return route.results(run_alone(lane, route.fed(checked)))
+
+    def detect(
+        self,
+        inputs: Inputs,
+        *,
+        score: float = 0.25,
+        iou: float = 0.45,
+        most: int = 300,
+        agnostic: bool = False,
+    ) -> List[List[Found]]:
+        """Runs one batch of prepared pictures and decodes what the network gives.
+
+        The outputs are decoded where they are: on the GPU with CuPy, if that is imported and the
+        engines run there; with NumPy else.
+
+        Args:
+            inputs: As for a call.
+            score: Least score of an object.
+            iou: Intersection over union above which the object with the lower score goes.
+            most: Objects of a picture at most.
+            agnostic: Whether objects of different classes suppress each other.
+
+        Returns:
+            For each picture its objects, the best first, in pixels of the input.
+            ``Placing.back`` gives those of the picture.
+
+        Raises:
+            DeviceError: As for a call; "model.no-head" for a bundle without one.
+        """
+        if self.head is None:
+            raise DeviceError(
+                "this bundle has no head: its outputs are the network's own",
+                code="model.no-head",
+                where=self.name,
+                hint="build it with model.head: auto, or call the model and decode its outputs",
+            )
+        from edgekit_device.detection.detect import detect
+        from edgekit_device.detection.results import Options
+
+        cupy = sys.modules.get("cupy")
+        outputs: Mapping[str, Any]
+        if cupy is not None and self._feeder is not None:
+            outputs = {name: cupy.asarray(one) for name, one in self.on_gpu(inputs).items()}
+        else:
+            outputs = self(inputs)
+        return detect(self.head, outputs, Options(score, iou, most, agnostic))
 
     def on_gpu(self, inputs: Inputs) -> Dict[str, DeviceTensor]:
         """Runs one frame as a call does, and leaves its results on the GPU.
@@ -288,6 +346,16 @@ class Model:
         if self._values and self.variants[route.variant].values:
             found = {**_best(self.variants[route.variant]), **values, **found}
         return found, route
+
+
+def _head_of(checked: Checked) -> Optional[Head]:
+    digest = checked.manifest.head
+    if digest is None:
+        return None
+    from edgekit_device.detection.head import Head
+
+    data = bytes(read_checked(checked, digest))
+    return read(Head, parse_json(data, "head"), "head")
 
 
 def _lanes_of(manifest: Manifest, lanes: Sequence[Lane], engines: Engines) -> List[LaneRun]:

@@ -23,9 +23,10 @@ def write(
     outputs: dict[str, Dims],
     metadata: dict[str, str] | None = None,
     name: str = "x",
+    operator: str = "Relu",
 ) -> Path:
     info = helper.make_tensor_value_info
-    nodes = [helper.make_node("Relu", [name], [one]) for one in outputs]
+    nodes = [helper.make_node(operator, [name], [one]) for one in outputs]
     kind = TensorProto.FLOAT
     graph = helper.make_graph(
         nodes, "g", [info(name, kind, dims)], [info(n, kind, d) for n, d in outputs.items()]
@@ -91,6 +92,26 @@ def test_both_spellings_are_proposed_and_can_be_copied(
         shapes = read_shapes([f"x:{spelling}"])
         found = edgekit.check(path, target=ORIN, model={"shapes": shapes})
         assert bool(found.buckets) == (spelling == ranged)
+
+
+@pytest.mark.parametrize(
+    ("operator", "height", "static", "rule"),
+    [
+        ("Softmax", 32, "1x3x32x320", "a text recogniser takes lines of height 32"),
+        ("Relu", 32, "1x3x32x640", "640 is a detector's usual size"),
+        ("Softmax", None, "1x3x640x640", "640 is a detector's usual size"),
+    ],
+)
+def test_few_classes_along_a_line_are_a_recognisers_where_a_softmax_makes_them(
+    tmp_path: Path, operator: str, height: int | None, static: str, rule: str
+) -> None:
+    # ten digits and the blank
+    dims: Dims = [None, 3, height, None]
+    path = write(tmp_path, dims, {"y": [None, None, 11]}, operator=operator)
+    with pytest.raises(ModelError) as caught:
+        edgekit.check(path, target=ORIN)
+    assert f"--shape x:{static}," in caught.value.hint
+    assert rule in caught.value.hint
 
 
 def test_init_writes_the_proposal(tmp_path: Path) -> None:

@@ -96,6 +96,18 @@ def reduce_sum_over_the_image():
     return between(node("ReduceSum", "c axes", "h"), weights={"axes": [2, 3]}, shape=(1, 8, 7, 7))
 
 
+@entry("Sqrt", "Div", int8=("Sqrt",))
+def normalized_features():
+    # as SSD's conv4_3 and PyTorch's F.normalize have it
+    return between(node("ReduceL2", "c", "n", axes=[1], keepdims=1), node("Div", "c n", "h"))
+
+
+@entry(*["LpNormalization"] * 5, int8=("Sqrt",))
+def normalized_by_the_operator():
+    # in FP16 the comparison with 0 is one more change of device, which takes longer
+    return between(node("LpNormalization", "c", "h", axis=1))
+
+
 @entry()
 def large_max_pool():
     return between(node("MaxPool", "c", "h", kernel_shape=[13, 13], pads=[6, 6, 6, 6]))

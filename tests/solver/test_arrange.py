@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from edgekit.solver.evaluation import evaluate
+from edgekit.solver.evaluation import evaluate, settle
 from edgekit.solver.problem import (
     OUTSIDE,
     Border,
     Cost,
+    ExecutionStep,
     Goal,
     MemoryPool,
     Mode,
@@ -103,4 +104,12 @@ def test_a_least_size_takes_a_node_from_another_loadable() -> None:
 def test_limits_refuse_a_placement(change: dict[str, object], allowed: bool) -> None:
     problem = replace(DIAMOND, **change)  # type: ignore[arg-type]
     found = evaluate(problem, (DLA, GPU, GPU, DLA), Goal.of(problem, "latency"))
+    assert (found is not None) == allowed
+
+
+@pytest.mark.parametrize(("limit", "allowed"), [(2, True), (1, False)])
+def test_steps_beyond_the_slots_are_no_placement(limit: int, allowed: bool) -> None:
+    problem = replace(DIAMOND, max_loadables=limit)
+    steps = [ExecutionStep(DLA, (0, 1, 2)), ExecutionStep(DLA, (3,))]
+    found = settle(problem, (DLA,) * 4, steps, Goal.of(problem, "latency"))
     assert (found is not None) == allowed

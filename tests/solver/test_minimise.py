@@ -93,6 +93,28 @@ def test_a_node_without_a_mode_or_a_loadable_has_no_placement() -> None:
     assert minimise(alone, goal).bound == float("inf")
 
 
+@pytest.mark.parametrize(
+    ("bounds", "kept"),
+    [
+        ({"latency_us": 15.0, "gpu_us": 3.0}, True),
+        ({"latency_us": 15.0, "gpu_us": 2.9}, False),
+        ({"latency_us": 14.9, "gpu_us": 3.0}, False),
+        ({"period_us": 5.0, "energy_uj": 11.0}, True),
+        ({"period_us": 4.9, "energy_uj": 11.0}, False),
+        ({"period_us": 5.0, "energy_uj": 10.9}, False),
+    ],
+)
+def test_every_bound_is_kept(bounds: dict[str, float], kept: bool) -> None:
+    """One node on either device: 3 us and 5 us, with 7 us of delay, and 11 uJ."""
+    both = (Cost((3.0, 0.0, 7.0), 5.0), Cost((0.0, 5.0, 0.0), 6.0))
+    modes = (Mode(0), Mode(1))
+    problem = PlacementProblem(
+        ("GPU", "DLA0"), modes, ((both[0], None), (None, both[1])), (), (None, Cost((0.0,) * 3))
+    )
+    found = evaluate(problem, (0, 1), Goal.of(problem, "latency", bounds))
+    assert (found is not None) == kept
+
+
 def test_an_interrupt_ends_the_search() -> None:
     problem = layered(5, 300, cores=2)
 

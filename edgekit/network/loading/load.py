@@ -324,6 +324,15 @@ def file_inputs(source: str | Path) -> list[onnx.ValueInfoProto]:
     return [value for value in graph.input if value.name not in constants]
 
 
+def file_metadata(source: str | Path) -> dict[str, str]:
+    """Returns what a file's metadata say, as exporters write them.
+
+    Raises:
+        ModelError: when the file cannot be read; see :func:`load`.
+    """
+    return {one.key: one.value for one in files.read(Path(source))[0].metadata_props}
+
+
 def proposed_sizes(source: str | Path) -> Proposal | None:
     """Returns sizes for what a file leaves open; None where nothing is.
 
@@ -333,10 +342,10 @@ def proposed_sizes(source: str | Path) -> Proposal | None:
     proto = files.read(Path(source))[0]
     left_open = open_inputs(source)
     inputs = [value for value in proto.graph.input if value.name in left_open]
-    metadata = {one.key: one.value for one in proto.metadata_props}
+    metadata = file_metadata(source)
     from edgekit.network.loading.proposals import propose
 
-    return propose(inputs, proto.graph.output, metadata) if inputs else None
+    return propose(inputs, proto.graph, metadata) if inputs else None
 
 
 def open_inputs(source: str | Path, batch: int | None = None) -> dict[str, tuple[int | None, ...]]:

@@ -59,20 +59,20 @@ class _Rule:
 
 def propose(
     inputs: Sequence[onnx.ValueInfoProto],
-    outputs: Sequence[onnx.ValueInfoProto] = (),
+    graph: onnx.GraphProto | None = None,
     metadata: Mapping[str, str] | None = None,
 ) -> Proposal:
     """Returns sizes for the inputs, whose batch is 1.
 
     Args:
         inputs: Those with open sizes.
-        outputs: The file's, which tell what kind of network it is.
+        graph: The file's, whose outputs tell what kind of network it is.
         metadata: The file's metadata.
     """
     shapes: dict[str, tuple[int, ...]] = {}
     ranges: dict[str, tuple[Axis, ...]] = {}
     rules: dict[str, None] = {}
-    rule = _rule(inputs, outputs, metadata or {})
+    rule = _rule(inputs, graph or onnx.GraphProto(), metadata or {})
     for value in inputs:
         dims = value.type.tensor_type.shape.dim
         picture = picture_axis(dims) if value.type.tensor_type.HasField("shape") else None
@@ -110,20 +110,21 @@ def _axis(
 
 
 def _rule(
-    inputs: Sequence[onnx.ValueInfoProto],
-    outputs: Sequence[onnx.ValueInfoProto],
-    metadata: Mapping[str, str],
+    inputs: Sequence[onnx.ValueInfoProto], graph: onnx.GraphProto, metadata: Mapping[str, str]
 ) -> _Rule:
     """Returns the first rule that holds: the file's own word, then its kind."""
-    shapes = [value.type.tensor_type.shape.dim for value in outputs]
+    shapes = [value.type.tensor_type.shape.dim for value in graph.output]
     own = _of_metadata(metadata)
     if own is not None:
         return own
     pictures = list(_pictures(inputs))
     height = pictures[0][0] if pictures else None
+    # few numbers a place may be a detector's boxes, but not where a Softmax makes them classes
     lines = any(
-        len(dims) == 3 and is_fixed(dims[2]) and dims[2].dim_value > _LEAST_CLASSES
-        for dims in shapes
+        len(dims) == 3
+        and is_fixed(dims[2])
+        and (dims[2].dim_value > _LEAST_CLASSES or _is_softmax(graph, value.name))
+        for dims, value in zip(shapes, graph.output, strict=True)
     )
     fixed_height = height is not None and pictures[0][1] is None
     many = any(len(dims) == 3 and dims[2].dim_value > _MANY_CLASSES for dims in shapes)
@@ -137,7 +138,7 @@ def _rule(
             own_height, 320, (own_height, 160), (own_height, 1280),
             f"a text recogniser takes lines of height {own_height} ({why})",
         )  # fmt: skip
-    names = [value.name for value in outputs]
+    names = [value.name for value in graph.output]
     if len(shapes) == 1 and _is_map(shapes[0]):
         return _Rule(
             640, 640, (320, 320), (960, 960),
@@ -196,6 +197,15 @@ def _numbers(text: str) -> list[int]:
         return []
     values = value if isinstance(value, list | tuple) else [value]
     return [one for one in values if type(one) is int and 0 < one < 1 << 16]
+
+
+def _is_softmax(graph: onnx.GraphProto, tensor: str) -> bool:
+    """Whether a tensor of rank 3 is a Softmax along its last axis."""
+    node = next((node for node in graph.node if tensor in node.output), None)
+    if node is None or node.op_type != "Softmax":
+        return False
+    axis = next((one.i for one in node.attribute if one.name == "axis"), -1)
+    return axis in (-1, 2)
 
 
 def _is_map(dims: Dims) -> bool:

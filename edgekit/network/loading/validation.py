@@ -450,11 +450,11 @@ def _refuse_dynamic(
     model: onnx.ModelProto | None,
 ) -> None:
     listed = ", ".join(f"input {name!r} {shape}" for name, shape in dynamic.items())
-    outputs = () if model is None else model.graph.output
+    graph = None if model is None else model.graph
     metadata = {} if model is None else {one.key: one.value for one in model.metadata_props}
     from edgekit.network.loading.proposals import propose
 
-    proposal = propose([one for one in inputs if one.name in dynamic], outputs, metadata)
+    proposal = propose([one for one in inputs if one.name in dynamic], graph, metadata)
     error = ModelError(
         f"the model has dynamic shapes: {listed}",
         code="model.dynamic_shape",

@@ -320,6 +320,7 @@ def infer(
     source: Path | None,
     path: Path,
     step: StepRecord,
+    drawn: Path | None = None,
     manifest: Manifest | None = None,
 ) -> Inference:
     """Runs one inference on the first board.
@@ -332,6 +333,7 @@ def infer(
         source: Inputs, .npz or .npy; the first calibration input when None.
         path: Where the outputs go.
         step: The step, for its detail.
+        drawn: The folder where what a detector found is drawn; nowhere when None.
         manifest: The bundle's, where it has several shapes: a note tells which of them runs this.
     """
     cache, client = context.cache, boards.clients()[0]
@@ -359,6 +361,11 @@ def infer(
     _write(path, answer)
     facts = [InferredOutput.of(name, value) for name, value in outputs.items()]
     step.detail = f"{client.kind} board {client.name}, arg max {facts[0].argmax}"
+    pictures: dict[str, list[str]] = {}
+    if drawn is not None:
+        from edgekit.pipeline.detect import draw_inference
+
+        pictures = {"drawn": draw_inference(context, inputs, outputs, drawn)}
     return Inference(
         schema="edgekit.infer/1",
         board=board_name(boards.describe(client)),
@@ -367,6 +374,7 @@ def infer(
         bit_equal=known["bit_equal"],
         outputs=facts,
         file=str(path),
+        **pictures,
         taken_back=release.taken_back,
         notes=[*release.notes, *([] if manifest is None else [_route_note(manifest, inputs)])],
     )

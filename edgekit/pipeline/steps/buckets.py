@@ -88,8 +88,7 @@ def at_sizes(
     fixed = {name: list(given) for name, given in {**request.fixed, **(values or {})}.items()}
     static = {"shapes": shapes, "dimensions": {}, "buckets": [], "values": fixed}
     # all shapes are cut at the same tensors
-    cut = {"outputs": outputs_of(context), "cut": None} if file.model.cut else {}
-    model = file.model.model_copy(update={**static, **cut})
+    model = file.model.model_copy(update={**static, "outputs": outputs_of(context), "cut": None})
     changed = {"model": model, "placement": file.placement.model_copy(update=placement)}
     config = dataclasses.replace(context.config, file=file.model_copy(update=changed))
     return replace(with_config(context, config), explains=False)

@@ -47,7 +47,7 @@ from edgekit.pipeline.steps.calibrate import (
     inputs_identity,
     inputs_text,
 )
-from edgekit.pipeline.steps.load import lowers, outputs_of, requested, source
+from edgekit.pipeline.steps.load import head_of, lowers, outputs_of, requested, source
 from edgekit.pipeline.steps.method import scales, typed_identity, typed_model
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import model, network, other_weights, used_rewrites
@@ -183,14 +183,14 @@ def _samples_of(context: Context, other: Model | None) -> BundleSamples | None:
 @computed()
 def bundle_of(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle:
     """Returns a build's bundle, signed; read back from the cache when it was packed before."""
-    cache = context.cache
+    cache, head = context.cache, head_of(context)
     # everything that the manifest says, other than what the engines themselves depend on
     key = cache.key(
         "bundle", built.key, context.file.name, context.file.build.mode, plan(context).to_json(),
         source_name(source(context).source), data_name(context), inputs_identity(context),
         _digest(signing.public_key), used_rewrites(context).record.to_json(), health_key(context),
         context.file.deploy.release.model_dump(include={"counter", "valid_until"}),
-        write(_memory(context, built)),
+        write(_memory(context, built)), write(head) if head else None,
     )  # fmt: skip
     stored = None if context.force else cache.find(StoredBundle, "bundle", key)
     bundle = load_bundle(cache, stored) if stored else None
@@ -432,6 +432,7 @@ def _pack(
             for one in built.variants
         ],
         padding=padding,
+        head=head_of(context),
     )
     return bundle.signed(sign(bundle.manifest_bytes, signing.key))
 

@@ -27,18 +27,24 @@ from edgekit.pipeline.steps.load import (
 )
 from edgekit.pipeline.steps.memory import announce_memory
 from edgekit.pipeline.steps.rewrite import judgement, model, model_digest, network, rewritten
+from edgekit.quantize.data.images import IMAGE_OPTIONS, ImageOptions
 from edgekit.quantize.given_scales import ScaleBinding, scale_binding
 from edgekit.quantize.needs import needs, without_too
 from edgekit.quantize.scales import Ranges, Scales
 from edgekit.text import counted
 
 if TYPE_CHECKING:
+    from edgekit.config.schema import CalibrationSection
     from edgekit.network.model import Model
     from edgekit.quantize.data.rows import CalibrationSamples
 
 
 # keys of the configuration's section that do not change the inputs
 _OTHERS = {"method", "cache", "missing", "fp16_layers"}
+#: How pictures of a detector are prepared where the configuration does not say.
+PRESET = "yolo"
+# keys that say how images are prepared
+_SAYS = IMAGE_OPTIONS - {"skip_broken"}
 
 
 def calibration_inputs(context: Context) -> Iterable[Mapping[str, np.ndarray]]:
@@ -61,7 +67,7 @@ def _own(
 ) -> CalibrationSamples:
     from edgekit.quantize.data.load import load_data
 
-    section = context.file.calibration
+    section = image_section(context)
     data: str | None = section.data
     if data is not None and not _called(context):
         data = str(context.config.resolve(data))
@@ -70,6 +76,17 @@ def _own(
         {**options, "data": data, "count": count}, of or model(context),
         folders=module_folders(context), skip=skip,
     )  # fmt: skip
+
+
+def image_section(context: Context) -> CalibrationSection:
+    """Returns how images are prepared: as given, and a detector's by ``PRESET`` where nothing is.
+
+    Other keys are the configuration's.
+    """
+    section = context.file.calibration
+    if context.file.model.head is None or _SAYS.intersection(section.model_fields_set):
+        return section
+    return section.model_copy(update={"preset": PRESET})
 
 
 def check_data(context: Context) -> None:
@@ -152,9 +169,9 @@ def inputs_identity(context: Context) -> list[Any]:
     return [*_data_identity(context), *([run] if run else [])]
 
 
-@computed("calibration")
+@computed("calibration", "model.head")
 def _data_identity(context: Context) -> list[Any]:
-    section = context.file.calibration
+    section = image_section(context)
     settings = section.model_dump(exclude=_OTHERS)
     if section.data is None:
         return [settings]
@@ -195,7 +212,6 @@ def ranges(context: Context) -> Ranges:
     from edgekit.quantize.calibration.checks import check_samples
     from edgekit.quantize.calibration.measure import measure
     from edgekit.quantize.data.expected import describe_preprocessing
-    from edgekit.quantize.data.images import IMAGE_OPTIONS, ImageOptions
     from edgekit.quantize.data.rows import CalibrationSamples
 
     identity = model_digest(context), inputs_identity(context)
@@ -213,7 +229,7 @@ def ranges(context: Context) -> Ranges:
             runs(done, total)
 
         announce_memory(context, model(context), holds=True)
-        section, inputs = context.file.calibration, calibration_inputs(context)
+        section, inputs = image_section(context), calibration_inputs(context)
         if section.data is not None:
             check_samples(_own(context, section.count), where=section.data)
         images = isinstance(inputs, CalibrationSamples) and inputs.images

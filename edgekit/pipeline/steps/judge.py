@@ -19,6 +19,8 @@ from edgekit.pipeline.steps.load import (
     fp16_choice,
     fp16_layers,
     given_scales,
+    head_note,
+    head_of,
     lowers,
     named,
     outputs_of,
@@ -111,7 +113,8 @@ def checked(
 ) -> CheckResult:
     """Checks the model as it came, whatever is in the cache, and reports its progress.
 
-    ``asks``: whether NVIDIA's parser is asked where the configuration wants its word.
+    ``asks``: whether NVIDIA's parser is asked where the configuration wants its word, and cuts are
+    proposed: a run says neither of its check.
     """
     from edgekit.placement.check import check_model
 
@@ -132,9 +135,10 @@ def checked(
         fp16_layers=lambda network: fp16_layers(context, network, gate=False),
         plugins=[plugin.name for plugin in context.file.model.plugins],
         parser=asks and context.file.parser,
+        proposes=asks,
         warnings=[
             *requested(context).notes,
-            *([cut_note(outputs_of(context))] if context.file.model.cut else []),
+            *_cut_notes(context),
             *lacks,
         ],
         on_note=on_note,
@@ -144,6 +148,13 @@ def checked(
         return judged
     warnings = (made.words(), *made.notes, *judged.document.warnings)
     return replace(judged, document=replace(judged.document, warnings=warnings))
+
+
+def _cut_notes(context: Context) -> list[str]:
+    """Says where edgekit cut the network, and what decodes its outputs."""
+    head, section = head_of(context), context.file.model
+    notes = [] if head is None else [head_note(head)]
+    return [*notes, cut_note(outputs_of(context))] if section.cut or notes else []
 
 
 def check(context: Context) -> Verdict:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from edgekit.dla.float_layers import FloatLayers
 from edgekit.dla.judge import judge, release_notes
 from edgekit.dla.scales import LEVELS
-from edgekit.errors import GateError, ModelError
+from edgekit.errors import DataError, GateError, ModelError
 from edgekit.network.expressions import parse_size
 from edgekit.network.functions import UserFunction
 from edgekit.network.layer_names import layers_named
 from edgekit.network.left_modules import with_left_modules
-from edgekit.network.loading.load import canonical, file_inputs, load
+from edgekit.network.loading.load import canonical, file_inputs, file_metadata, load
 from edgekit.network.loading.opaque import left_notes
 from edgekit.network.loading.open_axes import load_open
 from edgekit.network.loading.validation import input_shapes
@@ -38,10 +38,14 @@ from edgekit.placement.forecast import timer_of
 from edgekit.placement.translation import is_typed, translation, typed_note, typed_translation
 from edgekit.quantize.caches import CalibrationCache, cache_of, load_cache
 from edgekit.quantize.qdq.to_implicit import Translated, has_qdq
+from edgekit.text import counted
+from edgekit_device.detection.head import Head
 
 if TYPE_CHECKING:
     from edgekit.config.schema import PluginSection
     from edgekit.pytorch.document import Exported
+
+_AUTO = "auto"
 
 
 @computed("model")
@@ -108,16 +112,83 @@ def _model_file(context: Context) -> Path | None:
     return None if section.onnx is None else context.config.resolve(section.onnx)
 
 
-@computed(requested, "cut_by")
+@computed(requested, "detection.classes")
+def head_of(context: Context) -> Head | None:
+    """Returns the head that decodes the network's outputs; None without ``model.head``.
+
+    Raises:
+        GateError: "head.unknown": no head that edgekit knows.
+        DataError: "head.unreadable", "head.invalid", "head.classes": of a file.
+    """
+    given = context.file.model.head
+    if given is None:
+        return None
+    from edgekit.detection.files import names_of, read_head
+    from edgekit.detection.recognise import recognise
+    from edgekit.detection.recognised import Unlike
+
+    path, where = _model_file(context), context.config.document.where
+    if given == _AUTO:
+        whole = _read(context, [])
+        metadata = {} if path is None else file_metadata(path)
+        context.update(0, 0, "recognising the head")
+
+        def known() -> Head:
+            found = recognise(whole, metadata)
+            if isinstance(found, Unlike):
+                raise GateError(
+                    f"no known head: the nearest is {found.family}, but {found.differs}",
+                    code="head.unknown",
+                    where=where(("model", "head")),
+                    hint="give the head's document (model.head: head.json), or cut the network "
+                    "with model.outputs and decode its outputs yourself",
+                )
+            return found.head
+
+        head = context.stored(Head, "head", known, whole.digest, metadata)
+    else:
+        head = read_head(context.config.resolve(given))
+    classes = context.file.detection.classes
+    if classes is not None:
+        names = names_of(context.config.resolve(classes) if isinstance(classes, str) else classes)
+        if head.classes and len(names) != len(head.classes):
+            raise DataError(
+                f"{counted(len(names), 'name')} for {_classes(head)}",
+                code="head.classes",
+                where=where(("detection", "classes")),
+                hint="give a name for each class, in the model's order",
+            )
+        head = replace(head, classes=tuple(names))
+    context.note(head_note(head))
+    return head
+
+
+def head_note(head: Head) -> str:
+    """Returns what decodes the network's outputs, in a line."""
+    return f"head: {head.family}, {_classes(head)}, decoded after the network (NumPy)"
+
+
+def _classes(head: Head) -> str:
+    number = len(head.classes)
+    return f"{number} class{'es' * (number > 1)}" if number else "classes without names"
+
+
+@computed(requested, "cut_by", "detection.classes")
 def outputs_of(context: Context) -> list[str]:
     """Returns the tensors that the network is cut at; none if it is whole.
 
     Raises:
-        GateError: "cut.none": no cut pays.
+        GateError: "cut.none": no cut pays; "head.unknown".
     """
     section = context.file.model
-    if section.cut is None:
+    if section.outputs:
         return section.outputs
+    head = head_of(context)
+    if head is not None:
+        context.note(cut_note(head.outputs))
+        return list(head.outputs)
+    if section.cut is None:
+        return []
     whole = _read(context, [])
     board, precision = context.target, context.file.precision
     network = layers(whole, context.tensorrt)
@@ -143,7 +214,7 @@ def cut_note(outputs: Iterable[str]) -> str:
     return f"the network is cut: model.outputs: [{', '.join(outputs)}]"
 
 
-@computed(requested, "cut_by")
+@computed(outputs_of)
 def _loaded(context: Context) -> Model:
     return _read(context, outputs_of(context))
 

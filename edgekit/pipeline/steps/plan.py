@@ -29,10 +29,11 @@ from edgekit.pipeline.steps.rewrite import (
     model,
     model_digest,
     network,
+    rewritten,
 )
-from edgekit.placement.cuts import Cut, cuts
+from edgekit.placement.cuts import Cut, cut_yaml, cuts, largest_part
 from edgekit.placement.forecast import timer_of
-from edgekit.text import counted
+from edgekit.text import counted, percent
 
 if TYPE_CHECKING:
     from edgekit.placement.placing import PlacementQuery
@@ -77,6 +78,7 @@ def plan(context: Context) -> Plan:
 
     def compute() -> Plan:
         from edgekit.placement.explanation import explain_gpu_only
+        from edgekit.placement.inputs import PlanImpossible
         from edgekit.placement.placing import explain_conflict
 
         if context.file.precision == "int8":
@@ -93,6 +95,8 @@ def plan(context: Context) -> Plan:
         except GateError as error:
             if context.explains:
                 explain_conflict(request, error, looking("the constraints that conflict"))
+            if isinstance(error, PlanImpossible):
+                _name_cut(context, error)
             raise
         if context.explains:
             placed = explain_gpu_only(
@@ -108,6 +112,25 @@ def plan(context: Context) -> Plan:
     known_scales(context)
     more = (*_fp16_notes(context, placed), *_count_notes(context, placed))
     return replace(placed, notes=(*placed.notes, *more))
+
+
+def _name_cut(context: Context, error: GateError) -> None:
+    """Names in the error of a standalone plan the cut that makes one possible, if there is any.
+
+    Layers that only a rewrite lets a DLA run count where the cut is at tensors of the file.
+    """
+    file = original(context)
+    for lowered in (rewritten(context), file):
+        verdicts = judged(context, lowered).judgement
+        part = largest_part(lowered.network, verdicts, context.target, file.model)
+        if part is not None:
+            error.hint = (
+                f"cut the network, and the DLA runs all of the part: {cut_yaml(part.outputs)} "
+                f"({counted(part.layers, 'layer')}, {percent(part.macs_fraction)} of the MACs, in "
+                f"{counted(part.loadables, 'loadable')}; the rest in a GPU engine, ONNX Runtime or "
+                f"your code); or {error.hint}"
+            )
+            return
 
 
 def _fp16_notes(context: Context, placed: Plan) -> list[str]:
@@ -172,6 +195,7 @@ def plan_identity(context: Context) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
+@computed()
 def proposed_cuts(context: Context) -> tuple[Cut, ...]:
     """Returns where to cut the network as it came, as ``model.cut`` chooses; as of a check."""
     given = original(context)

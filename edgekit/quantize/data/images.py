@@ -19,6 +19,7 @@ import numpy as np
 from edgekit.errors import DataError
 from edgekit.files import regular
 from edgekit.quantize.data.rows import DataRow, ahead, shown
+from edgekit_device.detection.letterbox import Placing, cover, cropped, letterbox, stretch
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -147,7 +148,7 @@ class Preprocess:
         """Returns the row, and whether the image shows one colour only.
 
         Args:
-            image: In mode L where ``color`` is gray, in RGB otherwise.
+            image: In ``mode``.
 
         Raises:
             DataError: "data.options": resized it is smaller than what is cut out of it, or its
@@ -176,27 +177,45 @@ class Preprocess:
                 )
         return np.ascontiguousarray(normal, self.dtype), constant
 
-    def _fitted(self, image: Image.Image) -> Image.Image:
-        from PIL import Image, ImageOps
+    @property
+    def mode(self) -> str:
+        """Pillow's mode of the images that it takes."""
+        return "L" if self.color == "gray" else "RGB"
 
-        name = "box" if self.interpolation == "area" else self.interpolation
-        how = Image.Resampling[name.upper()]
-        size = (self.width, self.height)
+    def image_of(self, row: np.ndarray) -> Image.Image:
+        """Returns a row of the input as an image in mode RGB: what the network sees."""
+        from PIL import Image
+
+        pixels = row.transpose(1, 2, 0) if self.first else row
+        codes = pixels.astype(np.float32) * self.std + self.mean
+        codes = codes * 255.0 if self.scale is None else codes / np.float32(self.scale)
+        if self.color == "BGR":
+            codes = codes[:, :, ::-1]
+        codes = np.broadcast_to(np.rint(codes).clip(0, LEVELS), (self.height, self.width, 3))
+        return Image.fromarray(codes.astype(np.uint8))
+
+    def placing(self, height: int, width: int) -> Placing:
+        """Returns where an image of this size lies on the input.
+
+        Raises:
+            DataError: "data.options": resized it is smaller than what is cut out of it.
+        """
+        picture, size = (height, width), (self.height, self.width)
         if self.resize == "stretch":
-            return image.resize(size, how)
+            return stretch(picture, size)
         if self.resize == "letterbox":
-            return self._letterbox(image, how)
+            return letterbox(picture, size)
         if self.resize == "cover" and self.crop == 1:
-            return ImageOps.fit(image, size, how)
+            return cover(picture, size)
         if isinstance(self.resize, tuple):
             grown = self.resize
         elif isinstance(self.resize, int):
-            grown = _size_at_ratio(image, self.resize / min(image.size))
+            grown = _size_at_ratio(picture, self.resize / min(picture))
         else:
             # as torchvision's Resize to the size over the share, and CenterCrop to the size
-            factor = max(round(self.width / self.crop) / image.width,
-                         round(self.height / self.crop) / image.height)  # fmt: skip
-            grown = _size_at_ratio(image, factor)
+            factor = max(round(self.width / self.crop) / width,
+                         round(self.height / self.crop) / height)  # fmt: skip
+            grown = _size_at_ratio(picture, factor)
         high, wide = grown
         if high < self.height or wide < self.width:
             raise bad(
@@ -204,32 +223,36 @@ class Preprocess:
                 f"{self.resize}, which gives an image of {high}x{wide}",
                 f"give a larger size; the input of {self.height}x{self.width} is cut from it",
             )
-        image = image if image.size == (wide, high) else image.resize((wide, high), how)
-        top, left = round((high - self.height) / 2.0), round((wide - self.width) / 2.0)
-        return image.crop((left, top, left + self.width, top + self.height))
+        return cropped(picture, size, grown)
 
-    def _letterbox(self, image: Image.Image, how: Image.Resampling) -> Image.Image:
-        from PIL import Image
+    def _fitted(self, image: Image.Image) -> Image.Image:
+        from PIL import Image, ImageOps
 
-        # as ultralytics' LetterBox places it: an odd row or column goes below and to the right
-        factor = min(self.height / image.height, self.width / image.width)
-        wide = min(self.width, max(1, round(image.width * factor)))
-        high = min(self.height, max(1, round(image.height * factor)))
+        name = "box" if self.interpolation == "area" else self.interpolation
+        how = Image.Resampling[name.upper()]
+        size = (self.width, self.height)
+        if self.resize == "cover" and self.crop == 1:
+            return ImageOps.fit(image, size, how)
+        placing = self.placing(image.height, image.width)
+        high, wide = map(int, placing.resized)
+        left, top = int(placing.left), int(placing.top)
         if image.size != (wide, high):
             image = image.resize((wide, high), how)
+        if self.resize != "letterbox":
+            return image.crop((-left, -top, self.width - left, self.height - top))
         bands = len(image.getbands())
         bars = self.pad if len(self.pad) == bands else self.pad[:1] * bands
         # what is stored is RGB; bars are given in the input's order
         bars = bars[::-1] if self.color == "BGR" else bars
-        sheet = Image.new(image.mode, (self.width, self.height), bars if bands > 1 else bars[0])
-        sheet.paste(image, ((self.width - wide) // 2, (self.height - high) // 2))
+        sheet = Image.new(image.mode, size, bars if bands > 1 else bars[0])
+        sheet.paste(image, (left, top))
         return sheet
 
 
-def _size_at_ratio(image: Image.Image, factor: float) -> tuple[int, int]:
+def _size_at_ratio(size: tuple[int, int], factor: float) -> tuple[int, int]:
     # the tiny addition undoes the rounding of 256 / 3 * 3
-    sides = [max(1, math.floor(side * factor + 1e-6)) for side in image.size]
-    return sides[1], sides[0]
+    high, wide = (max(1, math.floor(side * factor + 1e-6)) for side in size)
+    return high, wide
 
 
 def files_in(folder: Path, suffixes: Iterable[str]) -> list[Path]:
@@ -291,14 +314,10 @@ class Images:
     def _row(self, index: int) -> DataRow | DataError:
         path = self._files[index]
         try:
-            with _opened(path) as image:
-                # decoders of other people's formats raise anything
-                ready = _in_mode(image, "L" if self._prepare.color == "gray" else "RGB")
-            pixels, constant = self._prepare(ready)
-        except DataError as error:  # an option does not go with this image
-            return DataError(error.message, code=error.code, where=shown(path), hint=error.hint)
-        except Exception as error:
-            return _refused(path, error)
+            pixels, constant = self._prepare(read_image(path, self._prepare.mode))
+        except DataError as error:  # it is broken, or an option does not go with it
+            where = error.where or shown(path)
+            return DataError(error.message, code=error.code, where=where, hint=error.hint)
         return DataRow({self._name: pixels}, shown(path), constant)
 
 
@@ -320,6 +339,23 @@ def image_sizes(folder: Path) -> list[tuple[int, int]]:
             turned = image.getexif().get(_ORIENTATION, 1) >= _FIRST_TURNED
             found.append((width, height) if turned else (height, width))
     return found
+
+
+def read_image(path: Path, mode: str = "RGB") -> Image.Image:
+    """Returns an image upright, with 8 bits a channel, without transparency.
+
+    Args:
+        path: The file.
+        mode: "RGB" or "L".
+
+    Raises:
+        DataError: "data.image": it cannot be read.
+    """
+    try:
+        with _opened(path) as image:
+            return _in_mode(image, mode)
+    except Exception as error:  # decoders of other people's formats raise anything
+        raise _refused(path, error) from error
 
 
 def _opened(path: Path) -> Image.Image:

@@ -24,6 +24,8 @@ from edgekit.quantize.data.rows import CalibrationSamples, RowLayout, rows_of, s
 from edgekit.text import counted
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from edgekit.network.model import Model
 
 
@@ -160,15 +162,27 @@ def _array_files(path: Path) -> list[Path]:
     )
 
 
-def _images(folder: Path, files: list[Path], options: ImageOptions, rows: RowLayout) -> Images:
-    shapes = ", ".join(f"{name} {list(shape)}" for name, (_, shape) in rows.specs.items())
-    name, (dtype, shape) = next(iter(rows.specs.items()))
+def preprocess_of(
+    specs: Mapping[str, tuple[np.dtype, tuple[int, ...]]], options: ImageOptions, where: Path
+) -> tuple[str, Preprocess]:
+    """Returns the input that takes images, and how an image becomes a row of it.
+
+    Args:
+        specs: NumPy type and shape by input.
+        options: What the user says of images.
+        where: The images, for errors.
+
+    Raises:
+        DataError: "data.images": no input, or several, may take images; "data.options".
+    """
+    shapes = ", ".join(f"{name} {list(shape)}" for name, (_, shape) in specs.items())
+    name, (dtype, shape) = next(iter(specs.items()))
     layout = options.layout
-    if len(rows.specs) != 1 or len(shape) != 4 or layout not in (None, "NCHW", "NHWC"):
+    if len(specs) != 1 or len(shape) != 4 or layout not in (None, "NCHW", "NHWC"):
         raise DataError(
             "images need a model with a single input of four dimensions, NCHW or NHWC",
             code="data.images",
-            where=shown(folder),
+            where=shown(where),
             hint=f"give an .npz file instead; the inputs are {shapes}",
         )
     if layout is None:
@@ -179,11 +193,15 @@ def _images(folder: Path, files: list[Path], options: ImageOptions, rows: RowLay
         raise DataError(
             f"the input has {channels} channels, but an image has 1 or 3",
             code="data.images",
-            where=shown(folder),
+            where=shown(where),
             hint=f"check the layout ({layout}); the input is {list(shape)}",
         )
+    return name, Preprocess.of(options, (height, width, channels), first, dtype)
+
+
+def _images(folder: Path, files: list[Path], options: ImageOptions, rows: RowLayout) -> Images:
+    name, prepare = preprocess_of(rows.specs, options, folder)
     skip = False if options.skip_broken is None else options.skip_broken
     if not isinstance(skip, bool):
         raise DataError(f"skip_broken is {skip}", code="data.options", hint="use true or false")
-    prepare = Preprocess.of(options, (height, width, channels), first, dtype)
     return Images(files, name, prepare, batch=rows.batch, skip=skip)

@@ -45,6 +45,8 @@ from edgekit.text import ABSENT, percent, sentence
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from edgekit.placement.cuts import Cut
+
 OBJECTIVES = {
     "latency": "lowest latency", "throughput": "highest throughput", "period": "shortest period",
     "energy": "least energy", "gpu_time": "least GPU time",
@@ -238,6 +240,21 @@ def _rewrites(rewrites: Sequence[ReportedRewrite]) -> list[View]:
     ]
 
 
+def _cuts(cuts: Sequence[Cut]) -> list[View]:
+    """Returns the proposed cuts: what part and rest take, and the line that takes each."""
+    return [
+        {
+            "number": text.count(number), "layers": text.count(cut.layers),
+            "macs": percent(cut.macs_fraction), "loadables": text.count(cut.loadables),
+            "latency": text.microseconds(cut.whole.latency_us),
+            "throughput": text.significant(cut.whole.throughput_qps),
+            "gpu": text.microseconds(cut.whole.gpu_us), "energy": text.energy(cut.whole.energy_uj),
+            "modules": text.clean(", ".join(cut.modules)), "yaml": text.clean(cut.yaml),
+        }
+        for number, cut in enumerate(cuts, 1)
+    ]  # fmt: skip
+
+
 def _notes(report: Report) -> list[View]:
     groups = report.note_groups or {"run": report.notes}
     return [
@@ -308,6 +325,7 @@ def page_view(report: Report) -> View:
         "modules": modules_view(report.modules),
         "layers": layers_view(report.layers, report.measured_parts),
         "rewrites": _rewrites(report.rewrites),
+        "cuts": _cuts(report.cuts),
         "steps": [
             {
                 "name": text.clean(step.name), "status": text.clean(step.status),

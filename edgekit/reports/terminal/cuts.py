@@ -12,11 +12,9 @@ from edgekit.text import percent
 if TYPE_CHECKING:
     from edgekit.placement.cuts import Cut
 
-_NAMED = 3  # cuts whose tensors are listed
 
-
-def add_cuts(page: Page, cuts: Sequence[Cut], *, width: int = WIDTH, named: int = _NAMED) -> None:
-    """Adds the proposed cuts as a table, and the lines of YAML that take the first ones."""
+def add_cuts(page: Page, cuts: Sequence[Cut], *, width: int = WIDTH) -> None:
+    """Adds the proposed cuts as a table, and the line of YAML that takes each."""
     if not cuts:
         return
     page.add()
@@ -37,5 +35,5 @@ def add_cuts(page: Page, cuts: Sequence[Cut], *, width: int = WIDTH, named: int 
     names_in_columns(page, head, rows, width=width, spared=("energy", "per second"), right=head)
     page.add("of the whole network, predicted: the rest in a GPU engine. The rest may also run in "
              "ONNX Runtime or in your code", style="dim")  # fmt: skip
-    for number, cut in enumerate(cuts[:named], 1):
-        page.add(f"{number}. model.outputs: [{', '.join(cut.outputs)}]", indent=2, hang=3)
+    for number, cut in enumerate(cuts, 1):
+        page.add(f"{number}. {text.clean(cut.yaml)}", indent=2, hang=3)

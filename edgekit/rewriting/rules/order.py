@@ -62,6 +62,7 @@ REWRITES: tuple[Rewrite, ...] = (
     pools.pad_pool,
     pools.global_average_pool,
     pools.reduce_mean,
+    pools.l2_norm,
     pools.reduce_sum,
     pools.large_max_pool,
     pools.average_pool_inclusive,

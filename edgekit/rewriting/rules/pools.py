@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from onnx.helper import np_dtype_to_tensor_dtype
 
 from edgekit.network.graph import Attributes, Node
 from edgekit.network.windows import window
 from edgekit.rewriting.graph import Replacement, RewriteGraph, rewrite
+from edgekit.rewriting.rules.operands import image
 from edgekit.rewriting.rules.windows import (
     PoolAxis,
     Reduction,
@@ -265,3 +267,39 @@ def reduce_sum(graph: RewriteGraph, node: Node) -> Replacement:
     At every ReduceSum of a 4-D tensor that leaves its batch alone.
     """
     return _windows(graph, node, total_parts)
+
+
+@rewrite(
+    "l2-norm",
+    operators=("ReduceL2", "LpNormalization"),
+    reason="the DLA has no square root, so that a norm stays on the GPU as a whole; as a product, "
+    "a sum and a root only the root of the sums stays there",
+    enabling=True,
+)
+def l2_norm(graph: RewriteGraph, node: Node) -> Replacement:
+    """The root of the sum of x * x; LpNormalization divides x by it, or by 1 where it is 0.
+
+    At every ReduceL2 of an image and every LpNormalization of one with p = 2.
+    """
+    source = node.inputs[0]
+    divides = node.op == "LpNormalization"
+    if not image(graph, source) or node.attrs.get("p", 2) != 2:
+        return
+    axes = [node.attrs.get("axis", -1)] if divides else node.attrs.get("axes")
+    axes = axes or graph.ints(node.input(1))
+    if not axes:
+        return
+    new = yield (node,)
+    square = new.node("Mul", [source, source], role="square")
+    along = new.constant(axes, role="axes")
+    keep = 1 if divides else node.attrs.get("keepdims", 1)
+    total = new.node("ReduceSum", [square, along], keepdims=keep)
+    if not divides:
+        new.node("Sqrt", [total], output=node.outputs[0])
+        return
+    norm = new.node("Sqrt", [total])
+    # as TensorRT's parser writes it
+    zero = new.node("Equal", [norm, new.constant(0.0, role="zero")])
+    one = new.node("Cast", [zero], to=np_dtype_to_tensor_dtype(np.dtype(graph.dtype(source))))
+    divisor = new.node("Add", [norm, one], role="divisor")
+    new.node("Div", [source, divisor], output=node.outputs[0])

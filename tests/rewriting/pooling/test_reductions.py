@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto
 from onnx.helper import get_attribute_value
 
+from edgekit.network.session import session
 from edgekit.rewriting.graph import RewriteGraph
 from edgekit.rewriting.step import step_at
 from tests.rewriting.boards import refused
@@ -160,9 +161,54 @@ def test_what_brings_no_weights_along_follows_a_refit():
     np.testing.assert_array_equal(found[0], found[1])
 
 
+def norm_net(op, shape=(2, 8, 6, 5), opset=13, dtype=TensorProto.FLOAT, **given):
+    return net([node(op, "x", ["y"], **given)], {"x": (shape, dtype)}, {"y": dtype}, {}, opset)
+
+
+@pytest.mark.parametrize("axes", [[1], [2, 3], [-3], [1, 2, 3]])
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_a_norm_is_the_root_of_a_sum_of_squares(axes, keepdims):
+    after = assert_rewrites(norm_net("ReduceL2", axes=axes, keepdims=keepdims), BY_NAME["l2-norm"])
+    assert ops(after) == ["Mul", "ReduceSum", "Sqrt"]
+
+
+def test_a_norm_whose_axes_are_an_input_is_the_same():
+    after = assert_rewrites(reduce_net("ReduceL2", (1, 8, 6, 5), [1], opset=18), BY_NAME["l2-norm"])
+    assert ops(after) == ["Mul", "ReduceSum", "Sqrt"]
+
+
+@pytest.mark.parametrize("axis", [1, 2, -1])
+def test_a_normalization_divides_by_the_norm_and_by_1_where_it_is_0(axis):
+    before = norm_net("LpNormalization", axis=axis)
+    after = assert_rewrites(before, BY_NAME["l2-norm"])
+    assert ops(after) == ["Mul", "ReduceSum", "Sqrt", "Equal", "Cast", "Add", "Div"]
+    values = np.random.default_rng(0).standard_normal((2, 8, 6, 5)).astype(np.float32)
+    values[1] = 0
+    old, new = (session(one, optimise=False).run(None, {"x": values})[0] for one in (before, after))
+    np.testing.assert_allclose(new, old, atol=1e-6)
+    assert (new[1] == 0).all()
+
+
+def test_a_normalization_in_fp16_stays_in_fp16():
+    before = norm_net("LpNormalization", axis=1, dtype=TensorProto.FLOAT16)
+    after = rewritten(before, BY_NAME["l2-norm"])
+    assert ops(after)[-1] == "Div"
+    assert {after.graph.dtype(name) for name in after.graph.outputs} == {"float16"}
+
+
 @pytest.mark.parametrize(
     "model",
     [
+        norm_net("LpNormalization", axis=1, p=1),
+        norm_net("LpNormalization", shape=(1, 6, 5), axis=1),
+        norm_net("ReduceL2", shape=(1, 6, 5), axes=[1]),
+        net(
+            [node("ReduceL2", "x", "y", noop_with_empty_axes=1)],
+            {"x": (1, 2, 9, 9)},
+            ["y"],
+            {},
+            18,
+        ),
         net([node("GlobalAveragePool", "x", "y")], {"x": (1, 2, 3, 4, 5)}, ["y"]),
         net([node("ReduceMean", "x", "y", axes=[1], keepdims=1)], {"x": (1, 8)}, ["y"]),
         net(
@@ -184,5 +230,5 @@ def test_every_rewrite_says_why_and_stands_once():
     for item in REWRITES:
         assert item.reason.strip()
         assert not item.name.startswith("approx-")
-    assert {item.name for item in REWRITES if item.enabling} == {"pool-1d"}
+    assert {item.name for item in REWRITES if item.enabling} == {"pool-1d", "l2-norm"}
     assert rewritten(global_net("GlobalAveragePool", (1, 4, 7, 7)), *REWRITES).proto.graph.node

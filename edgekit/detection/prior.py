@@ -1,0 +1,368 @@
+"""Recognises heads with offsets from prior boxes: SSD, RetinaNet and RetinaFace.
+
+A Concat joins the offsets of all levels, another the classes' values. The network's own decoding of
+offsets is evaluated: zeros give the priors, ones the variances, large ones the bounds. Priors are
+kept by level, as those of one place and a step, after they were compared with all places.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.detection.decoding import Decoding, decoding
+from edgekit.detection.published_priors import published
+from edgekit.detection.recognised import Recognised, Unlike
+from edgekit.detection.walk import MOVES, class_names, later, unexplained
+from edgekit.network.graph import OnnxGraph
+from edgekit.network.model import Model
+from edgekit_device.detection.head import Head, PriorHead, PriorLevel
+
+_FAMILY = "SSD, RetinaNet or RetinaFace (offsets from priors)"
+_MOVES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+_WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "RoiAlign"})
+# offsets that bounds show of; float32 still has the exponential of the second
+_FAR, _STEEP = 1e6, 60.0
+# of the largest value: what float32 loses in a dozen operations
+_ROUNDING = 4e-6
+
+
+class _DiffersError(Exception):
+    """What differs, after so many parts were found."""
+
+    def __init__(self, matched: int, differs: str) -> None:
+        super().__init__(differs)
+        self.matched = matched
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The raw maps of all levels, joined.
+
+    Attributes:
+        tensor: [batch, priors, values].
+        maps: [batch, priors of a place * values, height, width] each.
+        values: Values of a prior.
+        sizes: Priors of a place, height and width of each map.
+    """
+
+    tensor: str
+    maps: tuple[str, ...]
+    values: int
+    sizes: tuple[tuple[int, int, int], ...]
+
+
+def recognise_prior(model: Model, metadata: Mapping[str, str]) -> Recognised | Unlike:
+    """Returns the head whose boxes are offsets from priors, or what differs.
+
+    Args:
+        model: The whole network.
+        metadata: The file's metadata; ``names`` are the classes.
+    """
+    try:
+        return _recognised(model, metadata)
+    except _DiffersError as error:
+        return Unlike(_FAMILY, error.matched, str(error))
+
+
+def _recognised(model: Model, metadata: Mapping[str, str]) -> Recognised:
+    graph = model.graph
+    joined = _joined(graph)
+    boxes, own = _boxes(graph, joined)
+    scores, points = _scores(graph, joined, boxes)
+    _nothing_else(graph, [one for one in (boxes, scores, points) if one])
+    size = _picture(graph)
+    tensors: dict[str, tuple[str, ...]] = {"offsets": (boxes.tensor,), "logits": (scores.tensor,)}
+    assumed = ""
+    if own is None:
+        part, assumed = _published(graph, boxes, scores, points, size)
+    else:
+        part = _measured(model, own, boxes, scores, points, size)
+        tensors["boxes"] = (own.result,)
+    if active := _activated(graph, scores, part.scores.capitalize()):
+        tensors["scores"] = active
+    if points:
+        tensors["landmark_offsets"] = (points.tensor,)
+        if own and (marked := decoding(graph, points.tensor, "Mul")):
+            tensors["landmarks"] = (marked.result,)
+    classes = scores.values - (part.scores == "softmax")
+    head = Head(
+        "RetinaFace" if points else "SSD" if part.scores == "softmax" else "RetinaNet",
+        tuple(name for one in (boxes, scores, points) if one for name in one.maps),
+        class_names(metadata, classes),
+        prior=part,
+    )
+    return Recognised(head, tensors, own.picked if own else {}, assumed)
+
+
+def _joined(graph: OnnxGraph) -> list[Joined]:
+    """Maps that are joined along the rows, in graph order."""
+    found = []
+    for node in graph.nodes():
+        shape = graph.shape(node.outputs[0])
+        if node.op != "Concat" or len(shape) != 3 or 0 in shape or node.attrs["axis"] % 3 != 1:
+            continue
+        maps = [_map(graph, name) for name in node.inputs]
+        shapes = [graph.shape(name) for name in maps if name]
+        if len(shapes) < len(maps) or any(len(one) != 4 or one[1] % shape[2] for one in shapes):
+            continue
+        if sum(math.prod(one[1:]) for one in shapes) == shape[1] * shape[2]:
+            sizes = tuple((one[1] // shape[2], one[2], one[3]) for one in shapes)
+            found.append(Joined(node.outputs[0], tuple(filter(None, maps)), shape[2], sizes))
+    return found
+
+
+def _map(graph: OnnxGraph, tensor: str) -> str | None:
+    """The map whose values a tensor has in another order."""
+    while (node := graph.producer(tensor)) is not None and node.op in _MOVES:
+        tensor = node.inputs[0]
+    return tensor if node is not None else None
+
+
+def _boxes(graph: OnnxGraph, joined: Sequence[Joined]) -> tuple[Joined, Decoding | None]:
+    """The joined offsets of boxes, and the network's own decoding."""
+    fours = [one for one in joined if one.values == 4]
+    if not fours:
+        raise _DiffersError(0, "no Concat joins maps by level to offsets [batch, priors, 4]")
+    for one in fours:
+        if own := decoding(graph, one.tensor, "Exp"):
+            return one, own
+    if len(fours) > 1:
+        raise _DiffersError(
+            1, f"both {fours[0].tensor} and {fours[1].tensor} have four values a prior"
+        )
+    return fours[0], None
+
+
+def _scores(
+    graph: OnnxGraph, joined: Sequence[Joined], boxes: Joined
+) -> tuple[Joined, Joined | None]:
+    """The joined values of the classes, and of landmarks."""
+    others = [one for one in joined if one is not boxes and one.sizes == boxes.sizes]
+    if not others:
+        raise _DiffersError(
+            1,
+            f"offsets are joined in {boxes.tensor} ({_levels(boxes)}), but no Concat joins "
+            "classes of the same levels",
+        )
+    active = [one for one in others if _activation(graph, one)]
+    if not active:
+        # raw values: those of five landmarks are ten
+        active = [one for one in others if len(others) == 1 or one.values != 10]
+    points = [one for one in others if one not in active]
+    if len(active) != 1 or len(points) > 1 or any(one.values % 2 for one in points):
+        names = ", ".join(one.tensor for one in others)
+        raise _DiffersError(1, f"which are the classes of the boxes in {boxes.tensor}: {names}")
+    return active[0], points[0] if points else None
+
+
+def _activation(graph: OnnxGraph, scores: Joined) -> str:
+    """The operator that makes scores of values: "Softmax", "Sigmoid" or ""."""
+    return next((one for one in ("Softmax", "Sigmoid") if _activated(graph, scores, one)), "")
+
+
+def _activated(graph: OnnxGraph, scores: Joined, operator: str) -> tuple[str, ...]:
+    """The tensors that an operator writes of the values, which only moved before."""
+    moved, found = {scores.tensor}, []
+    for node in graph.nodes():
+        if node.input(0) in moved:
+            if node.op == operator:
+                found.append(node.outputs[0])
+            elif node.op in MOVES:
+                moved.update(node.outputs)
+    return tuple(found)
+
+
+def _published(
+    graph: OnnxGraph, boxes: Joined, scores: Joined, points: Joined | None, size: tuple[int, int]
+) -> tuple[PriorHead, str]:
+    """The head of a network that decodes nothing, if it is a published one."""
+    readers = graph.readers[boxes.maps[0]]
+    split = any(len(graph.shape(graph.node(name).outputs[0])) == 5 for name in readers)
+    known = published(boxes.sizes, points.values if points else 0, split, *size)
+    if known is None:
+        raise _DiffersError(
+            2,
+            f"nothing decodes the offsets of {boxes.tensor}, and no published network has such "
+            f"maps ({_levels(boxes)}), so the priors are unknown: export the network with its "
+            "decoding",
+        )
+    activation = _activation(graph, scores)
+    if activation.lower() not in ("", known.scores):
+        raise _DiffersError(
+            2, f"{known.name} has a {known.scores} over {scores.tensor}, not a {activation}"
+        )
+    levels = tuple(
+        PriorLevel(
+            boxes.maps[number],
+            scores.maps[number],
+            tuple(tuple(map(_short, one)) for one in priors),
+            step,
+            points.maps[number] if points else "",
+        )
+        for number, (priors, step) in enumerate(known.places)
+    )
+    clip = (float(size[0]), float(size[1])) if known.clip else (0.0, 0.0)
+    part = PriorHead(levels, known.variances, known.scores, (1.0, 1.0), known.growth, clip)
+    return part, f"the file has no priors: those of {known.name} are used"
+
+
+def _nothing_else(graph: OnnxGraph, joined: Sequence[Joined]) -> None:
+    """Refuses a network of which the head is not the last part: Faster R-CNN's proposals."""
+    maps = [name for one in joined for name in one.maps]
+    if lost := unexplained(graph, maps):
+        raise _DiffersError(2, f"the output {lost} is not computed from the levels' maps")
+    for node in later(graph, maps):
+        if node.op in _WEIGHTED:
+            raise _DiffersError(
+                2,
+                f"{node.op} {node.name!r} follows on the boxes: they are proposals for a second "
+                "stage",
+            )
+
+
+def _picture(graph: OnnxGraph) -> tuple[int, int]:
+    """Width and height of the network's picture."""
+    shapes = [graph.shape(name) for name in graph.inputs]
+    pictures = [shape for shape in shapes if len(shape) in (3, 4)]
+    if len(pictures) != 1:
+        raise _DiffersError(2, f"{len(pictures)} inputs are pictures; one was looked for")
+    return pictures[0][-1], pictures[0][-2]
+
+
+def _levels(boxes: Joined) -> str:
+    return ", ".join(f"{each} a place of {high}x{wide}" for each, high, wide in boxes.sizes)
+
+
+def _measured(
+    model: Model,
+    own: Decoding,
+    boxes: Joined,
+    scores: Joined,
+    points: Joined | None,
+    size: tuple[int, int],
+) -> PriorHead:
+    """The head of what the network's decoding gives for a few offsets."""
+    activation = _activation(model.graph, scores)
+    if not activation:
+        raise _DiffersError(3, f"neither Softmax nor Sigmoid makes scores of {scores.tensor}")
+    centre, extent = _asked(model, own, boxes, 0.0)
+    moved, grown = _asked(model, own, boxes, 1.0)
+    if not (extent > 0).all():
+        raise _DiffersError(3, f"{own.result} has no left, top, right, bottom of offsets of zero")
+    variances = [
+        *np.median((moved - centre) / extent, axis=0),
+        *np.log(np.median(grown / extent, axis=0)),
+    ]
+    if not np.all(np.isfinite(variances)) or min(variances[2:]) <= 0:
+        raise _DiffersError(3, f"{own.result} does not grow with the exponential of its offsets")
+    _, large = _asked(model, own, boxes, _STEEP / max(variances[2:]))
+    logarithms = np.log(large / extent)
+    growth = float(logarithms.max())
+    steep = _STEEP * np.array(variances[2:]) / max(variances[2:])
+    if not np.allclose(logarithms, np.minimum(growth, steep), rtol=1e-4):
+        raise _DiffersError(3, f"{own.result} bounds the size of some boxes and not of others")
+    clip = (0.0, 0.0)
+    if own.bounds:
+        far = _rows(own.run(model, _offsets(model, boxes, _FAR)), boxes, own)
+        clip = (float(far[:, 2].max()), float(far[:, 3].max()))
+    return PriorHead(
+        _priors(own, boxes, scores, points, centre, extent),
+        tuple(map(_short, variances)),
+        activation.lower(),
+        scale=_scale(size, clip, boxes, centre),
+        growth=_short(growth) if growth < 0.99 * _STEEP else 0.0,
+        clip=clip,
+    )
+
+
+def _offsets(model: Model, boxes: Joined, value: float) -> np.ndarray:
+    return np.full(model.graph.shape(boxes.tensor), value, np.float32)
+
+
+def _asked(
+    model: Model, own: Decoding, boxes: Joined, value: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Centres and sizes [priors, 2] of the first frame's boxes whose offsets are all ``value``."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = _rows(own.run(model, _offsets(model, boxes, value), clip=False), boxes, own)
+        found = found.astype(np.float64)
+        return (found[:, :2] + found[:, 2:]) / 2, found[:, 2:] - found[:, :2]
+
+
+def _rows(result: np.ndarray, boxes: Joined, own: Decoding) -> np.ndarray:
+    """The first frame's rows."""
+    rows = sum(math.prod(one) for one in boxes.sizes)
+    if result.size % (rows * 4):
+        raise _DiffersError(3, f"{own.result} has not four values for each of {rows} priors")
+    first: np.ndarray = result.reshape(-1, rows, 4)[0]
+    return first
+
+
+def _priors(
+    own: Decoding,
+    boxes: Joined,
+    scores: Joined,
+    points: Joined | None,
+    centre: np.ndarray,
+    extent: np.ndarray,
+) -> tuple[PriorLevel, ...]:
+    """The priors by level, each compared with those of the first place."""
+    found, begin = [], 0
+    least = _ROUNDING * float(np.abs(np.concatenate((centre, extent))).max())
+    for number, (each, height, width) in enumerate(boxes.sizes):
+        end = begin + each * height * width
+        grid = np.concatenate((centre[begin:end], extent[begin:end]), axis=1)
+        grid = grid.reshape(height, width, each, 4)
+        begin = end
+        rows, columns = np.arange(height)[:, None, None], np.arange(width)[None, :, None]
+        step = (
+            (grid[0, -1, 0, 0] - grid[0, 0, 0, 0]) / max(1, width - 1),
+            (grid[-1, 0, 0, 1] - grid[0, 0, 0, 1]) / max(1, height - 1),
+        )
+        steps = np.zeros_like(grid)
+        steps[..., 0], steps[..., 1] = step[0] * columns, step[1] * rows
+        first = np.median(grid - steps, axis=(0, 1))
+        regular = first + steps
+        error = np.abs(grid - regular)
+        if not error.max() <= least:
+            at = np.unravel_index(int(error.argmax()), error.shape)
+            raise _DiffersError(
+                3,
+                f"the priors of {own.result} are no regular grid: at row {at[0]}, column {at[1]} "
+                f"of the {height}x{width} map {grid[at]:g} stands for {regular[at]:g}",
+            )
+        found.append(
+            PriorLevel(
+                boxes.maps[number],
+                scores.maps[number],
+                tuple(tuple(map(_short, one)) for one in first),
+                (_short(step[0]), _short(step[1])),
+                points.maps[number] if points else "",
+            )
+        )
+    return tuple(found)
+
+
+def _scale(
+    size: tuple[int, int], clip: tuple[float, float], boxes: Joined, centre: np.ndarray
+) -> tuple[float, float]:
+    """Pixels of the input for the priors' unit."""
+    if clip[0]:
+        return size[0] / clip[0], size[1] / clip[1]
+    # centres of the finest map end near the picture's border: near 1, or near its size
+    if np.abs(centre).max() < 2:
+        return float(size[0]), float(size[1])
+    return 1.0, 1.0
+
+
+def _short(value: float) -> float:
+    """The value in the fewest digits that float32 cannot tell from it."""
+    return next(
+        short
+        for digits in range(1, 10)
+        if abs((short := float(f"{value:.{digits}g}")) - value) <= 4e-7 * abs(value) or digits == 9
+    )

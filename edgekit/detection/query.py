@@ -1,0 +1,349 @@
+"""Recognises detectors with queries: DETR, conditional and deformable DETR, RT-DETR and D-FINE.
+
+Both heads read what self-attention made of the queries: a linear layer gives the classes' logits
+[batch, queries, classes], and a sigmoid the boxes [batch, queries, 4] (D-FINE computes them from
+corners). No graph shows whether the logits go through a softmax or a sigmoid, because that is left
+to the user. The boxes show it: networks that add their values to reference points are trained with
+the focal loss, which is one of sigmoids (conditional, deformable, DAB, RT-DETR and D-FINE); those
+whose boxes come from the linear layer alone have DETR's softmax with "no object" as its last class
+(DETR, YOLOS, Table Transformer).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from edgekit.detection.recognised import Recognised, Unlike
+from edgekit.network.graph import Node, OnnxGraph
+from edgekit.network.model import SAME_VALUES, Model
+from edgekit_device.detection.head import Head, QueryHead
+
+_FAMILY = "DETR"
+_LINEAR = frozenset({"Conv", "Gemm", "MatMul"})
+_ACTIVATIONS = frozenset({"Gelu", "HardSwish", "LeakyRelu", "Mul", "Relu", "Silu"})
+_NORMALIZED = ("Sigmoid", "Softmax")
+
+
+@dataclass(frozen=True)
+class _Boxes:
+    """Where boxes come from.
+
+    Attributes:
+        own: The tensor [batch, queries, 4] with centres and sizes.
+        raw: The tensor at which the network is cut.
+        family: For people.
+        reference: Whether reference points are added.
+    """
+
+    own: str
+    raw: str
+    family: str
+    reference: bool
+
+
+class _Differs(Exception):
+    """What differs, after how many parts that were found."""
+
+    def __init__(self, matched: int, differs: str) -> None:
+        super().__init__(differs)
+        self.matched = matched
+        self.differs = differs
+
+
+def recognise_query(model: Model, metadata: Mapping[str, str]) -> Recognised | Unlike:
+    """Returns the head of a detector with queries, or what differs from one.
+
+    Args:
+        model: The whole network, with static shapes.
+        metadata: The file's metadata.
+    """
+    graph = model.graph
+    try:
+        last = [graph.producer(_source(graph, name)) for name in graph.outputs]
+        if len(last) == 1 and last[0] is not None and last[0].op == "Concat":
+            return _joined(graph, last[0])
+        gathered = [one for one in last if one is not None and one.op == "GatherElements"]
+        tops = [name for name in graph.outputs if _written_by(graph, name, "TopK")]
+        if len(gathered) == len(tops) == 1:
+            return _selected(graph, gathered[0], _source(graph, tops[0]))
+        return _pair(graph)
+    except _Differs as error:
+        return Unlike(_FAMILY, error.matched, error.differs)
+
+
+def _pair(graph: OnnxGraph) -> Recognised:
+    """Returns the head of a network that writes logits and boxes as outputs of their own."""
+    shapes = {name: graph.shape(name) for name in graph.outputs}
+    pairs = [
+        (logits, boxes)
+        for boxes, shape in shapes.items()
+        for logits, other in shapes.items()
+        if logits != boxes and len(shape) == len(other) == 3 and shape[:2] == other[:2]
+        if shape[2] == 4
+    ]
+    if not pairs:
+        found = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+        raise _Differs(
+            0,
+            "no two outputs are [batch, queries, classes] and [batch, queries, 4] with equal "
+            f"queries; the outputs are {found}",
+        )
+    differences = []
+    for logits, boxes in pairs:
+        try:
+            return _recognised(graph, logits, _boxes(graph, boxes))
+        except _Differs as error:
+            differences.append(error)
+    raise max(differences, key=lambda one: one.matched)
+
+
+def _joined(graph: OnnxGraph, concat: Node) -> Recognised:
+    """Returns the head of Ultralytics' RT-DETR, whose one output has boxes and scores side by
+    side; newer releases keep the best pairs of a query and a class.
+    """
+    gathered = graph.producer(_source(graph, concat.inputs[0]))
+    if gathered is not None and gathered.op == "GatherElements" and len(concat.inputs) == 3:
+        return _selected(graph, gathered, _source(graph, concat.inputs[1]))
+    if len(concat.inputs) != 2:
+        raise _Differs(0, f"{concat.name} joins {len(concat.inputs)} tensors, not boxes and scores")
+    boxes, scores = concat.inputs
+    return _recognised(graph, scores, _boxes(graph, boxes), activated=True)
+
+
+def _selected(graph: OnnxGraph, gathered: Node, best: str) -> Recognised:
+    """Returns the head of a network that keeps the best pairs of a query and a class."""
+    top = graph.producer(best)
+    if top is None or top.op != "TopK" or best != top.outputs[0]:
+        raise _Differs(1, f"{gathered.name} gathers boxes, but {best} are no values of a TopK")
+    same = [name for name in _same(graph, top.inputs[0]) if len(graph.shape(name)) == 3]
+    flat = graph.shape(top.inputs[0])
+    along = top.attrs.get("axis", -1) in (1, -1)
+    if not same or len(flat) != 2 or not along or not top.attrs.get("largest", 1):
+        raise _Differs(1, f"{top.name} does not take the largest of [batch, queries * classes]")
+    scores = same[0]
+    _divided(graph, gathered.inputs[1], top.outputs[1], graph.shape(scores)[2])
+    kept = graph.shape(best)[-1]
+    boxes = _nearest_boxes(graph, gathered.inputs[0])
+    found = _recognised(graph, scores, boxes, most=kept, activated=True)
+    return Recognised(found.head, {**found.own, "best": best})
+
+
+def _nearest_boxes(graph: OnnxGraph, tensor: str) -> _Boxes:
+    """Returns the boxes that a network's own post-processing converts to corners and pixels."""
+    first: _Differs | None = None
+    for node in _before(graph, tensor):
+        if graph.shape(node.outputs[0])[2:] == (4,):
+            try:
+                return _boxes(graph, node.outputs[0])
+            except _Differs as error:
+                first = first or error
+    raise first or _Differs(1, f"{tensor} is not computed from boxes [batch, queries, 4]")
+
+
+def _written_by(graph: OnnxGraph, tensor: str, operator: str) -> bool:
+    node = graph.producer(_source(graph, tensor))
+    return node is not None and node.op == operator
+
+
+def _divided(graph: OnnxGraph, index: str, best: str, classes: int) -> None:
+    """Checks that the query of a pair is its place among all, over the number of classes."""
+    for node in _before(graph, index):
+        if node.op == "Div" and node.inputs[0] == best:
+            value = graph.value(node.inputs[1])
+            if value is not None and value.size == 1 and int(value.reshape(())) == classes:
+                return
+            raise _Differs(1, f"{node.name} does not divide by the {classes} classes")
+    raise _Differs(1, f"{index} is not computed from the places that TopK found")
+
+
+def _recognised(
+    graph: OnnxGraph, own: str, boxes: _Boxes, *, most: int = 0, activated: bool = False
+) -> Recognised:
+    scores = _raw(graph, own)
+    node = graph.producer(scores)
+    logits, function = scores, ""
+    if node is not None and node.op in _NORMALIZED:
+        logits, function = _raw(graph, node.inputs[0]), node.op.lower()
+    elif activated:
+        raise _Differs(2, f"{scores} is written by {_called(node)}, not by a Sigmoid")
+    linear = _linear(graph, logits)
+    if linear is None or graph.shape(linear.outputs[0])[-1] not in (graph.shape(logits)[-1], 1):
+        raise _Differs(
+            2, f"{logits} is not the result of a linear layer with constant weights, as logits are"
+        )
+    features, other = _features(graph, logits), _features(graph, boxes.raw)
+    if boxes.family != "D-FINE" and features != other:
+        raise _Differs(
+            3, f"classes are computed from {features}, boxes from {other}: queries have one vector"
+        )
+    _, queries, classes = graph.shape(logits)
+    if not _attention(graph, features, queries):
+        raise _Differs(3, f"no self-attention over {queries} queries is before {features}")
+    kind = function or ("sigmoid" if boxes.reference else "softmax")
+    if kind == "softmax" and classes < 2:
+        raise _Differs(3, f"{logits} has one class, which is no object")
+    part = QueryHead(
+        logits,
+        boxes.raw,
+        kind,
+        boxes.family != "D-FINE",
+        _size(graph),
+        most,
+    )
+    named = {"scores" if function else "logits": own}
+    return Recognised(
+        Head(boxes.family, (logits, boxes.raw), query=part), {**named, "boxes": boxes.own}
+    )
+
+
+def _boxes(graph: OnnxGraph, own: str) -> _Boxes:
+    raw = _raw(graph, own)
+    node = graph.producer(raw)
+    if graph.shape(raw)[2:] != (4,):
+        raise _Differs(0, f"{raw} is {list(graph.shape(raw))}, not [batch, queries, 4]")
+    if node is not None and node.op == "Concat":
+        _from_corners(graph, node)
+        return _Boxes(own, raw, "D-FINE", True)
+    if node is None or node.op != "Sigmoid":
+        raise _Differs(
+            1, f"the boxes {raw} are written by {_called(node)}, not by a Sigmoid or from corners"
+        )
+    before = _raw(graph, node.inputs[0])
+    added = graph.producer(before)
+    while added is not None and added.op in SAME_VALUES | {"Add"}:
+        computed = [name for name in added.inputs if not _constant(graph, name)]
+        if len(computed) != 1:
+            break
+        added = graph.producer(computed[0])
+    if added is not None and added.op in _LINEAR:
+        return _Boxes(own, before, "DETR", False)
+    # a reference point that the sigmoid's inverse maps is one of all four values
+    whole = added is not None and any(
+        (one := graph.producer(_raw(graph, name))) is not None and one.op == "Log"
+        for name in added.inputs
+    )
+    return _Boxes(own, before, "RT-DETR" if whole else "conditional DETR", True)
+
+
+def _from_corners(graph: OnnxGraph, joined: Node) -> None:
+    """Checks that boxes are ((left + right) / 2, ..., right - left, ...) of four values."""
+    parts = [graph.producer(_source(graph, name)) for name in joined.inputs]
+    operators = [one.op if one is not None else "an input" for one in parts]
+    halves = {"Div": 2.0, "Mul": 0.5}
+    if operators[2:] != ["Sub", "Sub"] or not halves.keys() >= set(operators[:2]):
+        raise _Differs(1, f"{joined.name} joins {', '.join(operators)}, not centres and sizes")
+    for half, size in zip(parts[:2], parts[2:], strict=True):
+        assert half is not None
+        assert size is not None
+        total = graph.producer(half.inputs[0])
+        value = graph.value(half.input(1))
+        if value is None or value.size != 1 or float(value.reshape(())) != halves[half.op]:
+            raise _Differs(1, f"{half.name} does not halve")
+        if total is None or total.op != "Add" or set(total.inputs) != set(size.inputs):
+            raise _Differs(1, f"{half.name} and {size.name} are not of the same two sides")
+
+
+def _size(graph: OnnxGraph) -> tuple[int, ...]:
+    images = [graph.shape(name) for name in graph.inputs if len(graph.shape(name)) == 4]
+    if len(images) != 1:
+        raise _Differs(4, f"{len(images)} inputs are pictures with 4 dimensions, not 1")
+    _, first, second, last = images[0]
+    return (first, second) if last <= 4 < first else (second, last)
+
+
+def _attention(graph: OnnxGraph, tensor: str, queries: int) -> bool:
+    """Whether values before a tensor are weighted among at least ``queries`` tokens."""
+    for node in _before(graph, tensor):
+        if node.op == "Attention":
+            return True
+        if node.op == "Softmax":
+            shape = graph.shape(node.outputs[0])
+            if len(shape) > 2 and shape[-1] == shape[-2] >= queries:
+                return True
+    return False
+
+
+def _features(graph: OnnxGraph, tensor: str) -> str:
+    """Returns what the last linear layers read, one after another with activations between."""
+    while (linear := _linear(graph, tensor)) is not None:
+        tensor = _source(graph, _computed(graph, linear))
+        node = graph.producer(tensor)
+        if node is None or node.op not in _ACTIVATIONS:
+            return tensor
+    return tensor
+
+
+def _linear(graph: OnnxGraph, tensor: str) -> Node | None:
+    """Returns the nearest linear layer with constant weights before a tensor."""
+    for node in _before(graph, tensor):
+        if node.op in _LINEAR:
+            return node if any(_constant(graph, name) for name in node.inputs) else None
+    return None
+
+
+def _computed(graph: OnnxGraph, node: Node) -> str:
+    return next(name for name in node.inputs if not _constant(graph, name))
+
+
+def _constant(graph: OnnxGraph, tensor: str) -> bool:
+    return not tensor or graph.constant(tensor) or tensor in graph.derived
+
+
+def _before(graph: OnnxGraph, tensor: str) -> Iterator[Node]:
+    """Yields the nodes before a tensor, the nearest first."""
+    seen = set()
+    left = deque([tensor])
+    while left:
+        node = graph.producer(left.popleft())
+        if node is not None and node.name not in seen:
+            seen.add(node.name)
+            yield node
+            left += [name for name in node.inputs if not _constant(graph, name)]
+
+
+def _raw(graph: OnnxGraph, tensor: str) -> str:
+    """Returns the first tensor with the values and the shape of ``tensor``.
+
+    It looks through reshapes, and through the selection of one of the layers that are stacked.
+    """
+    found, shape = tensor, graph.shape(tensor)
+    for name in _same(graph, tensor):
+        if graph.shape(name) == shape:
+            found = name
+    return found
+
+
+def _source(graph: OnnxGraph, tensor: str) -> str:
+    """Returns the first tensor with the values of ``tensor``, of any shape."""
+    return list(_same(graph, tensor))[-1]
+
+
+def _same(graph: OnnxGraph, tensor: str) -> Iterator[str]:
+    yield tensor
+    while (node := graph.producer(tensor)) is not None:
+        if node.op in SAME_VALUES - {"Transpose"}:
+            tensor = node.inputs[0]
+        elif node.op == "Gather" and (one := _stacked(graph, node)):
+            tensor = one
+        else:
+            return
+        yield tensor
+
+
+def _stacked(graph: OnnxGraph, gather: Node) -> str:
+    """Returns which of the tensors that a Concat stacks a Gather selects; "" for any other."""
+    stack, index = graph.producer(gather.inputs[0]), graph.value(gather.inputs[1])
+    if stack is None or stack.op != "Concat" or index is None or index.size != 1:
+        return ""
+    rank = len(graph.shape(stack.outputs[0]))
+    axis = stack.attrs["axis"] % rank
+    sizes = {graph.shape(name)[axis] for name in stack.inputs}
+    if gather.attrs.get("axis", 0) % rank != axis or sizes != {1}:
+        return ""
+    return stack.inputs[int(index.reshape(())) % len(stack.inputs)]
+
+
+def _called(node: Node | None) -> str:
+    return "nothing" if node is None else f"{node.name} ({node.op})"

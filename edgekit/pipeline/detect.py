@@ -1,0 +1,375 @@
+"""Pictures in, objects out: prepared as for calibration, run on a board, decoded on this machine,
+and drawn. Start with ``detect_on``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from edgekit.benchmark.document import BoardName
+from edgekit.detection.draw import draw
+from edgekit.documents import Coded, Count, Document, Number
+from edgekit.errors import DataError, UsageError
+from edgekit.files import write_atomically
+from edgekit.pipeline.context import Context
+from edgekit.pipeline.outputs import may_fill, may_write
+from edgekit.pipeline.steps.calibrate import PRESET, image_section
+from edgekit.pipeline.steps.deploy import board_name
+from edgekit.pipeline.steps.load import head_note, head_of
+from edgekit.pipeline.steps.rewrite import model
+from edgekit.quantize.data.images import (
+    IMAGE_OPTIONS,
+    IMAGE_SUFFIXES,
+    ImageOptions,
+    Preprocess,
+    files_in,
+    read_image,
+)
+from edgekit.quantize.data.load import preprocess_of
+from edgekit.quantize.data.rows import rows_of, shown
+from edgekit.text import counted
+from edgekit_device.arrays.npz import read_npz, write_npz
+from edgekit_device.detection.detect import detect
+from edgekit_device.detection.head import Head
+from edgekit_device.detection.results import Found, Options
+from edgekit_device.errors import DeviceError
+from edgekit_device.release.journal import TakenBack
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from edgekit.pipeline.progress import StepRecord
+    from edgekit.pipeline.run import Run
+
+_LOOKED_AT = 16  # pictures that are read before anything is built
+_PIXELS, _SCORE = 3, 6  # digits
+
+
+class DetectedObject(Document):
+    """An object of a picture.
+
+    Attributes:
+        box: Left, top, right and bottom, in pixels of the upright picture.
+        score: 0 to 1.
+        number: The class.
+        name: The class's name; "" if it is unknown.
+        points: Keypoints as x, y and, where the network has it, visibility; or the corners of a
+            text.
+        text: What a text recogniser read.
+    """
+
+    box: list[Number]
+    score: Number
+    number: Count
+    name: str
+    points: list[list[Number]]
+    text: str
+
+    @classmethod
+    def of(cls, found: Found) -> DetectedObject:
+        """Returns what was found, rounded."""
+        return cls(
+            box=[round(one, _PIXELS) for one in found.box],
+            score=round(found.score, _SCORE),
+            number=found.number,
+            name=found.name,
+            points=[[round(float(one), _PIXELS) for one in point] for point in found.points],
+            text=found.text,
+        )
+
+
+class DetectedPicture(Document):
+    """A picture and its objects, the best first.
+
+    Attributes:
+        width: Pixels of the upright picture.
+        height: The same.
+        drawn: The file with the objects drawn on it.
+    """
+
+    file: str
+    width: Count
+    height: Count
+    objects: list[DetectedObject]
+    drawn: str
+
+
+class Kept(Document):
+    """What was kept: the configuration's ``detection``."""
+
+    score: Number
+    iou: Number
+    most: Count
+    agnostic: bool
+
+
+class Detections(Document):
+    """What a detector finds on pictures.
+
+    Attributes:
+        backend: Who ran the network: "reference" or "tensorrt".
+        head: What decoded its outputs, such as "YOLOv8".
+    """
+
+    schema_: Literal["edgekit.detections/1"] = Field(alias="schema")
+    board: BoardName
+    release: str | None
+    backend: str
+    head: str
+    kept: Kept
+    pictures: list[DetectedPicture]
+    taken_back: Annotated[TakenBack, Coded()] | None
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Pictures to look at.
+
+    Attributes:
+        files: In order, each once.
+        folder: Where they are drawn.
+    """
+
+    files: Sequence[Path]
+    folder: Path
+
+    @classmethod
+    def of(cls, sources: Sequence[Path], folder: Path) -> Pictures:
+        """Finds the pictures.
+
+        Args:
+            sources: Files, and folders of them.
+            folder: Where they are drawn.
+
+        Raises:
+            DataError: "data.path": nothing is there; "data.empty": no picture.
+            UsageError: "output.same": a drawn one would replace one of them.
+        """
+        found = dict.fromkeys(chain.from_iterable(map(_in_source, sources)))
+        if not found:
+            raise DataError(
+                "no picture is given", code="data.empty", where="images",
+                hint="give files or a folder: edgekit detect CONFIG image.jpg",
+            )  # fmt: skip
+        pictures = cls(tuple(found), folder)
+        read = {f"the picture {shown(one)}": one for one in found}
+        may_fill(folder)
+        drawn = {f"the drawn picture {one.name}": one for one in pictures.drawn()}
+        may_write(read, drawn, makes_folders=True)
+        return pictures
+
+    def drawn(self) -> list[Path]:
+        """Returns the file that each picture is drawn to."""
+        names, found = dict[str, int](), list[Path]()
+        for file in self.files:
+            number = names[file.stem] = names.get(file.stem, 0) + 1
+            more = f"-{number}" if number > 1 else ""
+            found.append(self.folder / f"{file.stem}{more}-detected.png")
+        return found
+
+
+def _in_source(source: Path) -> list[Path]:
+    if not source.is_dir():
+        if not source.exists():
+            raise DataError(
+                "the file or folder does not exist", code="data.path", where=shown(source),
+                hint="give a picture or a folder of pictures",
+            )  # fmt: skip
+        return [source]
+    found = files_in(source, IMAGE_SUFFIXES)
+    if not found:
+        raise DataError(
+            "the folder contains no pictures", code="data.empty", where=shown(source),
+            hint=f"known endings: {', '.join(sorted(IMAGE_SUFFIXES))}",
+        )  # fmt: skip
+    return found
+
+
+def need_head(context: Context) -> Head:
+    """Returns the configuration's head.
+
+    Raises:
+        UsageError: "detect.no-head".
+    """
+    head = head_of(context)
+    if head is None:
+        raise UsageError(
+            "the configuration names no head, so nothing decodes the network's outputs",
+            code="detect.no-head",
+            where=context.config.document.where(("model",)),
+            hint="add model.head: auto, or give --head auto",
+        )
+    return head
+
+
+def options_of(context: Context) -> Options:
+    """Returns what of the found objects is kept, as the configuration says."""
+    section = context.file.detection
+    return Options(section.score, section.iou, section.most, section.agnostic)
+
+
+def prepare_of(
+    context: Context, specs: Mapping[str, tuple[np.dtype, tuple[int, ...]]], where: Path
+) -> tuple[str, Preprocess]:
+    """Returns the input that takes pictures, and how they are prepared: as for calibration.
+
+    Args:
+        context: The configuration.
+        specs: NumPy type and shape by input.
+        where: The pictures, for errors.
+
+    Raises:
+        DataError: As of ``preprocess_of``.
+    """
+    given = image_section(context).model_dump(include=set(IMAGE_OPTIONS))
+    return preprocess_of(specs, ImageOptions(**given), where)
+
+
+def notes_of(context: Context) -> list[str]:
+    """Returns what decodes the outputs, and how pictures are prepared where nobody said it."""
+    notes = [head_note(need_head(context))]
+    if image_section(context) is not context.file.calibration:
+        notes.append(
+            f"Pictures are prepared by the preset {PRESET}: the configuration has no options of "
+            "images, such as calibration.preset"
+        )
+    return notes
+
+
+def check_pictures(context: Context, pictures: Pictures) -> None:
+    """Refuses pictures that cannot be read or prepared, before anything is built.
+
+    Only the first ones are read.
+
+    Raises:
+        DataError: "data.image" or "data.options".
+        UsageError: "detect.no-head".
+    """
+    need_head(context)
+    _, prepare = prepare_of(context, rows_of(model(context)).specs, pictures.files[0])
+    for number, file in enumerate(islice(pictures.files, _LOOKED_AT)):
+        image = read_image(file, prepare.mode)
+        if not number:
+            prepare(image)
+
+
+def detect_on(run: Run, record: StepRecord, pictures: Pictures) -> Detections:
+    """Runs the network on pictures on the first board, and draws what it finds.
+
+    Args:
+        run: The run, after the deployment.
+        record: The step, for its detail.
+        pictures: The pictures.
+
+    Raises:
+        DataError: A picture cannot be read.
+        BoardError: The board fails.
+    """
+    context, client, release = run.context, run.boards.clients()[0], run.found.deploy[0]
+    head, options = need_head(context), options_of(context)
+    rows = rows_of(model(context))
+    name, prepare = prepare_of(context, rows.specs, pictures.files[0])
+    dtype = rows.specs[name][0]
+    context.session.fresh.add("detect")
+    found: list[DetectedPicture] = []
+    files = iter(zip(pictures.files, pictures.drawn(), strict=True))
+    pictures.folder.mkdir(parents=True, exist_ok=True)
+    while batch := list(islice(files, rows.batch)):
+        context.update(len(found), len(pictures.files), f"picture {shown(batch[0][0])}")
+        images = [read_image(file) for file, _ in batch]
+        ready = [_row(prepare, file, image) for (file, _), image in zip(batch, images, strict=True)]
+        # the last ones are repeated where the batch is not full
+        ready += [ready[-1]] * (rows.batch - len(ready))
+        feed = write_npz({name: np.stack(ready).astype(dtype, copy=False)})
+        answer = read_npz(client.infer(context.file.name, feed, release=release.release))
+        frames = decoded(head, answer, options, client.name)
+        for (file, goal), image, frame in zip(batch, images, frames[: len(batch)], strict=True):
+            objects = prepare.placing(image.height, image.width).back(frame)
+            save_drawn(goal, image, objects, head)
+            found.append(
+                DetectedPicture(
+                    file=str(file), width=image.width, height=image.height,
+                    objects=[DetectedObject.of(one) for one in objects], drawn=str(goal),
+                )
+            )  # fmt: skip
+    number = sum(len(one.objects) for one in found)
+    record.detail = (
+        f"{client.kind} board {client.name}, {counted(number, 'object')} on "
+        f"{counted(len(found), 'picture')}"
+    )
+    return Detections(
+        schema="edgekit.detections/1",
+        board=board_name(run.boards.describe(client)),
+        release=release.release,
+        backend=release.backend or run.builds[0].artefacts.backend,
+        head=head.family,
+        kept=Kept(
+            score=options.score, iou=options.iou, most=options.most, agnostic=options.agnostic
+        ),
+        pictures=found,
+        taken_back=release.taken_back,
+        notes=[*release.notes, *notes_of(context)],
+    )
+
+
+def _row(prepare: Preprocess, file: Path, image: Image.Image) -> np.ndarray:
+    try:
+        return prepare(image.convert(prepare.mode))[0]
+    except DataError as error:
+        error.where = error.where or shown(file)
+        raise
+
+
+def decoded(
+    head: Head, outputs: Mapping[str, np.ndarray], options: Options, board: str
+) -> list[list[Found]]:
+    """Returns the objects of each frame that a board answered.
+
+    Raises:
+        DataError: "head.outputs": the answer is not what the head decodes.
+    """
+    try:
+        return detect(head, outputs, options)
+    except DeviceError as error:
+        raise DataError(
+            error.message, code=error.code, where=error.where or board, hint=error.hint
+        ) from error
+
+
+def save_drawn(path: Path, image: Image.Image, objects: Sequence[Found], head: Head) -> None:
+    """Writes a picture with its objects as PNG."""
+    drawn = draw(image, objects, polygons=head.text_map is not None)
+    with write_atomically(path) as temporary, temporary.open("wb") as file:
+        drawn.save(file, format="PNG")
+
+
+def draw_inference(
+    context: Context,
+    inputs: Mapping[str, np.ndarray],
+    outputs: Mapping[str, np.ndarray],
+    folder: Path,
+) -> list[str]:
+    """Draws what an inference found on what the network saw, and returns the files.
+
+    Raises:
+        DataError: No input is a picture, or the outputs are not what the head decodes.
+    """
+    head = need_head(context)
+    specs = {name: (value.dtype, value.shape) for name, value in inputs.items()}
+    name, prepare = prepare_of(context, specs, folder)
+    frames = decoded(head, outputs, options_of(context), "")
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for number, (row, objects) in enumerate(zip(inputs[name], frames, strict=True)):
+        path = folder / f"input-{number}-detected.png"
+        save_drawn(path, prepare.image_of(row), objects, head)
+        files.append(str(path))
+    return files

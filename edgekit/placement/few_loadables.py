@@ -1,0 +1,175 @@
+"""Of the plans that are as good within the prediction's noise, the one with the fewest loadables:
+a region that would be cut into many small loadables stays whole on the GPU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from edgekit.network.model import Network
+from edgekit.placement.assembly import assemble
+from edgekit.placement.baselines import Baseline
+from edgekit.placement.costs.kernel_costs import noise
+from edgekit.placement.cuts import whole_modules
+from edgekit.placement.inputs import PlacementInputs
+from edgekit.placement.plan import SECOND_METRICS, FewerLoadables, Plan, plan_value
+from edgekit.placement.problem import BuiltProblem
+from edgekit.placement.search import (
+    SLACK_GAIN,
+    PlanShare,
+    Solved,
+    fixed_uj,
+    one_core,
+    solver_bounds,
+)
+from edgekit.solver.optimiser import APART, minimise
+from edgekit.solver.problem import METRIC, Effort, Goal, Placing
+from edgekit.text import counted, listed, percent
+
+# A loadable more is a launch, a hand-over and a slot of its core. Where the prediction gains less
+# by it than it is wrong by, it buys nothing that anybody could measure. The placement with at most
+# so many loadables is solved again, with bounds on the objective and on the figure that decides
+# within the slack: the fewest that keep both.
+
+Placed = tuple[PlacementInputs, BuiltProblem, Solved, list[str], int]
+_EFFORT = 2.0  # units of the solver's Effort for all numbers of loadables together
+_SHOWN = 4
+
+
+def with_few_loadables(
+    optimum: Plan, chosen: Plan, found: Sequence[Placed], compared: Mapping[str, Baseline | None]
+) -> Plan:
+    """Returns the plan with the fewest loadables, one or more, that is as good as ``chosen``.
+
+    As good: its objective is within the slack of the optimum, and the figure that decides between
+    plans within the slack is no worse than that of ``chosen`` by more than the slack; neither may
+    be more than the prediction's noise. That is ``chosen`` itself where no other plan is, without
+    slack, and where it has one loadable or none.
+
+    Args:
+        optimum: The best plan.
+        chosen: The plan within the slack of it.
+        found: What was solved: the request, its problem, the solution, notes, and cores in use.
+        compared: The baselines.
+    """
+    allowed = min(found[0][0].options.slack, noise())
+    if not allowed or len(chosen.loadables) < 2 or not plan_value(optimum):
+        return chosen
+    best = chosen
+    if 0 < len(optimum.loadables) < len(chosen.loadables) and _as_good(optimum, chosen, allowed):
+        best = optimum
+    for request, built, solved, notes, cores in found:
+        limits = _limits(request, optimum, chosen, allowed, cores)
+        most = min(len(best.loadables), len(chosen.loadables) - 1)
+        for placing in _fewest(request, built, solved, limits, most):
+            parts = (PlanShare(1.0, placing),)
+            other = replace(solved, parts=parts)
+            plan = assemble(request, built, other, compared, notes, optimum, few=True)
+            if plan.loadables and _rank(plan) < _rank(best) and _as_good(plan, chosen, allowed):
+                best = plan
+    if best is chosen:
+        return chosen
+    fewer = _fewer(found[0][0].network, best, chosen)
+    return replace(best, fewer=fewer, notes=(fewer_note(fewer, best), *best.notes))
+
+
+def _limits(
+    request: PlacementInputs, optimum: Plan, chosen: Plan, allowed: float, cores: int
+) -> dict[str, float]:
+    """Returns bounds on what the solver knows that every plan as good as ``chosen`` keeps."""
+    limits, objective = solver_bounds(request, cores), request.options.objective
+    value = plan_value(optimum)
+    if objective == "throughput":
+        value = 1e6 / value
+    own = {
+        METRIC[objective]: value / (1 - allowed)
+        if objective == "throughput"
+        else value * (1 + allowed),
+        SECOND_METRICS[objective]: _second(chosen) * (1 + allowed),
+    }
+    for metric, most in own.items():
+        known = most - fixed_uj(request, cores) if metric == "energy_uj" else most
+        limits[metric] = min(max(known, 1e-6), limits.get(metric, math.inf))
+    return limits
+
+
+def _fewest(
+    request: PlacementInputs, built: BuiltProblem, solved: Solved, limits: Mapping[str, float],
+    most: int,
+) -> Iterable[Placing]:  # fmt: skip
+    """Yields placements on one core within limits, the fewer loadables the later."""
+    problem = one_core(built.problem)
+    second = "energy" if request.options.objective == "latency" else "latency"
+    goal, effort = Goal.of(problem, second, limits), Effort(_EFFORT)
+    starts = [part.placing for part in solved.parts]
+    low, high = 1, most
+    count = low  # one loadable is the usual answer; between more of them the range is halved
+    while low <= high and not effort.over:
+        few = replace(problem, max_loadables=count)
+        placing = minimise(few, goal, starts=starts, effort=effort, enough=SLACK_GAIN).placing
+        if placing is None:
+            low = count + 1
+        else:
+            yield placing
+            high = count - 1
+        count = (low + high) // 2
+
+
+def _rank(plan: Plan) -> tuple[int, float, int]:
+    return len(plan.loadables), _second(plan), plan.transitions
+
+
+def _second(plan: Plan) -> float:
+    return float(getattr(plan.predicted, SECOND_METRICS[plan.objective]) or 0.0)
+
+
+def _as_good(plan: Plan, chosen: Plan, allowed: float) -> bool:
+    """Whether a plan keeps both limits by all that is known of it once it is assembled."""
+    assert plan.slack is not None
+    most = _second(chosen) * (1 + allowed) * (1 + APART)
+    return plan.slack.given_up <= allowed * (1 + APART) and _second(plan) <= most
+
+
+def _fewer(network: Network, plan: Plan, otherwise: Plan) -> FewerLoadables:
+    """Returns what a plan gives up, and for what, against one with more loadables."""
+    was = {layer.name: layer.device for layer in otherwise.layers}
+    now = {layer.name: layer.device for layer in plan.layers}
+    on_gpu = [x for x in network.layers if now.get(x.name) == "GPU" != was.get(x.name)]
+    away = [x for x in network.layers if now.get(x.name, "GPU") != "GPU"]
+    on_dla = tuple(x.name for x in away if was.get(x.name) == "GPU")
+    value, before = plan_value(plan), plan_value(otherwise)
+    sign = -1 if plan.objective == "throughput" else 1
+    return FewerLoadables(
+        instead_of=len(otherwise.loadables),
+        gpu_layers=tuple(layer.name for layer in on_gpu),
+        gpu_modules=whole_modules(on_gpu, away),
+        dla_layers=on_dla,
+        given_up=sign * (value - before) / before if before else 0.0,
+        metric=SECOND_METRICS[plan.objective],
+        given_up_second=_second(plan) / _second(otherwise) - 1 if _second(otherwise) else 0.0,
+        noise=noise(),
+    )
+
+
+def fewer_note(fewer: FewerLoadables, plan: Plan) -> str:
+    """Returns why a region is not cut into more loadables."""
+    objective = "GPU time" if plan.objective == "gpu_time" else plan.objective
+    lost = [
+        f"{percent(share, 2)} of the {name}"
+        for share, name in (
+            (fewer.given_up, objective),
+            (fewer.given_up_second, fewer.metric.partition("_")[0]),
+        )
+        if share > APART
+    ]
+    what = "kept whole on the GPU" if fewer.gpu_layers else "joined on the DLA"
+    names = fewer.gpu_modules or fewer.gpu_layers or fewer.dla_layers
+    count = counted(len(fewer.gpu_layers or fewer.dla_layers), "layer")
+    gone = counted(fewer.instead_of - len(plan.loadables), "loadable")
+    price = " and ".join(lost) or "nothing"
+    return (
+        f"{what}: {listed(names, _SHOWN)} ({count}): {gone} fewer for {price} (predicted), within "
+        f"the prediction's noise of {percent(fewer.noise)} and placement.slack"
+    )

@@ -1,0 +1,54 @@
+"""Masks of objects: coefficients times prototypes, above one half after the sigmoid."""
+
+from __future__ import annotations
+
+from typing import Tuple
+
+from edgekit_device.detection.arrays import namespace
+from edgekit_device.detection.results import Array
+
+
+def mask(
+    coefficients: Array, prototypes: Array, box: Tuple[float, float, float, float], stride: int
+) -> Array:
+    """Returns which pixels of the input are the object's: [height, width] of bool.
+
+    The values between the prototypes' places are linear, as PyTorch's
+    ``interpolate(mode="bilinear", align_corners=False)`` has them; only the box's are computed.
+
+    Args:
+        coefficients: [masks].
+        prototypes: [masks, height, width].
+        box: Left, top, right, bottom, in pixels of the input; no pixel outside is the object's.
+        stride: Pixels of the input for a place of the prototypes.
+    """
+    xp = namespace(prototypes)
+    height, width = prototypes.shape[1] * stride, prototypes.shape[2] * stride
+    whole = xp.zeros((height, width), dtype=bool)
+    left, right = _inside(box[0], box[2], width)
+    top, bottom = _inside(box[1], box[3], height)
+    if left < right and top < bottom:
+        logits = xp.tensordot(coefficients, prototypes, axes=1)
+        rows = _between(logits, top, bottom, stride)
+        # the sigmoid is above one half where its argument is above 0
+        whole[top:bottom, left:right] = _between(rows.T, left, right, stride).T > 0
+    return whole
+
+
+def _inside(first: float, last: float, size: int) -> Tuple[int, int]:
+    """Returns the first pixel of a range and the one after its last: those with
+    first <= pixel < last.
+    """
+    return max(0, -int(-first // 1)), min(size, -int(-last // 1))
+
+
+def _between(values: Array, first: int, last: int, stride: int) -> Array:
+    """Returns the values at pixels ``first`` to ``last`` along the first axis."""
+    xp = namespace(values)
+    end = values.shape[0] - 1
+    at = (xp.arange(first, last, dtype=xp.float32) + 0.5) / stride - 0.5
+    at = xp.clip(at, 0, end)
+    before = xp.floor(at).astype(xp.int64)
+    after = xp.minimum(before + 1, end)
+    share = (at - before)[:, None].astype(xp.float32)
+    return values[before] * (1 - share) + values[after] * share
