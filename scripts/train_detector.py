@@ -27,11 +27,20 @@ from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples" / "detection"))
 
-from shapes import CLASSES, SIZE, scene
+from shapes import CLASSES, SIZE, prepared, scene
+
+from edgekit.detection.precision import Precision, Truth, mean_precision
+from edgekit.detection.recognise import recognise
+from edgekit.detection.recognised import Recognised
+from edgekit.network.loading.load import file_metadata, load
+from edgekit.network.session import session
+from edgekit_device.detection.detect import detect
+from edgekit_device.detection.results import Options
 
 TRAINED = Path(sys.path[0]) / "shapes.onnx"
 #: Seeds below are for calibration and tests; training begins here.
 FIRST = 1_000_000
+HELD_OUT = 500_000
 STRIDES = (8, 16)
 BINS = 16
 # anchors of an object at most, and how much score and overlap count in their choice
@@ -39,7 +48,7 @@ _ASSIGNED, _BY_SCORE, _BY_OVERLAP = 10, 0.5, 6.0
 _BOX, _CLASS, _BINS = 7.5, 0.5, 1.5
 
 
-class Conv(nn.Module):
+class Conv(nn.Module):  # type: ignore[misc]
     """Convolution, normalisation, SiLU; the normalisation is gone after ``fuse``."""
 
     def __init__(self, into: int, out: int, kernel: int = 3, stride: int = 1) -> None:
@@ -55,7 +64,7 @@ class Conv(nn.Module):
         self.norm = nn.Identity()
 
 
-class C2f(nn.Module):
+class C2f(nn.Module):  # type: ignore[misc]
     """YOLOv8's block: half of the channels, and a bottleneck of them."""
 
     def __init__(self, into: int, out: int, shortcut: bool = True) -> None:
@@ -72,7 +81,7 @@ class C2f(nn.Module):
         return self.last(torch.cat((one, two, two + three if self.shortcut else three), 1))
 
 
-class Detector(nn.Module):
+class Detector(nn.Module):  # type: ignore[misc]
     """The network; its outputs are boxes and scores as Ultralytics exports them."""
 
     def __init__(self) -> None:
@@ -251,7 +260,7 @@ def train(steps: int, batch: int, scenes: int) -> Detector:
         x, truth = varied(pictures[rows].float() / 255, boxes[rows])
         value = loss(net, x, truth, kinds[rows])
         chosen.zero_grad()
-        value.backward()  # type: ignore[no-untyped-call]
+        value.backward()
         nn.utils.clip_grad_norm_(net.parameters(), 10)
         chosen.step()
         summed += value.item()
@@ -307,6 +316,22 @@ def export(net: Detector, path: Path, size: int) -> None:
     print(f"{path}: {path.stat().st_size:,} bytes")
 
 
+def precision(path: Path, size: int) -> Precision:
+    """Returns the exported network's precision on scenes that it was not trained on."""
+    model = load(path)
+    found = recognise(model, file_metadata(path))
+    assert isinstance(found, Recognised), found
+    names = list(found.head.outputs)
+    runs, kept = session(model, outputs=names), Options(score=0.001)
+    truths, objects = [], []
+    for seed in range(HELD_OUT, HELD_OUT + 300):
+        one = scene(seed, size)
+        maps = dict(zip(names, runs.run(None, {"images": prepared(one.picture)}), strict=True))
+        objects += detect(found.head, maps, kept)
+        truths.append(Truth(one.boxes, one.classes, np.zeros(len(one.classes), bool)))
+    return mean_precision(truths, objects)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--export", nargs=2, metavar=("SIZE", "FILE"))
@@ -321,6 +346,7 @@ def main() -> None:
         export(trained(TRAINED), Path(options.export[1]), int(options.export[0]))
         return
     export(train(options.steps, options.batch, options.scenes), options.out, SIZE)
+    print(precision(options.out, SIZE))
 
 
 if __name__ == "__main__":

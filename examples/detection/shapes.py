@@ -1,6 +1,6 @@
 """Pictures with circles, squares and triangles that overlap, and their boxes.
 
-    python shapes.py FOLDER [COUNT]    writes pictures, YOLO's labels and data.yaml
+    python shapes.py FOLDER COUNT FIRST    writes pictures, YOLO's labels and data.yaml
 
 What is written depends on numbers alone: the same seed gives the same picture everywhere.
 """
@@ -138,4 +138,4 @@ def write(folder: Path, count: int, first: int = 0, size: int = SIZE) -> None:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 64)
+    write(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
