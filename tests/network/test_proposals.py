@@ -110,7 +110,7 @@ def test_few_classes_along_a_line_are_a_recognisers_where_a_softmax_makes_them(
     path = write(tmp_path, dims, {"y": [None, None, 11]}, operator=operator)
     with pytest.raises(ModelError) as caught:
         edgekit.check(path, target=ORIN)
-    assert f"--shape x:{static}," in caught.value.hint
+    assert f"--shape x:{static}," in caught.value.options
     assert rule in caught.value.hint
 
 
