@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from edgekit.pipeline.boards.status import Status as Status
     from edgekit.pipeline.boards.trust import Trust
     from edgekit.pipeline.boards.trust import TrustingBoard as TrustingBoard
-    from edgekit.pipeline.detect import Detections
     from edgekit.pipeline.exports import Traced, TraceFiles
     from edgekit.pipeline.measured_scales import MeasuredScales
     from edgekit.pipeline.measured_scales import WrittenScales as WrittenScales
@@ -80,6 +79,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline.steps.bundle import Packed
     from edgekit.pipeline.steps.deploy import Deployed, Refitted
     from edgekit.pipeline.steps.deploy import DeployedRelease as DeployedRelease
+    from edgekit.pipeline.steps.detect import Detections
     from edgekit.placement.check import CheckResult as CheckResult
     from edgekit.placement.check_document import Check as Check
     from edgekit.placement.check_document import LayerCheck as LayerCheck
@@ -593,8 +593,8 @@ def sensitivity(
 ) -> SensitivityRanking:
     """Ranks the layers by what their INT8 costs.
 
-    With a ``minimum`` of ``metric`` ("cosine", "snr_db", "top1_agreement") it proposes the fewest
-    layers to keep in FP16; ``write_config`` is where a configuration with them is written.
+    With a ``minimum`` of ``metric`` ("cosine", "snr_db", "top1_agreement", "boxes") it proposes the
+    fewest layers to keep in FP16; ``write_config`` is where a configuration with them is written.
     """
     from edgekit.pipeline.questions import sensitivity
 
@@ -2009,6 +2009,13 @@ def open_pipeline(
     from edgekit.pipeline.pipeline import Pipeline
 
     return Pipeline(opened, progress=progress, **settings)
+
+
+def device_named(name: str) -> object:
+    """Returns edgekit's name of a device that a command takes, such as DLA0 for "dla:0"."""
+    from edgekit.targets.loader import device_named as named
+
+    return named(name)
 
 
 def known_names(

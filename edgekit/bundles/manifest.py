@@ -17,6 +17,7 @@ from edgekit.errors import BundleError, UsageError
 from edgekit.knowledge import data_folder, read_facts
 from edgekit.reference.artefacts import Artefacts, Weight
 from edgekit_device.protocol.codec import document
+from edgekit_device.protocol.detection import Options
 from edgekit_device.protocol.fields import dla_core
 from edgekit_device.protocol.manifest import (
     WEIGHT_DTYPES,
@@ -77,12 +78,13 @@ class BundleSamples:
     """Inputs that travel with a bundle, and what the FP32 network makes of them.
 
     Attributes:
-        metric: "cosine", "snr_db" or "top1_agreement"; "top1_accuracy" with labels.
+        metric: One of ``gate.METRICS``; "top1_accuracy" with labels.
         source: Where the inputs are from, for people.
         synthetic: Whether they are made up, so that the figure describes the engines alone.
         least: What the metric must reach on a board; None for no gate of the bundle's own.
         cases: Inputs and outputs by name, one pair an inference.
         labels: For each case the right classes, one for each of the batch; None for none.
+        detection: Which objects are compared for the metric "boxes"; None for others.
         variants: For each case the number of the variant that it is of; empty for the first.
     """
 
@@ -92,6 +94,7 @@ class BundleSamples:
     least: float | None
     cases: Sequence[tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]]
     labels: Sequence[Sequence[int]] | None = None
+    detection: Options | None = None
     variants: Sequence[int] = ()
 
 
@@ -365,6 +368,7 @@ def samples_entry(samples: BundleSamples, blobs: Blobs) -> Samples:
         source=samples.source,
         synthetic=samples.synthetic,
         least=None if samples.least is None else float(samples.least),
+        detection=samples.detection,
         cases=tuple(
             SampleCase(
                 added(inputs),

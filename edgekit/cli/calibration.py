@@ -75,7 +75,7 @@ sensitivity_options = o.all_of(
         "--accuracy",
         metavar="METRIC=MIN",
         help="With --sensitivity: propose the fewest layers to keep in FP16 for this accuracy "
-        "against FP32 (cosine, snr_db or top1_agreement).",
+        "against FP32 (cosine, snr_db, top1_agreement or boxes).",
     ),
     click.option(
         "--write-config", type=o.FILE, help="Write a configuration with the proposal to this file."

@@ -212,15 +212,17 @@ def parse_pins(texts: Iterable[str]) -> list[dict[str, str]]:
     devices = api.known_names("devices")
     for text in texts:
         layers, equals, device = text.rpartition("=")
-        known = device.strip().upper() in devices
-        if not equals or not layers.strip() or not known:
+        upper = device.strip().upper()
+        # the configuration takes and notes what Ultralytics calls a device
+        name = upper if upper in devices else device.strip()
+        if not equals or not layers.strip() or api.device_named(name) not in devices:
             raise UsageError(
                 f"--pin {text!r}: {device.strip()!r} is no device"
                 if equals and layers.strip()
                 else f"--pin {text!r} is not GLOB=DEVICE",
                 hint=f'--pin "conv*=GPU"; a device is {", ".join(devices)}',
             )
-        found.append({"layers": layers.strip(), "device": device.strip().upper()})
+        found.append({"layers": layers.strip(), "device": name})
     return found
 
 

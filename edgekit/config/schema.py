@@ -29,7 +29,7 @@ from edgekit.errors import UsageError
 from edgekit.network.expressions import parse_size
 from edgekit.network.ranges import check_range, parse_axis, parse_shape, varies
 from edgekit.reference.gate import Metric, impossible
-from edgekit.targets.loader import same_words
+from edgekit.targets.loader import device_named, same_words
 from edgekit.targets.releases import spelled
 from edgekit_device.protocol.fields import DAY_S
 
@@ -97,9 +97,9 @@ class CalibrationSection(Section):
 
     data: FilePath = Field(
         None,
-        description="A folder of images, an `.npz` or `.npy` file or a folder of them, relative to "
-        "this file, or `python:module:function`, which runs that function; see "
-        "[calibration.md](calibration.md). When absent, synthetic seeded inputs are "
+        description="A folder of images, Ultralytics' `data.yaml`, an `.npz` or `.npy` file or a "
+        "folder of them, relative to this file, or `python:module:function`, which runs that "
+        "function; see [calibration.md](calibration.md). When absent, synthetic seeded inputs are "
         "used and noted in the results.",
         examples=["images/"],
     )
@@ -608,8 +608,10 @@ class PinSection(Section):
     layers: str = Field(
         description="Names of layers, ONNX nodes or PyTorch modules (glob).", examples=["*/conv1"]
     )
-    device: Literal["GPU", "DLA", "DLA0", "DLA1"] = Field(
-        description="Device for these layers.", examples=["DLA"]
+    device: Annotated[Literal["GPU", "DLA", "DLA0", "DLA1"], BeforeValidator(device_named)] = Field(
+        description="Device for these layers; `dla:0`, `dla:1`, `gpu` and `0`, as Ultralytics "
+        "writes them, are DLA0, DLA1 and the GPU.",
+        examples=["DLA"],
     )
 
 
@@ -1171,7 +1173,12 @@ class PlacementSection(Section):
 class AccuracySection(Section):
     """The accuracy gate: the run fails (exit 1) below it."""
 
-    metric: Metric = Field("cosine", description="Metric for the comparison with the FP32 network.")
+    metric: Metric = Field(
+        "cosine",
+        description="Metric for the comparison with the FP32 network. `boxes` needs `model.head`: "
+        "the F1 score of the build's objects against FP32's, matched by class and an intersection "
+        "over union of at least 0.5.",
+    )
     min: float | None = Field(
         None,
         description="Lowest value that passes. Without it the run still fails if channels of an "
@@ -1179,17 +1186,19 @@ class AccuracySection(Section):
     )
     labelled: FilePath = Field(
         None,
-        description="An `.npz` file, relative to this file, of `labels` and an array for each "
-        "input with one row a label. How many of them the first output's largest value gets right "
-        "is noted, as built and in FP32.",
-        examples=["digits.npz"],
+        description="Labelled inputs, relative to this file. Of a classifier an `.npz` file of "
+        "`labels` and an array for each input with one row a label: how many of them the first "
+        "output's largest value gets right is noted, as built and in FP32. With `model.head` "
+        "COCO's JSON, Ultralytics' `data.yaml` (its `val`), or a folder with `images/` and "
+        "`labels/`: mAP50 and mAP50-95 are noted.",
+        examples=["digits.npz", "data.yaml"],
     )
     scores: float = Field(
         0.95,
         ge=0,
         le=1,
-        description="Share of a detector's scores above 0.25 in FP32 that must stay above 0.25; 0 "
-        "turns the check off.",
+        description="Share of a detector's scores above 0.25 in FP32 that must stay above 0.25; "
+        "with `model.head` the least of `boxes`, whatever `metric` is. 0 turns the checks off.",
     )
     fallback: Literal["fp16", "none"] = Field(
         "fp16",
@@ -1293,6 +1302,12 @@ class ConfigFile(Section):
         fault = "" if least is None else impossible(self.accuracy.metric, least)
         if fault:
             raise ValueError(f"deploy.health.accuracy_min: {fault}")
+        return self
+
+    @model_validator(mode="after")
+    def _boxes_need_a_head(self) -> ConfigFile:
+        if self.accuracy.metric == "boxes" and self.model.head is None:
+            raise ValueError("accuracy.metric boxes needs model.head: nothing decodes the outputs")
         return self
 
     @model_validator(mode="after")

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgekit.detection.recognised import Recognised, Unlike
+from edgekit.detection.walk import class_names, picture, unexplained
 from edgekit.network.graph import Node, OnnxGraph
 from edgekit.network.model import SAME_VALUES, Model
 from edgekit_device.detection.head import Head, QueryHead
@@ -59,22 +60,36 @@ def recognise_query(model: Model, metadata: Mapping[str, str]) -> Recognised | U
         model: The whole network, with static shapes.
         metadata: The file's metadata.
     """
-    graph = model.graph
     try:
-        last = [graph.producer(_source(graph, name)) for name in graph.outputs]
-        if len(last) == 1 and last[0] is not None and last[0].op == "Concat":
-            return _joined(graph, last[0])
-        gathered = [one for one in last if one is not None and one.op == "GatherElements"]
-        tops = [name for name in graph.outputs if _written_by(graph, name, "TopK")]
-        if len(gathered) == len(tops) == 1:
-            return _selected(graph, gathered[0], _source(graph, tops[0]))
-        return _pair(graph)
+        found = _found(model)
     except _Differs as error:
         return Unlike(_FAMILY, error.matched, error.differs)
+    part = found.head.query
+    assert part is not None
+    # the last one of a softmax is no object
+    classes = model.graph.shape(part.logits)[2] - (part.scores == "softmax")
+    return replace(found, head=replace(found.head, classes=class_names(metadata, classes)))
 
 
-def _pair(graph: OnnxGraph) -> Recognised:
+def _found(model: Model) -> Recognised:
+    graph = model.graph
+    last = [graph.producer(_source(graph, name)) for name in graph.outputs]
+    if len(last) == 1 and last[0] is not None and last[0].op == "Concat":
+        return _joined(model, last[0])
+    gathered = [one for one in last if one is not None and one.op == "GatherElements"]
+    tops = [
+        name
+        for name, node in zip(graph.outputs, last, strict=True)
+        if node is not None and node.op == "TopK"
+    ]
+    if len(gathered) == len(tops) == 1:
+        return _selected(model, gathered[0], _source(graph, tops[0]))
+    return _pair(model)
+
+
+def _pair(model: Model) -> Recognised:
     """Returns the head of a network that writes logits and boxes as outputs of their own."""
+    graph = model.graph
     shapes = {name: graph.shape(name) for name in graph.outputs}
     pairs = [
         (logits, boxes)
@@ -93,27 +108,29 @@ def _pair(graph: OnnxGraph) -> Recognised:
     differences = []
     for logits, boxes in pairs:
         try:
-            return _recognised(graph, logits, _boxes(graph, boxes))
+            return _recognised(model, logits, _boxes(graph, boxes))
         except _Differs as error:
             differences.append(error)
     raise max(differences, key=lambda one: one.matched)
 
 
-def _joined(graph: OnnxGraph, concat: Node) -> Recognised:
+def _joined(model: Model, concat: Node) -> Recognised:
     """Returns the head of Ultralytics' RT-DETR, whose one output has boxes and scores side by
     side; newer releases keep the best pairs of a query and a class.
     """
+    graph = model.graph
     gathered = graph.producer(_source(graph, concat.inputs[0]))
     if gathered is not None and gathered.op == "GatherElements" and len(concat.inputs) == 3:
-        return _selected(graph, gathered, _source(graph, concat.inputs[1]))
+        return _selected(model, gathered, _source(graph, concat.inputs[1]))
     if len(concat.inputs) != 2:
         raise _Differs(0, f"{concat.name} joins {len(concat.inputs)} tensors, not boxes and scores")
     boxes, scores = concat.inputs
-    return _recognised(graph, scores, _boxes(graph, boxes), activated=True)
+    return _recognised(model, scores, _boxes(graph, boxes), activated=True)
 
 
-def _selected(graph: OnnxGraph, gathered: Node, best: str) -> Recognised:
+def _selected(model: Model, gathered: Node, best: str) -> Recognised:
     """Returns the head of a network that keeps the best pairs of a query and a class."""
+    graph = model.graph
     top = graph.producer(best)
     if top is None or top.op != "TopK" or best != top.outputs[0]:
         raise _Differs(1, f"{gathered.name} gathers boxes, but {best} are no values of a TopK")
@@ -126,7 +143,7 @@ def _selected(graph: OnnxGraph, gathered: Node, best: str) -> Recognised:
     _divided(graph, gathered.inputs[1], top.outputs[1], graph.shape(scores)[2])
     kept = graph.shape(best)[-1]
     boxes = _nearest_boxes(graph, gathered.inputs[0])
-    found = _recognised(graph, scores, boxes, most=kept, activated=True)
+    found = _recognised(model, scores, boxes, most=kept, activated=True)
     return Recognised(found.head, {**found.own, "best": best})
 
 
@@ -142,11 +159,6 @@ def _nearest_boxes(graph: OnnxGraph, tensor: str) -> _Boxes:
     raise first or _Differs(1, f"{tensor} is not computed from boxes [batch, queries, 4]")
 
 
-def _written_by(graph: OnnxGraph, tensor: str, operator: str) -> bool:
-    node = graph.producer(_source(graph, tensor))
-    return node is not None and node.op == operator
-
-
 def _divided(graph: OnnxGraph, index: str, best: str, classes: int) -> None:
     """Checks that the query of a pair is its place among all, over the number of classes."""
     for node in _before(graph, index):
@@ -159,8 +171,9 @@ def _divided(graph: OnnxGraph, index: str, best: str, classes: int) -> None:
 
 
 def _recognised(
-    graph: OnnxGraph, own: str, boxes: _Boxes, *, most: int = 0, activated: bool = False
+    model: Model, own: str, boxes: _Boxes, *, most: int = 0, activated: bool = False
 ) -> Recognised:
+    graph = model.graph
     scores = _raw(graph, own)
     node = graph.producer(scores)
     logits, function = scores, ""
@@ -184,15 +197,12 @@ def _recognised(
     kind = function or ("sigmoid" if boxes.reference else "softmax")
     if kind == "softmax" and classes < 2:
         raise _Differs(3, f"{logits} has one class, which is no object")
-    part = QueryHead(
-        logits,
-        boxes.raw,
-        kind,
-        boxes.family != "D-FINE",
-        _size(graph),
-        most,
-    )
-    named = {"scores" if function else "logits": own}
+    if (size := picture(model)) is None:
+        raise _Differs(4, "no input, or more than one, is a picture with 4 dimensions")
+    if lost := unexplained(graph, [logits, boxes.raw]):
+        raise _Differs(5, f"the network's output {lost!r} is neither classes nor boxes")
+    part = QueryHead(logits, boxes.raw, kind, boxes.family != "D-FINE", size, most)
+    named = {"scores" if function else "logits": scores}
     return Recognised(
         Head(boxes.family, (logits, boxes.raw), query=part), {**named, "boxes": boxes.own}
     )
@@ -205,7 +215,7 @@ def _boxes(graph: OnnxGraph, own: str) -> _Boxes:
         raise _Differs(0, f"{raw} is {list(graph.shape(raw))}, not [batch, queries, 4]")
     if node is not None and node.op == "Concat":
         _from_corners(graph, node)
-        return _Boxes(own, raw, "D-FINE", True)
+        return _Boxes(raw, raw, "D-FINE", True)
     if node is None or node.op != "Sigmoid":
         raise _Differs(
             1, f"the boxes {raw} are written by {_called(node)}, not by a Sigmoid or from corners"
@@ -218,13 +228,13 @@ def _boxes(graph: OnnxGraph, own: str) -> _Boxes:
             break
         added = graph.producer(computed[0])
     if added is not None and added.op in _LINEAR:
-        return _Boxes(own, before, "DETR", False)
+        return _Boxes(raw, before, "DETR", False)
     # a reference point that the sigmoid's inverse maps is one of all four values
     whole = added is not None and any(
         (one := graph.producer(_raw(graph, name))) is not None and one.op == "Log"
         for name in added.inputs
     )
-    return _Boxes(own, before, "RT-DETR" if whole else "conditional DETR", True)
+    return _Boxes(raw, before, "RT-DETR" if whole else "conditional DETR", True)
 
 
 def _from_corners(graph: OnnxGraph, joined: Node) -> None:
@@ -243,14 +253,6 @@ def _from_corners(graph: OnnxGraph, joined: Node) -> None:
             raise _Differs(1, f"{half.name} does not halve")
         if total is None or total.op != "Add" or set(total.inputs) != set(size.inputs):
             raise _Differs(1, f"{half.name} and {size.name} are not of the same two sides")
-
-
-def _size(graph: OnnxGraph) -> tuple[int, ...]:
-    images = [graph.shape(name) for name in graph.inputs if len(graph.shape(name)) == 4]
-    if len(images) != 1:
-        raise _Differs(4, f"{len(images)} inputs are pictures with 4 dimensions, not 1")
-    _, first, second, last = images[0]
-    return (first, second) if last <= 4 < first else (second, last)
 
 
 def _attention(graph: OnnxGraph, tensor: str, queries: int) -> bool:

@@ -70,7 +70,11 @@ def disagreement(model: Model, found: Recognised) -> str:
     own = {
         name: (tensors,) if isinstance(tensors, str) else tensors
         for name, tensors in found.own.items()
+        # an output that is a raw map has nothing to decode
+        if tensors not in raw
     }
+    if not own:
+        return ""
     wanted = list(dict.fromkeys(tensor for tensors in own.values() for tensor in tensors))
     fed = {*raw, *found.picked}
     nodes: dict[str, None] = {}

@@ -52,7 +52,7 @@ def recognise_text_line(model: Model, metadata: Mapping[str, str]) -> Recognised
     if isinstance(characters, str):
         return Unlike(_FAMILY, 3, characters)
     raw = last.input(0)
-    part = TextLineHead(rows=raw, softmax=True, characters=characters)
+    part = TextLineHead(rows=raw, softmax=True, characters=characters, size=size[2:])
     return Recognised(Head(family="CTC", outputs=(raw,), text_line=part), {PROBABILITIES: output})
 
 

@@ -29,8 +29,10 @@ from edgekit.reference.search_bounds import bounds_of_question
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get, names
 from edgekit.text import counted
+from edgekit_device.protocol.manifest import BOXES
 
 if TYPE_CHECKING:
+    from edgekit.config.schema import ConfigFile
     from edgekit.pipeline.pipeline import Pipeline
     from edgekit.placement.explanation import Why
     from edgekit.placement.module_reasons import WhyModules
@@ -265,7 +267,7 @@ def sensitivity(
 
     Args:
         pipeline: The configuration's.
-        metric: "cosine", "snr_db" or "top1_agreement"; the configuration's when None.
+        metric: One of ``gate.METRICS``; the configuration's when None.
         minimum: What the build must reach; the configuration's ``accuracy.min`` when None.
         write_config: Where to write a configuration with the proposal. It is written only
             where there is one.
@@ -277,7 +279,7 @@ def sensitivity(
     gate = pipeline.file.accuracy
     measure = metric or gate.metric
     least = gate.min if minimum is None else minimum
-    check_sensitivity(pipeline.file.precision, measure, least, write_config)
+    check_sensitivity(pipeline.file, measure, least, write_config)
     may_write_for(pipeline.config, {"the new configuration": write_config})
     if write_config is not None:
         rebased(pipeline.config, write_config.parent)  # refused before anything is measured
@@ -291,16 +293,16 @@ def sensitivity(
 
 
 def check_sensitivity(
-    precision: str, metric: str, minimum: float | None, write_config: Path | None
+    file: ConfigFile, metric: str, minimum: float | None, write_config: Path | None
 ) -> None:
     """Refuses a question of sensitivity that has no answer; arguments as of ``Pipeline``'s.
 
     Raises:
         UsageError: "calibration.precision", "sensitivity.metric", "sensitivity.accuracy".
     """
-    if precision != "int8":
+    if file.precision != "int8":
         raise UsageError(
-            f"precision {precision} quantises nothing",
+            f"precision {file.precision} quantises nothing",
             code="calibration.precision",
             hint="measure the sensitivity with precision int8",
         )
@@ -308,6 +310,11 @@ def check_sensitivity(
         raise UsageError(
             f"there is no metric {metric!r}", code="sensitivity.metric", where="metric",
             hint=f"one of {', '.join(METRICS)}",
+        )  # fmt: skip
+    if metric == BOXES and file.model.head is None:
+        raise UsageError(
+            "no head decodes the network's outputs, so there are no boxes to compare",
+            code="sensitivity.metric", where="metric", hint="add model.head: auto",
         )  # fmt: skip
     fault = "" if minimum is None else impossible(metric, minimum)
     if fault:

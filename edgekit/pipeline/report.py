@@ -224,6 +224,7 @@ def report_facts(
         snr_db=error.snr_db,
         max_abs=error.max_abs,
         top1_agreement=error.top1_agreement,
+        boxes=error.boxes,
         groups=list(error.groups),
         scores=list(error.scores),
         failures=list(error.failures),

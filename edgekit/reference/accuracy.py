@@ -24,6 +24,7 @@ from edgekit.network.streaming import (
 )
 from edgekit.reference.artefacts import Artefacts, EngineSegment
 from edgekit.reference.run import Runner, open_engine
+from edgekit_device.detection.matching import Boxes, Detection, MatchedBoxes
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     document,
@@ -49,6 +50,8 @@ from edgekit_device.runtime.deviation import (
 # An average of cosines shows such an output as 0; whoever reads that looks for the wrong fault.
 
 
+#: Fewer objects say nothing about shares.
+FEW_OBJECTS = 20
 _TRIED = 24  # tensors that are computed in FP32, too; masks are infinite in FP32, too
 #: Of an accuracy whose outputs are nearly the same for all inputs.
 NOT_KNOWN = "unknown, because the outputs hardly differ between the inputs"
@@ -166,8 +169,9 @@ class Accuracy(Measures):
         constant: Outputs that are nearly the same for all inputs. A single input leaves that open.
         groups: Groups of channels of outputs whose ranges differ.
         scores: How many of a detector's scores are kept.
+        objects: The objects that the head decodes; None without a head.
         failures: What no figure of the whole may hide: groups that collapse, segments with a
-            cosine below 0.9, lost scores; empty if all is well.
+            cosine below 0.9, lost scores and objects; empty if all is well.
         per_segment: The error of each segment.
         data: What it was measured on, in words; empty where nobody named it.
     """
@@ -179,9 +183,15 @@ class Accuracy(Measures):
     constant: tuple[ConstantOutput, ...] = member(records(ConstantOutput))
     groups: tuple[ChannelGroup, ...] = member(records(ChannelGroup))
     scores: tuple[KeptScores, ...] = member(records(KeptScores))
+    objects: MatchedBoxes | None = member(record(MatchedBoxes), absent=None)
     failures: tuple[str, ...] = member(fields.names)
     per_segment: tuple[SegmentMeasures, ...] = member(records(SegmentMeasures))
     data: str = member(fields.name, absent="")
+
+    @property
+    def boxes(self) -> float | None:
+        """The F1 score of the build's objects against FP32's, 0 to 1; None without a head."""
+        return None if self.objects is None else self.objects.share
 
 
 class Nonfinite:
@@ -327,6 +337,7 @@ def accuracy(
     outputs: Sequence[str] | None = None,
     lane: int = 0,
     scores: float = 0.0,
+    detection: Detection | None = None,
 ) -> Accuracy:
     """Compares a reference build with the model in ONNX Runtime FP32.
 
@@ -337,7 +348,9 @@ def accuracy(
         data: Inputs by name, one dict an inference; read once.
         outputs: Outputs to compare; all when None.
         lane: Which plan variant to run.
-        scores: Share of a detector's scores above 0.25 that must stay above it.
+        scores: Share of a detector's scores above 0.25 that must stay above it; with
+            ``detection`` the share of its objects, too.
+        detection: How the outputs become objects; None if they do not.
 
     Raises:
         DataError: No data, or it does not fit.
@@ -350,6 +363,7 @@ def accuracy(
     names = list(dict.fromkeys([*wanted, *borders]))
     errors = {name: Deviation(by_channel=name in wanted) for name in names}
     nonfinite = Nonfinite(reference.model, runner)
+    boxes = None if detection is None else Boxes(detection.options)
     sums: dict[str, np.ndarray] = {}
     count = 0
     for feed, found, values in _compared(runner, reference, names, data):
@@ -366,6 +380,9 @@ def accuracy(
                 sums[name] = sums.get(name, 0.0) + value.astype(np.float64)
             if name in wanted:
                 nonfinite.add(name, found[name], feed)
+        if boxes is not None and detection is not None:
+            real = dict(zip(names, values, strict=True))
+            boxes.add(detection.objects(real), detection.objects(found))
         count += 1
     if count == 0:
         raise DataError(
@@ -386,6 +403,7 @@ def accuracy(
         else replace(group, collapsed=group.cosine < COLLAPSED_COSINE)
         for group in groups
     ]
+    objects = None if boxes is None else boxes.counted()
     return Accuracy(
         **vars(whole),
         judged=bool(varying),
@@ -404,7 +422,12 @@ def accuracy(
         ),
         groups=tuple(groups),
         scores=tuple(detected),
-        failures=(*_failures(segments, groups), *_lost(detected, scores)),
+        objects=objects,
+        failures=(
+            *_failures(segments, groups),
+            *_lost(detected, scores),
+            *_lost_objects(objects, scores),
+        ),
         per_segment=tuple(segments),
     )
 
@@ -530,6 +553,12 @@ def _lost(detected: Iterable[KeptScores], least: float) -> list[str]:
     ]
 
 
+def _lost_objects(objects: MatchedBoxes | None, least: float) -> list[str]:
+    if objects is None or objects.expected < FEW_OBJECTS or objects.share >= least:
+        return []
+    return [f"{objects.share:.3f} of the objects match ({objects}), {least:g} are wanted"]
+
+
 def describe_channels(spans: Iterable[Sequence[int]]) -> str:
     """Returns "0 to 3, 7" for pairs of first and last."""
     return ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in spans)
@@ -580,6 +609,7 @@ def accuracy_of_variants(
     data: Callable[[int, int], Iterable[Mapping[str, np.ndarray]]],
     *,
     scores: float,
+    detection: Detection | None = None,
 ) -> Accuracy:
     """Compares all plan variants of a build: the figures are those of the worst.
 
@@ -591,6 +621,7 @@ def accuracy_of_variants(
         artefacts: As of ``accuracy``.
         data: Returns the inputs for a variant, by its number and how many there are.
         scores: As of ``accuracy``.
+        detection: As of ``accuracy``.
 
     Raises:
         EdgekitError: As of ``accuracy``.
@@ -599,10 +630,19 @@ def accuracy_of_variants(
     for lane, (_, parts) in enumerate(artefacts.lanes):
         lanes.setdefault(tuple(part.engine for part in parts), lane)
     found = [
-        (lane, accuracy(model, artefacts, data(number, len(lanes)), lane=lane, scores=scores))
+        (
+            lane,
+            accuracy(
+                model, artefacts, data(number, len(lanes)),
+                lane=lane, scores=scores, detection=detection,
+            ),
+        )
         for number, lane in enumerate(lanes.values())
-    ]
+    ]  # fmt: skip
     worst = min((one for _, one in found), key=lambda one: one.cosine)
+    fewest = min((one for _, one in found), key=lambda one: one.boxes or 0.0)
     segments = (replace(part, lane=lane) for lane, one in found for part in one.per_segment)
     failures = dict.fromkeys(text for _, one in found for text in one.failures)
-    return replace(worst, failures=tuple(failures), per_segment=tuple(segments))
+    return replace(
+        worst, objects=fewest.objects, failures=tuple(failures), per_segment=tuple(segments)
+    )

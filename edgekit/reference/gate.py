@@ -18,11 +18,11 @@ from edgekit_device.protocol.codec import (
 )
 
 #: What an accuracy against the FP32 network is measured in.
-Metric = Literal["cosine", "snr_db", "top1_agreement"]
+Metric = Literal["cosine", "snr_db", "top1_agreement", "boxes"]
 METRICS: tuple[str, ...] = get_args(Metric)
 
-# a cosine is a correlation, and the agreement a share of the inputs
-_MOST = {"cosine": 1.0, "top1_agreement": 1.0}
+# a cosine is a correlation, the agreement a share of the inputs, boxes an F1 score
+_MOST = {"cosine": 1.0, "top1_agreement": 1.0, "boxes": 1.0}
 
 
 def impossible(metric: str, minimum: float) -> str:
@@ -48,7 +48,7 @@ class GateChoice:
 
     Attributes:
         method: The best one by the gate's metric.
-        metric: "cosine", "snr_db" or "top1_agreement".
+        metric: One of ``METRICS``.
         figures: The metric by method, the best first; None where an SNR is not finite.
         failures: What else misses the gate, by method.
         passes: Whether the method reaches the gate without a layer in FP16.

@@ -465,7 +465,7 @@ def choice_by_gate(
     Args:
         found: The accuracy of each method's build, on the same inputs.
         first: The method that is taken where another is as near.
-        metric: "cosine", "snr_db" or "top1_agreement".
+        metric: One of ``gate.METRICS``.
         minimum: The lowest value that passes; None if only nothing may collapse.
     """
 

@@ -81,7 +81,7 @@ def propose(
     Args:
         impacts: The kernels in INT8, worst first.
         measure: Builds with these layers in FP16 and returns what ``build.accuracy`` does.
-        metric: "cosine", "snr_db" or "top1_agreement".
+        metric: One of ``gate.METRICS``.
         minimum: The lowest value that passes; None if only nothing may collapse.
         keep: Layers that stay in FP16 whatever is found.
         most: Builds to measure, and no fewer than two; a proposal that is not minimal by then is

@@ -71,6 +71,10 @@ BASELINES = (
     ("best_cut", "Best single cut"),
 )
 LEAST_CHANGE = 0.005  # what is smaller is "0 %"
+# figures of an accuracy's answer
+_ANSWERED = (
+    ("cosine", "cosine"), ("snr_db", "SNR"), ("top1_agreement", "top-1"), ("boxes", "boxes"),
+)  # fmt: skip
 _QUANTITIES = {
     "throughput_qps": ("frames per second", "more", "fewer"),
     "gpu_us": ("GPU time", "more", "less"),
@@ -393,7 +397,7 @@ def _accuracy_answer(accuracy: Accuracy | None, gate: Gate | None) -> ReportedAn
         return answer(f"Accuracy is unknown: {warnings[0]}{more}.")
     figures = [
         f"{name} {measure_words(accuracy, key)}"
-        for key, name in (("cosine", "cosine"), ("snr_db", "SNR"), ("top1_agreement", "top-1"))
+        for key, name in _ANSWERED
         if measure_words(accuracy, key) != ABSENT
     ]
     ok = gate.passed if gate else None

@@ -49,9 +49,9 @@ POINTS = 240
 """Points of a line that a page's width can show; the bench document keeps every sample."""
 MEASURES = (
     ("cosine", "Cosine"), ("snr_db", "SNR"), ("max_abs", "Largest difference"),
-    ("top1_agreement", "Top-1 agreement"),
+    ("top1_agreement", "Top-1 agreement"), ("boxes", "Boxes"),
 )  # fmt: skip
-# top-1 agreement means something for the outputs only
+# top-1 agreement and boxes mean something for the outputs only
 SEGMENT_MEASURES = MEASURES[:3]
 
 
@@ -315,7 +315,7 @@ def measure_words(measures: Accuracy | SegmentMeasures, key: str) -> str:
         return decibels(value, value is None and exact)
     if value is None:
         return ABSENT
-    if key == "top1_agreement":
+    if key in ("top1_agreement", "boxes"):
         return percent(value)
     return f"{value:.5f}" if key == "cosine" else text.significant(value)
 

@@ -50,6 +50,7 @@ from edgekit.reference.accuracy import (
     NonfiniteOutput,
     SegmentMeasures,
 )
+from edgekit.reference.gate import Metric
 from edgekit.results.comparison import Comparison
 from edgekit.rewriting.graph import Applied
 from edgekit.tensorrt.built import BoardBuild
@@ -420,7 +421,10 @@ class Accuracy(Document):
     )
     exact: bool | None = Field(None, description="no error at all; null: not kept")
     top1_agreement: Fraction | None = None
-    metric: Literal["cosine", "snr_db", "top1_agreement"] = "cosine"
+    boxes: Fraction | None = Field(
+        None, description="F1 score of a detector's objects against FP32's; null: no head"
+    )
+    metric: Metric = "cosine"
     min: Number | None = Field(None, description="the gate's limit")
     passed: bool | None = None
     stand_in: str = Field(

@@ -222,3 +222,17 @@ def _mode(name: str, mode: WrittenMode, file: BoardFile) -> PowerMode:
 def _mhz(clock: float | str | None, cap: float) -> float:
     """A clock in MHz; "max" (no cap) and None (unknown) are the highest."""
     return clock if isinstance(clock, float) else cap
+
+
+_DEVICES = {"dla": "DLA", "dla:0": "DLA0", "dla:1": "DLA1"} | dict.fromkeys(
+    ("gpu", "gpu:0", "cuda", "cuda:0", "0"), "GPU"
+)
+
+
+def device_named(name: object) -> object:
+    """Returns edgekit's name of a device that Ultralytics' users write, such as "dla:0" or 0.
+
+    What is none of them is returned as it is.
+    """
+    plain = isinstance(name, str | int) and not isinstance(name, bool)
+    return _DEVICES.get(str(name).lower(), name) if plain else name

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
 from edgekit_device.benchmark.statistics import summary
+from edgekit_device.detection.matching import Boxes, Detection
 from edgekit_device.errors import DeviceError, counted
-from edgekit_device.protocol.manifest import SampleCase, TensorEntry
+from edgekit_device.protocol.detection import Options
+from edgekit_device.protocol.manifest import BOXES, SampleCase, TensorEntry
 from edgekit_device.release.changed import (
     CollapsedChannels,
     FrameTimes,
@@ -156,22 +158,31 @@ def measure_accuracy(model: Model, checked: Checked) -> Optional[MeasuredAccurac
         top1_accuracy=min(lane.right / lane.rows for lane in lanes)
         if all(lane.rows for lane in lanes)
         else None,
+        boxes=min(
+            (lane.boxes.counted().share for lane in lanes if lane.boxes is not None), default=None
+        ),
     )
     return replace(measured, value=getattr(measured, samples.metric))
 
 
 class _LaneErrors:
-    """How far one lane's outputs are from their references, and the labels that it found."""
+    """How far one lane's outputs are from their references, and the labels and the objects that it
+    found.
+    """
 
-    def __init__(self, names: Iterable[str]) -> None:
+    def __init__(self, names: Iterable[str], detection: Optional[Detection]) -> None:
         self.outputs = {name: Deviation(by_channel=True) for name in names}
         self.right = self.rows = 0
+        self.boxes = None if detection is None else Boxes(detection.options)
 
 
 def _lane_errors(model: Model, checked: Checked, cases: Sequence[SampleCase]) -> List[_LaneErrors]:
     """Runs a variant's samples on each of its lanes."""
     names = [tensor.name for tensor in model.outputs]
-    lanes = [_LaneErrors(names) for _ in model.lanes]
+    samples, detection = checked.manifest.samples, None
+    if samples is not None and samples.metric == BOXES and model.head is not None:
+        detection = Detection(model.head, samples.detection or Options())
+    lanes = [_LaneErrors(names, detection) for _ in model.lanes]
     for case in cases:
         feed = _arrays(checked, case.inputs, model.inputs)
         wanted = _arrays(checked, case.outputs, model.outputs)
@@ -180,6 +191,8 @@ def _lane_errors(model: Model, checked: Checked, cases: Sequence[SampleCase]) ->
             if case.labels is not None:
                 lane.rows += len(case.labels)
                 lane.right += right_of(found[names[0]], case.labels)
+            if detection is not None and lane.boxes is not None:
+                lane.boxes.add(detection.objects(wanted), detection.objects(found))
             for name, error in lane.outputs.items():
                 error.add(wanted[name], found[name])
     return lanes

@@ -18,8 +18,9 @@ from edgekit_device.detection.arrays import namespace, on_host
 from edgekit_device.detection.head import Head
 from edgekit_device.detection.masks import mask
 from edgekit_device.detection.nms import suppress
-from edgekit_device.detection.results import Array, Candidates, Found, Options
+from edgekit_device.detection.results import Array, Candidates, Found
 from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.detection import Options
 
 # by member of ``Head``
 _KINDS: Dict[str, ModuleType] = {

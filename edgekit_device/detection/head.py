@@ -201,11 +201,13 @@ class TextLineHead:
         rows: The tensor [batch, steps, characters + 1].
         softmax: Whether ``rows`` are before the softmax.
         characters: Without the blank.
+        size: Height and width of the network's input, which is one line.
     """
 
     rows: str = member(text())
     softmax: bool = member(flag)
     characters: Tuple[str, ...] = member(array(long_text))
+    size: Tuple[int, ...] = member(array(_STEP, 2, 2))
 
 
 @document(frozen=True)

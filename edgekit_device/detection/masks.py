@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Tuple
 
 from edgekit_device.detection.arrays import namespace
@@ -37,9 +38,10 @@ def mask(
 
 def _inside(first: float, last: float, size: int) -> Tuple[int, int]:
     """Returns the first pixel of a range and the one after its last: those with
-    first <= pixel < last.
+    first <= pixel < last; none if one is no number.
     """
-    return max(0, -int(-first // 1)), min(size, -int(-last // 1))
+    ends = [math.ceil(min(float(size), max(0.0, one))) for one in (first, last)]
+    return ends[0], ends[1]
 
 
 def _between(values: Array, first: int, last: int, stride: int) -> Array:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Optional, Tuple
 
+from edgekit_device.protocol.detection import Options
+
+__all__ = ["Array", "Candidates", "Found", "Options"]
+
 #: NumPy's array, or CuPy's if the maps are on the GPU.
 Array = Any
 
@@ -36,29 +40,12 @@ class Candidates:
 
 
 @dataclass(frozen=True)
-class Options:
-    """What is kept.
-
-    Attributes:
-        score: Least score.
-        iou: Overlap above which the box of the lower score goes.
-        most: Objects a frame at most.
-        agnostic: Whether boxes of different classes suppress each other.
-    """
-
-    score: float = 0.25
-    iou: float = 0.45
-    most: int = 300
-    agnostic: bool = False
-
-
-@dataclass(frozen=True)
 class Found:
     """An object.
 
     Attributes:
         box: Left, top, right, bottom, in pixels: of the network's input, or of the picture after
-            ``letterbox.Placing.back``. Zeros of a line's text, which is the whole input.
+            ``letterbox.Placing.back``.
         score: 0 to 1.
         number: The class.
         name: Its name; "" if unknown.

@@ -22,11 +22,12 @@ def decoded(part: TextLineHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
 
 
 def candidates(part: TextLineHead, tensors: Mapping[str, Array]) -> List[Candidates]:
-    """Returns one text a frame, without a box; of an empty line none.
+    """Returns one text a frame, whose box is the whole input; of an empty line none.
 
     The score is the mean probability of the steps that give a character.
     """
     rows = tensors[PROBABILITIES]
+    height, width = part.size
     best, sure = on_host(rows.argmax(axis=2)), on_host(rows.max(axis=2))
     xp = namespace(best)
     kept = best != 0
@@ -36,7 +37,7 @@ def candidates(part: TextLineHead, tensors: Mapping[str, Array]) -> List[Candida
         lines = min(len(classes), 1)
         found.append(
             Candidates(
-                xp.zeros((lines, 4), xp.float32),
+                xp.array([[0, 0, width, height]] * lines, xp.float32).reshape(-1, 4),
                 probability.mean().reshape(1, 1) if lines else xp.zeros((0, 1), xp.float32),
                 texts=("".join(part.characters[one - 1] for one in classes.tolist()),) * lines,
                 suppress=False,

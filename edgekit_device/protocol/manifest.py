@@ -38,6 +38,7 @@ from edgekit_device.protocol.codec import (
     stated,
     text,
 )
+from edgekit_device.protocol.detection import Options
 
 SCHEMA = "edgekit.bundle/1"
 #: Of a compiled PyTorch network: it has ``call``, and segments may run on the CPU.
@@ -72,7 +73,10 @@ _VERSION = r"(\d{1,9}(\.\d{1,9}){0,4})?"
 _UTC = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 
 #: What accuracy is measured in; as the configuration's ``accuracy.metric``.
-METRICS = ("cosine", "snr_db", "top1_agreement")
+METRICS = ("cosine", "snr_db", "top1_agreement", "boxes")
+
+#: The metric that needs a head.
+BOXES = "boxes"
 
 #: The metric of samples with labels: the share of inputs whose class the first output names.
 LABELLED = "top1_accuracy"
@@ -201,12 +205,14 @@ class Samples:
 
     Attributes:
         least: What the metric must reach; None: no gate.
+        detection: Which objects of a detector are compared for the metric "boxes".
     """
 
     metric: str = member(choice(*METRICS, LABELLED))
     source: str = member(text())
     synthetic: bool = member(flag)
     least: Optional[float] = member(nullable(number(-1e9, 1e9)), key="min")
+    detection: Optional[Options] = member(record(Options), absent=None)
     cases: Tuple[SampleCase, ...] = member(records(SampleCase, 1, _MOST_SAMPLES))
 
 
@@ -964,6 +970,8 @@ class Manifest:
                     fail(at, "an output whose size depends on values has no samples")
                 self._array(arrays[tensor.name], tensor.dtype, tensor.shape, at)
         assert self.samples is not None
+        if self.samples.metric == BOXES and self.head is None:
+            fail("samples.metric", "{} needs a head".format(BOXES))
         if (self.samples.metric == LABELLED) != (case.labels is not None):
             fail(where + ".labels", "only the metric {} has labels".format(LABELLED))
         if case.labels is not None:

@@ -110,6 +110,7 @@ class MeasuredAccuracy:
         max_abs: Largest absolute difference, in the output's unit.
         top1_agreement: Share of samples with the reference's largest value, 0 to 1.
         top1_accuracy: Share of labelled samples that are classified correctly, 0 to 1.
+        boxes: F1 score of a detector's objects against FP32's, if that is the metric.
         collapsed: Groups of an output's channels that no longer resemble the reference.
     """
 
@@ -126,6 +127,7 @@ class MeasuredAccuracy:
     max_abs: Optional[float] = member(fields.figure, absent=None)
     top1_agreement: Optional[float] = member(fields.share, absent=None)
     top1_accuracy: Optional[float] = member(fields.share, absent=None)
+    boxes: Optional[float] = member(fields.share, absent=None)
     collapsed: Optional[Tuple[CollapsedChannels, ...]] = member(
         records(CollapsedChannels), absent=None
     )

@@ -147,3 +147,25 @@ def test_paths_of_heads_and_names_move_with_the_configuration(tmp_path: Path) ->
         assert values["model"]["head"] == moved
         assert values["detection"]["classes"] == "../names.txt"
     shutil.rmtree(there)
+
+
+def test_devices_may_be_named_as_ultralytics_names_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    colour_detector(tmp_path)
+    pins = [{"layers": "box.conv", "device": "dla:0"}, {"layers": "score.conv", "device": 0}]
+    path = configuration(tmp_path, {"head": "head.json"}, placement={"pin": pins})
+    plan = edgekit.plan(path)
+    assert {one.name: one.device for one in plan.layers} == {
+        "box.conv": "DLA0", "score.conv": "GPU",
+    }  # fmt: skip
+    assert "The device dla:0 of the pin box.conv is DLA0" in plan.notes
+    assert "The device 0 of the pin score.conv is GPU" in plan.notes
+    with pytest.raises(SystemExit) as ended:
+        main.main(["plan", str(path), "--pin", "score.conv=DLA:0", "--json"])
+    assert ended.value.code == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {one["device"] for one in document["layers"]} == {"DLA0"}
+    assert "The device DLA:0 of the pin score.conv is DLA0" in document["notes"]
+    with pytest.raises(EdgekitError, match="unknown value 'dla:7'"):
+        edgekit.plan(path, placement={"pin": [{"layers": "*", "device": "dla:7"}]})

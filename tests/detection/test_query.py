@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from edgekit.detection.query import recognise_query
 from edgekit.detection.recognise import disagreement, recognise
 from edgekit.detection.recognised import Recognised, Unlike
 from edgekit.network.model import Model
@@ -164,6 +165,20 @@ def test_a_wrong_head_disagrees(change: dict[str, object], tensor: str) -> None:
     assert "edgekit's decoding" in differs
 
 
+def test_names_of_classes_come_from_the_metadata() -> None:
+    names = [f"class {number}" for number in range(CLASSES)]
+    for name, count in (("RT-DETR", CLASSES), ("DETR", CLASSES - 1)):
+        answer = recognise(model(NETWORKS[name]), {"names": str(dict(enumerate(names[:count])))})
+        assert isinstance(answer, Recognised)
+        assert answer.head.classes == tuple(names[:count])
+
+
+def _more_outputs(net: Net) -> list[str]:
+    features = net.features()
+    other = net("Relu", net.linear(features, 16, 7))
+    return [net.logits(features), net("Sigmoid", net.mlp(features)), other]
+
+
 def _apart(net: Net) -> list[str]:
     features = net.features()
     return [net.logits(net.linear(features, 16, 16)), net("Sigmoid", net.mlp(net.features()))]
@@ -239,6 +254,7 @@ def _least(net: Net) -> list[str]:
 @pytest.mark.parametrize(
     ("write", "words"),
     [
+        (_more_outputs, "is neither classes nor boxes"),
         (_apart, "queries have one vector"),
         (_without_attention, "no self-attention over 60 queries"),
         (_without_sigmoid, "not by a Sigmoid or from corners"),
@@ -256,7 +272,7 @@ def _least(net: Net) -> list[str]:
 def test_another_network_is_refused_with_what_differs(
     write: Callable[[Net], list[str]], words: str
 ) -> None:
-    answer = recognise(model(write))
+    answer = recognise_query(model(write), {})
     assert isinstance(answer, Unlike)
     assert answer.family == "DETR"
     assert words in answer.differs

@@ -22,7 +22,7 @@ from tests.detection.text_nets import CHARACTERS, loaded, recogniser
 from tests.exports import load as load_export
 
 LETTERS = ("a", "b", "c", "7", " ")
-HEAD = Head("CTC", ("rows",), text_line=TextLineHead("rows", False, LETTERS))
+HEAD = Head("CTC", ("rows",), text_line=TextLineHead("rows", False, LETTERS, (32, 64)))
 
 
 def rows(steps: str, sure: float = 0.9) -> np.ndarray:
@@ -47,6 +47,7 @@ def test_repeats_and_blanks_are_dropped(steps: str, text: str) -> None:
     ((one,),) = detect(HEAD, {"rows": rows(steps)[None]})
     assert one.text == text
     assert one.score == pytest.approx(0.9)
+    assert one.box == (0, 0, 64, 32)
 
 
 def test_lines_of_a_batch_are_read_each_and_an_empty_one_is_none() -> None:
@@ -66,6 +67,7 @@ def test_a_recogniser_is_recognised_and_its_rows_decoded(batch: int, width: int)
     assert isinstance(found, Recognised)
     assert found.head.text_line is not None
     assert found.head.text_line.characters == LETTERS
+    assert found.head.text_line.size == (32, width)
     assert list(found.own.values()) == list(model.graph.outputs)
     raw = np.random.default_rng(0).normal(0, 3, (batch, width // 8, 6)).astype(np.float32)
     (ours,) = decode(found.head, {found.head.outputs[0]: raw}).values()

@@ -180,6 +180,66 @@ def own_names(model: Model) -> dict[str, str]:
     raise AssertionError(model.source)
 
 
+# --- maps that an exporter joined
+
+
+def with_joined_maps(name: str, convolution: bool) -> Model:
+    """A network in which each level's boxes and scores are one tensor, split after all levels are
+    joined, as older Ultralytics wrote them; or in which one convolution writes both.
+    """
+    head = head_of(as_model(name))
+    part = head.distance
+    assert part is not None
+    proto = load(name)
+    graph = proto.graph
+    channels = 4 * part.bins + 80
+    graph.initializer.append(numpy_helper.from_array(np.array([2, channels, -1]), "flat"))
+    graph.initializer.append(numpy_helper.from_array(np.array([channels - 80, 80]), "widths"))
+    same = np.eye(channels, dtype=np.float32)[:, :, None, None]
+    graph.initializer.append(numpy_helper.from_array(same, "same"))
+    nodes = []
+    for number, level in enumerate(part.levels):
+        both = f"both{number}"
+        nodes.append(helper.make_node("Concat", [level.boxes, level.scores], [both], axis=1))
+        if convolution:
+            nodes.append(helper.make_node("Conv", [both, "same"], [f"written{number}"]))
+            both = f"written{number}"
+        nodes.append(helper.make_node("Reshape", [both, "flat"], [f"flat{number}"]))
+    flat = [f"flat{number}" for number in range(len(part.levels))]
+    nodes.append(helper.make_node("Concat", flat, ["levels"], axis=2))
+    nodes.append(helper.make_node("Split", ["levels", "widths"], ["of_boxes", "of_scores"], axis=1))
+    joins = [node for node in graph.node if node.op_type == "Concat" and joins_levels(proto, node)]
+    of_boxes, of_scores = joins
+    at = max(list(graph.node).index(node) for node in joins) + 1
+    rest = list(graph.node)[at:]
+    del graph.node[at:]
+    graph.node.extend([*nodes, *rest])
+    for node in graph.node:
+        for index, tensor in enumerate(node.input):
+            if tensor == of_boxes.output[0]:
+                node.input[index] = "of_boxes"
+            elif tensor == of_scores.output[0]:
+                node.input[index] = "of_scores"
+    return canonical(proto, None, source="joined")
+
+
+def joins_levels(proto: onnx.ModelProto, node: onnx.NodeProto) -> bool:
+    """Whether a Concat joins what a Reshape writes, three times."""
+    written = {one.output[0]: one.op_type for one in proto.graph.node}
+    return [written.get(name) for name in node.input] == ["Reshape"] * 3
+
+
+@pytest.mark.parametrize("convolution", [False, True])
+def test_maps_that_an_exporter_joined_are_cut_where_they_are(convolution: bool) -> None:
+    model = with_joined_maps("yolov8n-dynamo", convolution)
+    head = head_of(model)
+    assert len(head.outputs) == (3 if convolution else 6)
+    maps = raw_maps(model, head)
+    ours = decode(head, maps)
+    together = np.concatenate([ours["boxes"], ours["scores"]], axis=1)
+    np.testing.assert_allclose(together, own_outputs(model, maps)[0], rtol=1e-4, atol=1e-4)
+
+
 # --- changed networks
 
 

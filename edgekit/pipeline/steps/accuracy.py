@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.errors import GateError
+from edgekit.errors import DataError, GateError
 from edgekit.network.model import Model
 from edgekit.pipeline.cache import StoredArtefacts, load_artefacts, store_artefacts
 from edgekit.pipeline.context import Context, computed
@@ -22,8 +22,10 @@ from edgekit.pipeline.steps.calibrate import (
     measures,
 )
 from edgekit.pipeline.steps.load import (
+    head_of,
     lowers,
     named,
+    options_of,
     own_plugins,
     rules,
     source,
@@ -40,6 +42,7 @@ from edgekit.pipeline.steps.method import (
 )
 from edgekit.pipeline.steps.plan import fp16_suffix, keep, plan, segments
 from edgekit.pipeline.steps.rewrite import model, model_digest, network, used_rewrites
+from edgekit.placement.plan import PredictedCost
 from edgekit.placement.rewrite_document import Approximation
 from edgekit.placement.segments import segmented
 from edgekit.placement.translation import float_note
@@ -59,6 +62,7 @@ from edgekit.reference.trials import TrialInputs
 from edgekit.reference.weights import WeightStore
 from edgekit.rewriting.rules.order import APPROXIMATE
 from edgekit.text import counted, listed
+from edgekit_device.detection.matching import Detection
 from edgekit_device.protocol.codec import (
     document,
     integer,
@@ -67,7 +71,9 @@ from edgekit_device.protocol.codec import (
     nullable,
     record,
     records,
+    write,
 )
+from edgekit_device.protocol.manifest import BOXES
 
 if TYPE_CHECKING:
     from edgekit.reference.artefacts import Artefacts
@@ -130,7 +136,20 @@ def accuracy(context: Context) -> Accuracy:
 
 def _compared(context: Context) -> tuple[Any, ...]:
     """What a comparison of the build depends on."""
-    return build_key(context), inputs_identity(context), context.file.accuracy.scores
+    return build_key(context), inputs_identity(context), *_judged(context)
+
+
+def _judged(context: Context) -> tuple[Any, ...]:
+    """What decides about losses of a detector."""
+    detection = detection_of(context)
+    own = () if detection is None else (write(detection.head), write(detection.options))
+    return context.file.accuracy.scores, *own
+
+
+def detection_of(context: Context) -> Detection | None:
+    """Returns how the network's outputs become objects; None without a head."""
+    head = head_of(context)
+    return None if head is None else Detection(head, options_of(context))
 
 
 def refit_accuracy(context: Context, other: Model, built: Artefacts) -> Accuracy:
@@ -169,9 +188,23 @@ def measured_accuracy(
         built,
         lambda number, count: _counted(context, text, inputs, number, count),
         scores=context.file.accuracy.scores,
+        detection=detection_of(context),
     )
     if part is None:
         context.session.read = found.count
+    gate = context.file.accuracy
+    if (
+        gate.metric == BOXES
+        and gate.min is not None
+        and not (found.objects is not None and found.objects.expected)
+    ):
+        raise DataError(
+            f"FP32 finds no object with a score above {context.file.detection.score:g}, so no "
+            "boxes can be compared",
+            code="accuracy.no-objects",
+            where=part_text(part, inputs_text(context)),
+            hint="give pictures with objects (calibration.data), or lower detection.score",
+        )
     random = "random weights and " if context.file.model.builtin is not None else ""
     return replace(found, data=random + part_text(part, inputs_text(context)))
 
@@ -222,7 +255,7 @@ def proposed_layers(
 
     Args:
         context: The configuration.
-        metric: "cosine", "snr_db" or "top1_agreement".
+        metric: One of ``gate.METRICS``.
         minimum: The lowest value that passes; None if only nothing may collapse.
         bounds: What the search may take.
         ranking: The configuration whose plan's kernels are ranked; None for ``context``.
@@ -261,7 +294,7 @@ def proposed_layers(
         inputs_identity(context),
         metric,
         minimum,
-        context.file.accuracy.scores,
+        *_judged(context),
         asdict(bounds),
     )
     return context.stored(Proposal, "proposal", compute, *key)
@@ -330,7 +363,7 @@ class TrialBuilds:
 
         return context.stored(
             Accuracy, "trial", compute, build_key(context), inputs_identity(context),
-            sorted(layers), context.file.accuracy.scores,
+            sorted(layers), *_judged(context),
             *([] if self.part is None else [self.part]),
         )  # fmt: skip
 
@@ -380,7 +413,7 @@ def with_nearest_method(context: Context) -> Context:
             found[name] = builds.accuracy(other, frozenset(), text)
         return _TriedMethods(builds.part, found)
 
-    key = build_key(context), inputs_identity(context), gate.metric, gate.scores, bounds.tried
+    key = build_key(context), inputs_identity(context), gate.metric, *_judged(context), bounds.tried
     tried = context.stored(_TriedMethods, "methods", compute, *key)
     by_gate = choice_by_gate(tried.methods, first, gate.metric, gate.min)
     chosen = choice(context)
@@ -458,6 +491,23 @@ def accuracy_notes(context: Context) -> list[str]:
     return notes
 
 
+def _cost_of_fp16(int8: PredictedCost, mixed: PredictedCost) -> str:
+    """Says what the layers that the gate keeps in FP16 cost."""
+    from edgekit.reports.text import energy, microseconds
+
+    figures = (
+        ("latency", microseconds, int8.latency_us, mixed.latency_us),
+        ("GPU time", microseconds, int8.gpu_us, mixed.gpu_us),
+        ("energy", energy, int8.energy_uj, mixed.energy_uj),
+    )
+    words = [
+        f"{name} {text(after)} instead of {text(before)}"
+        for name, text, before, after in figures
+        if before is not None and after is not None and text(before) != text(after)
+    ]
+    return f"Cost of the layers in FP16 (predicted): {', '.join(words) or 'none'}"
+
+
 def gated(context: Context) -> Context:
     """Returns a context whose build passes the configuration's gate, itself if it does.
 
@@ -482,7 +532,8 @@ def gated(context: Context) -> Context:
         if chooses(context):
             context = with_nearest_method(context)
         if misses(context):
-            context = fall_back_to_fp16(context)
+            int8, context = context, fall_back_to_fp16(context)
+            context.note(_cost_of_fp16(plan(int8).predicted, plan(context).predicted))
     check_accuracy(context, accuracy(context))
     return context
 

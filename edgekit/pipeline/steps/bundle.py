@@ -36,7 +36,7 @@ from edgekit.network.streaming import grouped, model_session, run_group
 from edgekit.network.writing import save
 from edgekit.pipeline.cache import Cache, StoredBundle, file_stamps, load_bundle, store_bundle
 from edgekit.pipeline.context import Context, computed
-from edgekit.pipeline.steps.accuracy import artefacts
+from edgekit.pipeline.steps.accuracy import artefacts, detection_of
 from edgekit.pipeline.steps.buckets import own_sizes
 from edgekit.pipeline.steps.build import BuiltPlan, BuiltVariant, reweighed
 from edgekit.pipeline.steps.build_request import memory_settings
@@ -66,7 +66,7 @@ from edgekit_device.protocol.codec import (
     text,
     write,
 )
-from edgekit_device.protocol.manifest import LABELLED, MemorySettings, Padding
+from edgekit_device.protocol.manifest import BOXES, LABELLED, MemorySettings, Padding
 
 if TYPE_CHECKING:
     from edgekit.pipeline.steps.deploy import InstalledRelease, SigningKey
@@ -96,6 +96,8 @@ def health_key(context: Context) -> list[Any]:
     """Returns what of the configuration's ``deploy.health`` is in the bundle."""
     health = context.file.deploy.health
     key: list[object] = [health.samples, context.file.accuracy.metric, health.accuracy_min]
+    if context.file.accuracy.metric == BOXES:
+        key.append(context.file.detection.model_dump())
     if health.labels is not None:
         # one that cannot be read is an error when it is read
         with suppress(OSError):
@@ -170,8 +172,11 @@ def _samples_of(context: Context, other: Model | None) -> BundleSamples | None:
     if health.labels is not None:
         path = context.config.resolve(health.labels)
         labels = read_labels(path, len(cases), tensors[names[0]].shape)
+    metric = context.file.accuracy.metric if labels is None else LABELLED
+    detection = detection_of(context) if metric == BOXES else None
     return BundleSamples(
-        metric=context.file.accuracy.metric if labels is None else LABELLED,
+        metric=metric,
+        detection=None if detection is None else detection.options,
         source=f"the first {len(cases)} of {inputs_text(context, name=data_name(context))}",
         synthetic=context.file.calibration.data is None,
         least=health.accuracy_min,

@@ -15,7 +15,7 @@ from edgekit.dla.precision import lowering
 from edgekit.errors import UsageError
 from edgekit.network.source import is_function
 from edgekit.network.synthetic import synthetic_description, synthetic_inputs
-from edgekit.pipeline.cache import digest_of, identity_of_path
+from edgekit.pipeline.cache import digest_of, file_stamps, identity_of_path
 from edgekit.pipeline.context import Context, MeasuredRanges, computed
 from edgekit.pipeline.steps.load import (
     fp16_layers,
@@ -28,6 +28,7 @@ from edgekit.pipeline.steps.load import (
 from edgekit.pipeline.steps.memory import announce_memory
 from edgekit.pipeline.steps.rewrite import judgement, model, model_digest, network, rewritten
 from edgekit.quantize.data.images import IMAGE_OPTIONS, ImageOptions
+from edgekit.quantize.data.lists import images_at, is_list
 from edgekit.quantize.given_scales import ScaleBinding, scale_binding
 from edgekit.quantize.needs import needs, without_too
 from edgekit.quantize.scales import Ranges, Scales
@@ -36,6 +37,7 @@ from edgekit.text import counted
 if TYPE_CHECKING:
     from edgekit.config.schema import CalibrationSection
     from edgekit.network.model import Model
+    from edgekit.quantize.data.images import Preprocess
     from edgekit.quantize.data.rows import CalibrationSamples
 
 
@@ -87,6 +89,25 @@ def image_section(context: Context) -> CalibrationSection:
     if context.file.model.head is None or _SAYS.intersection(section.model_fields_set):
         return section
     return section.model_copy(update={"preset": PRESET})
+
+
+def prepare_of(
+    context: Context, specs: Mapping[str, tuple[np.dtype, tuple[int, ...]]], where: Path
+) -> tuple[str, Preprocess]:
+    """Returns the input that takes pictures, and how they are prepared: as for calibration.
+
+    Args:
+        context: The configuration.
+        specs: NumPy type and shape by input.
+        where: The pictures, for errors.
+
+    Raises:
+        DataError: As of ``preprocess_of``.
+    """
+    from edgekit.quantize.data.load import preprocess_of
+
+    given = image_section(context).model_dump(include=set(IMAGE_OPTIONS))
+    return preprocess_of(specs, ImageOptions(**given), where)
 
 
 def check_data(context: Context) -> None:
@@ -176,7 +197,11 @@ def _data_identity(context: Context) -> list[Any]:
     if section.data is None:
         return [settings]
     if not _called(context):
-        return [settings, identity_of_path(context.config.resolve(section.data))]
+        path = context.config.resolve(section.data)
+        if not is_list(path):
+            return [settings, identity_of_path(path)]
+        images = images_at(path)
+        return [settings, list(map(str, images)), file_stamps(images)]
     from edgekit.quantize.data.functions import data_file
 
     context.note(

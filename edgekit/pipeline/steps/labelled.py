@@ -1,34 +1,50 @@
-"""How many labelled inputs the build classifies as they are labelled, beside FP32."""
+"""How many labelled inputs the build classifies as they are labelled, beside FP32; and how precise
+a detector's boxes are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgekit.detection.labels import LabelledPicture, read_labels
+from edgekit.detection.precision import Precision, mean_precision
 from edgekit.errors import DataError
 from edgekit.files import read_file
 from edgekit.network.streaming import grouped
 from edgekit.pipeline.cache import identity_of_path
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.accuracy import artefacts, build_key
-from edgekit.pipeline.steps.calibrate import inputs_identity
-from edgekit.pipeline.steps.load import source
+from edgekit.pipeline.steps.calibrate import inputs_identity, prepare_of
+from edgekit.pipeline.steps.load import head_of, options_of, source
 from edgekit.pipeline.steps.rewrite import model
+from edgekit.quantize.data.images import read_image
+from edgekit.quantize.data.rows import rows_of
 from edgekit.reference.accuracy import Float32
 from edgekit.reference.run import Runner
+from edgekit.text import counted
 from edgekit_device.arrays.npz import read_npz
+from edgekit_device.detection.detect import detect
+from edgekit_device.detection.matching import Boxes, MatchedBoxes
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol import fields
-from edgekit_device.protocol.codec import document, member, text
+from edgekit_device.protocol.codec import document, member, record, text, write
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from edgekit.network.model import Model
+    from edgekit_device.detection.head import Head
+    from edgekit_device.detection.letterbox import Placing
+    from edgekit_device.detection.results import Found
 
 LABELS = "labels"
+# precision is over all scores, as Ultralytics and COCO compute it
+_LEAST_SCORE, _MOST_OBJECTS = 0.001, 300
 _MOST_BYTES = 1 << 30
 
 
@@ -57,6 +73,42 @@ class LabelledResult:
         )
 
 
+@document(frozen=True)
+class LabelledBoxes:
+    """How precise a detector's boxes are on labelled pictures, 0 to 1.
+
+    Attributes:
+        file: The name of the file or folder with the labels.
+        pictures: How many.
+        objects: How many are labelled.
+        map50: Mean average precision at an intersection over union of 0.5, as built.
+        map50_95: The mean over 0.5, 0.55, ... 0.95.
+        map50_in_fp32: ``map50`` of the FP32 network.
+        map50_95_in_fp32: ``map50_95`` of it.
+        matched: The build's objects and FP32's, of those that the configuration keeps.
+    """
+
+    file: str = member(text())
+    pictures: int = member(fields.count)
+    objects: int = member(fields.count)
+    map50: float = member(fields.share)
+    map50_95: float = member(fields.share)
+    map50_in_fp32: float = member(fields.share)
+    map50_95_in_fp32: float = member(fields.share)
+    matched: MatchedBoxes = member(record(MatchedBoxes))
+
+    @property
+    def words(self) -> str:
+        """Returns it in a sentence."""
+        return (
+            f"mAP50 {self.map50:.3f} and mAP50-95 {self.map50_95:.3f} as built, "
+            f"{self.map50_in_fp32:.3f} and {self.map50_95_in_fp32:.3f} in FP32; boxes "
+            f"{self.matched.share:.3f} ({self.matched}), on "
+            f"{counted(self.objects, 'object')} of {counted(self.pictures, 'picture')} of "
+            f"{self.file}"
+        )
+
+
 def check_labelled(context: Context) -> None:
     """Refuses labelled inputs that are not there; the model is not needed for it.
 
@@ -64,7 +116,11 @@ def check_labelled(context: Context) -> None:
         DataError: "data.labels".
     """
     if context.file.accuracy.labelled is not None:
-        _read(context.config.resolve(context.file.accuracy.labelled))
+        path = context.config.resolve(context.file.accuracy.labelled)
+        if context.file.model.head is None:
+            _read(path)
+        else:
+            read_labels(path, ())
 
 
 def check_labelled_fits(context: Context) -> None:
@@ -74,12 +130,18 @@ def check_labelled_fits(context: Context) -> None:
         DataError: "data.labels".
     """
     if context.file.accuracy.labelled is not None:
-        _fitting(context.config.resolve(context.file.accuracy.labelled), source(context))
+        path, head = context.config.resolve(context.file.accuracy.labelled), head_of(context)
+        if head is None:
+            _fitting(path, source(context))
+        else:
+            _labelled_pictures(path, head)
+            prepare_of(context, rows_of(source(context)).specs, path)
 
 
 @computed()
-def labelled_result(context: Context) -> LabelledResult | None:
-    """Returns how many of the configuration's labelled inputs are right; None without any.
+def labelled_result(context: Context) -> LabelledResult | LabelledBoxes | None:
+    """Returns how many of the configuration's labelled inputs are right, or how precise a
+    detector's boxes are; None without any.
 
     Raises:
         DataError: "data.labels": they do not fit the network.
@@ -87,7 +149,9 @@ def labelled_result(context: Context) -> LabelledResult | None:
     named = context.file.accuracy.labelled
     if named is None:
         return None
-    path = context.config.resolve(named)
+    path, head = context.config.resolve(named), head_of(context)
+    if head is not None:
+        return _labelled_boxes(context, path, head)
 
     def compute() -> LabelledResult:
         network = model(context)
@@ -112,6 +176,69 @@ def labelled_result(context: Context) -> LabelledResult | None:
 
     identity = identity_of_path(path), inputs_identity(context)
     return context.stored(LabelledResult, "labelled", compute, build_key(context), *identity)
+
+
+def _labelled_pictures(path: Path, head: Head) -> list[LabelledPicture]:
+    keypoints = head.distance is not None and head.distance.keypoints > 0
+    return read_labels(path, head.classes, keypoints=keypoints)
+
+
+def _labelled_boxes(context: Context, path: Path, head: Head) -> LabelledBoxes:
+    pictures, kept = _labelled_pictures(path, head), options_of(context)
+    all_scores = replace(kept, score=_LEAST_SCORE, most=max(kept.most, _MOST_OBJECTS))
+
+    def compute() -> LabelledBoxes:
+        network = model(context)
+        runner, reference = Runner(artefacts(context)), Float32(network)
+        names = list(head.outputs)
+        name, prepare = prepare_of(context, rows_of(network).specs, path)
+        placings: list[Placing] = []
+
+        def feeds() -> Iterator[Mapping[str, np.ndarray]]:
+            files, batch = iter(pictures), rows_of(network).batch
+            while some := list(islice(files, batch)):
+                images = [read_image(one.file, prepare.mode) for one in some]
+                placings.extend(prepare.placing(one.height, one.width) for one in images)
+                ready = [prepare(one)[0] for one in images]
+                # the last one is repeated where the batch is not full
+                yield {name: np.stack(ready + ready[-1:] * (batch - len(ready)))}
+
+        matched = Boxes(kept)
+        as_built: list[list[Found]] = []
+        in_fp32: list[list[Found]] = []
+        number = 0
+        for group in grouped(feeds(), [runner, reference]):
+            real = reference.outputs(names, number, group)
+            number += len(group)
+            for made, values in zip(runner.run_group(group), real, strict=True):
+                frames = len(as_built)
+                as_built += detect(head, made, all_scores)
+                in_fp32 += detect(head, dict(zip(names, values, strict=True)), all_scores)
+                matched.add(in_fp32[frames : len(pictures)], as_built[frames : len(pictures)])
+                context.update(
+                    min(len(as_built), len(pictures)), len(pictures), "labelled pictures"
+                )
+        built, fp32 = (_precision(pictures, placings, one) for one in (as_built, in_fp32))
+        return LabelledBoxes(
+            path.name, len(pictures), built.objects,
+            built.map50, built.map50_95, fp32.map50, fp32.map50_95, matched.counted(),
+        )  # fmt: skip
+
+    files = [[str(one.file), one.file.stat().st_size, one.file.stat().st_mtime_ns,
+              one.boxes.tolist(), one.classes.tolist()] for one in pictures]  # fmt: skip
+    identity = write(head), write(kept), files, inputs_identity(context)
+    return context.stored(LabelledBoxes, "labelled boxes", compute, build_key(context), *identity)
+
+
+def _precision(
+    pictures: Sequence[LabelledPicture], placings: Sequence[Placing], found: Sequence[list[Found]]
+) -> Precision:
+    truths = [
+        picture.truth(*placing.picture) for picture, placing in zip(pictures, placings, strict=True)
+    ]
+    # a batch that is not full has frames without a picture
+    back = [placing.back(its) for placing, its in zip(placings, found, strict=False)]
+    return mean_precision(truths, back)
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:

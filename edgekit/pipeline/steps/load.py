@@ -40,6 +40,7 @@ from edgekit.quantize.caches import CalibrationCache, cache_of, load_cache
 from edgekit.quantize.qdq.to_implicit import Translated, has_qdq
 from edgekit.text import counted
 from edgekit_device.detection.head import Head
+from edgekit_device.protocol.detection import Options
 
 if TYPE_CHECKING:
     from edgekit.config.schema import PluginSection
@@ -77,8 +78,9 @@ def pictures(context: Context) -> tuple[tuple[int, int], ...]:
     if data is None or is_function(data):
         return ()
     from edgekit.quantize.data.images import image_sizes
+    from edgekit.quantize.data.lists import images_at
 
-    return tuple(image_sizes(context.config.resolve(data)))
+    return tuple(image_sizes(images_at(context.config.resolve(data))))
 
 
 @computed("model", pictures)
@@ -161,6 +163,12 @@ def head_of(context: Context) -> Head | None:
         head = replace(head, classes=tuple(names))
     context.note(head_note(head))
     return head
+
+
+def options_of(context: Context) -> Options:
+    """Returns which objects are kept, as the configuration says."""
+    section = context.file.detection
+    return Options(section.score, section.iou, section.most, section.agnostic)
 
 
 def head_note(head: Head) -> str:

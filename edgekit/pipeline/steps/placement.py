@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -70,10 +70,20 @@ def options_of(context: Context) -> Options:
         rate_hz=section.rate_hz,
         slack=section.slack,
     )
+    context.note(*_other_names(context))
     if mode == "hybrid":
         options, note = in_one_engine(options, context.target)
         context.note(*note)
     return options
+
+
+def _other_names(context: Context) -> Iterator[str]:
+    """Says what devices of pins are that the configuration names in another way."""
+    pins = context.file.placement.pin
+    written = context.config.document.value.get("placement") or {}
+    for given, pin in zip(written.get("pin") or [], pins, strict=False):
+        if given["device"] != pin.device:
+            yield f"The device {given['device']} of the pin {pin.layers} is {pin.device}"
 
 
 @computed("placement.profile", "placement.layer_info")

@@ -326,13 +326,13 @@ def channels_last(shape: Sequence[int]) -> bool:
     return shape[-1] in CHANNELS and shape[1] not in CHANNELS
 
 
-def image_sizes(folder: Path) -> list[tuple[int, int]]:
-    """Returns height and width of each readable image of a folder, upright.
+def image_sizes(files: Iterable[Path]) -> list[tuple[int, int]]:
+    """Returns height and width of each readable image, upright.
 
     Images that cannot be read are left out: reading their pixels reports them.
     """
     found = []
-    for path in files_in(folder, IMAGE_SUFFIXES):
+    for path in files:
         # decoders of other people's formats raise anything
         with contextlib.suppress(Exception), _opened(path) as image:
             width, height = image.size

@@ -20,6 +20,7 @@ from edgekit.quantize.data.images import (
     channels_last,
     files_in,
 )
+from edgekit.quantize.data.lists import images_at, is_list
 from edgekit.quantize.data.rows import CalibrationSamples, RowLayout, rows_of, shown
 from edgekit.text import counted
 
@@ -48,6 +49,7 @@ def load_data(
     - an ``.npz`` with one array per input, or an ``.npy`` for a model with one input: one sample,
       or samples along the first axis;
     - a folder of images, or of such files (read in the order of their names);
+    - a data.yaml of Ultralytics, for the images that it names (``lists``);
     - ``python:module:function``: ``function()`` returns an iterable of arrays or dicts of arrays.
       This runs the user's code. Only a ``str`` is taken so, never a ``Path``.
 
@@ -91,8 +93,8 @@ def load_data(
         source = Callables(data, rows, folders or [Path()])
     else:
         path = Path(data)
-        images = files_in(path, IMAGE_SUFFIXES) if path.is_dir() else []
-        arrays = _array_files(path)
+        images = images_at(path)
+        arrays = [] if is_list(path) else _array_files(path)
         if images:
             source = _images(path, images, ImageOptions(**of_images), rows)
             if arrays:
@@ -124,7 +126,7 @@ def check_path(path: Path) -> None:
     Raises:
         DataError: "data.path" or "data.empty".
     """
-    if not (path.is_dir() and files_in(path, IMAGE_SUFFIXES)):
+    if not images_at(path):
         _array_files(path)
 
 
@@ -158,7 +160,8 @@ def _array_files(path: Path) -> list[Path]:
         "the file or folder does not exist" if not path.exists() else "unknown kind of data",
         code="data.path",
         where=shown(path),
-        hint="give an .npz or .npy file, a folder of them or of images, or python:module:function",
+        hint="give an .npz or .npy file, a folder of them or of images, a data.yaml, or "
+        "python:module:function",
     )
 
 

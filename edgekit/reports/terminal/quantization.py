@@ -153,6 +153,8 @@ def accuracy_headline(accuracy: Accuracy, metric: str, minimum: float | None) ->
         f"against FP32: cosine {accuracy.cosine:.6f}, "
         f"top-1 agreement {100 * accuracy.top1_agreement:.0f} %"
     )
+    if accuracy.boxes is not None:
+        figures += f", boxes {accuracy.boxes:.3f} ({accuracy.objects})"
     return accuracy_text(accuracy, figures, metric, minimum)
 
 

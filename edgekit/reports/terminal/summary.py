@@ -162,6 +162,8 @@ def _accuracy(accuracy: Accuracy) -> str:
         f"max abs {measure_words(accuracy, 'max_abs')}",
         f"top-1 agreement {measure_words(accuracy, 'top1_agreement')}",
     ]
+    if accuracy.boxes is not None:
+        parts.append(f"boxes {measure_words(accuracy, 'boxes')}")
     data = text.compared_on(accuracy)
     cell = "\n".join(warning_words(accuracy))
     if not accuracy.constant:

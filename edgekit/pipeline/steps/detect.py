@@ -20,33 +20,31 @@ from edgekit.errors import DataError, UsageError
 from edgekit.files import write_atomically
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.outputs import may_fill, may_write
-from edgekit.pipeline.steps.calibrate import PRESET, image_section
+from edgekit.pipeline.steps.calibrate import PRESET, image_section, prepare_of
 from edgekit.pipeline.steps.deploy import board_name
-from edgekit.pipeline.steps.load import head_note, head_of
+from edgekit.pipeline.steps.load import head_note, head_of, options_of
 from edgekit.pipeline.steps.rewrite import model
 from edgekit.quantize.data.images import (
-    IMAGE_OPTIONS,
     IMAGE_SUFFIXES,
-    ImageOptions,
     Preprocess,
     files_in,
     read_image,
 )
-from edgekit.quantize.data.load import preprocess_of
 from edgekit.quantize.data.rows import rows_of, shown
 from edgekit.text import counted
 from edgekit_device.arrays.npz import read_npz, write_npz
 from edgekit_device.detection.detect import detect
 from edgekit_device.detection.head import Head
-from edgekit_device.detection.results import Found, Options
+from edgekit_device.detection.results import Found
 from edgekit_device.errors import DeviceError
+from edgekit_device.protocol.detection import Options
 from edgekit_device.release.journal import TakenBack
 
 if TYPE_CHECKING:
     from PIL import Image
 
     from edgekit.pipeline.progress import StepRecord
-    from edgekit.pipeline.run import Run
+    from edgekit.pipeline.steps.deploy import ConnectedBoards, InstalledRelease
 
 _LOOKED_AT = 16  # pictures that are read before anything is built
 _PIXELS, _SCORE = 3, 6  # digits
@@ -210,29 +208,6 @@ def need_head(context: Context) -> Head:
     return head
 
 
-def options_of(context: Context) -> Options:
-    """Returns what of the found objects is kept, as the configuration says."""
-    section = context.file.detection
-    return Options(section.score, section.iou, section.most, section.agnostic)
-
-
-def prepare_of(
-    context: Context, specs: Mapping[str, tuple[np.dtype, tuple[int, ...]]], where: Path
-) -> tuple[str, Preprocess]:
-    """Returns the input that takes pictures, and how they are prepared: as for calibration.
-
-    Args:
-        context: The configuration.
-        specs: NumPy type and shape by input.
-        where: The pictures, for errors.
-
-    Raises:
-        DataError: As of ``preprocess_of``.
-    """
-    given = image_section(context).model_dump(include=set(IMAGE_OPTIONS))
-    return preprocess_of(specs, ImageOptions(**given), where)
-
-
 def notes_of(context: Context) -> list[str]:
     """Returns what decodes the outputs, and how pictures are prepared where nobody said it."""
     notes = [head_note(need_head(context))]
@@ -261,20 +236,29 @@ def check_pictures(context: Context, pictures: Pictures) -> None:
             prepare(image)
 
 
-def detect_on(run: Run, record: StepRecord, pictures: Pictures) -> Detections:
+def detect_on(
+    context: Context,
+    boards: ConnectedBoards,
+    release: InstalledRelease,
+    backend: str,
+    pictures: Pictures,
+    step: StepRecord,
+) -> Detections:
     """Runs the network on pictures on the first board, and draws what it finds.
 
     Args:
-        run: The run, after the deployment.
-        record: The step, for its detail.
+        context: The configuration.
+        boards: Its boards.
+        release: What serves there.
+        backend: Who built what is to serve there.
         pictures: The pictures.
+        step: The step, for its detail.
 
     Raises:
         DataError: A picture cannot be read.
         BoardError: The board fails.
     """
-    context, client, release = run.context, run.boards.clients()[0], run.found.deploy[0]
-    head, options = need_head(context), options_of(context)
+    client, head, options = boards.clients()[0], need_head(context), options_of(context)
     rows = rows_of(model(context))
     name, prepare = prepare_of(context, rows.specs, pictures.files[0])
     dtype = rows.specs[name][0]
@@ -301,15 +285,15 @@ def detect_on(run: Run, record: StepRecord, pictures: Pictures) -> Detections:
                 )
             )  # fmt: skip
     number = sum(len(one.objects) for one in found)
-    record.detail = (
+    step.detail = (
         f"{client.kind} board {client.name}, {counted(number, 'object')} on "
         f"{counted(len(found), 'picture')}"
     )
     return Detections(
         schema="edgekit.detections/1",
-        board=board_name(run.boards.describe(client)),
+        board=board_name(boards.describe(client)),
         release=release.release,
-        backend=release.backend or run.builds[0].artefacts.backend,
+        backend=release.backend or backend,
         head=head.family,
         kept=Kept(
             score=options.score, iou=options.iou, most=options.most, agnostic=options.agnostic

@@ -1,0 +1,226 @@
+"""Pictures with labelled boxes: COCO's JSON, and Ultralytics' folders with a text file a picture.
+
+Sources: cocodataset.org/#format-data (object detection), docs.ultralytics.com/datasets/detect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from pydantic import BaseModel, ValidationError
+
+from edgekit.detection.files import names_of
+from edgekit.detection.precision import Truth
+from edgekit.errors import DataError
+from edgekit.files import read_file
+from edgekit.quantize.data.lists import images_at, is_list
+
+_MOST_BYTES = 1 << 30
+_BOX = 5  # a class and four numbers; a polygon has more
+_HINT = (
+    "COCO's JSON, Ultralytics' data.yaml with val, or a folder with images/ and labels/ (a text "
+    "file a picture, with a class and centre, width and height from 0 to 1 on each line)"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledPicture:
+    """A picture and its boxes.
+
+    Attributes:
+        file: The picture.
+        boxes: [n, 4]: left, top, right, bottom.
+        classes: [n].
+        crowd: [n] of bool.
+        relative: Whether boxes are in parts of the picture's sides; in pixels otherwise.
+    """
+
+    file: Path
+    boxes: np.ndarray
+    classes: np.ndarray
+    crowd: np.ndarray
+    relative: bool
+
+    def truth(self, height: int, width: int) -> Truth:
+        """Returns what a picture of this size shows, in its pixels."""
+        scale = [width, height, width, height] if self.relative else [1.0] * 4
+        return Truth(self.boxes * scale, self.classes, self.crowd)
+
+
+class _Picture(BaseModel):
+    id: int | str
+    file_name: str
+
+
+class _Annotation(BaseModel):
+    image_id: int | str
+    category_id: int
+    bbox: tuple[float, float, float, float]
+    iscrowd: int = 0
+
+
+class _Category(BaseModel):
+    id: int
+    name: str = ""
+
+
+class _Coco(BaseModel):
+    images: list[_Picture]
+    annotations: list[_Annotation]
+    categories: list[_Category]
+
+
+def read_labels(
+    path: Path, classes: Sequence[str], *, keypoints: bool = False
+) -> list[LabelledPicture]:
+    """Returns labelled pictures.
+
+    Args:
+        path: COCO's JSON, a data.yaml, or a folder.
+        classes: The network's names of classes; COCO's categories, and a data.yaml's names, are
+            found among them by name. Empty: numbers are taken as they are, COCO's in their order.
+        keypoints: Whether keypoints follow a box on a line; a polygon does otherwise.
+
+    Raises:
+        DataError: "data.labels"; "data.list" or "head.classes" of a data.yaml.
+    """
+    if path.is_dir():
+        found = _of_files(path, images_at(path), None, keypoints)
+    elif is_list(path):
+        found = _of_yaml(path, classes, keypoints)
+    else:
+        found = _of_coco(path, classes)
+    if not any(len(one.classes) for one in found):
+        raise _wrong(path, "no picture has a labelled object")
+    most = len(classes) or 1 << 30
+    for one in found:
+        if len(one.classes) and not 0 <= one.classes.min() <= one.classes.max() < most:
+            raise _wrong(
+                one.file, f"there is no class {one.classes.max()} (the network has {most})"
+            )
+    return found
+
+
+def _of_coco(path: Path, classes: Sequence[str]) -> list[LabelledPicture]:
+    try:
+        coco = _Coco.model_validate_json(read_file(path, _MOST_BYTES))
+    except OSError as error:
+        raise _wrong(path, f"cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        at = ".".join(map(str, first["loc"]))
+        raise _wrong(path, f"is not COCO's JSON: {at} {first['msg']}") from error
+    order = sorted(coco.categories, key=lambda one: one.id)
+    named = [one.name for one in order]
+    numbers = _numbers(path, named, classes)
+    kinds = {one.id: number for one, number in zip(order, numbers, strict=True)}
+    rows: dict[int | str, list[_Annotation]] = {one.id: [] for one in coco.images}
+    for one in coco.annotations:
+        if one.image_id not in rows or one.category_id not in kinds:
+            raise _wrong(path, f"an annotation names image {one.image_id}, category "
+                         f"{one.category_id}, and one of them is not there")  # fmt: skip
+        rows[one.image_id].append(one)
+    # annotations/instances_val2017.json is beside val2017/
+    split = path.stem.rpartition("_")[2]
+    folders = [path.parent, path.parent / "images", path.parent.parent / split,
+               path.parent.parent / "images" / split, path.parent.parent / "images"]  # fmt: skip
+    found = []
+    for picture in coco.images:
+        file = next(
+            (place for one in folders if (place := one / picture.file_name).is_file()), None
+        )
+        if file is None:
+            raise _wrong(path, f"its picture {picture.file_name!r} is not there")
+        boxes = np.array([one.bbox for one in rows[picture.id]]).reshape(-1, 4)
+        boxes[:, 2:] += boxes[:, :2]
+        found.append(
+            LabelledPicture(
+                file,
+                boxes,
+                np.array([kinds[one.category_id] for one in rows[picture.id]], np.int64),
+                np.array([bool(one.iscrowd) for one in rows[picture.id]], bool),
+                relative=False,
+            )
+        )
+    return found
+
+
+def _numbers(path: Path, named: Sequence[str], classes: Sequence[str]) -> list[int]:
+    """Returns the network's number of each class of the labels."""
+    if not classes or list(named) == list(classes):
+        return list(range(len(named)))
+    missing = [name for name in named if name not in classes]
+    if missing:
+        raise _wrong(path, f"the network has no class {missing[0]!r}")
+    return [list(classes).index(name) for name in named]
+
+
+def _of_yaml(path: Path, classes: Sequence[str], keypoints: bool) -> list[LabelledPicture]:
+    numbers = _numbers(path, names_of(path), classes)
+    return _of_files(path, images_at(path, ("val",)), numbers, keypoints)
+
+
+def _of_files(
+    path: Path, files: Sequence[Path], numbers: Sequence[int] | None, keypoints: bool
+) -> list[LabelledPicture]:
+    if not files:
+        raise _wrong(path, "has no pictures")
+    labels = [_beside(file) for file in files]
+    if not any(one.is_file() for one in labels):
+        raise _wrong(path, f"has no labels, such as {labels[0]}")
+    found = []
+    for file, own in zip(files, labels, strict=True):
+        # as Ultralytics has it, a picture without the file shows nothing
+        lines = read_file(own, _MOST_BYTES).decode("utf-8", "replace") if own.is_file() else ""
+        rows = [_row(own, line, keypoints) for line in lines.splitlines() if line.strip()]
+        kinds = np.array([kind for kind, _ in rows], np.int64)
+        if numbers is not None and len(kinds):
+            if kinds.max() >= len(numbers):
+                raise _wrong(own, f"there is no class {kinds.max()} in {path.name}")
+            kinds = np.array(numbers)[kinds]
+        found.append(
+            LabelledPicture(
+                file,
+                np.array([box for _, box in rows]).reshape(-1, 4),
+                kinds,
+                np.zeros(len(rows), bool),
+                relative=True,
+            )
+        )
+    return found
+
+
+def _beside(file: Path) -> Path:
+    """The file of a picture's labels: the last folder images of its path is labels there."""
+    parts = list(file.parts)
+    for number in range(len(parts) - 2, -1, -1):
+        if parts[number] == "images":
+            parts[number] = "labels"
+            break
+    return Path(*parts).with_suffix(".txt")
+
+
+def _row(path: Path, line: str, keypoints: bool) -> tuple[int, list[float]]:
+    try:
+        kind, *values = map(float, line.split())
+    except ValueError as error:
+        raise _wrong(path, f"{line[:60]!r} is no class with numbers") from error
+    sound = len(values) >= _BOX - 1 and kind == int(kind) >= 0 and bool(np.isfinite(values).all())
+    polygon = len(values) >= _BOX and not keypoints
+    if not sound or (polygon and len(values) % 2) or (not polygon and len(values) < _BOX - 1):
+        raise _wrong(path, f"{line[:60]!r} is no class with a box or a polygon")
+    if polygon:
+        x, y = values[::2], values[1::2]
+        return int(kind), [min(x), min(y), max(x), max(y)]
+    x, y, wide, high = values[:4]
+    return int(kind), [x - wide / 2, y - high / 2, x + wide / 2, y + high / 2]
+
+
+def _wrong(path: Path, text: str) -> DataError:
+    return DataError(
+        f"the labelled pictures do not fit: {text}",
+        code="data.labels", where=str(path), hint=_HINT,
+    )  # fmt: skip

@@ -1,0 +1,136 @@
+"""Average precision of a detector, as COCO's own evaluation computes it.
+
+Source: pycocotools, PythonAPI/pycocotools/cocoeval.py (github.com/cocodataset/cocoapi): ten
+thresholds of intersection over union, 101 points of recall, the best 100 objects of each picture
+and class, regions of crowds ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit_device.detection.results import Found
+
+#: Of intersection over union.
+THRESHOLDS = np.linspace(0.5, 0.95, 10)
+_RECALLS = np.linspace(0.0, 1.0, 101)
+_MOST = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """What a picture shows.
+
+    Attributes:
+        boxes: [n, 4]: left, top, right, bottom, in the same pixels as what is found.
+        classes: [n].
+        crowd: [n] of bool: a box of many objects, which counts neither as found nor as missed.
+    """
+
+    boxes: np.ndarray
+    classes: np.ndarray
+    crowd: np.ndarray
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Mean average precision over the classes that are there.
+
+    Attributes:
+        map50: At an intersection over union of 0.5, 0 to 1.
+        map50_95: The mean over 0.5, 0.55, ... 0.95.
+        objects: How many objects are labelled, without crowds.
+    """
+
+    map50: float
+    map50_95: float
+    objects: int
+
+
+def mean_precision(truths: Sequence[Truth], found: Sequence[Sequence[Found]]) -> Precision:
+    """Returns the mean average precision of what is found on pictures.
+
+    Args:
+        truths: By picture.
+        found: By picture, with low scores, too.
+    """
+    classes = sorted({int(one) for truth in truths for one in truth.classes[~truth.crowd]})
+    by_class = [
+        _precision([_of(truth, kind) for truth in truths], [_kept(one, kind) for one in found])
+        for kind in classes
+    ]
+    values = np.array(by_class) if by_class else np.zeros((1, len(THRESHOLDS)))
+    objects = sum(int((~truth.crowd).sum()) for truth in truths)
+    return Precision(float(values[:, 0].mean()), float(values.mean()), objects)
+
+
+def _of(truth: Truth, kind: int) -> tuple[np.ndarray, np.ndarray]:
+    """Boxes and crowds of a class."""
+    mine = truth.classes == kind
+    return truth.boxes[mine], truth.crowd[mine]
+
+
+def _kept(found: Sequence[Found], kind: int) -> list[Found]:
+    return sorted((one for one in found if one.number == kind), key=lambda one: -one.score)[:_MOST]
+
+
+def _precision(
+    truths: Sequence[tuple[np.ndarray, np.ndarray]], found: Sequence[Sequence[Found]]
+) -> np.ndarray:
+    """Returns the average precision of a class at each threshold."""
+    matches = [
+        _matched(boxes, crowd, np.array([one.box for one in its]).reshape(-1, 4))
+        for (boxes, crowd), its in zip(truths, found, strict=True)
+    ]
+    right = np.concatenate([one for one, _ in matches], axis=1)
+    ignored = np.concatenate([one for _, one in matches], axis=1)
+    scores = np.array([one.score for its in found for one in its])
+    order = np.argsort(-scores, kind="stable")
+    wanted = sum(int((~crowd).sum()) for _, crowd in truths)
+    result = []
+    for hit, left_out in zip(right[:, order], ignored[:, order], strict=True):
+        hits = np.cumsum(hit & ~left_out)
+        misses = np.cumsum(~hit & ~left_out)
+        recall = hits / wanted
+        precision = hits / np.maximum(hits + misses, 1)
+        # the best precision at this recall or a higher one
+        precision = np.maximum.accumulate(precision[::-1])[::-1]
+        places = np.searchsorted(recall, _RECALLS, side="left")
+        reached = places < len(precision)
+        result.append(float(precision[places[reached]].sum()) / len(_RECALLS))
+    return np.array(result)
+
+
+def _matched(
+    truths: np.ndarray, crowd: np.ndarray, boxes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns by threshold which boxes, the best first, are right, and which are ignored."""
+    right = np.zeros((len(THRESHOLDS), len(boxes)), bool)
+    ignored = np.zeros_like(right)
+    if not len(truths):
+        return right, ignored
+    overlaps = _overlaps(boxes, truths, crowd)
+    taken = np.zeros((len(THRESHOLDS), len(truths)), bool)
+    for number, row in enumerate(overlaps):
+        near = row >= THRESHOLDS[:, None] - 1e-10
+        own = np.where(near & ~taken & ~crowd, row, -1.0)
+        best = own.argmax(axis=1)
+        one = own[np.arange(len(THRESHOLDS)), best] >= 0
+        taken[np.flatnonzero(one), best[one]] = True
+        right[:, number] = one
+        ignored[:, number] = ~one & (near & crowd).any(axis=1)
+    return right, ignored
+
+
+def _overlaps(boxes: np.ndarray, truths: np.ndarray, crowd: np.ndarray) -> np.ndarray:
+    """Intersection over union [boxes, truths]; of a crowd over the area of the box."""
+    low = np.maximum(boxes[:, None, :2], truths[:, :2])
+    high = np.minimum(boxes[:, None, 2:], truths[:, 2:])
+    shared = np.prod(np.maximum(high - low, 0), axis=2)
+    mine, own = (np.prod(one[:, 2:] - one[:, :2], axis=1) for one in (boxes, truths))
+    whole = np.where(crowd, mine[:, None], mine[:, None] + own - shared)
+    overlaps: np.ndarray = shared / np.maximum(whole, 1e-12)
+    return overlaps

@@ -1,0 +1,90 @@
+"""Images of a folder, or of a data.yaml as Ultralytics has it: ``path``, and ``train`` and ``val``,
+each a folder, a list of folders, or a text file with an image on each line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import yaml
+
+from edgekit.errors import DataError
+from edgekit.files import read_file
+from edgekit.quantize.data.images import IMAGE_SUFFIXES, files_in
+from edgekit.quantize.data.rows import shown
+
+_ENDINGS = frozenset({".yaml", ".yml"})
+_LARGEST = 64 << 20  # a list of a million images
+#: Where images are looked for: what the network was trained on comes first.
+_SPLITS = ("train", "val")
+
+
+def is_list(path: Path) -> bool:
+    """Whether a path is that of a data.yaml, by its ending."""
+    return path.suffix.lower() in _ENDINGS
+
+
+def images_at(path: Path, splits: Sequence[str] = _SPLITS) -> list[Path]:
+    """Returns the images of a folder or of a data.yaml, in the order of their paths; none of
+    anything else.
+
+    Args:
+        path: The folder or the data.yaml.
+        splits: Keys of a data.yaml; the first one that it has counts.
+
+    Raises:
+        DataError: "data.list": the data.yaml cannot be read, or names no images.
+    """
+    if path.is_dir():
+        return files_in(path, IMAGE_SUFFIXES)
+    if not is_list(path):
+        return []
+    document = _read(path)
+    root = path.parent / str(document.get("path") or "")
+    if not root.is_dir():  # Ultralytics looks for it in a folder of its own
+        root = path.parent
+    for split in splits:
+        given = document.get(split)
+        if given:
+            places = given if isinstance(given, list) else [given]
+            found = sorted({file for place in places for file in _images(root, str(place))})
+            if found:
+                return found
+            raise _refused(f"no images are at {split}: {places[0]}", path)
+    raise _refused(f"it names no images ({' or '.join(splits)})", path)
+
+
+def _read(path: Path) -> dict[str, object]:
+    try:
+        document = yaml.safe_load(read_file(path, _LARGEST).decode("utf-8"))
+    except OSError as error:
+        raise _refused(f"it cannot be read: {error.strerror or error}", path) from error
+    except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        raise _refused("it is no YAML", path) from error
+    if not isinstance(document, dict):
+        raise _refused("it is no mapping of keys", path)
+    return document
+
+
+def _images(root: Path, place: str) -> Iterator[Path]:
+    at = root / place
+    if not at.exists() and place.startswith("../"):  # as exports of Roboflow are written
+        at = root / place.removeprefix("../")
+    if at.is_dir():
+        yield from files_in(at, IMAGE_SUFFIXES)
+    elif at.suffix.lower() == ".txt" and at.is_file():
+        text = read_file(at, _LARGEST).decode("utf-8", "replace")
+        for line in filter(None, map(str.strip, text.splitlines())):
+            # beside the list where it begins with a dot, else in the root
+            yield (at.parent if line.startswith("./") else root) / line
+    elif at.suffix.lower() in IMAGE_SUFFIXES and at.is_file():
+        yield at
+
+
+def _refused(message: str, path: Path) -> DataError:
+    return DataError(
+        f"not a list of images: {message}", code="data.list", where=shown(path),
+        hint="give a data.yaml as Ultralytics has it: path: FOLDER and train: images/train; or the "
+        "folder of images itself",
+    )  # fmt: skip
