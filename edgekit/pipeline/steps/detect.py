@@ -214,7 +214,8 @@ def notes_of(context: Context) -> list[str]:
     if image_section(context) is not context.file.calibration:
         notes.append(
             f"Pictures are prepared by the preset {PRESET}: the configuration has no options of "
-            "images, such as calibration.preset"
+            "images (calibration.resize, calibration.mean, ...), which a network needs that was "
+            "trained otherwise"
         )
     return notes
 
