@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from edgekit.pipeline.boards.status import Status as Status
     from edgekit.pipeline.boards.trust import Trust
     from edgekit.pipeline.boards.trust import TrustingBoard as TrustingBoard
-    from edgekit.pipeline.detect import Detections
     from edgekit.pipeline.exports import Traced, TraceFiles
     from edgekit.pipeline.measured_scales import MeasuredScales
     from edgekit.pipeline.measured_scales import WrittenScales as WrittenScales
@@ -80,6 +79,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline.steps.bundle import Packed
     from edgekit.pipeline.steps.deploy import Deployed, Refitted
     from edgekit.pipeline.steps.deploy import DeployedRelease as DeployedRelease
+    from edgekit.pipeline.steps.detect import Detections
     from edgekit.placement.check import CheckResult as CheckResult
     from edgekit.placement.check_document import Check as Check
     from edgekit.placement.check_document import LayerCheck as LayerCheck

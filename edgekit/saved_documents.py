@@ -53,7 +53,7 @@ DOCUMENTS: Mapping[str, tuple[str, str]] = {
         "edgekit_device.release.journal:DeploymentResult",
         "edgekit_device.pyz install",
     ),
-    "edgekit.detections/1": ("edgekit.pipeline.detect:Detections", "edgekit detect"),
+    "edgekit.detections/1": ("edgekit.pipeline.steps.detect:Detections", "edgekit detect"),
     "edgekit.device.bench/1": (
         "edgekit_device.benchmark.measurement:Measurement",
         "edgekit_device.pyz bench",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import colorsys
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +21,7 @@ Colour = tuple[int, int, int]
 _HUE = 0.618034
 _MASK = 0.45  # share of the colour
 _LINE = 0.003  # of the picture's sides
+_LEAST = 480  # pixels of the longer side, so that boxes and their labels can be read
 _VISIBLE = 0.5
 _WITH_VISIBILITY = 3
 _BRIGHT = 140
@@ -31,11 +34,11 @@ def colour_of(number: int) -> Colour:
 
 
 def draw(image: Image.Image, objects: Sequence[Found], *, polygons: bool = False) -> Image.Image:
-    """Returns a picture with the objects drawn on it.
+    """Returns a picture with the objects drawn on it; a small picture is enlarged.
 
     Args:
         image: The picture, in mode RGB; it is not changed.
-        objects: In pixels of the picture; the first one is drawn last, above the others.
+        objects: Objects in pixels of the picture; the first is drawn last, above the others.
         polygons: Whether an object's points are the corners of its outline, and not keypoints.
     """
     from PIL import Image, ImageDraw
@@ -46,10 +49,11 @@ def draw(image: Image.Image, objects: Sequence[Found], *, polygons: bool = False
             inside = np.asarray(one.mask, bool)
             mixed = (1 - _MASK) * pixels[inside] + _MASK * np.array(colour_of(one.number))
             pixels[inside] = mixed.round().astype(np.uint8)
-    drawn = Image.fromarray(pixels)
+    factor = math.ceil(_LEAST / max(image.size))
+    drawn = Image.fromarray(pixels.repeat(factor, axis=0).repeat(factor, axis=1))
     pen = ImageDraw.Draw(drawn)
-    width = max(2, round(sum(image.size) / 2 * _LINE))
-    for one in reversed(objects):
+    width = max(2, round(sum(drawn.size) / 2 * _LINE))
+    for one in (_enlarged(found, factor) for found in reversed(objects)):
         colour = colour_of(one.number)
         if polygons and one.points:
             corners = [(point[0], point[1]) for point in one.points]
@@ -61,8 +65,14 @@ def draw(image: Image.Image, objects: Sequence[Found], *, polygons: bool = False
             pen.rectangle((left, top, right, bottom), outline=colour, width=width)
             for point in one.points:
                 _dot(pen, point, colour, width)
-        _label(pen, one, colour, width, image.size)
+        _label(pen, one, colour, width, drawn.size)
     return drawn
+
+
+def _enlarged(one: Found, factor: int) -> Found:
+    left, top, right, bottom = (factor * side for side in one.box)
+    points = tuple((factor * x, factor * y, *rest) for x, y, *rest in one.points)
+    return replace(one, box=(left, top, right, bottom), points=points)
 
 
 def _dot(pen: ImageDraw.ImageDraw, point: Sequence[float], colour: Colour, width: int) -> None:

@@ -213,8 +213,8 @@ def _row(path: Path, line: str, keypoints: bool) -> tuple[int, list[float]]:
     if not sound or (polygon and len(values) % 2) or (not polygon and len(values) < _BOX - 1):
         raise _wrong(path, f"{line[:60]!r} is no class with a box or a polygon")
     if polygon:
-        x, y = values[::2], values[1::2]
-        return int(kind), [min(x), min(y), max(x), max(y)]
+        across, down = values[::2], values[1::2]
+        return int(kind), [min(across), min(down), max(across), max(down)]
     x, y, wide, high = values[:4]
     return int(kind), [x - wide / 2, y - high / 2, x + wide / 2, y + high / 2]
 

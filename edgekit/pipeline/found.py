@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from edgekit.benchmark.document import Bench
     from edgekit.benchmark.inference import Inference
     from edgekit.bundles.files import PackedBundle
-    from edgekit.pipeline.detect import Detections
     from edgekit.pipeline.steps.deploy import InstalledRelease
+    from edgekit.pipeline.steps.detect import Detections
     from edgekit.placement.check_document import BriefCheck
     from edgekit.placement.plan import Plan
     from edgekit.reports.schema import RefitAnswer, Report

@@ -93,9 +93,9 @@ if TYPE_CHECKING:
     from edgekit.benchmark.document import Bench
     from edgekit.benchmark.inference import Inference
     from edgekit.deployment.client import BoardClient
-    from edgekit.pipeline.detect import Detections
     from edgekit.pipeline.exports import Traced, TraceFiles
     from edgekit.pipeline.report import RunDocument
+    from edgekit.pipeline.steps.detect import Detections
     from edgekit.placement.check import CheckResult
     from edgekit.placement.plan import Plan
     from edgekit.quantize.qdq.documents import LoweredModel
@@ -484,7 +484,7 @@ class Pipeline:
         from edgekit.pipeline.steps.bench import inputs_of
 
         if draw is not None:
-            from edgekit.pipeline.detect import need_head
+            from edgekit.pipeline.steps.detect import need_head
 
             may_fill(draw)
             need_head(self.context)
@@ -510,7 +510,7 @@ class Pipeline:
             DataError: A picture cannot be read, or there is none.
             UsageError: "detect.no-head": the configuration has no head.
         """
-        from edgekit.pipeline.detect import Pictures, check_pictures
+        from edgekit.pipeline.steps.detect import Pictures, check_pictures
 
         pictures = Pictures.of(sources, draw or self.out)
         check_pictures(self.context, pictures)

@@ -62,7 +62,7 @@ from edgekit.text import counted, listed, percent
 if TYPE_CHECKING:
     from edgekit.bundles.manifest import Bundle
     from edgekit.deployment.client import BoardClient
-    from edgekit.pipeline.detect import Pictures
+    from edgekit.pipeline.steps.detect import Pictures
     from edgekit.placement.check_document import Verdict
     from edgekit.placement.plan import Plan
 
@@ -455,9 +455,10 @@ def detect_step(pictures: Pictures) -> Step:
     """Returns the step that runs a detector on pictures."""
 
     def detected(run: Run, record: StepRecord) -> Run:
-        from edgekit.pipeline.detect import detect_on
+        from edgekit.pipeline.steps.detect import detect_on
 
-        found = detect_on(run, record, pictures)
+        release, backend = run.found.deploy[0], run.builds[0].artefacts.backend
+        found = detect_on(run.context, run.boards, release, backend, pictures, record)
         return replace(run, found=replace(run.found, detections=found))
 
     return Step("detect", detected, ("deploy",))

@@ -95,6 +95,7 @@ def test_a_head_goes_with_no_other_cut(tmp_path: Path, other: dict[str, object])
         (None, "head.unreadable"),
         ("[", "head.invalid"),
         ('{"schema": "edgekit.head/1", "family": "x", "outputs": ["y"]}', "head.invalid"),
+        ('{"schema": "edgekit.head/1", "family": "x", "outputs": []}', "head.invalid"),
     ],
 )
 def test_a_wrong_document_of_a_head_is_one_error(

@@ -97,9 +97,9 @@ def test_both_spellings_are_proposed_and_can_be_copied(
 @pytest.mark.parametrize(
     ("operator", "height", "static", "rule"),
     [
-        ("Softmax", 32, "1x3x32x320", "a text recogniser takes lines of height 32"),
-        ("Relu", 32, "1x3x32x640", "640 is a detector's usual size"),
-        ("Softmax", None, "1x3x640x640", "640 is a detector's usual size"),
+        ("Softmax", 32, "[1, 3, 32, 320]", "a text recogniser takes lines of height 32"),
+        ("Relu", 32, "[1, 3, 32, 640]", "640 is a detector's usual size"),
+        ("Softmax", None, "[1, 3, 640, 640]", "640 is a detector's usual size"),
     ],
 )
 def test_few_classes_along_a_line_are_a_recognisers_where_a_softmax_makes_them(
@@ -110,7 +110,7 @@ def test_few_classes_along_a_line_are_a_recognisers_where_a_softmax_makes_them(
     path = write(tmp_path, dims, {"y": [None, None, 11]}, operator=operator)
     with pytest.raises(ModelError) as caught:
         edgekit.check(path, target=ORIN)
-    assert f"--shape x:{static}," in caught.value.hint
+    assert f"model.shapes: {{x: {static}}}, or a range" in caught.value.hint
     assert rule in caught.value.hint
 
 

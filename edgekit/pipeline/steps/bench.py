@@ -363,7 +363,7 @@ def infer(
     step.detail = f"{client.kind} board {client.name}, arg max {facts[0].argmax}"
     pictures: dict[str, list[str]] = {}
     if drawn is not None:
-        from edgekit.pipeline.detect import draw_inference
+        from edgekit.pipeline.steps.detect import draw_inference
 
         pictures = {"drawn": draw_inference(context, inputs, outputs, drawn)}
     return Inference(

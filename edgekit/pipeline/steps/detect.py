@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from edgekit.pipeline.progress import StepRecord
-    from edgekit.pipeline.run import Run
+    from edgekit.pipeline.steps.deploy import ConnectedBoards, InstalledRelease
 
 _LOOKED_AT = 16  # pictures that are read before anything is built
 _PIXELS, _SCORE = 3, 6  # digits
@@ -214,7 +214,8 @@ def notes_of(context: Context) -> list[str]:
     if image_section(context) is not context.file.calibration:
         notes.append(
             f"Pictures are prepared by the preset {PRESET}: the configuration has no options of "
-            "images, such as calibration.preset"
+            "images (calibration.resize, calibration.mean, ...), which a network needs that was "
+            "trained otherwise"
         )
     return notes
 
@@ -236,20 +237,29 @@ def check_pictures(context: Context, pictures: Pictures) -> None:
             prepare(image)
 
 
-def detect_on(run: Run, record: StepRecord, pictures: Pictures) -> Detections:
+def detect_on(
+    context: Context,
+    boards: ConnectedBoards,
+    release: InstalledRelease,
+    backend: str,
+    pictures: Pictures,
+    step: StepRecord,
+) -> Detections:
     """Runs the network on pictures on the first board, and draws what it finds.
 
     Args:
-        run: The run, after the deployment.
-        record: The step, for its detail.
+        context: The configuration.
+        boards: Its boards.
+        release: What serves there.
+        backend: Who built what is to serve there.
         pictures: The pictures.
+        step: The step, for its detail.
 
     Raises:
         DataError: A picture cannot be read.
         BoardError: The board fails.
     """
-    context, client, release = run.context, run.boards.clients()[0], run.found.deploy[0]
-    head, options = need_head(context), options_of(context)
+    client, head, options = boards.clients()[0], need_head(context), options_of(context)
     rows = rows_of(model(context))
     name, prepare = prepare_of(context, rows.specs, pictures.files[0])
     dtype = rows.specs[name][0]
@@ -276,15 +286,15 @@ def detect_on(run: Run, record: StepRecord, pictures: Pictures) -> Detections:
                 )
             )  # fmt: skip
     number = sum(len(one.objects) for one in found)
-    record.detail = (
+    step.detail = (
         f"{client.kind} board {client.name}, {counted(number, 'object')} on "
         f"{counted(len(found), 'picture')}"
     )
     return Detections(
         schema="edgekit.detections/1",
-        board=board_name(run.boards.describe(client)),
+        board=board_name(boards.describe(client)),
         release=release.release,
-        backend=release.backend or run.builds[0].artefacts.backend,
+        backend=release.backend or backend,
         head=head.family,
         kept=Kept(
             score=options.score, iou=options.iou, most=options.most, agnostic=options.agnostic
