@@ -8,6 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
@@ -70,7 +71,7 @@ def test_boxes_come_onto_a_picture_and_out_of_the_loader(
     assert pixels.size == read_image(ROOT / "docs/images/detections.png").size
 
     edgekit.bundle("yolo.yaml", out=tmp_path / "b", full=tmp_path / "bundle.ekb")
-    prepare = Preprocess.of(ImageOptions(preset="yolo"), (96, 96, 3), True, "float32")
+    prepare = Preprocess.of(ImageOptions(preset="yolo"), (96, 96, 3), True, np.dtype(np.float32))
     frame = prepare(read_image(Path(shlex.split(line)[-1])))[0][None]
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
     loaded = edgekit_device.load
