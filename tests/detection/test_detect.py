@@ -93,12 +93,13 @@ def test_objects_have_the_pixels_of_the_original_picture(
     # by default beside the run's other files
     assert found.pictures[0].drawn == "edgekit-out/colours/a-detected.png"
     for drawn in (tmp_path / "out" / "a-detected.png", desk / found.pictures[0].drawn):
-        pixels = np.asarray(read_image(drawn))
-        # three times as large; the outermost pixels of the box, in the colour of the class
-        assert tuple(pixels[192, 312]) == tuple(pixels[239, 312]) == colour_of(1)
-        assert tuple(pixels[216, 288]) == tuple(pixels[216, 335]) == colour_of(1)
-        assert tuple(pixels[240, 312]) == GREY
-        assert tuple(pixels[216, 336]) == GREY
+        pixels = np.asarray(read_image(drawn))  # three times as large
+        assert pixels.shape == (3 * 128, 3 * 192, 3)
+        # the outermost pixels of the box, in the colour of the class
+        assert tuple(pixels[3 * 64, 312]) == tuple(pixels[3 * 80 - 1, 312]) == colour_of(1)
+        assert tuple(pixels[216, 3 * 96]) == tuple(pixels[216, 3 * 112 - 1]) == colour_of(1)
+        assert tuple(pixels[3 * 80, 312]) == GREY
+        assert tuple(pixels[216, 3 * 112]) == GREY
 
 
 @pytest.mark.parametrize(
@@ -187,8 +188,8 @@ def test_infer_draws_what_the_network_saw(
     assert "drawn to" in text
     pixels = np.asarray(read_image(tmp_path / "out" / "input-0-detected.png"))
     assert pixels.shape == (5 * 64, 5 * 96, 3)
-    assert tuple(pixels[160, 260]) == colour_of(1)
-    assert tuple(pixels[300, 450]) == GREY
+    assert tuple(pixels[5 * 32, 5 * 52]) == colour_of(1)
+    assert tuple(pixels[5 * 60, 5 * 90]) == GREY
 
 
 def test_the_loader_of_the_board_decodes(desk: Path, tmp_path: Path) -> None:
@@ -251,17 +252,17 @@ def test_no_picture_is_replaced(desk: Path, tmp_path: Path) -> None:
 
 
 def test_masks_keypoints_and_text_are_drawn() -> None:
-    image = Image.new("RGB", (100, 100), (0, 0, 0))
-    mask = np.zeros((100, 100), bool)
+    image = Image.new("RGB", (500, 500), (0, 0, 0))
+    mask = np.zeros((500, 500), bool)
     mask[60:80, 20:40] = True
     person = Found((20, 60, 60, 90), 0.9, 2, points=((50, 75, 0.9), (30, 85, 0.1)), mask=mask)
     pixels = np.asarray(draw(image, [person]))
     colour = np.array(colour_of(2))
-    assert np.abs(pixels[350, 150] - 0.45 * colour).max() <= 1
-    assert tuple(pixels[375, 250]) == colour_of(2)
-    assert tuple(pixels[425, 150]) == (0, 0, 0)
+    assert np.abs(pixels[70, 30] - 0.45 * colour).max() <= 1
+    assert tuple(pixels[75, 50]) == colour_of(2)
+    assert tuple(pixels[85, 30]) == (0, 0, 0)
     text = Found((20, 60, 60, 90), 0.9, points=((20, 60), (60, 65), (60, 90), (20, 85)), text="ab")
     pixels = np.asarray(draw(image, [text], polygons=True))
-    assert tuple(pixels[375, 300]) == colour_of(0)
-    assert tuple(pixels[445, 150]) == (0, 0, 0)
+    assert tuple(pixels[75, 60]) == colour_of(0)
+    assert tuple(pixels[89, 30]) == (0, 0, 0)
     assert np.asarray(image).max() == 0

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgekit.detection.labels import read_labels
 from edgekit.detection.precision import Truth, mean_precision
 from edgekit.errors import DataError
+from edgekit.quantize.data.labels import read_labels
 from edgekit_device.detection.results import Found
 
 SIZE = 200.0

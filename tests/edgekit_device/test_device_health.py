@@ -99,6 +99,12 @@ def test_another_networks_answers_are_distinguished_from_its_own(
     assert read_health(folder) is None
 
 
+def test_boxes_cannot_be_judged_without_a_head(signing_key: Path) -> None:
+    with pytest.raises(BundleError) as caught:
+        bundle_with(signing_key, seed=0, metric="boxes", least=None)
+    assert "boxes needs a head" in caught.value.message
+
+
 def labelled(key: Path, labels: list[list[int]], **changes: Any) -> Bundle:
     given = replace(samples(metric="top1_accuracy"), labels=labels, **changes)
     made = pack(

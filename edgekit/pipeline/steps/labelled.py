@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgekit.detection.labels import LabelledPicture, read_labels
 from edgekit.detection.precision import Precision, mean_precision
 from edgekit.errors import DataError
 from edgekit.files import read_file
@@ -23,6 +22,7 @@ from edgekit.pipeline.steps.calibrate import inputs_identity, prepare_of
 from edgekit.pipeline.steps.load import head_of, options_of, source
 from edgekit.pipeline.steps.rewrite import model
 from edgekit.quantize.data.images import read_image
+from edgekit.quantize.data.labels import LabelledPicture, read_labels
 from edgekit.quantize.data.rows import rows_of
 from edgekit.reference.accuracy import Float32
 from edgekit.reference.run import Runner
