@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Makes the README's pictures from real runs: docs/images/terminal.svg and report.png.
+"""Makes the pages' pictures from real runs: docs/images/terminal.svg, cuts.svg and report.png.
 
-Usage: scripts/make_pictures.py [terminal] [report]. The report takes some minutes and Chromium.
+Usage: scripts/make_pictures.py [terminal] [cuts] [report]
+
+The report takes some minutes and Chromium.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from PIL import Image
@@ -21,11 +24,18 @@ from rich.text import Text
 
 ROOT = Path(__file__).parent.parent
 IMAGES = ROOT / "docs" / "images"
-COMMANDS = (
-    "edgekit check builtin:light_resnet50 -t jetson-agx-orin-64gb | head -16",
-    "edgekit plan builtin:light_resnet50 -t jetson-agx-orin-64gb --objective throughput -q"
-    " | head -29",
-)
+# by picture
+COMMANDS = {
+    "terminal": (
+        "edgekit check builtin:light_resnet50 -t jetson-agx-orin-64gb | head -16",
+        "edgekit plan builtin:light_resnet50 -t jetson-agx-orin-64gb --objective throughput -q"
+        " | head -29",
+    ),
+    "cuts": (
+        "edgekit check examples/detection/shapes.onnx -t jetson-agx-orin-64gb --precision int8"
+        " | sed -n '/Where to cut/,$p' | head -17",
+    ),
+}
 CONFIGURATION = ROOT / "configs" / "resnet50-throughput.yaml"
 WIDTH = 100
 
@@ -44,10 +54,10 @@ def output_of(command: str) -> str:
     ).stdout  # fmt: skip
 
 
-def terminal() -> str:
-    """Returns the recording of COMMANDS as SVG; it loads no font from elsewhere."""
+def recording(commands: Sequence[str]) -> str:
+    """Returns commands and their output as SVG, without fonts of other hosts."""
     console = Console(record=True, width=WIDTH, file=io.StringIO(), color_system="truecolor")
-    for command in COMMANDS:
+    for command in commands:
         console.print(Text.assemble(("$ ", "green"), (command, "bold")))
         console.print(Text(output_of(command)))
     svg = console.export_svg(title="edgekit", theme=MONOKAI, unique_id="edgekit")
@@ -76,11 +86,11 @@ def photograph(page: Path, file: Path) -> None:
 
 
 def main() -> None:
-    """Makes what is named on the command line, or both."""
-    names = sys.argv[1:] or ["terminal", "report"]
+    """Makes the pictures that are named on the command line, or all."""
+    names = sys.argv[1:] or [*COMMANDS, "report"]
     IMAGES.mkdir(exist_ok=True)
-    if "terminal" in names:
-        (IMAGES / "terminal.svg").write_text(terminal(), encoding="utf-8")
+    for name in COMMANDS.keys() & names:
+        (IMAGES / f"{name}.svg").write_text(recording(COMMANDS[name]), encoding="utf-8")
     if "report" in names:
         report(IMAGES / "report.png")
 

@@ -160,11 +160,12 @@ def pictures() -> ModuleType:
 
 
 @pytest.mark.whole
-def test_the_recording_is_what_its_commands_print(pictures: ModuleType) -> None:
-    """scripts/make_pictures.py terminal makes it anew."""
-    svg = (ROOT / "docs/images/terminal.svg").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["terminal", "cuts"])
+def test_the_recording_is_what_its_commands_print(pictures: ModuleType, name: str) -> None:
+    """scripts/make_pictures.py NAME makes it anew."""
+    svg = (ROOT / f"docs/images/{name}.svg").read_text(encoding="utf-8")
     shown = "".join(html.unescape("".join(re.findall(r"<text[^>]*>([^<]*)</text>", svg))).split())
-    for command in pictures.COMMANDS:
+    for command in pictures.COMMANDS[name]:
         printed = "".join((command + pictures.output_of(command)).split())
         assert printed in shown
     assert not re.search(r"(?:href=|src=|src:|url\()\W*http", svg)
