@@ -80,8 +80,8 @@ def plain(pictures: list[tuple[Truth, list[Found]]], least: float) -> float:
             points.append((hits / wanted, hits / number))
         values.append(
             sum(
-                max((p for recall, p in points if recall >= step / 100 - 1e-12), default=0.0)
-                for step in range(101)
+                max((p for recall, p in points if recall >= step), default=0.0)
+                for step in np.linspace(0, 1, 101)  # rounded as COCO rounds them
             )
             / 101
         )
