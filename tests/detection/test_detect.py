@@ -93,12 +93,13 @@ def test_objects_have_the_pixels_of_the_original_picture(
     # by default beside the run's other files
     assert found.pictures[0].drawn == "edgekit-out/colours/a-detected.png"
     for drawn in (tmp_path / "out" / "a-detected.png", desk / found.pictures[0].drawn):
-        pixels = np.asarray(read_image(drawn))
+        pixels = np.asarray(read_image(drawn))  # three times as large
+        assert pixels.shape == (3 * 128, 3 * 192, 3)
         # the outermost pixels of the box, in the colour of the class
-        assert tuple(pixels[64, 104]) == tuple(pixels[79, 104]) == colour_of(1)
-        assert tuple(pixels[72, 96]) == tuple(pixels[72, 111]) == colour_of(1)
-        assert tuple(pixels[80, 104]) == GREY
-        assert tuple(pixels[72, 112]) == GREY
+        assert tuple(pixels[3 * 64, 312]) == tuple(pixels[3 * 80 - 1, 312]) == colour_of(1)
+        assert tuple(pixels[216, 3 * 96]) == tuple(pixels[216, 3 * 112 - 1]) == colour_of(1)
+        assert tuple(pixels[3 * 80, 312]) == GREY
+        assert tuple(pixels[216, 3 * 112]) == GREY
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,8 @@ def test_a_turned_picture_is_upright(
 ) -> None:
     file = picture(tmp_path / "a.png", size, orientation=orientation)
     (found,) = edgekit.detect("c.yaml", file, draw=tmp_path).pictures
-    assert (found.width, found.height) == read_image(Path(found.drawn)).size == (192, 128)
+    assert (found.width, found.height) == (192, 128)
+    assert read_image(Path(found.drawn)).size == (3 * 192, 3 * 128)
     assert boxes(found) == [("blue", blue), ("red", red)]
 
 
@@ -185,9 +187,9 @@ def test_infer_draws_what_the_network_saw(
     assert status == 0
     assert "drawn to" in text
     pixels = np.asarray(read_image(tmp_path / "out" / "input-0-detected.png"))
-    assert pixels.shape == (64, 96, 3)
-    assert tuple(pixels[32, 52]) == colour_of(1)
-    assert tuple(pixels[60, 90]) == GREY
+    assert pixels.shape == (5 * 64, 5 * 96, 3)
+    assert tuple(pixels[5 * 32, 5 * 52]) == colour_of(1)
+    assert tuple(pixels[5 * 60, 5 * 90]) == GREY
 
 
 def test_the_loader_of_the_board_decodes(desk: Path, tmp_path: Path) -> None:
@@ -250,8 +252,8 @@ def test_no_picture_is_replaced(desk: Path, tmp_path: Path) -> None:
 
 
 def test_masks_keypoints_and_text_are_drawn() -> None:
-    image = Image.new("RGB", (100, 100), (0, 0, 0))
-    mask = np.zeros((100, 100), bool)
+    image = Image.new("RGB", (500, 500), (0, 0, 0))
+    mask = np.zeros((500, 500), bool)
     mask[60:80, 20:40] = True
     person = Found((20, 60, 60, 90), 0.9, 2, points=((50, 75, 0.9), (30, 85, 0.1)), mask=mask)
     pixels = np.asarray(draw(image, [person]))
