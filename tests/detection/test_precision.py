@@ -80,8 +80,8 @@ def plain(pictures: list[tuple[Truth, list[Found]]], least: float) -> float:
             points.append((hits / wanted, hits / number))
         values.append(
             sum(
-                max((p for recall, p in points if recall >= step / 100 - 1e-12), default=0.0)
-                for step in range(101)
+                max((p for recall, p in points if recall >= step), default=0.0)
+                for step in np.linspace(0, 1, 101)  # rounded as COCO rounds them
             )
             / 101
         )
@@ -229,6 +229,7 @@ def test_cocos_labels_are_pixels_and_its_categories_have_any_numbers(pictures: P
         ("labels/val/a.txt", "0 0.5 0.5 0.2\n", "is no class with a box or a polygon"),
         ("labels/val/a.txt", "cat 0.5 0.5 0.2 0.2\n", "is no class with numbers"),
         ("labels/val/a.txt", "0 0.5 0.5 0.2 nan\n", "is no class with a box or a polygon"),
+        ("labels/val/a.txt", "nan 0.5 0.5 0.2 0.2\n", "is no class with a box or a polygon"),
         ("labels/val/a.txt", "0 0.1 0.1 0.2 0.2 0.3\n", "is no class with a box or a polygon"),
         ("labels/val/a.txt", "5 0.5 0.5 0.2 0.2\n", "there is no class 5"),
         ("labels/val/a.txt", "\n", "no picture has a labelled object"),

@@ -208,9 +208,10 @@ def _row(path: Path, line: str, keypoints: bool) -> tuple[int, list[float]]:
         kind, *values = map(float, line.split())
     except ValueError as error:
         raise _wrong(path, f"{line[:60]!r} is no class with numbers") from error
-    sound = len(values) >= _BOX - 1 and kind == int(kind) >= 0 and bool(np.isfinite(values).all())
+    finite = bool(np.isfinite([kind, *values]).all())
+    sound = finite and len(values) >= _BOX - 1 and kind == int(kind) >= 0
     polygon = len(values) >= _BOX and not keypoints
-    if not sound or (polygon and len(values) % 2) or (not polygon and len(values) < _BOX - 1):
+    if not sound or (polygon and len(values) % 2):
         raise _wrong(path, f"{line[:60]!r} is no class with a box or a polygon")
     if polygon:
         across, down = values[::2], values[1::2]
