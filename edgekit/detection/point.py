@@ -49,11 +49,9 @@ def recognise_point(model: Model, metadata: Mapping[str, str]) -> Recognised | U
     own = decoding(graph, joined, "Exp")
     part = PointHead(tuple(found.values()), decoded=own is not None)
     names_ = class_names(metadata, channels.pop() - 5)
-    return Recognised(
-        Head("YOLOX", tuple(maps), names_, point=part),
-        {"output": own.result if own else joined},
-        assumed="" if own else "the file has no grid: boxes are decoded as YOLOX does",
-    )
+    assumed = "" if own else "the file has no grid: boxes are decoded as YOLOX does"
+    head = Head("YOLOX", tuple(maps), names_, assumed, point=part)
+    return Recognised(head, {"output": own.result if own else joined})
 
 
 def _levels(model: Model) -> dict[str, Level]:

@@ -93,9 +93,10 @@ def _recognised(model: Model, metadata: Mapping[str, str]) -> Recognised:
         "RetinaFace" if points else "SSD" if part.scores == "softmax" else "RetinaNet",
         tuple(name for one in (boxes, scores, points) if one for name in one.maps),
         class_names(metadata, classes),
+        assumed,
         prior=part,
     )
-    return Recognised(head, tensors, own.picked if own else {}, assumed)
+    return Recognised(head, tensors, own.picked if own else {})
 
 
 def _joined(graph: OnnxGraph) -> list[Joined]:

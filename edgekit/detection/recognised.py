@@ -19,14 +19,11 @@ class Recognised:
             ``decode`` gives to it: one, or one a level.
         picked: Number of rows by the tensor that tells which rows of a level are decoded, as a
             suppression inside the network decides: the proof picks all.
-        assumed: What the file does not tell and edgekit takes from the published network; "" if
-            the file tells all.
     """
 
     head: Head
     own: Mapping[str, str | tuple[str, ...]]
     picked: Mapping[str, int] = field(default_factory=dict)
-    assumed: str = ""
 
 
 @dataclass(frozen=True)

@@ -218,11 +218,14 @@ class Head:
         family: For people: "YOLOv8", "SSD".
         outputs: The raw maps that are decoded: the outputs of the network that is cut there.
         classes: Names by class; empty if unknown.
+        assumed: A sentence about values that the network's file lacks and edgekit takes from the
+            published network; "" if the file has all.
     """
 
     family: str = member(text())
     outputs: Tuple[str, ...] = member(array(text(), 1))
     classes: Tuple[str, ...] = member(array(long_text), absent=())
+    assumed: str = member(long_text, absent="")
     distance: Optional[DistanceHead] = member(record(DistanceHead), absent=None)
     anchor: Optional[AnchorHead] = member(record(AnchorHead), absent=None)
     point: Optional[PointHead] = member(record(PointHead), absent=None)

@@ -31,7 +31,7 @@ def test_levels_and_strides(name: str, tmp_path: Path) -> None:
     assert recognised.head.family == "YOLOX"
     assert [level.stride for level in part(recognised).levels] == [8, 16, 32]
     assert part(recognised).decoded == (name == "yolox_decoded")
-    assert bool(recognised.assumed) == (name == "yolox")
+    assert bool(recognised.head.assumed) == (name == "yolox")
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -63,7 +63,7 @@ def test_priors_are_those_of_the_networks_own_decoding(name: str, tmp_path: Path
     assert recognised.head.family == family
     assert len(first.priors) == priors
     assert first.step == pytest.approx(step, rel=1e-6)
-    assert not recognised.assumed
+    assert not recognised.head.assumed
     assert {"boxes", "scores"} <= recognised.own.keys()
 
 
@@ -92,7 +92,7 @@ def test_decoding_is_the_networks_own_element_by_element(name: str, tmp_path: Pa
 def test_a_file_without_priors_gets_the_published_ones(name: str, tmp_path: Path) -> None:
     network, size = PUBLISHED[name]
     recognised = found(model(name, tmp_path, zeros=True))
-    assert recognised.assumed == f"the file has no priors: those of {network} are used"
+    assert recognised.head.assumed == f"the file has no priors: those of {network} are used"
     assert part(recognised).levels[-1].priors[0][2] == pytest.approx(size, rel=1e-6)
     assert {"offsets", "logits"} <= recognised.own.keys()
 

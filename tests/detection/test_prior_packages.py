@@ -46,7 +46,7 @@ def test_both_exporters(name: str, shape: tuple[int, ...], exporter: str, tmp_pa
     pytest.importorskip(NEEDS[family])
     recognised = found(saved(exported(name, shape, exporter), tmp_path))
     assert recognised.head.family.lower() == family
-    assert bool(recognised.assumed) == (form == "")
+    assert bool(recognised.head.assumed) == (form == "")
 
 
 @pytest.mark.whole

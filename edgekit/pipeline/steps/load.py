@@ -173,7 +173,8 @@ def options_of(context: Context) -> Options:
 
 def head_note(head: Head) -> str:
     """Returns what decodes the network's outputs, in a line."""
-    return f"head: {head.family}, {_classes(head)}, decoded after the network (NumPy)"
+    line = f"head: {head.family}, {_classes(head)}, decoded after the network (NumPy)"
+    return f"{line}; {head.assumed}" if head.assumed else line
 
 
 def _classes(head: Head) -> str:
