@@ -178,6 +178,10 @@ def head_note(head: Head) -> str:
 
 
 def _classes(head: Head) -> str:
+    if head.text_line is not None:
+        return counted(len(head.text_line.characters), "character")
+    if head.text_map is not None:
+        return "text"
     number = len(head.classes)
     return f"{number} class{'es' * (number > 1)}" if number else "classes without names"
 
