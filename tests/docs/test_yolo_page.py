@@ -42,7 +42,7 @@ def test_the_head_of_an_export_is_recognised(
     onnx.save(load("yolov8n"), tmp_path / "yolov8n.onnx")
     monkeypatch.chdir(tmp_path)
     install, check, _ = COMMANDS
-    assert install == "pip install edgekit"
+    assert install == "pip install ."
     shown = run(capsys, check)
     (note,) = re.findall(r"```text\nnote: (.*)\n```", PAGE)
     family, _, rest = note.partition(", 80 classes")
