@@ -1,5 +1,5 @@
-"""Which boards there are: edgekit's own YAML, with the line of every fault, or an Ansible
-inventory, which ``ansible-inventory`` reads; ranges in names, and selectors.
+"""Inventories of boards: edgekit's own YAML, with the line of every fault, or an Ansible inventory,
+read by ``ansible-inventory``; ranges in names, and selectors.
 """
 
 from __future__ import annotations
@@ -43,24 +43,23 @@ _Host = Annotated[
 _HostKey = Annotated[str, Field(pattern=r"^SHA256:[A-Za-z0-9+/]{43}=?$")]
 _RANGE = re.compile(r"\[(\d+):(\d+)\]")
 _MOST = 100_000
-#: Bytes of an inventory that Ansible reads, a folder's files together: Ansible takes minutes for
-#: more.
+#: Most bytes of an inventory for Ansible, over all files of a folder: more take minutes.
 LARGEST_INVENTORY = 8 << 20
-_ENTRIES = 10_000  # files and folders of an inventory that is a folder
-_LARGEST_LISTING = 64 << 20  # bytes that ansible-inventory prints: of each board all variables
+_ENTRIES = 10_000  # files and folders below an inventory folder
+_LARGEST_LISTING = 64 << 20  # bytes of ansible-inventory's output: all variables of each board
 _LARGEST_ERRORS = 1 << 20
-_MEMORY = 2 << 30  # of ansible-inventory, and of an inventory that is a program
+_MEMORY = 2 << 30  # bytes for ansible-inventory, and for an inventory that is a program
 _OWN = ("all", "ungrouped")
-_DIGITS = 5  # of a TCP port
+_DIGITS = 5  # most digits of a TCP port
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-# what is wrong with a text that does not have its form
+# messages for texts in a wrong form
 _FORMS = {
     "host": "a host name or address has no spaces and does not begin with a dash",
     "host_key": "a host key is SHA256:..., as ssh-keygen -lf prints it",
     "label": "a label has letters, digits, '.', '_', '/' and '-'",
     "value": "a label's value is one line of at most 128 characters",
 }
-# an inventory of ten thousand boards, ten values each; an alias bomb is still found
+# nodes of an inventory of ten thousand boards with ten values each; still stops an alias bomb
 _NODES = 400_000
 _TERM = re.compile(
     r"(?P<absent>!)?\s*(?P<key>[A-Za-z0-9_][A-Za-z0-9._/-]*)\s*(?:(?P<sign>!=|==?)\s*(?P<value>.*))?"
@@ -68,16 +67,16 @@ _TERM = re.compile(
 
 
 def _text(value: Any) -> Any:
-    """A number in a label is its text: ``rack: 12``."""
+    """Returns a number in a label as text: ``rack: 12``."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-# what a terminal and a selector can show; control characters are neither
+# characters that a terminal and a selector can show: no control characters
 Value = Annotated[str, BeforeValidator(_text), Field(pattern=r"^[^\x00-\x1f\x7f]{0,128}$")]
 
 
 class DefaultsFile(Section):
-    """What boards have that do not say otherwise; labels are joined."""
+    """Default values of boards; labels are merged with a board's own."""
 
     port: int | None = Field(None, ge=1, le=65535)
     user: str | None = Field(None, min_length=1)
@@ -90,7 +89,7 @@ class DefaultsFile(Section):
 
 
 class BoardFile(DefaultsFile):
-    """A board; ``[01:20]`` in name and host makes twenty of it."""
+    """A board, or with ``[01:20]`` in name and host twenty boards."""
 
     name: str = Field(min_length=1)
     host: _Host
@@ -98,7 +97,7 @@ class BoardFile(DefaultsFile):
 
 
 class ReleaseFile(Section):
-    """What boards are meant to serve: those that ``select`` names, without it all others."""
+    """The release of the boards that ``select`` names; without ``select``, of all other boards."""
 
     select: str | None = Field(None, min_length=1)
     config: str = Field(min_length=1)
@@ -106,7 +105,7 @@ class ReleaseFile(Section):
 
 
 class InventoryFile(Section):
-    """An inventory; of ``releases`` the first one that fits a board is its."""
+    """An inventory; a board gets the first of ``releases`` that selects it."""
 
     version: Literal[1]
     defaults: DefaultsFile = Field(default_factory=DefaultsFile)
@@ -115,10 +114,10 @@ class InventoryFile(Section):
 
 
 def expand(name: str, host: str) -> list[tuple[str, str]]:
-    """Returns names and hosts; those of one range each are paired in order.
+    """Returns pairs of names and hosts; ranges in both are paired in order.
 
     Raises:
-        ValueError: Only one of the two has a range, or they are of different lengths.
+        ValueError: Only one of the two has a range, or the ranges differ in length.
     """
     names, hosts = _every(name), _every(host)
     if names is None and hosts is None:
@@ -137,7 +136,7 @@ def _every(text: str) -> list[str] | None:
     if len(found) > 1:
         raise ValueError(f"more than one range in '{text}'")
     first, last = found[0].groups()
-    # leading zeros are kept: 01 to 20 are all two digits wide
+    # leading zeros are kept: 01 to 20 have two digits
     width = len(first) if first.startswith("0") else 0
     count = int(last) - int(first) + 1
     if not 0 < count <= _MOST:
@@ -147,11 +146,11 @@ def _every(text: str) -> list[str] | None:
 
 
 def by_ansible(path: Path) -> list[FleetBoard]:
-    """Returns the boards that ``ansible-inventory --list`` says are in ``path``.
+    """Returns the boards that ``ansible-inventory --list`` lists for ``path``.
 
     Raises:
         EnvironmentLack: "fleet.no-ansible".
-        ConfigError: It is too large, or Ansible cannot read it.
+        ConfigError: The inventory is too large, or Ansible cannot read it.
     """
     program = find_program("ansible-inventory")
     if program is None:
@@ -180,10 +179,10 @@ def _refused(message: str, path: Path, hint: str = "") -> ConfigError:
 
 
 def _check_size(path: Path) -> None:
-    """Refuses what Ansible would read for minutes: a file, or what a folder holds, of any kind.
+    """Refuses a file or folder that Ansible would read for minutes.
 
     Raises:
-        ConfigError: It is too large, or no file.
+        ConfigError: The inventory is too large, or not a regular file.
     """
     total = entries = 0
     try:
@@ -192,7 +191,7 @@ def _check_size(path: Path) -> None:
         else:
             for folder, _, names in os.walk(path):
                 entries += 1 + len(names)
-                # a link to a file that is gone has no size
+                # a dangling link has no size
                 total += sum(f.stat().st_size for n in names if (f := Path(folder, n)).is_file())
                 if entries > _ENTRIES or total > LARGEST_INVENTORY:
                     break
@@ -207,10 +206,10 @@ def _check_size(path: Path) -> None:
 
 
 def _list(program: str, path: Path) -> tuple[bytes, bytes, int]:
-    """Returns what ``ansible-inventory --list`` prints, its errors and its exit code.
+    """Returns stdout, stderr and exit code of ``ansible-inventory --list``.
 
     Raises:
-        ConfigError: It prints too much, or takes too long.
+        ConfigError: The output is too large, or the program takes too long.
     """
     late = threading.Event()
     with (
@@ -222,7 +221,7 @@ def _list(program: str, path: Path) -> tuple[bytes, bytes, int]:
     ):  # fmt: skip
 
         def end() -> None:
-            # an inventory that is a program is in its session
+            # an inventory that is a program runs in the same session
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
 
@@ -231,7 +230,7 @@ def _list(program: str, path: Path) -> tuple[bytes, bytes, int]:
             end()
 
         if sys.platform == "linux":
-            # Ansible holds the whole output of an inventory that is a program
+            # Ansible keeps the whole output of an inventory program in memory
             with contextlib.suppress(OSError, ValueError):
                 resource.prlimit(process.pid, resource.RLIMIT_AS, (_MEMORY, _MEMORY))
         timer = threading.Timer(timeouts.ANSIBLE_INVENTORY_S, end_late)
@@ -266,7 +265,7 @@ def _listed(listing: Mapping[str, Any], path: Path) -> list[FleetBoard]:
             walk(child, (*above, name))
 
     walk("all", ())
-    # of each host all of its variables, its groups' among them
+    # all variables of each host, with those of its groups
     values = (listing.get("_meta") or {}).get("hostvars") or {}
     folder = path if path.is_dir() else path.parent
     return [
@@ -314,17 +313,17 @@ def _labels(given: Any) -> Iterator[tuple[str, str]]:
 
 
 def find_program(name: str) -> str | None:
-    """Returns a program of Ansible's: this Python's own, or the one in PATH."""
+    """Returns an Ansible program beside this Python, else from PATH; None if it is missing."""
     own = Path(sys.executable).with_name(name)
     return str(own) if own.is_file() else shutil.which(name)
 
 
 def load_inventory(path: str | Path) -> tuple[FleetBoard, ...]:
-    """Reads ``path``: edgekit's inventory, or one of Ansible's (INI, YAML, a folder, a script).
+    """Reads edgekit's inventory, or Ansible's (INI, YAML, a folder, a script).
 
     Raises:
-        ConfigError: Every fault of it, each with file, line and column.
-        EnvironmentLack: It is one that only Ansible can read, and Ansible is not installed.
+        ConfigError: All faults of the inventory, each with file, line and column.
+        EnvironmentLack: Only Ansible can read the inventory, and Ansible is not installed.
     """
     path = Path(path)
     if path.is_dir() or not is_config_file(path):
@@ -415,7 +414,7 @@ def _members(row: BoardFile, own: DefaultsFile, folder: Path, where: str) -> lis
 def _meant(
     document: YamlDocument, releases: list[ReleaseFile], members: list[FleetBoard], folder: Path
 ) -> tuple[list[FleetBoard], list[Problem]]:
-    """Returns the boards with what they are meant to serve, and what is wrong with the rows."""
+    """Returns the boards with their assigned releases, and the faults of the release rows."""
     rows, problems = [], []
     for index, row in enumerate(releases):
         release = MeantRelease(named_path(folder, row.bundle), named_path(folder, row.config))
@@ -458,10 +457,10 @@ def _problem(document: YamlDocument, fault: ErrorDetails) -> Problem:
 
 
 def _checked(members: Iterable[FleetBoard], path: Path) -> tuple[FleetBoard, ...]:
-    """Returns the boards of an inventory if each is another one.
+    """Returns the boards of an inventory if all differ.
 
     Raises:
-        ConfigError: A name stands twice, two names are of one board, or there is no board.
+        ConfigError: A name occurs twice, two names mean one board, or there is no board.
     """
     names: dict[str, FleetBoard] = {}
     places: dict[tuple[object, ...], FleetBoard] = {}
@@ -474,7 +473,7 @@ def _checked(members: Iterable[FleetBoard], path: Path) -> tuple[FleetBoard, ...
             message = f"board '{board.name}' appears twice; first at {other.where}"
             problems.append(Problem(message, member.where, "give each board its own name"))
             continue
-        # one account with one folder is one board, by whatever name; 22 is SSH's own port
+        # host, account and folder identify a board, whatever its name; 22 is SSH's default port
         place = (board.host.lower(), board.port or 22, board.user, board.root,
                  board.container and board.container.image)  # fmt: skip
         other = places.setdefault(place, member)
@@ -497,13 +496,14 @@ def _checked(members: Iterable[FleetBoard], path: Path) -> tuple[FleetBoard, ...
 
 
 def parse_selector(text: str) -> list[tuple[str, bool, str | None]]:
-    """Reads ``KEY=VALUE``, ``KEY!=VALUE``, ``KEY`` (has it) and ``!KEY`` (has not), with commas.
+    """Reads comma-separated terms: ``KEY=VALUE``, ``KEY!=VALUE``, ``KEY`` (the label exists) and
+    ``!KEY`` (it does not).
 
     Returns:
-        Of each term its key, whether it is to hold, and the value's pattern, if any.
+        For each term its key, False if it is negated, and the value's pattern, if any.
 
     Raises:
-        UsageError: It is something else.
+        UsageError: The text is no selector.
     """
     terms = []
     for term in text.split(","):
@@ -514,7 +514,7 @@ def parse_selector(text: str) -> list[tuple[str, bool, str | None]]:
                 code="fleet.selector",
                 hint="--select 'site=a,kind!=xavier,!spare'",
             )
-        # brackets are letters here: only * and ? stand for others
+        # brackets are literal here: only * and ? are wildcards
         value = found["value"].replace("[", "[[]") if found["sign"] else None
         terms.append((found["key"], found["sign"] != "!=" and not found["absent"], value))
     return terms
@@ -527,11 +527,11 @@ def _fits(member: FleetBoard, key: str, wanted: bool, pattern: str | None) -> bo
 
 
 def select(members: Iterable[FleetBoard], text: str | None) -> tuple[FleetBoard, ...]:
-    """Returns the boards that ``text`` selects, all without one.
+    """Returns the boards that a selector selects; all boards without a selector.
 
     Raises:
-        UsageError: "fleet.selector": it cannot be read; "fleet.nothing-selected", with the labels
-            that there are.
+        UsageError: "fleet.selector": the text is no selector; "fleet.nothing-selected", with the
+            existing labels.
     """
     every = tuple(members)
     if not text:

@@ -1,4 +1,4 @@
-"""How a rollout reports on stderr: lines, and on a terminal the counts of what is under way."""
+"""A rollout's progress on stderr: lines, and on a terminal a live count of boards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RolloutReporter:
-    """Reports to a rich console; to none without one."""
+    """Reports to a rich console; silent without a console."""
 
     def __init__(self, console: Console | None = None, *, verbose: bool = False) -> None:
         self._console = console or Console(quiet=True)
@@ -27,11 +27,11 @@ class RolloutReporter:
         self._states: dict[str, str] = {}
 
     def begin(self, title: str, goal: str, rows: Iterable[Row]) -> None:
-        """Begins to count boards: those of a wave, or those that go back.
+        """Starts counting the boards of a wave or of a rollback.
 
         Args:
-            title: What is done with them.
-            goal: The state that they are to reach.
+            title: The action on the boards.
+            goal: The state that the boards should reach.
             rows: The boards.
         """
         self.end()
@@ -46,7 +46,7 @@ class RolloutReporter:
             self._status.start()
 
     def board(self, name: str, state: str, error: Failure | None = None) -> None:
-        """Counts a board; one in trouble gets a line with its reason."""
+        """Counts a board; prints a line with the reason if it has an error."""
         old, self._states[name] = self._states.get(name), state
         trouble = state in ("failed", "offline", "rolled-back", "skipped")
         if old != state and (trouble or self._verbose):
@@ -59,7 +59,7 @@ class RolloutReporter:
         self._console.print(text, markup=False, highlight=False)
 
     def end(self) -> None:
-        """Says how it ended; nothing where nothing was begun."""
+        """Prints the final counts, if counting was started."""
         self._status.stop()
         if self._title:
             self.note(self._line())

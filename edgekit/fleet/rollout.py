@@ -1,5 +1,5 @@
-"""Rollouts from their beginning to their end: begin, drive wave by wave, pause, abort, take back.
-What is to be done is on record before it is done, so a restarted driver does only the rest.
+"""Rollouts: begin, drive wave by wave, pause, abort, roll back. Each action is recorded before it
+runs, so that a restarted process continues with the rest.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ class Fleet:
     """The rollouts of one state folder.
 
     Args:
-        folder: Where the state is stored; a folder of edgekit's own when None.
-        driver_for: Returns the driver; None: boards are reached over SSH.
-        reporter: Gets rollouts' progress.
-        progress: Called with builds' progress.
+        folder: The state folder; None for the default folder.
+        driver_for: Returns the driver of a rollout; None for SSH.
+        reporter: Receives the progress of rollouts.
+        progress: Called with the progress of builds.
         accept_host_key: Accept boards' unknown host keys this once.
     """
 
@@ -104,11 +104,12 @@ class Fleet:
         bundle: Path | None = None,
         trust_key: bool = False,
     ) -> str:
-        """Writes a rollout down, with what its boards get; no board is touched. Returns its name.
+        """Records a rollout with the bundles of its boards, without changing a board; returns its
+        name.
 
         Raises:
-            ConfigError: The configuration or the inventory is wrong.
-            UsageError: Nothing is selected; waves, budget or name make no sense.
+            ConfigError: The configuration or the inventory is invalid.
+            UsageError: No board is selected, or waves, budget or name are invalid.
         """
         settings = settings or RolloutSettings()
         check_budget(settings.budget)
@@ -117,7 +118,7 @@ class Fleet:
         opened = configs[_place(config)]
         app = str(opened.file.name)
         name = self._new_name(name, app)
-        # a bundle that cannot be had leaves no rollout
+        # if a bundle cannot be built, no rollout is recorded
         made = first_bundles(self.store.folder, configs, opened, bundle, self._progress)
         now = time.time()
         facts = RolloutFacts(
@@ -138,7 +139,7 @@ class Fleet:
             updated_at=now,
             boards=tuple(Row(m.name, number, m) for number, wave in enumerate(split) for m in wave),
         )
-        # what failed before anything was sent gives its name away
+        # a rollout that failed before it changed a board frees its name
         self.store.create(facts, instead=_changed_nothing)
         return name
 
@@ -153,9 +154,9 @@ class Fleet:
         settings: RolloutSettings | None = None,
         name: str | None = None,
     ) -> Rehearsal:
-        """Returns which boards a rollout would reach.
+        """Returns the boards that a rollout would reach, without building, recording or connecting.
 
-        Nothing is built, written down or connected to. Arguments and errors as of ``begin``.
+        Arguments and errors are those of ``begin``.
         """
         settings = settings or RolloutSettings()
         check_budget(settings.budget)
@@ -170,9 +171,9 @@ class Fleet:
         return Rehearsal("deploy", self._new_name(name, app), app, rows, least)
 
     def dry_run_rollback(self, name: str, *, wave: int | None = None) -> Rehearsal:
-        """Returns which boards would be taken back.
+        """Returns the boards that would be rolled back, without connecting.
 
-        No board is connected to. Arguments and errors as of ``roll_back``.
+        Arguments and errors are those of ``roll_back``.
         """
         rollout = self.rollout(name)
         _check_wave(rollout, wave)
@@ -183,10 +184,10 @@ class Fleet:
         return Rehearsal("rollback", name, rollout.facts.app, rows)
 
     def drive(self, name: str, *, stopped: Callable[[], bool] = lambda: False) -> FleetRollout:
-        """Goes on with a rollout to its end, or until a pause; returns its document.
+        """Continues a rollout to its end or to a pause; returns its document.
 
         Raises:
-            UsageError: It has ended, there is none of that name, or another process drives it.
+            UsageError: The rollout has ended, does not exist, or runs in another process.
         """
         rollout = self.rollout(name)
         with rollout.driven():
@@ -196,7 +197,7 @@ class Fleet:
     def roll_back(
         self, name: str, *, wave: int | None = None, stopped: Callable[[], bool] = lambda: False
     ) -> FleetRollout:
-        """Takes every board of a rollout, or of one wave, back to what served before it."""
+        """Rolls the boards of a rollout, or of one wave, back to their previous releases."""
         rollout = self.rollout(name)
         with rollout.driven():
             _check_wave(rollout, wave)
@@ -208,7 +209,7 @@ class Fleet:
         """Requests "pause" or "abort"; returns the state, "pausing" while its driver ends.
 
         Raises:
-            UsageError: The rollout has ended, or is being taken back.
+            UsageError: The rollout has ended, or is being rolled back.
         """
         rollout = self.rollout(name)
         state, alive = rollout.facts.state, rollout.is_driven()
@@ -218,7 +219,7 @@ class Fleet:
             hint = f"{action_command('resume', name, self.store.folder)} continues that"
             if alive:
                 hint = "stop the process that does it with Ctrl-C; a resume continues it later"
-            # a pause would be ended by a resume, which deploys again
+            # resuming after a pause would deploy again
             raise UsageError(
                 f"{name} is being rolled back", code="fleet.rolling-back", where=name, hint=hint
             )
@@ -237,7 +238,7 @@ class Fleet:
         """Returns a rollout.
 
         Raises:
-            UsageError: There is none.
+            UsageError: The rollout does not exist.
         """
         with contextlib.suppress(KeyError):
             return self.store.rollout(name)
@@ -256,7 +257,7 @@ class Fleet:
         )
 
     def ansible_run(self, name: str) -> AnsibleRun | None:
-        """Returns what the last run of a rollout by Ansible left; None for another rollout."""
+        """Returns the record of the last Ansible run; None if Ansible did not run the rollout."""
         folder = ansible_folder(self.store.folder, Path(name).name)
         return None if self.store.has(name) else saved_run(folder)
 
@@ -265,7 +266,7 @@ class Fleet:
         return listing_of(self.store, ansible_heads(self.store.folder))
 
     def document(self, name: str) -> FleetRollout:
-        """Returns a rollout as the state has it now."""
+        """Returns a rollout's document from its present state."""
         rollout = self.rollout(name)
         return document_of(rollout, driven=rollout.is_driven(), notes=self._notes)
 
@@ -291,7 +292,7 @@ class Fleet:
         return document_of(rollout, driven=False, notes=self._notes)
 
     def _reopen(self, rollout: Rollout) -> None:
-        """Lets a rollout go on; one that is done tries again what was skipped."""
+        """Reopens a rollout; if it was complete, skipped boards are tried again."""
         state = rollout.facts.state
         if state == "rolling-back":
             return
@@ -326,7 +327,7 @@ def _ended(rollout: Rollout) -> UsageError:
 
 
 def _changed_nothing(rollout: Rollout) -> bool:
-    """Whether a rollout failed before a board got anything: its name is free again."""
+    """Returns True if a rollout failed before it changed a board: its name is free again."""
 
     def untouched(row: Row) -> bool:
         refused = row.error is not None and family(row.error.code) in ("bundle", "install")
@@ -343,7 +344,7 @@ def _check_wave(rollout: Rollout, wave: int | None) -> None:
 def _read(
     config: str | Path, inventory: str | Path, selector: str | None, canary: int, waves: str
 ) -> tuple[dict[str, Config], list[list[FleetBoard]]]:
-    """Returns a rollout's configurations by path (the named one and boards' own), and its waves."""
+    """Returns a rollout's configurations by path (the given and the boards' own), and its waves."""
     members = select(load_inventory(inventory), selector)
     opened = open_config(config)
     configs = {_place(config): opened}
@@ -355,12 +356,12 @@ def _read(
 
 
 def _place(path: str | Path) -> str:
-    """Returns the path that a rollout keeps of a file: it may be resumed from another folder."""
+    """Returns a file's absolute path, because a rollout may be resumed from another folder."""
     return str(Path(path).absolute())
 
 
 def _of_app(config: Config, app: str, member: FleetBoard) -> Config:
-    """Returns a board's own configuration if it is of the rollout's application."""
+    """Returns a board's own configuration if it has the rollout's application."""
     if config.file.name != app:
         problem = Problem(
             f"the configuration of {member.name} is for {config.file.name!r}, but the rollout "
@@ -373,10 +374,10 @@ def _of_app(config: Config, app: str, member: FleetBoard) -> Config:
 
 
 def _over_ssh(rollout: Rollout, bundles: Bundles, *, accept_host_key: bool) -> Driver:
-    """Returns the driver of a rollout's boards over SSH, on the terms it began with."""
+    """Returns the SSH driver of a rollout's boards, with the terms from its start."""
     facts, trust = rollout.facts, None
     if facts.trust:
-        with contextlib.suppress(ConfigError):  # it may be gone; boards trust the key by now
+        with contextlib.suppress(ConfigError):  # the file may be gone; boards already trust the key
             trust = signer_of(open_config(facts.config))
     return SshDriver(
         facts.app,
@@ -391,11 +392,11 @@ def _over_ssh(rollout: Rollout, bundles: Bundles, *, accept_host_key: bool) -> D
 
 
 def _members_now(rollout: Rollout, note: Callable[[str], None]) -> dict[str, FleetBoard]:
-    """Returns how the boards are reached: as the inventory says now, else as it said before.
+    """Returns the boards' addresses from the inventory, else from the rollout's record.
 
     Args:
         rollout: The rollout; boards that the inventory no longer has are skipped.
-        note: Called with what a person should know of it.
+        note: Called with notes for the user.
     """
     members = {row.name: row.reached for row in rollout.boards.values()}
     inventory = rollout.facts.inventory

@@ -1,5 +1,5 @@
-"""What is told of rollouts: the documents ``edgekit.fleet/1`` of one with its waves and boards,
-``edgekit.fleets/1`` of all, also of those by Ansible, and ``edgekit.fleet.rehearsal/1``.
+"""Documents about rollouts: ``edgekit.fleet/1`` (a rollout with its waves and boards),
+``edgekit.fleets/1`` (all rollouts, including Ansible's) and ``edgekit.fleet.rehearsal/1``.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class RolloutHead:
     """A rollout.
 
     Attributes:
-        wave: The wave that it is at, from 1 on.
-        select: Which boards of the inventory.
-        created_at: UTC, ISO 8601, as ``updated_at``.
-        driven: Whether a process drives it now.
-        counts: Boards by state.
+        wave: The current wave, counted from 1.
+        select: The selector of the boards.
+        created_at: UTC, ISO 8601, like ``updated_at``.
+        driven: True while a process drives it.
+        counts: Number of boards by state.
         failure: Why it stopped.
-        folder: The state's, for commands; not in JSON.
+        folder: The state folder, for commands; not in JSON.
     """
 
     rollout: str = member(text())
@@ -67,23 +67,23 @@ class RolloutHead:
     folder: Path = field(default=Path(), kw_only=True, compare=False)
 
     def command(self, action: str, *more: str) -> str:
-        """Returns the command of an action on it, for a user to copy."""
+        """Returns the command of an action on the rollout, for a user to copy."""
         return action_command(action, self.rollout, self.folder, *more)
 
     @property
     def resume_command(self) -> str:
-        """The command by which it goes on."""
+        """The command that resumes the rollout."""
         return resume_command(self.rollout, self.folder, self.failure.code if self.failure else "")
 
 
 @document(frozen=True)
 class WaveCounts:
-    """A wave: how many boards it has, and how many are in each state.
+    """A wave's numbers of boards.
 
     Attributes:
-        wave: Its number, from 1 on.
-        boards: How many boards it has.
-        counts: How many boards are in each state.
+        wave: Number of the wave, counted from 1.
+        boards: Number of boards.
+        counts: Number of boards by state.
     """
 
     wave: int = member(fields.count)
@@ -96,14 +96,14 @@ class RolloutBoard:
     """A board of a rollout.
 
     Attributes:
-        wave: Its wave, from 1 on.
-        release: What it was given; None where it went back.
-        serves: Digest of what it was last known to serve: "" for nothing, None for unknown.
-        digest: Digest of the bundle that it gets.
-        before: Digest of what served before.
-        attempts: How often it was tried.
-        bytes_sent: Bytes that were sent to it.
-        seconds: How long its last deployment took.
+        wave: The board's wave, counted from 1.
+        release: The deployed release; None after a rollback.
+        serves: Digest of the last known served bundle: "" for none, None if unknown.
+        digest: Digest of the bundle to deploy.
+        before: Digest of the bundle that served before.
+        attempts: Number of attempts.
+        bytes_sent: Bytes sent to the board.
+        seconds: Duration of the last deployment in seconds.
     """
 
     board: str = member(text())
@@ -126,9 +126,9 @@ class FleetRollout(FormerDict, RolloutHead):
     """``edgekit.fleet/1``: a rollout with its waves and boards.
 
     Attributes:
-        driver: The process that drove it last.
-        notes: For people.
-        requested: After a request to pause or abort it, the state that it reaches; not in JSON.
+        driver: The last process that drove it.
+        notes: Notes for people.
+        requested: The state after a requested pause or abort; not in JSON.
     """
 
     driver: str | None = member(_TEXT)
@@ -144,10 +144,10 @@ class AnsibleHead:
     """A rollout by Ansible.
 
     Attributes:
-        state: "running", or how its last run ended.
-        folder: The export.
+        state: "running", or the outcome of the last run.
+        folder: The export's folder.
         updated_at: UTC, ISO 8601.
-        counts: Boards by state.
+        counts: Number of boards by state.
         failure: Why it failed.
     """
 
@@ -162,10 +162,10 @@ class AnsibleHead:
 
 @document(frozen=True)
 class FleetListing(FormerDict):
-    """``edgekit.fleets/1``: all rollouts, the newest first.
+    """``edgekit.fleets/1``: all rollouts, newest first.
 
     Attributes:
-        ansible: Those by Ansible.
+        ansible: Rollouts by Ansible.
     """
 
     rollouts: tuple[RolloutHead, ...] = member(records(RolloutHead))
@@ -178,7 +178,7 @@ class RehearsedBoard:
     """A board that a rollout would change: ``before`` and ``after`` are bundles' digests.
 
     Attributes:
-        wave: Its wave, from 1 on.
+        wave: The board's wave, counted from 1.
     """
 
     board: str = member(text())
@@ -190,10 +190,10 @@ class RehearsedBoard:
 
 @document(frozen=True)
 class Rehearsal(FormerDict):
-    """``edgekit.fleet.rehearsal/1``: the boards that a rollout or its way back would reach.
+    """``edgekit.fleet.rehearsal/1``: the boards that a rollout or rollback would reach.
 
     Attributes:
-        min_reached: How many of them have to be reached, or the rollout is not done.
+        min_reached: Least number of reached boards for success.
     """
 
     action: Literal["deploy", "rollback"] = member(choice("deploy", "rollback"))
@@ -209,8 +209,8 @@ def document_of(rollout: Rollout, *, driven: bool, notes: Sequence[str] = ()) ->
 
     Args:
         rollout: The rollout.
-        driven: Whether a process drives it now.
-        notes: What a person should know.
+        driven: True if a process drives it now.
+        notes: Notes for people.
     """
     waves = [rollout.wave(number) for number in range(rollout.waves)]
     return FleetRollout(
@@ -223,7 +223,7 @@ def document_of(rollout: Rollout, *, driven: bool, notes: Sequence[str] = ()) ->
 
 
 def listing_of(store: RolloutStore, ansible: Sequence[AnsibleHead] = ()) -> FleetListing:
-    """Returns all rollouts; ``ansible`` are those by Ansible."""
+    """Returns all rollouts, with Ansible's in ``ansible``."""
     heads = tuple(_head(one, one.is_driven()) for one in store.rollouts())
     return FleetListing(heads, tuple(ansible))
 
@@ -255,7 +255,7 @@ def _board(row: Row) -> RolloutBoard:
         labels=row.reached.labels,
         wave=row.wave + 1,
         state=row.state,
-        # the release's name on a board that went back is unknown: "serves" has its bundle
+        # after a rollback the release's name is unknown; "serves" has its bundle
         release=None if row.state == "rolled-back" else row.release,
         serves={"done": row.digest, "rolled-back": row.before}.get(row.state, row.serves),
         digest=row.digest,
@@ -272,6 +272,6 @@ def _counts(rows: Iterable[Row]) -> dict[str, int]:
 
 
 def iso_time(seconds: float) -> str:
-    """Returns seconds since 1970 as UTC, ISO 8601."""
+    """Returns a time in seconds since 1970 as UTC, ISO 8601."""
     at = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
     return at.isoformat(timespec="seconds")

@@ -1,6 +1,6 @@
-"""Rollouts on the disk: a file of JSON lines each. The first says what the rollout is, every other
-what changed; a line is on the disk before it is acted upon. One process drives a rollout, by a lock
-on that file; any other may read it. Here a rollout also becomes an ``edgekit.fleet/1``.
+"""Rollouts on disk: a file of JSON lines for each. The first line is the rollout, and every further
+line a change, written durably before its action. The process that drives a rollout holds a lock on
+the file; other processes may read it.
 """
 
 from __future__ import annotations
@@ -53,21 +53,21 @@ _STATE = choice(*get_args(State))
 
 @dataclass
 class Row:
-    """A board of a rollout; what changes of it is changed by ``Rollout.set_board`` alone.
+    """A board of a rollout; only ``Rollout.set_board`` changes it.
 
     Attributes:
-        wave: Its wave, from 0 on.
+        wave: The board's wave, counted from 0.
         reached: The board of the inventory.
-        before: Digest that served before: "" for none, None while it is not known.
-        digest: Digest of the bundle that it gets.
+        before: Digest of the bundle that served before: "" for none, None while unknown.
+        digest: Digest of the bundle to deploy.
         release: The release that it serves.
-        attempts: How often it was begun.
-        bytes_sent: Bytes that were sent to it.
-        seconds: How long its last deployment took.
-        error: Why it is in trouble.
-        cause: Why its deployment failed, of a board that was not rolled back then.
-        serves: Digest that a board which failed serves: "" for nothing, None for unknown.
-        changed_at: Seconds since 1970 of its last change here; 0 for none.
+        attempts: Number of attempts.
+        bytes_sent: Bytes sent to the board.
+        seconds: Duration of the last deployment in seconds.
+        error: The last error.
+        cause: Why its deployment failed, if it was not rolled back.
+        serves: Digest of the bundle that a failed board serves: "" for none, None if unknown.
+        changed_at: Time of the last change in seconds since 1970; 0 for none.
     """
 
     name: str = member(text())
@@ -87,42 +87,42 @@ class Row:
 
     @property
     def host(self) -> str:
-        """The host where it is."""
+        """The board's host."""
         return self.reached.board.host
 
 
 @document(frozen=True)
 class Terms:
-    """How a board judges what it gets, and how many releases stay on it."""
+    """A deployment's health limits, and the number of releases that stay on the board."""
 
     keep: int = member(integer(1, 1 << 20))
     policy: Policy = member(read_policy)
 
 
 def terms_of(config: Config) -> Terms:
-    """Returns a deployment's terms apart from its bundle, as ``edgekit deploy`` sends them."""
+    """Returns the terms that ``edgekit deploy`` sends with a bundle."""
     deploy = config.file.deploy
     return Terms(deploy.keep, deploy.health.policy())
 
 
 @dataclass
 class RolloutFacts:
-    """The first line of a rollout's file, changed by ``Rollout.set`` alone.
+    """The first line of a rollout's file; only ``Rollout.set`` changes it.
 
     Attributes:
         config: The configuration's file.
-        config_digest: By a configuration's path, its digest when the rollout began.
-        bundle: A bundle file instead of builds.
-        bundles: Digests of the bundles that were built, by configuration and kind of board.
-        terms: By a configuration's path, the terms of its deployments.
-        trust: Whether boards are to trust the configuration's signing key.
-        wave: The wave that it is at, from 0 on.
-        scope: The wave that is taken back; None for all.
-        refused: The wave that had too many failures; None for none.
-        canary: Boards of the first wave, as given, and ``waves``: the steps.
+        config_digest: Digests of the configurations at the start, by path.
+        bundle: A bundle file to use instead of builds.
+        bundles: Digests of the built bundles, by configuration and kind of board.
+        terms: Terms of the deployments, by the configuration's path.
+        trust: True if boards shall trust the configuration's signing key.
+        wave: The current wave, counted from 0.
+        scope: The wave to roll back; None for all.
+        refused: The wave with too many failures; None for none.
+        canary: Number of boards of the first wave; ``waves`` has the steps.
         error: Why it stopped.
-        driver: The process that drove it last.
-        created_at: Seconds since 1970, as ``updated_at``.
+        driver: The last process that drove it.
+        created_at: Seconds since 1970, like ``updated_at``.
     """
 
     name: str = member(text())
@@ -152,7 +152,7 @@ class RolloutFacts:
 
 @document(frozen=True)
 class _Change:
-    """A line of a rollout's file: new values by JSON's keys, of a board or of the rollout."""
+    """A line of a rollout's file: new values, by JSON key, of a board or of the rollout."""
 
     values: Mapping[str, object] = member(mapping(anything), key="set")
     at: float = member(_TIME)
@@ -160,18 +160,18 @@ class _Change:
 
 
 class Rollout:
-    """One rollout, as its file says; threads may share it.
+    """A rollout read from its file; threads may share it.
 
     Attributes:
         path: The file.
-        facts: What it is, and its state.
-        boards: Its boards by name, in their order.
+        facts: The rollout's settings and state.
+        boards: The boards by name, in their order.
     """
 
     def __init__(self, path: Path, text: bytes) -> None:
         self.path = path
         self._lock = threading.Lock()
-        # a line that a power cut left half written was not acted upon
+        # a partial line from a power cut had no effect yet
         first, *changes = [json.loads(line) for line in text.split(b"\n")[:-1]]
         self.facts = read(RolloutFacts, first)
         self.boards = {row.name: row for row in self.facts.boards}
@@ -190,7 +190,7 @@ class Rollout:
 
     @property
     def waves(self) -> int:
-        """How many waves it has."""
+        """The number of waves."""
         return 1 + max((row.wave for row in self.boards.values()), default=-1)
 
     def wave(self, number: int) -> list[Row]:
@@ -198,7 +198,7 @@ class Rollout:
         return [row for row in self.boards.values() if row.wave == number]
 
     def deploy_command(self, *more: str) -> str:
-        """Returns the command that starts a new rollout on the terms of this one.
+        """Returns the command that starts a new rollout with the same terms.
 
         Args:
             more: Further options.
@@ -225,11 +225,11 @@ class Rollout:
         return shlex.join([*words, *more, *state_option(self.folder)])
 
     def set(self, **values: Any) -> None:
-        """Changes the rollout; durable when it returns."""
+        """Changes the rollout durably."""
         self._write(_Change(write(values), time.time()))
 
     def set_board(self, name: str, **values: Any) -> None:
-        """Changes a board, by JSON's keys; durable when it returns."""
+        """Changes a board's values, by JSON key, durably."""
         self._write(_Change(write(values), time.time(), name))
 
     def _write(self, change: _Change) -> None:
@@ -256,14 +256,14 @@ class Rollout:
         return self.path.with_suffix(".request")
 
     def requested(self) -> str:
-        """Returns "pause", "abort" or ""; what another process wants of the driver."""
+        """Returns another process's request: "pause", "abort" or ""."""
         try:
             return self._request.read_text()
         except FileNotFoundError:
             return ""
 
     def request(self, action: str) -> None:
-        """Asks the driver for "pause" or "abort"; "" takes that back."""
+        """Requests "pause" or "abort" from the driving process; "" withdraws the request."""
         if action:
             self._request.write_text(action)
         else:
@@ -271,10 +271,10 @@ class Rollout:
 
     @contextlib.contextmanager
     def driven(self) -> Iterator[None]:
-        """Holds the rollout for this process, and reads it as the last driver left it.
+        """Locks the rollout for this process and reads its present state.
 
         Raises:
-            UsageError: "fleet.driven": another process drives it, and which.
+            UsageError: "fleet.driven", with the process that drives it.
         """
         with self.path.open("r+b") as file:
             if not _held(file.fileno()):
@@ -293,7 +293,7 @@ class Rollout:
             yield
 
     def is_driven(self) -> bool:
-        """Whether some process drives it now."""
+        """Returns True if a process drives it now."""
         with self.path.open("rb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -303,7 +303,7 @@ class Rollout:
 
 
 def _held(descriptor: int) -> bool:
-    # is_driven() holds it for a moment, too
+    # is_driven() also takes the lock briefly
     for pause in timeouts.ROLLOUT_LOCK_S:
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -348,14 +348,14 @@ class RolloutStore:
     def create(
         self, facts: RolloutFacts, *, instead: Callable[[Rollout], bool] = lambda there: False
     ) -> Rollout:
-        """Writes a rollout with its boards, all at once.
+        """Writes a new rollout with its boards atomically.
 
         Args:
             facts: The rollout.
-            instead: Whether it takes the place of one of that name, which no process drives.
+            instead: Returns True if it may replace the existing rollout, which no process drives.
 
         Raises:
-            FileExistsError: There is one of that name.
+            FileExistsError: A rollout with that name exists.
         """
         path = self.path / f"{facts.name}.jsonl"
         new = self.path / f".{os.getpid()}.new"
@@ -383,7 +383,11 @@ class RolloutStore:
         return _read(path)
 
     def rollout(self, name: str) -> Rollout:
-        """Returns a rollout as it is now; KeyError when there is none."""
+        """Returns a rollout's present state.
+
+        Raises:
+            KeyError: The rollout does not exist.
+        """
         path = self.path / f"{Path(name).name}.jsonl"
         try:
             return _read(path)
@@ -391,11 +395,11 @@ class RolloutStore:
             raise KeyError(name) from None
 
     def has(self, name: str) -> bool:
-        """Whether there is a rollout of a name."""
+        """Returns True if a rollout has the name."""
         return (self.path / f"{Path(name).name}.jsonl").is_file()
 
     def rollouts(self) -> list[Rollout]:
-        """Returns all, the newest first."""
+        """Returns all rollouts, newest first."""
         found = [_read(path) for path in self.path.glob("[!.]*.jsonl")]
         return sorted(found, key=lambda rollout: rollout.facts.created_at, reverse=True)
 

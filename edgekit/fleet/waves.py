@@ -1,5 +1,5 @@
-"""The values of a rollout (its boards, states and settings), and its waves: which boards go first,
-how many at a time, and how many of them may fail.
+"""Values of a rollout (boards, states, settings) and its waves: the order of the boards, their number
+at a time, and the allowed failures.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ State = Literal[
 ]
 """Of one board in a rollout. "offline" is tried again until the deadline."""
 
-#: States of a board on which something is left to do.
+#: States of a board with remaining work.
 LEFT = ("pending", "running", "offline")
 
-#: States of a rollout in which nothing of it is left to do.
+#: States of a rollout without remaining work.
 ENDED = ("done", "failed", "aborted", "rolled-back")
 DEFAULT_WAVES = "10%,50%,100%"
 
-#: Of a rollout's boards; of up to nine boards one may be away, of none all.
+#: Share of a rollout's boards to reach, rounded down, at least one.
 MIN_REACHED = "80%"
 _STEP = re.compile(r"\s*(\d+)\s*(%?)\s*")
 
 
 @document(frozen=True)
 class MeantRelease:
-    """What an inventory says that a board is meant to serve.
+    """The release that an inventory assigns to a board.
 
     Attributes:
         bundle: The bundle's file.
-        config: The configuration that it was made from, unless the board has one of its own.
+        config: The bundle's configuration, unless the board has its own.
     """
 
     bundle: Path = codec.member(path)
@@ -59,14 +59,14 @@ class MeantRelease:
 
 @document(frozen=True)
 class FleetBoard:
-    """A board of an inventory; a rollout's state has it as JSON, with no secret in it.
+    """A board of an inventory; a rollout's state stores it as JSON, without secrets.
 
     Attributes:
-        board: How it is reached.
-        labels: What it is selected by; a group of Ansible's is a label without a value.
-        config: Its own configuration, instead of the one that the command names.
-        where: Where the inventory names it.
-        release: What it is meant to serve, for ``edgekit fleet apply``.
+        board: The board's address.
+        labels: Labels for selectors; a group of Ansible is a label without a value.
+        config: The board's own configuration, instead of the command's.
+        where: The board's place in the inventory.
+        release: The assigned release, for ``edgekit fleet apply``.
     """
 
     board: Board = codec.member(record(Board))
@@ -86,18 +86,18 @@ _SECONDS = number(0.0, 1e12)
 
 @document(frozen=True)
 class RolloutSettings:
-    """How a rollout goes on.
+    """Settings of a rollout.
 
     Attributes:
-        parallel: Boards that are worked on at a time.
-        budget: Boards of a wave that may fail: "2" or "10%" of the wave.
-        soak_s: How long a wave is watched before the next one begins, seconds.
-        deadline_s: How long a board that cannot be reached is tried again, seconds.
-        offline: What a board is that could not be reached all along: "skip" or "fail".
-        retry_s: The first wait before a board is tried again; doubled each time, up to ``most_s``.
-        most_s: The longest such wait.
-        again: Whether boards put back what was taken back on them.
-        min_reached: Boards that have to be reached, or the rollout is not done: "12" or "80%".
+        parallel: Number of boards at a time.
+        budget: Boards of a wave that may fail: "2", or "10%" of the wave.
+        soak_s: Seconds to watch a wave before the next starts.
+        deadline_s: Seconds to retry an unreachable board.
+        offline: Treatment of a board that stays unreachable: "skip" or "fail".
+        retry_s: First wait before a retry, in seconds; doubled each time, up to ``most_s``.
+        most_s: Longest wait before a retry, in seconds.
+        again: Deploy a bundle even if the board took it back.
+        min_reached: Boards to reach for success: "12" or "80%".
     """
 
     parallel: int = codec.member(integer(1, 1 << 20), default=8)
@@ -116,13 +116,13 @@ def make_waves(members: Sequence[FleetBoard], canary: int, waves: str) -> list[l
 
     Args:
         members: All boards, in the inventory's order.
-        canary: Boards of a first wave of their own; they are taken from each ``kind`` in turn, so
-            that every kind is tried early. 0 for none.
-        waves: How far each wave brings the rollout: ``10%,50%,100%`` or numbers of boards. A
-            percentage is rounded up, canaries included; a wave that would be empty is left out.
+        canary: Number of boards of an extra first wave, taken from each ``kind`` in turn, so that
+            every kind is tried early; 0 for none.
+        waves: Cumulative size after each wave: ``10%,50%,100%`` or numbers of boards. Percentages
+            include canaries and are rounded up; empty waves are left out.
 
     Raises:
-        UsageError: The steps do not rise, or do not end with all boards.
+        UsageError: The steps do not increase, or do not end with all boards.
     """
     ends = _ends(waves, len(members))
     ordered = _kinds_first(members, canary)
@@ -178,17 +178,17 @@ def check_budget(text: str) -> None:
 
 
 def allowed_failures(budget: str, size: int) -> int:
-    """Returns how many of a wave's ``size`` boards may fail; a percentage is rounded down."""
+    """Returns the allowed failures of a wave of ``size`` boards; percentages are rounded down."""
     number, percent = _share(budget, "--max-failures", "fleet.budget", "")
     return number * size // 100 if percent else number
 
 
 def least_reached(text: str, count: int) -> int:
-    """Returns how many of ``count`` boards have to be reached; a percentage above 0 is rounded
-    down, to no less than one board.
+    """Returns the least number of ``count`` boards to reach; percentages above 0 are rounded down,
+    to at least one board.
 
     Raises:
-        UsageError: It is neither a number of boards nor a percentage, or there are fewer boards.
+        UsageError: The text is neither a number nor a percentage, or exceeds ``count``.
     """
     hint = f"--min-reached {count}, or --min-reached {MIN_REACHED}"
     number, percent = _share(text, "--min-reached", "fleet.min-reached", hint)
@@ -204,7 +204,7 @@ def least_reached(text: str, count: int) -> int:
 
 
 def _share(text: str, option: str, code: str, hint: str) -> tuple[int, bool]:
-    """Returns a number, and whether it is a percentage."""
+    """Returns a number, and True if it is a percentage."""
     found = _STEP.fullmatch(text)
     if found is None or (found[2] and int(found[1]) > 100):
         message = f"{option} {text!r} is neither a number of boards nor a percentage"

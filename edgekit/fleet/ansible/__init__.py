@@ -1,3 +1,3 @@
-"""A rollout for Ansible: written as a folder, or run by ``ansible-playbook``. The role lies in
+"""Rollouts by Ansible: exported as a folder, or run with ``ansible-playbook``. The role is in
 ``role``. Start with ``export_ansible`` in ``export``.
 """

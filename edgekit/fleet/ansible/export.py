@@ -66,7 +66,7 @@ if [ -n "$5" ] && [ "$4" = "$5" ]; then
 fi
 """
 
-# OpenSSH splits these itself: no shell reads them
+# OpenSSH splits these options itself, without a shell
 _PINNED = (
     '-o \'KnownHostsCommand=/bin/sh "{{ playbook_dir }}/pinned_host_key" %H %t %K %f '
     "{{ edgekit_board_host_key }}' -o UserKnownHostsFile=none -o GlobalKnownHostsFile=none"
@@ -81,12 +81,12 @@ class Exported(FormerDict):
     """``edgekit.fleet.ansible/1``: a folder for Ansible.
 
     Attributes:
-        folder: Where it is.
+        folder: Path of the folder.
         boards: Number of boards.
-        waves: Boards of each wave.
+        waves: Number of boards by wave.
         order: Names of the boards, wave by wave.
         bundles: App and digest of each bundle.
-        notes: What a user should know.
+        notes: Notes for the user.
     """
 
     folder: str = codec.member(text())
@@ -113,21 +113,21 @@ def export(
     private: bool = False,
     progress: Progress | None = None,
 ) -> Exported:
-    """Builds what the boards get and writes the folder.
+    """Builds the bundles and writes the folder.
 
     Args:
-        folder: Where to.
+        folder: The folder to write.
         config: The configuration of the application.
-        inventory: The boards; None: those of the configuration.
-        selector: Which of them.
-        bundle: Instead of building one.
-        canary: See ``export_ansible``, as ``waves``, ``budget``, ``again`` and ``private``.
-        trust_key: Whether boards are to trust the keys that sign the configurations' bundles.
-        progress: Where a build reports.
+        inventory: The boards; None for the configuration's boards.
+        selector: Selects boards; None for all.
+        bundle: A finished bundle to use instead of a build.
+        canary: See ``export_ansible``, like ``waves``, ``budget``, ``again`` and ``private``.
+        trust_key: Make boards trust the keys that sign the configurations' bundles.
+        progress: Called with a build's progress.
 
     Raises:
-        ConfigError: The configuration or the inventory is wrong.
-        UsageError: Nothing is selected, and what ``export_ansible`` raises.
+        ConfigError: The configuration or the inventory is invalid.
+        UsageError: No board is selected, or an error of ``export_ansible``.
         EdgekitError: The build failed.
     """
     opened = open_config(config)
@@ -174,20 +174,20 @@ def export_ansible(
     private: bool = False,
     known_hosts: Path | None = None,
 ) -> Exported:
-    """Writes the folder; one that an export made before is brought up to date.
+    """Writes the folder, or updates the folder of an earlier export.
 
     Args:
-        folder: Where to; files of others in it (``group_vars``, ``host_vars``) stay.
+        folder: The folder to write; other files in it (``group_vars``, ``host_vars``) stay.
         members: The boards.
-        bundles: By board's name its bundle, signed and with its weights.
-        canary: Boards of a first wave of their own.
-        waves: As of ``make_waves``.
-        budget: Percent of a wave's boards that may fail, "5%".
+        bundles: Signed bundles with weights, by board name.
+        canary: Number of boards of an extra first wave.
+        waves: As for ``make_waves``.
+        budget: Percentage of a wave's boards that may fail, "5%".
         signers: Lines of allowed_signers that boards shall trust.
-        policy: How boards judge the release.
-        again: Whether boards put back what was taken back on them.
-        private: Whether a new folder is for its owner alone.
-        known_hosts: edgekit's own file of known host keys.
+        policy: Limits of the boards' health check.
+        again: Deploy a bundle even if a board took it back.
+        private: Make a new folder readable for its owner only.
+        known_hosts: edgekit's file of known host keys.
 
     Raises:
         UsageError: No boards, wrong waves, a board with a container, or a folder of others.
@@ -240,7 +240,7 @@ def export_ansible(
 def _check(
     folder: Path, members: Sequence[FleetBoard], canary: int, waves: str, budget: str
 ) -> tuple[list[list[FleetBoard]], int]:
-    """Returns waves and budget, and refuses what cannot be exported before anything is written."""
+    """Returns waves and budget; refuses invalid exports before any file is written."""
     if not members:
         raise UsageError("no board to export", code="fleet.empty")
     most = percentage(budget)
@@ -279,7 +279,7 @@ def _packed(config: Config, progress: Progress | None) -> Bundle:
 
 
 def _put_bundle(bundle: Bundle, here: Path) -> None:
-    """Writes what Ansible copies, blob by blob and as one file, and the board's request."""
+    """Writes the files that Ansible copies (blobs and the bundle) and the board's request."""
     here.mkdir(parents=True, exist_ok=True)
     write(bundle, here / "bundle", stripped=False)
     write(bundle, here / "bundle.ekb", stripped=False)
@@ -308,7 +308,7 @@ def _trusted(public_key: str) -> str:
 
 
 class _Indented(yaml.SafeDumper):
-    """Writes the items of a list below their key, as ansible-lint wants them."""
+    """Indents list items below their key, as ansible-lint requires."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         super().increase_indent(flow, False)
@@ -321,10 +321,10 @@ def _to_yaml(document: Any, comment: str) -> str:
 
 
 def _host_vars(member: FleetBoard) -> dict[str, object]:
-    """Returns what Ansible is to know of a board.
+    """Returns Ansible's variables of a board.
 
     Raises:
-        UsageError: "fleet.container"; its loader runs in a container.
+        UsageError: "fleet.container": the board's loader runs in a container.
     """
     board = member.board
     if board.container is not None:
@@ -364,7 +364,8 @@ def _inventory(
 
     Args:
         members: The boards, in the order of their waves.
-        bundles: By board's name its ``edgekit_board_app``, ``edgekit_board_digest`` and the like.
+        bundles: By board name, variables such as ``edgekit_board_app`` and
+            ``edgekit_board_digest``.
         settings: Variables of all boards.
     """
     groups: dict[str, dict[str, dict[str, None]]] = {}
@@ -387,7 +388,7 @@ def percentage(budget: str) -> int:
     """Returns ``--max-failures`` as Ansible's ``max_fail_percentage``.
 
     Raises:
-        UsageError: It is a number of boards other than 0.
+        UsageError: The budget is a number of boards other than 0.
     """
     found = _BUDGET.fullmatch(budget.strip())
     number = int(found[1]) if found else -1
@@ -404,8 +405,8 @@ def _playbooks(waves: Sequence[int], most: int) -> dict[str, str]:
     """Returns the playbooks' texts by file name.
 
     Args:
-        waves: Boards of each wave.
-        most: Percent of a wave that may fail.
+        waves: Number of boards by wave.
+        most: Percentage of a wave that may fail.
     """
     deploy = {
         "name": "Deploy the bundle to the boards, wave by wave",

@@ -1,4 +1,4 @@
-"""``edgekit fleet deploy --driver ansible``: runs the exported playbook, passes its outcome on."""
+"""``edgekit fleet deploy --driver ansible``: runs the exported playbook and reports its outcome."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ _PLUGINS, _PLUGIN = Path(__file__).with_name("callback"), "edgekit_recap"
 
 @document(frozen=True)
 class AnsibleBoard:
-    """A board after Ansible's run; ``changed``: whether anything was, None for unknown.
+    """A board after Ansible's run; ``changed`` is True if it was changed, None if unknown.
 
     Attributes:
-        wave: Its wave, from 1 on.
+        wave: The board's wave, counted from 1.
     """
 
     board: str = member(text())
@@ -71,12 +71,12 @@ class AnsibleRun(FormerDict):
 
     Attributes:
         state: "done", "failed" or "interrupted".
-        folder: The export.
+        folder: The export's folder.
         bundles: App and digest of each bundle.
-        exit_status: Of ansible-playbook.
-        counts: Boards by state.
+        exit_status: Exit status of ansible-playbook.
+        counts: Number of boards by state.
         failure: Why it failed.
-        notes: For people.
+        notes: Notes for people.
     """
 
     rollout: str = member(text())
@@ -95,12 +95,12 @@ class AnsibleRun(FormerDict):
 
     @property
     def goes_on(self) -> str:
-        """What can be done with the export, by commands in its folder."""
+        """Commands that run the export again, for its folder."""
         return playbook_command(Path(self.folder))
 
 
 def _why(value: Any) -> Mapping[str, object] | str | None:
-    """An error's object, a text, or null."""
+    """Reads an error's object, a text, or null."""
     if value is not None and not isinstance(value, (dict, str)):
         fail("", "expected an error, a text or null")
     return value
@@ -108,10 +108,10 @@ def _why(value: Any) -> Mapping[str, object] | str | None:
 
 @document(frozen=True)
 class _Recap:
-    """What ``edgekit_recap`` writes of a board: tasks by their end, and why one failed.
+    """A board's entry in ``edgekit_recap``: tasks by outcome, and the failure.
 
     Attributes:
-        why: The board's own error; Ansible's words where it has none; None where neither is.
+        why: The board's error, else Ansible's message; None without either.
     """
 
     unreachable: int = member(fields.count)
@@ -122,7 +122,7 @@ class _Recap:
 
 @dataclass(slots=True)
 class _PlaybookOutcome:
-    """How Ansible ended: its exit status, its recap by board, and its last error of no board."""
+    """Ansible's outcome: exit status, recap by board, and the last error that names no board."""
 
     code: int = 0
     recap: Mapping[str, _Recap] | None = None
@@ -149,27 +149,27 @@ def deploy_by_ansible(
 ) -> AnsibleRun:
     """Writes the export and runs its ``deploy.yml``.
 
-    Ctrl-C stops Ansible; boards that are under way end by themselves what they began.
+    Ctrl-C stops Ansible; boards complete deployments that they have started.
 
     Args:
         config: The configuration of the application.
         inventory: The boards.
-        state: The folder of the fleet's state; the export is in ``ansible/NAME`` there.
-        name: The rollout's; one that was there before is brought up to date and run again.
-        selector: Which boards.
-        canary: Boards of a first wave of their own.
-        waves: As of ``make_waves``.
-        budget: Percent of a wave's boards that may fail, "5%".
-        parallel: Boards at a time, Ansible's forks.
-        bundle: Instead of building one.
-        trust_key: Whether boards are to trust the configuration's signing key from now on.
-        again: Whether boards put back what was taken back on them.
-        progress: Where a build reports.
-        say: Called with each line that Ansible prints.
+        state: The state folder; the export is in its ``ansible/NAME``.
+        name: The rollout's name; an existing rollout is updated and run again.
+        selector: Selects boards; None for all.
+        canary: Number of boards of an extra first wave.
+        waves: As for ``make_waves``.
+        budget: Percentage of a wave's boards that may fail, "5%".
+        parallel: Number of boards at a time (Ansible's forks).
+        bundle: A finished bundle to use instead of a build.
+        trust_key: Make boards trust the configuration's signing key.
+        again: Deploy a bundle even if a board took it back.
+        progress: Called with a build's progress.
+        say: Called with each line of Ansible's output.
 
     Raises:
         EnvironmentLack: "fleet.no-ansible".
-        EdgekitError: What ``export`` raises; then nothing was begun.
+        EdgekitError: An error of ``export``, before any board is changed.
     """
     program = find_program("ansible-playbook")
     if program is None:
@@ -198,7 +198,7 @@ def deploy_by_ansible(
     say(f"{name}: Ansible runs deploy.yml in {folder}")
     command = [program, "-i", "inventory.yml", "--forks", str(parallel), "deploy.yml"]
     with (folder / _LOCK).open("wb") as lock:
-        # ansible_heads holds it for a moment, too
+        # ansible_heads also takes the lock briefly
         if not take_lock(lock.fileno(), sum(timeouts.ROLLOUT_LOCK_S)):
             raise UsageError(
                 f"{name} is already run by another process",
@@ -206,7 +206,7 @@ def deploy_by_ansible(
                 where=str(folder),
                 hint="wait until it ends, or give another --name",
             )
-        # what stays if this process is killed
+        # the record if this process is killed
         _save(_document(name, app, made, _PlaybookOutcome(interrupted=True)))
         document = _document(name, app, made, _run(command, folder, say))
         _save(document)
@@ -214,7 +214,7 @@ def deploy_by_ansible(
 
 
 def saved_run(folder: Path) -> AnsibleRun | None:
-    """Returns what the last run in an export's folder left; None where there was none."""
+    """Returns the record of the last run in an export's folder; None if there is none."""
     try:
         return read(AnsibleRun, json.loads((folder / _SAVED).read_bytes()))
     except (OSError, ValueError, DeviceError):
@@ -222,9 +222,8 @@ def saved_run(folder: Path) -> AnsibleRun | None:
 
 
 def saved_runs(state: Path) -> list[tuple[float, AnsibleRun]]:
-    """Returns what runs left in the state's folder, the newest first, each with its time.
-
-    The time is in seconds since 1970.
+    """Returns the records of runs in the state folder, newest first, each with its time in seconds
+    since 1970.
     """
     found = []
     for path in ansible_folder(state, "*").parent.glob(f"*/{_SAVED}"):
@@ -235,7 +234,7 @@ def saved_runs(state: Path) -> list[tuple[float, AnsibleRun]]:
 
 
 def ansible_heads(state: Path) -> list[AnsibleHead]:
-    """Returns the rollouts by Ansible in the state's folder, the newest first."""
+    """Returns the rollouts by Ansible in the state folder, newest first."""
     found = []
     for at, run in saved_runs(state):
         now = "running" if is_locked(Path(run.folder) / _LOCK) else run.state
@@ -253,7 +252,7 @@ def _save(document: AnsibleRun) -> None:
 def _run(command: list[str], folder: Path, say: Callable[[str], None]) -> _PlaybookOutcome:
     recap = folder / "recap.json"
     recap.unlink(missing_ok=True)
-    # ansible-playbook starts further programs of Ansible's, which are in its folder
+    # ansible-playbook starts other Ansible programs from its own folder
     own = {
         "PATH": (str(Path(command[0]).parent), os.pathsep),
         "ANSIBLE_CALLBACK_PLUGINS": (str(_PLUGINS), os.pathsep),
@@ -266,7 +265,7 @@ def _run(command: list[str], folder: Path, say: Callable[[str], None]) -> _Playb
         "EDGEKIT_RECAP": str(recap),
     }  # fmt: skip
     ended = _PlaybookOutcome()
-    # a session of its own: Ctrl-C reaches Ansible once, from here
+    # an own session, so that Ctrl-C reaches Ansible once, through this process
     with subprocess.Popen(
         command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
@@ -323,10 +322,10 @@ def _document(name: str, app: str, made: Exported, ended: _PlaybookOutcome) -> A
 
 
 def _board(name: str, wave: int, recap: Mapping[str, _Recap] | None) -> AnsibleBoard:
-    """Returns what Ansible's recap says of a board."""
+    """Returns a board's outcome from Ansible's recap."""
     found = (recap or {}).get(name)
     if found is None:
-        # waves that were not begun are in no recap
+        # the recap lacks boards of waves that did not start
         return AnsibleBoard(name, wave, "unknown" if recap is None else "not-begun", None, None)
     state = "unreachable" if found.unreachable else "failed" if found.failures else "ok"
     error = None
