@@ -1,5 +1,5 @@
-"""Values of a rollout (boards, states, settings) and its waves: the order of the boards, their number
-at a time, and the allowed failures.
+"""Values of a rollout (boards, states, settings) and its waves: the order of the boards, their
+number at a time, and the allowed failures.
 """
 
 from __future__ import annotations
