@@ -1,4 +1,4 @@
-"""Boards over SSH: connecting, the client of the board's agent, installing releases, and
-edgekit's own board for those who have none.
+"""Boards over SSH: connections, the client of the board's agent, installing releases, and edgekit's
+own board on loopback.
 Start with ``open_board`` in ``connection`` and ``install`` in ``install``.
 """

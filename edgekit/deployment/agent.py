@@ -1,7 +1,8 @@
-"""The host's end of a board's agent: one process there over one channel, which runs every command.
+"""The host's end of a board's agent: a process on the board that runs every command over one
+channel.
 
-``edgekit_device.agent`` has the protocol. A thread carries the channel; commands of several threads
-share it, each with a part of it that no other can fill.
+``edgekit_device.agent`` has the protocol. A thread reads and writes the channel. Commands of
+several threads share it; each has a window of its own, so that none blocks another.
 """
 
 from __future__ import annotations
@@ -32,33 +33,33 @@ from edgekit.deployment.transport import (
 )
 from edgekit.errors import BoardError, EdgekitError
 
-_WINDOW = 4 << 20  # of a command's input that the agent has not fed to it, as it expects
+_WINDOW = 4 << 20  # bytes of a command's input in flight, as the agent expects
 _MAX_LINE = 1 << 16
 _MAX_PART = 1 << 20
-_MAX_START = 1 << 20  # bytes of a login shell before the agent's first word
+_MAX_START = 1 << 20  # bytes of a login shell's output before the agent's first line
 _FIRST, _LACKS = b'{"agent": 1}\n', b'{"lacks": '
-_MAX_CHUNKS = 64  # of a command's output that its reader has not taken
+_MAX_CHUNKS = 64  # unread chunks of a command's output
 
 
 class Agent:
-    """Places the loader on a board, unless it is there, and runs commands through one process.
+    """Puts the loader on a board if it is missing, and runs commands through one process.
 
     Args:
-        transport: Connection to the board; it carries one channel for as long as this lives.
+        transport: Connection to the board, used for one channel until ``close``.
         python: The board's interpreter.
         root: The board's ROOT.
-        name: The loader's file name there, which is of its digest.
-        digest: Its SHA-256 (hex).
-        packed: Returns its deflated bytes; called only if the board lacks it.
+        name: The loader's file name on the board, derived from its digest.
+        digest: The loader's SHA-256 (hex).
+        packed: Returns the loader's deflated bytes; called only if the board lacks the loader.
         where: The board's name for errors.
-        progress: Called with phase "loader" and bytes while it is sent.
+        progress: Called with phase "loader" and bytes during the transfer.
 
     Attributes:
-        place: Where the loader is.
-        bytes_sent: What its placing took.
+        place: The loader's path on the board.
+        bytes_sent: Bytes sent to put the loader there.
 
     Raises:
-        BoardError, EnvironmentLack: As ``Transport.run``; the board's own error.
+        BoardError, EnvironmentLack: As ``Transport.run``, or the board's own error.
     """
 
     def __init__(
@@ -80,10 +81,10 @@ class Agent:
         self._lock = threading.Lock()
         self._commands: dict[int, _SentCommand] = {}
         self._error: EdgekitError | None = None
-        # what came before the agent's first line; "lacks", "started" and "ended" as they come
+        # output before the agent's first line; then "lacks", "started" and "ended" in turn
         self._start: bytearray | None = bytearray()
         self._news: queue.SimpleQueue[str] = queue.SimpleQueue()
-        # the command whose output follows, the stream's name and how many bytes are to come
+        # the command whose output follows, the stream's name, and the remaining bytes
         self._part: tuple[int, str, int] = (0, "", 0)
         self._line = bytearray()
         self.bytes_sent = 0
@@ -106,7 +107,7 @@ class Agent:
             raise
 
     def _begun(self) -> str:
-        """Waits for what the placing program says next."""
+        """Waits for the next line of the program that puts the loader there."""
         try:
             return self._news.get(timeout=timeouts.AGENT_START_S)
         except queue.Empty:
@@ -143,7 +144,7 @@ class Agent:
         self._news.put("ended")
 
     def _fail(self, error: EdgekitError) -> None:
-        """Nothing runs any more; the first error is what commands see."""
+        """Fails all commands; they get the first error."""
         with self._lock:
             self._error = self._error or error
             commands = list(self._commands.values())
@@ -156,13 +157,13 @@ class Agent:
             yield from chunks
 
     def close(self) -> None:
-        """Ends the agent and with it all commands that still run."""
+        """Ends the agent and all running commands."""
         self._out.put(None)
         self._thread.join(2 * timeouts.AGENT_END_S)
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs commands."""
+        """True while the agent runs commands."""
         return self._error is None
 
     def run(
@@ -176,10 +177,10 @@ class Agent:
         most_out: int = MOST_OUT,
         on_output: Callable[[bytes], None] | None = None,
     ) -> Completed:
-        """As ``Transport.run``.
+        """Runs a command like ``Transport.run``.
 
         Args:
-            argv: A command of the loader's with its options; with ``program`` another program.
+            argv: A loader's command with its options; with ``program``, another program.
             program: See ``argv``.
             stdin, timeout, hold_input, most_out, on_output: See ``Transport.run``.
         """
@@ -199,23 +200,23 @@ class Agent:
                 del self._commands[command.number]
 
     def send(self, line: dict[str, object], data: Buffer = b"") -> None:
-        """Puts a line, and the bytes that belong to it, on their way."""
+        """Queues a line and its bytes for sending."""
         self._out.put((json_line(line), data))
 
     def lost(self) -> BoardError:
-        """What ended the agent, for a command that it cut off."""
+        """Returns the error that ended the agent, for a command that it interrupted."""
         assert self._error is not None
         error: BoardError = copy.copy(self._error)  # type: ignore[assignment]
         return error
 
     def stalled(self) -> BoardError:
-        """The error of a command that takes nothing more."""
+        """Returns the error of a command that stopped reading its input."""
         return stalled(self._where)
 
     def _take(self, data: bytes) -> None:
-        """Takes what the channel brings, in the transport's thread."""
+        """Handles data from the channel, in the transport's thread."""
         if not data:
-            self._out.put(None)  # it has ended: so does its input
+            self._out.put(None)  # the agent has ended: end its input
         if self._error is not None:
             return
         try:
@@ -228,7 +229,7 @@ class Agent:
             )
 
     def _begin(self, data: bytes) -> bytes:
-        """Collects what comes before the agent's first line; returns what follows it."""
+        """Collects output before the agent's first line; returns the data after it."""
         assert self._start is not None
         self._start += data
         if len(self._start) > _MAX_START:
@@ -278,7 +279,7 @@ class Agent:
         number = line["took" if "took" in line else "status"]
         command = self._commands.get(number)
         if command is None:
-            return  # one that nobody waits for any more
+            return  # a command that has been abandoned
         if "took" in line:
             command.credit(int(line["bytes"]))
         else:
@@ -286,7 +287,7 @@ class Agent:
 
 
 class _SentCommand:
-    """A command as ``converse`` wants it."""
+    """A running command, with the interface that ``converse`` needs."""
 
     def __init__(self, agent: Agent, number: int) -> None:
         self.number = number
@@ -309,7 +310,7 @@ class _SentCommand:
         self.lose()
 
     def lose(self) -> None:
-        """Ends what waits for this command; without a status it was cut off."""
+        """Wakes the waiting threads; a command without a status was interrupted."""
         if self._ended.is_set():
             return
         self._ended.set()
@@ -327,7 +328,7 @@ class _SentCommand:
                         raise self._agent.stalled()
                 self._credit -= len(piece)
             if self._ended.is_set():
-                raise BrokenPipeError  # ``wait`` knows why
+                raise BrokenPipeError  # ``wait`` raises the reason
             self._agent.send({"in": self.number, "bytes": len(piece)}, piece)
 
     def end_input(self) -> None:

@@ -1,5 +1,5 @@
-"""What a board says, read and checked: its JSON documents, its failures as edgekit's errors, lines
-of progress before an answer, and lines of a command that goes on.
+"""Reads and checks a board's output: JSON documents, failures as edgekit's errors, lines of
+progress before an answer, and lines of a continuous command.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def job_result(value: Any) -> Any:
-    """What a job made, by its schema: a BuildResult, CompiledPlugin, DeploymentResult,
+    """Reads a job's result by its schema: a BuildResult, CompiledPlugin, DeploymentResult,
     DeploymentFacts or SelftestResult.
     """
     from edgekit_device.build.plugin_source import RESULT_SCHEMA as COMPILED
@@ -47,8 +47,8 @@ def job_result(value: Any) -> Any:
     return value
 
 
-#: By the loader's command: its answer's class, or what reads it; imported when one comes. The host
-#: puts its own loader on the board, so an answer with other fields is no answer of that loader.
+#: By loader command: the class or function that reads its answer, imported on first use. The host
+#: puts its own loader on the board, so an answer with other fields comes from something else.
 ANSWERS: dict[str, str] = {
     "place": "edgekit.deployment.loader.LoaderLocation",
     "hello": "edgekit_device.board.identity.Hello",
@@ -78,10 +78,10 @@ _FAILED = 4
 _NOT_RUNNABLE = (126, 127)
 _SIGNALLED = 128
 _LONGEST_EXCERPT = 2000
-# the board's codes that are about what was shipped rather than about the board
+# board codes about the shipped bundle, not about the board
 _BUNDLE = ("bundle.", "manifest.", "engine.", "blob.", "weights.")
-# a board's own hints are for who works on it; here they name what is at hand here. BOARD is for
-# who knows what the user calls the board
+# a board's own hints are for its account; these are for the host. BOARD stands for the user's name
+# of the board
 _HINTS = {
     "bundle.unsigned": "sign it with the key in deploy.sign_with of the configuration",
     "bundle.unknown-signer": "deploy with --trust-key, or run edgekit trust BOARD --add "
@@ -92,18 +92,18 @@ _LONGEST_LINE = 1 << 20
 
 
 def answer_of(done: Completed, where: str, python: str, command: str = "") -> Any:
-    """Returns the answer of a command that succeeded, as ``ANSWERS`` reads its one JSON document.
+    """Returns the answer of a successful command, read by ``ANSWERS`` from its JSON document.
 
     Args:
-        done: What the command left.
+        done: The completed command.
         where: The board's name.
-        python: The interpreter that was called, for the message when it is not there.
-        command: The loader's command; the answer to one that ``ANSWERS`` does not name is the
-            JSON object.
+        python: The interpreter that was called, for the message if it is missing.
+        command: The loader's command; the answer of a command that ``ANSWERS`` lacks is the JSON
+            object.
 
     Raises:
         BundleError: The board refuses the bundle.
-        BoardError: Any other failure of the board's, or no answer that can be read.
+        BoardError: The board failed in another way, or its answer cannot be read.
     """
     if done.status != 0:
         raise failure(done, where, python)
@@ -133,7 +133,7 @@ def _reader(command: str) -> Rule:
 
 
 def failure(done: Completed, where: str, python: str) -> BoardError:
-    """Returns the error that a command with a status other than 0 stands for."""
+    """Returns the error of a command with a non-zero status."""
     failed = _failed(done.out) if done.status == _FAILED else None
     if failed is not None:
         field = {name: plain(text, _LONGEST_EXCERPT) for name, text in write(failed).items()}
@@ -168,11 +168,12 @@ def failure(done: Completed, where: str, python: str) -> BoardError:
 
 @contextmanager
 def explain_clocks(settings: BenchSettings, board: str) -> Iterator[None]:
-    """Says what becomes of power mode and clocks where the bench within is cut off.
+    """Explains the state of power mode and clocks if the bench inside the block is interrupted.
 
     Raises:
-        BoardError: What was raised; one whose command was killed says what may still be set.
-        KeyboardInterrupt: As it was, with a sentence about them.
+        BoardError: The original error; if the command was killed, with the settings that may
+            remain.
+        KeyboardInterrupt: The original interrupt, with such a sentence.
     """
     if settings.power_mode is None and not settings.lock_clocks:
         yield
@@ -205,8 +206,8 @@ def _failed(out: bytes) -> Failure | None:
 
 
 def _parse(out: bytes) -> object:
-    """The JSON object of an answer; None where there is none."""
-    # what a login shell prints first is passed over: the document is the last line
+    """Returns the JSON object of an answer; None if there is none."""
+    # the document is the last line: a login shell may print before it
     for text in (out, out.strip().rpartition(b"\n")[2]):
         try:
             found = parse_json(text, "")
@@ -218,7 +219,7 @@ def _parse(out: bytes) -> object:
 
 
 def protocol_error(message: str, where: str) -> BoardError:
-    """Returns the error of a board whose answer is none of this protocol's."""
+    """Returns the error of a board whose answer violates the protocol."""
     return BoardError(
         message,
         code="board.protocol",
@@ -233,12 +234,12 @@ def _excerpt(data: bytes) -> str:
 
 
 class StagedOutput:
-    """Takes output as it comes: passes on the stages in it, collects the rest.
+    """Receives a command's output: reports stages, and collects the rest.
 
     Args:
-        on_stage: Called with each stage's name and the seconds that are left at least (None: not
-            known), in the transport's thread.
-        most_out: Bytes that are collected; more are dropped, so that no answer is left.
+        on_stage: Called in the transport's thread with each stage's name and the least remaining
+            seconds (None if unknown).
+        most_out: Most bytes to collect; with more, no answer is returned.
     """
 
     def __init__(
@@ -250,7 +251,7 @@ class StagedOutput:
         self._retained = bytearray()
 
     def put(self, data: bytes) -> None:
-        """Takes a piece; b"" at the end."""
+        """Receives a chunk; b"" at the end."""
         *whole, rest = data.split(b"\n")
         for part in whole:
             self._add(part)
@@ -271,12 +272,12 @@ class StagedOutput:
         self._retained += line + b"\n"
 
     def completed(self, done: Completed) -> Completed:
-        """The command's end with the answer that was collected."""
+        """Returns the completed command with the collected answer."""
         return Completed(done.status, bytes(self._retained), done.err)
 
 
 def _stage(line: bytes) -> Stage | None:
-    """Returns what a line says of the stage; None for any other line."""
+    """Returns the stage in a line; None for any other line."""
     if len(line) > _LONGEST_EXCERPT:
         return None
     from edgekit_device.benchmark.measurement import Stage
@@ -294,14 +295,14 @@ def take_samples(
     python: str,
     interval_s: float,
 ) -> None:
-    """Runs a command that prints a sample a line; ``on_sample`` gets each as it comes.
+    """Runs a command that prints a sample per line, and passes each to ``on_sample``.
 
-    ``run`` takes the arguments of ``Transport.run`` but for the command, which watches its input
-    and ends when ``on_sample`` returns False, or when this call or this machine does.
+    ``run`` takes the arguments of ``Transport.run`` except the command. The command watches its
+    input, and ends once ``on_sample`` returns False, or this call or this machine ends.
 
     Raises:
-        BoardError: The command failed, was silent for long or printed what is no sample; the
-            connection was cut.
+        BoardError: The command failed, was silent for too long or printed no sample; or the
+            connection was lost.
     """
     reader = _Lines(on_sample, where, interval_s + timeouts.SAMPLE_SILENT_S)
     done = run(stdin=reader.until_enough(), timeout=timeouts.SAMPLE_END_S, on_output=reader.put)
@@ -312,7 +313,7 @@ def take_samples(
 
 
 class _Lines:
-    """What came, cut into lines in the calling thread."""
+    """Received output, split into lines in the calling thread."""
 
     def __init__(
         self, on_sample: Callable[[LiveSample], bool], where: str, silent_s: float
@@ -326,7 +327,7 @@ class _Lines:
         self.put = self._came.put
 
     def until_enough(self) -> Iterator[bytes]:
-        """The command's input: nothing, and its end when there was enough."""
+        """Yields the command's input, which is empty and ends after enough samples."""
         rest = b""
         while True:
             try:
@@ -354,7 +355,7 @@ class _Lines:
         try:
             found = parse_json(line, "")
         except DeviceError:
-            return True  # what a login shell prints first
+            return True  # output of a login shell
         if not isinstance(found, dict):
             return True
         if "error" in found:
@@ -365,7 +366,7 @@ class _Lines:
 
 
 def row_of(answered: type, lost: type) -> Rule:
-    """A row of a board that answered, or of one that failed."""
+    """Returns the rule of a row: a board's answer, or its failure."""
     good, failed = record(answered), record(lost)
     return says(
         lambda value: (

@@ -30,12 +30,12 @@ Kind = Literal["sshd", "local", "remote"]
 
 @document(frozen=True)
 class DescribedBoard:
-    """A board as documents name it.
+    """A board's description in documents.
 
     Attributes:
-        name: Its name.
-        kind: How it is reached.
-        note: How, for people.
+        name: The board's name.
+        kind: The kind of connection.
+        note: The connection, in words.
     """
 
     name: str = member(text())
@@ -64,23 +64,23 @@ class Container:
 
 @document(frozen=True)
 class Board:
-    """Where a board is and how to be sure that it is that board.
+    """A board's address and how to verify its identity.
 
-    What is None comes from the user's ``~/.ssh/config`` or OpenSSH's default.
+    None values come from the user's ``~/.ssh/config`` or from OpenSSH's defaults.
 
     Attributes:
-        name: What people call it; stands in every message about it.
+        name: The user's name of the board, used in every message about it.
         host: Address, name, or an alias of ``~/.ssh/config``.
         port: TCP port.
         user: Account on the board.
-        key: Private key file; without it the agent and the usual ``~/.ssh/id_*`` are tried.
-        host_key: Pin, "SHA256:..." as ``ssh-keygen -lf`` prints it; wins over known_hosts files.
-        known_hosts: One more known_hosts file.
-        root: Folder on the board; "~" is the account's home there.
-        python: Interpreter on the board; "~/..." is looked up in the account's home.
+        key: Private key file; without it, the SSH agent and ``~/.ssh/id_*`` are tried.
+        host_key: Pinned key, "SHA256:..." as ``ssh-keygen -lf`` prints it; overrides known_hosts.
+        known_hosts: An additional known_hosts file.
+        root: Folder on the board; "~" is the account's home.
+        python: Interpreter on the board; "~/..." is relative to the account's home.
         kind: See ``Kind``.
-        container: Where the loader runs in one; ``python`` is then the container's, and the
-            board itself needs a ``python3`` all the same.
+        container: The container that the loader runs in, if any; ``python`` is then the
+            container's, and the board also needs a ``python3``.
     """
 
     name: str = member(text())
@@ -96,12 +96,12 @@ class Board:
     container: Container | None = member(nullable(record(Container)), default=None)
 
     def problems(self) -> tuple[Problem, ...]:
-        """Returns what is wrong with the fields themselves; nothing is looked up."""
+        """Returns faults of the fields, without any lookup."""
         found = []
         if self.kind != "local" and not self.host:
             found.append(Problem("the board has no host", self.name, "write `host: ADDRESS`"))
         for label, value in (("host", self.host), ("user", self.user or "")):
-            # what begins with a dash is an option to the programs that are handed it
+            # programs take an argument with a leading dash as an option
             if value.startswith("-") or any(c.isspace() or not c.isprintable() for c in value):
                 found.append(Problem(f"{value!r} is not a valid {label}", self.name, _PLAIN))
         if self.port is not None and not 0 < self.port < 65536:
@@ -116,7 +116,7 @@ class Board:
             if not value or "\0" in value:
                 found.append(Problem(f"{label} is empty or contains a NUL", self.name))
             elif value.startswith("-"):
-                # a login shell would take the first word of a command for an option of its own
+                # a login shell would take the command's first word as an option
                 found.append(Problem(f"{label} begins with a dash", self.name, f"./{value}"))
         return tuple(found)
 
@@ -140,10 +140,10 @@ class Release:
         bytes_reused: Bytes of blobs that the board already had.
         blobs_sent: Number of blobs sent.
         blobs_reused: Number of blobs that the board already had.
-        previous: Id of the release that served before; None when there was none.
+        previous: Id of the release that served before; None if there was none.
         hello: The board's answer to ``hello``.
-        deployment: How it came to serve.
-        reused: Whether it served already and nothing was done.
+        deployment: The deployment that made it serve.
+        reused: True if it already served.
     """
 
     id: str

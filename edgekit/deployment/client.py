@@ -64,10 +64,10 @@ _SILENT = "board.silent"
 # engines and outputs
 _MOST_BYTES = 4 << 30
 
-# of these a container sees less than the board itself
+# a container sees less of these than the board
 _OUTSIDE = ("module", "board_id", "l4t", "power", "docker", "groups", "user", "memory")
 
-# where a silent link was met, in words
+# descriptions of the place where a connection went silent
 _DOING = {
     "hello": "looking at the board",
     "probe": "looking at the board",
@@ -92,7 +92,7 @@ _SERVE = {
 
 @dataclass(frozen=True, slots=True)
 class JobLog:
-    """A part of a job's log: its bytes, where it ends, the whole log's size, the job's state."""
+    """A part of a job's log: bytes, end offset, size of the whole log, state of the job."""
 
     data: bytes
     end: int
@@ -101,12 +101,12 @@ class JobLog:
 
 
 def read_log(out: bytes, start: int, where: str) -> JobLog:
-    """Reads the answer of ``job-log``: a line of facts, then as many bytes as it says.
+    """Reads the answer of ``job-log``: a line of facts with the number of bytes that follow.
 
     Raises:
         BoardError: "board.protocol".
     """
-    out = out[max(out.find(b'{"log":'), 0) :]  # after what the board's shell prints
+    out = out[max(out.find(b'{"log":'), 0) :]  # skip output of the board's shell
     head, _, data = out.partition(b"\n")
     from edgekit_device.jobs.commands import LogHead
 
@@ -122,24 +122,24 @@ def read_log(out: bytes, start: int, where: str) -> JobLog:
 
 
 class BoardClient:
-    """One board, connected: what it is, bundles, releases, deployments and jobs.
+    """A connected board: its facts, bundles, releases, deployments and jobs.
 
-    Speaks the loader's protocol (docs/board-protocol.md). A job's ``id`` is what
-    ``start_job`` and ``jobs`` return as "job"; deployments are jobs of the kind "deploy".
+    Uses the loader's protocol (docs/board-protocol.md). A job's ``id`` is the "job" from
+    ``start_job`` and ``jobs``; deployments are jobs of the kind "deploy".
 
-    Every method raises BoardError or EnvironmentLack as ``Transport.run`` (unreachable, timed out,
-    connection lost) and ``answer_of`` (the loader's own error) do.
+    Every method raises BoardError or EnvironmentLack like ``Transport.run`` (unreachable, timed
+    out, connection lost) and ``answer_of`` (the loader's own error).
 
     Args:
-        board: Which board; its ``kind`` says how it is reached.
-        transport: Connection to it; closed by ``close``.
-        loader: The zipapp of ``edgekit_device``; it is put on the board when it is not there.
-        note: A sentence for people on how and why the board is reached this way.
-        reconnect: Connects anew after the connection was cut; None where that makes no sense.
+        board: The board.
+        transport: The connection, closed by ``close``.
+        loader: The zipapp of ``edgekit_device``, put on the board if it is missing.
+        note: A sentence about the connection, for people.
+        reconnect: Connects again after a lost connection; None if that is impossible.
 
     Attributes:
-        on_command: Called after each command with its name and its seconds; the first is "agent",
-            the start of Python on the board that the others need.
+        on_command: Called after each command with its name and duration in seconds; the first
+            command is "agent", the start of Python on the board.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class BoardClient:
         self._agent: Agent | None = None
         self._remembered = False
         home = board.python.startswith("~/") and board.kind != "local"
-        # sshd starts commands in the account's home, where a quoted "~" means nothing
+        # sshd starts commands in the account's home; a quoted "~" is not expanded
         self._python = "." + board.python[1:] if home else board.python
 
     @property
@@ -169,7 +169,7 @@ class BoardClient:
 
     @property
     def kind(self) -> Kind:
-        """How the board is reached."""
+        """The kind of connection."""
         return self.board.kind
 
     def close(self) -> None:
@@ -185,10 +185,10 @@ class BoardClient:
         return found
 
     def probe(self) -> Probe:
-        """Returns ``edgekit.probe/1``: all that a build needs to know, JetPack filled in.
+        """Returns ``edgekit.probe/1``: the facts that a build needs, with JetPack's version.
 
-        Of a board whose loader runs in a container, what only the board itself can see is from
-        there, and the software is the container's.
+        If the loader runs in a container, facts that only the board can see come from the board,
+        and the software is the container's.
         """
         from edgekit.targets.jetpack import jetpack_of_l4t
 
@@ -212,32 +212,32 @@ class BoardClient:
         interval_ms: int = 1000,
         count: int = 0,
     ) -> None:
-        """Samples the board (docs/monitoring.md); ``on_sample`` gets each sample as it comes.
+        """Samples the board (docs/monitoring.md).
 
         Args:
-            on_sample: Gets each sample; no more come when it answers False.
-            interval_ms: Between two samples.
-            count: How many; 0 goes on until ``on_sample`` has seen enough.
+            on_sample: Called with each sample; returns False to stop.
+            interval_ms: Milliseconds between two samples.
+            count: Number of samples; 0 for no limit.
 
         Raises:
-            BoardError: The board failed, or was silent for long ("board.timeout").
+            BoardError: The board failed, or was silent for too long ("board.timeout").
         """
         options = (f"--interval-ms={interval_ms}", f"--count={count}", "--watch-stdin=0")
 
         def run(**more: Any) -> Completed:
-            # a container sees less of the board than the board itself
+            # a container cannot see all counters of the board
             return self._run("sample", *options, outside=True, **more)
 
         take_samples(run, on_sample, self.name, self.board.python, interval_ms / 1e3)
 
     def setup(self, *, undo: bool = False, apply: bool = False) -> SetupAnswer:
-        """Says what `doctor --setup` changes on the board itself, or changes it."""
+        """Returns the changes that `doctor --setup` makes on the board; with ``apply`` makes them."""
         options = [*(["--undo"] if undo else []), *(["--apply"] if apply else [])]
         found: SetupAnswer = self._request_outside("setup", *options)
         return found
 
     def trust(self, changes: TrustRequest | None = None) -> TrustAnswer:
-        """Says who may sign, after these changes."""
+        """Makes changes to the trusted keys, and returns the keys that may sign."""
         from edgekit_device.trust.keys import TrustRequest
 
         stdin = [json_line(write(changes or TrustRequest()))]
@@ -245,7 +245,7 @@ class BoardClient:
         return found
 
     def missing(self, digests: Iterable[str], *, verify: bool = False) -> tuple[str, ...]:
-        """Returns which blobs the board lacks; with ``verify`` damaged ones are among them."""
+        """Returns the blobs that the board lacks; with ``verify``, damaged blobs, too."""
         options = ["--verify"] if verify else []
         timeout = timeouts.WORK_S if verify else timeouts.SHORT_S
         answer = self._request(
@@ -255,9 +255,9 @@ class BoardClient:
         return missing
 
     def offer(self, manifest: bytes, signature: bytes | None) -> OfferAnswer:
-        """Announces a bundle: first by its digest, and where it is new with its manifest.
+        """Announces a bundle by its digest, and if it is new, by its manifest.
 
-        The answer has ``hello``.
+        The answer includes ``hello``.
         """
         from edgekit_device.release.offer import OfferAnswer
 
@@ -281,12 +281,12 @@ class BoardClient:
         *,
         partial: Mapping[str, int] | None = None,
     ) -> int:
-        """Sends blobs by digest and returns the bytes sent; what arrives stays, also in part.
+        """Sends blobs by digest and returns the bytes sent; the board keeps partial blobs.
 
         Args:
             blobs: Bytes by digest.
             progress: Called in this thread with phase "send" and bytes.
-            partial: Bytes of blobs that the board has already, by digest, as ``offer`` gave them.
+            partial: Bytes of partial blobs on the board, by digest, from ``offer``.
         """
         if not blobs:
             return 0
@@ -296,7 +296,11 @@ class BoardClient:
         return sum(len(data) - partial.get(digest, 0) for digest, data in blobs.items())
 
     def fetch(self, digests: Sequence[str]) -> dict[str, bytes]:
-        """Returns blobs of the board's store by digest; BoardError "blob.missing" if one lacks."""
+        """Returns blobs of the board's store by digest.
+
+        Raises:
+            BoardError: "blob.missing".
+        """
         if not digests:
             return {}
         stdin = [json_line(list(digests))]
@@ -308,14 +312,14 @@ class BoardClient:
     def infer(
         self, app: str, npz: bytes, *, release: str | None = None, frames: bool = False
     ) -> bytes:
-        """Runs the release on an ``.npz`` of inputs and returns one of outputs."""
+        """Runs the release on inputs in an ``.npz``, and returns the outputs as an ``.npz``."""
         options = [*_which(app, release), *(["--frames"] if frames else [])]
         done = self._watched(
             "infer", *options, data=npz, timeout=timeouts.WORK_S, most_out=_MOST_BYTES
         )
         if done.status != 0:
             raise failure(done, self.name, self.board.python)
-        start = done.out.find(b"PK")  # after whatever the board's shell may print
+        start = done.out.find(b"PK")  # skip output of the board's shell
         return done.out[max(start, 0) :]
 
     def bench(
