@@ -231,7 +231,7 @@ class BoardClient:
         take_samples(run, on_sample, self.name, self.board.python, interval_ms / 1e3)
 
     def setup(self, *, undo: bool = False, apply: bool = False) -> SetupAnswer:
-        """Returns the changes that `doctor --setup` makes on the board; with ``apply`` makes them."""
+        """Returns the changes of `doctor --setup` on the board; with ``apply``, makes them."""
         options = [*(["--undo"] if undo else []), *(["--apply"] if apply else [])]
         found: SetupAnswer = self._request_outside("setup", *options)
         return found
