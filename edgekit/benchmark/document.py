@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from edgekit.benchmark.energy import Energy, energy
 from edgekit.benchmark.measurement import (
@@ -28,8 +28,18 @@ from edgekit.benchmark.validity import (
     measured_mode,
     verdict_of,
 )
-from edgekit.documents import Coded, Count, Device, Document, Figure, Precision, Ruled, TargetName
-from edgekit.errors import BoardError
+from edgekit.documents import (
+    Coded,
+    Count,
+    Device,
+    Document,
+    Figure,
+    Precision,
+    Ruled,
+    TargetName,
+    first_fault,
+)
+from edgekit.errors import BoardError, DataError
 from edgekit.placement.plan import PredictedCost
 from edgekit.targets.board import Target
 from edgekit_device.benchmark.measurement import (
@@ -48,6 +58,7 @@ from edgekit_device.benchmark.measurement import (
 from edgekit_device.benchmark.statistics import summary as latency_summary
 from edgekit_device.board.power import PowerReport
 from edgekit_device.board.samples import Monitor
+from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import left_out, read
 from edgekit_device.protocol.fields import Clock
 from edgekit_device.release.journal import TakenBack
@@ -208,6 +219,25 @@ class ReportedBench(Bench):
     """
 
     histogram: Histogram | None = None
+
+
+def read_bench(document: Mapping[str, object]) -> Bench | Measurement:
+    """Returns the document of ``edgekit bench`` or of a board's loader, by its schema.
+
+    Raises:
+        DataError: "bench.form", with the place in the document.
+    """
+    schema = document["schema"]
+    try:
+        return Bench.model_validate(document) if schema == SCHEMA else read(Measurement, document)
+    except ValidationError as error:
+        where, message = first_fault(error)
+    except DeviceError as error:
+        where, message = error.where, error.message
+    raise DataError(
+        f"not a valid {schema}: {message}",
+        code="bench.form", where=where or str(schema), hint="measure again with edgekit bench",
+    )  # fmt: skip
 
 
 def bench_document(

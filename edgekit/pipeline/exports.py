@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from edgekit.benchmark.document import read_bench
 from edgekit.benchmark.measurement import BOARD_MEASURED
 from edgekit.benchmark.trace.chrome import TracedProcess
 from edgekit.benchmark.trace.layers import (
@@ -214,7 +215,7 @@ def _others(
     linked = _linked(context, placed) if placed is not None else None
     found: list[TraceSource] = []
     for path in files.profiles:
-        profile = read_profile(path, layer_info=files.layer_info)
+        profile = read_profile(path, layer_info=files.layer_info, documents=read_bench)
         notes += [f"{path.name}: {note}" for note in profile.notes[:_NOTED]]
         with _naming_file(path):
             process = profile_process(

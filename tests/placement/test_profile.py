@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from edgekit.benchmark.document import read_bench
 from edgekit.errors import DataError
 from edgekit.placement.profiles.engine_times import EngineTimes, layout_of, same_elements
 from edgekit.placement.profiles.profile import Profile
@@ -28,7 +29,7 @@ def read(path: Path, content: str | bytes | list[str] | dict[str, Any], **more: 
     if isinstance(content, dict):
         content = json.dumps(content)
     return read_profile(saved(path, "\n".join(content) if isinstance(content, list) else content),
-                        **more)  # fmt: skip
+                        documents=read_bench, **more)  # fmt: skip
 
 
 # as trtexec writes it: no escapes, nan for a share of nothing, six digits

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgekit.benchmark.document import read_bench
 from edgekit.errors import DataError
 from edgekit.placement.profiles.profile import Profile, ProfileTable, merge_tables, table_from_json
 from edgekit.placement.profiles.reader import read_profile
@@ -31,7 +32,7 @@ def bench(nodes: list[tuple[str, float]], device: str = "DLA0") -> dict[str, Any
 def read(folder: Path, document: object) -> Profile:
     file = folder / "bench.json"
     file.write_text(json.dumps(document))
-    return read_profile(file)
+    return read_profile(file, documents=read_bench)
 
 
 def test_a_hybrid_engines_wait_is_its_loadables(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from edgekit.placement.buckets import (
 )
 from edgekit.placement.check_document import ELEMENT_BYTES, judged_layers, summary_of
 from edgekit.placement.forecast import forecast
+from edgekit.quantize.data.images import channels_last
 from edgekit.text import counted
 
 if TYPE_CHECKING:
@@ -205,7 +206,6 @@ def sample_sizes(context: Context) -> list[Sizes]:
 
     Empty where the data are no images, or the network has no input that takes one.
     """
-    from edgekit.quantize.data.images import channels_last
 
     first = requested(context).buckets[0]
     inputs = [name for name, shape in first.items() if len(shape) == _PICTURE]

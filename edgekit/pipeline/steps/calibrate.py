@@ -29,6 +29,7 @@ from edgekit.pipeline.steps.memory import announce_memory
 from edgekit.pipeline.steps.rewrite import judgement, model, model_digest, network, rewritten
 from edgekit.quantize.data.images import IMAGE_OPTIONS, ImageOptions
 from edgekit.quantize.data.lists import images_at, is_list
+from edgekit.quantize.data.rows import CalibrationSamples
 from edgekit.quantize.given_scales import ScaleBinding, scale_binding
 from edgekit.quantize.needs import needs, without_too
 from edgekit.quantize.scales import Ranges, Scales
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from edgekit.config.schema import CalibrationSection
     from edgekit.network.model import Model
     from edgekit.quantize.data.images import Preprocess
-    from edgekit.quantize.data.rows import CalibrationSamples
 
 
 # keys of the configuration's section that do not change the inputs
@@ -237,7 +237,6 @@ def ranges(context: Context) -> Ranges:
     from edgekit.quantize.calibration.checks import check_samples
     from edgekit.quantize.calibration.measure import measure
     from edgekit.quantize.data.expected import describe_preprocessing
-    from edgekit.quantize.data.rows import CalibrationSamples
 
     identity = model_digest(context), inputs_identity(context)
     state = context.cache.folder / "measuring" / f"{context.cache.key('measuring', *identity)}.npz"

@@ -92,10 +92,13 @@ def _profile(context: Context) -> Any:
     path = context.file.placement.profile
     if path is None:
         return None
+    from edgekit.benchmark.document import read_bench
     from edgekit.placement.profiles.reader import read_profile
 
     context.update(0, 0, "reading the profile")
     info = context.file.placement.layer_info
     return read_profile(
-        context.config.resolve(path), layer_info=info and context.config.resolve(info)
+        context.config.resolve(path),
+        layer_info=info and context.config.resolve(info),
+        documents=read_bench,
     )

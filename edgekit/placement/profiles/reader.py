@@ -9,7 +9,7 @@ import codecs
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,6 @@ from edgekit.placement.profiles.profile import (
     attributed,
     table_from_json,
 )
-from edgekit.saved_documents import read_document
 from edgekit.text import listed
 from edgekit_device.benchmark.measurement import Measurement
 
@@ -41,6 +40,8 @@ _LARGEST = 256 << 20
 _SLOWEST = 1e12  # microseconds; longer than any inference
 _BENCH = ("edgekit.bench/1", "edgekit.device.bench/1")
 _LONGEST = 1 << 14
+#: From a document to its class's instance.
+ReadDocument = Callable[[Mapping[str, Any]], Any]
 # trtexec writes names without escaping them, and nan where a total is zero
 _LINE = re.compile(r'^[\s,\[]*\{ "name" : "(.*)", "timeMs" : (\S+?)((?:, "\w+" : \S+?)*) \}')
 _MORE = re.compile(r', "(\w+)" : ([^\s,}]+)')
@@ -56,7 +57,9 @@ _KNOWN = 0.5  # of a segment's layers, that its profile must name to be taken fo
 _TRUSTED = (0.2, 5.0)  # what a profiler may change a sum by
 
 
-def read_profile(path: str | Path, *, layer_info: str | Path | None = None) -> Profile:
+def read_profile(
+    path: str | Path, *, layer_info: str | Path | None = None, documents: ReadDocument | None = None
+) -> Profile:
     """Reads measured times; the kind of file is recognised.
 
     Args:
@@ -64,6 +67,8 @@ def read_profile(path: str | Path, *, layer_info: str | Path | None = None) -> P
             writes it. Logs of any size are read in a stream.
         layer_info: trtexec's ``--exportLayerInfo`` of the same engine; says which of the
             profile's subgraphs are loadables.
+        documents: Reads a document of ``edgekit bench``:
+            :func:`edgekit.benchmark.document.read_bench`. None to refuse such documents.
 
     Raises:
         DataError: The file is missing or unreadable (``profile.missing``,
@@ -75,7 +80,7 @@ def read_profile(path: str | Path, *, layer_info: str | Path | None = None) -> P
     path = Path(path)
     # a pipe can be read once only, and in a stream
     if not path.is_fifo() and _JSON.match(_head(path)):
-        return profile_of_json(path, layer_info)
+        return _profile_of_json(path, layer_info, documents)
     return _of_log(path)
 
 
@@ -160,10 +165,11 @@ def _profile(
     )  # fmt: skip
 
 
-def profile_of_json(path: Path, layer_info: str | Path | None) -> Profile:
-    """Returns the profile in a JSON file; raises DataError as ``read_profile`` does."""
+def _profile_of_json(
+    path: Path, layer_info: str | Path | None, documents: ReadDocument | None
+) -> Profile:
     try:
-        profile = _read(path, layer_info)
+        profile = _read(path, layer_info, documents)
     except InvalidTime as error:
         raise DataError(
             str(error), code="profile.time", where=str(path), hint="times are plain numbers",
@@ -178,7 +184,7 @@ def profile_of_json(path: Path, layer_info: str | Path | None) -> Profile:
     return profile
 
 
-def _read(path: Path, layer_info: str | Path | None) -> Profile:
+def _read(path: Path, layer_info: str | Path | None, documents: ReadDocument | None) -> Profile:
     text = _text(path)
     infos = _infos(Path(layer_info)) if layer_info is not None else {}
     if '"name" : "' in text and (found := trtexec_rows(text)):
@@ -194,7 +200,7 @@ def _read(path: Path, layer_info: str | Path | None) -> Profile:
             code="profile.unreadable", where=where, hint="export it again",
         ) from error  # fmt: skip
     if isinstance(document, dict) and document.get("schema"):
-        return _bench(path, document)
+        return _bench(path, document, documents)
     rows = listed_rows(document)
     if not rows:
         raise DataError(
@@ -267,8 +273,8 @@ def _infos(path: Path) -> dict[str, LayerInfo]:
         ) from error  # fmt: skip
 
 
-def _bench(path: Path, document: Mapping[str, Any]) -> Profile:
-    if document["schema"] not in (*_BENCH, SCHEMA):
+def _bench(path: Path, document: Mapping[str, Any], documents: ReadDocument | None) -> Profile:
+    if document["schema"] not in (*(_BENCH if documents else ()), SCHEMA):
         raise DataError(
             f"a document of schema {document['schema']!r} contains no measured times",
             code="profile.unknown", where=str(path),
@@ -283,8 +289,9 @@ def _bench(path: Path, document: Mapping[str, Any]) -> Profile:
         )  # fmt: skip
     if document["schema"] == SCHEMA:
         return _of_table(path, table_from_json(document, path))
+    assert documents is not None
     try:
-        bench = read_document(document)
+        bench = documents(document)
     except DataError as error:
         raise DataError(
             error.message,
