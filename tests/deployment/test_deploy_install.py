@@ -504,7 +504,8 @@ def test_what_another_version_wrote_of_a_release_is_refused_and_mended_by_a_depl
     file.chmod(0o600)
     file.write_bytes(older(file.read_bytes()))
     with pytest.raises((BoardError, BundleError)) as caught:
-        run(lab, bundle)
+        # a load needs no release.json: the list of releases reads it
+        _ = lab.releases() if name == "release.json" else run(lab, bundle)
     if name != "manifest.json":  # whose signature is wrong first
         assert caught.value.code == "state.version"
         assert "edgekit deploy CONFIG" in str(caught.value.hint)
