@@ -377,7 +377,7 @@ def _document(
 def _parses(
     sent: Model, file: Model, release: str, board: Target, plugins: Collection[str]
 ) -> Parse:
-    """Returns if the board's parser imports the user's file, and edgekit's conversion of it."""
+    """Returns the board's parser result for the user's file, and edgekit's conversion of nodes."""
     given = parse_check(file.graph, release, board, plugins=plugins, traces=file.traces)
     if sent is file:
         return given
