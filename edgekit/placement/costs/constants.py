@@ -247,7 +247,7 @@ class MobileOnDla:
 
     Attributes:
         gates: Functions of layers in such a network.
-        shuffle_rank: Dimensions of a shuffle in such a network without these functions.
+        shuffle_rank: Minimum dimensions of a shuffle's input in such a network.
         why: The missing support, in words.
     """
 
