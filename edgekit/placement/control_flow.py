@@ -12,7 +12,7 @@ TRIP_COUNT, BODY, FORMULA = "trip_count", "body", "formula"
 
 
 def why_uncounted(layer: Layer) -> str:
-    """Returns why a layer's cost is unknown: "plugin", "imported", "shapes", or one of these."""
+    """Returns why a layer's cost is unknown: its ``opaque``, or a reason of this module."""
     if layer.opaque:
         return layer.opaque
     if "trip_count" in layer.params and layer.params["trip_count"] is None:

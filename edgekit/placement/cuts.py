@@ -27,8 +27,8 @@ from edgekit_device.protocol.codec import array, document, long_text, member, re
 # of the plan's baselines; memory is checked last, for cuts that pay.
 
 MOST = 10
-"""Cuts that are proposed at most."""
-_TIMED = 4  # beginnings by order: in each quarter of the layers the one with fewest output bytes
+"""Maximum number of proposed cuts."""
+_TIMED = 4  # beginnings by order: the fewest output bytes in each quarter of the layers
 _MOST_ENDS = 16  # maximum output tensors of a part
 _FEW, _NEARLY_ALL = 2, 0.99  # loadables; share of the arithmetic
 _ALIKE = 0.03  # two cuts are equal within this share of the arithmetic and of the objective

@@ -455,7 +455,7 @@ def saved_us(
 def _four_dimensions(network: Network, names: Collection[str]) -> Network:
     """Returns the network with the fixed layers' outputs as N, C, 1, 1.
 
-    The DLA's batch is the product of dimensions before the last three; a fixed layer gets the
+    The DLA's batch is the part of a shape before the last three dimensions. A fixed layer gets the
     network's batch, otherwise it would be a loadable of its own.
     """
     tensors = dict(network.tensors)

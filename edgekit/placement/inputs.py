@@ -140,7 +140,7 @@ class LoadableCapacity:
     def fits(
         self, kernels: Sequence[LayerKernel], able: Sequence[bool]
     ) -> Callable[[frozenset[int]], bool] | None:
-        """Returns a test if kernels can be one loadable; None if all ``able`` kernels can."""
+        """Returns a predicate: True if kernels can be one loadable; None if all ``able`` can."""
         names = [[self._network.layers[i].name for i in kernel.layers] for kernel in kernels]
         everything = [name for own, ok in zip(names, able, strict=True) if ok for name in own]
         if not everything or self.holds(everything):

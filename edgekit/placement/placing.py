@@ -152,7 +152,7 @@ def place(
     on_bound: Callable[[float, float], None] | None = None,
     explains: bool = True,
 ) -> Plan:
-    """Decides where every layer runs and in which formats tensors cross, optimally under the model.
+    """Chooses each layer's device and the formats at borders, optimally under the cost model.
 
     Args:
         network: The layer graph.
@@ -246,7 +246,7 @@ def _best(found: Sequence[Placed]) -> Placed:
 def _better_whole(
     optimum: Plan, found: Sequence[Placed], compared: Mapping[str, Baseline | None]
 ) -> Plan:
-    """Returns the plan within the slack that has the smallest second figure.
+    """Returns the plan within the slack with the smallest second figure.
 
     Ties go to the plan with the fewest device changes. Returns the optimum if no plan is better.
     """

@@ -91,7 +91,7 @@ class Options:
         objective: One of :data:`OBJECTIVES`.
         bounds: Limits by metric: "latency_us", "energy_uj", "gpu_us", "period_us".
         dla_cores: Cores that may be used.
-        gpu: Whether the GPU may be used; without it the plan is standalone.
+        gpu: True if the GPU may be used; otherwise the plan is standalone.
         pins: Devices that layers must have; a later pin wins over an earlier one.
         max_loadables: Loadables that a core may hold.
         fp16_layers: Layers that may not run in INT8 although the precision is INT8.
@@ -520,7 +520,7 @@ class Plan:
     transitions: int = member(fields.count)
     predicted: PredictedCost = member(record(PredictedCost))
     objective: str = member(choice(*OBJECTIVES, MAKESPAN))
-    # a plan of several networks has no proof of its own
+    # a plan of several networks has no separate proof
     optimal: bool = member(flag, absent=False, as_given=True)
     bound: float = member(fields.figure, absent=0.0, as_given=True)
     gap: float = member(fields.figure, absent=0.0, as_given=True)
@@ -585,7 +585,7 @@ class Plan:
 
     @property
     def scale_binding(self) -> ScaleBinding:
-        """The layers that bind scales: those in INT8 on a DLA, and those that are not in INT8."""
+        """The layers that bind scales: INT8 layers on a DLA, and layers that are not in INT8."""
         layers = [layer for share in self.plans for layer in share.layers]
         int8 = [layer for layer in layers if layer.precision == "int8"]
         on_dla = {layer.name for layer in int8 if layer.device != "GPU"}
@@ -898,7 +898,7 @@ def doubts(plan: Plan) -> tuple[str, ...]:
 
 
 def percent_change(before: float, after: float) -> float | None:
-    """Returns by how many percent a figure grew; None from zero."""
+    """Returns the growth of a figure in percent; None if it was 0."""
     return 100 * (after - before) / before if before else None
 
 

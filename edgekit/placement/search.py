@@ -37,7 +37,7 @@ from edgekit.solver.throughput import mix_plans
 Compared = Mapping[str, Baseline | None]
 SAME = 1e-9  # relative: two values of an objective are equal
 EFFORT = 45.0  # units of the solver's Effort: counted work, so that plans are reproducible
-PERIOD_EFFORT = 16.0  # for one plan for all frames, whose proof can take hours, and its seconds
+PERIOD_EFFORT = 16.0  # for one plan for all frames, whose proof can take hours; also seconds
 STARTS_SHARE = 0.3  # share of PERIOD_EFFORT for start placements
 SLACK_GAIN = 0.02  # minimum gain of the second figure for a search within the slack
 SLACK_EFFORT = 4.0  # for the choice within the slack, which has no proof
@@ -139,7 +139,7 @@ def _starts(built: BuiltProblem, compared: Compared) -> list[Placing]:
 
 
 def _modes_like(built: BuiltProblem, baseline: Baseline) -> tuple[int, ...] | None:
-    """Returns modes that give kernels a baseline's devices of their last layers; None if barred."""
+    """Returns modes with a baseline's device for each kernel's last layer; None if not allowed."""
     theirs, problem = baseline.built, built.problem
     mode_of: dict[int, Mode] = {
         i: theirs.problem.modes[baseline.modes[v]]

@@ -159,7 +159,7 @@ def table_modes(
 
 
 def _lack(board: Target, mode: str | None) -> UsageError | None:
-    """Returns the error if a board does not have a mode, else None."""
+    """Returns the error if a board lacks a mode, else None."""
     try:
         board.mode(mode)
     except UsageError as error:

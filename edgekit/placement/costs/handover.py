@@ -18,7 +18,7 @@ from edgekit.placement.kernels import LayerKernel
 from edgekit_device.protocol.codec import document
 
 CALLER: Layout = ("fp32", "LINEAR")
-"""How the caller hands inputs over and takes outputs."""
+"""The caller's layout of inputs and outputs."""
 
 
 @document(frozen=True)

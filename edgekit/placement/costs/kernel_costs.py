@@ -422,7 +422,7 @@ class DlaWork(NamedTuple):
     Attributes:
         macs_us: Microseconds of its multiply-accumulates at the peak rate, padding included.
         deep_us: Microseconds of a depthwise convolution at the peak rate, unpadded.
-        few: 1 / input channels of a group, for convolutions that are not on an image; else 0.
+        few: 1 / input channels of a group, for INT8 layers with weights that read no image; else 0.
         moved_us: Microseconds to read and write tensors, and weights for every item of a batch, at
             the DRAM's full rate.
         again: Bytes of weights, read again for every row of a Gemm.

@@ -50,7 +50,7 @@ _FREE = frozenset({"QUANTIZE", "DEQUANTIZE"})
 
 
 def _is_free(network: Network, layer: Layer) -> bool:
-    """Returns True if a Q/DQ node is a part of its neighbour, which is missing at network ends."""
+    """Returns True if a Q/DQ node is a part of its neighbour: not at the network's ends."""
     ends = (*network.inputs, *network.outputs)
     return layer.kind in _FREE and not any(n in ends for n in (*layer.inputs, *layer.outputs))
 

@@ -52,7 +52,7 @@ class ReformatConstants:
         median_percent: The error of the fit.
         median_percent_held_out: The error for shapes that were left out.
         measured_on: The board at its power mode.
-        launch_us: Microseconds of a reformat that moves nothing.
+        launch_us: Microseconds of a reformat of 0 bytes.
         us_per_megabyte_of_any_pair: The rates of a pair of layouts without rates of its own.
         us_per_megabyte: By pair of classes ("CHW>HWC"), and "aligned" or "unaligned".
         errors: By pair, kernels, median percent and median percent held out.
@@ -88,7 +88,7 @@ def reformat_us(
         shape: The tensor's.
         source, goal: Its layouts before and after.
         target, mode: The board and its clocks.
-        constants: Those of the board's GPU.
+        constants: The constants of the board's GPU.
     """
     board = reformat_constants().measured_on
     memory = target.dram.bytes_per_second * mode.memory_share
@@ -103,7 +103,7 @@ def reformat_us(
 
 
 def fixed_us() -> float:
-    """Returns the time of a reformat that moves nothing, at MAXN of an AGX Orin."""
+    """Returns the time of a reformat of 0 bytes, at MAXN of an AGX Orin."""
     return reformat_constants().launch_us
 
 

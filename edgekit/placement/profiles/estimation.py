@@ -34,19 +34,19 @@ from edgekit.placement.profiles.profile import (
 
 CLASSES = ("GPU", "DLA")
 EXTRA = ("frame", "transition", "transfer", "launch")
-"""Unknowns that are no layer's: microseconds of each frame and of each change of devices, and
-factors on predicted transfers and launches."""
+"""Unknowns that belong to no layer: microseconds of each frame and of each device change, and
+factors of predicted transfers and launches."""
 DEVICE_ERROR, NEW_DEVICE_ERROR = 0.5, 1.2
-"""Deviations of logarithms: what a device's layers share, measured there or not."""
+"""Deviations of logarithms shared by a device's layers: with, and without measurements there."""
 KIND_ERROR, LAYER_ERROR, EXTRA_ERROR = 0.7, 0.5, 1.5
 SYSTEMATIC_ERROR = 0.01
-"""Relative deviation of a sum that holds however often it was measured: caches, fusions."""
+"""Relative deviation of a sum, independent of its number of measurements: caches, fusions."""
 LEAST = 1e-3
 STEPS = 50
 LEAST_PART = 1e-4
-"""Of a step; none that is shorter is tried."""
+"""Minimum share of a step in the line search."""
 PRECISE, ROUGH = 1e-9, 1e-2
-"""Falls of the misfit, in squares of standard deviations, that end the search for the likeliest
+"""Decreases of the misfit, in squared standard deviations, that end the search for the likeliest
 times, and for a sample."""
 
 

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 
 LEAST_MATCHED = 0.2
-"""The part of a profile's rows that must be layers of the model; below, it is another model's."""
+"""Minimum share of a profile's rows that match the model; below, it is another model's profile."""
 
 USUALLY_MATCHED = 0.8
-"""The part below which a plan warns."""
+"""The share of matched rows below which a plan warns."""
 
 _ALLOWED = {"int8": ("int8", "fp16", "fp32"), "fp16": ("fp16", "fp32"), "fp32": ("fp32",)}
 _CONV = "_conv_out"
@@ -232,7 +232,7 @@ class MeasuredTimes:
         return TimedGroup(group, share, total, fastest, variants, whole.inputs, whole.outputs)
 
     def _reformats(self, profile: Profile) -> Iterator[tuple[tuple[object, ...], float]]:
-        """Yields reformat times by a tensor's shape and both layouts; nothing else matters."""
+        """Yields reformat times by a tensor's shape and both layouts, which determine the time."""
         on_dla = _texts(profile, "DLA")
         on_gpu = _texts(profile, "GPU")
         outputs = {layer.name: layer.outputs for layer in self._network.layers}

@@ -42,10 +42,10 @@ _COPY = re.compile(
 )  # fmt: skip
 SCHEMA = "edgekit.profile/1"
 AGREE = 0.05
-"""Relative distance up to which two measurements of one sum agree, whatever their spread."""
+"""Relative distance up to which two measurements of one sum agree, independent of their spread."""
 SPREADS = 3.0
 FEWER = 4
-"""How many times fewer samples a newer measurement may have to win."""
+"""Maximum ratio of samples, older to newer, at which the newer measurement counts."""
 ORIGIN = ("clock", "board", "power_mode", "precision", "model", "backend")
 
 
@@ -97,9 +97,9 @@ class Profile:
         precisions: The precisions that the build allowed; empty if unknown.
         model: The model's file, empty if unknown.
         notes: Caveats about the measurement.
-        log: The build log it comes from, or None.
+        log: The profile's build log, or None.
         timings: The log's timings, or None.
-        table: The ``edgekit.profile/1`` document it comes from, or None.
+        table: The profile's ``edgekit.profile/1`` document, or None.
     """
 
     kind: str

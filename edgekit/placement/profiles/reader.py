@@ -414,7 +414,7 @@ def _listed_us(value: Any, scale: float, field: str, name: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class LayerInfo:
-    """A layer's type, and its tensors' names and formats if the engine has detailed profiling."""
+    """A layer's type, and its tensors' names and formats if built with detailed verbosity."""
 
     kind: str
     inputs: tuple[str, ...] = ()
