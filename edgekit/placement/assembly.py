@@ -1,5 +1,5 @@
 """From the solved problem to the plan: layers, loadables, reformats and pools in running order,
-the notes that a reader needs, and where TensorRT's builder would group layers differently.
+notes for the reader, and differences from the groups of TensorRT's builder.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ SHOWN = 5  # names in a difference
 
 
 class _Figures(NamedTuple):
-    """What an inference is predicted to take: microseconds, frames a second, microjoules."""
+    """Predictions for an inference: microseconds, frames a second, microjoules."""
 
     latency_us: float
     throughput_qps: float
@@ -82,17 +82,17 @@ class _Figures(NamedTuple):
     gpu_us: float
 
     def cost(self, unknown: Sequence[str]) -> PredictedCost:
-        """Returns a document's figures: None each where no layer has a known time.
+        """Returns a document's figures; each is None if no layer has a known time.
 
         Args:
-            unknown: The plan's layers that are in no time.
+            unknown: The plan's layers that no time includes.
         """
         return UNKNOWN if unknown and not self.latency_us else PredictedCost(*self)
 
 
 @document(frozen=True)
 class _ShownPlan:
-    """A plan of the mix as the document shows it."""
+    """A plan of the mix in the form of the document."""
 
     share: Share
     figures: _Figures
@@ -116,14 +116,14 @@ def assemble(
     """Returns the plan document's values for a solved problem.
 
     Args:
-        request: What was placed.
+        request: The placed request.
         built: The problem.
         solved: Its solution.
         compared: The baselines.
         notes: Further notes.
-        optimum: The best plan, where this one is another within the slack.
-        notes_proof: Whether a note says what is proved of this plan.
-        few: Whether it is the best within the slack of those with so few loadables.
+        optimum: The best plan, if this is another plan within the slack.
+        notes_proof: True to add a note on the proof of this plan.
+        few: True if it is the best plan within the slack with at most this number of loadables.
     """
     model, options, problem = request.model, request.options, built.problem
     shown = [_shown(request, built, solved, number) for number in range(len(solved.parts))]
@@ -211,7 +211,7 @@ def assemble(
 
 
 def _without_left(share: Share, names: Set[str]) -> Share:
-    """Returns a plan without the layers that stand for left-out modules, which only order it."""
+    """Returns a plan without the layers of left-out modules, which only affect the order."""
     builder = None if share.builder is None else _groups_without(share.builder, names)
     layers = tuple(layer for layer in share.layers if layer.name not in names)
     return replace(share, layers=layers, builder=builder)
@@ -237,9 +237,9 @@ def _slack(
 def _slack_note(
     slack: SlackChoice, objective: str, value: float, predicted: _Figures, loadables: int
 ) -> list[str]:
-    """Returns what a plan within the slack of the optimum gives up, and for what.
+    """Returns a note on the cost and the gain of a plan within the slack of the optimum.
 
-    With a number of ``loadables`` it is the best of those that have no more of them.
+    With a number of ``loadables`` it is the best plan with at most this number.
     """
     own = getattr(predicted, slack.metric)
     if own == slack.at_optimum and not slack.given_up:
@@ -258,7 +258,7 @@ def _slack_note(
 def baseline_costs(
     request: PlacementInputs, compared: Mapping[str, Baseline | None], unknown: Sequence[str]
 ) -> dict[str, PredictedCost | None]:
-    """Returns what baselines are predicted to cost; ``unknown`` are the layers in no time."""
+    """Returns the predicted costs of baselines; ``unknown``: layers that no time includes."""
     found: dict[str, PredictedCost | None] = dict.fromkeys(compared)
     for name, b in compared.items():
         if b is not None:
@@ -270,7 +270,7 @@ def baseline_costs(
 def baselines_keep(
     request: PlacementInputs, problem: PlacementProblem, compared: Mapping[str, Baseline | None]
 ) -> dict[str, bool | None]:
-    """Returns whether baselines keep the user's constraints; None for impossible ones."""
+    """Returns, by baseline, True if it keeps the user's constraints; None if it is impossible."""
     return {
         name: None if b is None else baseline_within_request(request, problem, b) is not None
         for name, b in compared.items()
@@ -278,7 +278,7 @@ def baselines_keep(
 
 
 def extrapolated_by(request: PlacementInputs, shares: Sequence[Share]) -> tuple[str, ...]:
-    """Returns what plans predict that no published time supports."""
+    """Returns the predictions of plans that no published time supports."""
     model, network = request.model, request.network
     found: dict[str, None] = {}
     used = {(layer.device, layer.precision) for share in shares for layer in share.layers}
@@ -349,9 +349,9 @@ def _mixed(
     shares: Sequence[float],
     shown: Sequence[_ShownPlan],
 ) -> _Figures:
-    """Returns what frames take that use plans in these shares.
+    """Returns the figures of frames that use plans in these shares.
 
-    Frames of different plans overlap: period and energy are those of a frame's mean loads.
+    Frames of different plans overlap: period and energy are computed from a frame's mean loads.
     """
     problem = as_engines(request, problem, *(one.modes for one in shown))
     if len(shown) == 1:
@@ -372,7 +372,7 @@ def _mixed(
 
 
 def _mean_loads(problem: PlacementProblem, shown: Sequence[_ShownPlan]) -> list[float]:
-    """Returns what each device works for a frame, the mean of the plans by their shares."""
+    """Returns each device's work for a frame, the mean of the plans weighted by their shares."""
     return [
         sum(one.share.share * one.load_us[d] for one in shown) for d in range(len(problem.devices))
     ]
@@ -385,10 +385,10 @@ def _bands(
     extrapolated: bool,
     measured: MeasuredPart | None,
 ) -> dict[str, tuple[float, float]]:
-    """Returns the values between which the predicted ones may lie, by the model's known errors.
+    """Returns the ranges of the predicted figures, by the model's known errors.
 
-    Measured times make them as much narrower as they are a part of each device's; how much power
-    a device takes is predicted all the same.
+    Measured times narrow the ranges in proportion to their share of each device's time; a device's
+    power remains predicted.
     """
     band = getattr(request.model, "band", None)
     if band is None:
@@ -408,8 +408,8 @@ def _bands(
     if request.options.rate_hz is not None:
         idle_uj = request.model.idle_uj(busy)
     least, most = _between(predicted.energy_uj - idle_uj, low, high)
-    energy = (least + idle_uj, most + idle_uj)  # how long the module idles is known
-    if measured and len(shown) == 1:  # of several plans only the first one's part is known
+    energy = (least + idle_uj, most + idle_uj)  # the module's idle time is known
+    if measured and len(shown) == 1:  # for several plans only the first plan's part is known
         parts = [
             measured.fraction_of["gpu" if name == "GPU" else "dla"] for name in request.devices
         ]
@@ -428,7 +428,7 @@ def _bands(
 
 
 def _mean(busy: Sequence[float], factors: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Returns the devices' factors together, each as far as it is busy."""
+    """Returns the mean of the devices' factors, weighted by their busy times."""
     total = sum(busy)
     low, high = (
         sum(us * factor[side] for us, factor in zip(busy, factors, strict=True)) / total
@@ -442,7 +442,7 @@ def _between(value: float, low: float, high: float) -> tuple[float, float]:
 
 
 def _constraints(request: PlacementInputs) -> Constraints:
-    """Returns what the plan keeps to, as the user said it."""
+    """Returns the plan's constraints, as the user set them."""
     options = request.options
     return Constraints(
         dla_cores=tuple(request.cores),
@@ -459,7 +459,7 @@ def _constraints(request: PlacementInputs) -> Constraints:
 
 
 def gpu_best_note(options: Options) -> str:
-    """Returns the note of a plan of the GPU alone that is the best."""
+    """Returns the note for a GPU-only plan that is the optimum."""
     limited = bool(
         options.pins
         or options.bounds
@@ -488,9 +488,9 @@ def _without(unknown: Sequence[str], *, known: bool) -> list[str]:
 
 
 def _plugin_notes(request: PlacementInputs, reformats: Sequence[Reformat]) -> list[str]:
-    """Returns which format of a plugin would avoid a reformat beside it.
+    """Returns notes on plugin formats that would avoid a reformat at the plugin.
 
-    Where types stand in the network, INT8 is none that a plugin can choose.
+    In a strongly typed network a plugin cannot choose INT8.
     """
     typed = parse_version(request.judgement.tensorrt) >= parse_version(first_qdq_release())
     beside = {reformat.tensor: reformat for reformat in reformats}
@@ -515,7 +515,7 @@ def _plugin_notes(request: PlacementInputs, reformats: Sequence[Reformat]) -> li
 
 
 def _shared(request: PlacementInputs, shown: Sequence[_ShownPlan]) -> list[str]:
-    """Returns what the plan's figures contain of devices that slow each other down."""
+    """Returns notes on the contention between devices that the plan's figures include."""
     target = request.model.target
     if not contention_table(target):
         return [
@@ -533,7 +533,7 @@ def _shared(request: PlacementInputs, shown: Sequence[_ShownPlan]) -> list[str]:
 
 
 def _slowed(target: Target, rate_hz: float | None) -> str:
-    """Returns what devices slow each other down by where no layer waits for another device."""
+    """Returns a note on contention between devices if no layer waits for another device."""
     what = "throughput and energy include" if rate_hz is None else "throughput includes"
     table = contention_table(target)
     gpu, dla = (100 * (table[one][other] - 1) for one, other in (("gpu", "dla"), ("dla", "gpu")))
@@ -544,7 +544,7 @@ def _slowed(target: Target, rate_hz: float | None) -> str:
 
 
 def _at_rate(model: CostModel, rate_hz: float, shown: Sequence[_ShownPlan]) -> list[str]:
-    """Returns what the energy is made of, and what it leaves out."""
+    """Returns notes on the parts of the energy at a rate, and on its omissions."""
     loads = zip(*(one.load_us for one in shown), strict=True)
     idle_uj = model.idle_uj([sum(us) for us in loads][:-1])
     notes = [
@@ -579,7 +579,7 @@ def _both_cores(target: Target, hybrid: bool) -> str:
 
 
 def _measured_on(target: Target, factor: str) -> str:
-    """Returns where a factor of contention comes from: this board, or one of its DLA's family."""
+    """Returns the source of a contention factor: this board, or a board of its DLA's family."""
     if factor in target.contention:
         return "measured on this board"
     family = GENERATIONS[target.dla.generation]
@@ -596,7 +596,7 @@ def _proof_notes(
     measured: MeasuredPart | None,
     best: bool,
 ) -> list[str]:
-    """Returns what is proved of the plan; nothing where no layer has a known time."""
+    """Returns notes on the plan's proof; empty if no layer has a known time."""
     if unknown and not any(sum(one.load_us) for one in shown):
         return []
     except_for = f", {exception(unknown)}" if unknown else ""
@@ -617,7 +617,7 @@ def _notes(
     refused: Mapping[str, VerdictReason],
     best: bool,
 ) -> list[str]:
-    """Returns what a reader should know about this plan; ``best``: it is the optimum itself."""
+    """Returns the notes of this plan; ``best``: it is the optimum itself."""
     model = request.model
     on_dla = any(layer.device != "GPU" for one in shown for layer in one.share.layers)
     notes = [f"Extrapolated: {why}; the error band is wide" for why in extrapolated]
@@ -646,7 +646,7 @@ def _notes(
 def _memory_notes(
     request: PlacementInputs, shown: Sequence[_ShownPlan], refused: Mapping[str, VerdictReason]
 ) -> list[str]:
-    """Returns which layers the DLA's memory keeps on the GPU, and which loadables may not fit."""
+    """Returns notes on layers that the DLA's memory keeps on the GPU, and doubtful loadables."""
     notes = []
     if refused:
         name, reason = next(iter(refused.items()))
@@ -666,15 +666,15 @@ def _memory_notes(
 
 @document(frozen=True)
 class RunningPlan:
-    """One plan as it runs: the placement, and what its indices stand for.
+    """One plan in running order: the placement, and the meaning of its indices.
 
     Attributes:
         network: The layer graph.
-        model: What times are predicted by.
-        capacity: What a loadable can hold.
+        model: The cost model.
+        capacity: The limits of a loadable.
         built: The problem and its meaning.
         placing: The placement.
-        watts: By device, those that the placement's energy is the sum of.
+        watts: Watts by device that make up the placement's energy.
     """
 
     network: Network
@@ -687,8 +687,8 @@ class RunningPlan:
     def layers(self) -> tuple[PlacedLayer, ...]:
         """Returns every layer with its device and segment, in graph order.
 
-        A kernel's time is shared out by what each layer adds to it; reformats, launches and what
-        borders cost belong to no layer: they are with loadables, reformats and unfused parts.
+        A kernel's time is divided by each layer's contribution; the costs of reformats, launches
+        and borders belong to no layer: they are in loadables, reformats and unfused parts.
         """
         found: dict[int, PlacedLayer] = {}
         for segment, step in enumerate(self.placing.steps):
@@ -747,9 +747,9 @@ class RunningPlan:
         return tuple(found)
 
     def _borders(self) -> dict[int, tuple[float, float]]:
-        """Returns, by step, how much longer a loadable takes for its tensors' formats, and energy.
+        """Returns, by step, the extra time and energy of a loadable for its tensors' formats.
 
-        What several loadables read is paid once, by the first of them.
+        The first loadable that reads a tensor pays for it.
         """
         problem = self.built.problem
         step_of = {v: number for number, step in enumerate(self.placing.steps) for v in step.nodes}
@@ -769,7 +769,7 @@ class RunningPlan:
         return found
 
     def unfused(self, plan: int = 0) -> tuple[Unfused, ...]:
-        """Returns what broken fusions cost, in the order of the tensors."""
+        """Returns the costs of broken fusions, in the order of the tensors."""
         problem = self.built.problem
         found = []
         for b, t, w in sorted(self.placing.ways):
@@ -819,10 +819,10 @@ class RunningPlan:
         if form:
             return form
         formats = self.model.formats(self.network, self.built.kernels[border.producer], "DLA0")
-        return next(form for form in formats if form != "DLA_HWC4")  # it is for reading only
+        return next(form for form in formats if form != "DLA_HWC4")  # DLA_HWC4 is read-only
 
     def _free(self, b: int, reader: int) -> str:
-        """Returns the loadable's format where the hand-over to a reader costs nothing, or ""."""
+        """Returns the loadable's format if the hand-over to a reader is free, else ""."""
         modes, outside = self.placing.modes, self.built.problem.outside
         producer = self.built.problem.borders[b].producer
         source = outside if producer == OUTSIDE else modes[producer]
@@ -833,7 +833,7 @@ class RunningPlan:
         return self.built.problem.device(self.placing.modes[v])
 
     def _chosen(self) -> dict[tuple[int, int, bool], str]:
-        """Returns the loadables' formats that a way decided: by border, core, and if it reads."""
+        """Returns the loadables' formats that a way decided: by (border, core, True if read)."""
         found: dict[tuple[int, int, bool], str] = {}
         for b, t, w in self.placing.ways:
             ways = self.built.ways.get((b, t))
@@ -848,7 +848,7 @@ class RunningPlan:
         return max(problem.device(m) for pair in pairs for m in pair)
 
     def reformats(self, plan: int) -> tuple[Reformat, ...]:
-        """Returns what the GPU reformats, in the order of the tensors."""
+        """Returns the GPU's reformats, in the order of the tensors."""
         found = []
         for b, t, w in sorted(self.placing.ways):
             ways = self.built.ways.get((b, t))
@@ -869,7 +869,7 @@ class RunningPlan:
 
 
 def pools_of(loadables: Sequence[PlannedLoadable]) -> dict[str, int]:
-    """Returns the bytes of each pool: the largest any loadable needs; empty without loadables."""
+    """Returns, by pool, the largest bytes that any loadable needs; empty without loadables."""
     needs = [write(loadable.memory) for loadable in loadables]
     return {name: max(need[name] for need in needs) for name in needs[0]} if needs else {}
 
@@ -880,9 +880,9 @@ def transitions_of(steps: Sequence[ExecutionStep]) -> int:
 
 
 def with_builder_loadables(running: RunningPlan, slots: int, min_layers: int) -> RunningPlan:
-    """Returns the plan with the builder's loadables where they cost no more than its own.
+    """Returns the plan with the builder's loadables if they cost no more than its own.
 
-    The builder then needs device types alone.
+    The builder then needs only device types.
     """
     built, placing = running.built, running.placing
     layers = running.layers()
@@ -898,7 +898,7 @@ def with_builder_loadables(running: RunningPlan, slots: int, min_layers: int) ->
         nodes = [tuple(sorted({kernel_of[name] for name in group})) for group in groups]
         inside = sorted(v for group in nodes for v in group)
         if inside != sorted(v for own in ours for v in own) or len(nodes) != len(ours):
-            return running  # a kernel is cut, a loadable is left out, or there are more or fewer
+            return running  # a kernel is cut, a loadable is missing, or their number differs
         for group, names in zip(nodes, groups, strict=True):
             if group not in ours and (len(names) < min_layers or not running.capacity.holds(names)):
                 return running
@@ -919,8 +919,8 @@ def with_builder_loadables(running: RunningPlan, slots: int, min_layers: int) ->
 def _steps(
     problem: PlacementProblem, pieces: Sequence[tuple[int, tuple[int, ...]]], first: int
 ) -> tuple[ExecutionStep, ...]:
-    """Runs all that is ready on one device before it turns to another; () where they wait in a
-    circle."""
+    """Returns steps that run everything ready on one device before another; () if there is a cycle
+    of waits."""
     piece_of = {v: p for p, (_, nodes) in enumerate(pieces) for v in nodes}
     waits: dict[int, set[int]] = {p: set() for p in range(len(pieces))}
     for v, before in enumerate(problem.predecessors):
@@ -955,17 +955,17 @@ def _ready(
     return found
 
 
-# What TensorRT's builder would make of a plan: device types in, loadables out.
+# The loadables that TensorRT's builder would make for a plan: device types in, loadables out.
 #
 # The builder joins the layers that are set to the DLA in graph order, parallel branches included,
-# and the core keeps the groups with the most layers (edgekit/dla/loadables.py). So a plan reaches
-# the board by device types alone where these groups are its loadables.
+# and the core keeps the groups with the most layers (edgekit/dla/loadables.py). So device types
+# alone describe a plan to the board if these groups are its loadables.
 
 
 def builder_loadables(
     network: Network, layers: Sequence[PlacedLayer], device: str, slots: int
 ) -> tuple[tuple[tuple[str, ...], ...], int]:
-    """Returns the loadables that the builder makes of a core's layers, and its candidates."""
+    """Returns the loadables that the builder makes of a core's layers, and its candidate count."""
     on_core = {layer.name: layer.device == device for layer in layers}
     precisions = {layer.name: layer.precision for layer in layers}
     found = candidates(network, on_core, slots, precisions)
@@ -978,13 +978,13 @@ def builder_groups(
     slots: int,
     number: int = 0,
 ) -> BuilderGroups:
-    """Returns what TensorRT's builder makes of plans.
+    """Returns the groups of TensorRT's builder for plans.
 
     Args:
         network: The layer graph.
-        plans: Layers and loadables of every plan; each core of each is an engine of its own.
+        plans: Layers and loadables of every plan; each core of a plan is an engine of its own.
         slots: Loadables that a core keeps.
-        number: The first plan's index among all.
+        number: The first plan's index among all plans.
     """
     count = accepted = 0
     differences: list[BuilderDifference] = []
@@ -1024,7 +1024,7 @@ def _some(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def builder_notes(builder: BuilderGroups) -> list[str]:
-    """Returns the notes on where the builder would not end at the plan."""
+    """Returns the notes on differences between the builder's groups and the plan."""
     kinds = [one.kind for one in builder.differences]
     notes = []
     if "merged" in kinds:

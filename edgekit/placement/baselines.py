@@ -1,5 +1,5 @@
-"""What a plan is compared with: the GPU alone, TensorRT's automatic DLA placement, the best
-single cut.
+"""The baselines of a plan: the GPU alone, TensorRT's automatic DLA placement, the best single
+cut.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Value = Callable[[PlacementProblem, Sequence[float], float], float]
 class Baseline:
     """A placement that ignores pins and bounds: its problem, modes by kernel, loads, energy.
 
-    The energy is the model's of these loads (``CostModel.energy``), as a plan's is.
+    The energy is computed from these loads (``CostModel.energy``), as for a plan.
     """
 
     built: BuiltProblem
@@ -37,10 +37,10 @@ class Baseline:
 
 
 def baselines(request: PlacementInputs, value: Value) -> dict[str, Baseline | None]:
-    """Returns gpu_only, tensorrt_auto and best_cut (least ``value``); None where impossible.
+    """Returns gpu_only, tensorrt_auto and best_cut (least ``value``); None if impossible.
 
-    All of them may use the GPU and the first core in use, whatever the options say, and have every
-    tensor in its best format.
+    All may use the GPU and the first core in use, regardless of the options, and have every tensor
+    in its best format.
     """
     options = replace(
         request.options, gpu=True, pins=(), bounds={}, max_transitions=None, min_loadable_layers=1
@@ -59,7 +59,7 @@ def _gpu_only(request: PlacementInputs) -> Baseline:
 
 
 def _tensorrt_auto(request: PlacementInputs) -> Baseline | None:
-    """Every candidate that TensorRT keeps is a loadable on the core; all else is on the GPU."""
+    """Returns the placement of TensorRT: kept candidates are loadables, the rest is on the GPU."""
     run_of = auto_runs(request)
 
     def allowed(layers: Sequence[Layer], device: str) -> bool:
@@ -73,7 +73,7 @@ def _tensorrt_auto(request: PlacementInputs) -> Baseline | None:
 
 
 def _fixed(request: PlacementInputs, built: BuiltProblem, loadables: int) -> Baseline:
-    """Returns the only placement that a problem has."""
+    """Returns the only placement of a problem."""
     problem = built.problem
     modes = tuple(next(m for m, cost in enumerate(row) if cost) for row in problem.costs)
     load = _Cuts(problem, modes, modes).totals(loadables)[-1]
@@ -81,7 +81,7 @@ def _fixed(request: PlacementInputs, built: BuiltProblem, loadables: int) -> Bas
 
 
 def _best_cut(request: PlacementInputs, value: Value) -> Baseline | None:
-    """Returns the best of: the first kernels on one device, the rest on the other."""
+    """Returns the best placement with the first kernels on one device, the rest on the other."""
     built = build_problem(request, plain=True)
     problem = built.problem
     count = len(problem.costs)
@@ -93,7 +93,7 @@ def _best_cut(request: PlacementInputs, value: Value) -> Baseline | None:
         return None
     on_dla = (core,) * count
     able = [row[core] is not None for row in problem.costs]
-    first = next((v for v in range(count) if not able[v]), count)  # DLA may have kernels before it
+    first = next((v for v in range(count) if not able[v]), count)  # the DLA can run earlier kernels
     last = next((v for v in range(count - 1, -1, -1) if not able[v]), -1)
     found: list[tuple[float, int, tuple[float, ...], float, tuple[int, ...]]] = []
     for left, right, low, high in (
@@ -114,10 +114,10 @@ def _best_cut(request: PlacementInputs, value: Value) -> Baseline | None:
 
 
 class _Cuts:
-    """Loads of every placement that has ``left`` modes before a kernel and ``right`` ones from it.
+    """Loads of every placement with ``left`` modes before a kernel and ``right`` modes from it on.
 
-    A transfer is paid for one or two unbroken ranges of cuts, so all cuts together take as long as
-    one of them.
+    A transfer is paid for one or two contiguous ranges of cuts, so all cuts together take as long
+    to compute as a single cut.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class _Cuts:
                 self._add(cost, 0, p)
             source = self.left[p] if inside else outside
             start = p + 1 if inside else 0
-            # cuts up to a consumer leave it on the right, later ones have it on the left
+            # cuts up to a consumer leave it on the right, later cuts have it on the left
             until = max((c for c, _, right in sides if (source, right) in pairs), default=-1)
             since = min((c for c, left, _ in sides if (source, left) in pairs), default=end)
             if since < until:

@@ -1,5 +1,5 @@
-"""A range of shapes as documents have it: what runs where for each listed shape (a bucket), which
-engines are loaded together, and what the range costs against one shape.
+"""A range of shapes in documents: the placement for each listed shape (a bucket), the engines that
+are loaded together, and the cost of the range against one shape.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: When engines are opened: with the bundle, or at the first frame of their shape.
 START, DEMAND = "start", "demand"
-#: What takes the frames of a shape: engines of its own, or the GPU's engine with profiles.
+#: The engines for the frames of a shape: its own, or the GPU's engine with profiles.
 OWN, PROFILES = "own", "profiles"
 
 _size = integer(0, 1 << 62)
@@ -44,7 +44,7 @@ class SizeRange:
 
     Attributes:
         min: Smallest sizes of the axes.
-        opt: Sizes that it is optimised for.
+        opt: Sizes for which it is optimised.
         max: Largest sizes of the axes.
     """
 
@@ -55,13 +55,13 @@ class SizeRange:
 
 @document(frozen=True)
 class BucketAccuracy:
-    """How far the build of a shape is from FP32 on its own inputs, emulated on this CPU.
+    """The error of a shape's build against FP32 on its own inputs, emulated on this CPU.
 
     Attributes:
-        cosine: Cosine of its outputs with those of FP32.
+        cosine: Cosine similarity of its outputs and the FP32 outputs.
         snr_db: Signal to noise in decibels; None without an error.
         top1_agreement: Share of inputs with the same largest value.
-        data: What it was measured on.
+        data: The data of the comparison.
     """
 
     cosine: float = member(number(-1.0, 1.0))
@@ -72,21 +72,22 @@ class BucketAccuracy:
 
 @document(frozen=True, kw_only=True)
 class Bucket:
-    """A listed shape, and what runs where for its frames; times are predicted.
+    """A listed shape, and the placement of its frames; times are predicted.
 
     Attributes:
         shapes: Sizes by input.
         engine: "own" for engines of its own, "profiles" for the GPU's engine of the whole range.
         load: "start" or "demand": when its engines are opened.
-        why: Why it has no loadables of its own, or fewer than it could have.
-        layers: How many layers there are.
-        dla_layers: How many run on a DLA.
+        why: Why it has no loadables of its own, or fewer than possible.
+        layers: Number of layers.
+        dla_layers: Number of layers on a DLA.
         loadables: Its loadables, by DLA core.
-        latency_us: Latency of a frame; None where no layer has a known time.
+        latency_us: Latency of a frame; None if no layer has a known time.
         gpu_us: Microseconds that the GPU works for a frame.
-        weight_bytes: Its weights in the precisions that its layers run in.
-        pools: What its loadables take on their cores: DRAM adds up, managed SRAM is shared.
-        accuracy: Of its build; None before it is built, and of the engine with profiles.
+        weight_bytes: Bytes of its weights in its layers' precisions.
+        pools: Bytes of its loadables on their cores: DRAM adds up, managed SRAM is shared.
+        accuracy: The accuracy of its build; None before the build, and for the engine with
+            profiles.
     """
 
     shapes: Mapping[str, tuple[int, ...]] = member(_shapes)
@@ -104,21 +105,21 @@ class Bucket:
 
     @property
     def starts(self) -> bool:
-        """Whether it has engines of its own that are opened with the bundle."""
+        """True if it has engines of its own that are opened with the bundle."""
         return self.engine == OWN and self.load == START
 
 
 @document(frozen=True)
 class Fit:
-    """How the user's samples fit the buckets: each goes to the smallest that holds it.
+    """The fit of the user's samples: each sample goes to the smallest bucket that holds it.
 
     Attributes:
-        samples: How many there are.
-        outside: How many no bucket holds.
-        padding: The part of the buckets' elements that would be padding, 0 to 1, in the mean.
-        one_shape: The same where every sample goes to the largest bucket.
-        latency_us: Mean predicted latency of the samples that a bucket holds.
-        one_shape_us: The largest bucket's.
+        samples: Number of samples.
+        outside: Number of samples that fit no bucket.
+        padding: Mean share of padding in the buckets' elements, 0 to 1.
+        one_shape: Mean share of padding if every sample goes to the largest bucket.
+        latency_us: Mean predicted latency of the samples that fit a bucket.
+        one_shape_us: Latency of the largest bucket.
     """
 
     samples: int = member(fields.count)
@@ -131,18 +132,17 @@ class Fit:
 
 @document(frozen=True)
 class RangeCost:
-    """What a range of shapes costs; the optimum alone is the document's main part.
+    """The cost of a range of shapes; the document's main part describes the optimum alone.
 
     Attributes:
-        profiles: The ranges that the GPU's engine is built for, by input; empty where all shapes
-            are listed.
+        profiles: The size ranges of the GPU's engine, by input; empty if all shapes are listed.
         resident: Loadables of all buckets that are opened with the bundle, by DLA core.
         most: Loadables that a core holds.
-        weight_bytes: Weights of all engines that are opened with the bundle; they lie once for
+        weight_bytes: Bytes of the weights of all engines that are opened with the bundle: once for
             each bucket, and once more for the engine with profiles.
-        one_shape_bytes: Weights of the optimum's engines alone.
-        pools: What the loadables that are opened with the bundle take together on a core.
-        fit: How the calibration data fit the buckets; None where their sizes are not known.
+        one_shape_bytes: Bytes of the weights of the optimum's engines alone.
+        pools: Total bytes, on a core, of the loadables that are opened with the bundle.
+        fit: The fit of the calibration data; None if their sizes are unknown.
     """
 
     profiles: tuple[Mapping[str, SizeRange], ...] = member(
@@ -160,7 +160,7 @@ NO_POOLS = MemoryNeed(0, 0, 0)
 
 
 def shape_text(shapes: Mapping[str, Sequence[int]]) -> str:
-    """Returns "1x3x640x640", with the inputs' names where there are several."""
+    """Returns "1x3x640x640", with the inputs' names if there are several."""
     sizes = {name: "x".join(map(str, shape)) or "scalar" for name, shape in shapes.items()}
     if len(sizes) == 1:
         return next(iter(sizes.values()))
@@ -168,13 +168,13 @@ def shape_text(shapes: Mapping[str, Sequence[int]]) -> str:
 
 
 def accuracy_words(accuracy: BucketAccuracy) -> str:
-    """Returns the figures of a shape's build, and what they are of."""
+    """Returns a text with the figures of a shape's build, and their data."""
     snr = "" if accuracy.snr_db is None else f", SNR {accuracy.snr_db:.1f} dB"
     return f"cosine {accuracy.cosine:.5f}{snr} against FP32 ({accuracy.data}, emulated on this CPU)"
 
 
 def room_of(buckets: Iterable[Bucket], most: int) -> dict[str, int]:
-    """Returns how many more loadables each core that is used may hold beside those of buckets."""
+    """Returns, by used core, the number of loadables that it can hold beside those of buckets."""
     used: dict[str, int] = {}
     for one in buckets:
         if one.starts:
@@ -203,13 +203,13 @@ def range_cost(
     most: int,
     sizes: Sequence[Sizes] = (),
 ) -> RangeCost:
-    """Returns what a range costs.
+    """Returns the cost of a range.
 
     Args:
-        buckets: All of them, the optimum first.
+        buckets: All buckets, the optimum first.
         profiles: The ranges of the GPU's engine.
         most: Loadables that a core holds.
-        sizes: Shapes of the samples that are known.
+        sizes: Known shapes of the samples.
     """
     opened = [one for one in buckets if one.starts]
     resident = {core: most - room for core, room in sorted(room_of(opened, most).items())}
@@ -230,8 +230,8 @@ def range_cost(
 
 
 def fit_of(buckets: Sequence[Bucket], sizes: Sequence[Sizes]) -> Fit:
-    """Returns how samples of these shapes fit the buckets."""
-    # a check of one shape starts without it
+    """Returns the fit of samples of these shapes."""
+    # imported here so that a check of one shape starts faster
     from edgekit.network.ranges import elements, fits_into
 
     ranked = sorted(buckets, key=lambda one: elements(one.shapes))
@@ -258,7 +258,7 @@ def fit_of(buckets: Sequence[Bucket], sizes: Sequence[Sizes]) -> Fit:
 
 
 def range_notes(buckets: Sequence[Bucket], cost: RangeCost) -> list[str]:
-    """Returns what a person should know of a range."""
+    """Returns the notes on a range."""
     own = [one for one in buckets if one.engine == OWN]
     if len(own) < 2:
         return []

@@ -1,5 +1,5 @@
-"""The check: which layers of a model the DLA runs, what that costs by prediction, what would
-help, and everything that is known of one layer, of memory and of 2:4 sparsity.
+"""The check: which layers of a model the DLA runs, the predicted cost, possible fixes, and all
+facts about one layer, the loadables' memory and 2:4 sparsity.
 """
 
 from __future__ import annotations
@@ -89,31 +89,31 @@ if TYPE_CHECKING:
     from edgekit.quantize.qdq.to_implicit import Translated
 
 
-# what a fix that names the command says, and what takes its place
+# replaces a fix that names the command
 _NO_GAIN = "none needed: the layer takes no time where it is"
 
 
 @document(frozen=True)
 class _Memory:
-    """The candidates whose memory decides: those that are kept, and those that a limit refuses."""
+    """The memory of candidates: of those that are kept, and of those that a limit refuses."""
 
     held: tuple[LoadableMemory, ...]
     refused: tuple[LoadableMemory, ...]
 
 
 def memory_of(network: Network, judgement: Judgement, target: Target) -> _Memory:
-    """Returns what the loadables need of the memory pools, and candidates that need too much."""
+    """Returns the memory that loadables need of the pools, and candidates that need too much."""
     report = memory_report(network, judgement, target)
     groups = zip(judgement.candidates, report, strict=True)
     return _Memory(
         tuple(one for one in report if one.retained),
-        # one too many for the core is no question of memory
+        # a candidate beyond the core's maximum is not refused for its memory
         tuple(one for group, one in groups if not one.retained and group.dropped != SLOTS),
     )
 
 
 def memory_warnings(memory: _Memory) -> list[str]:
-    """Warns of candidates that a memory limit keeps on the GPU, and of those that it may keep."""
+    """Returns warnings on candidates that a memory limit keeps, or may keep, on the GPU."""
     disputed = [
         f"{one.name} is assumed to fit on the DLA, but sources disagree: {limit.text} "
         f"({limit.rule}; {limit.source}): {limit.fix}"
@@ -124,8 +124,8 @@ def memory_warnings(memory: _Memory) -> list[str]:
 
 
 def near_limit(network: Network, judgement: Judgement) -> list[str]:
-    """Warns of convolutions so near the limit, or over it, that boards may judge otherwise."""
-    if not judgement.precisions:  # refused as a whole
+    """Returns warnings on convolutions near or over the limit, which boards may judge otherwise."""
+    if not judgement.precisions:  # the whole network is refused
         return []
     near = [one for one in cbuf_use(network, judgement.precisions) if one.near]
     if not near:
@@ -139,12 +139,12 @@ def near_limit(network: Network, judgement: Judgement) -> list[str]:
     ]
 
 
-# The check: a model judged for a board, what that costs by prediction, and what would help.
+# The check: a model's verdicts for a board, the predicted cost, and possible fixes.
 #
 # It needs no configuration and no cache, so ``check MODEL`` starts without them.
 
 
-SHOWN = 3  # more fixes at once are not read
+SHOWN = 3  # fixes shown at once
 
 
 @document(frozen=True, eq=False)
@@ -170,7 +170,7 @@ class CheckResult:
         layers of a module or a glob.
 
         Raises:
-            UsageError: "layer.unknown": there is none.
+            UsageError: "layer.unknown": no layer has the name.
         """
         return layer_document(self, name)
 
@@ -179,10 +179,10 @@ class CheckResult:
         return sparsity_document(self)
 
     def compare(self, log: Path) -> ComparedCheck:
-        """Returns the check with its verdicts held against a build log.
+        """Returns the check with its verdicts compared with a build log.
 
         Raises:
-            DataError: It cannot be read, or is no build log.
+            DataError: The file cannot be read, or is not a build log.
         """
         from edgekit.buildlog.comparison import compare
         from edgekit.buildlog.reading import read_log
@@ -215,40 +215,41 @@ def check_model(
     warnings: Sequence[str] = (),
     on_note: Callable[[str], object] = str,
 ) -> CheckResult:
-    """Judges a model and predicts what TensorRT's automatic placement makes of it.
+    """Judges a model and predicts TensorRT's automatic placement.
 
-    ``parse`` is about the user's file. Where the parser of the board's TensorRT refuses a node, and
-    edgekit converts no such node, there are verdicts but no placement: no layer is ``placed``, and
+    ``parse`` describes the user's file. If the parser of the board's TensorRT refuses a node that
+    edgekit does not convert, there are verdicts but no placement: no layer is ``placed``, and
     there are no loadables, times or fixes.
 
     Args:
         source: An ONNX file, or a loaded model.
         target: A board or its name.
         precision: "int8", "fp16" or "fp32".
-        tensorrt: TensorRT release; the board's usual one when None.
-        power_mode: For the prediction; the board's MAXN or default mode when None.
-        shapes: Sizes by input, where a file leaves them open.
-        batch: The batch where that is all that is open; 1 when None.
+        tensorrt: TensorRT release; the board's usual release if None.
+        power_mode: For the prediction; the board's MAXN or default mode if None.
+        shapes: Sizes by input, for a file with dynamic shapes.
+        batch: The batch, if only the batch is dynamic; 1 if None.
         outputs: Tensors to cut the network at.
-        scales: INT8 scales by tensor or a calibration cache; layers that need one and have none
-            are judged in FP16, and a warning says which. When None, every tensor has one.
-        max_loadables: Loadables that a DLA core may hold, where that is fewer than it can.
-        file: The model as the user's file has it; ``source`` when None.
-        translated: What ``source`` is a translation of; else a Q/DQ model is translated here where
-            TensorRT reads none on the DLA: the verdicts are of what would be built.
-        lowers: Whether a plain model gets Q/DQ nodes where TensorRT needs them for INT8, as
-            plan, build and run give it; it is refused otherwise.
-        fp16_layers: Returns the layers of a network that an INT8 build keeps in FP16; None: those
-            at its end that INT8 is of no use to (``float_tail``), as every INT8 build does.
-        plugins: Names of the user's own plugins that the board has.
-        parser: Whether NVIDIA's own parser reads the model that the board gets, too: ``"parser"``,
-            with a warning.
-        proposes: Whether cuts are proposed.
-        warnings: What else a person should know of the board's build.
-        on_note: Called with a line of text when the work on something begins.
+        scales: INT8 scales by tensor or a calibration cache; layers whose scale is missing are
+            judged in FP16, and a warning names them. If None, every tensor has a scale.
+        max_loadables: Loadables that a DLA core may hold, if fewer than its own maximum.
+        file: The model in the user's file; ``source`` if None.
+        translated: The translation whose result is ``source``. If None, a Q/DQ model is translated
+            here if TensorRT reads no Q/DQ nodes on the DLA: verdicts describe the built model.
+        lowers: True to give a plain model Q/DQ nodes if TensorRT needs them for INT8, as plan,
+            build and run do; otherwise it is refused.
+        fp16_layers: Returns the layers of a network that an INT8 build keeps in FP16; None: the
+            layers at its end that do not benefit from INT8 (``float_tail``), as in every INT8
+            build.
+        plugins: Names of the user's own plugins on the board.
+        parser: True to also read the board's model with NVIDIA's own parser: ``"parser"``, with a
+            warning.
+        proposes: True to propose cuts.
+        warnings: Further warnings on the board's build.
+        on_note: Called with a line of text when a step begins.
 
     Raises:
-        ModelError: The file is no model that can be judged.
+        ModelError: The file is not a model, or cannot be judged.
         UsageError: Unknown board, precision, power mode, or a malformed release.
         DataError: The calibration cache cannot be read.
         BuildError: NVIDIA's parser gives no answer.
@@ -296,7 +297,7 @@ def check_model(
     sent = file if is_typed(board, release, precision) else loaded
     parse = _parses(sent, file, release, board, plugins)
     whole = judgement
-    # of these nodes the answer says that the parser refuses them
+    # nodes that the parser refuses, by the answer
     said = plugin_notes(loaded.graph, {one.node for one in parse.problems})
     notes = [note for note in notes if note not in said]
     if not parse.builds:
@@ -326,7 +327,7 @@ def _document(
     notes: Sequence[str],
     proposes: bool,
 ) -> Check:
-    """Returns the verdicts, what TensorRT's own placement makes of them, and what would help."""
+    """Returns the check's document: verdicts, TensorRT's own placement, and fixes."""
     forecast = clock.forecast(judgement.candidates) if clock else None
     if forecast is not None and network.uncounted:
         times = {**forecast.layer_us, **dict.fromkeys(network.uncounted)}
@@ -376,7 +377,7 @@ def _document(
 def _parses(
     sent: Model, file: Model, release: str, board: Target, plugins: Collection[str]
 ) -> Parse:
-    """Whether the board's parser imports the user's file, and what edgekit makes of the file."""
+    """Returns the board's parser result for the user's file, and edgekit's conversion of nodes."""
     given = parse_check(file.graph, release, board, plugins=plugins, traces=file.traces)
     if sent is file:
         return given
@@ -385,7 +386,7 @@ def _parses(
 
 
 def _counting(timer: PlacementTimer | None, network: Network) -> PlacementTimer | None:
-    """Returns a timer; None where no layer that takes time has a cost model."""
+    """Returns a timer; None if no layer that takes time has a cost model."""
     return None if timer and network.uncounted and not timer.gpu_only_us else timer
 
 
@@ -421,8 +422,8 @@ def _help(
     clock: PlacementTimer | None,
     forecast: Forecast | None,
 ) -> tuple[tuple[CheckedLayer, ...], tuple[Fix, ...], Fix | None]:
-    """Returns the layers with the rewrites that mend them, the fixes, and the best ones at once."""
-    # without a placement nothing can be better
+    """Returns the layers with their rewrites, the fixes, and the best fixes combined."""
+    # without a placement there is no improvement
     every = fixes(network, judgement, clock) if judgement.placed else ()
     best = every[:SHOWN]
     combined = combined_fix(network, judgement, clock, best) if best[1:] else None
@@ -454,8 +455,8 @@ def _help(
 
 
 def _mended(layer: CheckedLayer, rewrites: tuple[str, ...], idle: Collection[str]) -> CheckedLayer:
-    """Returns a layer with its rewrites; a layer that takes no time, and whose fix gains none, is
-    not told to use `edgekit rewrite`.
+    """Returns a layer with its rewrites; for a layer that takes no time, and whose fix gains none,
+    `edgekit rewrite` is not suggested.
     """
     if layer.name not in idle:
         return replace(layer, rewrites=rewrites) if rewrites else layer
@@ -469,7 +470,7 @@ def _mended(layer: CheckedLayer, rewrites: tuple[str, ...], idle: Collection[str
 
 
 def _is_news(combined: Fix, best: Fix) -> bool:
-    """Whether several fixes at once gain more than the best one: they can need each other."""
+    """Returns True if combined fixes gain more than the best fix: they can need each other."""
     if combined.auto_us is None or best.auto_us is None:
         return True  # nothing is predicted
     if combined.offer != LATENCY:
@@ -496,12 +497,12 @@ _CUT = re.compile(r"\.\.\.|…")
 
 
 def without_kind(name: str) -> str:
-    """Returns "conv1" of "CONVOLUTION: conv1", as logs list layers on the GPU."""
+    """Returns "conv1" for "CONVOLUTION: conv1", the form of GPU layers in logs."""
     return _KIND.sub("", name)
 
 
 def layers_in_log(result: CheckResult, name: str) -> set[str]:
-    """Returns our layers that a log calls ``name``, fusions included; empty when there is none."""
+    """Returns the layers that a log calls ``name``, fusions included; empty if there are none."""
     from edgekit.buildlog.layer_names import layers_called
 
     return set(layers_called(result.network, name))
@@ -516,7 +517,7 @@ def loadable_in_log(result: CheckResult, name: str) -> PredictedLoadable | None:
     groups = result.judgement.candidates
     names = [loadable_name(result.network, group.layers) for group in groups]
     found = [at for at, own in enumerate(names) if own == match[0]]
-    # TensorRT 8 writes more parts into the name of a Gemm: then its layers decide
+    # TensorRT 8 adds parts to the name of a Gemm: then its layers decide
     ends = [] if found else _ends(result, match[1])
     found += [
         at
@@ -538,7 +539,7 @@ def loadable_in_log(result: CheckResult, name: str) -> PredictedLoadable | None:
 
 
 def _ends(result: CheckResult, inside: str) -> list[tuple[set[str], set[str]]]:
-    """Returns our layers of a loadable's first and last name; a name may itself hold dots."""
+    """Returns the layers of a loadable's first and last name; a name may itself contain dots."""
     cuts = [(inside[: cut.start()], inside[cut.end() :]) for cut in _CUT.finditer(inside)]
     pairs = cuts or [(inside, inside)]
     return [(layers_in_log(result, first), layers_in_log(result, last)) for first, last in pairs]
@@ -550,14 +551,13 @@ def layer_document(result: CheckResult, name: str) -> LayerCheck:
 
     Args:
         result: From ``check_model``.
-        name: A layer's name, or an ONNX node's; the layers that were inserted for a node are named
-            with it. For a node that loading took out of the graph
-            ``folded`` says why, and the layers are those that took it in, if any. Or a name of
-            the builder's log: of a fusion, or of a loadable, which ``loadable`` then is. Or a glob
-            as ``layers_matching`` reads it, of modules too.
+        name: A layer's name, or an ONNX node's, which includes the layers inserted for the node.
+            For a node that loading removed from the graph, ``folded`` is the reason, and the layers
+            are those that absorbed it, if any. Or a fusion's or loadable's name in the builder's
+            log; ``loadable`` is then set. Or a glob of layers or modules (``layers_matching``).
 
     Raises:
-        UsageError: "layer.unknown": there is neither.
+        UsageError: "layer.unknown": no layer or node has the name.
     """
     found, gone, whole = _named(result, name)
     document = result.document
@@ -575,10 +575,10 @@ def layer_document(result: CheckResult, name: str) -> LayerCheck:
 
 
 def _named(result: CheckResult, name: str) -> tuple[list[Layer], str, PredictedLoadable | None]:
-    """Returns the layers, why a node is none of them, and the loadable that is meant."""
+    """Returns the layers, the reason why a node is not a layer, and the named loadable."""
     layers = result.network.whole.layers
     plain = without_kind(name)
-    tried = dict.fromkeys((name, plain))  # a layer may itself be called "A: b"
+    tried = dict.fromkeys((name, plain))  # a layer's own name may be "A: b"
     for one in tried:
         found = [la for la in layers if one == la.name or one in la.nodes or one in la.origin]
         if found:
@@ -648,7 +648,7 @@ def _tensor(result: CheckResult, name: str) -> TensorFacts:
 
 
 def _plain_attribute(value: Any) -> Any:
-    """Returns a parameter as JSON can hold it: "inf", "-inf" and "nan" are texts there."""
+    """Returns a parameter as JSON: "inf", "-inf" and "nan" become texts."""
     if isinstance(value, list | tuple):
         return [_plain_attribute(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
@@ -693,7 +693,7 @@ def brief_verdict(
         judgement: Their verdicts.
         target: The board.
         power_mode: Its power mode, for the predicted times.
-        parses: Whether the board's parser imports the model; otherwise nothing is placed.
+        parses: True if the board's parser imports the model; otherwise there is no placement.
     """
     if not parses:
         judgement = judgement.unplaced()

@@ -62,25 +62,24 @@ _OTHER = {"int64": 8, "float64": 8, "int32": 4, "bool": 1, "uint8": 1, "int8": 1
 
 @document(frozen=True, kw_only=True)
 class JudgedLayer:
-    """What is said of a layer wherever it is listed.
+    """The facts about a layer in every list of layers.
 
     Attributes:
         name: Its name.
         kind: TensorRT's layer type.
-        nodes: The ONNX nodes that it is.
-        origin: The ONNX nodes that it was made of or inserted for.
-        dla: Whether a DLA runs it, and why not.
-        placed: "DLA" or "GPU"; None without a placement, and of a module that is left out.
-        graph_output: Whether it writes an output of the network.
+        nodes: Its ONNX nodes.
+        origin: The ONNX nodes that it was made from or inserted for.
+        dla: The DLA's verdict and its reasons.
+        placed: "DLA" or "GPU"; None without a placement, and for a left-out module.
+        graph_output: True if it writes an output of the network.
         macs: Its multiply-accumulates.
-        steps: A recurrence's steps, and the iterations of a Loop or Scan where they are known; they
-            wait for one another.
-        opaque: Why its cost is unknown: "plugin", "imported" or "shapes"; "left" of a module that
-            is left out.
-        weight_bytes: Its weights, in the precision that it was judged in.
-        output_bytes: Its outputs; index and truth-value tensors keep their type.
+        steps: A recurrence's sequential steps, or the iterations of a Loop or Scan if known.
+        opaque: Why its cost is unknown: "plugin", "imported" or "shapes"; "left" for a left-out
+            module.
+        weight_bytes: Bytes of its weights, in the precision of its verdict.
+        output_bytes: Bytes of its outputs; index and boolean tensors keep their type.
         dropped: The rule that keeps its candidate on the GPU.
-        rewrites: Rewrites that mend it.
+        rewrites: Rewrites that allow it on the DLA.
         module: Path of its PyTorch module; "" for the network, and if the file names no modules.
     """
 
@@ -114,13 +113,13 @@ class CheckedLayer(JudgedLayer):
 
 @document(frozen=True)
 class CheckSummary:
-    """How many layers are where, and the DLA's share of the multiply-accumulates.
+    """The number of layers by device, and the DLA's share of the multiply-accumulates.
 
     Attributes:
-        layers: How many layers there are.
-        dla_layers: How many layers run on a DLA.
-        gpu_layers: How many layers run on the GPU; 0 without a placement.
-        dla_macs_fraction: The DLA's part of the multiply-accumulates, 0 to 1.
+        layers: Number of layers.
+        dla_layers: Number of layers on a DLA.
+        gpu_layers: Number of layers on the GPU; 0 without a placement.
+        dla_macs_fraction: The DLA's share of the multiply-accumulates, 0 to 1.
     """
 
     layers: int = member(fields.count)
@@ -131,11 +130,11 @@ class CheckSummary:
 
 @document(frozen=True, kw_only=True)
 class CheckCounts(CheckSummary):
-    """What a check counted.
+    """A check's counts.
 
     Attributes:
         candidates: Groups of layers that the builder would form on the cores.
-        loadables: How many of them the cores hold.
+        loadables: Number of these groups that the cores hold.
     """
 
     candidates: int = member(fields.count)
@@ -144,11 +143,11 @@ class CheckCounts(CheckSummary):
 
 @document(frozen=True, kw_only=True)
 class BriefCheck(CheckCounts):
-    """A check's figures, as other documents have them.
+    """A check's figures in other documents.
 
     Attributes:
         transitions: Changes between GPU and DLA.
-        predicted: Predicted times; None where nothing is predicted.
+        predicted: Predicted times; None without a prediction.
     """
 
     transitions: int = member(fields.count)
@@ -157,12 +156,12 @@ class BriefCheck(CheckCounts):
 
 @document(frozen=True)
 class Verdict:
-    """What other steps say of a check.
+    """A check's summary for other steps.
 
     Attributes:
         figures: Its figures.
-        multiplies: Whether any layer has multiply-accumulates.
-        uncounted: Whether there are layers that no figure counts.
+        multiplies: True if any layer has multiply-accumulates.
+        uncounted: True if there are layers that no figure counts.
     """
 
     figures: BriefCheck = member(record(BriefCheck))
@@ -172,8 +171,8 @@ class Verdict:
 
 @document(frozen=True)
 class UnknownCost:
-    """A layer that no figure counts: "plugin", "imported", "shapes", "trip_count", "body" or
-    "formula" is why.
+    """A layer that no figure counts; the reason is "plugin", "imported", "shapes", "trip_count",
+    "body" or "formula".
     """
 
     layer: str = member(long_text)
@@ -184,7 +183,7 @@ class UnknownCost:
 
 @document(frozen=True)
 class CoreMemory:
-    """What all loadables of a core need of its pools, and what each pool may be, in bytes."""
+    """The total need of a core's loadables by pool, and the limit of each pool, in bytes."""
 
     need: MemoryNeed = member(record(MemoryNeed))
     limits: MemoryNeed = member(record(MemoryNeed))
@@ -202,40 +201,40 @@ class _OfModel(FormerDict):
 
 @document(frozen=True, kw_only=True)
 class Check(_OfModel):
-    """An ``edgekit.check/1``: which layers can run on a DLA and why not, what TensorRT's own
-    placement makes of that by prediction, and what would help.
+    """An ``edgekit.check/1``: the DLA's verdict on each layer, TensorRT's own placement by
+    prediction, and fixes.
 
     Attributes:
         model: The file.
         target: The board.
         precision: "int8", "fp16" or "fp32".
-        tensorrt: The release whose rules hold.
-        tensorrt_sources: Releases that sources name for the JetPack, where they differ.
-        dla_unstated: Why no source states whether the release supports the DLA.
+        tensorrt: The TensorRT release of the rules.
+        tensorrt_sources: Releases that sources name for the JetPack, if they differ.
+        dla_unstated: Why it is unknown if the release supports the DLA.
         layers: In graph order.
         candidates: Candidate loadables.
-        loadables: Those that are kept.
-        summary: How many layers run where.
+        loadables: Candidates that are kept.
+        summary: Number of layers by device.
         unknown_cost: Layers that no figure counts.
         max_loadables: Loadables that a core holds.
         transitions: Changes between GPU and DLA in an inference.
-        predicted: Times; None for a board without cost data, where the parser refuses the model,
-            and where no layer that takes time has a cost model.
-        fixes: What would help, the best first.
-        fixes_together: The first of them at once, where that gains more.
-        cuts: Where cutting the network takes its first part off the GPU, the least GPU time first.
+        predicted: Times; None for a board without cost data, if the parser refuses the model, and
+            if no layer that takes time has a cost model.
+        fixes: Fixes, the best first.
+        fixes_together: The first fixes combined, if that gains more.
+        cuts: Cuts that take the network's first part off the GPU, the least GPU time first.
         memory: The loadables' memory.
-        memory_refused: That of candidates which a memory limit keeps on the GPU.
-        memory_core: What the loadables need together.
-        memory_disputes: By pool, what other sources say of its default size.
-        without_slot: Why layers that the DLA allows find no loadable.
-        sparsity: What 2:4 sparse weights could save.
-        parse: What the parser of the board's TensorRT makes of the model.
-        parser: What NVIDIA's own parser says, where it was asked.
-        warnings: What else a person should know.
-        modules: PyTorch's modules, each before those inside it; empty of a file that names none.
-        buckets: The listed shapes of a range, the checked one first; empty without a range.
-        range: What the range costs; None without one.
+        memory_refused: Memory of candidates that a memory limit keeps on the GPU.
+        memory_core: The loadables' total memory by core.
+        memory_disputes: By pool, its default size in other sources.
+        without_slot: Why layers that the DLA allows are in no loadable.
+        sparsity: Possible savings of 2:4 sparse weights.
+        parse: The result of the parser of the board's TensorRT.
+        parser: The result of NVIDIA's own parser, if it was run.
+        warnings: Further warnings.
+        modules: PyTorch's modules, each before its submodules; empty if the file names none.
+        buckets: The listed shapes of a range, the checked shape first; empty without a range.
+        range: The cost of the range; None without a range.
     """
 
     schema: str = member(choice("edgekit.check/1"), default="edgekit.check/1")
@@ -266,7 +265,7 @@ class Check(_OfModel):
     range: RangeCost | None = member(nullable(record(RangeCost)), absent=None)
 
     def __str__(self) -> str:
-        """Returns the verdict and the tree of modules, for people."""
+        """Returns the verdict and the tree of modules as text."""
         summary = self.summary
         lines = [
             f"{self.model} for {self.target}, {self.precision.upper()}, TensorRT {self.tensorrt}"
@@ -291,13 +290,13 @@ class Check(_OfModel):
 
     @property
     def placed(self) -> bool:
-        """Whether there is a placement: none of a network that cannot be parsed."""
+        """True if there is a placement; a network that cannot be parsed has none."""
         return self.parse.ok or any(layer.placed for layer in self.layers)
 
     def failures(
         self, fail_under: float | None = None, max_loadables: int | None = None
     ) -> list[GateError]:
-        """Returns which limits the model misses; one that cannot be parsed misses that alone.
+        """Returns an error for each missed limit; only the parser's if the model is not parsed.
 
         Args:
             fail_under: Least share of the multiply-accumulates on the DLA, in percent.
@@ -305,11 +304,11 @@ class Check(_OfModel):
         """
         found = []
         share = self.summary.dla_macs_fraction
-        if not self.parse.ok:  # nothing is placed that a limit could be about
+        if not self.parse.ok:  # without a placement no limit applies
             found.append(self.parse.refusal())
         elif fail_under is not None and 100 * share < fail_under:
             known = "known " if self.unknown_cost else ""
-            # as the verdict above says it, with the digits that it takes to be below the limit
+            # as in the verdict, with enough digits to be below the limit
             digits = next((n for n in range(1, 6) if round(100 * share, n) < fail_under), 6)
             found.append(
                 GateError(
@@ -348,19 +347,19 @@ class TensorFacts:
 
 @document(frozen=True, kw_only=True)
 class LayerFacts(JudgedLayer):
-    """All that is known of a layer.
+    """All facts about a layer.
 
     Attributes:
-        op: The ONNX operator that it comes from.
-        precision: What it was judged in.
-        inputs: What it reads.
-        outputs: What it writes.
+        op: Its ONNX operator.
+        precision: The precision of its verdict.
+        inputs: The tensors that it reads.
+        outputs: The tensors that it writes.
         params: Its parameters; "inf", "-inf" and "nan" are texts.
         weights: Names of its weights.
         predicted_us: Its predicted time.
         loadable: The loadable that holds it.
         cbuf: Its banks of the convolution buffer.
-        sparsity: What 2:4 sparse weights could save.
+        sparsity: Possible savings of 2:4 sparse weights.
     """
 
     op: str = member(long_text)
@@ -377,14 +376,14 @@ class LayerFacts(JudgedLayer):
 
 @document(frozen=True)
 class PredictedLoadable:
-    """A candidate that a log's name means.
+    """The candidate of a name in a log.
 
     Attributes:
         name: The builder's name.
         layers: In graph order.
-        kept: Whether it goes to the DLA.
+        kept: True if it goes to the DLA.
         dropped: The rule that keeps it on the GPU.
-        memory: Its memory; None where no slot is left for it.
+        memory: Its memory; None if no slot is left for it.
     """
 
     name: str = member(long_text)
@@ -396,12 +395,12 @@ class PredictedLoadable:
 
 @document(frozen=True, kw_only=True)
 class LayerCheck(_OfModel):
-    """An ``edgekit.layer/1``: everything that is known of a layer, a node or a loadable.
+    """An ``edgekit.layer/1``: all facts about a layer, a node or a loadable.
 
     Attributes:
-        name: What was asked for.
-        folded: Why a node of the file is no layer.
-        loadable: The loadable that is meant.
+        name: The requested name.
+        folded: Why a node of the file is not a layer.
+        loadable: The named loadable.
         layers: The layers.
     """
 
@@ -414,7 +413,7 @@ class LayerCheck(_OfModel):
 
 @document(frozen=True, kw_only=True)
 class SparsityCheck(Sparsity, _OfModel):
-    """An ``edgekit.sparsity/1``: 2:4 sparsity of each convolution, its weights read."""
+    """An ``edgekit.sparsity/1``: 2:4 sparsity of each convolution, read from its weights."""
 
     schema: str = member(choice("edgekit.sparsity/1"), default="edgekit.sparsity/1")
 
@@ -422,7 +421,7 @@ class SparsityCheck(Sparsity, _OfModel):
 def checked_modules(
     network: Network, layers: Sequence[CheckedLayer], forecast: Forecast | None
 ) -> tuple[ModuleTotals, ...]:
-    """Returns a checked network's modules, each before those inside it."""
+    """Returns a checked network's modules, each before its submodules."""
     times = forecast.layer_us if forecast else {}
     places = {
         layer.name: LayerPlace(PYTORCH)
@@ -443,8 +442,8 @@ def rules_against(layer: CheckedLayer) -> list[str]:
 def judged_layers(network: Network, judgement: Judgement) -> tuple[CheckedLayer, ...]:
     """Returns the layers of a judged network, with the loadables that hold them.
 
-    Bytes are those of the precision that a layer was judged in (4 for fp32, 2 for fp16, 1 for
-    int8), except for index and truth-value tensors, which keep their type.
+    Bytes are in the precision of a layer's verdict (4 for fp32, 2 for fp16, 1 for int8), except for
+    index and boolean tensors, which keep their type.
     """
     outputs, every = set(network.outputs), network.whole
     groups = [group for group in judgement.candidates if group.retained]
@@ -476,7 +475,7 @@ def judged_layers(network: Network, judgement: Judgement) -> tuple[CheckedLayer,
 
 
 def summary_of(network: Network, judgement: Judgement) -> CheckSummary:
-    """Returns how many layers are where; without a placement none counts as placed."""
+    """Returns the number of layers by device; without a placement no layer counts as placed."""
     layers = len(network.whole.layers)
     left = [layer for layer in network.whole.layers if layer.opaque == LEFT]
     on_dla = [la for la in network.layers if judgement.placed.get(la.name) == "DLA"]
@@ -489,7 +488,7 @@ def summary_of(network: Network, judgement: Judgement) -> CheckSummary:
 
 
 def unknown_costs(network: Network) -> tuple[UnknownCost, ...]:
-    """Returns the layers whose cost and multiply-accumulates are in no figure."""
+    """Returns the layers whose cost and multiply-accumulates no figure includes."""
     return tuple(
         UnknownCost(
             layer=layer.name,
@@ -503,7 +502,7 @@ def unknown_costs(network: Network) -> tuple[UnknownCost, ...]:
 
 
 def verdict_of(check: Check) -> Verdict:
-    """Returns what other steps say of a check."""
+    """Returns a check's summary for other steps."""
     figures = BriefCheck(
         **vars(check.summary),
         candidates=check.candidates,
@@ -520,7 +519,7 @@ def without_layers(forecast: Forecast | None) -> Forecast | None:
 
 
 def facts_of(layer: JudgedLayer) -> dict[str, Any]:
-    """Returns what is said of a layer wherever it is listed, as arguments of ``LayerFacts``."""
+    """Returns a layer's fields of ``JudgedLayer``, as arguments of ``LayerFacts``."""
     return {item.name: getattr(layer, item.name) for item in dataclasses.fields(JudgedLayer)}
 
 

@@ -1,4 +1,4 @@
-"""``edgekit.checks/1``: the check of several models; a check of one does not need this module."""
+"""``edgekit.checks/1``: the check of several models; a single check does not need this module."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edgekit_device.protocol.codec import choice, document, member, records
 
 @document(frozen=True)
 class Checks(FormerDict):
-    """An ``edgekit.checks/1``: checks of several models, and what failed, as ``error`` objects."""
+    """An ``edgekit.checks/1``: checks of several models, and failures as ``error`` objects."""
 
     checks: tuple[Check, ...] = member(records(Check))
     failures: tuple[StatedError, ...] = member(records(StatedError))

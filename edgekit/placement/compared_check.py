@@ -1,4 +1,4 @@
-"""A check held against a build log; apart, since other checks need nothing that reads logs."""
+"""A check compared with a build log; a separate module, since other checks read no logs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from edgekit_device.protocol.codec import document, member, nullable, record
 
 @document(frozen=True, kw_only=True)
 class ComparedCheck(Check):
-    """An ``edgekit.check/1`` with the key ``compare``, which holds it against a log."""
+    """An ``edgekit.check/1`` with the key ``compare``, its comparison with a build log."""
 
     compare: LogComparison | None = member(nullable(record(LogComparison)), absent=None)

@@ -1,4 +1,4 @@
-"""What is said of loops and conditionals: how often a body runs, and why a cost is unknown."""
+"""Notes on loops and conditionals: the iterations of a body, and the reasons of unknown costs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from edgekit.network.model import Layer, Network
 from edgekit.text import counted, listed
 
 _SHOWN = 4
-#: Why no figure counts a layer: the data decide how often its body runs; its body has such layers;
-#: nothing says what it computes.
+#: Why no figure counts a layer: its iterations depend on the data; its body has uncounted layers;
+#: there is no formula for its arithmetic.
 TRIP_COUNT, BODY, FORMULA = "trip_count", "body", "formula"
 
 
 def why_uncounted(layer: Layer) -> str:
-    """Returns why a layer's cost is unknown: "plugin", "imported", "shapes", or one of these."""
+    """Returns why a layer's cost is unknown: its ``opaque``, or a reason of this module."""
     if layer.opaque:
         return layer.opaque
     if "trip_count" in layer.params and layer.params["trip_count"] is None:
@@ -21,7 +21,7 @@ def why_uncounted(layer: Layer) -> str:
 
 
 def control_flow_notes(network: Network) -> list[str]:
-    """Returns how the loops and conditionals of a network are counted."""
+    """Returns notes on the counting of a network's loops and conditionals."""
     said: dict[str, list[str]] = {}
     for layer in network.layers:
         if layer.bodies or "trip_count" in layer.params:

@@ -1,5 +1,5 @@
-"""Where to cut a network so that its first part runs whole on a DLA core, and the rest elsewhere:
-in a GPU engine, in ONNX Runtime, or in the user's code.
+"""Cuts of a network after which its first part runs whole on a DLA core, and the rest elsewhere: in
+a GPU engine, in ONNX Runtime, or in the user's code.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from edgekit.targets.board import Target
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import array, document, long_text, member, record
 
-# A cut is a set of layers that holds, with each layer, the layers that it depends on. The largest
-# such set that a DLA runs is known from the verdicts; the others are its beginnings, in graph order
-# and by depth. Those that few bytes leave are timed, with the model of the check and of the plan's
-# baselines, as one loadable; memory is looked at last, of cuts that pay.
+# A cut is a set of layers that contains the dependencies of each layer. The largest such set that a
+# DLA runs is known from the verdicts; the other cuts are its beginnings, in graph order and by
+# depth. Beginnings with few output bytes are timed as one loadable, with the model of the check and
+# of the plan's baselines; memory is checked last, for cuts that pay.
 
 MOST = 10
-"""Cuts that are proposed at most."""
-_TIMED = 4  # beginnings by order: in each quarter of the layers the one that fewest bytes leave
-_MOST_ENDS = 16  # tensors: more outputs make no part that anybody would take over
+"""Maximum number of proposed cuts."""
+_TIMED = 4  # beginnings by order: the fewest output bytes in each quarter of the layers
+_MOST_ENDS = 16  # maximum output tensors of a part
 _FEW, _NEARLY_ALL = 2, 0.99  # loadables; share of the arithmetic
-_ALIKE = 0.03  # share of the arithmetic, and of the objective, in which two cuts are the same
+_ALIKE = 0.03  # two cuts are equal within this share of the arithmetic and of the objective
 
 
 @document(frozen=True)
 class SplitCost:
-    """What a frame takes, by prediction; nothing of it is measured.
+    """Predicted costs of a frame, without measurements.
 
     Attributes:
-        latency_us: Latency.
+        latency_us: Latency in microseconds.
         throughput_qps: Frames a second, if GPU and DLA work on different frames at once.
-        gpu_us: The GPU's time.
-        energy_uj: Energy, back to back.
+        gpu_us: The GPU's microseconds.
+        energy_uj: Microjoules if frames run back to back.
     """
 
     latency_us: float = member(fields.figure)
@@ -62,8 +62,8 @@ class Cut:
         modules: The outermost PyTorch modules that are whole in the part.
         loadables: Loadables of the part.
         rest: Layers of the rest.
-        unknown: Those of them whose cost is unknown and counted nowhere.
-        whole: What part and rest take together, if the rest runs in a GPU engine.
+        unknown: Layers of the rest with unknown cost, which no figure counts.
+        whole: Costs of part and rest together, if the rest runs in a GPU engine.
     """
 
     outputs: tuple[str, ...] = member(array(long_text))
@@ -77,7 +77,7 @@ class Cut:
 
     @property
     def yaml(self) -> str:
-        """The line of a configuration that takes it."""
+        """The line of a configuration that applies the cut."""
         return cut_yaml(self.outputs)
 
 
@@ -106,7 +106,7 @@ class _Beginning:
         layers: In graph order.
         ends: Its outputs.
         macs: Its share of the network's multiply-accumulates.
-        have: What the whole takes, by metric.
+        have: Costs of the whole network, by metric.
     """
 
     layers: Sequence[Layer]
@@ -125,14 +125,14 @@ def cuts(
 ) -> tuple[Cut, ...]:
     """Returns the cuts that pay, the best by the objective first, at most ``MOST``.
 
-    A cut pays if it beats the GPU alone in the objective, and TensorRT's automatic placement in
-    the objective or in latency, by more than the prediction's noise. A network that runs whole on
-    the DLA has none, nor one of which TensorRT leaves no more than an end to the GPU.
+    A cut pays if it beats the GPU alone in the objective, and TensorRT's automatic placement in the
+    objective or in latency, by more than the prediction's noise. There are no cuts for a network
+    that runs whole on the DLA, or whose end alone TensorRT leaves on the GPU.
 
     Args:
         network: The layer graph.
         judgement: Its verdicts.
-        clock: What predicts times; without it there are none.
+        clock: Predicts times; without it there are no cuts.
         model: The model; it is cut at the tensors of its file.
         objective: One of :data:`edgekit.placement.plan.OBJECTIVES`.
     """
@@ -144,7 +144,7 @@ def cuts(
     only_an_end = loadables <= _FEW and macs_fraction(network, largest) >= _NEARLY_ALL
     if not largest or len(largest) == len(network.layers) or only_an_end:
         return ()
-    # the check of a network without cuts starts without it
+    # imported here so that a check without cuts starts faster
     from edgekit.solver.problem import METRIC
 
     tensors = {name for node in model.graph.nodes() for name in node.outputs}
@@ -179,7 +179,7 @@ def cuts(
 def largest_part(
     network: Network, judgement: Judgement, target: Target, model: Model
 ) -> WholePart | None:
-    """Returns the part with the most arithmetic that a standalone build runs; None without any.
+    """Returns the part with the most arithmetic that a standalone build runs, or None.
 
     Args:
         network: The layer graph.
@@ -216,7 +216,7 @@ def cut_yaml(outputs: Sequence[str]) -> str:
 def _figures(
     clock: PlacementTimer, loadables: Sequence[LoadableCandidate], *, hybrid: bool
 ) -> dict[str, float]:
-    """Returns what a frame takes, by metric."""
+    """Returns the costs of a frame, by metric."""
     from edgekit.solver.problem import PlacementProblem, metrics
 
     gpu_us, dla_us = clock.loads_us(loadables)
@@ -227,7 +227,7 @@ def _figures(
 
 
 def _beginning(network: Network, able: Collection[str]) -> list[Layer]:
-    """Returns the layers that are able, and all that they depend on, in graph order."""
+    """Returns the able layers whose dependencies are all able, in graph order."""
     outside: set[str] = set()
     found = []
     for layer in network.layers:
@@ -239,14 +239,14 @@ def _beginning(network: Network, able: Collection[str]) -> list[Layer]:
 
 
 def _beginnings(network: Network, largest: Sequence[Layer]) -> list[list[Layer]]:
-    """Returns the largest beginning, the one without layers that do no arithmetic at its ends, and
-    smaller ones that few bytes leave; all of them in graph order."""
+    """Returns the largest beginning, the same without final layers that do no arithmetic, and
+    smaller beginnings with few output bytes; all in graph order."""
     producers = network.producers()
     depth: dict[str, int] = {}
     for layer in largest:
         sources = (producers[name].name for name in layer.inputs if name in producers)
         depth[layer.name] = 1 + max((depth[source] for source in sources), default=0)
-    # reshapes and the like at the end are less work for what reads the raw maps
+    # final reshapes and the like are less work for the reader of the raw maps
     every = [{layer.name for layer in largest}, _without_tail(largest)]
     for order in (largest, sorted(largest, key=lambda one: depth[one.name])):
         crossing = _crossing_elements(network, order)
@@ -270,7 +270,7 @@ def _without_tail(layers: Sequence[Layer]) -> set[str]:
 
 
 def _crossing_elements(network: Network, order: Sequence[Layer]) -> list[int]:
-    """Returns the elements that leave the first ``count`` layers, by ``count``."""
+    """Returns, by ``count``, the output elements of the first ``count`` layers."""
     place = {layer.name: number for number, layer in enumerate(order)}
     last: dict[str, int] = dict.fromkeys(network.outputs, len(order))
     for reader in network.layers:
@@ -287,7 +287,7 @@ def _crossing_elements(network: Network, order: Sequence[Layer]) -> list[int]:
 
 
 def _ends(network: Network, layers: Sequence[Layer]) -> tuple[str, ...]:
-    """Returns the tensors that leave a beginning, as the file has them."""
+    """Returns the output tensors of a beginning, with the file's names."""
     inside = {layer.name for layer in layers}
     read = {n for layer in network.layers if layer.name not in inside for n in layer.inputs}
     read.update(network.outputs)
@@ -298,7 +298,7 @@ def _ends(network: Network, layers: Sequence[Layer]) -> tuple[str, ...]:
 def _cut(
     network: Network, judgement: Judgement, clock: PlacementTimer, one: _Beginning
 ) -> Cut | None:
-    """Returns a cut; None where the part is no whole on a DLA core after all."""
+    """Returns a cut; None if the part does not run whole on a DLA core."""
     inside = {layer.name for layer in one.layers}
     groups = _groups(network, judgement, clock.target, one.layers, one.ends)
     if not all(group.retained for group in groups):
@@ -323,7 +323,7 @@ def _groups(
     network: Network, judgement: Judgement, target: Target, layers: Sequence[Layer],
     ends: tuple[str, ...],
 ) -> tuple[LoadableCandidate, ...]:  # fmt: skip
-    """Returns the loadables of a part; those that are not retained do not fit a core."""
+    """Returns the loadables of a part; loadables that are not retained do not fit a core."""
     part = replace(network, layers=tuple(layers), outputs=ends)
     precisions = judgement.precisions or judgement.precision
     able = {layer.name: True for layer in layers}
@@ -332,7 +332,7 @@ def _groups(
 
 
 def whole_modules(part: Sequence[Layer], rest: Sequence[Layer]) -> tuple[str, ...]:
-    """Returns the outermost modules of which no layer is in the rest."""
+    """Returns the outermost modules without layers in the rest."""
     outside = {path for layer in rest for path in enclosing(layer.module)}
     found: dict[str, None] = {}
     for layer in part:

@@ -1,5 +1,5 @@
-"""Why a layer is where it is: its verdict, its costs, what binds it, and what another place
-would change; and which constraints keep a whole network off the DLA.
+"""The reasons for a layer's device: its verdict, costs and binding constraints, and the effect of
+another device; and the constraints that keep a whole network off the DLA.
 Start with ``explain_layer``.
 """
 
@@ -60,13 +60,13 @@ from edgekit.text import PYTORCH, counted, listed
 from edgekit_device.protocol.codec import document
 
 DIGITS = 6
-MOST = 1500  # layers up to which all of them are pinned one by one
-SAME = 1e-9  # relative; values that differ by less are equal
+MOST = 1500  # maximum layers of a network for pinning each layer
+SAME = 1e-9  # relative; smaller differences count as equal
 OnProgress = Callable[[int, int], None]
 
 
 class KernelCost(Document):
-    """What a kernel takes on a device in a tensor format."""
+    """A kernel's time and energy on a device in a tensor format."""
 
     device: Device
     precision: Precision
@@ -77,7 +77,7 @@ class KernelCost(Document):
 
 
 class BorderCost(Document):
-    """What conversions at one of a kernel's borders take: microseconds, predicted."""
+    """The time of conversions at one of a kernel's borders: microseconds, predicted."""
 
     tensor: str
     direction: Literal["reads", "writes"]
@@ -100,13 +100,13 @@ class Bind(Document):
 
 
 class MovedAlone(Document):
-    """What it takes to move the kernel and nothing else; counts are differences.
+    """The effect of moving only this kernel; counts are differences.
 
     Attributes:
-        difference: Of the objective from the plan's, in the objective's unit.
-        transitions: How many more changes between devices there are.
-        loadables: How many more loadables there are.
-        reformats: How many more reformats there are.
+        difference: Change of the plan's objective, in the objective's unit.
+        transitions: Additional changes between devices.
+        loadables: Additional loadables.
+        reformats: Additional reformats.
     """
 
     value: Figure = Field(description="the objective's")
@@ -121,9 +121,9 @@ class Otherwise(Document):
     """The best plan with the kernel on the other device.
 
     Attributes:
-        difference: Of the objective from the plan's, in the objective's unit.
+        difference: Change of the plan's objective, in the objective's unit.
         transitions: Changes between devices.
-        loadables: How many loadables there are.
+        loadables: Number of loadables.
     """
 
     device: Device | None
@@ -140,7 +140,7 @@ class Otherwise(Document):
 
 
 class Why(Document):
-    """Why a layer is on its device; all is predicted, where ``clock`` of a cost says no other."""
+    """The reasons for a layer's device; all is predicted unless a cost's ``clock`` differs."""
 
     schema_: Literal["edgekit.why/1"] = Field(alias="schema")
     layer: str
@@ -175,12 +175,12 @@ def explain_layer(
 
     Args:
         query: The network and the request.
-        plan: The plan that came of it.
-        name: A layer, or an ONNX node that it stands for.
-        progress: Called with (placements tried, placements in all).
+        plan: The resulting plan.
+        name: A layer or an ONNX node.
+        progress: Called with (placements tried, total placements).
 
     Raises:
-        UsageError: "layer.unknown": there is neither; the nearest name is in the hint.
+        UsageError: "layer.unknown": no layer or node has the name; the hint has the nearest name.
     """
     layer = find_layer(query.network, name)
     placed = next(one for one in plan.layers if one.name == layer.name)
@@ -235,10 +235,10 @@ def explain_layer(
 
 
 def find_layer(network: Network, name: str) -> Layer:
-    """Returns a layer by its name, an ONNX node's, or a glob or module that names only one.
+    """Returns the layer with a name, an ONNX node's name, or the only layer of a glob or module.
 
     Raises:
-        UsageError: "layer.unknown": there is none; "layer.several": there is more than one.
+        UsageError: "layer.unknown": no layer matches; "layer.several": several layers match.
     """
     layers = network.layers
     for fits in (lambda x: name == x.name, lambda x: name in x.nodes, lambda x: name in x.origin):
@@ -277,15 +277,15 @@ _REASONS_WITHOUT_LAYER = {
 
 
 def layer_named(network: Network, model: Model, name: str) -> str:
-    """Returns the layer that a name stands for, also an ONNX node's that loading removed.
+    """Returns the layer of a name, which may be an ONNX node's that loading removed.
 
     Args:
         network: The layers.
-        model: The model as it came.
+        model: The original model.
         name: A layer's or an ONNX node's.
 
     Raises:
-        UsageError: "layer.unknown": there is none.
+        UsageError: "layer.unknown": no layer or node has the name.
     """
     gone = model.folded.get(name)
     try:
@@ -323,7 +323,7 @@ def _shares(plan: Plan, layer: str) -> dict[str, float]:
 
 
 def _blocked(query: PlacementQuery, members: list[str], other: str, cores: tuple[int, ...]) -> str:
-    """Returns why the other device is out of the question, or nothing."""
+    """Returns the reason why the other device is impossible, or ""."""
     if not other:
         if not query.target.dla.cores:
             return f"{query.target.name} has no DLA"
@@ -405,7 +405,7 @@ def _because(found: Why, blocked: str) -> list[str]:
 
 
 def _digits(value: float, sign: str = "") -> str:
-    """Returns three digits, or all before the point where there are more."""
+    """Returns a number with three digits, or with all digits before the point if more."""
     return f"{value:{sign},.0f}" if abs(value) >= 100 else f"{value:{sign}.3g}"
 
 
@@ -415,14 +415,14 @@ def _device_text(device: str) -> str:
 
 @document(frozen=True)
 class KernelCosts:
-    """A network's kernels with the model that says what they cost.
+    """A network's kernels with their cost model.
 
     Attributes:
         network: The layers.
-        model: Predicted costs, or measured ones where there are any.
-        built: The problem that the solver sees.
-        regions: What the GPU runs fused.
-        watts: By device, those that the plan's energy is the sum of.
+        model: Measured costs if known, else predicted costs.
+        built: The solver's problem.
+        regions: The parts that the GPU runs fused.
+        watts: Watts by device that make up the plan's energy.
     """
 
     network: Network
@@ -432,14 +432,14 @@ class KernelCosts:
     watts: Mapping[str, float]
 
     def kernel_of(self, layer: str) -> LayerKernel:
-        """Returns the kernel that a layer is a part of."""
+        """Returns a layer's kernel."""
         index = next(i for i, one in enumerate(self.network.layers) if one.name == layer)
         return next(kernel for kernel in self.built.kernels if index in kernel.layers)
 
     def costs(self, kernel: LayerKernel, device: str) -> list[KernelCost]:
         """Returns the kernel's time and energy on a device, by tensor format, its best first.
 
-        ``clock`` says whether the time is measured or predicted; the energy is predicted.
+        ``clock`` is "measured" or "predicted" for the time; the energy is predicted.
         """
         network, model = self.network, self.model
         first = network.layers[kernel.layers[0]]
@@ -459,24 +459,24 @@ class KernelCosts:
                     clock="measured" if known else "predicted",
                 )
             )
-        # a DLA core computes in one format only; the others are for its borders
+        # a DLA core computes in one format only; the other formats are for its borders
         return rows if device == "GPU" else rows[:1]
 
     def borders(
         self, kernel: LayerKernel, devices: Mapping[str, str], other: str
     ) -> list[BorderCost]:
-        """Returns what conversions at the kernel's borders take, where it is and on ``other``.
+        """Returns the costs of conversions at the kernel's borders, on its device and on ``other``.
 
-        Its neighbours stay where they are, and every kernel has its best format there.
+        Its neighbours keep their devices, and every kernel has its best format.
 
         Args:
             kernel: The kernel.
             devices: By layer, its device in the plan.
-            other: The device that the kernel could be on instead.
+            other: The alternative device.
         """
         problem, kernels = self.built.problem, self.built.kernels
         own = kernels.index(kernel)
-        # what is left out exchanges tensors as the GPU does
+        # left-out modules exchange tensors like the GPU
         names = [devices.get(self.network.layers[k.layers[0]].name, PYTORCH) for k in kernels]
         here = [self._mode(v, "GPU" if name == PYTORCH else name) for v, name in enumerate(names)]
         there = [*here]
@@ -522,7 +522,7 @@ class KernelCosts:
 
 
 class PlacementTrials:
-    """Placements of the same request with changes, to see what makes the difference."""
+    """Placements of the same request with changes, to find the deciding constraints."""
 
     def __init__(
         self,
@@ -558,19 +558,19 @@ class PlacementTrials:
             return found
         free = self._effect(constraints[0], self._constraints.keeping(frozenset()))
         if not free.moves and not free.gains:
-            return found  # nothing at all binds
+            return found  # no constraint binds
         for constraint in constraints:
             effect = self._effect(constraint, self._constraints.without({constraint}))
             if effect.moves or effect.gains:
                 found.append(effect)
         if not any(effect.moves for effect in found) and free.moves:
-            # only together do they hold the layer
+            # the constraints hold the layer only together
             together = {"kind": "together", "text": "several constraints together"}
             found.append(free.model_copy(update=together))
         return found
 
     def _verdict(self) -> Bind:
-        """What the rules of the DLA cost: the plan if it could run this kernel."""
+        """Returns the cost of the DLA's rules: the plan if the DLA could run this kernel."""
         query = self._query
         for name in self._members:
             query = query.able(name)
@@ -600,9 +600,9 @@ class PlacementTrials:
         )  # fmt: skip
 
     def alone(self, other: str, blocked: str) -> MovedAlone | None:
-        """Returns what it takes to move this kernel and nothing else; None where it cannot be.
+        """Returns the effect of moving only this kernel; None if impossible.
 
-        So the transitions, launches and reformats are seen that its place avoids.
+        This shows the transitions, launches and reformats that its device avoids.
         """
         plan = self._plan
         if blocked or not other or len(plan.plans) > 1 or len(plan.layers) > MOST:
@@ -629,7 +629,7 @@ class PlacementTrials:
         )
 
     def otherwise(self, other: str, blocked: str) -> Otherwise:
-        """Returns what the objective would be with the layer's kernel on the other device."""
+        """Returns the best plan's figures with the layer's kernel on the other device."""
         if blocked or not other:
             return self._impossible(other, blocked)
         device = "GPU" if other == "GPU" else "DLA"
@@ -673,13 +673,13 @@ def explain_gpu_only(
 ) -> Plan:
     """Returns a plan with the constraints that keep it off the DLA, in ``kept_off`` and its notes.
 
-    A plan that uses a DLA comes back as it is, and so does one whose network has nothing for the
-    DLA or that would be the same without any constraint.
+    A plan is returned unchanged if it uses a DLA, if no layer of its network can run on the DLA, or
+    if it would be the same without constraints.
     """
     if plan.dla_cores:
         return plan
     if not usable_cores(query.options, query.target, query.precision):
-        return plan  # a note says so
+        return plan  # a note has the reason
     if not any(verdict.placeable for verdict in query.judgement.verdicts.values()):
         return plan
     constraints = UserConstraints(query)

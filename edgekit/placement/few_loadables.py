@@ -1,5 +1,5 @@
-"""Of the plans that are as good within the prediction's noise, the one with the fewest loadables:
-a region that would be cut into many small loadables stays whole on the GPU.
+"""The plan with the fewest loadables among plans that are equal within the prediction's noise: a
+region that would be cut into many small loadables stays whole on the GPU.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from edgekit.solver.optimiser import APART, minimise
 from edgekit.solver.problem import METRIC, Effort, Goal, Placing
 from edgekit.text import counted, listed, percent
 
-# A loadable more is a launch, a hand-over and a slot of its core. Where the prediction gains less
-# by it than it is wrong by, it buys nothing that anybody could measure. The placement with at most
-# so many loadables is solved again, with bounds on the objective and on the figure that decides
-# within the slack: the fewest that keep both.
+# An additional loadable costs a launch, a hand-over and a slot of its core. If its predicted gain
+# is within the prediction's error, it has no measurable benefit. The placement is solved again with
+# a maximum number of loadables and with bounds on the objective and on the figure that decides
+# within the slack: the smallest number that keeps both bounds is chosen.
 
 Placed = tuple[PlacementInputs, BuiltProblem, Solved, list[str], int]
 _EFFORT = 2.0  # units of the solver's Effort for all numbers of loadables together
@@ -44,14 +44,14 @@ def with_few_loadables(
     """Returns the plan with the fewest loadables, one or more, that is as good as ``chosen``.
 
     As good: its objective is within the slack of the optimum, and the figure that decides between
-    plans within the slack is no worse than that of ``chosen`` by more than the slack; neither may
-    be more than the prediction's noise. That is ``chosen`` itself where no other plan is, without
-    slack, and where it has one loadable or none.
+    plans within the slack is worse than that of ``chosen`` by at most the slack; both slacks are
+    limited to the prediction's noise. Returns ``chosen`` itself if there is no such plan, without
+    slack, and if it has at most one loadable.
 
     Args:
         optimum: The best plan.
-        chosen: The plan within the slack of it.
-        found: What was solved: the request, its problem, the solution, notes, and cores in use.
+        chosen: The plan within the slack of the optimum.
+        found: The solved problems: request, problem, solution, notes, and cores in use.
         compared: The baselines.
     """
     allowed = min(found[0][0].options.slack, noise())
@@ -78,7 +78,7 @@ def with_few_loadables(
 def _limits(
     request: PlacementInputs, optimum: Plan, chosen: Plan, allowed: float, cores: int
 ) -> dict[str, float]:
-    """Returns bounds on what the solver knows that every plan as good as ``chosen`` keeps."""
+    """Returns bounds for the solver that every plan as good as ``chosen`` keeps."""
     limits, objective = solver_bounds(request, cores), request.options.objective
     value = plan_value(optimum)
     if objective == "throughput":
@@ -105,7 +105,7 @@ def _fewest(
     goal, effort = Goal.of(problem, second, limits), Effort(_EFFORT)
     starts = [part.placing for part in solved.parts]
     low, high = 1, most
-    count = low  # one loadable is the usual answer; between more of them the range is halved
+    count = low  # one loadable is the usual answer; for more, the range is halved
     while low <= high and not effort.over:
         few = replace(problem, max_loadables=count)
         placing = minimise(few, goal, starts=starts, effort=effort, enough=SLACK_GAIN).placing
@@ -126,14 +126,14 @@ def _second(plan: Plan) -> float:
 
 
 def _as_good(plan: Plan, chosen: Plan, allowed: float) -> bool:
-    """Whether a plan keeps both limits by all that is known of it once it is assembled."""
+    """Returns True if an assembled plan keeps both limits."""
     assert plan.slack is not None
     most = _second(chosen) * (1 + allowed) * (1 + APART)
     return plan.slack.given_up <= allowed * (1 + APART) and _second(plan) <= most
 
 
 def _fewer(network: Network, plan: Plan, otherwise: Plan) -> FewerLoadables:
-    """Returns what a plan gives up, and for what, against one with more loadables."""
+    """Returns the cost and the gain of a plan against a plan with more loadables."""
     was = {layer.name: layer.device for layer in otherwise.layers}
     now = {layer.name: layer.device for layer in plan.layers}
     on_gpu = [x for x in network.layers if now.get(x.name) == "GPU" != was.get(x.name)]
@@ -154,7 +154,7 @@ def _fewer(network: Network, plan: Plan, otherwise: Plan) -> FewerLoadables:
 
 
 def fewer_note(fewer: FewerLoadables, plan: Plan) -> str:
-    """Returns why a region is not cut into more loadables."""
+    """Returns the note on why a region is not cut into more loadables."""
     objective = "GPU time" if plan.objective == "gpu_time" else plan.objective
     lost = [
         f"{percent(share, 2)} of the {name}"

@@ -1,5 +1,5 @@
 """Predicted times of TensorRT's automatic placement and of the GPU alone, for ``check``, without
-the optimiser; what mending each broken rule would save; how often an inference changes devices.
+the optimiser; the saving of fixing each broken rule; the device changes of an inference.
 """
 
 from __future__ import annotations
@@ -37,35 +37,35 @@ if TYPE_CHECKING:
     pass
 
 
-# What TensorRT's automatic placement would take, compared with the GPU alone: the cost model, fast.
+# Fast times of TensorRT's automatic placement and of the GPU alone, by the cost model.
 #
-# The same numbers as the baselines of a plan, without the optimiser and linear in the layers, so
-# that ``check`` can say them, and say again what they would be if more layers ran on the DLA.
+# They equal the baselines of a plan, without the optimiser and linear in the layers, so that
+# ``check`` can report them, and also for more layers on the DLA.
 
 
 DIGITS = 6
 CORE = "DLA0"
 
-#: Kernels, whether each is on the DLA, and the loads of GPU and DLA in microseconds.
+#: Kernels, True for each kernel on the DLA, and the loads of GPU and DLA in microseconds.
 _Loads = tuple[tuple[LayerKernel, ...], list[bool], float, float]
-#: What a fix is offered for: a shorter predicted latency, or that layers can run on the DLA at all.
+#: The purpose of a fix: a shorter predicted latency, or layers that can then run on the DLA.
 LATENCY, LEGALITY = "latency", "legality"
-# of the multiply-accumulates: less than that more does not pay for another loadable
+# share of the multiply-accumulates: a smaller gain does not justify another loadable
 _SHARE = 0.005
 
 
 @document(frozen=True)
 class Forecast:
-    """Predicted times of one inference in microseconds; nothing of it is measured.
+    """Predicted times of one inference in microseconds, without measurements.
 
     Attributes:
         power_mode: The board's power mode.
         auto_us: Latency with TensorRT's automatic DLA placement.
-        dla_us: The part of it spent in loadables, their start included.
+        dla_us: The part of ``auto_us`` in loadables, including their launches.
         gpu_only_us: Latency on the GPU alone.
-        layer_us: The automatic placement's time by layer; a kernel's time is shared out by
-            what each layer adds to it, and hand-over and launches belong to no layer. In a
-            document None for a layer of unknown cost.
+        layer_us: The automatic placement's time by layer. A kernel's time is divided by each
+            layer's contribution; hand-overs and launches belong to no layer. In a document None for
+            a layer of unknown cost.
         clock: "predicted".
     """
 
@@ -82,7 +82,7 @@ class Forecast:
 def macs_fraction(network: Network, on_dla: Sequence[Layer]) -> float:
     """Returns the share of a network's multiply-accumulates in some of its layers, 0 to 1.
 
-    A network without any has all of its share there as soon as one layer is.
+    For a network without multiply-accumulates it is 1 if ``on_dla`` has a layer.
     """
     macs = sum(layer.macs for layer in network.layers)
     return sum(layer.macs for layer in on_dla) / macs if macs else float(bool(on_dla))
@@ -95,17 +95,17 @@ def forecast(
     *,
     power_mode: str | None = None,
 ) -> Forecast | None:
-    """Predicts what a judged network takes when TensorRT places it by itself.
+    """Predicts the times of a judged network with TensorRT's automatic placement.
 
     Args:
         network: The layer graph.
         judgement: Its verdicts; its retained candidates are the loadables, all on one core.
         target: The board.
-        power_mode: NVIDIA's name; the board's MAXN or default mode when None.
+        power_mode: NVIDIA's name; the board's MAXN or default mode if None.
 
     Returns:
         The prediction, equal to the ``tensorrt_auto`` and ``gpu_only`` baselines of a plan; None
-        where the cost data has nothing on the board's GPU or DLA.
+        without cost data for the board's GPU or DLA.
 
     Raises:
         UsageError: The board has no such power mode.
@@ -121,7 +121,7 @@ def timer_of(
     *,
     power_mode: str | None = None,
 ) -> PlacementTimer | None:
-    """Returns what times placements of a network; None for a board without cost data."""
+    """Returns a timer for placements of a network; None for a board without cost data."""
     mode = target.mode(power_mode)
     constants = device_constants()
     known = target.gpu.arch in constants.gpu and mode.gpu_mhz and mode.gpu_sms
@@ -138,14 +138,14 @@ def timer_of(
 
 
 class PlacementTimer:
-    """Times automatic placements of one network; what it has computed once it remembers.
+    """Times automatic placements of one network; results are cached.
 
-    ``able`` says which layers a DLA could run, which decides what the GPU's fused parts save.
+    ``able`` are the layers that a DLA could run; they decide the savings of the GPU's fused parts.
     """
 
     def __init__(self, network: Network, model: CostModel, able: Mapping[str, bool]) -> None:
         self._network = network
-        #: What predicts times and energies.
+        #: The cost model.
         self.model = model
         self._able = able
         self._rules = layer_kinds().fusion
@@ -156,7 +156,7 @@ class PlacementTimer:
         self._handover = Handover(network, model, [part.layers for part in self._regions.parts])
         kernels, on_dla, *loads = self._devices(())
         self._gpu_only = sum(loads)
-        #: What converting tensors between the GPU's kernels takes, when all layers are on it.
+        #: Microseconds to convert tensors between the GPU's kernels if all layers are on the GPU.
         self.between_us = self._handovers(kernels, on_dla)[0]
 
     @property
@@ -170,11 +170,11 @@ class PlacementTimer:
         return round(self._gpu_only, DIGITS)
 
     def auto_us(self, candidates: Sequence[LoadableCandidate]) -> float:
-        """Returns the latency with these loadables and all else on the GPU."""
+        """Returns the latency with these loadables and all other layers on the GPU."""
         return round(sum(self._devices(candidates)[2:]), DIGITS)
 
     def loads_us(self, candidates: Sequence[LoadableCandidate]) -> tuple[float, float]:
-        """Returns how long GPU and DLA work with these loadables and all else on the GPU."""
+        """Returns the GPU's and the DLA's work with these loadables, other layers on the GPU."""
         _, _, gpu_us, dla_us = self._devices(candidates)
         return gpu_us, dla_us
 
@@ -197,7 +197,7 @@ class PlacementTimer:
         )
 
     def sides(self) -> dict[str, tuple[float, float]]:
-        """Returns what the kernel of each layer that a DLA could run takes on the GPU and on it."""
+        """Returns, by layer that a DLA could run, its kernel's time on the GPU and on the DLA."""
         layers = self._network.layers
         fp16 = self.model.fp16_layers
         kernels = fuse(
@@ -253,13 +253,13 @@ class PlacementTimer:
     def _handovers(
         self, kernels: Sequence[LayerKernel], on_dla: Sequence[bool]
     ) -> tuple[float, float]:
-        """Returns what borders cost the GPU and the DLA: once per tensor, direction and layout."""
+        """Returns the borders' cost to GPU and DLA: once per tensor, direction and layout."""
         readers: dict[str, list[int]] = {}
         for v, kernel in enumerate(kernels):
             for name in kernel.inputs:
                 readers.setdefault(name, []).append(v)
         handover = self._handover
-        # no fitted time of another kernel contains the reformat beside a plugin
+        # fitted kernel times do not include the reformat beside a plugin
         plugin = [bool(declared_formats(self._network.layers[one.layers[0]])) for one in kernels]
         ways: list[HandoverWay] = []
         converted = 0.0
@@ -295,7 +295,7 @@ class PlacementTimer:
         return converted + sum(way.reformat_us for way in ways), sum(way.io_us for way in ways)
 
     def _reformats_us(self, name: str, own: Layout, goals: Mapping[Layout, bool]) -> float:
-        """Returns the time of a tensor's reformats on the GPU; ``goals``: beside a plugin?"""
+        """Returns the time of a tensor's reformats on the GPU; ``goals``: True beside a plugin."""
         return sum(
             self._handover.reformat_us(self._network.tensors[name], own, goal)
             for goal, plugin in goals.items()
@@ -306,23 +306,23 @@ class PlacementTimer:
 
 @document(frozen=True)
 class Fix:
-    """What would change if the layers that break the same rules could run on the DLA.
+    """The effect of allowing layers that break the same rules on the DLA.
 
     Attributes:
-        rules: The rules that all of the layers break.
+        rules: The rules that all these layers break.
         layers: The layers, in graph order.
-        fix: What to do, rule by rule.
+        fix: The instruction for each rule.
         candidates: Candidate loadables afterwards.
-        loadables: Those of them that are kept.
+        loadables: Kept candidates afterwards.
         dla_layers: Layers on the DLA afterwards.
         dla_macs_fraction: Their share of the multiply-accumulates.
         auto_us: Predicted latency afterwards; None without a prediction for the board.
         gain_us: Predicted microseconds saved, against the automatic placement or the GPU alone,
-            whichever is faster now; None where that is no more than the prediction's noise.
-        offer: ``LATENCY`` where it saves that; ``LEGALITY`` where more layers would be on the DLA,
-            in no more loadables or with more of the arithmetic, and the automatic placement no
-            slower than now by more than the prediction's noise; empty where it does neither.
-        rewrites: Rewrites that do it.
+            whichever is faster now; None if within the prediction's noise.
+        offer: ``LATENCY`` if it saves latency. ``LEGALITY`` if more layers would be on the DLA, in
+            no more loadables or with more of the arithmetic, and the automatic placement is not
+            slower than now beyond the prediction's noise. Else empty.
+        rewrites: Rewrites that apply the fix.
     """
 
     rules: tuple[str, ...] = member(array(long_text))
@@ -339,16 +339,16 @@ class Fix:
 
 
 def fixes(network: Network, judgement: Judgement, clock: PlacementTimer | None) -> tuple[Fix, ...]:
-    """Returns the gain of mending each set of broken rules, the best first.
+    """Returns the gain of fixing each set of broken rules, the best first.
 
-    Layers count together when they break the same rules, because mending one of two is no help.
-    A layer that runs on the DLA after all is taken to cost there what its size says. Rules of the
-    whole network (no DLA, FP32, a TensorRT without DLA) and rules without a way out are left out.
+    Layers that break the same rules count together, because fixing a single rule of two does not
+    help. A fixed layer's cost on the DLA is predicted from its size. Rules of the whole network (no
+    DLA, FP32, a TensorRT without DLA) and rules without a fix are omitted.
 
     Args:
         network: The layer graph.
         judgement: Its verdicts.
-        clock: What predicts times; without it fixes are ranked by loadables and layers.
+        clock: Predicts times; without it fixes are ranked by loadables and layers.
     """
     groups: dict[tuple[str, ...], list[str]] = {}
     ways: dict[tuple[str, ...], dict[str, None]] = {}
@@ -383,7 +383,7 @@ def combined_fix(
     Args:
         network: The layer graph.
         judgement: Its verdicts.
-        clock: What predicts times, or None.
+        clock: Predicts times, or None.
         chosen: The fixes.
     """
     rules = dict.fromkeys(rule for fix in chosen for rule in fix.rules)
@@ -403,9 +403,9 @@ def _suppose(
     names: Sequence[str],
     ways: tuple[str, ...],
 ) -> Fix:
-    """Returns what changes when ``names`` can run on the DLA as well.
+    """Returns the effect of allowing ``names`` on the DLA as well.
 
-    ``auto_us`` is what the automatic placement takes now, by the clock.
+    ``auto_us`` is the automatic placement's current time, by the clock.
     """
     more = frozenset(names)
     ok = {name: verdict.ok or name in more for name, verdict in judgement.verdicts.items()}
@@ -419,7 +419,7 @@ def _suppose(
     after, gain, slower = None, None, False
     if clock is not None:
         after = clock.auto_us(groups)
-        # no published time has a recurrence
+        # no published time includes a recurrence
         guess = any(layer.params.get("steps") for layer in network.layers if layer.name in more)
         gain = saved_us(clock, auto_us, after, extrapolated=guess)
         slower = after > auto_us * (1 + noise(extrapolated=guess))
@@ -438,13 +438,13 @@ def _suppose(
 def saved_us(
     clock: PlacementTimer, auto_us: float, after_us: float, *, extrapolated: bool = False
 ) -> float | None:
-    """Returns what a latency saves against the fastest without it; None within the noise.
+    """Returns a latency's saving against the fastest current placement; None within the noise.
 
     Args:
-        clock: What predicts times.
-        auto_us: What the automatic placement takes as the verdicts are.
+        clock: Predicts times.
+        auto_us: The automatic placement's time with the current verdicts.
         after_us: The latency.
-        extrapolated: Whether no published time supports it.
+        extrapolated: True if no published time supports the latency.
     """
     now = min(auto_us, clock.gpu_only_us)
     if after_us >= now * (1 - noise(extrapolated=extrapolated)):
@@ -453,10 +453,10 @@ def saved_us(
 
 
 def _four_dimensions(network: Network, names: Collection[str]) -> Network:
-    """Returns the network with the mended layers' outputs as N, C, 1, 1.
+    """Returns the network with the fixed layers' outputs as N, C, 1, 1.
 
-    The DLA's batch is what stands before the last three dimensions; a mended layer has the
-    network's, or it would be a loadable of its own.
+    The DLA's batch is the part of a shape before the last three dimensions. A fixed layer gets the
+    network's batch, otherwise it would be a loadable of its own.
     """
     tensors = dict(network.tensors)
     for layer in network.layers:
@@ -477,9 +477,9 @@ def _rank(fix: Fix) -> tuple[int, float, int, int, tuple[str, ...]]:
 def automatic_transitions(network: Network, judgement: Judgement) -> int:
     """Returns the fewest device changes in any running order of TensorRT's automatic placement.
 
-    Each kept candidate runs as one piece. Taking all that is ready on one device before changing
-    to the other never needs more changes than any other order, so only the first device is tried
-    both ways; linear in the layers.
+    Each kept candidate runs as one piece. Running everything ready on one device before changing to
+    the other is optimal, so only the two choices of the first device are tried. Linear in the
+    layers.
     """
     piece_of: dict[str, int] = {}
     on_dla: list[bool] = []

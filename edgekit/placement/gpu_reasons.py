@@ -1,7 +1,7 @@
-"""Why layers are on the GPU, for all of them at once: rules that no DLA layer may break, and the
-costs of layers that could run on a DLA.
+"""The reasons for all layers on the GPU: broken rules of the DLA, and the costs of layers that
+could run on a DLA.
 
-``explain_layer`` tests one layer by solving again; this compares what each kernel takes alone.
+``explain_layer`` tests one layer by solving again; this module compares each kernel's time alone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Why(Document):
     """A rule with the layers that it keeps off the DLA.
 
     Attributes:
-        count: How many layers the rule keeps off the DLA.
+        count: Number of layers that the rule keeps off the DLA.
     """
 
     rule: str
@@ -45,9 +45,9 @@ class Why(Document):
 
 
 def gpu_reasons(plan: Plan, network: Network, judgement: Judgement, target: Target) -> list[Why]:
-    """Returns the reasons by kind, the most frequent first, with the layers that each is of.
+    """Returns the reasons by kind, the most frequent first, with their layers.
 
-    Only layers of the first plan are meant that a DLA could run.
+    It covers only layers of the first plan that a DLA could run.
     """
     able = {name for name, verdict in judgement.verdicts.items() if verdict.placeable}
     there = [x.name for x in plan.layers if x.device == "GPU" and x.name in able]
@@ -60,7 +60,7 @@ def gpu_reasons(plan: Plan, network: Network, judgement: Judgement, target: Targ
                 elsewhere.setdefault(layer.name, set()).add(layer.device)
     sides = _sides(plan, network, judgement, target)
     pins: dict[str, str] = {}
-    for pin in plan.constraints.pins:  # a later one wins
+    for pin in plan.constraints.pins:  # a later pin wins
         pins.update(dict.fromkeys(layers_matching(network, pin.layers), pin.layers))
     groups: dict[str, list[WhyLayer]] = {}
     for name in there:
@@ -77,7 +77,7 @@ def gpu_reasons(plan: Plan, network: Network, judgement: Judgement, target: Targ
 def why_not(judgement: Judgement) -> list[Why]:
     """Returns the reasons against the DLA by rule, the most frequent rule first.
 
-    A fix or source that differs between layers of one rule stands with the layer.
+    A fix or source that differs between layers of one rule is listed with the layer.
     """
     groups: dict[str, list[tuple[str, VerdictReason]]] = {}
     for name, verdict in judgement.verdicts.items():
@@ -106,7 +106,7 @@ def _sides(
 ) -> Mapping[str, tuple[float, float]]:
     try:
         clock = timer_of(network, judgement, target, power_mode=plan.power_mode)
-    except (KeyError, ValueError):  # a network whose tensors are not known
+    except (KeyError, ValueError):  # a network with unknown tensors
         clock = None
     return clock.sides() if clock else {}
 
@@ -114,7 +114,7 @@ def _sides(
 def _reason(
     plan: Plan, pin: str | None, others: Sequence[str], sides: tuple[float, float] | None
 ) -> tuple[str, str, str, str]:
-    """Returns the kind of the reason; its sentence, what was found and what it is held against."""
+    """Returns the reason's kind and sentence, the found value and its reference value."""
     limits = plan.constraints
     if pin is not None:
         return "pinned to the GPU", f"pin {pin} puts it on the GPU", pin, ""

@@ -1,6 +1,6 @@
-"""A network with everything that placing it needs, and what makes that impossible: the user's
-options checked, what one loadable can hold, and the parts that the GPU runs fused as long as
-no DLA cuts in.
+"""A network with all inputs of its placement, and the errors of impossible requests: the checked
+user options, the limits of a loadable, and the parts that the GPU runs fused unless a DLA breaks
+the fusion.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DEVICES = ("GPU", "DLA", "DLA0", "DLA1")
 
 
 class PinImpossible(GateError):
-    """A pin demands what a layer cannot do; ``why`` it cannot."""
+    """A pin's device is impossible for a layer; ``why`` is the reason."""
 
     default_code = "plan.infeasible"
 
@@ -58,7 +58,7 @@ class PinImpossible(GateError):
 class PlanImpossible(GateError):
     """A standalone plan was requested, and some layers cannot run on a DLA.
 
-    ``layers`` maps their names to the reasons; the document has them, too.
+    ``layers`` maps their names to the reasons; the error's document has them, too.
     """
 
     default_code = "plan.impossible"
@@ -76,12 +76,12 @@ class PlanImpossible(GateError):
 
 
 class LoadableCapacity:
-    """Says whether kernels can be one loadable on a board, and what memory it then has.
+    """The limits of a loadable on a board, and its memory.
 
-    Without the user's word on a pool the rule is that of ``edgekit check``: what breaks a limit
-    for certain does not fit; where only the size that builds were seen to take is too large, the
-    limit is disputed and keeps nothing off the DLA. A pool that the user names is kept to the byte.
-    Managed SRAM is a cache: a loadable takes what it is given.
+    For a pool without a user limit the rule of ``edgekit check`` applies: layers that certainly
+    exceed a limit do not fit; if only the size observed in builds is too large, the limit is
+    disputed and keeps no layer off the DLA. A user's pool limit is exact to the byte. Managed SRAM
+    is a cache: a loadable uses its given size.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class LoadableCapacity:
         self._known: dict[frozenset[int], bool] = {}
 
     def without_limits(self) -> LoadableCapacity:
-        """Returns the same for loadables that are given as they are."""
+        """Returns the capacity without limits, for loadables of a given placement."""
         return _Unlimited(self._network, self._model, Options(), self._precisions)
 
     def need(self, layers: Sequence[str]) -> MemoryNeed:
@@ -109,7 +109,7 @@ class LoadableCapacity:
         return replace(found, managed_sram=_power_below(sram))
 
     def holds(self, layers: Sequence[str]) -> bool:
-        """Whether these layers can be one loadable."""
+        """Returns True if these layers can be one loadable."""
         if len({self.batch[name] for name in layers}) > 1:
             return False
         sizes = sizes_of(self._network, layers, self._target, self._precisions)
@@ -117,7 +117,7 @@ class LoadableCapacity:
         return not any(one.certain or one.pool in self._given for one in over)
 
     def refusal(self, layers: Sequence[str]) -> VerdictReason | None:
-        """Returns which memory limit keeps layers from being one loadable; None if none does."""
+        """Returns the memory limit that prevents layers from being one loadable, or None."""
         broken, disputed = self._broken(layers)
         broken += tuple(limit for limit in disputed if limit.pool in self._given)
         if not broken:
@@ -128,7 +128,7 @@ class LoadableCapacity:
         )
 
     def doubt(self, layers: Sequence[str]) -> str:
-        """Returns why sources disagree whether layers fit as one loadable; "" if they do not."""
+        """Returns the disputed limits of these layers as one loadable; "" if there are none."""
         _, disputed = self._broken(layers)
         return "; ".join(f"{limit.text} ({limit.rule}): {limit.fix}" for limit in disputed)
 
@@ -140,7 +140,7 @@ class LoadableCapacity:
     def fits(
         self, kernels: Sequence[LayerKernel], able: Sequence[bool]
     ) -> Callable[[frozenset[int]], bool] | None:
-        """Returns what says whether kernels can be one loadable; None when all ``able`` can."""
+        """Returns a predicate: True if kernels can be one loadable; None if all ``able`` can."""
         names = [[self._network.layers[i].name for i in kernel.layers] for kernel in kernels]
         everything = [name for own, ok in zip(names, able, strict=True) if ok for name in own]
         if not everything or self.holds(everything):
@@ -155,7 +155,7 @@ class LoadableCapacity:
         return one
 
     def pools(self, kernels: Sequence[LayerKernel], able: Sequence[bool]) -> tuple[MemoryPool, ...]:
-        """Returns the pool of weights, which add up, where it can bind."""
+        """Returns the pool of weights, whose sizes add up, if its limit can bind."""
         given = self._given.get("global_dram")
         limit = self._limits.global_dram if given is None else _power_below(given)
         generation = self._target.dla.layouts
@@ -178,10 +178,10 @@ class LoadableCapacity:
 
 class _Unlimited(LoadableCapacity):
     def fits(self, kernels: Sequence[LayerKernel], able: Sequence[bool]) -> None:
-        """Everything can be one loadable."""
+        """Returns None: any kernels can be one loadable."""
 
     def pools(self, kernels: Sequence[LayerKernel], able: Sequence[bool]) -> tuple[MemoryPool, ...]:
-        """Nothing binds."""
+        """Returns no pools."""
         return ()
 
 
@@ -191,11 +191,11 @@ def _power_below(size: int) -> int:
 
 @dataclass(frozen=True)
 class PlacementInputs:
-    """A network with everything that placing it needs.
+    """A network with all inputs of its placement.
 
-    ``able`` says by layer whether a DLA core may run it at all (verdict and precision);
-    ``cores`` are the DLA cores in use, ascending; ``handover`` gives the costs of borders,
-    ``capacity`` what a loadable can hold.
+    ``able`` is True by layer if a DLA core may run it (verdict and precision); ``cores`` are the
+    DLA cores in use, ascending; ``handover`` gives the costs of borders, ``capacity`` the limits of
+    a loadable.
     """
 
     network: Network
@@ -215,7 +215,7 @@ class PlacementInputs:
 
     @property
     def hybrid(self) -> bool:
-        """Whether plans can be hybrid engines, whose GPU layers wait for a busy GPU."""
+        """True if plans can be hybrid engines, whose GPU layers wait for a busy GPU."""
         options = self.options
         return options.gpu and not options.split and options.max_transitions != 0
 
@@ -229,7 +229,7 @@ class PlacementInputs:
 def make_inputs(
     network: Network, judgement: Judgement, model: CostModel, options: Options
 ) -> PlacementInputs:
-    """Gathers a request; raises GateError when a pin demands what a layer cannot do."""
+    """Returns the inputs of a request; raises GateError if a pin's device is impossible."""
     cores = usable_cores(options, model.target, model.precision)
     able = {name: verdict.placeable and bool(cores) for name, verdict in judgement.verdicts.items()}
     pins = resolve_pins(network, options)
@@ -279,11 +279,11 @@ def _unable_text(request: PlacementInputs, unable: Mapping[str, tuple[VerdictRea
 
 
 def require_memory(request: PlacementInputs, too_large: Mapping[str, VerdictReason]) -> None:
-    """Refuses what needs layers on a DLA whose memory cannot hold them.
+    """Refuses requests for layers on a DLA whose memory cannot hold them.
 
     Args:
-        request: The pins, and whether there is a GPU.
-        too_large: By layer, which limit its kernel breaks as a loadable of its own.
+        request: The request, with its pins and options.
+        too_large: By layer, the limit that its kernel breaks as a loadable of its own.
 
     Raises:
         GateError: "plan.infeasible" for a pin, "plan.impossible" without the GPU.
@@ -300,13 +300,13 @@ def require_memory(request: PlacementInputs, too_large: Mapping[str, VerdictReas
 
 
 def _broken(name: str, reasons: tuple[VerdictReason, ...]) -> str:
-    """A layer with the rules that it breaks; none where only its precision is in the way."""
+    """Returns a layer with its broken rules; without rules if only its precision is the reason."""
     rules = ", ".join(dict.fromkeys(reason.rule for reason in reasons))
     return f"{name} ({rules})" if rules else name
 
 
 def check_options(options: Options, target: Target) -> None:
-    """Refuses what makes no sense (UsageError): objectives, bounds, cores, pinned devices."""
+    """Raises UsageError for invalid objectives, bounds, cores or pinned devices."""
     check_objective(options.objective)
     for name, limit in options.bounds.items():
         _known("bound", name, BOUNDS)
@@ -348,7 +348,7 @@ def check_options(options: Options, target: Target) -> None:
 
 
 def check_objective(name: str) -> None:
-    """Refuses what is no objective of a plan ("plan.objective")."""
+    """Raises "plan.objective" for an unknown objective."""
     _known("objective", name, OBJECTIVES)
 
 
@@ -371,10 +371,10 @@ def usable_cores(options: Options, target: Target, precision: str) -> tuple[int,
 
 
 def in_one_engine(options: Options, target: Target) -> tuple[Options, list[str]]:
-    """Returns the options of a plan that is one hybrid engine, and a note where that takes cores.
+    """Returns the options of a plan that is one hybrid engine, and a note if it loses cores.
 
     Such an engine uses one DLA core; a mix of plans for throughput has several engines. Cores that
-    the board does not have stay, to be refused.
+    the board does not have are kept, to be refused later.
     """
     cores = options.dla_cores
     there = all(core < target.dla.cores for core in cores)

@@ -1,5 +1,5 @@
-"""Kernels: groups of layers that are placed together, because some device runs them as one.
-Verdicts and pins count layers, costs count kernels; a kernel lies on one device.
+"""Kernels: groups of layers that are placed together, because a device runs them as one.
+Verdicts and pins apply to layers, costs apply to kernels; a kernel is on one device.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from edgekit.network.model import Layer, Network
 
-GATE = 3  # layers between a tensor and the product with it: one of SiLU, two of Mish
-LONGEST = 64  # layers: what a kernel can be cut from grows no further, and it must fit a loadable
+GATE = 3  # maximum layers between a tensor and its product: SiLU has 1, Mish has 2
+LONGEST = 64  # maximum layers of a kernel, which must fit a loadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,11 @@ def fuse(
 ) -> tuple[LayerKernel, ...]:
     """Groups layers into kernels, in graph order of their last layers.
 
-    A layer of a kind in ``tails`` joins the kernel that ends in one of its inputs when no layer
-    else reads that tensor, the kernel starts with a kind in ``heads`` and ``key`` is the same for
-    both (same capability, pin and precision). An addition of two convolutions joins the later one.
-    A gate (SiLU, HardSwish, Mish: a product of a tensor and an activation of it) joins as a whole.
-    Kernels leave only through their last layer, so the kernel graph has no cycle.
+    A layer of a kind in ``tails`` joins the kernel that ends in one of its inputs if no other layer
+    reads that tensor, the kernel starts with a kind in ``heads`` and ``key`` is the same for both
+    (same capability, pin and precision). An addition of two convolutions joins the later
+    convolution. A gate (SiLU, HardSwish, Mish: the product of a tensor and its activation) joins as
+    a whole. Only the last layer of a kernel has outputs, so the kernel graph has no cycle.
     """
     consumers = network.consumers()
     leaves = set(network.outputs)
@@ -75,8 +75,8 @@ def _gate(
     consumers: Mapping[str, Sequence[Layer]],
     leaves: Set[str],
 ) -> list[Layer]:
-    """Returns the layers of a gate: the second of two readers multiplies the tensor by what the
-    first makes of it. Empty where it is none."""
+    """Returns the layers of a gate: the second of two readers multiplies the tensor by the first
+    reader's result. Empty if there is no gate."""
     layer, product = users
     found = [product]
     for _ in range(GATE):
@@ -100,7 +100,7 @@ def _open_kernel_for(
     ends: dict[str, list[int]],
     key: Callable[[Layer], Hashable],
 ) -> list[int] | None:
-    """Returns the open kernel that ``layer`` joins: the latest of those that end in its inputs."""
+    """Returns the open kernel that ``layer`` joins: the latest kernel that ends in its inputs."""
     if layer.kind not in tails or not layer.formula:
         return None
     open_ends = [ends[name] for name in layer.inputs if name in ends]
@@ -111,12 +111,12 @@ def _open_kernel_for(
 def operations(
     network: Network, kernel: LayerKernel, joins: Callable[[Sequence[Layer], Layer], bool]
 ) -> tuple[LayerKernel, ...]:
-    """Returns what a device runs one after the other for a kernel.
+    """Returns the operations that a device runs in sequence for a kernel.
 
     Args:
         network: The layer graph.
         kernel: Layers that are placed together.
-        joins: Whether a device runs the next layer along with those before it.
+        joins: Returns True if a device runs the next layer along with those before it.
     """
     if len(kernel.layers) == 1:
         return (kernel,)
@@ -163,7 +163,7 @@ def _kernel(
     leaves: Set[str],
 ) -> LayerKernel:
     if len(group) == 1:
-        # no layer reads what it writes itself
+        # no layer reads its own output
         layer = network.layers[group[0]]
         read = tuple(dict.fromkeys(layer.inputs))
         needed = tuple(n for n in layer.outputs if n in leaves or n in consumers)

@@ -1,4 +1,4 @@
-"""Why the layers of PyTorch modules are where a plan has them: ``edgekit.why-modules/1``."""
+"""The reasons for the devices of PyTorch modules' layers: ``edgekit.why-modules/1``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class WhyModules(Document):
-    """Why the layers of modules are on their devices, of the first plan; times are predicted."""
+    """The reasons for the devices of modules' layers in the first plan; times are predicted."""
 
     schema_: Literal["edgekit.why-modules/1"] = Field(alias="schema")
     name: str = Field(description="what was asked for: a module, or a glob")
@@ -43,12 +43,12 @@ class WhyModules(Document):
 
 
 def explain_modules(query: PlacementQuery, plan: Plan, name: str) -> WhyModules:
-    """Returns why the layers that a glob names are where the plan has them.
+    """Returns the reasons for the plan's devices of the layers that match a glob.
 
     Args:
         query: The network, which names modules, and the request.
-        plan: The plan that came of it.
-        name: A module or a glob, as ``layers_matching`` reads it.
+        plan: The resulting plan.
+        name: A module or a glob for ``layers_matching``.
     """
     network = query.network
     named = set(layers_matching(network, name))
@@ -84,9 +84,9 @@ def planned_modules(
     target: Target,
     measured: Mapping[str, float] | None = None,
 ) -> tuple[ModuleTotals, ...]:
-    """Returns the modules of a plan, the first of several; none if the network names none.
+    """Returns the modules of a plan (of its first variant); empty if the network names none.
 
-    ``measured``: as of ``module_totals``.
+    ``measured``: as for ``module_totals``.
     """
     if network.modules is None:
         return ()
@@ -95,7 +95,7 @@ def planned_modules(
 
 
 def _reasons(plan: Plan, network: Network, judgement: Judgement, target: Target) -> list[Why]:
-    """Returns why layers are on the GPU: the rules that they break, and what a DLA would cost."""
+    """Returns why layers are on the GPU: their broken rules, and their cost on a DLA."""
     left = {one.name for one in plan.left}
     verdicts = {name: one for name, one in judgement.verdicts.items() if name not in left}
     placeable = replace(judgement, verdicts=verdicts)

@@ -1,6 +1,6 @@
-"""``place``: from a network and its verdicts to a plan, and everything that places more than
-once: the same request with a change (``PlacementQuery``), the constraints of the user that
-conflict, and the exact trade-off of two metrics.
+"""``place``: from a network and its verdicts to a plan. Also everything that places repeatedly: the
+same request with a change (``PlacementQuery``), conflicts between the user's constraints, and the
+exact trade-off of two metrics.
 """
 
 from __future__ import annotations
@@ -77,24 +77,24 @@ from edgekit_device.protocol.codec import write
 OnProgress = Callable[[int, int], None]
 Objective = Annotated[str, Ruled(objectives)]
 Unit = Annotated[str, Ruled(units)]
-_OPEN = "plan.limit"  # neither a placement was found, nor that there is none
+_OPEN = "plan.limit"  # no placement was found, and none was ruled out
 MOST_POINTS = 25
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What to place, as the solver sees it, and the way back from its answer to a plan."""
+    """A request prepared for the solver, and the conversion of its answer to a plan."""
 
     request: PlacementInputs
 
     @cached_property
     def built(self) -> BuiltProblem:
-        """The problem and what its indices stand for."""
+        """The problem and the meaning of its indices."""
         return build_problem(self.request)
 
     @cached_property
     def baselines(self) -> dict[str, Baseline | None]:
-        """The placements that every plan is compared with."""
+        """The baselines of every plan."""
         value = partial(objective_value, self.request.options.objective)
         return baselines(self.request, value)
 
@@ -121,14 +121,14 @@ def prepare(
 ) -> Prepared:
     """Returns the problem that :func:`place` solves; arguments and errors are the same.
 
-    ``concurrent`` names the sum that the solver's energy is: a placement's energy is the less of
-    two sums (``CostModel.energy``). The plan has the less of both, whatever this is.
+    ``concurrent`` names the sum that the solver uses as energy: a placement's energy is the smaller
+    of two sums (``CostModel.energy``). The plan always has the smaller sum.
     """
     check_options(options, target)
     mode = target.mode(power_mode)
     fp16, power = options.fp16_layers, ""
     if precision == "int8":
-        # layers without a scale, as the verdicts and `check` have it
+        # layers without a scale, as in the verdicts and `check`
         fp16 |= {name for name, own in judgement.precisions.items() if own == "fp16"}
         power = "fp16" if all(layer.name in fp16 for layer in network.layers) else ""
     able = {name: verdict.placeable for name, verdict in judgement.verdicts.items()}
@@ -152,7 +152,7 @@ def place(
     on_bound: Callable[[float, float], None] | None = None,
     explains: bool = True,
 ) -> Plan:
-    """Decides where every layer runs and in which formats tensors cross, optimally under the model.
+    """Chooses each layer's device and the formats at borders, optimally under the cost model.
 
     Args:
         network: The layer graph.
@@ -161,22 +161,22 @@ def place(
         precision: "int8", "fp16" or "fp32"; FP32 runs on the GPU only.
         power_mode: NVIDIA's name; None is the board's MAXN or default mode.
         options: Objective, bounds, cores, pins, limits of loadables.
-        progress: Called with (steps done, steps in all).
+        progress: Called with (steps done, total steps).
         on_bound: Called with the best value so far and the proven bound during a long search.
-        explains: Whether an impossible placement is reported with the smallest set of constraints
-            that conflict, which takes further placements.
+        explains: True to report an impossible placement with the smallest set of conflicting
+            constraints, which takes further placements.
 
     Returns:
         The plan. Its ``bound`` is in the objective's unit: microseconds, microjoules, or frames
-        a second for throughput, where it bounds from above. For a mix of plans ``predicted`` has
+        a second for throughput, which it bounds from above. For a mix of plans ``predicted`` has
         the longest latency of any frame and the mean energy and GPU time of a frame.
 
     Raises:
-        UsageError: Options that make no sense; a pin that matches no layer.
-        DataError: The profile is another board's, precision's or model's.
+        UsageError: Invalid options, or a pin that matches no layer.
+        DataError: The profile belongs to another board, precision or model.
         GateError: "plan.impossible" (standalone, but layers do not fit the DLA),
-            "plan.infeasible" (pins, bounds or limits that nothing can keep) or "plan.limit"
-            (the search was ended before anything was found or ruled out).
+            "plan.infeasible" (no placement meets pins, bounds or limits) or "plan.limit" (the
+            search ended before a plan was found or ruled out).
     """
     if explains:
         query = PlacementQuery(network, judgement, target, precision, power_mode, options)
@@ -224,7 +224,7 @@ def place(
         raise (limits or refused)[0]
     request, built, solved, notes, _ = _best(found)
     bound = max(proven) if options.objective == "throughput" else min(proven)
-    if limits:  # nothing is proved of what one of the sums allows
+    if limits:  # a sum whose search hit a limit has no proof
         bound = math.inf if options.objective == "throughput" else 0.0
     solved = replace(solved, bound=bound)
     report(2, 3)
@@ -246,10 +246,9 @@ def _best(found: Sequence[Placed]) -> Placed:
 def _better_whole(
     optimum: Plan, found: Sequence[Placed], compared: Mapping[str, Baseline | None]
 ) -> Plan:
-    """Returns the plan with the least of the second figure of those within the slack.
+    """Returns the plan within the slack with the smallest second figure.
 
-    Equal ones go to the fewest changes of device. Where nothing better was found, that is the
-    optimum itself.
+    Ties go to the plan with the fewest device changes. Returns the optimum if no plan is better.
     """
     slack = found[0][0].options.slack
     if not slack or not plan_value(optimum):
@@ -273,10 +272,10 @@ def _better_whole(
 
 
 def cores_used(options: Options) -> tuple[int, ...]:
-    """Returns the numbers of DLA cores to solve a placement for, where the energy counts.
+    """Returns the numbers of DLA cores to solve a placement for.
 
-    At a rate a core in use takes energy between frames, too: the best placement is the best of
-    those with each number of cores.
+    At a given frame rate a core in use also draws energy between frames. If the energy counts, the
+    best placement is therefore the best over all numbers of cores.
     """
     most = len(set(options.dla_cores))
     energy = options.objective == "energy" or "energy_uj" in options.bounds
@@ -286,25 +285,25 @@ def cores_used(options: Options) -> tuple[int, ...]:
 
 
 def energy_sums(options: Options) -> tuple[str, ...]:
-    """Returns for which ``CostModel.concurrent`` a placement is to be solved.
+    """Returns the values of ``CostModel.concurrent`` to solve a placement for.
 
-    The energy is the less of two sums, so what is best, or within a bound, by it is so by one of
-    them: the best placement is the better of two. Plans of a mix can be within a bound by either;
-    what bounds mixes of them all is the problem with less energy than both, which comes last.
+    The energy is the smaller of two sums, so a placement that is best, or within a bound, is so by
+    one of the sums: the best placement is the better of two. Plans of a mix can keep a bound by
+    either sum; mixes are bounded by the problem with less energy than both, which comes last.
     """
     if options.rate_hz is not None:
-        return ("",)  # the energy at a rate has no sharing
+        return ("",)  # at a rate, devices share no energy
     if not options.gpu or (options.objective != "energy" and "energy_uj" not in options.bounds):
-        return ("",)  # a core alone shares nothing
+        return ("",)  # a single core shares no energy
     return (*SUMS, "") if options.objective == "throughput" else SUMS
 
 
 def engine_kinds(options: Options, judgement: Judgement) -> tuple[Options, ...]:
-    """Returns the options to solve a placement for, where its period counts.
+    """Returns the options to solve a placement for.
 
-    A hybrid engine is slower beside a busy GPU than an engine on one device alone, so the best
-    placement is the better of two: of all placements, as hybrid engines, and of those without a
-    change of device.
+    If the period counts: a hybrid engine is slower beside a busy GPU than an engine on one device,
+    so the best placement is the better of two, the best hybrid engine and the best placement
+    without a device change.
     """
     period = options.objective in ("throughput", "period") or "period_us" in options.bounds
     whole = all(verdict.placeable for verdict in judgement.verdicts.values())
@@ -315,7 +314,7 @@ def engine_kinds(options: Options, judgement: Judgement) -> tuple[Options, ...]:
 
 @dataclass(frozen=True, eq=False)
 class PlacementQuery:
-    """A network, its verdicts, a board and the user's options: all that ``place`` needs."""
+    """The arguments of ``place``: a network, its verdicts, a board and the user's options."""
 
     network: Network
     judgement: Judgement
@@ -330,10 +329,10 @@ class PlacementQuery:
         progress: Callable[[int, int], None] | None = None,
         on_bound: Callable[[float, float], None] | None = None,
     ) -> Plan:
-        """Places the layers; with other options where they are given.
+        """Places the layers, with ``options`` instead of the query's if given.
 
         Raises:
-            UsageError, GateError: As ``place``, without the constraints that conflict.
+            UsageError, GateError: As ``place``, without the conflicting constraints.
         """
         return place(
             self.network, self.judgement, self.target, precision=self.precision,
@@ -343,7 +342,7 @@ class PlacementQuery:
         )  # fmt: skip
 
     def prepared(self, concurrent: str = "") -> Prepared:
-        """Returns the problem as the solver sees it; ``concurrent`` as ``prepare`` has it.
+        """Returns the problem for the solver; ``concurrent`` as in ``prepare``.
 
         Raises:
             UsageError, GateError: As ``place``.
@@ -356,10 +355,10 @@ class PlacementQuery:
     def compared(self, plan: Plan) -> Plan:
         """Returns a plan of this network's rewritten form, compared with this network's baselines.
 
-        Those of the rewritten network become the plan's ``baselines_rewritten``.
+        The rewritten network's baselines become the plan's ``baselines_rewritten``.
 
         Raises:
-            DataError: The profile is another model's.
+            DataError: The profile belongs to another model.
         """
         free = replace(self, options=replace(self.options, gpu=True, pins=()))
         prepared = free.prepared(energy_sums(self.options)[0])
@@ -375,7 +374,7 @@ class PlacementQuery:
         )  # fmt: skip
 
     def able(self, layer: str) -> PlacementQuery:
-        """Returns the same with a layer that a DLA core may run, whatever its verdict."""
+        """Returns the query with a layer allowed on a DLA core, whatever its verdict."""
         verdicts = dict(self.judgement.verdicts)
         verdicts[layer] = replace(verdicts[layer], ok=True)
         return replace(self, judgement=replace(self.judgement, verdicts=verdicts))
@@ -387,11 +386,11 @@ class UserConstraint:
 
     Attributes:
         kind: pin, bound, cores, gpu, max_loadables, pool, max_transitions, min_loadable_layers.
-        key: The pin's place in the list, or the name of the bound or the pool.
-        text: For people.
-        default: Whether the user wrote nothing.
-        why: What it runs into: the layer that a pin cannot hold, and the rule.
-        rule: That rule's words alone.
+        key: The pin's index in the list, or the name of the bound or the pool.
+        text: The constraint for messages.
+        default: True if the user did not set it.
+        why: The obstacle: the layer that cannot have the pin's device, and the rule.
+        rule: The rule's text alone.
         layers: Names of the layers that a pin holds.
     """
 
@@ -405,7 +404,7 @@ class UserConstraint:
 
 
 class UserConstraints:
-    """The constraints of a request, each of which can be dropped."""
+    """The constraints of a request; each can be dropped."""
 
     def __init__(self, query: PlacementQuery) -> None:
         self.query = query
@@ -413,7 +412,7 @@ class UserConstraints:
 
     @cached_property
     def _held(self) -> list[list[str] | None]:
-        """By pin the layers that a later one does not take from it; None: all that it names."""
+        """By pin, the layers that no later pin takes; None if all that it names."""
         pins = self.query.options.pins
         held: list[list[str] | None] = []
         taken: set[str] = set()
@@ -488,7 +487,7 @@ class UserConstraints:
         return found
 
     def keeping(self, retained: Set[UserConstraint]) -> Options:
-        """Returns the options with these constraints alone."""
+        """Returns the options with only these constraints."""
         return self.without(frozenset(self.all) - retained)
 
     def without(self, dropped: Set[UserConstraint]) -> Options:
@@ -528,9 +527,9 @@ class Conflict:
     """Constraints that cannot hold together.
 
     Attributes:
-        constraints: Without any one of them the others can hold.
-        smallest: Whether no smaller set conflicts; False when trying them all took too long.
-        best: By bound in the conflict what can be had at best with the others of the conflict.
+        constraints: The conflicting constraints; if any is dropped, the others can hold.
+        smallest: True if no smaller set conflicts; False if trying all sets took too long.
+        best: By bound in the conflict, the best value that the other constraints allow.
     """
 
     constraints: tuple[UserConstraint, ...]
@@ -539,14 +538,14 @@ class Conflict:
 
     @property
     def speed_helps(self) -> bool:
-        """Whether a board that is faster at its other work could keep them: no bound on energy."""
+        """True if more speed could resolve the conflict: it has no bound on energy."""
         kinds = {constraint.kind for constraint in self.constraints}
         return "bound" in kinds and not any(
             constraint.key == "energy_uj" for constraint in self.constraints
         )
 
     def text(self, known: str = "") -> str:
-        """Returns one sentence for people, without the reasons that ``known`` has already."""
+        """Returns a sentence for messages, without reasons that ``known`` already contains."""
         listing = " and ".join(
             f"{one.text} ({one.why})"
             if one.why and not (one.rule and one.rule in known)
@@ -564,7 +563,7 @@ class Conflict:
         return sentence
 
     def is_about(self, error: GateError) -> bool:
-        """Whether an error names one of these constraints already, in more detail."""
+        """Returns True if an error already names one of these constraints in more detail."""
         if error.code == "plan.impossible":
             return any(constraint.kind == "gpu" for constraint in self.constraints)
         return any(
@@ -576,9 +575,9 @@ class Conflict:
 def find_conflict(
     query: PlacementQuery, progress: Callable[[int, int], None] | None = None
 ) -> Conflict | None:
-    """Returns the smallest set of constraints that cannot hold together; None when all can.
+    """Returns the smallest set of constraints that cannot hold together; None if all can.
 
-    None also where the board and the network alone leave no placement, whatever is dropped.
+    Also None if board and network have no placement even without constraints.
     """
     constraints = UserConstraints(query)
     report = progress or (lambda done, total: None)
@@ -596,20 +595,20 @@ def find_conflict(
             return True
         return False
 
-    # what is not in the configuration is dropped first, so that the user's own words remain
+    # defaults are dropped first, so that the user's own settings remain
     ordered = sorted(constraints.all, key=lambda constraint: not constraint.default)
     try:
         if not fails(ordered) or fails(()):
             return None
         core, smallest = smallest_conflict(ordered, fails)
-    except GateError:  # the solver's limits leave open whether some of them conflict
+    except GateError:  # the solver's limits ended the search: conflicts are undecided
         return None
     found = [constraint for constraint in constraints.all if constraint in core]
     return Conflict(tuple(found), smallest, _best_bounds(constraints, found))
 
 
 def _size(size: int) -> str:
-    """Returns bytes as they are written in a configuration."""
+    """Returns bytes in the notation of a configuration."""
     for factor, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size and size % factor == 0:
             return f"{size // factor}{unit}"
@@ -617,7 +616,7 @@ def _size(size: int) -> str:
 
 
 def _best_bounds(constraints: UserConstraints, found: list[UserConstraint]) -> dict[str, float]:
-    """Returns by bound what it could be at least if the other conflicting constraints hold."""
+    """Returns, by bound, its smallest possible value if the other conflicting constraints hold."""
     best = {}
     for constraint in found:
         if constraint.kind != "bound" or str(constraint.key) not in OBJECTIVE_OF_METRIC:
@@ -635,9 +634,9 @@ def _best_bounds(constraints: UserConstraints, found: list[UserConstraint]) -> d
 def explain_conflict(
     query: PlacementQuery, error: GateError, progress: Callable[[int, int], None] | None = None
 ) -> None:
-    """Says in an error of ``place`` which constraints conflict: in words and as "conflict".
+    """Adds the conflicting constraints to an error of ``place``: in its text and as "conflict".
 
-    Its message becomes theirs, unless it names one of them already.
+    The conflict replaces the error's message, unless the message already names a constraint.
     """
     if error.code == _OPEN:
         return
@@ -649,7 +648,7 @@ def explain_conflict(
     ]
     kinds = [constraint.kind for constraint in conflict.constraints]
     if kinds == ["gpu"] and conflict.is_about(error):
-        return  # which says what to do
+        return  # its message has the hint
     ease = "relax it" if len(kinds) == 1 else "relax one of them"
     if conflict.speed_helps:
         ease += ", or choose a faster power mode"
@@ -665,10 +664,10 @@ def explain_conflict(
 
 
 class PlanProof(Document):
-    """What is proved of a plan.
+    """The proof of a plan's optimality.
 
     Attributes:
-        loadables: How many loadables the plan has.
+        loadables: Number of loadables.
         transitions: Changes between devices along the running order.
     """
 
@@ -682,10 +681,10 @@ class PlanProof(Document):
 
 
 class ParetoPlan(PlanProof):
-    """A plan of the front; figures are null where no layer has a known time.
+    """A plan of the front; figures are null if no layer has a known time.
 
     Attributes:
-        dla_layers: How many layers run on a DLA.
+        dla_layers: Number of layers on a DLA.
     """
 
     latency_us: Figure | None
@@ -697,16 +696,16 @@ class ParetoPlan(PlanProof):
     layers: dict[str, Device] = Field(description="device, by layer")
 
     def figures(self) -> dict[str, float | None]:
-        """Returns the figures that the point has, by key."""
+        """Returns the point's figures, by key."""
         keys = ("latency_us", "throughput_qps", "energy_uj", "gpu_us", "period_us")
         return {key: getattr(self, key) for key in keys if key in self.model_fields_set}
 
 
 class Pareto(Document):
-    """The placements of which no other one is better in both metrics; all is predicted.
+    """The Pareto front of two metrics; all values are predicted.
 
     Attributes:
-        bounds: The most a figure may come to, in its unit.
+        bounds: Maximum of each figure, in its unit.
     """
 
     schema_: Literal["edgekit.pareto/1"] = Field(alias="schema")
@@ -731,16 +730,16 @@ def pareto_front(
     second: str,
     progress: Callable[[int, int], None] | None = None,
 ) -> Pareto:
-    """Returns the placements that no other one beats in both metrics.
+    """Returns the placements that no other placement beats in both metrics.
 
     Args:
-        query: The request; its objective does not matter, its bounds hold for every point.
+        query: The request; its objective is ignored, its bounds hold for every point.
         first: "latency_us", "energy_uj", "gpu_us" or "period_us".
-        second: Another one of them.
-        progress: Called with the points found and the gaps between them still to look at.
+        second: Another of these metrics.
+        progress: Called with the number of points found and of gaps left to search.
 
     Raises:
-        UsageError: Metrics that are none, or the same one twice.
+        UsageError: An unknown metric, or the same metric twice.
         GateError: No placement meets the request ("plan.infeasible").
     """
     objective = OBJECTIVE_OF_METRIC.get(first, query.options.objective)
@@ -813,11 +812,11 @@ def pareto_front(
     )
 
 
-_Front = tuple[Prepared, ParetoFront, float]  # the energy is what the solver does not know
+_Front = tuple[Prepared, ParetoFront, float]  # the energy that the solver does not include
 
 
 def _undominated_fronts(fronts: Sequence[_Front], names: tuple[str, str]) -> list[_Front]:
-    """Returns the fronts without those of which another one's point beats every point there is."""
+    """Returns the fronts without those in which a point of another front beats every point."""
 
     def values(front: _Front) -> list[tuple[float, float]]:
         more = [front[2] if name == "energy_uj" else 0.0 for name in names]
@@ -836,11 +835,11 @@ def _undominated_fronts(fronts: Sequence[_Front], names: tuple[str, str]) -> lis
 def _joined_fronts(
     fronts: Sequence[_Front], names: tuple[str, str]
 ) -> list[tuple[Prepared, ParetoPoint, float]]:
-    """Returns the points of all fronts that no other one beats, with the energy of a plan.
+    """Returns the undominated points of all fronts, with the energy of a plan.
 
-    Each front is exact for one of the sums whose less is a placement's energy; with each point
-    comes what bounds its first metric in every front. With each front comes the energy of a frame
-    that the solver does not know.
+    A placement's energy is the smaller of two sums, and each front is exact for one of them. Each
+    point comes with the bound on its first metric over all fronts. Each front comes with the
+    energy of a frame that the solver does not include.
     """
     found = []
     for prepared, front, fixed in fronts:

@@ -1,6 +1,6 @@
 """The plan as a value: options in, placement, loadables, formats and predicted costs out. Its
-JSON (``edgekit.plan/1``) both ways, what its layers and devices add up to, and two plans
-compared (``edgekit.whatif/1``).
+JSON (``edgekit.plan/1``) both ways, the totals of its layers and devices, and the comparison of
+two plans (``edgekit.whatif/1``).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 OBJECTIVES = ("latency", "throughput", "period", "energy", "gpu_time")
-#: An objective of several networks alone.
+#: An objective for several networks only.
 MAKESPAN = "makespan"
 SCHEMA = "edgekit.plan/1"
 _DIGITS = 6
@@ -53,12 +53,12 @@ COMPARISON_SCHEMA = "edgekit.whatif/1"
 OBJECTIVE_UNITS = {
     "latency": "us", "throughput": "qps", "period": "us", "energy": "uj", "gpu_time": "us",
 }  # fmt: skip
-#: Where several plans are as good for an objective, but for its slack, the one with the least of:
+#: Of the plans within an objective's slack, the plan with the least of this figure is chosen:
 SECOND_METRICS = {
     "latency": "energy_uj", "throughput": "latency_us", "period": "latency_us",
     "energy": "latency_us", "gpu_time": "latency_us",
 }  # fmt: skip
-#: The prediction's figure that each objective is about; a period is one over its throughput.
+#: The predicted figure of each objective; a period is 1 / throughput.
 PREDICTED_KEYS = {
     "latency": "latency_us", "throughput": "throughput_qps", "period": "throughput_qps",
     "energy": "energy_uj", "gpu_time": "gpu_us", MAKESPAN: "latency_us",
@@ -68,7 +68,7 @@ objectives = choice(*OBJECTIVES)
 units = choice(*dict.fromkeys(OBJECTIVE_UNITS.values()))
 _POOLS = ("managed_sram", "local_dram", "global_dram")
 
-# what the fields of a plan take
+# the types of a plan's fields
 pool_bytes = mapping(fields.count, choice(*_POOLS))
 bounded = choice("latency_us", "energy_uj", "gpu_us", "period_us")
 _band = array(fields.figure, 2, 2)
@@ -85,28 +85,30 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the user configures of the placement (the config's ``placement`` section).
+    """The user's placement options (the config's ``placement`` section).
 
     Attributes:
         objective: One of :data:`OBJECTIVES`.
         bounds: Limits by metric: "latency_us", "energy_uj", "gpu_us", "period_us".
         dla_cores: Cores that may be used.
-        gpu: Whether the GPU may be used; without it the plan is standalone.
+        gpu: True if the GPU may be used; otherwise the plan is standalone.
         pins: Devices that layers must have; a later pin wins over an earlier one.
         max_loadables: Loadables that a core may hold.
         fp16_layers: Layers that may not run in INT8 although the precision is INT8.
-        max_transitions: The most changes between devices along the running order; None: any.
-        min_loadable_layers: The fewest layers of a loadable.
+        max_transitions: Maximum device changes along the running order; None if unlimited.
+        min_loadable_layers: Minimum layers of a loadable.
         pools: Bytes that a loadable may have, by pool ("managed_sram", "local_dram",
-            "global_dram"); None, and for a pool that is not named: what a build gets by itself.
-        profile: Measured times (``read_profile``), which win over predicted ones; None: none.
-        cores_why: Why ``dla_cores`` are fewer than the user requested, for where that
-            matters; empty: they are not.
-        split: Whether each segment is an engine of its own (``build.mode: split``); otherwise a
+            "global_dram"). None, or a pool that is not named: the build's default.
+        profile: Measured times (``read_profile``), which replace predicted times; None if there
+            are none.
+        cores_why: Why ``dla_cores`` are fewer than the user requested, for messages; empty if they
+            are not.
+        split: True if each segment is an engine of its own (``build.mode: split``); otherwise a
             plan on the GPU and a DLA core is one hybrid engine, whose GPU layers wait for a busy
             GPU.
-        rate_hz: Frames a second that the energy is of; None: back to back.
-        slack: How far from the optimum a plan may be that is better otherwise, as a share of it.
+        rate_hz: Frames a second at which the energy is computed; None if frames run back to back.
+        slack: Allowed distance from the optimum, as a share of the optimum, for a plan that is
+            better in the second figure.
     """
 
     objective: str = "latency"
@@ -128,7 +130,7 @@ class Options:
 
 @document(frozen=True)
 class PredictedCost:
-    """Model predictions for one inference; None each where no layer has a known time.
+    """Model predictions for one inference; each is None if no layer has a known time.
 
     Attributes:
         latency_us: Microseconds.
@@ -148,18 +150,18 @@ class PredictedCost:
         return found
 
 
-#: Of a network of which no layer has a known time.
+#: The cost of a network in which no layer has a known time.
 UNKNOWN = PredictedCost(None, None, None, None)
 
 
 @document(frozen=True)
 class SlackChoice:
-    """Which plan was taken of those whose objective is within the slack of the optimum.
+    """The plan that was chosen among those whose objective is within the slack of the optimum.
 
     Attributes:
         allowed: The slack, as a share of the optimum.
         optimum: The best plan's value of the objective, which the plan's bound proves.
-        given_up: By how much the plan is worse than the optimum, as a share of it.
+        given_up: How much worse the plan is, as a share of the optimum.
         metric: The figure that decided, "latency_us" or "energy_uj".
         at_optimum: The best plan's value of that figure.
     """
@@ -173,17 +175,18 @@ class SlackChoice:
 
 @document(frozen=True)
 class FewerLoadables:
-    """What a plan gives up for fewer loadables, against one as good within the prediction's noise.
+    """The cost of fewer loadables, against a plan that is equal within the prediction's noise.
 
     Attributes:
         instead_of: Loadables of the other plan.
         gpu_layers: Layers on the GPU that the other plan has on a DLA.
-        gpu_modules: The outermost PyTorch modules with some of them that are whole on the GPU.
+        gpu_modules: The outermost PyTorch modules that contain such layers and are entirely on the
+            GPU.
         dla_layers: Layers on a DLA that the other plan has on the GPU.
-        given_up: By how much the objective is worse, as a share; negative where it is better.
+        given_up: How much worse the objective is, as a share; negative if it is better.
         metric: The figure that decides between plans within the slack.
-        given_up_second: By how much this figure is worse, as a share.
-        noise: Of the prediction, as a share: less than that does not count.
+        given_up_second: How much worse this figure is, as a share.
+        noise: The prediction's noise, as a share; smaller differences do not count.
     """
 
     instead_of: int = member(fields.count)
@@ -220,7 +223,7 @@ class LeftLayer:
     """A call of a module that is left out of the network: it has no segment and no time.
 
     Attributes:
-        name: The layer that stands for it.
+        name: The layer that represents the call.
         module: The module's path.
         device: "PyTorch".
     """
@@ -234,17 +237,17 @@ class LeftLayer:
 class PlannedLoadable:
     """One DLA subgraph of the plan; ``formats`` is the chosen tensor format by border tensor.
 
-    Its layers' times are without ``launch_us``, what starting it takes, and ``border_us``, how much
-    longer it takes to read and write border tensors in these formats than in its best ones.
-    ``plan`` is the index in ``Plan.plans`` of the plan that has it.
+    Its layers' times exclude ``launch_us``, the time to start it, and ``border_us``, the extra time
+    to read and write border tensors in these formats instead of its best formats. ``plan`` is the
+    index of its plan in ``Plan.plans``.
 
     Attributes:
         core: Number of the DLA core.
         launch_us: Microseconds that starting it takes.
-        launch_uj: Microjoules of the same.
-        border_us: Microseconds that border tensors take more than in their best formats.
-        border_uj: Microjoules of the same.
-        plan: Index of the plan that has it.
+        launch_uj: Microjoules of the launch.
+        border_us: Extra microseconds for border tensors, against their best formats.
+        border_uj: Microjoules of ``border_us``.
+        plan: Index of its plan.
     """
 
     core: int = member(fields.core)
@@ -262,11 +265,10 @@ class PlannedLoadable:
 class Reformat:
     """A tensor that the GPU brings from one layout ("int8:CHW32", "fp32:LINEAR") to another.
 
-    ``clock`` says whether the time is "measured" or "predicted"; ``plan`` is the index in
-    ``Plan.plans`` of the plan that does it.
+    ``clock`` is "measured" or "predicted"; ``plan`` is the index of its plan in ``Plan.plans``.
 
     Attributes:
-        plan: Index of the plan that does it.
+        plan: Index of its plan.
     """
 
     tensor: str = member(fields.name)
@@ -280,13 +282,13 @@ class Reformat:
 
 @document(frozen=True)
 class Unfused:
-    """What it costs that a border breaks a part that ``device`` would run fused.
+    """The cost of a border inside a part that ``device`` would run fused.
 
-    ``what`` is the tensor at the border, or says how many layers would be fused; ``plan`` is the
-    index in ``Plan.plans`` of the plan that pays it.
+    ``what`` is the tensor at the border, or the number of layers that would be fused; ``plan`` is
+    the index of its plan in ``Plan.plans``.
 
     Attributes:
-        plan: Index of the plan that pays it.
+        plan: Index of its plan.
     """
 
     what: str = member(fields.name)
@@ -298,14 +300,14 @@ class Unfused:
 
 @document(frozen=True)
 class BuilderDifference:
-    """Where TensorRT's builder would group a core's layers otherwise than the plan.
+    """A difference between the plan's loadables on a core and the groups of TensorRT's builder.
 
     Attributes:
         plan: Index of the plan.
         core: The DLA core.
         kind: "merged", "regrouped" or "sent to the GPU".
         loadables: Indices of the plan's loadables on that core.
-        layers: The first layers of the builder's group, and how many there are.
+        layers: The first layers of the builder's group, and their number.
     """
 
     plan: int = member(fields.count)
@@ -317,14 +319,14 @@ class BuilderDifference:
 
 @document(frozen=True)
 class BuilderGroups:
-    """What TensorRT's builder makes of the device types of a plan's layers.
+    """The loadables that TensorRT's builder makes from the device types of a plan's layers.
 
     Attributes:
         device_types: "GPU" or "DLA", by layer.
         candidates: Groups of layers that the builder would form on the cores.
-        loadables: How many of them the cores hold.
-        matches: Whether these are the plan's loadables.
-        differences: Where they are not.
+        loadables: Number of these groups that the cores hold.
+        matches: True if these are the plan's loadables.
+        differences: The differences from the plan's loadables.
     """
 
     device_types: Mapping[str, str] = member(mapping(fields.device_kind, fields.name))
@@ -336,13 +338,13 @@ class BuilderGroups:
 
 @document(frozen=True)
 class DeviceWork:
-    """What a device has of a frame of a plan: layers, segments, and the microseconds it works.
+    """A device's work for a frame of a plan: layers, segments, and busy microseconds.
 
-    ``busy_us`` is None where no layer has a known time.
+    ``busy_us`` is None if no layer has a known time.
 
     Attributes:
-        layers: How many run there.
-        segments: How many run there.
+        layers: Number of layers on the device.
+        segments: Number of segments on the device.
         busy_us: Microseconds that it works for a frame.
     """
 
@@ -357,9 +359,9 @@ class DeviceWork:
 class Share:
     """A plan variant of the ``throughput`` objective and the share of frames it takes.
 
-    Latency and energy of ``predicted`` are the sums of what is paid: by its layers, by launches
-    and borders of the loadables of this plan, by ``reformats`` and ``unfused``; at a rate the idle
-    module's energy comes to that (``Plan.idle_uj``). The plan that has it fills in ``devices``.
+    Latency and energy of ``predicted`` are the sums over its layers, the launches and borders of
+    this plan's loadables, ``reformats`` and ``unfused``; at a rate the idle module's energy is
+    added (``Plan.idle_uj``). ``Plan`` fills in ``devices``.
 
     Attributes:
         share: Part of the frames, 0 to 1.
@@ -382,18 +384,18 @@ class Share:
 
 @document(frozen=True)
 class FrameTimes:
-    """What a frame takes where the frames follow each other without a pause.
+    """The times of a frame if frames follow each other without a pause.
 
     Attributes:
         clock: "predicted".
-        period_us: Microseconds between two frames; None where no layer has a known time.
-        busy_us: How long each device works for a frame, the mean of the plans by their shares;
-            None each as for the period.
-        device: The busiest one.
-        sharing_us: How much longer the period is than the busiest device works, because the
-            devices share something.
-        shared: What: the memory, and in a hybrid engine the GPU, for which the engine's own layers
-            wait.
+        period_us: Microseconds between two frames; None if no layer has a known time.
+        busy_us: Microseconds that each device works for a frame, the mean of the plans weighted by
+            their shares; each is None if the period is.
+        device: The busiest device.
+        sharing_us: Microseconds by which the period exceeds the busiest device's work, because the
+            devices share a resource.
+        shared: The shared resource: the memory, and in a hybrid engine the GPU, for which the
+            engine's own layers wait.
     """
 
     clock: str = member(choice(*_CLOCKS))
@@ -406,11 +408,11 @@ class FrameTimes:
 
 @document(frozen=True)
 class FrameEnergy:
-    """What a plan's energies are of.
+    """The frame rate of a plan's energies and their idle part.
 
     Attributes:
-        rate_hz: Frames a second; None: back to back.
-        idle_uj: The part of a frame's energy that the module draws whether it works or not.
+        rate_hz: Frames a second; None if frames run back to back.
+        idle_uj: The part of a frame's energy that the idle module draws, in microjoules.
     """
 
     rate_hz: float | None = member(nullable(fields.figure), default=None)
@@ -419,18 +421,18 @@ class FrameEnergy:
 
 @document(frozen=True)
 class MeasuredPart:
-    """How much of a plan's latency a profile measured.
+    """The part of a plan's latency that a profile measured.
 
     Attributes:
         file: The profile.
-        kind: What the file is: "log", "trtexec", "iprofiler", "bench" or "table".
+        kind: The file's kind: "log", "trtexec", "iprofiler", "bench" or "table".
         fraction: Share of the latency that is measured.
-        fraction_of: The same of the work of the "gpu" and of the "dla".
+        fraction_of: Measured share of the work of the "gpu" and of the "dla".
         measured_us: Microseconds of the latency that are measured.
         layers: "measured" or "predicted", by layer.
         rows: Rows of the profile.
-        unmatched: Rows that are no layer of the model.
-        notes: What to know before believing it.
+        unmatched: Rows that match no layer of the model.
+        notes: Caveats about the measurement.
     """
 
     file: str = member(fields.name)
@@ -446,15 +448,15 @@ class MeasuredPart:
 
 @document(frozen=True)
 class Constraints:
-    """What a plan keeps to; the attributes are those of :class:`Options`.
+    """The constraints of a plan; the attributes are those of :class:`Options`.
 
     Attributes:
         dla_cores: Numbers of the cores that may be used.
-        bounds: The most a figure may come to, in its unit.
-        max_loadables: The most loadables of a core.
-        max_transitions: The most changes between devices; None: no limit.
-        min_loadable_layers: The fewest layers of a loadable.
-        pools: Bytes that a loadable may have, by pool; None: the board's.
+        bounds: Maximum of each figure, in its unit.
+        max_loadables: Maximum loadables of a core.
+        max_transitions: Maximum device changes; None if unlimited.
+        min_loadable_layers: Minimum layers of a loadable.
+        pools: Bytes that a loadable may have, by pool; None for the board's sizes.
     """
 
     dla_cores: tuple[int, ...] = member(array(fields.core), default=(0,))
@@ -476,37 +478,36 @@ class Constraints:
 class Plan:
     """Placement, loadables, pools, formats and predicted cost: an ``edgekit.plan/1``.
 
-    ``layers`` is the plan (for mixed plans the one with the largest share, ``plans[0]``);
+    ``layers`` is the plan (for mixed plans the plan with the largest share, ``plans[0]``);
     ``plans`` always has at least one entry and its shares add up to 1. Segments are numbered in
     running order: every tensor a segment reads is a graph input or comes from a lower number.
     ``transitions`` counts device changes along the running order. ``pools`` are bytes by pool
-    name, the largest any loadable needs. Baselines are placements of the network as given; those of
-    ``baselines_rewritten`` are of the rewritten network that is placed, and empty where no rewrite
-    was used. A baseline that is impossible is None; one that
-    ``baselines_keep`` has as False breaks a constraint of the user. ``kept_off`` names the
-    constraints without which a plan of the GPU alone would use the DLA, as far as that was looked
-    for. ``unknown_cost`` names layers on the GPU that are in no time and no band: plugins, shapes
-    that the data decide, and operators without a formula of their arithmetic.
-    ``extrapolated`` says what the plan predicts without any published time of its kind: its bands
-    are wide, and every text that calls it optimal says so (:func:`proof_of`). ``parser`` is the
-    word of NVIDIA's own parser, where it was asked.
-    ``optimal``, ``bound`` and ``gap`` are of the optimum; ``slack`` says how far the plan is from
-    it, and why; ``fewer`` what was given up for fewer loadables. ``left`` are the calls of modules
-    that are left out, which are none of ``layers``.
-    ``buckets`` are the listed shapes of a range, the planned one first, and ``range`` is what they
-    cost together; a plan of one shape has neither.
-    All energies are those of a frame at ``rate_hz`` frames a second, None: back to back;
-    ``idle_uj`` is the part of the plan's that the module draws whether it works or not.
-    What its parts add up to is computed whenever a plan is made, whatever was given: ``frame``,
-    ``doubts`` (why the prediction alone does not decide), and ``devices`` of ``plans``.
+    name, the largest any loadable needs. ``baselines`` are placements of the given network;
+    ``baselines_rewritten`` are placements of the rewritten network, empty if no rewrite was used.
+    An impossible baseline is None; a baseline with False in ``baselines_keep`` breaks a constraint
+    of the user. ``kept_off`` names the constraints that keep a GPU-only plan off the DLA, as far as
+    they were searched for. ``unknown_cost`` names layers on the GPU that no time and no band
+    includes: plugins, data-dependent shapes, and operators without a formula for their arithmetic.
+    ``extrapolated`` lists predictions that no published time of their kind supports: the plan's
+    bands are wide, and every text that calls it optimal mentions this (:func:`proof_of`).
+    ``parser`` is the result of NVIDIA's own parser, if it was run.
+    ``optimal``, ``bound`` and ``gap`` describe the optimum; ``slack`` is the plan's distance from
+    the optimum and its reason; ``fewer`` is the cost of fewer loadables. ``left`` are the calls of
+    left-out modules, which are not in ``layers``.
+    ``buckets`` are the listed shapes of a range, the planned shape first, and ``range`` is their
+    total cost; a plan of one shape has neither.
+    All energies are those of a frame at ``rate_hz`` frames a second (None: back to back);
+    ``idle_uj`` is the part that the idle module draws.
+    ``frame``, ``doubts`` (why the prediction alone does not decide), and ``devices`` of ``plans``
+    are computed whenever a plan is made; given values are replaced.
 
     Attributes:
-        pools: Bytes that a loadable needs at most, by pool.
+        pools: Bytes by pool, the largest need of any loadable.
         transitions: Changes between devices along the running order.
-        bound: No plan's objective is better; in the objective's unit.
-        gap: How far the objective is from the bound, as a share.
-        bands: Where each figure may lie by the prediction error, in its unit.
-        cuts: Where to cut the network so that its first part runs on the DLA alone, best first.
+        bound: Proven bound in the objective's unit; no plan is better.
+        gap: Distance of the objective from the bound, as a share.
+        bands: Range of each figure by the prediction error, in its unit.
+        cuts: Cuts after which the network's first part runs on the DLA alone, best first.
     """
 
     target: str = member(fields.target)
@@ -519,7 +520,7 @@ class Plan:
     transitions: int = member(fields.count)
     predicted: PredictedCost = member(record(PredictedCost))
     objective: str = member(choice(*OBJECTIVES, MAKESPAN))
-    # a plan of several networks has no proof of its own
+    # a plan of several networks has no separate proof
     optimal: bool = member(flag, absent=False, as_given=True)
     bound: float = member(fields.figure, absent=0.0, as_given=True)
     gap: float = member(fields.figure, absent=0.0, as_given=True)
@@ -527,7 +528,7 @@ class Plan:
     baselines: Mapping[str, PredictedCost | None] = member(mapping(nullable(record(PredictedCost))))
     model_error: str = member(fields.name)
     notes: tuple[str, ...] = member(fields.names, default=())
-    # plans that a former version saved lack some of these
+    # plans saved by an earlier version lack some of these
     reformats: tuple[Reformat, ...] = member(records(Reformat), absent=(), as_given=True)
     builder: BuilderGroups | None = member(
         nullable(record(BuilderGroups)), absent=None, as_given=True
@@ -568,23 +569,23 @@ class Plan:
 
     @property
     def dla_cores(self) -> frozenset[str]:
-        """The DLA cores that its layers run on, "DLA0" and so on; of all ``plans``."""
+        """The DLA cores of its layers ("DLA0", ...), over all ``plans``."""
         devices = {layer.device for share in self.plans for layer in share.layers}
         return frozenset(devices - {"GPU"})
 
     @property
     def rate_hz(self) -> float | None:
-        """Frames a second that the energies are of; None: back to back."""
+        """Frames a second at which the energies are computed; None if back to back."""
         return self.energy.rate_hz
 
     @property
     def idle_uj(self) -> float:
-        """The part of a frame's energy that the module draws whether it works or not."""
+        """The part of a frame's energy that the idle module draws, in microjoules."""
         return self.energy.idle_uj
 
     @property
     def scale_binding(self) -> ScaleBinding:
-        """What binds scales: the layers in INT8 on a DLA, and those that are not in INT8."""
+        """The layers that bind scales: INT8 layers on a DLA, and layers that are not in INT8."""
         layers = [layer for share in self.plans for layer in share.layers]
         int8 = [layer for layer in layers if layer.precision == "int8"]
         on_dla = {layer.name for layer in int8 if layer.device != "GPU"}
@@ -597,12 +598,12 @@ class Plan:
 
 
 def is_known(plan: Plan) -> bool:
-    """Whether the plan's figures say anything: at least one layer has a known time."""
+    """Returns True if at least one layer of the plan has a known time."""
     return plan.predicted.latency_us is not None
 
 
 def exception(unknown_cost: Sequence[str]) -> str:
-    """Returns what a proof does not cover, such as "except for 2 layers not counted"."""
+    """Returns the exception to a proof, such as "except for 2 layers not counted"."""
     return f"except for {counted(len(unknown_cost), 'layer')} not counted"
 
 
@@ -613,13 +614,13 @@ def proof_of(
     *,
     words: str = "proved optimal",
 ) -> str:
-    """Returns ``words`` and what restricts them; "" for a plan that is not optimal.
+    """Returns ``words`` with their restrictions; "" for a plan that is not optimal.
 
     Args:
-        optimal: Whether it is, for the times that are known.
-        extrapolated: What is predicted without any published time of its kind.
-        unknown_cost: Layers in no time.
-        words: For a plan that is.
+        optimal: True if the plan is optimal for the known times.
+        extrapolated: Predictions that no published time of their kind supports.
+        unknown_cost: Layers that no time includes.
+        words: The text for an optimal plan.
     """
     if not optimal:
         return ""
@@ -635,7 +636,7 @@ def plan_from_json(document: object) -> Plan:
     """Returns the plan of an ``edgekit.plan/1`` document; equal to the plan that wrote it.
 
     Raises:
-        DataError: "plan.schema": the document is none; ``where`` is the place that is wrong.
+        DataError: "plan.schema": the document is not a plan; ``where`` is the invalid field.
     """
     found = document.get("schema") if isinstance(document, Mapping) else None
     if found != SCHEMA:
@@ -656,7 +657,7 @@ def plan_from_json(document: object) -> Plan:
 
 
 def _devices_of(plan: Plan, index: int) -> tuple[DeviceWork, ...]:
-    """Returns what each device has of a frame of a plan, the GPU first."""
+    """Returns each device's work for a frame of a plan, the GPU first."""
     part = plan.plans[index]
     times = device_times(part, [one for one in plan.loadables if one.plan == index])
     found = []
@@ -669,11 +670,10 @@ def _devices_of(plan: Plan, index: int) -> tuple[DeviceWork, ...]:
 
 
 def device_times(share: Share, loadables: Sequence[PlannedLoadable]) -> dict[str, float]:
-    """Returns the predicted microseconds that each device works for in a frame of a plan.
+    """Returns the predicted microseconds that each device works for a frame of a plan.
 
-    All that is paid on a device counts: its layers, launches of loadables and what their tensors'
-    formats cost, reformats (on the GPU), and what broken fusions take. The GPU's is the plan's
-    ``gpu_us``.
+    All costs on a device count: its layers, launches of loadables and the cost of their tensors'
+    formats, reformats (on the GPU), and broken fusions. The GPU's time is the plan's ``gpu_us``.
 
     Args:
         share: A plan.
@@ -696,7 +696,7 @@ def device_times(share: Share, loadables: Sequence[PlannedLoadable]) -> dict[str
 
 
 def _frame_of(plan: Plan) -> FrameTimes:
-    """Returns what a frame takes where the frames follow each other without a pause."""
+    """Returns the times of a frame if frames follow each other without a pause."""
     busy: dict[str, float] = {}
     for index, share in enumerate(plan.plans):
         own = [one for one in plan.loadables if one.plan == index]
@@ -717,27 +717,27 @@ def _frame_of(plan: Plan) -> FrameTimes:
 
 
 def mixes_devices(shares: Iterable[Share]) -> bool:
-    """Whether any of the plans has layers on the GPU and on a DLA core."""
+    """Returns True if any of the plans has layers on the GPU and on a DLA core."""
     used = ({layer.device for layer in share.layers} for share in shares)
     return any("GPU" in devices and len(devices) > 1 for devices in used)
 
 
 def _waits(plan: Plan) -> bool:
-    """Whether any plan is a hybrid engine, whose layers on the GPU wait for it."""
+    """Returns True if any plan is a hybrid engine, whose GPU layers wait for the GPU."""
     return mixes_devices(plan.plans) and not plan.constraints.split
 
 
 def booked_layers(share: Share, network: Network | None) -> tuple[PlacedLayer, ...]:
-    """Returns a plan's layers with what they take alone where they do not run with a neighbour.
+    """Returns a plan's layers, each with the cost of its broken fusions.
 
-    A plan's layers have the times of fused kernels: a layer that its device would compute with the
-    one before it takes 0 of its own. Where the plan has that one on another device, ``unfused``
-    holds what the layer then takes; here it is the layer's that reads the tensor between the two.
-    What is not between two layers stays with ``unfused``.
+    A plan's layers have the times of fused kernels: a layer that its device computes together with
+    the previous layer takes 0. If the previous layer is on another device, ``unfused`` has the
+    layer's time; this function adds it to the layer that reads the tensor between the two. Costs
+    that are not between two layers remain in ``unfused`` only.
 
     Args:
         share: A plan.
-        network: Its layers; without it nothing is booked.
+        network: Its layers; None adds no costs.
     """
     readers = _readers(share, network)
     us: dict[str, float] = {}
@@ -751,13 +751,13 @@ def booked_layers(share: Share, network: Network | None) -> tuple[PlacedLayer, .
 
 
 def unbooked_us(share: Share, network: Network | None) -> tuple[Unfused, ...]:
-    """Returns what broken fusions cost that ``booked_layers`` books to no layer."""
+    """Returns the broken fusions whose cost ``booked_layers`` adds to no layer."""
     readers = _readers(share, network)
     return tuple(one for one in share.unfused if (one.what, one.device) not in readers)
 
 
 def _readers(share: Share, network: Network | None) -> dict[tuple[str, str], str]:
-    """Returns the first layer that reads a tensor on a device, by both."""
+    """Returns, by tensor and device, the first layer there that reads the tensor."""
     readers: dict[tuple[str, str], str] = {}
     if network is None or not share.unfused:
         return readers
@@ -785,26 +785,26 @@ def _with(
 
 @document(frozen=True, kw_only=True)
 class PlanSummary:
-    """A plan's main figures, all predicted; None where no layer has a known time.
+    """A plan's main figures, all predicted; None if no layer has a known time.
 
     Attributes:
         target: The board.
         power_mode: Its power mode.
         precision: The precision.
-        objective: What was optimised.
+        objective: The objective.
         value: The objective's value, in ``unit``.
         unit: "us", "uj" or "qps".
-        optimal: Whether the plan is proved optimal for predicted times.
-        bound: What no plan is better than, in ``unit``.
-        gap: How far the value is from the bound, as a share of the value.
-        slack: How far the plan is from the optimum, and for what.
-        extrapolated: What is predicted without any published time of its kind.
-        unknown_cost: Layers that are in no time.
+        optimal: True if the plan is proved optimal for predicted times.
+        bound: Proven bound, in ``unit``; no plan is better.
+        gap: Distance of the value from the bound, as a share of the value.
+        slack: The plan's distance from the optimum, and the reason.
+        extrapolated: Predictions that no published time of their kind supports.
+        unknown_cost: Layers that no time includes.
         predicted: The figures of an inference.
-        rate_hz: Frames a second that the energy is of; None: back to back.
-        bands: Between which values the figures may lie.
-        layers: How many layers each device has.
-        loadables: How many there are.
+        rate_hz: Frames a second at which the energy is computed; None if back to back.
+        bands: Range of each figure by the prediction error.
+        layers: Number of layers, by device.
+        loadables: Number of loadables.
         transitions: Changes between devices along the running order.
     """
 
@@ -853,7 +853,7 @@ def plan_summary(plan: Plan) -> PlanSummary:
 
 
 def objective_band(plan: Plan) -> tuple[float, float] | None:
-    """Returns where the objective's value may lie by the prediction error; None if unknown."""
+    """Returns the range of the objective's value by the prediction error; None if unknown."""
     if plan.objective == "period":
         low, high = plan.bands.get("throughput_qps", (0.0, 0.0))
         return (1e6 / high, 1e6 / low) if low else None
@@ -879,7 +879,7 @@ def within_error(plan: Plan) -> tuple[str, ...]:
 def gpu_alone_doubt(plan: Plan) -> str:
     """Returns that the GPU alone may be as good as a plan with a DLA; "" if it is worse.
 
-    By the figure of the objective, and by the latency whatever the objective is.
+    Both the objective's figure and the latency are compared.
     """
     within = within_error(plan)
     if PREDICTED_KEYS[plan.objective] in within:
@@ -898,13 +898,13 @@ def doubts(plan: Plan) -> tuple[str, ...]:
 
 
 def percent_change(before: float, after: float) -> float | None:
-    """Returns by how many percent a figure grew; None from zero."""
+    """Returns the growth of a figure in percent; None if it was 0."""
     return 100 * (after - before) / before if before else None
 
 
 @document(frozen=True)
 class Change:
-    """By how much a figure grew, and by how many percent; None where that is not known.
+    """The growth of a figure, absolute and in percent; None if unknown.
 
     Attributes:
         by: The difference, in the figure's unit.
@@ -931,11 +931,11 @@ class WhatIf(FormerDict):
         changes: In the user's words.
         before: The plan as requested.
         after: The plan with the changes.
-        objective: How the objective's value changes; None where the objectives are different.
-        difference: The same of each predicted figure.
+        objective: Change of the objective's value; None if the objectives are different.
+        difference: Change of each predicted figure.
         moved: Layers that change the device.
-        only_before: Layers of the first plan alone.
-        only_after: Layers of the second plan alone.
+        only_before: Layers in the first plan only.
+        only_after: Layers in the second plan only.
     """
 
     changes: tuple[str, ...] = member(fields.names)
@@ -954,12 +954,12 @@ class WhatIf(FormerDict):
 
 
 def compare_plans(before: Plan, after: Plan, changes: Sequence[str]) -> WhatIf:
-    """Returns both plans in short, their differences, and the layers that moved.
+    """Returns summaries of both plans, their differences, and the layers that moved.
 
     Args:
         before: The plan as requested.
         after: The plan with the changes.
-        changes: What was changed, in the user's words.
+        changes: The changes, in the user's words.
     """
     old, new = before.predicted.to_json(), after.predicted.to_json()
     was = {layer.name: layer.device for layer in before.layers}
@@ -991,18 +991,18 @@ def _change(before: float | None, after: float | None) -> Change:
 def plan_value(plan: Plan) -> float:
     """Returns the value of a plan's objective: microseconds, microjoules or frames a second.
 
-    It is 0 where no layer has a known time.
+    It is 0 if no layer has a known time.
     """
     return predicted_value(plan.objective, plan.predicted)
 
 
 def optimum_value(plan: Plan) -> float:
-    """Returns the objective's value of the best plan, from which the slack may have moved."""
+    """Returns the optimum's objective value; the plan's own may be worse by the slack."""
     return plan.slack.optimum if plan.slack else plan_value(plan)
 
 
 def predicted_value(objective: str, predicted: PredictedCost) -> float:
-    """Returns what a prediction gives for an objective, in the objective's unit."""
+    """Returns the predicted value of an objective, in the objective's unit."""
     if objective == "period":
         return 1e6 / predicted.throughput_qps if predicted.throughput_qps else 0.0
     return float(getattr(predicted, PREDICTED_KEYS[objective]) or 0.0)

@@ -1,5 +1,5 @@
-"""From what is to be placed to the problem that the solver gets: the network cut into kernels,
-their modes, the borders between them and the transfers there, what running fused saves.
+"""From a request to the solver's problem: the network cut into kernels, their modes, the borders
+between them and their transfers, and the savings of fused kernels.
 Start with ``build_problem``.
 """
 
@@ -23,7 +23,7 @@ from edgekit.solver.problem import OUTSIDE, Border, Cost, Mode, PlacementProblem
 _Allowed = Callable[[Sequence[Layer], str], bool]
 Kernels = tuple[LayerKernel, ...]
 _Saved = dict[tuple[int, int], float]  # by (earlier part, later part): microseconds
-CALLER_MODE = 0  # the mode of what enters a network
+CALLER_MODE = 0  # the mode of a network's inputs and outputs
 
 
 def build_problem(
@@ -33,11 +33,11 @@ def build_problem(
 
     Args:
         request: The network and the request.
-        plain: Leaves every tensor in its best format.
-        kernels: Other kernels than the parts of all that can be fused somewhere.
+        plain: True to leave every tensor in its best format.
+        kernels: Kernels to use instead of :func:`common_kernels`.
 
     Raises:
-        GateError: No loadable can hold a layer that has to be on a DLA.
+        GateError: No loadable can hold a layer that must be on a DLA.
     """
     if kernels is None:
         kernels = common_kernels(request)
@@ -58,7 +58,7 @@ def build_problem(
 
 
 def too_large(request: PlacementInputs, built: BuiltProblem) -> dict[str, VerdictReason]:
-    """Returns by layer which memory limit keeps it off every DLA core, however it is placed."""
+    """Returns, by layer, the memory limit that keeps it off every DLA core in any placement."""
     found: dict[str, VerdictReason] = {}
     for v, kernel in enumerate(built.kernels):
         names = [request.network.layers[i].name for i in kernel.layers]
@@ -80,7 +80,7 @@ def problem_of(
     *,
     plain: bool = False,
 ) -> BuiltProblem:
-    """Returns the problem of kernels, whatever they were cut by."""
+    """Returns the problem of given kernels."""
     network, model, options = request.network, request.model, request.options
     names = request.devices
     watts = [model.watts(name) for name in names]
@@ -95,7 +95,7 @@ def problem_of(
         row: dict[int, Cost] = {}
         if allowed(layers, "GPU"):
             layouts = request.handover.gpu(kernel)
-            # no fitted time of another kernel contains the reformat beside a plugin
+            # fitted kernel times do not include the reformat beside a plugin
             own = bool(declared_formats(layers[0]))
             for layout in layouts[:1] if plain or not request.cores else layouts:
                 us = model.kernel_us(network, kernel, "GPU", layout[1])
@@ -138,8 +138,8 @@ def as_engines(
 
     Args:
         request: The network and the request.
-        problem: Of the placements.
-        placements: Modes by node, of each plan of a mix.
+        problem: The placements' problem.
+        placements: Modes by node, for each plan of a mix.
     """
     used = [{problem.device(m) for m in modes} for modes in placements]
     hybrid = request.hybrid and any(0 in devices and len(devices) > 1 for devices in used)
@@ -159,11 +159,11 @@ class BuiltProblem:
 
     Attributes:
         kernels: By node.
-        problem: What the solver sees.
+        problem: The solver's problem.
         tensors: By border, the tensor's name.
-        ways: By (border, transfer): what its ways are; absent for what is no hand-over.
-        free: The loadable's format where a hand-over costs nothing, by (border, producer's mode,
-            reader's mode).
+        ways: The ways by (border, transfer); absent if the transfer is no hand-over.
+        free: The loadable's format of a free hand-over, by (border, producer's mode, reader's
+            mode).
     """
 
     kernels: tuple[LayerKernel, ...]
@@ -173,20 +173,20 @@ class BuiltProblem:
     free: Mapping[tuple[int, int, int], str]
 
 
-# How a network is cut into kernels: by what a device can fuse, and finer, by all of that at once.
+# A network is cut into kernels by each device's fusions, and into the common parts of all cuts.
 #
-# A kernel lies on one device, so what can be decided apart must be cut. The parts of what a device
-# would fuse are whole again on it (:func:`with_fusions`).
+# A kernel is on one device, so layers with independent devices must be in different kernels. The
+# parts of a device's fusion run as one again on that device (:func:`with_fusions`).
 
 
 def gpu_kernels(request: PlacementInputs) -> Kernels:
-    """Returns what the GPU fuses where it runs everything."""
+    """Returns the GPU's kernels if it runs everything."""
     fp16 = request.model.fp16_layers
     return _fuse(request.network, {x.name: x.name in fp16 for x in request.network.layers})
 
 
 def dla_kernels(request: PlacementInputs) -> Kernels:
-    """Returns what a DLA fuses where it runs all that it can; the rest as the GPU would."""
+    """Returns a DLA's kernels if it runs all possible layers; the rest are the GPU's kernels."""
     able, fp16, batch = request.able, request.model.fp16_layers, request.capacity.batch
     return _fuse(
         request.network,
@@ -195,20 +195,20 @@ def dla_kernels(request: PlacementInputs) -> Kernels:
 
 
 def auto_runs(request: PlacementInputs) -> dict[str, int]:
-    """Returns the number of the loadable, from 1, by layer, that TensorRT would make by itself."""
+    """Returns, by layer, the number (from 1) of its loadable in TensorRT's automatic placement."""
     loadables = [c for c in request.judgement.candidates if c.retained]
     return {name: number for number, one in enumerate(loadables, 1) for name in one.layers}
 
 
 def auto_kernels(request: PlacementInputs) -> Kernels:
-    """Returns what is fused in TensorRT's automatic placement."""
+    """Returns the kernels of TensorRT's automatic placement."""
     run_of, fp16 = auto_runs(request), request.model.fp16_layers
     names = [layer.name for layer in request.network.layers]
     return _fuse(request.network, {name: (run_of.get(name, 0), name in fp16) for name in names})
 
 
 def common_kernels(request: PlacementInputs) -> Kernels:
-    """Returns the largest kernels that lie within one of each cut, and have one pin."""
+    """Returns the largest kernels that are each inside one kernel of every cut, with one pin."""
     network, cuts = request.network, [gpu_kernels(request)]
     if request.cores:
         cuts += [dla_kernels(request), auto_kernels(request)]
@@ -237,13 +237,13 @@ def _fuse(network: Network, key_of: Mapping[str, Hashable]) -> Kernels:
 class Modes:
     """The modes of a problem, each once; index 0 is the caller's.
 
-    A GPU kernel's best layout and another one of the same name are two modes: best ones follow
-    each other for nothing.
+    A layout as a GPU kernel's best layout and the same layout as another are two modes: between
+    best layouts a hand-over is free.
 
     Attributes:
-        modes: As the solver takes them.
+        modes: The solver's modes.
         layouts: By mode, the layout of a GPU kernel (or the caller); None on a core.
-        best: By mode, whether the layout is the kernel's best one.
+        best: By mode, True if the layout is the kernel's best.
     """
 
     modes: list[Mode] = field(default_factory=list)
@@ -277,8 +277,8 @@ class Modes:
 
 
 class FoundBorders(NamedTuple):
-    """Borders, their tensors, the ways by (border, transfer), and what costs nothing: a loadable's
-    format by (border, producer's mode, reader's mode)."""
+    """Borders, their tensors, the ways by (border, transfer), and the loadable's format of free
+    hand-overs by (border, producer's mode, reader's mode)."""
 
     borders: list[Border]
     tensors: list[str]
@@ -292,11 +292,11 @@ class Borders:
 
     Attributes:
         network: The layer graph.
-        handover: Its ways.
+        handover: The network's ways.
         modes: All modes.
-        allowed: By kernel, the modes that it can have.
+        allowed: By kernel, its possible modes.
         watts: Power by device.
-        plain: Only the loadables' best formats, as the builder's own placement is predicted.
+        plain: True for only the loadables' best formats, as in the predicted automatic placement.
     """
 
     network: Network
@@ -367,17 +367,17 @@ class Borders:
             for other, pairs in on_gpu.items():
                 yield pairs, [self._on_gpu(name, layout, other)]
             for (best, other), pairs in converted.items():
-                # a kernel leaves its best layout for a DLA's format: that makes no conversion
-                # between two kernels of the GPU cheaper, and the GPU alone has one time
+                # a kernel leaves its best layout for a DLA's format: conversions between two GPU
+                # kernels get no cheaper by this, so the GPU alone has one time
                 us = self._on_gpu(name, self.handover.gpu(kernels[v])[0], best).reformat_us
                 yield pairs, [HandoverWay(layout, other, "", us, 0.0)]
 
     def _from_core(
         self, name: str, source: int, goals: Iterable[int], writer: LayerKernel, several: bool
     ) -> Iterable[tuple[list[tuple[int, int]], Sequence[HandoverWay]]]:
-        """One reformat for each layout that somebody on the GPU, or the caller, reads.
+        """Yields a reformat for each layout that the GPU or the caller reads.
 
-        A loadable writes a tensor in one format: what several read it writes in its best one.
+        A loadable writes a tensor in one format: the best format if there are several readers.
         """
         by_layout: dict[Layout, list[tuple[int, int]]] = {}
         for goal in goals:
@@ -389,12 +389,12 @@ class Borders:
             yield pairs, ways[:1] if several else self._some(ways)
 
     def _converts(self, source: int, goal: int) -> bool:
-        """Whether a tensor changes its type between two modes of the GPU."""
+        """Returns True if a tensor changes its type between two modes of the GPU."""
         a, b = self.modes.layouts[source] or CALLER, self.modes.layouts[goal] or CALLER
         return 0 not in (source, goal) and self.handover.changes_type(a, b)
 
     def _differs(self, source: int, goal: int) -> bool:
-        """Whether a tensor is reformatted between two modes of the GPU, or of the caller."""
+        """Returns True if a tensor is reformatted between two modes of the GPU or the caller."""
         a, b = self.modes.layouts[source] or CALLER, self.modes.layouts[goal] or CALLER
         best = self.modes.best[source] and self.modes.best[goal]
         return not best and a[1] != b[1]
@@ -418,7 +418,7 @@ class Borders:
 
 
 def _undominated(ways: Sequence[tuple[HandoverWay, Cost]]) -> list[tuple[HandoverWay, Cost]]:
-    """Returns the ways that no other one is as good as; of equal ones the first."""
+    """Returns the ways that no other way dominates; of equal ways the first."""
     undominated: list[tuple[HandoverWay, Cost]] = []
     for way, cost in ways:
         if not any(_at_most(other, cost) for _, other in undominated):
@@ -436,15 +436,16 @@ def _at_most(a: Cost, b: Cost) -> bool:
 def with_fusions(
     request: PlacementInputs, built: BuiltProblem, wholes: Mapping[str, Sequence[LayerKernel]]
 ) -> BuiltProblem:
-    """Lets the parts of a kernel run as one where they are on the same device.
+    """Returns the problem in which parts of a kernel run as one if they are on the same device.
 
-    The later part then costs what it adds to the kernel; coming from another device it costs what
-    it takes alone, and the border between the two, which nothing else reads, pays the difference.
+    The later part then costs its addition to the kernel. If the parts are on different devices, the
+    later part costs its time alone: the border between the two, which has no other reader, pays the
+    difference.
 
     Args:
         request: The network and its costs.
         built: The problem of the parts.
-        wholes: By device, the kernels that it would run.
+        wholes: By device, its fused kernels.
     """
     for device, name in enumerate(built.problem.devices):
         saved = _saved(request, built, device, wholes.get(name, ()))
@@ -531,8 +532,8 @@ def broken_regions(
 ) -> Iterator[tuple[str, Border]]:
     """Yields a name and a border without a tensor for every part that a DLA could break.
 
-    Like a tensor of the caller's that the GPU reformats once, however many kernels on a DLA read
-    it, the price is paid once, however many of the part's kernels are on a DLA.
+    The cost is paid once, whatever number of the part's kernels is on a DLA: like a tensor of the
+    caller's that the GPU reformats once for several kernels on a DLA.
     """
     for region in request.regions.parts:
         inside = [v for v, k in enumerate(kernels) if not region.layers.isdisjoint(k.layers)]
@@ -544,14 +545,14 @@ def broken_regions(
         load[0] = region.broken_us
         pairs = frozenset((CALLER_MODE, m) for v in able for m in cores[v])
         price = Cost(tuple(load), region.broken_us * watts[0])
-        name = f"({len(region.layers)} layers that the GPU fuses)"  # as no tensor is named
+        name = f"({len(region.layers)} layers that the GPU fuses)"  # differs from tensor names
         yield name, Border(OUTSIDE, able, (Transfer(pairs, (price,)),))
 
 
 def with_unbroken_regions(built: BuiltProblem) -> BuiltProblem:
     """Returns a problem whose fused parts stay on the GPU, for a search that cannot price them.
 
-    A kernel that may not be on the GPU keeps its place on a DLA and breaks its part, unpriced.
+    A kernel that is not allowed on the GPU stays on a DLA and breaks its part at no cost.
     """
     problem, tensors = built.problem, built.tensors
     odd = [b for b, name in enumerate(tensors) if name.startswith("(")]

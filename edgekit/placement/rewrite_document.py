@@ -1,4 +1,4 @@
-"""The ``edgekit.rewrite/1`` of a rewriting: what was applied, and the check before and after."""
+"""The ``edgekit.rewrite/1`` of a rewriting: the rewrites, and the check before and after."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _ERROR = nullable(number(0, 1e308))
 
 @document(frozen=True)
 class Approximation:
-    """What an approximate rewrite changes on the calibration data.
+    """The error of an approximate rewrite on the calibration data.
 
     Attributes:
         rewrite: Its name.
-        max_error: Largest difference of any output, over the output's largest value; None where
-            infinities and NaNs of the original are not those of the other.
+        max_error: Largest difference of any output, over the output's largest value; None if
+            infinities and NaNs differ from the original's.
         rms_error: Root of the mean square difference, likewise.
-        inputs: Samples.
-        data: What they are.
-        note: All of that in words.
+        inputs: Number of samples.
+        data: The origin of the samples.
+        note: The same in words.
     """
 
     rewrite: str = member(long_text)
@@ -49,16 +49,16 @@ class Rewriting(FormerDict):
     """An ``edgekit.rewrite/1``.
 
     Attributes:
-        model: What was rewritten.
+        model: The original model.
         target: The board.
         precision: "int8", "fp16" or "fp32".
-        rewrites: What was applied, in order.
-        before: The check of the model as it came.
+        rewrites: The applied rewrites, in order.
+        before: The check of the original model.
         after: The check of the rewritten model.
-        approximations: What approximate rewrites change.
-        notes: What a person should know.
-        record: What was applied, with the proofs.
-        file: Where the rewritten model was written, or None.
+        approximations: The errors of approximate rewrites.
+        notes: Notes for the user.
+        record: The applied rewrites, with the proofs.
+        file: Path of the rewritten model, or None.
     """
 
     model: str = member(long_text)

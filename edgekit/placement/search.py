@@ -29,22 +29,21 @@ from edgekit.solver.problem import (
 )
 from edgekit.solver.throughput import mix_plans
 
-# A kernel lies on one device. The problem has a kernel cut wherever verdicts, pins or batches
-# differ, and whole again where its parts are on one device; TensorRT's automatic placement can
-# cut others, at the border of a loadable that it makes. Where such a cut gains more it is
-# searched, too.
+# A kernel is on one device. The problem cuts a kernel at differences of verdicts, pins or batches,
+# and joins parts on the same device again; TensorRT's automatic placement can cut other kernels, at
+# the border of its loadables. Such a cut is searched, too, if it gains more.
 
 
 Compared = Mapping[str, Baseline | None]
 SAME = 1e-9  # relative: two values of an objective are equal
-EFFORT = 45.0  # units of the solver's Effort: counted work, so that a plan is the same everywhere
-PERIOD_EFFORT = 16.0  # of one plan for all frames, whose proof can take hours, and its seconds
-STARTS_SHARE = 0.3  # of it, for placements to begin from
-SLACK_GAIN = 0.02  # of the second figure: for less the slack is not searched
-SLACK_EFFORT = 4.0  # of the choice within the slack, which proves nothing
+EFFORT = 45.0  # units of the solver's Effort: counted work, so that plans are reproducible
+PERIOD_EFFORT = 16.0  # for one plan for all frames, whose proof can take hours; also seconds
+STARTS_SHARE = 0.3  # share of PERIOD_EFFORT for start placements
+SLACK_GAIN = 0.02  # minimum gain of the second figure for a search within the slack
+SLACK_EFFORT = 4.0  # for the choice within the slack, which has no proof
 OnBound = Callable[[float, float], None]
 POSITIONS = 120  # cuts tried along the network
-MOST_EVALUATED = 12  # of them get their exact value
+MOST_EVALUATED = 12  # cuts with an exact value
 
 
 def search(
@@ -55,14 +54,15 @@ def search(
     *,
     cores: int | None = None,
 ) -> tuple[BuiltProblem, Solved, list[str]]:
-    """Returns the best plan, the problem it is a placement of, and what is to be said of it.
+    """Returns the problem of the best plan, its solution, and notes.
 
-    Its bound holds for every cut into kernels that was searched. ``on_bound`` is called with the
-    best value and the bound now and then. ``cores``: the most that a plan may use, all if None.
+    Its bound holds for every cut into kernels that was searched. ``on_bound`` is called
+    periodically with the best value and the bound. ``cores``: maximum cores of a plan; None for
+    all.
 
     Raises:
-        GateError: Nothing meets the request ("plan.infeasible"), or the solver's limits ended the
-            search before anything was found or ruled out ("plan.limit").
+        GateError: No plan meets the request ("plan.infeasible"), or the solver's limits ended the
+            search before a plan was found or ruled out ("plan.limit").
     """
     cores = len(request.cores) if cores is None else cores
     options = replace(request.options, bounds=solver_bounds(request, cores))
@@ -101,24 +101,24 @@ def search(
 
 
 def fixed_uj(request: PlacementInputs, cores: int) -> float:
-    """Returns the part of a frame's energy that the solver does not know: that at a rate without
-    any work, with so many DLA cores in use."""
+    """Returns the part of a frame's energy that the solver does not include: the idle energy at a
+    rate, with this number of DLA cores in use."""
     if request.options.rate_hz is None:
         return 0.0
     return request.model.idle_uj((1.0,) * (1 + min(cores, len(request.cores))))
 
 
 def solver_bounds(request: PlacementInputs, cores: int) -> dict[str, float]:
-    """Returns the bounds on what the solver knows, for plans with so many DLA cores."""
+    """Returns the bounds without ``fixed_uj``, for plans with this number of DLA cores."""
     bounds = dict(request.options.bounds)
     if "energy_uj" in bounds and request.options.rate_hz is not None:
-        # no plan takes as little as the least that stands for less than nothing
+        # 1e-6 replaces negative bounds, and no plan has so little energy
         bounds["energy_uj"] = max(bounds["energy_uj"] - fixed_uj(request, cores), 1e-6)
     return bounds
 
 
 def _cut_otherwise(built: BuiltProblem, compared: Compared) -> Iterator[tuple[str, Baseline]]:
-    """Yields the baselines with other kernels, those with the same kernels once."""
+    """Yields the baselines with other kernels, once for each set of kernels."""
     known = {built.kernels}
     for name, baseline in compared.items():
         if baseline is not None and baseline.built.kernels not in known:
@@ -127,7 +127,7 @@ def _cut_otherwise(built: BuiltProblem, compared: Compared) -> Iterator[tuple[st
 
 
 def _starts(built: BuiltProblem, compared: Compared) -> list[Placing]:
-    """Returns the baselines as placements of the problem, where they are any."""
+    """Returns the baselines that are placements of the problem."""
     goal = Goal.of(built.problem, "period", {})
     found = []
     for baseline in compared.values():
@@ -139,7 +139,7 @@ def _starts(built: BuiltProblem, compared: Compared) -> list[Placing]:
 
 
 def _modes_like(built: BuiltProblem, baseline: Baseline) -> tuple[int, ...] | None:
-    """Returns modes that put kernels where a baseline has their last layers, if they may be."""
+    """Returns modes with a baseline's device for each kernel's last layer; None if not allowed."""
     theirs, problem = baseline.built, built.problem
     mode_of: dict[int, Mode] = {
         i: theirs.problem.modes[baseline.modes[v]]
@@ -161,7 +161,7 @@ def _modes_like(built: BuiltProblem, baseline: Baseline) -> tuple[int, ...] | No
 
 
 def _value(request: PlacementInputs, built: BuiltProblem, baseline: Baseline) -> float:
-    """Returns the value of a baseline as a plan: the worst value where it breaks a constraint."""
+    """Returns the value of a baseline as a plan; the worst value if it breaks a constraint."""
     placing = baseline_within_request(request, built.problem, baseline)
     if placing is None or (request.options.objective == "throughput" and not placing.value):
         return no_plan(request.options).value
@@ -171,7 +171,7 @@ def _value(request: PlacementInputs, built: BuiltProblem, baseline: Baseline) ->
 def baseline_within_request(
     request: PlacementInputs, searched: PlacementProblem, baseline: Baseline
 ) -> Placing | None:
-    """Returns a baseline as a placement that meets the request; None where it does not."""
+    """Returns a baseline as a placement that meets the request; None if it does not."""
     options, base = request.options, baseline.built.problem
     if not _keeps_pins(request, baseline):
         return None
@@ -190,7 +190,7 @@ def baseline_within_request(
 
 
 def _keeps_pins(request: PlacementInputs, baseline: Baseline) -> bool:
-    """Whether a baseline, which ignores constraints, has every layer where it may be."""
+    """Returns True if a baseline, which ignores constraints, keeps all pins and verdicts."""
     problem = baseline.built.problem
     used = {d: problem.devices[d] for d in map(problem.device, baseline.modes)}
     if not request.options.gpu and "GPU" in used.values():
@@ -218,8 +218,8 @@ class PlanShare:
 class Solved:
     """Parts with shares, the objective's value (frames a second for throughput) and a bound.
 
-    ``clocked``: the wall clock ended the search, so that another run may end elsewhere.
-    ``quick``: of a mix, the parts of the one with the least latency within the slack, if known.
+    ``clocked``: True if the wall clock ended the search, so that another run may differ.
+    ``quick``: for a mix, the parts of the mix with the least latency within the slack, if known.
     """
 
     parts: tuple[PlanShare, ...]
@@ -232,7 +232,7 @@ class Solved:
 def objective_value(
     objective: str, problem: PlacementProblem, load_us: Sequence[float], energy_uj: float
 ) -> float:
-    """Returns the value of one plan for an objective; less is better."""
+    """Returns the value of one plan for an objective; smaller is better."""
     return metrics(problem, load_us, energy_uj)[METRIC[objective]]
 
 
@@ -244,8 +244,8 @@ def optimise(
 ) -> Solved:
     """Returns the best plans for the options' objective under its bounds.
 
-    Where none was found there are no parts, and the bound is that of :func:`no_plan` if there
-    provably are none.
+    If no plan was found there are no parts; if provably no plan exists, the bound is that of
+    :func:`no_plan`.
     """
     none = no_plan(options)
     if options.objective == "throughput":
@@ -258,7 +258,7 @@ def optimise(
         )
         return Solved(parts, mix.qps, mix.bound, mix.clocked, quick)
     if not options.gpu:
-        problem = one_core(problem)  # a second core is a replica: it shortens no frame
+        problem = one_core(problem)  # a second core is a replica: no frame gets shorter
     goal = Goal.of(problem, options.objective, options.bounds)
     effort = Effort(EFFORT)
     if options.objective == "period":
@@ -270,21 +270,21 @@ def optimise(
     if found.placing is None:
         return replace(none, bound=found.bound, clocked=effort.clocked)
     parts = (PlanShare(1.0, found.placing),)
-    # a search that ended before its first bound proved nothing; no objective is below zero
+    # a search that ended before its first bound has the bound 0: no objective is negative
     return Solved(parts, found.placing.value, max(found.bound, 0.0), effort.clocked)
 
 
 def within_slack(
     request: PlacementInputs, built: BuiltProblem, solved: Solved, most: float, cores: int
 ) -> Solved | None:
-    """Returns what is better than the optimum in the second figure, where anything was found.
+    """Returns a solution that beats the optimum in the second figure; None if none was found.
 
     Args:
         request: The network and the request.
-        built: The problem that was solved, and
-        solved: its optimum.
-        most: What the objective may be at most; a mix brings its own.
-        cores: The most that a plan may use.
+        built: The solved problem.
+        solved: The problem's optimum.
+        most: Maximum of the objective; a mix has its own.
+        cores: Maximum cores of a plan.
     """
     options, problem = request.options, built.problem
     if options.objective == "throughput":
@@ -304,13 +304,13 @@ def within_slack(
 
 
 def no_plan(options: Options) -> Solved:
-    """Returns what is known where no plan can be: the worst value."""
+    """Returns the solution without a plan: no parts, and the worst value."""
     worst = 0.0 if options.objective == "throughput" else math.inf
     return Solved((), worst, worst)
 
 
 def is_better(options: Options, value: float, than: float) -> bool:
-    """Whether a value of the objective is better than another, beyond rounding."""
+    """Returns True if a value of the objective is better than another, beyond rounding."""
     if options.objective == "throughput":
         return value > than * (1 + SAME)
     return value < than * (1 - SAME)
@@ -331,8 +331,8 @@ def period_starts(
 ) -> list[Placing]:
     """Returns the fastest plan for one frame, the best with one core, and the best cuts.
 
-    A cut gives each device an unbroken stretch of the kernels' order; what it cannot run goes to
-    the GPU.
+    A cut gives each device a contiguous range of the kernels' order; kernels that a device cannot
+    run go to the GPU.
     """
     goal = Goal.of(problem, "period", bounds)
     latency = Goal.of(problem, "latency", bounds)
@@ -351,7 +351,7 @@ def _uses(problem: PlacementProblem, placing: Placing) -> set[int]:
 
 
 def _cuts(problem: PlacementProblem) -> Iterator[tuple[int, ...]]:
-    """Yields the modes of the cuts into stretches with the least load, hand-overs left out."""
+    """Yields the modes of the cuts into ranges with the least load, ignoring hand-overs."""
     count = len(problem.costs)
     modes = [_modes_on(problem, device) for device in range(len(problem.devices))]
     sums = [_running_loads(problem, own) for own in modes]
@@ -374,7 +374,7 @@ def _cuts(problem: PlacementProblem) -> Iterator[tuple[int, ...]]:
 
 
 def _modes_on(problem: PlacementProblem, device: int) -> list[int]:
-    """Returns each node's mode on a device; the GPU's first one where it has none there."""
+    """Returns each node's mode on a device; the GPU's first mode if it has none there."""
     found: list[int] = []
     for row in problem.costs:
         able = [m for m, cost in enumerate(row) if cost is not None]
@@ -385,7 +385,7 @@ def _modes_on(problem: PlacementProblem, device: int) -> list[int]:
 
 
 def _running_loads(problem: PlacementProblem, modes: Sequence[int]) -> list[list[float]]:
-    """Returns, by device, the load of the first nodes."""
+    """Returns, by device, the load of the first n nodes, by n."""
     sums = [[0.0] for _ in problem.devices]
     for v, m in enumerate(modes):
         cost = problem.costs[v][m]

@@ -22,7 +22,7 @@ class Unit:
     """A layer's ONNX nodes in graph order, with the activations that cross its border.
 
     Attributes:
-        name: Layer name (a node's name for nodes that no layer claims, such as Dropout).
+        name: Layer name (a node's name for nodes without a layer, such as Dropout).
         precision: The plan's: "fp32", "fp16" or "int8".
         reads: Activation tensors that come from outside the unit.
         writes: Tensors that the unit's nodes write.
@@ -44,7 +44,7 @@ class Unit:
 class Segment:
     """One segment: its nodes in graph order, its units, and the tensors at its borders.
 
-    ``layers`` are all its layers, inserted ones too.
+    ``layers`` are all its layers, including inserted layers.
     """
 
     device: str
@@ -62,7 +62,7 @@ class SegmentedPlan:
     Attributes:
         model: The ONNX model; its nodes are those of the network.
         network: The layers.
-        plan: Where they run.
+        plan: The placement of the layers.
         variants: The segments of each of ``plan.plans``, in running order.
     """
 
@@ -78,12 +78,12 @@ class SegmentedPlan:
 
     @cached_property
     def runnable(self) -> SegmentedPlan:
-        """What ONNX Runtime runs of it: all that comes before opaque layers.
+        """The part that ONNX Runtime runs: everything before opaque layers.
 
-        A layer of the part that the network joins with a later one has that one's place.
+        A layer of the part that the network joins with a later layer has that layer's placement.
 
         Raises:
-            ModelError: ``model.opaque`` where nothing comes before them.
+            ModelError: ``model.opaque`` if no layer comes before opaque layers.
         """
         part = before_opaque(self.model)
         if part is self.model:
@@ -105,7 +105,7 @@ def segmented(model: Model, network: Network, plan: Plan) -> SegmentedPlan:
 
     Raises:
         BuildError: A layer or node is missing from the plan, or a segment reads a tensor that
-            only a later one writes.
+            only a later segment writes.
         ModelError: ``model.empty_graph``: the network's outputs are constants.
     """
     variants = (_cut(model.graph, network, share.layers) for share in plan.plans)
@@ -124,10 +124,10 @@ def _placed_in(
 
 
 def _cut(graph: OnnxGraph, network: Network, layers: Iterable[PlacedLayer]) -> tuple[Segment, ...]:
-    """The segments of one placement.
+    """Returns the segments of one placement.
 
-    Inserted layers have no nodes: a segment of nothing else disappears, its layers are listed
-    with the segment of the node that caused them.
+    Inserted layers have no nodes: a segment with only inserted layers disappears, and its layers
+    are listed with the segment of the node that caused them.
     """
     placed = {layer.name: layer for layer in layers}
     unknown = [layer.name for layer in network.layers if layer.name not in placed]
@@ -195,7 +195,7 @@ def _cut(graph: OnnxGraph, network: Network, layers: Iterable[PlacedLayer]) -> t
 
 @dataclass(frozen=True, slots=True)
 class _NodeAssignment:
-    """Where a node runs."""
+    """The unit, device, precision and segment of a node."""
 
     unit: str
     device: str
@@ -206,7 +206,7 @@ class _NodeAssignment:
 def _origins(
     graph: OnnxGraph, owner: Mapping[str, PlacedLayer], placed: list[PlacedLayer]
 ) -> list[_NodeAssignment]:
-    """Finds each node's home: its layer's, or for nodes of no layer where its inputs end."""
+    """Returns each node's assignment: its layer's, or its inputs' for a node without a layer."""
     if not placed:
         raise ModelError(
             "the network computes nothing: all outputs are constants", code="model.empty_graph"
@@ -237,7 +237,7 @@ def _listed(
     segments: set[int],
     home_of_node: Mapping[str, _NodeAssignment],
 ) -> dict[int, list[str]]:
-    """Lists every layer, inserted ones too, under a segment that has nodes."""
+    """Returns all layers, including inserted layers, by a segment that has nodes."""
     listed: dict[int, list[str]] = {number: [] for number in segments}
     for layer in network.layers:
         number = placed[layer.name].segment

@@ -27,15 +27,15 @@ from edgekit.placement.plan import Plan, SlackChoice, plan_summary
 from edgekit.targets.board import Target
 from edgekit_device.protocol.failure import Failure
 
-#: The objectives of a table that names none.
+#: The default objectives of a table.
 OBJECTIVES = ("latency", "throughput", "energy")
 
 
 class TablePlan(PlanProof):
-    """What is proved of a row's plan, and what it has on each device.
+    """The proof of a row's plan, and the plan's use of each device.
 
     Attributes:
-        dla_share: The DLA's part of the devices' working time for a frame, 0 to 1.
+        dla_share: The DLA's share of the devices' working time for a frame, 0 to 1.
     """
 
     value: Figure | None = Field(description="the objective's, in the unit")
@@ -47,7 +47,7 @@ class TablePlan(PlanProof):
 
 
 class TableRow(Document):
-    """One plan; figures are null where no layer has a known time, or there is no plan.
+    """One plan; figures are null if no layer has a known time, or there is no plan.
 
     Attributes:
         dla_cores: Numbers of the cores that may be used.
@@ -111,7 +111,7 @@ def with_plan(row: TableRow, plan: Plan) -> TableRow:
 
 
 def with_error(row: TableRow, error: EdgekitError) -> TableRow:
-    """Returns a row that says why it has no plan."""
+    """Returns a row with the reason why it has no plan."""
     found = error.stated()
     why = Failure(found.code, found.message, found.where, found.hint)
     return row.model_copy(update={"error": why})
@@ -133,11 +133,11 @@ def table_modes(
 
     Args:
         boards: The boards.
-        modes: Power modes, or "all"; none: one of each board.
-        requested: That one, where the board has it; None for the board's own.
+        modes: Power modes, or "all"; empty for one mode of each board.
+        requested: The mode for empty ``modes``, if the board has it; None for the board's default.
 
     Raises:
-        UsageError: "target.mode": no board has the mode, or a board's modes are not known.
+        UsageError: "target.mode": no board has the mode, or a board's modes are unknown.
     """
     lacking = [error for board in boards if (error := _lack(board, requested))]
     if lacking and not modes and len(lacking) == len(boards):
@@ -159,7 +159,7 @@ def table_modes(
 
 
 def _lack(board: Target, mode: str | None) -> UsageError | None:
-    """Returns the error where a board does not have a mode."""
+    """Returns the error if a board lacks a mode, else None."""
     try:
         board.mode(mode)
     except UsageError as error:

@@ -1,5 +1,5 @@
-"""What a Q/DQ model becomes before it is placed: a plain model and scales where the release takes
-implicit INT8; and the notes on releases that are strongly typed.
+"""The translation of a Q/DQ model before its placement: a plain model and scales if the release
+takes implicit INT8; and the notes on strongly typed releases.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def translation(
     """Translates a Q/DQ model for a release that supports a DLA and reads no Q/DQ nodes there.
 
     Returns:
-        What it became, None where it stays as it is; and what a person should know.
+        The translation, None if the model is unchanged; and a note.
     """
-    # most models have none, and need neither of these modules for that
+    # most models have no Q/DQ nodes and need neither of these modules
     if precision != "int8" or all(node.op_type not in QDQ for node in model.proto.graph.node):
         return None, ""
     from edgekit.quantize.qdq.to_implicit import from_qdq
@@ -53,7 +53,7 @@ def translation(
 
 
 def translation_note(found: Translated, tensorrt: str) -> str:
-    """Says that a model was translated, and why."""
+    """Returns the note that a model was translated, and why."""
     if not found.scales:
         return (
             f"TensorRT {tensorrt} does not support Q/DQ nodes on the DLA: the model is converted "
@@ -70,7 +70,7 @@ def translation_note(found: Translated, tensorrt: str) -> str:
 
 
 def float_note(model: Model) -> str:
-    """Says what the build of a Q/DQ model is compared with."""
+    """Returns the note on the reference of a Q/DQ model's build."""
     return (
         f"FP32 means {Path(model.source).name} without its Q/DQ nodes, not the Q/DQ "
         "model or the network it was made from"
@@ -91,7 +91,7 @@ def model_of_digest(model: Model, digest: str) -> Model:
 
 
 def describe_translation(translated: Translated, model: Model) -> str:
-    """Says for people what the scales are of."""
+    """Returns a text on the origin of the scales."""
     return f"Q/DQ nodes of {Path(model.source).name}, {counted(translated.quantizers, 'scale')}"
 
 
@@ -101,18 +101,18 @@ def judged_translation(
     network: Network,
     judging: Callable[[Mapping[str, float] | None], Judgement],
 ) -> KnownScales:
-    """Judges a translated model with its scales; ``judging`` is as for ``judge_with``."""
+    """Judges a translated model with its scales; ``judging`` as in ``judge_with``."""
     from edgekit.quantize.caches import cache_of
     from edgekit.quantize.given_scales import judge_with
 
-    # the release of a cache that is not written does not matter
+    # the cache is not written, so its release does not matter
     return judge_with(cache_of(translated.scales, "8.6"), model, network, judging)
 
 
 def translation_notes(translated: Translated, known: KnownScales) -> list[str]:
-    """Says what a person should know of a translation, and what rewrites left without a scale.
+    """Returns notes on a translation, and on tensors without a scale after rewrites.
 
-    Where the model gives no scale at all, rewrites are not blamed.
+    If the model has no scales at all, rewrites are not mentioned.
     """
     notes = list(translated.notes)
     if not translated.scales:
@@ -128,10 +128,10 @@ def translation_notes(translated: Translated, known: KnownScales) -> list[str]:
 
 
 def translate_likewise(mine: Translated, other: Model, path: Path) -> Model:
-    """Returns another file of a translated Q/DQ model, for its weights: translated likewise.
+    """Returns another file of a translated Q/DQ model, translated likewise, for its weights.
 
     Raises:
-        DataError: "refit.mismatch": it has other activation scales, and engines hold these.
+        DataError: "refit.mismatch": its activation scales differ from those in the engines.
     """
     from edgekit.quantize.qdq.to_implicit import from_qdq, has_qdq
 
@@ -153,12 +153,12 @@ def translate_likewise(mine: Translated, other: Model, path: Path) -> Model:
 
 
 def is_typed(target: Target, tensorrt: str, precision: str) -> bool:
-    """Says whether INT8 on the DLA of a board needs Q/DQ nodes with a TensorRT release."""
+    """Returns True if INT8 on a board's DLA needs Q/DQ nodes with a TensorRT release."""
     return precision == "int8" and drives_dla(target, tensorrt) and reads_qdq(target, tensorrt)
 
 
 def typed_note(tensorrt: str) -> str:
-    """Says that a plain network will be lowered."""
+    """Returns the note that a plain network will be lowered."""
     return (
         f"TensorRT {tensorrt} is strongly typed and accepts no calibration cache: Q/DQ "
         "nodes with the cache's scales are added to the network (edgekit calibrate "
@@ -167,20 +167,19 @@ def typed_note(tensorrt: str) -> str:
 
 
 def lowered_note(model: Model, tensorrt: str) -> list[str]:
-    """Says that a model will be lowered, unless it has Q/DQ nodes and stays as it is."""
+    """Returns the note that a model will be lowered; empty for a Q/DQ model, which is unchanged."""
     from edgekit.quantize.qdq.to_implicit import has_qdq
 
     return [] if has_qdq(model) else [typed_note(tensorrt)]
 
 
 def typed_translation(model: Model, tensorrt: str) -> tuple[Translated | None, str]:
-    """Takes the Q/DQ nodes of a model out for planning; it is built as it is.
+    """Removes the Q/DQ nodes of a model for planning; the build uses the original model.
 
-    Layers that are not between Q/DQ nodes stay in FP16, as they are in the model.
+    Layers that are not between Q/DQ nodes stay in FP16, as in the model.
 
     Returns:
-        The plain network and its scales, None where there is no such form or nothing to take out;
-        and what a person should know.
+        The plain network and its scales, None if there is no such form or no Q/DQ node; and a note.
     """
     from edgekit.quantize.qdq.to_implicit import from_qdq, has_qdq
 

@@ -1,4 +1,4 @@
-"""Whether a network is planned better as it came than rewritten."""
+"""The comparison of plans with and without rewrites."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgekit.placement.placing import PlacementQuery
 from edgekit.placement.plan import plan_value
 from edgekit.targets.board import Target
 
-# relative: predictions are no finer
+# relative: the resolution of predictions
 _NOTICED = 1e-3
 
 
@@ -22,13 +22,13 @@ def slower_on_gpu(
     target: Target,
     power_mode: str | None,
 ) -> bool:
-    """Returns whether the GPU alone takes longer for the rewritten network (predicted).
+    """Returns True if the GPU alone takes longer for the rewritten network (predicted).
 
     Only then can a plan be better without the rewrites.
 
     Args:
-        before: The network as it came, and its verdicts.
-        after: The rewritten one, likewise.
+        before: The original network and its verdicts.
+        after: The rewritten network and its verdicts.
         target: The board.
         power_mode: NVIDIA's name; None is the board's usual mode.
     """
@@ -39,14 +39,14 @@ def slower_on_gpu(
 
 
 def better_without(before: PlacementQuery, after: PlacementQuery) -> str:
-    """Returns why the network is better planned as it came; empty where it is not.
+    """Returns why the plan of the original network is better; empty if it is not.
 
-    What a rewrite writes for the DLA can be slower on the GPU, which matters where the best plan
-    stays there. Planning twice takes time, so it is done only where the GPU alone got slower.
+    A rewrite for the DLA can be slower on the GPU, which matters if the best plan uses the GPU.
+    Planning twice takes time, so it is done only if the GPU alone got slower.
 
     Args:
-        before: The network as it came, with the user's constraints.
-        after: The rewritten one, with the same constraints.
+        before: The original network, with the user's constraints.
+        after: The rewritten network, with the same constraints.
     """
     if not slower_on_gpu(
         (before.network, before.judgement),
@@ -58,14 +58,14 @@ def better_without(before: PlacementQuery, after: PlacementQuery) -> str:
     try:
         without = before.plan(options=replace(before.options, cores_why=""))
     except (GateError, UsageError):
-        # it cannot be planned as it came, or a constraint names what only the rewritten one has
+        # the original cannot be planned, or a constraint names layers of the rewritten network only
         return ""
     try:
         rewritten = after.plan(options=replace(after.options, cores_why=""))
     except GateError as error:
         return f"planning with them fails ({error.message})"
     except UsageError:
-        # the step that plans says it better
+        # the planning step has the better message
         return ""
     old, new = plan_value(without), plan_value(rewritten)
     more = without.objective == "throughput"

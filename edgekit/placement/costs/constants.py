@@ -1,9 +1,9 @@
-"""The constants of the cost model, as ``targets/costs`` has them: each file is read once, into a
-class whose attributes bear the file's names. What was fitted, measured or assumed stands in the
-files (``source``); the formulas stand where the constants are used.
+"""The constants of the cost model from ``targets/costs``: each file is read once, into a class
+whose attributes have the file's names. The files name the source of each constant (fitted, measured
+or assumed: ``source``); the formulas are in the modules that use the constants.
 """
 
-# the annotations are read at run time, so they are no texts
+# the annotations are evaluated at run time, so they are not strings
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -18,30 +18,30 @@ _SCHEMA = "edgekit.costs/1"
 
 @document(frozen=True)
 class GpuConstants:
-    """What the kernels of a GPU architecture take; microseconds are those at a clock of 1 GHz.
+    """Kernel costs of a GPU architecture; microseconds are at a clock of 1 GHz.
 
     Attributes:
-        launch_us: Starting a kernel.
-        floor_us: The least that a kernel with multiply-accumulates takes.
-        light_floor_us: The least that another kernel takes.
+        launch_us: Microseconds to start a kernel.
+        floor_us: Minimum microseconds of a kernel with multiply-accumulates.
+        light_floor_us: Minimum microseconds of other kernels.
         memory: The share of the DRAM's rate that kernels reach.
-        efficiency: The share of the peak rate, by precision.
-        depthwise: That share where every channel is a group of its own.
-        groups: What other grouped convolutions reach of the efficiency.
-        out_half: Channels out of a group that halve the rate.
-        depth_half: Products summed for an output that halve it.
-        overlap: Exponent by which floor, arithmetic and traffic overlap: 1 not at all.
-        fp32_of_fp16: The peak rate in FP32 over that in FP16.
+        efficiency: The share of the peak rate that kernels reach, by precision.
+        depthwise: The share of the peak rate for depthwise convolutions.
+        groups: Factor of the efficiency for other grouped convolutions.
+        out_half: Output channels of a group that halve the rate.
+        depth_half: Products summed for an output that halve the rate.
+        overlap: Exponent by which floor, arithmetic and traffic overlap; 1 is no overlap.
+        fp32_of_fp16: Ratio of the FP32 peak rate to the FP16 peak rate.
         clock_exponent: Fixed times grow with (1 GHz / clock) to this power.
         channel_atom: Channels that tensor cores take at a time, by precision.
-        image_channels: Channels of an image, which are not filled up.
+        image_channels: Channels of an image, which are not padded.
         tile: Pixels of a tile, and channels.
         cache_bytes_per_sm: Bytes of the L2 cache for each SM.
-        cache_speedup: How much faster than the DRAM it is.
-        row_us: Each row of a Gemm.
+        cache_speedup: The L2 cache's rate over the DRAM's rate.
+        row_us: Microseconds for each row of a Gemm.
         tile_exponent: The power of the share of SMs that tiles occupy.
-        broken: What a kernel of a transformer takes beside a DLA over what it takes alone.
-        depth_us: Each thousand products summed for an output.
+        broken: Ratio of a transformer kernel's time beside a DLA to its time alone.
+        depth_us: Microseconds for each thousand products summed for an output.
     """
 
     launch_us: float
@@ -69,21 +69,22 @@ class GpuConstants:
 
 @document(frozen=True)
 class DlaConstants:
-    """What the operations of a DLA generation take; fixed times are those at the highest clock.
+    """Operation costs of a DLA generation; fixed times are at the highest clock.
 
     Attributes:
-        operation_us: Microseconds of a pass, whatever its work.
+        operation_us: Fixed microseconds of a pass.
         launch_us: Microseconds to start a loadable.
         memory: The share of the DRAM's rate that operations reach.
-        efficiency: The share of the peak rate, by precision.
-        channel_atom: Channels in that the array takes at a time, by precision.
-        grouped_atom: Channels of a convolution that takes as long as a depthwise one, by precision.
-        channel_half: Channels in that halve the rate (INT8).
-        pool_bytes_per_clock: Bytes that a pooling reads a clock.
+        efficiency: The share of the peak rate that operations reach, by precision.
+        channel_atom: Input channels that the array takes at a time, by precision.
+        grouped_atom: Channels of a convolution with the time of a depthwise convolution, by
+            precision.
+        channel_half: Input channels that halve the rate (INT8).
+        pool_bytes_per_clock: Bytes that a pooling reads in a clock.
         softmax_clocks: Clocks for an element of a softmax along rows or columns.
-        overlap: Exponent by which the parts of a time overlap: 1 not at all.
+        overlap: Exponent by which the parts of a time overlap; 1 is no overlap.
         image_channels: Channels of an image, which has a mode of its own.
-        fp16_macs_per_clock: Multiply-accumulates a clock in FP16.
+        fp16_macs_per_clock: Multiply-accumulates in a clock in FP16.
         row_gb_per_second: Gigabytes of weights a second, read again for each row of a Gemm.
         image_us_per_megabyte: Microseconds for a megabyte of padding of an image in vectors.
         linear_us_per_megabyte: Microseconds for a megabyte of a linear tensor, by "read" and
@@ -117,7 +118,7 @@ class DeviceConstants:
 
 @document(frozen=True)
 class Fusion:
-    """Kinds of layers that are placed together: what begins a kernel, and what may follow."""
+    """Kinds of layers that are placed together: first layers of a kernel, and later layers."""
 
     heads: tuple[str, ...]
     tails: tuple[str, ...]
@@ -133,7 +134,7 @@ class RunsAsOne:
 
 @document(frozen=True)
 class InLoops:
-    """Kinds of layers that run as one kernel where they follow each other in a loop's body."""
+    """Kinds of layers that run as one kernel if they follow each other in a loop's body."""
 
     joined: tuple[str, ...]
 
@@ -166,8 +167,8 @@ class GpuFormats:
 
     Attributes:
         vector: The vector format of 4-D tensors, by precision.
-        linear_kinds: Kinds of layers that exist for linear tensors alone.
-        any_kinds: Kinds that take both.
+        linear_kinds: Kinds of layers that exist only for linear tensors.
+        any_kinds: Kinds that take both formats.
     """
 
     vector: Mapping[str, str]
@@ -177,13 +178,13 @@ class GpuFormats:
 
 @document(frozen=True)
 class RegionKinds:
-    """What the GPU's compiler fuses as one.
+    """The parts that the GPU's compiler fuses.
 
     Attributes:
-        anchors: Kinds of which a part has at least one.
+        anchors: Kinds; a part has at least one such layer.
         fused: Kinds that the fusion makes cheaper.
-        kinds: Kinds that a part may have.
-        ops: ONNX operators of the convolutions that it may have.
+        kinds: Kinds that a part may contain.
+        ops: ONNX operators of the convolutions that a part may contain.
     """
 
     anchors: tuple[str, ...]
@@ -194,7 +195,7 @@ class RegionKinds:
 
 @document(frozen=True)
 class LayerKinds:
-    """``kinds.yaml``: what kinds of layers run together, cost nothing, or lack a kernel."""
+    """``kinds.yaml``: kinds of layers that run together, are free, or lack a kernel."""
 
     fusion: Fusion
     runs_as_one: RunsAsOne
@@ -208,7 +209,7 @@ class LayerKinds:
 
 @document(frozen=True)
 class Spread:
-    """The model's error on some rows: how many there are, and percents."""
+    """The model's error on some rows: the number of rows, and percentages."""
 
     rows: int
     median_percent: float
@@ -218,16 +219,16 @@ class Spread:
 
 @document(frozen=True)
 class ModelErrors:
-    """``error.yaml``: how far the model is from published times.
+    """``error.yaml``: the model's errors on published times.
 
     Attributes:
-        fitted: Of networks, by the constants as they are.
-        without_network: By constants fitted without a row's network.
-        without_board: By constants fitted without its board.
-        automatic: Of what TensorRT placed by itself.
-        operations: Of what was timed alone.
-        bands: The factors between which measured times mostly lie of predicted ones, by "all" or
-            device and precision ("gpu_int8").
+        fitted: On networks, with the final constants.
+        without_network: With constants fitted without a row's network.
+        without_board: With constants fitted without a row's board.
+        automatic: On TensorRT's automatic placements.
+        operations: On operations that were timed alone.
+        bands: Range of most ratios of measured to predicted times, by "all" or device and precision
+            ("gpu_int8").
         rows_of: Open rows by device and precision ("gpu ampere int8").
     """
 
@@ -242,12 +243,12 @@ class ModelErrors:
 
 @document(frozen=True)
 class MobileOnDla:
-    """Networks of depthwise blocks that no published row on a DLA is like.
+    """Networks of depthwise blocks without a similar published row on a DLA.
 
     Attributes:
-        gates: Functions of layers that such a network has.
-        shuffle_rank: Dimensions of a shuffle that it has else.
-        why: What is not supported, in words.
+        gates: Functions of layers in such a network.
+        shuffle_rank: Minimum dimensions of a shuffle's input in such a network.
+        why: The missing support, in words.
     """
 
     gates: tuple[str, ...]
@@ -257,7 +258,7 @@ class MobileOnDla:
 
 @document(frozen=True)
 class Unsupported:
-    """Layers that no published time has, in words."""
+    """Layers that no published time includes, in words."""
 
     why: str
 
@@ -274,7 +275,7 @@ class Extrapolation:
 
 @document(frozen=True)
 class ByDevice:
-    """A number of the GPU's and one of a DLA core's."""
+    """A number for the GPU and a number for a DLA core."""
 
     gpu: float
     dla: float
@@ -285,10 +286,10 @@ class PowerConstants:
     """``power.yaml``: watts that a device adds to the idle module.
 
     Attributes:
-        clock_exponent: The power of the clock in GHz that they grow with.
+        clock_exponent: The watts grow with the clock in GHz to this power.
         gpu_watts_per_sm: By GPU architecture and precision, at 1 GHz.
         dla_watts: By DLA generation, at 1 GHz.
-        standby_watts: Between its work, of a device in use.
+        standby_watts: Watts of a device in use between its work.
     """
 
     clock_exponent: ByDevice
@@ -301,7 +302,7 @@ class PowerConstants:
 class PublishedPair:
     """A published slowdown of a device ("gpu" or "dla") beside ``cores`` and ``gpus`` others.
 
-    ``hybrid``: its engine also has layers on the GPU, which wait for it.
+    ``hybrid``: the device's engine also has layers on the GPU, which wait for the GPU.
     """
 
     generation: str
@@ -317,13 +318,13 @@ class PublishedPair:
 
 @document(frozen=True)
 class ContentionConstants:
-    """``contention.yaml``: how devices that work at once slow each other down.
+    """``contention.yaml``: slowdowns of devices that work at the same time.
 
     Attributes:
-        extra: By DLA generation, what each other device that works adds to 1.
-        hybrid_of: By DLA generation, the module that hybrid factors were measured on.
-        pairs: What was published.
-        sources: Of the pairs.
+        extra: By DLA generation, the addition to a slowdown of 1 for each other working device.
+        hybrid_of: By DLA generation, the module on which hybrid factors were measured.
+        pairs: The published slowdowns.
+        sources: The sources of the pairs.
     """
 
     extra: Mapping[str, Mapping[str, float]]

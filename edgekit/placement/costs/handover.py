@@ -1,10 +1,10 @@
-"""Handing a tensor over: its layouts on both sides, and the ways from one to the other.
+"""Tensor hand-overs: the layouts on both sides, and the ways between them.
 
-A loadable reads and writes a tensor in one of the DLA's formats. Where the GPU's kernel has the
-same layout nothing is to be done; otherwise a GPU kernel reformats the tensor, or the loadable
-takes a format that is nearer to the GPU's and is slower for it. GPU kernels of one type in their
-best formats follow each other for nothing: the fitted kernel times contain the reformats between
-them. From INT8 to FP16 and back a kernel of its own converts, except in parts that run fused.
+A loadable reads and writes a tensor in one of the DLA's formats. If the GPU's kernel has the same
+layout, the hand-over is free; otherwise a GPU kernel reformats the tensor, or the loadable takes a
+format that is nearer to the GPU's and is slower. Between GPU kernels of the same type in their best
+formats the hand-over is free: the fitted kernel times include these reformats. From INT8 to FP16
+and back, a separate kernel converts, except in parts that run fused.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from edgekit.placement.kernels import LayerKernel
 from edgekit_device.protocol.codec import document
 
 CALLER: Layout = ("fp32", "LINEAR")
-"""How the caller hands inputs over and takes outputs."""
+"""The caller's layout of inputs and outputs."""
 
 
 @document(frozen=True)
 class HandoverWay:
-    """One way over a border: ``dla_format`` at the loadable's end, and what it costs.
+    """A way over a border: ``dla_format`` at the loadable's end, and its cost.
 
-    ``reformat_us`` is the GPU's time for the reformat from ``source`` to ``goal`` (0: there is
-    none); ``io_us`` is how much longer the loadable takes than in its best format;
-    ``measured`` says where the reformat's time comes from.
+    ``reformat_us`` is the GPU's time for the reformat from ``source`` to ``goal`` (0 without a
+    reformat); ``io_us`` is the loadable's extra time over its best format; ``measured`` is True if
+    the reformat's time is measured.
     """
 
     source: Layout
@@ -39,7 +39,7 @@ class HandoverWay:
 
 
 def layout_text(layout: Layout) -> str:
-    """Returns a layout as plans print it: "int8:CHW32"."""
+    """Returns a layout in the notation of plans: "int8:CHW32"."""
     return ":".join(layout)
 
 
@@ -48,7 +48,7 @@ def read_formats(
 ) -> tuple[str, ...]:
     """Returns the formats in which a loadable can read a tensor at a kernel, the best first.
 
-    DLA_HWC4 is for the image that the kernel's convolution reads, not for what is added to it.
+    DLA_HWC4 is for the image that the kernel's convolution reads, not for a tensor that is added.
     """
     formats = model.formats(network, kernel, "DLA0")
     if network.layers[kernel.layers[0]].inputs == (tensor,):
@@ -57,7 +57,7 @@ def read_formats(
 
 
 class Handover:
-    """Layouts and ways for one network; what it has computed once it remembers."""
+    """Layouts and ways for one network; results are cached."""
 
     def __init__(
         self, network: Network, model: CostModel, fused: Sequence[frozenset[int]] = ()
@@ -71,7 +71,7 @@ class Handover:
         ] = {}
 
     def gpu(self, kernel: LayerKernel) -> tuple[Layout, ...]:
-        """Returns the layouts that a kernel can have on the GPU, the best first."""
+        """Returns a kernel's possible layouts on the GPU, the best first."""
         known = self._gpu.get(kernel.layers)
         if known is None:
             precision = self._precision(kernel, "GPU")
@@ -81,18 +81,18 @@ class Handover:
 
     @staticmethod
     def changes_type(one: Layout, other: Layout) -> bool:
-        """Whether the GPU converts a tensor between kernels that have their best layouts."""
+        """Returns True if the GPU converts a tensor between kernels in their best layouts."""
         return one[0] != other[0] and "int8" in (one[0], other[0])
 
     def is_fused(self, one: LayerKernel, other: LayerKernel) -> bool:
-        """Whether two kernels belong to one part that the GPU runs fused."""
+        """Returns True if two kernels belong to one part that the GPU runs fused."""
         part = self._part_of.get(one.layers[0])
         return part is not None and part == self._part_of.get(other.layers[0])
 
     def into(
         self, name: str, source: Layout, readers: Sequence[LayerKernel]
     ) -> tuple[HandoverWay, ...]:
-        """Returns the ways of a tensor into a loadable in which the first of ``readers`` runs."""
+        """Returns the ways of a tensor into the loadable of the first of ``readers``."""
         first = readers[0]
         formats = read_formats(self._model, self._network, first, name)
         for other in readers[1:]:
@@ -101,9 +101,9 @@ class Handover:
         return self._find(name, source, True, self._precision(first, "DLA0"), formats)
 
     def out_of(self, name: str, goal: Layout, writer: LayerKernel) -> tuple[HandoverWay, ...]:
-        """Returns the ways of a tensor out of the loadable in which ``writer`` runs."""
+        """Returns the ways of a tensor out of the loadable of ``writer``."""
         formats = self._model.formats(self._network, writer, "DLA0")
-        writable = tuple(form for form in formats if form != "DLA_HWC4")  # it is for reading only
+        writable = tuple(form for form in formats if form != "DLA_HWC4")  # DLA_HWC4 is read-only
         return self._find(name, goal, False, self._precision(writer, "DLA0"), writable)
 
     def _precision(self, kernel: LayerKernel, device: str) -> str:
@@ -133,7 +133,7 @@ class Handover:
         return HandoverWay(source, goal, form, us, max(0.0, io), measured)
 
     def reformat_us(self, tensor: Tensor, source: Layout, goal: Layout) -> float:
-        """Returns the GPU's time from one layout of a tensor to another."""
+        """Returns the GPU's microseconds to reformat a tensor."""
         return self._model.reformat_us(tensor, source, goal)
 
     def _same(self, tensor: Tensor, own: Layout, other: Layout) -> bool:

@@ -1,6 +1,6 @@
-"""What one kernel takes on the GPU and one operation on a DLA, and the tensor formats in which
-each can read and write. The constants are files under ``targets/costs``; what a shape needs
-for and what the constants make of it are apart, so that ``scripts/fit_costs.py`` can fit them.
+"""The time of a kernel on the GPU and of an operation on a DLA, and the tensor formats that each
+can read and write. The constants are files under ``targets/costs``; a shape's work is separate from
+the constants, so that ``scripts/fit_costs.py`` can fit them.
 Times are in microseconds.
 """
 
@@ -29,17 +29,17 @@ BYTES = {"int8": 1, "fp16": 2, "fp32": 4}
 Layout = tuple[str, str]
 NUMPY = {"int8": "int8", "fp16": "float16", "fp32": "float32"}
 HWC8 = 8  # channels that TensorRT's channel-last FP16 format pads to
-# what a product in a fused part does not need: its tensors stay on the chip, its rows are no batch
+# no cost for a product in a fused part: its tensors stay on the chip, its rows are not a batch
 ON_CHIP = {"depth": 0.0, "rows": 0.0, "weight_us": 0.0, "tensor_us": 0.0}
 _SPATIAL = (-2, -1)  # rows and columns, counted from the last dimension
 _IN_FP16 = frozenset({"SIGMOID", "TANH"})  # inside an INT8 loadable, too: dla/activation.yaml
 
 
 def noise(*, extrapolated: bool = False) -> float:
-    """Returns by which part of a predicted time another one must be shorter to count as shorter.
+    """Returns the share of a predicted time by which another must be shorter to count as shorter.
 
-    That is the model's median error on networks that it was not fitted on; where no published time
-    supports the prediction, the assumed band.
+    It is the model's median error on networks that it was not fitted on, or the assumed band if no
+    published time supports the prediction.
     """
     if extrapolated:
         return 1 - extrapolation().band[0]
@@ -47,7 +47,7 @@ def noise(*, extrapolated: bool = False) -> float:
 
 
 def model_error() -> str:
-    """Returns what is known about the model's error, as one sentence."""
+    """Returns a sentence on the model's error."""
     error = model_errors().without_network
     return (
         f"predicted by a model whose median error is {error.median_percent} % (90 % "
@@ -68,13 +68,13 @@ def input_channels(network: Network, layer: Layer) -> int:
 
 
 def is_depthwise(network: Network, layer: Layer) -> bool:
-    """Whether every channel is a group of its own."""
+    """Returns True if every channel is a group of its own."""
     many = convolution_groups(layer)
     return many > 1 and input_channels(network, layer) == many
 
 
 def batch_size(network: Network, layer: Layer) -> int:
-    """Weights are read once for every item of a batch: batching does not help a DLA."""
+    """Returns the batch size; batching does not help a DLA: it reads weights for every item."""
     shape = network.tensors[layer.outputs[0]].shape
     return shape[0] if len(shape) > 1 else 1
 
@@ -82,7 +82,7 @@ def batch_size(network: Network, layer: Layer) -> int:
 def product_rows(network: Network, layer: Layer) -> int:
     """Returns the rows of a matrix product, which a DLA runs as a batch; 1 for anything else.
 
-    Shuffles and sums that the importer makes of a Gemm bear its operator, and are no products.
+    Shuffles and sums that the importer makes from a Gemm have its operator, but are not products.
     """
     if layer.op not in ("Gemm", "MatMul") or not layer.macs:
         return 1
@@ -92,22 +92,22 @@ def product_rows(network: Network, layer: Layer) -> int:
 
 
 def pointwise_function(layer: Layer) -> str:
-    """Returns what a pointwise layer computes ("RELU", "SUM"); what does not say is the usual."""
+    """Returns a pointwise layer's function ("RELU", "SUM"); its kind's usual function if unset."""
     usual = {"ACTIVATION": "RELU", "ELEMENTWISE": "SUM", "SCALE": "SCALE"}
     if layer.kind == "SCALE":
         return "SCALE"
     return str(layer.params.get("function") or usual.get(layer.kind, layer.kind))
 
 
-# Tensor formats: which ones a kernel can read and write, and the bytes that a tensor takes.
+# Tensor formats: those that a kernel can read and write, and the bytes of a tensor.
 #
-# A format is named as TensorRT's documentation does ("LINEAR", "HWC8", "CHW16", "CHW32",
+# A format has its name in TensorRT's documentation ("LINEAR", "HWC8", "CHW16", "CHW32",
 # "DLA_LINEAR", "DLA_HWC4"); a tensor's layout is its type and its format, ("int8", "CHW32").
 
 
 @cache
 def padded_bytes(shape: tuple[int, ...], layout: Layout, generation: str = "2.0") -> int:
-    """Returns a tensor's bytes in a layout, padded channels and lines included."""
+    """Returns a tensor's bytes in a layout, including padded channels and lines."""
     dtype, form = layout
     if form == "LINEAR" or len(shape) < 2:
         return math.prod(shape) * BYTES[dtype]
@@ -120,7 +120,7 @@ def padded_bytes(shape: tuple[int, ...], layout: Layout, generation: str = "2.0"
 
 
 def gpu_formats(layers: Sequence[Layer], network: Network, precision: str) -> tuple[str, ...]:
-    """Returns the formats that a GPU kernel can have at its borders, its best one first."""
+    """Returns a GPU kernel's possible formats at its borders, its best first."""
     rules = layer_kinds().gpu_formats
     declared = plugin_layouts(layers[0], precision)
     if declared:
@@ -134,7 +134,7 @@ def gpu_formats(layers: Sequence[Layer], network: Network, precision: str) -> tu
     if all(layer.kind in rules.any_kinds for layer in layers):
         writers = network.producers()
         read = {writers[n].kind for n in layers[0].inputs if n in writers}
-        # what comes in lines stays in lines, such as the heads of an attention: no vectors to fill
+        # linear tensors stay linear, such as the heads of an attention: no vectors to fill
         return ("LINEAR", vector) if read and read <= set(linear) else (vector, "LINEAR")
     return (vector,)
 
@@ -151,7 +151,7 @@ def dla_formats(kernel: LayerKernel, network: Network, precision: str) -> tuple[
 
 
 def takes_image(kernel: LayerKernel, network: Network) -> bool:
-    """Whether a kernel starts with a convolution that reads an image of 1, 3 or 4 channels."""
+    """Returns True if a kernel starts with a convolution on an image of 1, 3 or 4 channels."""
     first = network.layers[kernel.layers[0]]
     if first.kind != "CONVOLUTION" or len(first.inputs) != 1:
         return False
@@ -161,30 +161,30 @@ def takes_image(kernel: LayerKernel, network: Network) -> bool:
 
 # A GPU kernel's time: launch, and a floor, arithmetic and memory traffic that overlap in part.
 #
-# What a kernel's shape gives (:class:`GpuWork`) and what the constants make of it
-# (:func:`gpu_time`) are apart, so that ``scripts/fit_costs.py`` computes the first once and the
-# second over arrays.
+# A kernel's work (:class:`GpuWork`) is separate from its time by the constants (:func:`gpu_time`),
+# so that ``scripts/fit_costs.py`` computes the work once and the times over arrays.
 
 
 class GpuWork(NamedTuple):
-    """The work of one kernel on a GPU, whatever the fitted constants are.
+    """The work of one kernel on a GPU, independent of the fitted constants.
 
     Attributes:
-        macs_us: Its multiply-accumulates at the peak rate, with what fills up channels.
+        macs_us: Microseconds of its multiply-accumulates at the peak rate, padded channels
+            included.
         tiles: The share of the SMs that its tiles occupy.
-        depthwise: 1 where every channel is a group of its own, else 0.
+        depthwise: 1 for a depthwise convolution, else 0.
         grouped: 1 for another convolution with groups, else 0.
-        narrow: One over the channels out of a group; 0 where ``depthwise``.
-        shallow: One over the products summed for one output; 0 where ``depthwise``.
-        depth: Products summed for one output.
+        narrow: 1 / output channels of a group; 0 if ``depthwise``.
+        shallow: 1 / products summed for an output; 0 if ``depthwise``.
+        depth: Products summed for an output.
         rows: Rows of a Gemm.
-        weight_us: Reading weights at the DRAM's full rate.
-        tensor_us: Reading and writing tensors at that rate.
-        cached: 1 where its tensors fit the L2 cache, else 0.
-        slowdown: 1 GHz over the clock.
+        weight_us: Microseconds to read weights at the DRAM's full rate.
+        tensor_us: Microseconds to read and write tensors at the DRAM's full rate.
+        cached: 1 if its tensors fit the L2 cache, else 0.
+        slowdown: 1 GHz / clock.
         light: 1 without multiply-accumulates, else 0.
-        steps: How often all of it is done, one after the other: those of a recurrence.
-        once_us: What is read and written once in addition, at the DRAM's full rate.
+        steps: Number of sequential repetitions: the steps of a recurrence.
+        once_us: Microseconds of reads and writes that occur only once, at the DRAM's full rate.
     """
 
     macs_us: float
@@ -205,7 +205,7 @@ class GpuWork(NamedTuple):
 
 
 def gpu_time(work: Any, precision: str, data: GpuConstants) -> Any:
-    """Returns the microseconds of a kernel; of many, where the attributes of ``work`` are arrays.
+    """Returns the microseconds of a kernel; an array if the attributes of ``work`` are arrays.
 
     Args:
         work: A :class:`GpuWork`, or anything with its attributes.
@@ -236,10 +236,10 @@ def gpu_us(
     mode: PowerMode,
     data: GpuConstants,
 ) -> float:
-    """Returns microseconds; 0 for layers that TensorRT makes disappear.
+    """Returns microseconds of a kernel; 0 for layers that TensorRT removes.
 
     Args:
-        network, kernel: What runs.
+        network, kernel: The kernel, and its network.
         precision: "int8", "fp16" or "fp32".
         format: The tensor format that it reads and writes.
         target, mode: The board and its clocks.
@@ -258,7 +258,7 @@ def gpu_works(
     mode: PowerMode,
     data: GpuConstants,
 ) -> Iterator[tuple[LayerKernel, GpuWork]]:
-    """Yields what the GPU runs for a kernel, one after the other, each with its work."""
+    """Yields the GPU's kernels for a kernel of the plan, in order, each with its work."""
     for part in operations(network, kernel, gpu_joins):
         layers = [network.layers[i] for i in part.layers]
         if not all(is_free(layer) for layer in layers):
@@ -266,7 +266,10 @@ def gpu_works(
 
 
 def gpu_joins(before: Sequence[Layer], layer: Layer) -> bool:
-    """What a convolution does not compute along with itself is one pointwise kernel."""
+    """Returns True if the GPU runs a layer along with those before it.
+
+    A convolution computes some functions along with itself; other layers share a pointwise kernel.
+    """
     if not before[0].macs:
         return True
     done = [pointwise_function(one) for one in before[1:]]
@@ -351,9 +354,9 @@ def _recurrence(
     target: Target,
     data: GpuConstants,
 ) -> GpuWork:
-    """Returns a recurrence's work: its steps wait for one another, each a kernel of its own.
+    """Returns a recurrence's work: its steps are sequential, each a kernel of its own.
 
-    A step reads the weights again: from the L2 cache where they fit it, else from DRAM.
+    A step reads the weights again: from the L2 cache if they fit, else from DRAM.
     """
     steps = layer.params["steps"]
     weights = layer.weight_elements * BYTES[precision]
@@ -369,14 +372,14 @@ def _recurrence(
 
 
 def gpu_slowdown(mode: PowerMode, mhz: float, data: GpuConstants) -> float:
-    """Returns what a fixed time at another clock is multiplied by."""
+    """Returns the factor of a fixed time at another clock."""
     return float((mhz / mode.gpu_mhz) ** data.clock_exponent)
 
 
 def _fill_and_share(
     network: Network, layer: Layer, precision: str, sms: int, data: GpuConstants
 ) -> tuple[float, float]:
-    """Returns how much more a layer does to fill up channels, and the share of SMs it occupies."""
+    """Returns a layer's work factor for padded channels, and the share of SMs that it occupies."""
     if is_depthwise(network, layer):
         return 1.0, 1.0
     shape = network.tensors[layer.outputs[0]].shape
@@ -400,33 +403,33 @@ def _fill_and_share(
 
 
 def is_free(layer: Layer) -> bool:
-    """Whether TensorRT needs no kernel for a layer on the GPU."""
+    """Returns True if TensorRT needs no kernel for a layer on the GPU."""
     free = layer_kinds().free_on_gpu
     if layer.kind in free.kinds:
         return True
     return layer.kind in SHUFFLES and layer.params.get("mode") in free.shuffle_modes
 
 
-# A DLA operation's time, and what a tensor's format at a loadable's border adds.
+# A DLA operation's time, and the extra time of a tensor's format at a loadable's border.
 #
-# As on the GPU, what an operation's shape gives (:class:`DlaWork`) and what the constants make of
-# it (:func:`dla_time`) are apart.
+# As on the GPU, an operation's work (:class:`DlaWork`) is separate from its time by the constants
+# (:func:`dla_time`).
 
 
 class DlaWork(NamedTuple):
-    """The work of one operation on a DLA core, whatever the fitted constants are.
+    """The work of one operation on a DLA core, independent of the fitted constants.
 
     Attributes:
-        macs_us: Its multiply-accumulates at the peak rate, with what fills up channels.
-        deep_us: Those of a depthwise convolution at the peak rate, unpadded.
-        few: Channels in over ``channel_half`` more, where they are few.
-        moved_us: Reading and writing tensors, and weights for every item of a batch, at the
-            DRAM's full rate.
+        macs_us: Microseconds of its multiply-accumulates at the peak rate, padding included.
+        deep_us: Microseconds of a depthwise convolution at the peak rate, unpadded.
+        few: 1 / input channels of a group, for INT8 layers with weights that read no image; else 0.
+        moved_us: Microseconds to read and write tensors, and weights for every item of a batch, at
+            the DRAM's full rate.
         again: Bytes of weights, read again for every row of a Gemm.
         pooled: Bytes that a pooling reads, over the clock in MHz.
         softmax: Elements of a softmax along rows or columns, over the clock in MHz.
         slowdown: The highest clock over the clock.
-        operations: Passes one after the other: more than one where a recurrence is written out.
+        operations: Number of sequential passes: several for an unrolled recurrence.
     """
 
     macs_us: float
@@ -441,7 +444,7 @@ class DlaWork(NamedTuple):
 
 
 def dla_time(work: Any, precision: str, data: DlaConstants) -> Any:
-    """Returns the microseconds of an operation; of many, where ``work`` has arrays.
+    """Returns the microseconds of an operation; an array if ``work`` has arrays.
 
     Args:
         work: A :class:`DlaWork`, or anything with its attributes.
@@ -476,7 +479,7 @@ def dla_us(
     Weights are read for every item of a batch, so a batch of n takes n times as long.
 
     Args:
-        network, kernel: What runs.
+        network, kernel: The kernel, and its network.
         precision: "int8" or "fp16".
         core: The DLA core, 0 or 1.
         target, mode: The board and its clocks.
@@ -495,14 +498,14 @@ def dla_works(
     mode: PowerMode,
     data: DlaConstants,
 ) -> Iterator[tuple[LayerKernel, DlaWork]]:
-    """Yields the operations of a kernel, one after the other, each with its work."""
+    """Yields the operations of a kernel in order, each with its work."""
     for part in operations(network, kernel, dla_joins):
         layers = [network.layers[i] for i in part.layers]
         yield part, _dla_work(network, part, layers, precision, core, target, mode, data)
 
 
 def dla_joins(before: Sequence[Layer], layer: Layer) -> bool:
-    """What the pointwise engine does on the way out of an operation is no pass of its own."""
+    """Returns True if a layer needs no pass of its own: the pointwise engine runs it on output."""
     allowed = layer_kinds().runs_as_one.dla
     done = [pointwise_function(one) for one in before[1:]]
     own = pointwise_function(layer)
@@ -577,7 +580,7 @@ def _spatial_softmax(network: Network, layer: Layer) -> int:
 
 
 def _written_out(layer: Layer) -> int:
-    """Returns the operations of a step where a recurrence is written out, as a DLA needs it."""
+    """Returns the operations of a step of a recurrence, which is unrolled for a DLA."""
     known = layer_kinds().written_out.operations
     return int(known.get(layer.op, max(known.values()))) * int(layer.params["directions"])
 
@@ -590,13 +593,13 @@ def _bytes_inside(shape: tuple[int, ...], layout: tuple[str, str]) -> float:
 
 
 def _padding(network: Network, layer: Layer, precision: str, data: DlaConstants) -> float:
-    """Returns how much more the MAC array does than the layer needs."""
+    """Returns the MAC array's work over the layer's work."""
     if not layer.macs or not layer.weight_elements:
         return 1.0
     many = convolution_groups(layer)
     inside = max(1, input_channels(network, layer) // many)
     atom = data.channel_atom[precision]
-    if many > 1:  # one group at a time: few channels in and few out, both padded
+    if many > 1:  # one group at a time: few input and output channels, both padded
         maps = int(layer.params.get("out_maps", 0) or input_channels(network, layer)) // many
         return _filled(inside, atom) * _filled(max(1, maps), atom)
     if inside <= data.image_channels:
@@ -616,11 +619,12 @@ def io_us(
     generation: str,
     data: DlaConstants,
 ) -> float:
-    """Returns what a format at a loadable's border costs over the best one, at the highest clock.
+    """Returns the extra microseconds of a format at a loadable's border, at the highest clock.
 
-    An image of 1, 3 or 4 channels that is not in DLA_HWC4 is worked on as vectors of channels,
-    most of them padding; linear tensors are rearranged. Both by the padded bytes, from two
-    backbones in three formats each (``targets/costs/devices.yaml``).
+    They are relative to the best format. An image of 1, 3 or 4 channels that is not in DLA_HWC4 is
+    processed as vectors of channels, mostly padding; linear tensors are rearranged. Both costs are
+    proportional to the padded bytes, from two backbones in three formats each
+    (``targets/costs/devices.yaml``).
     """
     if format == "DLA_HWC4" or len(shape) < 2:
         return 0.0

@@ -1,6 +1,6 @@
-"""The cost model: what a kernel takes on each device (``kernel_costs``), what the GPU takes to
-reformat a tensor (``reformat``), and how devices that work at once slow each other down.
-Times are in microseconds, predicted where no profile measured them.
+"""The cost model: a kernel's time on each device (``kernel_costs``), the GPU's time to reformat a
+tensor (``reformat``), and the slowdown of devices that work at the same time.
+Times are in microseconds, predicted unless a profile measured them.
 
 A roofline with a floor: ``launch + row_us * rows + depth_us * depth + max(floor, macs / peak,
 bytes / bandwidth)``. The constants are data under ``targets/costs`` with their sources;
@@ -43,23 +43,23 @@ from edgekit.targets.board import PowerMode, Target
 from edgekit_device.protocol.codec import document
 from edgekit_device.protocol.fields import dla_core
 
-SUMS = ("dla", "gpu")  # the energy of a placement is the less of the sums for these ``concurrent``
-# they round what the kernel before them writes, and scale what the one after them reads: no
-# kernels of their own (assumed; NVIDIA's DLA operator matrix: "collapsed to INT8 scaling factor")
+SUMS = ("dla", "gpu")  # a placement's energy is the smaller sum for these values of ``concurrent``
+# they round the previous kernel's output and scale the next kernel's input: no kernels of their own
+# (assumed; NVIDIA's DLA operator matrix: "collapsed to INT8 scaling factor")
 _FREE = frozenset({"QUANTIZE", "DEQUANTIZE"})
 
 
 def _is_free(network: Network, layer: Layer) -> bool:
-    """Whether a Q/DQ node is a part of its neighbour: one at the network's ends has none there."""
+    """Returns True if a Q/DQ node is a part of its neighbour: not at the network's ends."""
     ends = (*network.inputs, *network.outputs)
     return layer.kind in _FREE and not any(n in ends for n in (*layer.inputs, *layer.outputs))
 
 
 class Measurements:
-    """What is known of a network's times beyond the prediction: here nothing.
+    """Measured times of a network; this base class has none.
 
-    The substitutes (``profiles``) hold what a profile measured, or factors learnt from it. A time
-    is None where the prediction holds; ``model`` is the model that calls.
+    The subclasses (``profiles``) hold a profile's measurements, or factors learnt from a profile. A
+    time is None if the prediction is to be used; ``model`` is the calling model.
     """
 
     def layer_precision(self, model: CostModel, layer: Layer, device: str, predicted: str) -> str:
@@ -70,7 +70,7 @@ class Measurements:
         self, model: CostModel, network: Network, kernel: LayerKernel, device: str,
         predicted: tuple[str, ...],
     ) -> tuple[str, ...]:  # fmt: skip
-        """Returns the formats of a kernel, the best one first."""
+        """Returns the formats of a kernel, the best first."""
         return predicted
 
     def kernel_us(
@@ -89,39 +89,39 @@ class Measurements:
     def dla_io_us(
         self, model: CostModel, tensor: Tensor, format: str, precision: str, direction: str
     ) -> float | None:
-        """Returns what a format at a loadable's border adds."""
+        """Returns the extra time of a format at a loadable's border."""
         return None
 
     def launch_us(self, predicted: float) -> float:
-        """Returns what starting a loadable takes."""
+        """Returns the time to start a loadable."""
         return predicted
 
     def has_kernel(self, kernel: LayerKernel, device: str) -> bool:
-        """Whether a kernel's time on a device was measured."""
+        """Returns True if a kernel's time on a device was measured."""
         return False
 
     def has_reformat(self, tensor: Tensor, source: Layout, goal: Layout) -> bool:
-        """Whether the time of a reformat was measured."""
+        """Returns True if the time of a reformat was measured."""
         return False
 
     def fused_parts(self) -> tuple[frozenset[int], ...] | None:
-        """Returns the parts that the GPU ran fused; None where nothing says so."""
+        """Returns the parts that the GPU ran fused; None if unknown."""
         return None
 
     def is_fused(self, kernel: LayerKernel) -> bool:
-        """Whether a kernel's time on the GPU was measured with nothing of its fusion on a DLA."""
+        """Returns True if a kernel's GPU time was measured with its whole fusion on the GPU."""
         return False
 
     def is_apart(self, layer: int) -> bool:
-        """Whether a layer of what the GPU runs fused was timed in pieces, next to a DLA."""
+        """Returns True if a layer of a fused part was timed in pieces, next to a DLA."""
         return False
 
     def apart_us(self, layers: Collection[int], saved_us: Mapping[int, float]) -> float:
-        """Returns how much longer the timed pieces of a fused part take than the fusion.
+        """Returns the extra time of a fused part's timed pieces over the fusion.
 
         Args:
-            layers: Of the part.
-            saved_us: By layer, what it takes less, fused, than as a kernel of its own.
+            layers: The part's layers.
+            saved_us: By layer, the time that the fusion saves over a kernel of its own.
         """
         return 0.0
 
@@ -131,7 +131,7 @@ PREDICTED = Measurements()
 
 @document(frozen=True)
 class CostModel:
-    """Times in microseconds for a board in a power mode: measured ones, else predicted ones.
+    """Times in microseconds for a board in a power mode: measured if known, else predicted.
 
     Attributes:
         target: The board.
@@ -139,14 +139,14 @@ class CostModel:
         precision: "int8", "fp16" or "fp32".
         fp16_layers: Layers that run in FP16 although the precision is INT8.
         constants: ``targets/costs/devices.yaml``, or a trial of the fitting script.
-        concurrent: What :meth:`watts` are taken for. With "dla" or "gpu", all work of this kind of
-            device runs while the other one works, and its watts contain what sharing the DRAM costs
-            both; empty: a device alone. A placement's energy is :meth:`energy`, whatever this is.
-        power: What the whole network runs in, if that is not ``precision``: watts are known by
+        concurrent: The concurrency assumed by :meth:`watts`. With "dla" or "gpu", all work of this
+            kind of device runs while the other kind works, and its watts include both devices' cost
+            of sharing the DRAM; empty: a device alone. :meth:`energy` does not depend on it.
+        power: The precision of the whole network, if it is not ``precision``: watts are known by
             precision of a whole build.
-        measured: What a profile knows better.
-        rate_hz: Frames a second that the energy is of; None: they follow each other without a
-            pause (back to back).
+        measured: The measured times of a profile.
+        rate_hz: Frames a second at which the energy is computed; None if frames follow each other
+            without a pause (back to back).
     """
 
     target: Target
@@ -171,7 +171,7 @@ class CostModel:
         return self.constants.dla[self.target.dla.generation]
 
     def layer_precision(self, layer: Layer, device: str) -> str:
-        """Returns the precision that a layer runs in on a device ("GPU", "DLA0", ...)."""
+        """Returns a layer's precision on a device ("GPU", "DLA0", ...)."""
         forced = layer.name in self.fp16_layers
         predicted = self.precision
         if layer.opaque:
@@ -184,10 +184,10 @@ class CostModel:
         return self.measured.layer_precision(self, layer, device, predicted)
 
     def formats(self, network: Network, kernel: LayerKernel, device: str) -> tuple[str, ...]:
-        """Returns the tensor formats that a kernel can have on a device, its best one first.
+        """Returns a kernel's possible tensor formats on a device, its best first.
 
-        On a DLA they are those in which a loadable that begins or ends with this kernel can read
-        or write; inside a loadable there is no choice. DLA_HWC4 is for reading only.
+        On a DLA these are the formats that a loadable which begins or ends with this kernel can
+        read or write; inside a loadable there is no choice. DLA_HWC4 is read-only.
         """
         layers = [network.layers[i] for i in kernel.layers]
         precision = self.layer_precision(layers[0], device)
@@ -200,10 +200,10 @@ class CostModel:
     def kernel_us(
         self, network: Network, kernel: LayerKernel, device: str, format: str | None = None
     ) -> float:
-        """Returns the time of one kernel on "GPU" or on a DLA core, in its best format or in one.
+        """Returns the time of a kernel on "GPU" or on a DLA core, in ``format`` or its best format.
 
-        A DLA kernel takes the same in every format; what another format at a loadable's border
-        adds is :meth:`dla_io_us`.
+        A DLA kernel's time is the same in every format; :meth:`dla_io_us` is the extra time of
+        another format at a loadable's border.
         """
         known = self.measured.kernel_us(self, network, kernel, device, format)
         return self.predicted_us(network, kernel, device, format) if known is None else known
@@ -211,9 +211,9 @@ class CostModel:
     def predicted_us(
         self, network: Network, kernel: LayerKernel, device: str, format: str | None = None
     ) -> float:
-        """Returns what :meth:`kernel_us` does, had nothing been measured."""
+        """Returns the predicted value of :meth:`kernel_us`, ignoring measurements."""
         if not network.layers[kernel.layers[0]].formula:
-            # unknown, which the plan and the check say (``Network.uncounted``)
+            # unknown, as the plan and the check report (``Network.uncounted``)
             return 0.0
         if all(_is_free(network, network.layers[i]) for i in kernel.layers):
             return 0.0
@@ -228,10 +228,10 @@ class CostModel:
         return gpu_us(network, kernel, precision, form, self.target, self.mode, on_gpu)
 
     def _bodies_us(self, layer: Layer, precision: str) -> float:
-        """Returns what an If, a Loop or a Scan takes on the GPU.
+        """Returns the time of an If, a Loop or a Scan on the GPU.
 
-        Iterations wait for one another, each with the kernels of the body, in which layers that
-        follow each other value by value are one; of an If the longer branch counts.
+        Iterations are sequential, each with the kernels of the body, in which consecutive pointwise
+        layers are one kernel. For an If the longer branch counts.
         """
         took = [self._body_us(body.network, layer.kind, precision) for body in layer.bodies]
         return float(layer.params.get("trip_count", 1) * max(took))
@@ -254,8 +254,8 @@ class CostModel:
     def layer_shares(self, network: Network, kernel: LayerKernel, device: str) -> tuple[float, ...]:
         """Returns each layer's part of a kernel's time, in the order of its layers.
 
-        An operation's time belongs to its layers by what each adds to it: multiply-accumulates,
-        weights and the tensors that it reads from elsewhere. A ReLU in a convolution adds nothing.
+        An operation's time is divided by each layer's contribution: multiply-accumulates, weights
+        and the tensors that it reads from elsewhere. A ReLU in a convolution contributes 0.
         """
         if len(kernel.layers) == 1:
             return (1.0,)
@@ -276,10 +276,10 @@ class CostModel:
         return operations(network, kernel, gpu_joins if device == "GPU" else dla_joins)
 
     def _added_us(self, network: Network, part: LayerKernel, index: int, device: str) -> float:
-        """Returns what a layer adds to an operation, arithmetic and traffic one after the other."""
+        """Returns a layer's contribution to an operation: the sum of arithmetic and traffic."""
         layer = network.layers[index]
         names = [name for name in layer.inputs if name in part.inputs]
-        if index == part.layers[0]:  # what comes out would do so without the layers that follow
+        if index == part.layers[0]:  # the output would be written without the later layers, too
             names += part.outputs
         moved = sum(network.tensors[name].elements for name in dict.fromkeys(names))
         moved += layer.weight_elements
@@ -304,12 +304,12 @@ class CostModel:
         return float(layer.macs / (peak * share) + moved * BYTES[precision] / (dram * memory))
 
     def reformat_us(self, tensor: Tensor, source: Layout, goal: Layout) -> float:
-        """Returns the time of the GPU's reformat of a tensor; 0 where nothing changes."""
+        """Returns the time of the GPU's reformat of a tensor; 0 between equal layouts."""
         known = self.measured.reformat_us(self, tensor, source, goal)
         return self.predicted_reformat_us(tensor, source, goal) if known is None else known
 
     def predicted_reformat_us(self, tensor: Tensor, source: Layout, goal: Layout) -> float:
-        """Returns what :meth:`reformat_us` does, had nothing been measured."""
+        """Returns the predicted value of :meth:`reformat_us`, ignoring measurements."""
         if source == goal or len(tensor.shape) == 0 or not tensor.elements:
             return 0.0
         key = (tensor.shape, source, goal)
@@ -321,10 +321,10 @@ class CostModel:
         return known
 
     def dla_io_us(self, tensor: Tensor, format: str, precision: str, direction: str) -> float:
-        """Returns what a loadable takes longer because a tensor at its border has this format.
+        """Returns the extra time of a loadable because a tensor at its border has this format.
 
         Args:
-            tensor: What it reads or writes.
+            tensor: The tensor that it reads or writes.
             format: "CHW32", "CHW16", "DLA_LINEAR" or "DLA_HWC4".
             precision: The loadable's, "int8" or "fp16".
             direction: "read" or "write".
@@ -335,17 +335,17 @@ class CostModel:
         return self.predicted_io_us(tensor, format, precision, direction)
 
     def predicted_io_us(self, tensor: Tensor, format: str, precision: str, direction: str) -> float:
-        """Returns what :meth:`dla_io_us` does, had nothing been measured."""
+        """Returns the predicted value of :meth:`dla_io_us`, ignoring measurements."""
         generation = self.target.dla.generation
         data = self._dla_constants
         found = io_us(tensor.shape, format, precision, direction, generation, data)
         return float(found * self.target.dla.max_mhz / min(self.mode.dla_mhz))
 
     def band(self, device: str, precision: str | None = None) -> tuple[float, float]:
-        """Returns the factors between which measured times lie of predicted ones, mostly.
+        """Returns the range of the ratio of measured to predicted times.
 
-        Four of five of the published rows of this kind of device and precision do, by constants
-        fitted without their network or board; where there is none, the band is wide.
+        It holds for four of five published rows of this kind of device and precision, with
+        constants fitted without their network or board; without such rows the band is wide.
         """
         kind, own = "gpu" if device == "GPU" else "dla", precision or self.precision
         if not self.has_rows(device, own):
@@ -354,13 +354,13 @@ class CostModel:
         return bands.get(f"{kind}_{own}", bands["all"])
 
     def has_rows(self, device: str, precision: str) -> bool:
-        """Whether the model has seen a published time of this kind of device and precision."""
+        """Returns True if there is a published time for this kind of device and precision."""
         kind = self.target.gpu.arch if device == "GPU" else self.target.dla.generation
         family = "gpu" if device == "GPU" else "dla"
         return bool(model_errors().rows_of.get(f"{family} {kind} {precision}"))
 
     def launch_us(self) -> float:
-        """Returns the cost of starting one loadable; 0 without a DLA."""
+        """Returns the microseconds to start a loadable; 0 without a DLA."""
         if not self.target.dla.cores:
             return 0.0
         predicted = self._dla_constants.launch_us
@@ -369,13 +369,13 @@ class CostModel:
     def energy(
         self, devices: Sequence[str], load_us: Sequence[float]
     ) -> tuple[float, tuple[float, ...]]:
-        """Returns the energy of a frame with these loads, and the watts by device that make it.
+        """Returns the energy of a frame with these loads, and its watts by device.
 
-        Back to back, frames overlap as in the throughput, so it contains what sharing the DRAM
-        costs: that of all DLA work while the GPU works, or of all GPU work while a core works,
-        whichever is less. At a rate the idle module draws its power all the time from a frame to
-        the next one, and each device in use its standby power (:meth:`idle_uj`); the watts are what
-        work adds to that, and nothing is shared.
+        Back to back, frames overlap as in the throughput, so the energy includes the cost of
+        sharing the DRAM: for all DLA work while the GPU works, or for all GPU work while a core
+        works, whichever is smaller. At a rate the idle module draws its power from each frame to
+        the next, and each device in use its standby power (:meth:`idle_uj`); the watts are the
+        addition for work, without any sharing.
         """
         if self.rate_hz is not None:
             watts = tuple(self.watts(name) for name in devices)
@@ -388,13 +388,13 @@ class CostModel:
         return min(found)
 
     def idle_uj(self, load_us: Sequence[float]) -> float:
-        """Returns the part of a frame's energy that the module draws whether it works or not.
+        """Returns the part of a frame's energy that the idle module draws, in microjoules.
 
-        At a rate, devices in use are not at rest between frames: their standby power is a part.
-        The GPU always is in use: it also reformats and copies for an engine on a DLA core.
+        At a rate, it includes the standby power of devices in use between frames. The GPU is always
+        in use: it also reformats and copies for an engine on a DLA core.
 
         Args:
-            load_us: Of the frame, by device, the GPU first.
+            load_us: The frame's microseconds by device, the GPU first.
         """
         if self.rate_hz is None:
             return self.target.idle_watts * sum(load_us)
@@ -403,10 +403,10 @@ class CostModel:
         return (self.target.idle_watts + standby) * 1e6 / self.rate_hz
 
     def watts(self, device: str, concurrent: str | None = None) -> float:
-        """Returns the module's power while one device works, and what ``concurrent`` adds to it.
+        """Returns the module's watts while one device works, with the addition for ``concurrent``.
 
-        At a rate it is what work adds to the idle module with this device on standby.
-        ``concurrent`` is the model's own where it is None.
+        At a rate it is the addition for work to the idle module with this device on standby.
+        ``concurrent`` is the model's own if None.
         """
         alone = self._watts(device)
         if self.rate_hz is not None:
@@ -436,20 +436,20 @@ def _standby(device: str) -> float:
     return watts.gpu if device == "GPU" else watts.dla
 
 
-# How devices that work at once slow each other down: all of them share the DRAM.
+# The slowdown of devices that work at the same time: they share the DRAM.
 #
-# The factors depend on which devices work (``targets/costs/contention.yaml``), so what devices
-# can do together is a polytope: time is divided among the sets of devices that work at once, and
-# the work that a device gets done in a set's time is that time over its slowdown there. What
-# follows is exact for that model: a plan's period is the largest of a few weighted sums of its
-# loads (``Problem.shares``).
+# The factors depend on the set of working devices (``targets/costs/contention.yaml``), so the
+# feasible loads form a polytope: time is divided among the sets of devices that work at once, and
+# the work of a device in a set's time is that time over its slowdown in the set. For this model the
+# following result is exact: a plan's period is the largest of a few weighted sums of its loads
+# (``Problem.shares``).
 #
-# An engine with layers on a DLA core and on the GPU (a hybrid one) also waits for a busy GPU. While
-# it waits it draws nothing, so the energy has the factors of the memory alone.
+# An engine with layers on a DLA core and on the GPU (a hybrid engine) also waits for a busy GPU.
+# While it waits it draws no power, so the energy uses the factors of the memory alone.
 
 
 def contention_of(target: Target) -> Mapping[str, float]:
-    """Returns a board's factors: its own, else those of its DLA's generation; empty: none known."""
+    """Returns a board's factors: its own, else its DLA generation's; empty if unknown."""
     family = contention_constants().extra.get(target.dla.generation)
     return {} if family is None else {**family, **target.contention}
 
@@ -457,14 +457,14 @@ def contention_of(target: Target) -> Mapping[str, float]:
 def slowdown(
     extra: Mapping[str, float], core: bool, cores: int, gpu: bool, *, hybrid: bool = False
 ) -> float:
-    """Returns how much longer a device takes.
+    """Returns the factor of a device's time beside other working devices.
 
     Args:
         extra: The factors of a board or of a DLA generation.
-        core: Whether the device is a DLA core.
-        cores: Other DLA cores that work.
-        gpu: Whether the GPU, if that is another device, works.
-        hybrid: Whether the engine on the core has layers on the GPU, which wait for it.
+        core: True if the device is a DLA core.
+        cores: Number of other working DLA cores.
+        gpu: True if the GPU is another working device.
+        hybrid: True if the engine on the core has layers on the GPU, which wait for the GPU.
     """
     if not core:
         return 1 + cores * extra["gpu_by_dla"]
@@ -474,7 +474,7 @@ def slowdown(
 
 
 def contention_table(target: Target, *, hybrid: bool = False) -> dict[str, dict[str, float]]:
-    """Returns the slowdowns by device and by what works at the same time; empty: none known."""
+    """Returns the slowdowns by device and by the other working device; empty if unknown."""
     extra = contention_of(target)
     if not extra:
         return {}
@@ -498,9 +498,9 @@ def contention_table(target: Target, *, hybrid: bool = False) -> dict[str, dict[
 def concurrent_speeds(
     devices: Sequence[str], target: Target, *, hybrid: bool
 ) -> tuple[tuple[float, ...], ...]:
-    """Returns, by set of devices that work at once, each one's speed in it; 0 for those outside.
+    """Returns, by set of devices that work at once, each device's speed; 0 if not in the set.
 
-    Empty where no factors are known. ``hybrid``: whether engines on DLA cores have GPU layers.
+    Empty if no factors are known. ``hybrid``: True if engines on DLA cores have GPU layers.
     """
     extra = contention_of(target)
     if not extra or len(devices) < 2:
@@ -523,9 +523,9 @@ def energy_factors(target: Target) -> dict[str, tuple[float, float]]:
     """Returns factors of watts for work that shares the DRAM, by the device that never works alone.
 
     "dla": the factors of the DLA's and of the GPU's watts in a microsecond of the DLA's work, if
-    the GPU works during all of it; "gpu": those of the GPU's and of the DLA's watts. Neither can
-    be more, so the less of the two sums is the cost of sharing where the device with less work
-    never works alone.
+    the GPU works during the whole time; "gpu": the factors of the GPU's and of the DLA's watts.
+    Both sums are upper bounds, so the smaller sum is the cost of sharing if the device with less
+    work never works alone.
     """
     extra = contention_of(target)
     if not extra:

@@ -1,14 +1,14 @@
-"""What the GPU takes to bring a tensor from one layout into another, in microseconds.
+"""The GPU's time to convert a tensor from one layout into another, in microseconds.
 
 ``time = launch + bytes read * read + bytes written * written``, with rates by the classes of
-the two layouts, their types and whether lines are whole vectors. ``scripts/fit_reformat.py``
+the two layouts, their types and the alignment of lines to vectors. ``scripts/fit_reformat.py``
 fits them on 2,046 kernels that TensorRT timed on an AGX Orin; ``targets/costs/reformat.yaml``
-keeps them. What a pair of layouts was measured too little for takes what it does in any pair.
+holds them. A pair of layouts with too few measurements has the rates of any pair.
 
-Where a tensor is reformatted at all, ``handover`` decides.
+``handover`` decides which tensors are reformatted.
 """
 
-# the annotations of the file's classes are read at run time, so they are no texts
+# the annotations of the file's classes are evaluated at run time, so they are not strings
 from collections.abc import Mapping
 from dataclasses import field
 from functools import cache
@@ -22,13 +22,13 @@ CLASSES = {
     "LINEAR": "LINEAR", "DLA_LINEAR": "DLA", "CHW4": "CHW", "CHW16": "CHW", "CHW32": "CHW",
     "HWC8": "HWC", "DLA_HWC4": "HWC",
 }  # fmt: skip
-SECTOR = 32  # bytes that a GPU reads at least
+SECTOR = 32  # minimum bytes of a GPU's read
 ALIGNED = 16  # elements of a line that kernels take at a time
 
 
 @document(frozen=True)
 class Rates:
-    """Microseconds for a megabyte, by type ("int8"): of what is read, and of what is written."""
+    """Microseconds for a megabyte read and a megabyte written, by type ("int8")."""
 
     read: Mapping[str, float] = field(default_factory=dict)
     written: Mapping[str, float] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Rates:
 
 @document(frozen=True)
 class MeasuredOn:
-    """The DRAM and the GPU of the board that the constants are from."""
+    """The DRAM and the GPU of the board on which the constants were measured."""
 
     dram_bytes_per_second: float
     gpu_mhz: float
@@ -48,12 +48,12 @@ class ReformatConstants:
     """``targets/costs/reformat.yaml``.
 
     Attributes:
-        kernels: How many were measured.
+        kernels: Number of measured kernels.
         median_percent: The error of the fit.
         median_percent_held_out: The error for shapes that were left out.
         measured_on: The board at its power mode.
-        launch_us: Microseconds of a reformat that moves nothing.
-        us_per_megabyte_of_any_pair: The rates of a pair of layouts that has none of its own.
+        launch_us: Microseconds of a reformat of 0 bytes.
+        us_per_megabyte_of_any_pair: The rates of a pair of layouts without rates of its own.
         us_per_megabyte: By pair of classes ("CHW>HWC"), and "aligned" or "unaligned".
         errors: By pair, kernels, median percent and median percent held out.
     """
@@ -88,11 +88,11 @@ def reformat_us(
         shape: The tensor's.
         source, goal: Its layouts before and after.
         target, mode: The board and its clocks.
-        constants: Those of the board's GPU.
+        constants: The constants of the board's GPU.
     """
     board = reformat_constants().measured_on
     memory = target.dram.bytes_per_second * mode.memory_share
-    # most pairs of layouts move a fraction of what the DRAM could: the SMs are what limits them
+    # most pairs of layouts use a fraction of the DRAM's rate: the SMs limit them
     share = min(
         memory / board.dram_bytes_per_second,
         mode.gpu_sms * mode.gpu_mhz / (board.gpu_sms * board.gpu_mhz),
@@ -103,7 +103,7 @@ def reformat_us(
 
 
 def fixed_us() -> float:
-    """Returns the time of a reformat that moves nothing, at MAXN of an AGX Orin."""
+    """Returns the time of a reformat of 0 bytes, at MAXN of an AGX Orin."""
     return reformat_constants().launch_us
 
 
@@ -117,12 +117,12 @@ def moving_us(shape: tuple[int, ...], source: Layout, goal: Layout, generation: 
 
 
 def is_aligned(width: int) -> bool:
-    """Whether lines of this many elements are whole vectors; single pixels are."""
+    """Returns True if lines with this number of elements are whole vectors; single pixels are."""
     return width % ALIGNED == 0 or width == 1
 
 
 def sectors(channels: int, vector: int, size: int) -> int:
-    """Returns the bytes of a pixel that a kernel has to read from a padded layout."""
+    """Returns the bytes of a pixel that a kernel must read from a padded layout."""
     full, rest = divmod(channels, vector)
     return full * vector * size + min(vector * size, -(-rest * size // SECTOR) * SECTOR)
 

@@ -1,9 +1,9 @@
-"""Parts of a transformer that TensorRT's GPU compiler runs fused, as long as no DLA cuts in.
+"""Parts of a transformer that TensorRT's GPU compiler runs fused if no layer is on a DLA.
 
-On the GPU alone a connected part of a network with attention in it goes to the compiler (Myelin)
-as one: products keep their matrices on the chip, softmax, normalisations and transpositions
-disappear into their neighbours. With a loadable inside, layers run one by one, with reformats and
-FP32 between them. Fully connected layers and pointwise ones cost the same both ways here.
+On the GPU alone the compiler (Myelin) gets a connected part of a network with attention as one
+unit: products keep their matrices on the chip, softmax, normalisations and transpositions are
+merged into their neighbours. With a loadable inside, layers run separately, with reformats and FP32
+between them. Fully connected and pointwise layers have the same cost in both cases here.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from edgekit_device.protocol.codec import document
 
 @document(frozen=True)
 class FusedRegion:
-    """Layers (indices) that are fused while all are on the GPU, and what it costs if one is not.
+    """Layers (indices) that are fused if all are on the GPU, and the cost of breaking the fusion.
 
-    ``broken_us`` is the GPU's time beyond that of the fused part.
+    ``broken_us`` is the GPU's extra time over the fused part.
     """
 
     layers: frozenset[int]
@@ -32,23 +32,23 @@ class FusedRegion:
 
 @document(frozen=True)
 class FusedRegions:
-    """All such parts of a network.
+    """All fused parts of a network.
 
     Attributes:
-        parts: Each with the price of breaking it.
-        saved_us: By layer, what it takes less, fused, than as a kernel of its own. Only layers
-            that no DLA can run save something, so the saving is certain until a part is broken.
+        parts: Each part with the cost of breaking it.
+        saved_us: By layer, the time that the fusion saves over a kernel of its own. Only layers
+            that no DLA can run have savings, so the saving is certain unless a part is broken.
     """
 
     parts: tuple[FusedRegion, ...] = ()
     saved_us: Mapping[int, float] = field(default_factory=dict)
 
     def saved(self, kernel: LayerKernel) -> float:
-        """Returns what a kernel on the GPU takes less."""
+        """Returns the saving of a kernel on the GPU, in microseconds."""
         return self.saved_us.get(kernel.layers[0], 0.0) if self.saved_us else 0.0
 
     def broken_us(self, on_dla: Collection[int]) -> float:
-        """Returns the price of all parts that have one of these layers on a DLA."""
+        """Returns the cost of all parts that these layers on a DLA break, in microseconds."""
         return sum(p.broken_us for p in self.parts if any(i in p.layers for i in on_dla))
 
 
@@ -56,10 +56,10 @@ def regions_of(model: CostModel, network: Network, able: Mapping[str, bool]) -> 
     """Returns the parts of a network that run fused on the GPU.
 
     Args:
-        model: Times of kernels; measured ones stay as they are. What a profile timed in pieces,
-            next to a DLA, is the price of breaking the part.
+        model: Times of kernels; measured times are unchanged. Pieces that a profile timed next to a
+            DLA give the cost of breaking the part.
         network: The layer graph.
-        able: By layer, whether a DLA can run it; a layer that is not named cannot.
+        able: By layer, True if a DLA can run it; False for a layer that is not named.
     """
     rules = layer_kinds().regions
     if not any(layer.kind in rules.anchors for layer in network.layers):
@@ -79,7 +79,7 @@ def regions_of(model: CostModel, network: Network, able: Mapping[str, bool]) -> 
             kernel = join(network, (i,), consumers)
             us = model.kernel_us(network, kernel, "GPU")
             if measured.is_fused(kernel):
-                # measured as the fusion has it; without the fusion as predicted
+                # measured in the fusion; predicted without the fusion
                 alone = model.predicted_us(network, kernel, "GPU")
                 price += max(0.0, factor * alone - us)
             elif us and not measured.has_kernel(kernel, "GPU"):
@@ -94,7 +94,7 @@ def regions_of(model: CostModel, network: Network, able: Mapping[str, bool]) -> 
 
 
 def attention_parts(model: CostModel, network: Network) -> list[frozenset[int]]:
-    """Returns the connected groups of kernels without convolutions that have attention in them."""
+    """Returns the connected groups of kernels that contain attention and no convolutions."""
     fusion, regions = layer_kinds().fusion, layer_kinds().regions
     fp16 = model.fp16_layers
     kernels = fuse(

@@ -1,5 +1,5 @@
-"""An engine's graph out of its build log alone: which ONNX nodes each unit holds, by its name
-and its neighbours, and the tensors between units.
+"""An engine's graph from its build log: the ONNX nodes of each unit, by its name and neighbours,
+and the tensors between units.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from itertools import permutations
 from edgekit.buildlog.facts import BuildLog
 from edgekit.buildlog.timings import Combination, OnnxNode, Timings, UnitTiming
 
-# The parser's lines say which node reads what, the units' names which nodes they hold.
-# Where a log has no parser's lines, units are joined where the formats that one was timed to
-# write and the other to read are those of a measured reformat, or the same.
+# The parser's lines give each node's inputs, the units' names give their nodes. If a log has no
+# parser's lines, units are joined by their timed formats: the written and the read format are
+# equal, or those of a measured reformat.
 
 
 _FEW = 4
 
 #: (unit, number of its input or output)
 TensorPort = tuple[int, int]
-# what is known to the builder when it builds
+# operators that the builder computes at build time
 _CONSTANT = ("Constant", "Shape", "Size", "ConstantOfShape")
 _FOREIGN = re.compile(r"^\{ForeignNode\[(.*)\]\}$")
 _PARTS = re.compile(r" \+ | \|\| |, ")
@@ -37,11 +37,11 @@ class UnitTensor:
     """A tensor between units.
 
     Attributes:
-        tensor: Its name, made up where the log has none.
-        producer: Who writes it; None: it enters the network.
-        consumers: Who reads it.
-        output: It leaves the network.
-        outside: The format in which it enters or leaves, empty where unknown.
+        tensor: Its name, generated if the log has none.
+        producer: The port that writes it; None for an input of the network.
+        consumers: The ports that read it.
+        output: True for an output of the network.
+        outside: The format in which it enters or leaves the network, empty if unknown.
     """
 
     tensor: str
@@ -60,9 +60,9 @@ class EngineGraph:
 
 
 def engine_graph(timings: Timings, log: BuildLog | None = None) -> EngineGraph:
-    """Rebuilds the graph; units that the log gives no time of are bridged.
+    """Rebuilds the graph; units without a time in the log are bridged.
 
-    What the builder chose (its reformat layers, the finished engine) is not looked at.
+    The builder's choices (its reformat layers, the finished engine) are ignored.
     """
     units = tuple(_timed(unit) for unit in timings.units)
     units = _without_parts(tuple(unit for unit in units if unit.combinations), timings)
@@ -70,7 +70,7 @@ def engine_graph(timings: Timings, log: BuildLog | None = None) -> EngineGraph:
 
 
 def _without_parts(units: tuple[UnitTiming, ...], timings: Timings) -> tuple[UnitTiming, ...]:
-    """Leaves out what the GPU runs inside a subgraph that was timed as a whole."""
+    """Returns the units without the GPU's parts of a subgraph that was timed as a whole."""
     place = {node.name: i for i, node in enumerate(timings.nodes)}
     held = [frozenset(place[name] for name in unit_name(unit.name, place).nodes) for unit in units]
     parts: set[int] = set()
@@ -128,7 +128,7 @@ class _GraphBuilder:
                 continue
             for tensor in node.inputs:
                 writer = at.get(tensor)
-                # the builder's order is a topological one: what is written later was misjudged
+                # the builder's order is topological: a tensor that is written later was misjudged
                 if writer is None or writer < unit:
                     reads.setdefault(unit, {})[tensor] = None
                     wanted.add(tensor)
@@ -152,10 +152,10 @@ class _GraphBuilder:
     def _ports(
         self, unit: int, tensors: list[str], ports: Sequence[str], reading: bool
     ) -> list[tuple[int, str]]:
-        """Returns tensors by port: in order, unless the formats say otherwise."""
+        """Returns tensors by port: in order, unless the formats contradict it."""
         known = self._goals if reading else self._sources
         if len(tensors) > len(ports):
-            # a name that the formats do not know is an erased tensor's
+            # a name without formats is an erased tensor
             known_first = [tensor for tensor in tensors if tensor in known]
             tensors = (known_first + [t for t in tensors if t not in known])[: len(ports)]
         if 1 < len(tensors) <= _FEW and len(ports) <= _FEW:
@@ -175,7 +175,7 @@ class _GraphBuilder:
         return {_side(c, reading)[number] for c in combinations if number < len(_side(c, reading))}
 
     def _by_formats(self, port: TensorPort) -> None:
-        """Joins an input that no node explains to the nearest output that suits."""
+        """Joins an input that no node explains to the nearest matching output."""
         wanted = self._formats(port, True)
         for tensor, goals in self._goals.items():
             if tensor in self._readers or not goals <= wanted:
@@ -208,7 +208,7 @@ class _GraphBuilder:
         return None
 
     def _outputs(self) -> set[str]:
-        """Returns the tensors that leave; units without readers write some of them."""
+        """Returns the network's outputs; units without readers write some of these."""
         ends = {name for name in self._timings.outputs if name in self._writer}
         for tensor in self._outward:
             if tensor in self._writer:
@@ -234,7 +234,7 @@ class _GraphBuilder:
         return UnitTensor(tensor, writer, tuple(self._readers.get(tensor, ())), output, outside)
 
     def _caller(self, tensor: str, seen: set[str]) -> str:
-        """Returns the caller's format: what was measured, else linear FP32 if requested."""
+        """Returns the caller's format: the measured format, else linear FP32 if requested."""
         if len(seen) == 1:
             return next(iter(seen))
         shape = dict(self._timings.shapes).get(tensor)
@@ -293,7 +293,7 @@ def _dynamic(timings: Timings) -> list[OnnxNode]:
 
 
 def _spliced(units: Sequence[UnitTiming], nodes: list[OnnxNode]) -> tuple[OnnxNode, ...]:
-    """Puts the importer's reshapes in as nodes of their own."""
+    """Returns the nodes with the importer's reshapes inserted as nodes."""
     by_name = {node.name: node for node in nodes}
     order = [node.name for node in nodes]
     for unit in units:
@@ -303,7 +303,7 @@ def _spliced(units: Sequence[UnitTiming], nodes: list[OnnxNode]) -> tuple[OnnxNo
         side, inner = found
         node, place = by_name[inner], order.index(inner)
         if side == "after" and node.outputs:
-            # the builder's name of what a product made of a convolution writes
+            # the builder's name for the output of a product made from a convolution
             between = (f"{inner}_conv_out",)
             by_name[inner] = OnnxNode(inner, node.kind, node.inputs, between)
             by_name[unit.name] = OnnxNode(unit.name, "Reshape", between, node.outputs)
@@ -317,7 +317,7 @@ def _spliced(units: Sequence[UnitTiming], nodes: list[OnnxNode]) -> tuple[OnnxNo
 
 
 def _grow(nodes: Sequence[OnnxNode], said: Sequence[UnitName], unit_of: dict[str, int]) -> None:
-    """Gives what no name holds to the subgraph that it lies in, else to a neighbour."""
+    """Assigns nodes that no name contains to the surrounding subgraph, else to a neighbour."""
     producer = {tensor: node for node in nodes for tensor in node.outputs}
     by_name = {node.name: node for node in nodes}
     for index, name in enumerate(said):
@@ -344,14 +344,14 @@ def _grow(nodes: Sequence[OnnxNode], said: Sequence[UnitName], unit_of: dict[str
 
 @dataclass(frozen=True, slots=True)
 class UnitName:
-    """Nodes that a name holds; of a subgraph only the first and the last are named."""
+    """The nodes in a unit's name; a subgraph's name has only the first and the last node."""
 
     subgraph: bool
     nodes: tuple[str, ...]
 
 
 def unit_name(name: str, nodes: Container[str]) -> UnitName:
-    """Takes a name apart; what is no node is left out."""
+    """Parses a unit's name; parts that are not nodes are ignored."""
     match = _FOREIGN.match(name)
     if match is None:
         return UnitName(False, _nodes(name, nodes))
@@ -371,9 +371,9 @@ def reshape_neighbour(name: str, nodes: Container[str]) -> tuple[str, str] | Non
 
 
 def nodes_between(nodes: Sequence[tuple[Sequence[str], Sequence[str]]]) -> set[int]:
-    """Returns what lies on a way from the first node to the last, both included; empty without one.
+    """Returns the nodes on paths from the first node to the last, inclusive; empty without a path.
 
-    A subgraph holds all of that: one that left something out would wait for itself.
+    A subgraph contains all these nodes: without any of the nodes it would wait for itself.
 
     Args:
         nodes: (tensors read, tensors written), in running order.

@@ -1,5 +1,5 @@
-"""What the units of a build log's engine take together, conversions between them included; and
-formats as builders and inspectors print them, in the names of the cost model.
+"""The total time of the units of a build log's engine, including conversions between them; and the
+formats of builders and inspectors in the names of the cost model.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from edgekit.buildlog.timings import ReformatTiming
 from edgekit.placement.profiles.engine_graph import engine_graph
 from edgekit.placement.profiles.profile import Profile
 
-SWEEPS = 8  # over all units, for formats that suit their neighbours
+SWEEPS = 8  # over all units, to match formats with their neighbours
 _PRINTED = re.compile(r"^([A-Za-z]\w*)\(([^()]*)\)$")
 _INSPECTED = re.compile(
     r"^(?:(?P<wide>[A-Z][a-z-]+) wide channel vectorized row major"
@@ -27,11 +27,11 @@ _Formats = tuple[tuple[str, ...], tuple[str, ...]]  # that a unit reads and writ
 
 
 class ReformatPrices:
-    """What a change of format takes: measured for the tensor, or for another of the same shape.
+    """Times of format changes, measured for the tensor or for another tensor of the same shape.
 
-    The builder times every pair that it could need. A pair that it did not time is one between
-    equal elements whose strides differ (a part of a concatenation), which is free, or was not
-    needed; the longest known time of the tensor then stands for it, called not measured.
+    The builder times every pair that it could need. A pair without a time is either between equal
+    elements with different strides (a part of a concatenation), which is free, or was not needed;
+    then the tensor's longest known time is used, and marked as not measured.
     """
 
     def __init__(self, timings: Sequence[ReformatTiming]) -> None:
@@ -47,7 +47,7 @@ class ReformatPrices:
         self._middle = statistics.median(self._any.values()) if self._any else 0.0
 
     def us(self, tensor: str, source: str, goal: str) -> tuple[float, bool]:
-        """Returns microseconds, and whether they were measured."""
+        """Returns microseconds, and True if they were measured."""
         own = self._own.get((tensor, source, goal), self._any.get((source, goal)))
         if own is not None:
             return own, True
@@ -57,13 +57,13 @@ class ReformatPrices:
 
 
 class EngineTimes:
-    """What the units of a build log's engine take together, each in formats that suit the others.
+    """The total time of the units of a build log's engine, in formats that suit each other.
 
-    No unit alone would be faster in other formats. On the public builds the sum is within 0.3 %
-    of the least one.
+    No single change of a unit's formats reduces the sum. On the public builds it is within 0.3 % of
+    the minimum.
 
     Attributes:
-        total_us: All units and the conversions between them.
+        total_us: Microseconds of all units and the conversions between them.
     """
 
     def __init__(self, profile: Profile) -> None:
@@ -77,7 +77,7 @@ class EngineTimes:
         for unit in graph.units:
             times: dict[_Formats, float] = {}
             for c in unit.combinations:
-                assert c.us is not None  # the graph keeps timed ones only
+                assert c.us is not None  # the graph keeps only timed units
                 key = tuple(c.reads), tuple(c.writes)
                 times[key] = min(c.us, times.get(key, c.us))
             self._own.append(times)
@@ -106,9 +106,9 @@ class EngineTimes:
                 return
 
     def _paid(self, w: int) -> dict[str, tuple[float, bool]]:
-        """Returns the conversions of a tensor by goal, each once for all who read it so.
+        """Returns the conversions of a tensor by goal, each once for all its readers.
 
-        With the microseconds of each comes whether they were measured.
+        Each has its microseconds, and True if they were measured.
         """
         wire = self._wires[w]
         source = wire.outside
@@ -129,9 +129,9 @@ class EngineTimes:
         return formats[port] if port < len(formats) else ""
 
     def between(self, names: Collection[str]) -> tuple[float, float]:
-        """Returns what some units take together beyond their fastest times, and is measured of it.
+        """Returns the extra time of units over their fastest times, and its measured part.
 
-        That is the conversions between them, and formats that avoid one.
+        It consists of the conversions between them, and slower formats that avoid a conversion.
         """
         inside = {v for v, name in enumerate(self._names) if name in names}
         longer = sum(self._own[v][self._formats[v]] - min(self._own[v].values()) for v in inside)
@@ -151,11 +151,11 @@ def layout_of(text: str, *, dla: bool = False) -> tuple[str, str] | None:
     """Returns (type, format) of a format with strides, such as ``Int8(3136,49:32,7,1)``.
 
     Strides are in vectors: a vector of channels whose own stride is 1 before wider rows is a
-    channel-last format. None for what is no such text.
+    channel-last format. None for other texts.
 
     Args:
-        text: As the builder prints it, or an engine inspector.
-        dla: Of a loadable's border; linear and image formats are the DLA's own there.
+        text: A format from the builder or an engine inspector.
+        dla: True for a loadable's border, with the DLA's own linear and image formats.
     """
     match = _PRINTED.match(text.strip())
     if match is None or match[1] not in _TYPES:
@@ -180,7 +180,7 @@ def layout_of(text: str, *, dla: bool = False) -> tuple[str, str] | None:
 
 
 def _inspected(text: str, *, dla: bool) -> tuple[str, str] | None:
-    """Reads what an engine inspector prints: "Thirty-two wide channel vectorized row major ..."."""
+    """Parses an engine inspector's text: "Thirty-two wide channel vectorized row major ..."."""
     match = _INSPECTED.match(text)
     if match is None:
         return None
@@ -197,7 +197,7 @@ def _inspected(text: str, *, dla: bool) -> tuple[str, str] | None:
 
 @cache
 def same_elements(one: str, other: str) -> bool:
-    """Whether two formats differ in strides only: the same type and the same vectors."""
+    """Returns True if two formats differ only in strides: the same type and the same vectors."""
     first, second = _PRINTED.match(one), _PRINTED.match(other)
     if first is None or second is None or first[1] != second[1]:
         return False

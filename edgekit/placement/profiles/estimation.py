@@ -1,6 +1,6 @@
-"""The cost model that a profile gives. Where one profile times every layer once, its times are
-taken as they are; a table of ``edgekit tune`` has sums that overlap, out of which the time of
-each layer is estimated (a Gaussian posterior over logarithms, linearised).
+"""The cost model of a profile. If a profile times every layer once, its times are used directly; a
+table of ``edgekit tune`` has overlapping sums, from which each layer's time is estimated (a
+Gaussian posterior over logarithms, linearised).
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ from edgekit.placement.profiles.profile import (
 
 CLASSES = ("GPU", "DLA")
 EXTRA = ("frame", "transition", "transfer", "launch")
-"""Unknowns that are no layer's: microseconds of each frame and of each change of devices, and
-factors on predicted transfers and launches."""
+"""Unknowns that belong to no layer: microseconds of each frame and of each device change, and
+factors of predicted transfers and launches."""
 DEVICE_ERROR, NEW_DEVICE_ERROR = 0.5, 1.2
-"""Deviations of logarithms: what a device's layers share, measured there or not."""
+"""Deviations of logarithms shared by a device's layers: with, and without measurements there."""
 KIND_ERROR, LAYER_ERROR, EXTRA_ERROR = 0.7, 0.5, 1.5
 SYSTEMATIC_ERROR = 0.01
-"""Relative deviation of a sum that holds however often it was measured: caches, fusions."""
+"""Relative deviation of a sum, independent of its number of measurements: caches, fusions."""
 LEAST = 1e-3
 STEPS = 50
 LEAST_PART = 1e-4
-"""Of a step; none that is shorter is tried."""
+"""Minimum share of a step in the line search."""
 PRECISE, ROUGH = 1e-9, 1e-2
-"""Falls of the misfit, in squares of standard deviations, that end the search for the likeliest
+"""Decreases of the misfit, in squared standard deviations, that end the search for the likeliest
 times, and for a sample."""
 
 
 @dataclass(frozen=True)
 class FittedCosts(ProfileCosts):
-    """Predicted times, corrected by factors that all measured sums together give.
+    """Predicted times, corrected by factors that are fitted to all measured sums.
 
     Attributes:
-        factors: By "GPU" or "DLA", what each layer's predicted time is multiplied by.
+        factors: By "GPU" or "DLA", the factor of each layer's predicted time.
         extra: The unknowns of :data:`EXTRA`.
         rows: Each measured sum's device and layers.
     """
@@ -72,7 +72,7 @@ class FittedCosts(ProfileCosts):
         network: Network,
         able: Mapping[str, bool] | None = None,
     ) -> FittedCosts:
-        """Fits the factors to a profile of kind "table"; raises as :func:`measured_model`."""
+        """Fits the factors to a profile of kind "table"; errors as in :func:`measured_model`."""
         check_origin(profile, model)
         matched = match_rows(profile, network, able, join=False)
         unknown = set(matched.unmatched)
@@ -109,27 +109,27 @@ class FittedCosts(ProfileCosts):
         return us * sum(part[i] * own[i] for i in kernel.layers)
 
     def reformat_us(self, model: CostModel, tensor: Tensor, source: Layout, goal: Layout) -> float:
-        """Returns a conversion's time, corrected as those of the measured plans were."""
+        """Returns a conversion's predicted time, corrected by the factor of measured plans."""
         return model.predicted_reformat_us(tensor, source, goal) * self.extra["transfer"]
 
     def dla_io_us(
         self, model: CostModel, tensor: Tensor, format: str, precision: str, direction: str
     ) -> float:
-        """Returns what a format at a loadable's border adds, corrected alike."""
+        """Returns the extra time of a format at a loadable's border, corrected likewise."""
         predicted = model.predicted_io_us(tensor, format, precision, direction)
         return predicted * self.extra["transfer"]
 
     def launch_us(self, predicted: float) -> float:
-        """Returns what starting a loadable takes, with entering and leaving it."""
+        """Returns the launch time of a loadable, including entry and exit."""
         return predicted * self.extra["launch"] + 2 * self.extra["transition"] if predicted else 0.0
 
     def has_kernel(self, kernel: LayerKernel, device: str) -> bool:
-        """Whether a sum of just this kernel was measured."""
+        """Returns True if a sum of exactly this kernel was measured."""
         names = frozenset(self.network.layers[i].name for i in kernel.layers)
         return ("GPU" if device == "GPU" else "DLA", names) in self.rows
 
     def layers_measured(self, device_of: Mapping[str, str]) -> set[str]:
-        """Returns the layers of a placement that lie in a measured sum that it keeps whole."""
+        """Returns the layers of measured sums that the placement keeps whole."""
         found: set[str] = set()
         for name, layers in self.rows:
             places = {device_of.get(layer, "") for layer in layers}
@@ -142,12 +142,12 @@ class FittedCosts(ProfileCosts):
 def table_evidence(
     table: ProfileTable | None, index: Mapping[str, int], launch_us: float
 ) -> list[TimingEvidence]:
-    """Returns a table's sums; rows with layers that are not in the network are left out.
+    """Returns a table's sums, without rows whose layers are not in the network.
 
     Args:
         table: An ``edgekit.profile/1``.
-        index: Each layer's place in the network.
-        launch_us: A loadable's predicted launch, which is in its time.
+        index: Each layer's index in the network.
+        launch_us: A loadable's predicted launch, which its time includes.
     """
     found = []
     for row in table.rows if table else ():
@@ -183,7 +183,7 @@ def _factors(times: np.ndarray, prior: np.ndarray) -> list[float]:
 def _predicted(
     model: CostModel, network: Network, able: Mapping[str, bool]
 ) -> dict[str, np.ndarray]:
-    """Returns each layer's part of what it is predicted to take, fused, on either device."""
+    """Returns each layer's part of its kernel's predicted time, on each device."""
     rules = layer_kinds().fusion
     found = {}
     for name, device in zip(CLASSES, ("GPU", "DLA0"), strict=True):
@@ -202,14 +202,14 @@ def _predicted(
     return found
 
 
-# What measurements teach about times that were not measured themselves.
+# The estimation of times that were not measured themselves.
 #
 # Every layer has an unknown time on each device. Logarithms of these times are normal around the
-# prediction, with an error that all layers of a device share, one that all of a kind share there,
-# and one of each layer's own; so a few rows that hold many layers correct the others, too. A row
-# is a sum of unknown times. The likeliest times are found by Gauss-Newton; a sample is what is
-# likeliest for a draw of the prior and of the measurements' errors, so that every sample keeps the
-# measured sums (randomize-then-optimize: Bardsley et al., SIAM J. Sci. Comput. 36, 2014).
+# prediction. Their error has three parts: shared by all layers of a device, shared by all layers of
+# a kind there, and each layer's own. So a few rows with many layers also correct other layers. A
+# row is a sum of unknown times. The likeliest times are found by Gauss-Newton; a sample is the
+# likeliest solution for a draw of the prior and of the measurements' errors, so that every sample
+# keeps the measured sums (randomize-then-optimize: Bardsley et al., SIAM J. Sci. Comput. 36, 2014).
 
 
 @dataclass(frozen=True)
@@ -217,8 +217,8 @@ class TimingEvidence:
     """A measured sum.
 
     Attributes:
-        layers: Unknown layers as (class, layer's index, how many times).
-        extra: Multiples of :data:`EXTRA` in it.
+        layers: Unknown layers as (class, layer's index, multiplicity).
+        extra: Its multiples of :data:`EXTRA`.
         us: Microseconds.
         sd_us: Its standard deviation.
     """
@@ -234,10 +234,9 @@ class Estimate:
     """The posterior.
 
     Attributes:
-        prior_us: By class, predicted microseconds of each layer (NaN where it cannot run).
-        scale: By class, what the device's predictions are wrong by together.
-        mean: Likeliest logarithms of the unknowns, classes one after the other, then
-            :data:`EXTRA`.
+        prior_us: By class, predicted microseconds of each layer (NaN if it cannot run there).
+        scale: By class, the common error factor of the device's predictions.
+        mean: Likeliest logarithms of the unknowns: the classes in order, then :data:`EXTRA`.
     """
 
     network: Network
@@ -251,7 +250,7 @@ class Estimate:
     _noise: np.ndarray
 
     def times(self, logs: np.ndarray | None = None) -> dict[str, np.ndarray]:
-        """Returns microseconds by class and layer, and the extras; of a sample where given."""
+        """Returns microseconds by class and layer, and the extras; of a sample if ``logs``."""
         each = np.exp(np.minimum(self.mean if logs is None else logs, 40.0))
         count = len(self.network.layers)
         found = {name: each[i * count : (i + 1) * count] for i, name in enumerate(CLASSES)}
@@ -260,16 +259,16 @@ class Estimate:
     def row(
         self, layers: Sequence[tuple[str, int]], extra: Mapping[str, float] | None = None
     ) -> np.ndarray:
-        """Returns a sum's multiples of the unknowns."""
+        """Returns the multiples of the unknowns in a sum."""
         each = [(name, index, 1.0) for name, index in layers]
         return _row(len(self.network.layers), each, extra)
 
     def sample(self, random: np.random.Generator, doubt: float = 1.0) -> np.ndarray:
-        """Returns a sample of the unknowns' logarithms, with which all measured sums come out.
+        """Returns a sample of the unknowns' logarithms that reproduces all measured sums.
 
         Args:
-            random: Where it comes from.
-            doubt: What the prior's deviations are multiplied by.
+            random: The random generator.
+            doubt: Factor of the prior's deviations.
         """
         noise = random.standard_normal
         drawn = LAYER_ERROR * noise(len(self._prior))
@@ -287,16 +286,16 @@ def estimate(
     absolute: bool = True,
     like: Mapping[str, float] | None = None,
 ) -> Estimate:
-    """Returns what the evidence says.
+    """Returns the posterior for the evidence.
 
     Args:
-        network: Whose layers they are.
-        prior_us: By class, each layer's predicted microseconds; NaN where it cannot run.
+        network: The network of the layers.
+        prior_us: By class, each layer's predicted microseconds; NaN if it cannot run there.
         evidence: Measured sums.
-        absolute: Whether predictions are of the clock that measured; otherwise (a CPU) only their
-            proportions are taken.
-        like: By class, what another network's times on these devices were off by; of classes that
-            the evidence does not say.
+        absolute: True if predictions and measurements are of the same device; otherwise (a CPU)
+            only the proportions of predictions are used.
+        like: By class, the error factor of another network's times on these devices, for classes
+            without evidence.
     """
     count = len(network.layers)
     scale, known = _scales(prior_us, evidence, like or {}, absolute=absolute)
@@ -306,7 +305,7 @@ def estimate(
         np.log(np.maximum(np.nan_to_num(prior_us[name], nan=1.0), minimum[name]) * scale[name])
         for name in CLASSES
     ]
-    # kernels that are slower than predicted do not say that hand-overs are
+    # slower kernels than predicted are no evidence for slower hand-overs
     factor = 1.0 if absolute else scale["GPU"]
     logs.append(np.log([0.003 * typical, 0.003 * typical, factor, factor]))
     prior = np.concatenate(logs)
@@ -316,8 +315,8 @@ def estimate(
         for name in CLASSES
         for layer in network.layers
     ]
-    # a column of each device, of each kind on it, and of each of EXTRA, which are devices and kinds
-    # of their own
+    # a column for each device, each kind on a device, and each of EXTRA, which are devices and
+    # kinds of their own
     devices = [DEVICE_ERROR if name in known else NEW_DEVICE_ERROR for name in CLASSES]
     shared = np.concatenate(
         [
@@ -334,7 +333,7 @@ def estimate(
 
 
 def _columns(group_of: Sequence[int], errors: Sequence[float]) -> np.ndarray:
-    """Returns what one deviation of each group does to the unknowns; EXTRA are the last groups."""
+    """Returns the effect of one deviation of each group on the unknowns; EXTRA are last."""
     groups = [*group_of, *range(len(errors) - len(EXTRA), len(errors))]
     columns: np.ndarray = np.eye(len(errors))[groups] * np.array(errors)
     return columns
@@ -360,7 +359,7 @@ def _scales(
     prior_us: Mapping[str, np.ndarray], evidence: Sequence[TimingEvidence],
     like: Mapping[str, float], *, absolute: bool,
 ) -> tuple[dict[str, float], set[str]]:  # fmt: skip
-    """Returns by class measured over predicted of its own rows, and where there are any."""
+    """Returns, by class, the ratio of measured to predicted in its rows, and classes with rows."""
     sums = {name: [0.0, 0.0] for name in CLASSES}
     for one in evidence:
         names = {name for name, _, _ in one.layers}
@@ -372,7 +371,7 @@ def _scales(
                 sums[name][1] += predicted
     own = {**like, **{name: a / b for name, (a, b) in sums.items() if a and b}}
     every = float(np.exp(np.mean(np.log(list(own.values()))))) if own else 1.0
-    # a board's other device is predicted in its own right; a CPU's clock runs alike for both
+    # a board's devices are predicted separately; a CPU's speed is the same for both
     other = 1.0 if absolute else every
     return {name: own.get(name, other) for name in CLASSES}, set(own)
 
@@ -383,8 +382,8 @@ def posterior(
 ) -> np.ndarray:  # fmt: skip
     """Returns the likeliest logarithms.
 
-    Gauss-Newton with a line search: without one, exponentials make it swing from side to side. The
-    prior's covariance, ``LAYER_ERROR**2 * I + shared @ shared.T``, is never written down.
+    Gauss-Newton with a line search: without it, exponentials make the iteration oscillate. The
+    prior's covariance, ``LAYER_ERROR**2 * I + shared @ shared.T``, is never formed.
     """
     mean, weights = prior.copy(), np.zeros(len(prior))  # mean - prior is covariance times weights
 
@@ -397,7 +396,7 @@ def posterior(
         slopes = rows * np.exp(mean)
         spread = LAYER_ERROR**2 * slopes.T + shared @ (shared.T @ slopes.T)
         both = slopes @ spread
-        # a draw far off makes sums so much larger than the noise that rounding would decide
+        # for extreme draws, sums exceed the noise so much that rounding would decide
         gain = np.linalg.inv(both + np.diag(noise + 1e-12 * both.diagonal().max()))
         error = measured - slopes.sum(axis=1) + slopes @ (mean - prior)
         goal = gain @ error
@@ -423,14 +422,14 @@ def measured_model(
     """Returns the model with a profile's times; the model itself without a profile.
 
     Args:
-        model: Predicts what was not measured.
-        profile: Of ``read_profile``.
-        network: The network that is planned.
-        able: By layer, whether a DLA core can run it.
+        model: Predicts times that were not measured.
+        profile: From ``read_profile``.
+        network: The planned network.
+        able: By layer, True if a DLA core can run it.
 
     Raises:
-        DataError: The profile is another board's (``profile.board``), precision's
-            (``profile.precision``) or model's (``profile.model``).
+        DataError: The profile belongs to another board (``profile.board``), precision
+            (``profile.precision``) or model (``profile.model``).
     """
     if profile is None:
         return model

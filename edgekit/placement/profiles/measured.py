@@ -1,5 +1,5 @@
-"""Measured costs over the cost model: which layers each row of a profile timed, times by layer,
-tensor and format, everything else predicted; and how much of a plan is measured.
+"""Measured costs over the cost model: the layers of each row of a profile, times by layer, tensor
+and format, predictions for everything else, and the measured part of a plan.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 
 LEAST_MATCHED = 0.2
-"""The part of a profile's rows that must be layers of the model; below, it is another model's."""
+"""Minimum share of a profile's rows that match the model; below, it is another model's profile."""
 
 USUALLY_MATCHED = 0.8
-"""The part below which a plan warns."""
+"""The share of matched rows below which a plan warns."""
 
 _ALLOWED = {"int8": ("int8", "fp16", "fp32"), "fp16": ("fp16", "fp32"), "fp32": ("fp32",)}
 _CONV = "_conv_out"
@@ -53,14 +53,14 @@ class TimedLayers:
 
 @dataclass(frozen=True)
 class Matched:
-    """What fits and what does not.
+    """A profile's rows matched with a network's layers.
 
     Attributes:
         groups: Disjoint on each device.
-        unmatched: Names of rows that are none of our layers.
-        rows: Rows in all.
+        unmatched: Names of rows that match no layer.
+        rows: Total number of rows.
         parts: Names of rows that are a part of a subgraph with a row of its own: timed alone, and
-            in the whole's time already.
+            included in the subgraph's time.
     """
 
     groups: tuple[TimedLayers, ...]
@@ -71,16 +71,16 @@ class Matched:
 
 @dataclass(frozen=True)
 class TimedGroup:
-    """A group and its predictions: how its measured time is shared out over its layers.
+    """A group, its measured time, and the division of this time over its layers.
 
     Attributes:
         group: Layers and row.
         share: By layer, its part of the group's time; adds up to 1.
-        predicted_us: What the model predicts for the group.
-        us: The group's time in its fastest formats; a loadable's without its launch.
+        predicted_us: The model's prediction for the group.
+        us: The group's time in its fastest formats; without the launch for a loadable.
         variants: (layouts read, layouts written, microseconds), as ``us``.
         reads: The tensors that the group reads from outside, by input.
-        writes: Those that others read of it.
+        writes: The group's tensors that others read.
     """
 
     group: TimedLayers
@@ -93,11 +93,11 @@ class TimedGroup:
 
     @property
     def bound(self) -> float:
-        """What a prediction is multiplied by at most: a fusion takes no longer than its pieces."""
+        """Maximum factor of a prediction: a fusion takes no longer than its pieces."""
         return min(1.0, self.us / self.predicted_us) if self.predicted_us else 1.0
 
     def kernel_us(self, precision: str, form: str | None) -> float:
-        """Returns the group's time with a type and format at its borders, where that was timed."""
+        """Returns the group's time with a type and format at its borders, if timed."""
         same_type, same_both = [], []
         for reads, writes, us in self.variants:
             sides = [layout for layout in (*reads, *writes) if layout is not None]
@@ -108,7 +108,7 @@ class TimedGroup:
         return min(same_both or same_type or [self.us])
 
     def forms(self, precision: str) -> tuple[str, ...]:
-        """Returns the formats that were timed at all borders alike in a type, fastest first."""
+        """Returns the formats that were timed at all borders at once in a type, fastest first."""
         found: dict[str, float] = {}
         for reads, writes, us in self.variants:
             sides = {layout for layout in (*reads, *writes) if layout is not None}
@@ -118,7 +118,7 @@ class TimedGroup:
         return tuple(sorted(found, key=lambda form: (found[form], form)))
 
     def io_us(self, tensor: str, layout: Layout, direction: str) -> float | None:
-        """Returns what a format at one border adds to the fastest; None where it was not timed."""
+        """Returns the extra time of a format at one border over the fastest; None if not timed."""
         names = self.reads if direction == "read" else self.writes
         if tensor not in names or not self.variants:
             return None
@@ -136,8 +136,8 @@ class MeasuredTimes:
 
     Attributes:
         of: By "GPU" or "DLA" and layer, the group that was timed there.
-        apart: By layer, the group that was timed on the GPU next to a DLA, of what the GPU alone
-            runs fused: its time holds where a DLA breaks the fusion, and bounds it elsewhere.
+        apart: By layer of a part that the GPU alone runs fused, the group that was timed on the GPU
+            next to a DLA: its time is valid if a DLA breaks the fusion, and an upper bound else.
         fused: The parts that the GPU alone runs fused.
     """
 
@@ -171,10 +171,10 @@ class MeasuredTimes:
     def _joined(
         self, fused: Sequence[Collection[int]], groups: Sequence[TimedLayers]
     ) -> tuple[frozenset[int], ...]:
-        """Returns the parts that the GPU runs fused, as the profile's engine had them.
+        """Returns the parts that the GPU runs fused in the profile's engine.
 
-        Rewritten for the DLA, a transformer has convolutions of one point between its parts; with
-        a loadable of such layers the engine was in pieces from the first part on.
+        Rewritten for the DLA, a transformer has 1x1 convolutions between its parts; with a loadable
+        of such layers the engine was in pieces from the first part.
         """
         on_dla = [group.layers for group in groups if group.device == "DLA"]
         if not any(all(map(self._of_transformer, layers)) for layers in on_dla):
@@ -232,7 +232,7 @@ class MeasuredTimes:
         return TimedGroup(group, share, total, fastest, variants, whole.inputs, whole.outputs)
 
     def _reformats(self, profile: Profile) -> Iterator[tuple[tuple[object, ...], float]]:
-        """By a tensor's shape and two layouts, which is all that a reformat's time depends on."""
+        """Yields reformat times by a tensor's shape and both layouts, which determine the time."""
         on_dla = _texts(profile, "DLA")
         on_gpu = _texts(profile, "GPU")
         outputs = {layer.name: layer.outputs for layer in self._network.layers}
@@ -253,23 +253,23 @@ class MeasuredTimes:
         yield from best.items()
 
     def io_us(self, tensor: str, layout: Layout, direction: str) -> float | None:
-        """Returns what a format at a loadable's border adds; None where that was not timed."""
+        """Returns the extra time of a format at a loadable's border; None if not timed."""
         timed = self._border.get((tensor, direction))
         return None if timed is None else timed.io_us(tensor, layout, direction)
 
     def reformat_us(self, tensor: Tensor, source: Layout, goal: Layout) -> float | None:
-        """Returns a measured conversion, None where there is none."""
+        """Returns the measured time of a conversion; None if not measured."""
         return self.reformats.get((tensor.shape, source, goal))
 
 
 def shares(network: Network, layers: Sequence[int], us: float) -> dict[int, float]:
-    """Shares a kernel's time out over its layers by multiply-accumulates, evenly without."""
+    """Divides a kernel's time over its layers by multiply-accumulates; evenly if there are none."""
     macs = sum(network.layers[i].macs for i in layers)
     return {i: us * (network.layers[i].macs / macs if macs else 1 / len(layers)) for i in layers}
 
 
 def _usable(group: TimedLayers, model: CostModel) -> bool:
-    """Whether the plan's precision could run it so, and the board has such a device."""
+    """Returns True if the group fits the plan's precision and the board's devices."""
     if group.device == "DLA" and not (model.target.dla.cores and model.precision != "fp32"):
         return False
     return not group.row.variants or bool(_allowed(group, model.precision))
@@ -305,12 +305,12 @@ def _sides(text: str, on_dla: set[str], on_gpu: set[str]) -> set[Layout]:
 
 @dataclass(frozen=True)
 class ProfileCosts(Measurements):
-    """What a profile says of a network.
+    """A profile's times for a network.
 
     Attributes:
-        network: Whose layers it timed.
-        profile: Its rows.
-        matched: Which layers they are.
+        network: The timed network.
+        profile: The profile.
+        matched: The profile's rows matched with layers.
     """
 
     network: Network
@@ -318,7 +318,7 @@ class ProfileCosts(Measurements):
     matched: Matched
 
     def layers_measured(self, device_of: Mapping[str, str]) -> set[str]:
-        """Returns the layers of a placement whose time is a measured one.
+        """Returns the layers of a placement with a measured time.
 
         Args:
             device_of: Device by layer's name ("GPU", "DLA0", ...).
@@ -326,16 +326,16 @@ class ProfileCosts(Measurements):
         raise NotImplementedError
 
     def pieces_us(self, device_of: Mapping[str, str], own_us: Sequence[float]) -> float:
-        """Returns what the measured pieces of broken fusions take longer than their layers.
+        """Returns the extra time of the measured pieces of broken fusions over their layers.
 
         Args:
             device_of: As for :meth:`layers_measured`.
-            own_us: What each layer takes by the plan.
+            own_us: Each layer's time in the plan.
         """
         return 0.0
 
     def warnings(self) -> list[str]:
-        """Returns what to know before believing the measured times, as sentences."""
+        """Returns warnings about the measured times, as sentences."""
         found = [*self.profile.notes, *self.cautions()]
         parts, unmatched, rows = self.matched.parts, self.matched.unmatched, self.matched.rows
         if parts:
@@ -352,26 +352,26 @@ class ProfileCosts(Measurements):
         return found
 
     def cautions(self) -> list[str]:
-        """Returns those of the warnings that depend on how the times are used."""
+        """Returns the warnings that depend on the use of the times."""
         return []
 
 
 @dataclass(frozen=True)
 class MeasuredCosts(ProfileCosts):
-    """Measured times where a profile has them.
+    """Measured times if the profile has them, else predicted times.
 
-    A row that covers several kernels (a fusion, a loadable) fixes their sum: its time is shared
-    out over them as the model predicts them. A loadable's time contains its launch.
+    A row that covers several kernels (a fusion, a loadable) fixes their sum: its time is divided
+    in proportion to the model's predictions. A loadable's time includes its launch.
 
-    What the GPU alone runs fused, and a profile timed in pieces next to a DLA, is predicted: the
-    pieces do not add up to the fusion. They bound it, and they are the price of breaking it, the
-    conversions between them included.
+    A part that the GPU alone runs fused, and that a profile timed in pieces next to a DLA, is
+    predicted: the pieces do not add up to the fusion. They bound it, and with the conversions
+    between them they are the cost of breaking it.
 
     Attributes:
         table: The times by layer.
-        shorter: What the log's times, each taken alone, are multiplied by: 1, or less where the
-            engine as a whole took less than they add up to.
-        between: What conversions between the pieces take, and what of it was measured.
+        shorter: Factor of the log's single times: 1, or less if the whole engine took less than
+            their sum.
+        between: The time of conversions between the pieces, and its measured part.
     """
 
     table: MeasuredTimes = field(compare=False, repr=False)
@@ -420,7 +420,7 @@ class MeasuredCosts(ProfileCosts):
         return cls(network, profile, matched, table, shorter, between)
 
     def layer_precision(self, model: CostModel, layer: Layer, device: str, predicted: str) -> str:
-        """Returns the predicted precision; INT8 on the GPU also where only the builder knew."""
+        """Returns the predicted precision, or INT8 on the GPU if the builder used it there."""
         own = model.precision == "int8" and layer.name not in model.fp16_layers
         if own and predicted == "fp16":
             timed = self._timed(device).get(self.table.place.get(layer.name, -1))
@@ -432,7 +432,7 @@ class MeasuredCosts(ProfileCosts):
         self, model: CostModel, network: Network, kernel: LayerKernel, device: str,
         predicted: tuple[str, ...],
     ) -> tuple[str, ...]:  # fmt: skip
-        """Returns the formats of a kernel: on the GPU those that were timed, where they were."""
+        """Returns the formats of a kernel: on the GPU the timed formats, if any."""
         found = self._found(kernel, device) if device == "GPU" else []
         if not found:
             return predicted
@@ -448,7 +448,7 @@ class MeasuredCosts(ProfileCosts):
         self, model: CostModel, network: Network, kernel: LayerKernel, device: str,
         format: str | None,
     ) -> float | None:  # fmt: skip
-        """Returns a kernel's time where a row covers some of it; the rest of it is predicted."""
+        """Returns a kernel's time if a row covers a part; the remainder is predicted."""
         found = self._found(kernel, device)
         if not found:
             bound = self._bound(network, kernel) if device == "GPU" else 1.0
@@ -475,16 +475,16 @@ class MeasuredCosts(ProfileCosts):
     def dla_io_us(
         self, model: CostModel, tensor: Tensor, format: str, precision: str, direction: str
     ) -> float | None:
-        """Returns what a format at a loadable's border adds, where that was timed."""
+        """Returns the extra time of a format at a loadable's border, if timed."""
         return self.table.io_us(tensor.name, (precision, format), direction)
 
     def has_kernel(self, kernel: LayerKernel, device: str) -> bool:
-        """Whether a kernel's time on a device comes from the profile."""
+        """Returns True if a kernel's time on a device comes from the profile."""
         found = self._found(kernel, device)
         return bool(found) and self._left(self.network, kernel, found) < 1 - USUALLY_MATCHED
 
     def has_reformat(self, tensor: Tensor, source: Layout, goal: Layout) -> bool:
-        """Whether a conversion's time comes from the profile."""
+        """Returns True if a conversion's time comes from the profile."""
         return self.table.reformat_us(tensor, source, goal) is not None
 
     def fused_parts(self) -> tuple[frozenset[int], ...] | None:
@@ -492,15 +492,15 @@ class MeasuredCosts(ProfileCosts):
         return self.table.fused
 
     def is_fused(self, kernel: LayerKernel) -> bool:
-        """Whether a kernel's time on the GPU is measured with nothing of its fusion on a DLA."""
+        """Returns True if a kernel's GPU time was measured with its whole fusion on the GPU."""
         return self.has_kernel(kernel, "GPU")
 
     def is_apart(self, layer: int) -> bool:
-        """Whether a layer of what the GPU runs fused was timed in pieces, next to a DLA."""
+        """Returns True if a layer of a fused part was timed in pieces, next to a DLA."""
         return layer in self.table.apart
 
     def apart_us(self, layers: Collection[int], saved_us: Mapping[int, float]) -> float:
-        """Returns how much longer the timed pieces of a fused part take than the fusion."""
+        """Returns the extra time of a fused part's timed pieces over the fusion."""
         apart = self.table.apart
         pieces = {id(apart[i]): apart[i] for i in sorted(layers) if i in apart}.values()
         longer = 0.0
@@ -511,10 +511,10 @@ class MeasuredCosts(ProfileCosts):
         return longer + self._between_us(pieces, self.between[False])
 
     def layers_measured(self, device_of: Mapping[str, str]) -> set[str]:
-        """Returns the layers of a placement whose time is a measured one.
+        """Returns the layers of a placement with a measured time.
 
-        Those of a fusion or loadable that the placement keeps whole on its device; a part of one
-        is only scaled by the measurement, and counts as predicted.
+        These are the layers of fusions and loadables that the placement keeps whole on their
+        device; partial groups are only scaled by the measurement, and count as predicted.
         """
         whole: dict[tuple[int, str], bool] = {}
         found: set[str] = set()
@@ -532,13 +532,13 @@ class MeasuredCosts(ProfileCosts):
         return found
 
     def pieces_us(self, device_of: Mapping[str, str], own_us: Sequence[float]) -> float:
-        """Returns what the measured pieces of broken fusions take longer than their layers."""
+        """Returns the extra time of the measured pieces of broken fusions over their layers."""
         pieces = self._pieces(device_of)
         longer = (piece.us - sum(own_us[i] for i in piece.group.layers) for piece in pieces)
         return sum(max(0.0, us) for us in longer) + self._between_us(pieces, self.between[True])
 
     def cautions(self) -> list[str]:
-        """Returns what to know of pieces of a fusion and of the engine's time as a whole."""
+        """Returns warnings about pieces of a fusion and about the whole engine's time."""
         found = []
         pieces = {id(timed) for timed in self.table.apart.values()}
         if pieces:
@@ -565,12 +565,12 @@ class MeasuredCosts(ProfileCosts):
         return [timed for timed in pieces.values() if self._on(timed, "GPU", device_of)]
 
     def _between_us(self, pieces: Collection[TimedGroup], all_us: float) -> float:
-        """Returns the part of what conversions between all timed pieces take that is of these."""
+        """Returns these pieces' part of the time of conversions between all timed pieces."""
         every = sum({id(one): one.us for one in self.table.apart.values()}.values())
         return all_us * sum(timed.us for timed in pieces) / every if every else 0.0
 
     def _bound(self, network: Network, kernel: LayerKernel) -> float:
-        """Returns the part of a predicted time that its pieces' measured sum leaves possible."""
+        """Returns the maximum factor of a predicted time, by the measured sum of its pieces."""
         apart = self.table.apart
         if not any(i in apart for i in kernel.layers):
             return 1.0
@@ -578,7 +578,7 @@ class MeasuredCosts(ProfileCosts):
         return sum(part[i] * (apart[i].bound if i in apart else 1.0) for i in kernel.layers)
 
     def _on(self, timed: TimedGroup, device: str, device_of: Mapping[str, str]) -> bool:
-        """Whether a placement has all of a group on a device."""
+        """Returns True if a placement has the whole group on a device."""
         members = (self.network.layers[i].name for i in timed.group.layers)
         return all(device_of.get(member) == device for member in members)
 
@@ -591,7 +591,7 @@ class MeasuredCosts(ProfileCosts):
 
     @staticmethod
     def _left(network: Network, kernel: LayerKernel, done: Collection[int]) -> float:
-        """Returns the part of a kernel that no row covers; a fusion takes the small ones in."""
+        """Returns the part of a kernel that no row covers; fusions absorb small layers."""
         part = shares(network, kernel.layers, 1.0)
         return sum(part[i] for i in kernel.layers if i not in done)
 
@@ -620,7 +620,7 @@ def _has_bytes(layout: Layout) -> bool:
 
 
 def check_origin(profile: Profile, model: CostModel) -> None:
-    """Raises DataError where a profile is of another board, power mode or precision."""
+    """Raises DataError if a profile is of another board, power mode or precision."""
     target = model.target
     log, timings = profile.log, profile.timings
     boards = []
@@ -658,12 +658,12 @@ def match_rows(
 
     Args:
         profile: Measured rows.
-        network: Our layer graph.
-        able: By layer, whether a DLA can run it; decides where a subgraph ran when the profile
-            does not say, and which layers between its ends can be in it.
+        network: The layer graph.
+        able: By layer, True if a DLA can run it. Decides a subgraph's device if the profile does
+            not have it, and which layers between its ends can belong to it.
     """
     from edgekit.buildlog.layer_names import (
-        LayerNames,  # a plan without a profile does not wait for it
+        LayerNames,  # imported here so that plans without a profile start faster
     )
 
     names = LayerNames(network, [row.name for row in profile.rows])
@@ -715,7 +715,7 @@ def _parts(
     whole: Sequence[tuple[ProfileRow, tuple[int, ...]]],
     ranges: Sequence[tuple[ProfileRow, int, int]],
 ) -> dict[str, None]:
-    """Returns the rows whose layers the GPU runs inside a subgraph that was timed as a whole."""
+    """Returns the rows of layers that the GPU runs inside a subgraph with a time of its own."""
     timed = [(row, frozenset(layers)) for row, layers in whole]
     subgraphs = []
     for row, start, end in ranges:
@@ -753,7 +753,7 @@ def _device(
 
 
 def _disjoint(groups: Sequence[TimedLayers]) -> list[TimedLayers]:
-    """Joins rows that share a layer: a reshape that we count to its neighbour was timed apart."""
+    """Joins rows that share a layer, such as a reshape that was timed apart from its neighbour."""
     held: dict[tuple[str, int], TimedLayers] = {}
     for group in groups:
         keys = [(group.device, i) for i in group.layers]
@@ -781,17 +781,17 @@ def measured_part(
     unfused_us: float,
     latency_us: float,
 ) -> MeasuredPart | None:
-    """Returns how much of a plan a profile measured, None without a profile.
+    """Returns the part of a plan that a profile measured, None without a profile.
 
-    Launches and what other formats at a loadable's border cost are as much measured as the
-    DLA's layers are.
+    Launches and the costs of formats at a loadable's border count as measured in the same
+    proportion as the DLA's layers.
 
     Args:
         model: The plan's cost model.
         layers: Its layers.
-        reformats: Microseconds of each reformat, and whether they were measured.
-        unfused_us: What broken fusions cost; measured as far as their pieces are.
-        latency_us: The plan's latency, all in all.
+        reformats: Microseconds of each reformat, and True if they were measured.
+        unfused_us: The cost of broken fusions; measured in the proportion of their pieces.
+        latency_us: The plan's total latency.
     """
     costs = model.measured
     if not isinstance(costs, ProfileCosts):
@@ -833,14 +833,14 @@ def measured_part(
 
 
 def _measured_sentence(fraction: float, path: str) -> str:
-    """Returns the share that is measured, as a sentence."""
+    """Returns a sentence on the measured share."""
     if fraction == 1:
         return f"all of the latency is measured ({path})"
     return f"{percent(fraction)} of the latency is measured ({path}), the rest predicted"
 
 
 def source_of(measured: MeasuredPart | None) -> str:
-    """Returns where a plan's times come from: "predicted", or how much a profile measured."""
+    """Returns the source of a plan's times: "predicted", or the part that a profile measured."""
     if measured is None or not measured.fraction:
         return "predicted"
     by = f"measured by {Path(measured.file).name}"

@@ -1,5 +1,5 @@
-"""Measured times as values: the rows of a profile, which of them are layers and whose time a row
-shows, and ``edgekit.profile/1``, a table of what was measured on a board of one plan or many.
+"""Measured times as values: the rows of a profile, the assignment of rows to layers, and
+``edgekit.profile/1``, a table of measurements on a board, of one plan or many.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _COPY = re.compile(
 )  # fmt: skip
 SCHEMA = "edgekit.profile/1"
 AGREE = 0.05
-"""Relative distance up to which two measurements of one sum agree, whatever their spread."""
+"""Relative distance up to which two measurements of one sum agree, independent of their spread."""
 SPREADS = 3.0
 FEWER = 4
-"""How many times fewer samples a newer measurement may have to win."""
+"""Maximum ratio of samples, older to newer, at which the newer measurement counts."""
 ORIGIN = ("clock", "board", "power_mode", "precision", "model", "backend")
 
 
@@ -54,13 +54,13 @@ class ProfileRow:
     """The time of one layer, fusion or loadable, in microseconds of one inference.
 
     Attributes:
-        name: As the file has it.
-        us: Its time, in its fastest formats where there are several.
-        device: "GPU" or "DLA"; empty where the file does not say (a ForeignNode without layer
-            information can be a loadable or a subgraph on the GPU).
-        layers: Our names of its layers, where the file lists them.
+        name: The name in the file.
+        us: Its time, in its fastest formats if there are several.
+        device: "GPU" or "DLA"; empty if unknown (a ForeignNode without layer information can be a
+            loadable or a subgraph on the GPU).
+        layers: edgekit's names of its layers, if the file lists them.
         variants: Its times by the formats of its tensors.
-        place: Its place in the running order, where the file has one.
+        place: Its index in the running order, if the file has an order.
     """
 
     name: str
@@ -88,18 +88,18 @@ class Profile:
     Attributes:
         kind: "log" (a verbose build), "trtexec" (its profile), "iprofiler", "bench" (edgekit's) or
             "table" (``edgekit.profile/1``: sums that may overlap).
-        path: The file, as it was given.
+        path: The file's path, as given.
         rows: Layers and loadables, in running order.
         reformats: Conversions by tensor.
         overhead: Rows that are no layer (copies, reformats of a finished engine).
-        board: What the file says of the board, empty where it does not.
-        tensorrt: Release, empty where unknown.
-        precisions: As the build allowed them; empty where unknown.
-        model: The model's file, empty where unknown.
-        notes: What to know before believing it.
-        log: The build log it comes from, or None.
+        board: The board in the file, empty if unknown.
+        tensorrt: Release, empty if unknown.
+        precisions: The precisions that the build allowed; empty if unknown.
+        model: The model's file, empty if unknown.
+        notes: Caveats about the measurement.
+        log: The profile's build log, or None.
         timings: The log's timings, or None.
-        table: The ``edgekit.profile/1`` document it comes from, or None.
+        table: The profile's ``edgekit.profile/1`` document, or None.
     """
 
     kind: str
@@ -117,7 +117,7 @@ class Profile:
     table: ProfileTable | None = field(default=None, repr=False)
 
 
-# Which rows of a profile are layers, and whose time a row shows.
+# The assignment of a profile's rows to layers.
 #
 # Up to TensorRT 8 a loadable's own row shows only its start; the wait for the DLA is in the first
 # "... from nvm" after it (NVIDIA/TensorRT issue 3143: 0.0085 ms and 7.69 ms).
@@ -128,25 +128,25 @@ def attributed(
     kinds: Mapping[str, str],
     writes: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[tuple[ProfileRow, ...], tuple[ProfileRow, ...]]:
-    """Returns (layers, what is no layer) with the DLA's time on the DLA's rows.
+    """Returns (layers, other rows) with the DLA's time on the DLA's rows.
 
-    Several loadables can run before the first wait (two cores, or one after the other): a wait
-    belongs to the loadable that writes its tensor, where the layer information lists that; else
-    each loadable has the next wait in turn, and where waits are fewer the last loadables have
-    them; the earlier ones were waited for together with it.
+    Several loadables can run before the first wait (two cores, or one after the other). A wait
+    belongs to the loadable that writes its tensor, if the layer information lists the tensor; else
+    each loadable has the next wait in turn. If there are fewer waits than loadables, the waits
+    belong to the last loadables, and include the earlier loadables.
 
-    Each row keeps its place in that order; a wait is drawn where its loadable began.
+    Each row keeps its place in the running order; a wait has the place of its loadable.
 
     Args:
         rows: In running order.
-        kinds: Layer types of --exportLayerInfo by name; empty without.
-        writes: Tensors that each layer writes, of the same file.
+        kinds: Layer types by name, from --exportLayerInfo; empty without this file.
+        writes: Tensors that each layer writes, from the same file.
     """
     nvm = any(_FROM.search(row.name) or _TO.search(row.name) for row in rows)
     layers: list[ProfileRow] = []
     others: list[tuple[int, ProfileRow]] = []
-    pending: list[int] = []  # loadables whose wait is still to come
-    waits: list[tuple[int, ProfileRow]] = []  # waits that no tensor's name gives to one of them
+    pending: list[int] = []  # loadables before their wait
+    waits: list[tuple[int, ProfileRow]] = []  # waits that no tensor's name assigns to a loadable
 
     def settle() -> None:
         takers = pending if len(waits) >= len(pending) else pending[-len(waits) :]
@@ -193,31 +193,31 @@ def attributed(
 
 
 def booked_rows(times: Sequence[tuple[str, float]]) -> tuple[tuple[ProfileRow, bool], ...]:
-    """Returns what a profiler of a hybrid engine timed, in its order, by the device it is of.
+    """Returns the rows of a hybrid engine's profiler by device, in the profiler's order.
 
     Args:
-        times: Name and microseconds of each row; none says which loadable a wait is for.
+        times: Name and microseconds of each row, without the loadables of waits.
 
     Returns:
-        Rows, the waits booked to the loadables, and whether each is a layer.
+        Rows with the waits booked to the loadables, and True for each row that is a layer.
     """
     layers, others = attributed([ProfileRow(name, us) for name, us in times], {})
     both = [*((row, True) for row in layers), *((row, False) for row in others)]
     return tuple(sorted(both, key=lambda one: one[0].place))
 
 
-# ``edgekit.profile/1``: a table of what was measured on a board, of one plan or of many.
+# ``edgekit.profile/1``: a table of measurements on a board, of one plan or of many.
 #
 # A row is a sum of layers on a device, in the formats of its border tensors; several measurements
-# of one sum are one row. Where they agree they are pooled; where they contradict each other the
-# newest counts, unless it rests on far fewer samples, and the table says so.
+# of the same sum are merged. Measurements that agree are pooled. Of contradicting measurements the
+# newest counts, unless it has far fewer samples, and the table lists the contradiction.
 
 
 class LayerRow(Document):
     """A sum of layers that ran as one on a device, in the formats of its border tensors.
 
     Attributes:
-        samples: How many values the mean is of.
+        samples: Number of values in the mean.
     """
 
     device: DeviceKind
@@ -231,7 +231,7 @@ class LayerRow(Document):
 
     @property
     def key(self) -> object:
-        """What distinguishes the sum from others."""
+        """The key of the sum."""
         return self.device, tuple(self.layers), tuple(sorted(self.formats.items()))
 
     def text(self) -> str:
@@ -240,7 +240,7 @@ class LayerRow(Document):
 
 
 class FramePart(Document):
-    """A plan that a share of the frames takes: its layers by device, and what else takes time.
+    """A plan that a share of the frames takes: its layers by device, and other work.
 
     Attributes:
         share: Part of the frames, 0 to 1.
@@ -255,7 +255,7 @@ class FrameRow(Document):
     """The mean time of whole frames; the other attributes are those of ``LayerRow``.
 
     Attributes:
-        samples: How many values the mean is of.
+        samples: Number of values in the mean.
     """
 
     parts: list[FramePart]
@@ -270,7 +270,7 @@ class FrameRow(Document):
 
     @property
     def key(self) -> object:
-        """What distinguishes the frames from others."""
+        """The key of the frames."""
         return json.dumps([part.to_json() for part in self.parts], sort_keys=True)
 
     def text(self) -> str:
@@ -279,7 +279,7 @@ class FrameRow(Document):
 
 
 class Contradiction(Document):
-    """Two measurements of one sum that do not agree, and which of them counts."""
+    """Two contradicting measurements of the same sum, and which measurement counts."""
 
     what: str
     us: Figure
@@ -288,7 +288,7 @@ class Contradiction(Document):
 
 
 class ProfileTable(Document):
-    """What was measured on a board, of one plan or of many: an ``edgekit.profile/1``."""
+    """Measurements on a board, of one plan or of many: an ``edgekit.profile/1``."""
 
     schema_: Literal["edgekit.profile/1"] = Field(alias="schema")
     clock: ClockName | None = Field(None, description="cpu-measured or board-measured")
@@ -308,10 +308,10 @@ _Row = TypeVar("_Row", LayerRow, FrameRow)
 
 
 def merge_tables(tables: Sequence[ProfileTable]) -> ProfileTable:
-    """Returns one table of several.
+    """Returns several tables merged.
 
     Raises:
-        DataError: They are of different boards, power modes, precisions or models
+        DataError: The tables are of different boards, power modes, precisions or models
             (``profile.merge``).
     """
     first, last = tables[0], tables[-1]
@@ -389,8 +389,8 @@ def table_from_json(document: object, path: Path | str) -> ProfileTable:
     """Returns the table of an ``edgekit.profile/1`` document.
 
     Raises:
-        DataError: The document is none (``profile.unreadable``), or has a time that is none
-            (``profile.time``).
+        DataError: The document is not an ``edgekit.profile/1`` (``profile.unreadable``), or has an
+            invalid time (``profile.time``).
     """
     try:
         return ProfileTable.model_validate(document)

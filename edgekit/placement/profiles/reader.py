@@ -1,6 +1,6 @@
-"""``read_profile``: measured times from whichever file has them: a verbose build log, trtexec's
-``--exportProfile`` (with ``--exportLayerInfo``), the times of an ``IProfiler`` as JSON, a
-document of ``edgekit bench``, or an ``edgekit.profile/1``.
+"""``read_profile``: measured times from a verbose build log, trtexec's ``--exportProfile`` (with
+``--exportLayerInfo``), the times of an ``IProfiler`` as JSON, a document of ``edgekit bench``, or
+an ``edgekit.profile/1``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BENCH = ("edgekit.bench/1", "edgekit.device.bench/1")
 _LONGEST = 1 << 14
 #: From a document to its class's instance.
 ReadDocument = Callable[[Mapping[str, Any]], Any]
-# trtexec writes names without escaping them, and nan where a total is zero
+# trtexec writes names without escaping them, and nan if a total is zero
 _LINE = re.compile(r'^[\s,\[]*\{ "name" : "(.*)", "timeMs" : (\S+?)((?:, "\w+" : \S+?)*) \}')
 _MORE = re.compile(r', "(\w+)" : ([^\s,}]+)')
 _COUNT = re.compile(r'\{ "count" : (\d{1,12}) \}')
@@ -53,8 +53,8 @@ _TIMES = (
 _NAN = re.compile(r"-?nan", re.IGNORECASE)  # Windows writes -nan(ind)
 _LISTS = ("layers", "Layers", "profile", "times")
 MEASURED = "board-measured"
-_KNOWN = 0.5  # of a segment's layers, that its profile must name to be taken for one of them
-_TRUSTED = (0.2, 5.0)  # what a profiler may change a sum by
+_KNOWN = 0.5  # minimum share of a segment's layers that its profile must name
+_TRUSTED = (0.2, 5.0)  # factors by which a profiler may change a sum
 
 
 def read_profile(
@@ -72,13 +72,13 @@ def read_profile(
 
     Raises:
         DataError: The file is missing or unreadable (``profile.missing``,
-            ``profile.unreadable``), empty (``profile.empty``), binary (``profile.binary``), none
-            of the above (``profile.unknown``), has no layer times (``profile.no_times``) or ones
-            that cannot be (``profile.time``), or its times are a CPU's or predicted
+            ``profile.unreadable``), empty (``profile.empty``), binary (``profile.binary``), of an
+            unknown kind (``profile.unknown``), has no layer times (``profile.no_times``) or
+            impossible times (``profile.time``), or its times are a CPU's or predicted
             (``profile.clock``).
     """
     path = Path(path)
-    # a pipe can be read once only, and in a stream
+    # a pipe can only be read once, as a stream
     if not path.is_fifo() and _JSON.match(_head(path)):
         return _profile_of_json(path, layer_info, documents)
     return _of_log(path)
@@ -345,12 +345,12 @@ def _objects(value: object) -> list[Mapping[str, Any]]:
 
 
 def trtexec_rows(text: str) -> list[ProfileRow]:
-    """Reads line by line: a strict parser would refuse what trtexec writes."""
+    """Returns the rows of a trtexec profile, parsed by line: its output is not strict JSON."""
     rows = []
     count = int(match[1]) if (match := _COUNT.search(text)) else 1
     for line in text.splitlines():
         if line.count('"timeMs"') > 1:
-            return []  # several to a line: not trtexec's
+            return []  # several entries in a line: not trtexec's
         match = _LINE.match(line[:_LONGEST])
         if match is None:
             continue
@@ -399,14 +399,14 @@ def _is_time(value: Any) -> bool:
 
 
 class InvalidTime(Exception):
-    """A field that should hold a time and does not."""
+    """A field that should hold a time has another value."""
 
 
 def _listed_us(value: Any, scale: float, field: str, name: str) -> float:
-    """Returns microseconds; 0 where trtexec has no sum: it writes nan then, or leaves it out.
+    """Returns microseconds; 0 if trtexec has no sum (it writes nan, or omits the field).
 
     Raises:
-        NoTime: It is neither.
+        InvalidTime: The value is not a time.
     """
     try:
         us = float(0 if value is None else value) * scale
@@ -421,7 +421,7 @@ def _listed_us(value: Any, scale: float, field: str, name: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class LayerInfo:
-    """A layer's type, and names and formats of its tensors, where the engine was built detailed."""
+    """A layer's type, and its tensors' names and formats if built with detailed verbosity."""
 
     kind: str
     inputs: tuple[str, ...] = ()
@@ -431,7 +431,7 @@ class LayerInfo:
 
 
 def layer_infos(document: Any) -> dict[str, LayerInfo]:
-    """Returns the layers by name; names alone (the default verbosity) say nothing."""
+    """Returns the layers by name; empty for names alone (the default verbosity)."""
     layers = document.get("Layers") if isinstance(document, dict) else None
     found = {}
     for layer in layers if isinstance(layers, list) else ():
@@ -449,7 +449,7 @@ def layer_infos(document: Any) -> dict[str, LayerInfo]:
 
 
 def _format(tensor: Mapping[str, Any]) -> str:
-    """Up to TensorRT 10 one text; from 11 on two."""
+    """Returns a tensor's format: up to TensorRT 10 a single text, from TensorRT 11 two texts."""
     both = tensor.get("Format/Datatype")
     if isinstance(both, str):
         return both
@@ -458,14 +458,14 @@ def _format(tensor: Mapping[str, Any]) -> str:
 
 # The times of layers, fusions and loadables in a document of ``edgekit bench``.
 #
-# A segment's own time is the sum that counts; its profiled layers share it out, for a profiler
-# slows what it times. A hybrid engine is one segment of two devices: only its layers distinguish
-# them, and the wait for the DLA is booked to the loadable (see ``profile``).
+# A segment's own time is the sum; it is divided in proportion to its profiled layers, because a
+# profiler slows the timed layers. A hybrid engine is a segment of two devices: only its layers
+# distinguish them, and the wait for the DLA is booked to the loadable (see ``profile``).
 
 
 @dataclass(frozen=True, slots=True)
 class _Segment:
-    """A segment of a bench that was timed: its microseconds, and "GPU" or "DLA" by layer."""
+    """A timed segment of a bench: its microseconds, and "GPU" or "DLA" by layer."""
 
     lane: int
     index: int
@@ -477,12 +477,12 @@ class _Segment:
 def bench_rows(
     measured: Measurement, placement: Sequence[Iterable[tuple[str, str]]]
 ) -> tuple[tuple[ProfileRow, ...], tuple[str, ...]]:
-    """Returns the rows of a bench and what to know of them.
+    """Returns the rows of a bench, and notes on them.
 
     Frames of a mix take several lanes; a layer's first time on a device counts.
 
     Args:
-        measured: Its segments and, where the board was profiled, its nodes.
+        measured: Its segments and, if the board was profiled, its nodes.
         placement: Layer and device, by plan; a layer that is not named is on its segment's device.
     """
     rows: list[ProfileRow] = []
@@ -531,7 +531,7 @@ def device_of(name: str) -> str:
 
 
 def _shared(nodes: Sequence[ProfileRow], us: float) -> list[ProfileRow]:
-    """Returns a segment's layers, with its time shared out over them and what is no layer."""
+    """Returns a segment's layers, with its time divided over its layers and other rows."""
     layers, others = attributed(nodes, {})
     total = sum(row.us for row in (*layers, *others))
     if not total or not sum(row.us for row in layers):
@@ -543,7 +543,7 @@ def _shared(nodes: Sequence[ProfileRow], us: float) -> list[ProfileRow]:
 
 
 def _names(nodes: Sequence[ProfileRow], layers: Sequence[str]) -> bool:
-    """Whether a segment's profile is of its layers, and not of kernels named otherwise."""
+    """Returns True if a segment's profile names its layers, and not kernels."""
     text = "\n".join(row.name for row in nodes)
     return sum(name in text for name in layers) >= _KNOWN * len(layers)
 
