@@ -36,7 +36,7 @@ Feed = Mapping[str, np.ndarray]
 
 #: Bytes of a model's weights as float32 above which it runs in pieces.
 LARGE_BYTES = 256 << 20
-# bytes of a piece's weights as float32, to which ONNX Runtime converts float16 and quantized weights
+# bytes of a piece's weights as float32, to which ONNX Runtime converts float16 and codes
 _PIECE_BYTES = 96 << 20
 # most bytes of a group's tensors between pieces, and most inputs of a group
 _BETWEEN_BYTES = 64 << 20
