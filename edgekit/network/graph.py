@@ -50,8 +50,8 @@ class Node:
         op: ONNX operator.
         inputs: Tensors read, in order; "" for an omitted optional input.
         outputs: Tensors written, in order; "" for an omitted optional output.
-        attrs: Attribute values as plain Python values (int, float, str, lists of them); tensors
-            and graphs as their protos.
+        attrs: Attribute values as plain Python values (int, float, str or lists); tensors and
+            graphs as their protos.
         domain: "" for ai.onnx.
         proto: The node of the model; None for a node from a rewrite.
         known: Its form, once requested.
@@ -186,10 +186,10 @@ class LayerSource(Protocol):
         """Returns the NumPy type name of an activation or a constant; "float32" if unknown."""
 
     def constant(self, tensor: str) -> bool:
-        """Whether a tensor's values are stored."""
+        """Returns True if a tensor's values are stored."""
 
     def weight(self, tensor: str) -> bool:
-        """Whether a tensor is a weight, so that refitting may give it other values."""
+        """Returns True if a tensor is a weight, whose values refitting may change."""
 
     def value(self, tensor: str) -> np.ndarray | None:
         """Returns the values of a constant; None for an activation."""
@@ -361,11 +361,11 @@ class OnnxGraph:
         return math.prod(self._shapes[tensor]) * np.dtype(self._dtypes[tensor]).itemsize
 
     def constant(self, tensor: str) -> bool:
-        """Whether a tensor's values are stored."""
+        """Returns True if a tensor's values are stored."""
         return tensor in self.initializers
 
     def weight(self, tensor: str) -> bool:
-        """Whether a tensor is a weight, so that refitting may give it other values."""
+        """Returns True if a tensor is a weight, whose values refitting may change."""
         return tensor in self.weights
 
     def value(self, tensor: str) -> np.ndarray | None:

@@ -241,7 +241,7 @@ class PluginCall:
     Args:
         plugin: The plugin; it has a function.
         node: The node.
-        types: Types and shapes of its outputs, as far as they are known.
+        types: Types and shapes of its outputs, as far as known.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 RUNTIMES = frozenset({"com.microsoft"})
 """Domains of ONNX Runtime's own operators: it infers their shapes, and runs them."""
 #: Operators without a domain that TensorRT's parser imports and ONNX Runtime runs, but that ONNX
-#: does not define: three that it removed, and one that ONNX Runtime writes.
+#: does not define: three that it removed, and an operator that ONNX Runtime writes.
 UNLISTED = frozenset(
     {"ImageScaler", "ParametricSoftplus", "ScaledTanh", "SimplifiedLayerNormalization"}
 )

@@ -182,7 +182,7 @@ class _Request:
         buckets = self._buckets(profiles, ranged, data)
         optimum: Sizes = {name: one.opt for name, one in profiles[0].items()}
         if ranged and not self._has_range():
-            profiles = []  # the listed sizes are the only ones
+            profiles = []  # only the listed sizes are allowed
         if not (ranged and profiles) and buckets:
             optimum = max(buckets, key=elements)
         # shapes of tensors inside the network

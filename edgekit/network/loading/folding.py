@@ -42,7 +42,7 @@ _LARGEST_REPEAT = 1 << 32
 _LARGEST_NOW = 1 << 20
 _ALL_NOW = 64 << 20
 _SMALL = 1 << 12
-# views of their input in onnx's reference evaluator: lazy computation saves nothing
+# views of their input in onnx's reference evaluator: lazy computation has no benefit
 _SLICES = {"Transpose", "Slice", "Split"}
 _MOVES = {*_SLICES, "Concat", "Gather", "Tile"}
 _ELEMENTWISE = {
@@ -122,7 +122,7 @@ def foldable(
 def repeated(node: onnx.NodeProto, constants: Mapping[str, Constant]) -> np.ndarray | None:
     """Returns the output of a valid ConstantOfShape; None for any other node.
 
-    Light models have hundreds of them in place of weights: they need no inference.
+    Light models have hundreds of such nodes instead of weights: they need no inference.
 
     Raises:
         ModelError: ``model.too_large``.

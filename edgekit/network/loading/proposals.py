@@ -162,8 +162,8 @@ def _rule(
 def _pictures(
     inputs: Sequence[onnx.ValueInfoProto],
 ) -> Iterator[tuple[int | None, int | None]]:
-    """Yields a pair for each picture input: the height if static, else None; and None if only one
-    of height and width is static, else 0.
+    """Yields a pair for each picture input: the height if static, else None; and 0 if height and
+    width are both static or both dynamic, else None.
     """
     for value in inputs:
         dims = value.type.tensor_type.shape.dim

@@ -26,7 +26,7 @@ MOST_ELEMENTS = (1 << 31) - 1
 # the largest exports have about 10,000 nodes; time and memory of a check grow with their number
 _MOST_NODES = 30_000
 
-# ONNX Runtime 1.31 (the reference backend) opens ai.onnx opsets up to this one; measured
+# newest ai.onnx opset that ONNX Runtime 1.31 (the reference backend) opens; measured
 NEWEST_OPSET = 26
 # ONNX Runtime's operators on INT8 codes: QLinearAdd, QGemm, QAttention, DynamicQuantizeMatMul
 _INTEGER = ("QLinear", "QGemm", "QAttention", "QEmbed", "DynamicQuantize", "MatMulInteger")
