@@ -1,4 +1,5 @@
-"""ONNX models in: reading, checking, static shapes, folded constants, and the layers that
-TensorRT makes of them. Start with ``load`` in ``loading.load``, which returns a ``Model``;
-``lowering.layers.layers`` makes a ``Network`` of layers of it.
+"""ONNX models: reading, checking, static shapes, constant folding, and lowering to TensorRT layers.
+
+Start with ``load`` in ``loading.load``, which returns a ``Model``; ``lowering.layers.layers``
+converts it into a ``Network`` of layers.
 """

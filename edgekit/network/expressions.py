@@ -25,35 +25,34 @@ _FORM = (
 
 @dataclass(frozen=True)
 class SizeExpression:
-    """An expression that was read.
+    """A parsed expression.
 
     Attributes:
-        text: As the user wrote it.
-        tree: What it is made of.
+        text: The user's text.
+        tree: The parsed syntax tree.
     """
 
     text: str
     tree: ast.expr
 
     def value(self, shapes: Sequence[Sequence[int]], attributes: Mapping[str, Any]) -> int:
-        """Computes it.
+        """Computes the expression's value.
 
         Args:
             shapes: The inputs' sizes, by position.
             attributes: The node's attributes by name.
 
         Raises:
-            ValueError: A name that the node lacks, an index that is out of range, a division by
-                zero.
+            ValueError: The node lacks a name, an index is out of range, or a division by zero.
         """
         return _Evaluation(shapes, attributes).number(self.tree)
 
 
 def parse_size(text: str) -> SizeExpression:
-    """Reads an expression; nothing is computed.
+    """Parses an expression without computing it.
 
     Raises:
-        ValueError: It is none; the message says what is wrong with it.
+        ValueError: The text is not a valid expression; the message has the reason.
     """
     if len(text) > _LONGEST:
         raise ValueError(f"an expression has up to {_LONGEST} characters")
@@ -66,7 +65,7 @@ def parse_size(text: str) -> SizeExpression:
 
 
 def _check(tree: ast.expr, text: str) -> None:
-    """Refuses what is no part of the language, and an input without an index."""
+    """Raises ValueError for unsupported syntax, and for an input without an index."""
     match tree:
         case ast.Constant(value=int() as number) if not isinstance(number, bool):
             return
@@ -90,7 +89,7 @@ def _check(tree: ast.expr, text: str) -> None:
 
 
 class _Evaluation:
-    """Computes parts of an expression for one node."""
+    """Computes parts of an expression for a node."""
 
     def __init__(self, shapes: Sequence[Sequence[int]], attributes: Mapping[str, Any]) -> None:
         self._shapes = shapes

@@ -1,4 +1,4 @@
-"""Reads ONNX files with the weights left in the files: start with ``read``."""
+"""Reads ONNX files without loading their weights: start with ``read``."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from edgekit_device.protocol.codec import document
 
 # Reads an ONNX file's outline without its weights.
 #
-# A protobuf message is a sequence of (key, value) records, so the raw bytes of each initializer can
-# be located by walking three levels (ModelProto.graph, GraphProto.initializer,
-# TensorProto.raw_data; field numbers from onnx.proto3) and skipped. The rest of a model of any size
-# is small enough to parse, and the weights stay memory-mapped in the file.
+# A protobuf message is a sequence of (key, value) records, so a walk over three levels
+# (ModelProto.graph, GraphProto.initializer, TensorProto.raw_data; field numbers from onnx.proto3)
+# can locate and skip the raw bytes of each initializer. The rest of a model of any size is small
+# enough to parse, and the weights stay memory-mapped in the file.
 
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -43,7 +43,7 @@ _MODEL_FIELDS = {
     25: _BYTES,
     26: _BYTES,
 }
-# a shorter tensor is read faster than mapped
+# shorter tensors are read, which is faster than mapping
 _KEEP_BELOW = 1024
 
 
@@ -52,7 +52,7 @@ class NotOnnx(ValueError):
 
 
 class Truncated(ValueError):
-    """The bytes begin like a ModelProto and end too early."""
+    """The bytes begin like a ModelProto but are truncated."""
 
 
 @document(frozen=True)
@@ -61,7 +61,7 @@ class Outline:
 
     Attributes:
         model: Serialized ModelProto, parseable by onnx.
-        raw: (offset, length) in the file of the raw data left out, by index of the initializer.
+        raw: (offset, length) in the file of the omitted raw data, by index of the initializer.
     """
 
     model: bytes
@@ -72,8 +72,8 @@ def outline(data: memoryview) -> Outline:
     """Walks a serialized ModelProto.
 
     Raises:
-        NotOnnx: when the bytes are something else.
-        Truncated: when a record reaches past the end.
+        NotOnnx: if the bytes are not a ModelProto.
+        Truncated: if a record exceeds the end.
     """
     pieces: list[memoryview | bytes] = []
     raw: dict[int, tuple[int, int]] = {}
@@ -92,7 +92,7 @@ def outline(data: memoryview) -> Outline:
         pieces.append(key(GRAPH) + varint(sum(len(piece) for piece in body)))
         pieces.extend(body)
     if not graphs:
-        # protobuf writes fields in order, so a cut before the graph leaves a valid message
+        # protobuf writes fields in order, so truncation before the graph leaves a valid message
         raise Truncated("the file contains no graph")
     return Outline(b"".join(pieces), raw)
 
@@ -119,7 +119,7 @@ def _graph_outline(
 
 
 def _tensor_outline(data: memoryview, start: int, end: int) -> tuple[bytes, tuple[int, int]] | None:
-    """A TensorProto without its raw data and where that lies; None when it has no large one."""
+    """Returns a TensorProto without its raw data, and their (offset, length); None if not large."""
     if end - start < _KEEP_BELOW:
         return None
     retained: list[memoryview] = []
@@ -176,12 +176,12 @@ def _read_varint(data: memoryview, position: int, end: int) -> tuple[int, int]:
 
 
 def key(field: int) -> bytes:
-    """Returns what stands before a field of bytes; its length comes next."""
+    """Returns the key of a length-delimited field, which precedes its length."""
     return varint(field << 3 | _BYTES)
 
 
 def varint(value: int) -> bytes:
-    """Returns a number as protobuf writes it."""
+    """Returns a number in protobuf's varint encoding."""
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -191,7 +191,7 @@ def varint(value: int) -> bytes:
 
 
 def read(path: Path) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """Parses a model; larger inline tensors come back as memory maps by name, out of the proto.
+    """Parses a model; larger inline tensors are returned separately, as memory maps by name.
 
     Raises:
         ModelError: ``model.missing``, ``model.directory``, ``model.unreadable``, ``model.empty``,
@@ -208,7 +208,7 @@ def read(path: Path) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
         refuse_foreign(path)
         if size == 0:
             raise ModelError("the file is empty", code="model.empty", where=where, hint=hint)
-        # one file: map_array, for many of them, would import what nothing else of a check needs
+        # map_array, for many files, would import modules that a check does not need otherwise
         data = np.memmap(path, dtype=np.uint8, mode="r")
     except FileNotFoundError as error:
         raise missing_model(path) from error
@@ -242,7 +242,7 @@ def read(path: Path) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
 
 
 def external_values(tensors: list[onnx.TensorProto], folder: Path | None) -> dict[str, np.ndarray]:
-    """Memory-maps the external data of ``tensors``, which lies in ``folder``.
+    """Memory-maps the external data of ``tensors`` in ``folder``.
 
     Raises:
         ModelError: ``model.external_missing``, ``model.external_escape`` or
@@ -276,7 +276,7 @@ def external_values(tensors: list[onnx.TensorProto], folder: Path | None) -> dic
 
 
 def embed(graph: onnx.GraphProto, folder: Path | None) -> None:
-    """Reads external data of Constant nodes and of bodies into the graph, where it lies otherwise.
+    """Reads external data of Constant nodes and of bodies into the graph.
 
     Raises:
         ModelError: As :func:`external_values`.
@@ -332,7 +332,8 @@ def _byte_length(tensor: onnx.TensorProto) -> int:
 
 
 def as_array(tensor: onnx.TensorProto, data: np.ndarray) -> np.ndarray:
-    """Views raw bytes as the tensor's array (which may be unaligned); packed data is copied."""
+    """Returns raw bytes as a view of the tensor's (possibly unaligned) array; packed data is
+    copied."""
     packed = {TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1}
     packed |= {
         getattr(TensorProto, name) for name in ("INT2", "UINT2") if hasattr(TensorProto, name)

@@ -1,5 +1,5 @@
-"""A function of the user's own Python code, found by ``module:function`` without running its module
-until the function is called.
+"""A function of the user's Python code, found by ``module:function``. Its module runs only when the
+function is called.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from edgekit.errors import EdgekitError
 from edgekit.network.source import PYTHON
 from edgekit.text import unfiltered
 
-# folders that modules came from, by top-level name
+# source folders of imported modules, by top-level name
 _IMPORTED: dict[str, str] = {}
 
 
 class Failure(Protocol):
-    """Makes the error of what is wrong with a function."""
+    """Creates the error for a problem with a function."""
 
     def __call__(self, message: str, *, where: str, hint: str) -> EdgekitError: ...
 
@@ -31,13 +31,13 @@ def module_file(spec: str, folders: Sequence[Path], failure: Failure, hint: str)
     """Returns the file of a function's module without importing anything.
 
     Args:
-        spec: What the user wrote: "module:function", or that after "python:".
-        folders: Where modules are looked for before ``sys.path``.
-        failure: Makes the error.
-        hint: What to write.
+        spec: The user's text: "module:function", with or without "python:" before it.
+        folders: Folders that are searched for modules before ``sys.path``.
+        failure: Creates the error.
+        hint: The error's hint.
 
     Raises:
-        EdgekitError: ``spec`` is malformed, or there is no such module.
+        EdgekitError: ``spec`` is malformed, or the module does not exist.
     """
     module, _ = _parts(spec, failure, hint)
     invalidate_caches()
@@ -71,24 +71,24 @@ def _parts(spec: str, failure: Failure, hint: str) -> tuple[str, str]:
 
 
 class UserFunction:
-    """A function of the user's, which runs in the caller's thread; what it prints goes to stderr.
+    """A user's function, which runs in the caller's thread; its output goes to stderr.
 
     Attributes:
-        spec: What the user wrote.
+        spec: The user's text.
         file: The module's file.
     """
 
     def __init__(
         self, spec: str, folders: Sequence[Path], failure: Failure, *, hint: str, about: str
     ) -> None:
-        """Finds the module and imports nothing.
+        """Finds the module without importing anything.
 
         Args:
-            spec: As of :func:`module_file`.
-            folders: As of :func:`module_file`; they are importable while the function runs.
-            failure: Makes every error.
-            hint: What to write where the function is none.
-            about: What to do where it raises.
+            spec: As for :func:`module_file`.
+            folders: As for :func:`module_file`; they are importable while the function runs.
+            failure: Creates every error.
+            hint: The hint if there is no such function.
+            about: The hint if the function raises an exception.
 
         Raises:
             EdgekitError: As :func:`module_file`.
@@ -103,8 +103,8 @@ class UserFunction:
         """Imports the module, once, and returns the function.
 
         Raises:
-            EdgekitError: It has none of that name, cannot be imported, or another module of its
-                name is loaded.
+            EdgekitError: The module lacks the function, cannot be imported, or another module of
+                its name is loaded.
         """
         if self._loaded is not None:
             return self._loaded
@@ -119,18 +119,18 @@ class UserFunction:
         return self._loaded
 
     def call(self, *values: Any, **named: Any) -> Any:
-        """Calls it.
+        """Calls the function.
 
         Raises:
-            EdgekitError: What it raises, with its line; or as :meth:`load`.
+            EdgekitError: The function raised an exception, with its line; or as :meth:`load`.
         """
         function = self.load()
         with self.watched():
             return function(*values, **named)
 
     def parameters(self) -> dict[str, bool]:
-        """Returns its parameters by name, and whether a call must give them; none of a function
-        that does not say.
+        """Returns its parameters by name, True if required; empty for a function without a
+        signature.
         """
         try:
             found = inspect.signature(self.load()).parameters
@@ -140,11 +140,11 @@ class UserFunction:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Runs the user's code: its module's folder importable, its errors with their line."""
+        """Runs the user's code with its module's folder importable; its errors get their line."""
         before = list(sys.path)
         sys.path[:0] = self._folders
         try:
-            # stdout is for a command's document; the user's own progress bar may move the cursor
+            # stdout is for a command's document; the user's progress bar may move the cursor
             own = unfiltered(sys.stderr)
             with contextlib.redirect_stdout(own), contextlib.redirect_stderr(own):
                 yield
@@ -161,7 +161,7 @@ class UserFunction:
                     sys.path.remove(folder)
 
     def wrong(self, text: str, hint: str = "") -> EdgekitError:
-        """Returns the error of a function, or of what it returned."""
+        """Returns the error for a function or its result."""
         return self._failure(text, where=str(self.file), hint=hint or self._hint)
 
     def _drop_other_module(self, module: str) -> None:
@@ -180,17 +180,17 @@ class UserFunction:
                     f"another module {top!r} is already loaded: {origin}", "rename the file"
                 )
         _IMPORTED[top] = place
-        # a file may have been written a moment ago
+        # the file may have just been written
         invalidate_caches()
 
 
 def kind_of(value: Any) -> str:
-    """Returns what a value is, for a message."""
+    """Returns a value's type for a message."""
     return "None" if value is None else f"a value of type {type(value).__name__}"
 
 
 def _line(error: BaseException, file: Path) -> str:
-    """Returns file:line of the user's code: the innermost line of the module, or of what it ran."""
+    """Returns file:line of the error: the module's innermost line, or that of a syntax error."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno or 1}"
     found, frame = str(file), error.__traceback__

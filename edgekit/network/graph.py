@@ -1,7 +1,7 @@
-"""The graph of an ONNX model: its nodes and their neighbours, shapes and constants, each looked up
-in constant time, and sub-models cut out of it.
+"""The graph of an ONNX model: lookup of nodes, neighbours, shapes and constants in constant time,
+and extraction of sub-models.
 
-Lowering reads any graph that has what :class:`LayerSource` names.
+Lowering reads any graph that implements :class:`LayerSource`.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ from edgekit.network.protos import (
 
 #: An ONNX node's attributes, or a layer's parameters: numbers, text, lists, protos.
 Attributes: TypeAlias = Mapping[str, Any]
-#: Why a node is opaque: TensorRT needs a plugin for it, a shape is decided by the data, or it
-#: stands for a module that is left out of the network.
+#: Reasons for an opaque node: TensorRT needs a plugin for it, a shape is data-dependent, or it
+#: replaces a module that is left out of the network.
 PLUGIN, SHAPES, LEFT = "plugin", "shapes", "left"
-#: Why a layer is opaque: the parser writes layers for an operator of ONNX Runtime or of its own,
-#: and edgekit does not know which.
+#: Reason for an opaque layer: the parser writes layers unknown to edgekit for an operator of ONNX
+#: Runtime or of its own.
 IMPORTED = "imported"
 _REMEMBERED_FORMS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """One node of a graph.
+    """A node of a graph.
 
     Attributes:
         name: Unique in the graph.
         op: ONNX operator.
-        inputs: Tensors read, in order; "" if an optional one is left out.
-        outputs: Tensors written, in order; "" if an optional one is left out.
-        attrs: Attribute values as plain Python values (int, float, str, lists of them); tensors
-            and graphs as their protos.
+        inputs: Tensors read, in order; "" for an omitted optional input.
+        outputs: Tensors written, in order; "" for an omitted optional output.
+        attrs: Attribute values as plain Python values (int, float, str or lists); tensors and
+            graphs as their protos.
         domain: "" for ai.onnx.
-        proto: The node as the model has it; None for one that a rewrite wrote.
+        proto: The node of the model; None for a node from a rewrite.
         known: Its form, once requested.
     """
 
@@ -67,17 +67,17 @@ class Node:
     known: list[int] = field(default_factory=list, init=False, repr=False)
 
     def input(self, index: int) -> str:
-        """Returns the name of an input; "" if it is left out."""
+        """Returns the name of an input; "" if omitted."""
         return self.inputs[index] if index < len(self.inputs) else ""
 
     def reads(self) -> Iterable[str]:
-        """Returns every tensor that it reads, what its bodies capture included."""
+        """Returns every tensor that it reads, including its bodies' captured tensors."""
         if self.proto is not None and self.op in WITH_BODIES:
             return reads(self.proto)
         return [name for name in self.inputs if name]
 
     def tensors(self) -> tuple[str, ...]:
-        """Returns its inputs, "" where one is left out, its outputs, and what bodies capture."""
+        """Returns its inputs ("" if omitted), its outputs, and its bodies' captured tensors."""
         if self.op not in WITH_BODIES:
             return (*self.inputs, *self.outputs)
         captured = [name for name in self.reads() if name not in self.inputs]
@@ -103,7 +103,7 @@ def _attribute(item: onnx.AttributeProto) -> Any:
 
 
 def proto_of(node: Node) -> onnx.NodeProto:
-    """Returns a node as ONNX has it."""
+    """Returns a node as ONNX's protobuf message."""
     if node.proto is not None:
         return node.proto
     return helper.make_node(
@@ -112,15 +112,15 @@ def proto_of(node: Node) -> onnx.NodeProto:
 
 
 def form(node: Node) -> int:
-    """Returns a number that nodes of equal operators and attributes have in common.
+    """Returns a number that is equal for nodes with equal operators and attributes.
 
-    Different forms never have the same number; equal ones have different numbers once more forms
-    were seen than are remembered.
+    Different forms never have the same number; equal forms may have different numbers after more
+    forms than the cache holds.
     """
     if not node.known:
         pairs = sorted(node.attrs.items()) if node.attrs else ()
         attrs = tuple((key, _plain(value)) for key, value in pairs)
-        # as text, in which 1 is not 1.0
+        # as text, to distinguish 1 from 1.0
         node.known.append(_numbered(node.op, node.domain, repr(attrs)))
     return node.known[0]
 
@@ -144,7 +144,7 @@ def _plain(value: Any) -> Hashable:
 
 
 class LayerSource(Protocol):
-    """What lowering reads: a model's graph, or nodes that are part of no model yet."""
+    """The input of lowering: a model's graph, or nodes that do not belong to a model yet."""
 
     @property
     def name(self) -> str:
@@ -156,7 +156,7 @@ class LayerSource(Protocol):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Activations fed."""
+        """Input activations."""
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -164,7 +164,7 @@ class LayerSource(Protocol):
 
     @property
     def opaque(self) -> Mapping[str, str]:
-        """Why a node is opaque (:data:`PLUGIN` or :data:`SHAPES`), by node name."""
+        """Reason of each opaque node (:data:`PLUGIN` or :data:`SHAPES`), by node name."""
 
     @property
     def plugins(self) -> tuple[Plugin, ...]:
@@ -186,28 +186,28 @@ class LayerSource(Protocol):
         """Returns the NumPy type name of an activation or a constant; "float32" if unknown."""
 
     def constant(self, tensor: str) -> bool:
-        """Whether a tensor's values are stored."""
+        """Returns True if a tensor's values are stored."""
 
     def weight(self, tensor: str) -> bool:
-        """Whether a tensor is a weight, so that refitting may give it other values."""
+        """Returns True if a tensor is a weight, whose values refitting may change."""
 
     def value(self, tensor: str) -> np.ndarray | None:
         """Returns the values of a constant; None for an activation."""
 
 
 class OnnxGraph:
-    """A model's graph, which does not change; every lookup takes constant time.
+    """A model's immutable graph; every lookup takes constant time.
 
     Attributes:
-        proto: As ONNX has it.
+        proto: ONNX's protobuf message.
         weights: Values of the constants that are weights.
         name: The graph's name.
         opset: Version of ai.onnx.
         inputs: Tensors fed.
         outputs: Tensors returned.
-        initializers: The model's constants by name; those of weights have no data.
-        unknown: Tensors written whose shape is not known before running.
-        opaque: Why each opaque node is one, by name, in graph order.
+        initializers: The model's constants by name; weights have no data here.
+        unknown: Tensors written whose shape is unknown before running.
+        opaque: Reason of each opaque node, by name, in graph order.
         plugins: The user's own plugins.
     """
 
@@ -234,7 +234,7 @@ class OnnxGraph:
         for value in (*graph.input, *graph.value_info, *graph.output):
             tensor = value.type.tensor_type
             self._shapes[value.name] = tuple(dim.dim_value for dim in tensor.shape.dim)
-            # of what a plugin writes the type may be unknown
+            # the type of a plugin's output may be unknown
             self._dtypes[value.name] = dtype_name(tensor.elem_type or FLOAT)
             if is_known(value):
                 known.add(value.name)
@@ -286,7 +286,7 @@ class OnnxGraph:
         return iter(self._nodes.values())
 
     def node(self, name: str) -> Node:
-        """Returns a node by name; KeyError when there is none."""
+        """Returns a node by name; raises KeyError if it does not exist."""
         return self._nodes[name]
 
     def producer(self, tensor: str) -> Node | None:
@@ -318,7 +318,7 @@ class OnnxGraph:
 
     @cached_property
     def derived(self) -> Mapping[str, onnx.NodeProto]:
-        """The nodes that depend on stored constants alone, by the tensors that they write."""
+        """The nodes that depend only on stored constants, by the tensors that they write."""
         found: dict[str, onnx.NodeProto] = {}
         for node in self._nodes.values():
             if all(self.constant(name) or name in found for name in node.reads()):
@@ -345,7 +345,7 @@ class OnnxGraph:
         return {v.name: v for v in (*graph.value_info, *graph.input, *graph.output)}
 
     def is_float32(self, tensor: str) -> bool:
-        """Whether an activation is float32, or of unknown type."""
+        """Returns True if an activation is float32 or of unknown type."""
         return self._dtypes[tensor] == "float32"
 
     def shape(self, tensor: str) -> tuple[int, ...]:
@@ -357,21 +357,21 @@ class OnnxGraph:
         return self._dtypes[tensor]
 
     def nbytes(self, tensor: str) -> int:
-        """Returns the bytes of a tensor's values; 0 where its shape is unknown."""
+        """Returns the number of bytes of a tensor's values; 0 if its shape is unknown."""
         return math.prod(self._shapes[tensor]) * np.dtype(self._dtypes[tensor]).itemsize
 
     def constant(self, tensor: str) -> bool:
-        """Whether a tensor's values are stored."""
+        """Returns True if a tensor's values are stored."""
         return tensor in self.initializers
 
     def weight(self, tensor: str) -> bool:
-        """Whether a tensor is a weight, so that refitting may give it other values."""
+        """Returns True if a tensor is a weight, whose values refitting may change."""
         return tensor in self.weights
 
     def value(self, tensor: str) -> np.ndarray | None:
         """Returns the values of a constant, None for an activation.
 
-        Weights are memory maps: look at large ones only where it must be.
+        Weights are memory maps: read large weights only if necessary.
         """
         if tensor in self.weights:
             return self.weights[tensor]
@@ -394,8 +394,8 @@ class OnnxGraph:
 
         Raises:
             ModelError: ``model.unknown_node``, ``model.unknown_output``, or
-                ``model.open_segment`` when a node reads a tensor that is neither fed, computed
-                inside nor constant.
+                ``model.open_segment`` if a node reads a tensor that is not an input, not computed
+                inside and not a constant.
         """
         missing = set(nodes) - self._nodes.keys()
         if missing:

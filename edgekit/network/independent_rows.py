@@ -1,5 +1,5 @@
-"""Whether the entries of a batch are computed independently of each other: then a smaller batch may
-be padded up to a larger one, and the outputs cropped.
+"""Checks if the entries of a batch are independent: then a smaller batch can be padded to a larger
+batch, and the outputs cropped.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _POINTWISE = frozenset(
         "Xor",
     ]
 )
-# what they read besides their first input is constant, and not along the batch
+# operators whose inputs after the first are constant, and not along the batch
 _PICTURES = frozenset(
     [
         "AveragePool",
@@ -86,7 +86,7 @@ _PICTURES = frozenset(
         "SpaceToDepth",
     ]
 )
-# by their default axis
+# operators along an axis, with their default axis
 _ALONG = {
     "ArgMax": 0, "ArgMin": 0, "Concat": 0, "Gather": 0, "Hardmax": -1, "LayerNormalization": -1,
     "LogSoftmax": -1, "LpNormalization": -1, "Softmax": -1, "Split": 0, "TopK": -1,
@@ -97,12 +97,12 @@ _CROP = "tf_crop_and_resize"
 
 
 def mixing_node(graph: OnnxGraph) -> str:
-    """Returns the first node that may mix the entries of the batch, and why; "" for none.
+    """Returns the first node that may mix the entries of the batch, with the reason; "" for none.
 
-    Nodes that it does not know are taken to mix them.
+    Unknown nodes are assumed to mix them.
 
     Args:
-        graph: The network, whose inputs have the batch as their first axis, of more than one.
+        graph: The network, whose inputs have a batch above 1 as their first axis.
     """
     batch = graph.shape(graph.inputs[0])[:1]
     for name in graph.inputs:
@@ -123,7 +123,7 @@ def _is_fixed(graph: OnnxGraph, name: str) -> bool:
 
 
 def _fault(graph: OnnxGraph, node: Node, varying: Sequence[str], batch: int) -> str:
-    """Returns why a node may mix the batch; "" if it does not."""
+    """Returns the reason why a node may mix the batch; "" if it does not."""
     if node.domain or graph.plugin(node) is not None or node.name in graph.opaque:
         return "it is no operator of ONNX"
     outputs = [name for name in node.outputs if name]
@@ -215,7 +215,7 @@ def _matmul(graph: OnnxGraph, node: Node) -> str:
     left, right = node.inputs[:2]
     ranks = [len(graph.shape(name)) for name in (left, right)]
     if _is_fixed(graph, left):
-        # [1, ..., M, K] by [B, ..., K, N]; a matrix of two axes would add up the batch
+        # [1, ..., M, K] by [B, ..., K, N]; a matrix of two axes would sum over the batch
         fits = ranks[1] > 2 and (ranks[0] < ranks[1] or graph.shape(left)[0] == 1)
     elif _is_fixed(graph, right):
         shape = graph.shape(right)
@@ -230,7 +230,7 @@ _RULES: dict[str, Callable[[OnnxGraph, Node], str]] = {
     **dict.fromkeys(_POINTWISE, _pointwise),
     **dict.fromkeys(_PICTURES, _first_alone),
     **dict.fromkeys(_ALONG, _along),
-    # the elements of an entry stay together where the first axis stays the batch
+    # the elements of an entry stay together if the first axis remains the batch
     **dict.fromkeys(_LEADING, _first_alone),
     "Gemm": _gemm,
     "MatMul": _matmul,

@@ -1,4 +1,4 @@
-"""Which layers a user's glob names: by their own names, by ONNX nodes, or by PyTorch modules."""
+"""Finds layers by a user's glob: by layer name, by ONNX node, or by PyTorch module."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _SHOWN = 5
 
 
 def layers_matching(network: Network, glob: str, *, nodes: bool = False) -> tuple[str, ...]:
-    """Returns the names of the layers that a glob names, in graph order.
+    """Returns the names of the layers that a glob matches, in graph order.
 
     A glob is matched against the names of layers; if none matches, against those of ONNX nodes; if
-    none matches either, against the paths of modules. There "layer1" and "layer1.*" both name all
-    that the module computes, its own operators included.
+    none matches either, against the paths of modules. For modules "layer1" and "layer1.*" both
+    match all of the module's layers, including those of its own operators.
 
     Args:
         network: The layer graph.
-        glob: As the shell has them, where "*" matches dots and slashes, too. A name that has
-            brackets of its own also matches as it is written.
-        nodes: Whether the layers of matching nodes are named in any case.
+        glob: A shell pattern whose "*" also matches dots and slashes. A name that contains brackets
+            also matches literally.
+        nodes: True to include the layers of matching nodes even if layer names match.
     """
 
     def fits(name: str) -> bool:
@@ -52,7 +52,7 @@ def layers_matching(network: Network, glob: str, *, nodes: bool = False) -> tupl
 
 
 def names_of_layers(network: Network) -> Iterator[str]:
-    """Yields each name that a glob may match: of modules, of layers and of their ONNX nodes."""
+    """Yields each name that a glob may match: modules, layers and their ONNX nodes."""
     if network.modules is not None:
         for path in dict.fromkeys(layer.module for layer in network.layers):
             yield from enclosing(path)[1:]
@@ -62,7 +62,7 @@ def names_of_layers(network: Network) -> Iterator[str]:
 
 
 def nearest_names(network: Network, glob: str) -> list[str]:
-    """Returns up to three names that a glob which matches nothing may mean, the nearest first."""
+    """Returns up to three names similar to a glob without matches, the nearest first."""
     import difflib
 
     written = re.sub(_WILD, "", glob).strip(".")
@@ -74,7 +74,7 @@ def nearest_names(network: Network, glob: str) -> list[str]:
 
 
 def named_things(*networks: Network) -> str:
-    """Returns what a name may be of, for people: "layer or ONNX node", or modules as well."""
+    """Returns the kinds of names for a message: "layer or ONNX node", or modules as well."""
     if any(network.modules is not None for network in networks):
         return "layer, ONNX node or module"
     return "layer or ONNX node"
@@ -83,14 +83,14 @@ def named_things(*networks: Network) -> str:
 def unmatched(
     glob: str, *networks: Network, what: str = "", code: str, where: str = ""
 ) -> UsageError:
-    """Returns the error for a glob that matches nothing; its hint has the nearest names.
+    """Returns the error for a glob without matches; its hint has the nearest names.
 
     Args:
-        glob: What was written.
-        networks: Where it was looked for.
-        what: What the glob is of ("pin").
+        glob: The user's glob.
+        networks: The networks that were searched.
+        what: The glob's purpose ("pin").
         code: The error's code.
-        where: Where it was written.
+        where: The glob's place, such as a key of the configuration.
     """
     near = [name for network in networks for name in nearest_names(network, glob)]
     known = dict.fromkeys(name for network in networks for name in names_of_layers(network))
@@ -113,11 +113,11 @@ def layers_named(
     Args:
         network: The layer graph.
         patterns: Globs, as :func:`layers_matching` reads them.
-        where: What to say where a glob matches nothing.
-        strict: Whether that is an error.
+        where: The error's ``where``.
+        strict: True to raise an error for a glob without matches.
 
     Raises:
-        UsageError: "calibration.fp16": a glob matches nothing.
+        UsageError: "calibration.fp16": a glob has no match.
     """
     found: set[str] = set()
     for pattern in patterns:

@@ -1,7 +1,7 @@
 """Modules that are left out of a network: nodes ``edgekit.pytorch::Module``, at which it is cut.
 
-PyTorch's exporter writes the nodes of a module that stays in PyTorch. In a file that holds the
-modules' own operators, :func:`with_left_modules` puts the nodes in their place.
+PyTorch's exporter writes these nodes for modules that stay in PyTorch. In a file with the modules'
+own operators, :func:`with_left_modules` replaces the operators by these nodes.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class CompiledPart:
 
     Attributes:
         model: Its network; tensors keep their names.
-        inputs: What it reads: inputs of the network, results of earlier steps.
-        outputs: What later steps read, and outputs of the network.
+        inputs: Its inputs: inputs of the network, or results of earlier steps.
+        outputs: Its outputs: inputs of later steps, or outputs of the network.
     """
 
     model: onnx.ModelProto
@@ -46,8 +46,8 @@ class LeftModule:
         call: The call's number in the order of the network, from 0.
         inputs: The tensors among its arguments.
         outputs: The tensors among its results.
-        bytes: Bytes that its inputs and outputs take, in the types of the ONNX file.
-        file: The call's ONNX file, where ONNX Runtime runs it and PyTorch does not.
+        bytes: Size of its inputs and outputs in bytes, with the types of the ONNX file.
+        file: The call's ONNX file if ONNX Runtime runs it instead of PyTorch.
     """
 
     module: str = member(long_text)
@@ -59,10 +59,10 @@ class LeftModule:
 
 
 def left_paths(names: Sequence[str], globs: Sequence[str]) -> dict[str, list[str]]:
-    """Returns the modules that each glob names, in the order of ``names``.
+    """Returns the modules that each glob matches, in the order of ``names``.
 
     Raises:
-        UsageError: "torch.leave": a glob names no module.
+        UsageError: "torch.leave": a glob matches no module.
     """
     found = {glob: [name for name in names if fits_module(name, glob)] for glob in globs}
     for glob, matched in found.items():
@@ -90,8 +90,8 @@ def with_left_modules(model: Model, globs: Sequence[str]) -> tuple[Model, list[M
 
     Returns:
         The network with a node ``edgekit.pytorch::Module`` for each call of a left-out module; and
-        what each call computes, in the order of the network. A module whose operators need a result
-        that is computed outside from others of them makes two calls.
+        the model of each call, in the order of the network. A module has two calls if some of its
+        operators need a result that is computed outside from others.
 
     Raises:
         UsageError: "torch.leave": the file names no modules, or a glob matches none.
@@ -105,7 +105,7 @@ def with_left_modules(model: Model, globs: Sequence[str]) -> tuple[Model, list[M
             "package.module:factory",
         )  # fmt: skip
     every = dict.fromkeys(one for path in names.nodes.values() for one in enclosing(path)[1:])
-    # lists of modules are called by nobody
+    # lists of modules are never called
     called = [one for one in every if one in names.classes] or list(every)
     chosen = {one for matched in left_paths(called, globs).values() for one in matched}
 
@@ -157,10 +157,10 @@ def _stages(
     graph: onnx.GraphProto,
     left_out: Callable[[onnx.NodeProto], str],
 ) -> dict[tuple[int, str], list[onnx.NodeProto]]:
-    """Returns nodes by stage and left-out module, "" for those that are compiled.
+    """Returns nodes by stage and left-out module, "" for compiled nodes.
 
-    In a stage the compiled nodes run first; no left-out module of a stage reads from another one of
-    it.
+    In a stage the compiled nodes run first; left-out modules of the same stage do not read from
+    each other.
     """
     known: dict[str, tuple[int, str]] = {}
     stages: dict[tuple[int, str], list[onnx.NodeProto]] = defaultdict(list)
@@ -174,7 +174,7 @@ def _stages(
 
 
 def parts(model: onnx.ModelProto) -> list[CompiledPart | LeftModule]:
-    """Returns the steps of a network in an order in which they can run.
+    """Returns the steps of a network in order of execution.
 
     A compiled part is as large as the left-out modules allow: a node is in the earliest part in
     which its inputs are known. A network without left-out modules is one part.

@@ -1,7 +1,7 @@
-"""A model, its tensors and its layers as values: what the rest of edgekit reads.
+"""Data classes of a model, its tensors and its layers, which the rest of edgekit reads.
 
-Weights are referenced and not carried: a weight is a constant in a file, or one that is
-computed when its values are read. Digests of weights and of models stream through them.
+Weights are referenced, not copied: a weight is a constant in a file, or is computed when its values
+are read. Digests of weights and of models are computed in chunks.
 """
 
 from __future__ import annotations
@@ -22,33 +22,34 @@ from edgekit.network.module_names import ModuleNames
 from edgekit.network.plugins import Plugin
 from edgekit_device.protocol.codec import document
 
-#: Those of a quantised model in the Q/DQ format.
+#: Operators of a quantised model in the Q/DQ format.
 QDQ = frozenset({"QuantizeLinear", "DequantizeLinear"})
 #: Types of quantised values that no DLA computes with.
 GPU_CODES = frozenset({"float8_e4m3fn", "float4_e2m1fn", "int4"})
-#: Those whose result has the values of their first input, in another shape or order at most.
+#: Operators whose result has the values of the first input, possibly in another shape or order.
 SAME_VALUES = frozenset(
     {"Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 )
 
 
-# Constants that are known by shape and type, and computed when their values are first read.
+# Constants with known shape and type whose values are computed when first read.
 #
-# Exporters that store weights in half precision put a Cast after each: folding those while loading
-# would read the whole file and keep it twice over in FP32, for questions that need only shapes.
+# Exporters that store weights in half precision add a Cast after each: folding these at load time
+# would read the whole file and hold it in FP32 at twice its size, even if only shapes are needed.
 _CHUNK = 1 << 20
-# by id of a read-only array, checked against the array itself: editing a graph keeps its weights
+# digest by id of a read-only array, checked against the array itself: a graph's edits keep its
+# weights
 _known: dict[int, tuple[weakref.ref[np.ndarray], str]] = {}
-# what others wrote says nothing about the model that edgekit makes of the file
+# prefix of edgekit's own metadata; other metadata do not describe the model after edgekit's edits
 _PREFIX = "edgekit."
 
 
 class DeferredStep:
-    """One node that computes constants from constants.
+    """A node that computes constants from constants.
 
     Attributes:
-        inputs: What it reads.
-        compute: From the values of ``inputs`` to the outputs by name.
+        inputs: Its inputs.
+        compute: Computes the outputs by name from the values of ``inputs``.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class DeferredStep:
         self.compute = compute
 
     def before(self) -> list[DeferredStep]:
-        """The steps that make its inputs."""
+        """Returns the steps that compute its inputs."""
         return [value.step for value in self.inputs if isinstance(value, Deferred)]
 
 
@@ -68,11 +69,11 @@ class Deferred:
     """An array that is not computed yet.
 
     Attributes:
-        step: What computes it.
+        step: The step that computes it.
         output: Its name among the step's outputs.
         shape: Its shape.
         dtype: Its NumPy type.
-        digest: SHA-256 of its values once it was requested.
+        digest: SHA-256 of its values, after the first request.
     """
 
     def __init__(
@@ -97,11 +98,11 @@ class Deferred:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that its values will take."""
+        """Number of bytes of its values."""
         return self.size * int(self.dtype.itemsize)
 
     def value(self) -> np.ndarray:
-        """Computes it, read-only; it is kept only as long as the caller keeps it.
+        """Computes the array, read-only and without caching it.
 
         Raises:
             ModelError: ``model.constant``: it cannot be computed from these values.
@@ -114,17 +115,18 @@ class Deferred:
         return known
 
 
-# an unevaluated string union would not do for mypy's strict mode
+# mypy's strict mode does not accept an unevaluated string union
 Constant: TypeAlias = Union["np.ndarray", Deferred]
 
 
 def real(value: Constant) -> np.ndarray:
-    """The values."""
+    """Returns the values, computed if necessary."""
     return value.value() if isinstance(value, Deferred) else value
 
 
 def _computed(last: DeferredStep) -> Mapping[str, np.ndarray]:
-    """A step's outputs: each step it depends on runs once, results go after the last reader."""
+    """Returns a step's outputs. Each step that it depends on runs once; results are freed after
+    their last reader."""
     order = _order(last)
     readers = Counter(before for step in order for before in step.before())
     made: dict[DeferredStep, Mapping[str, np.ndarray]] = {}
@@ -143,7 +145,7 @@ def _computed(last: DeferredStep) -> Mapping[str, np.ndarray]:
 
 
 def _order(last: DeferredStep) -> list[DeferredStep]:
-    """``last`` and the steps it depends on, each after those it reads; without recursion."""
+    """Returns ``last`` and the steps it depends on, in order of execution; without recursion."""
     done: dict[DeferredStep, None] = {}
     stack = [last]
     while stack:
@@ -158,7 +160,7 @@ def _order(last: DeferredStep) -> list[DeferredStep]:
 
 
 class Weights(Mapping[str, "np.ndarray"]):
-    """Weights by name, some of which are computed at each access and not kept."""
+    """Weights by name; deferred weights are computed at each access and not cached."""
 
     def __init__(self, made: Mapping[str, Constant]) -> None:
         self._entries = dict(made)
@@ -177,31 +179,31 @@ class Weights(Mapping[str, "np.ndarray"]):
 
     @property
     def entries(self) -> Mapping[str, Constant]:
-        """The weights without computing any: for shapes, types and passing on."""
+        """The weights without computing any, for example for their shapes and types."""
         return self._entries
 
 
 def weight_arrays(made: Mapping[str, Constant]) -> Mapping[str, np.ndarray]:
-    """A mapping to arrays; a plain one when nothing has to be computed."""
+    """Returns a mapping to arrays; the argument itself if no weight is deferred."""
     if any(isinstance(value, Deferred) for value in made.values()):
         return Weights(made)
     return cast("Mapping[str, np.ndarray]", made)
 
 
 def entries(weights: Mapping[str, np.ndarray]) -> Mapping[str, Constant]:
-    """What stands in a mapping of weights, without computing any of it."""
+    """Returns the entries of a mapping of weights, without computing any."""
     return weights.entries if isinstance(weights, Weights) else weights
 
 
 def joined_weights(
     own: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray], names: Collection[str]
 ) -> Mapping[str, np.ndarray]:
-    """Weights and some of another model's, none of which is computed for it.
+    """Returns weights with some of another model's, without computing any.
 
     Args:
         own: Weights by name.
         other: Another ``Model.weights``.
-        names: Which of ``other`` to take in.
+        names: The weights of ``other`` to add.
 
     Raises:
         KeyError: ``other`` has no weight of a name.
@@ -210,9 +212,9 @@ def joined_weights(
     return weight_arrays({**entries(own), **{name: there[name] for name in names}})
 
 
-#: The TensorRT release whose layers are meant where none is named: that of JetPack 6.2.
+#: The default TensorRT release of layers: that of JetPack 6.2.
 FOLLOWED = "10.3"
-#: Kinds of layers that only give a tensor another shape or order.
+#: Kinds of layers that only change a tensor's shape or order.
 SHUFFLES = frozenset({"SHUFFLE", "SQUEEZE", "UNSQUEEZE"})
 
 
@@ -235,15 +237,15 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """An ONNX node that loading took out of the graph, and what it read and wrote there.
+    """An ONNX node that loading removed from the graph, with its inputs and outputs.
 
     Attributes:
         reason: "constant" (computed from constants or known shapes), "identity" (Identity, and
-            Dropout while not training), "branch" (an If of known condition), "function" (a call
-            that was inlined), "given" (its values were given) or "unused" (no output needs it).
+            Dropout in inference), "branch" (an If with a known condition), "function" (an inlined
+            call), "given" (its values were given) or "unused" (no output needs it).
         inputs: Tensors that it read.
         outputs: Tensors that it wrote.
-        after: The last node before it that stayed; empty when there is none.
+        after: The last kept node before it; empty if there is none.
     """
 
     reason: str
@@ -254,24 +256,24 @@ class Folded:
 
 @document(frozen=True, eq=False)
 class Model:
-    """A checked ONNX model whose weights are referenced, not carried.
+    """A checked ONNX model whose weights are referenced, not copied.
 
     Attributes:
         proto: The graph with static shapes (value_info filled), every node named, unused inputs
             and initializers dropped, constants folded. Initializers that are weights have no
             data: their ``data_location`` is EXTERNAL with location "stripped", and their values
-            stand in ``weights``. Small constants (shapes, axes, Clip bounds, Resize scales) stay
+            are in ``weights``. Small constants (shapes, axes, Clip bounds, Resize scales) stay
             inline.
         weights: Weight values by initializer name; may be memory maps, treat as read-only.
-            Large ones that the file's nodes compute from others are computed at each access and
-            not kept; the proto's initializers have every weight's shape and type.
-        stored_digest: The digest where it is known already; None to compute it on request.
-        source: What the user named: a path or "builtin:NAME?seed=N".
-        folded: What became of the file's nodes that ``proto`` no longer has, by node name.
-        notes: What was assumed where the file left it open, such as the batch.
-        traces: Where the Python code of the nodes lies, by node name, as PyTorch's exporter wrote
-            it: no part of what the model computes.
-        plugins: The user's own plugins; their functions are no part of the digest.
+            Large weights that the file's nodes compute from constants are computed at each access
+            and not cached; the proto's initializers have every weight's shape and type.
+        stored_digest: The digest if already known; None to compute it on request.
+        source: The user's text: a path or "builtin:NAME?seed=N".
+        folded: The file's nodes that ``proto`` no longer has, with the reason, by node name.
+        notes: Assumptions for values that the file leaves open, such as the batch.
+        traces: Python stack traces of the nodes, by node name, from PyTorch's exporter; they do
+            not affect results.
+        plugins: The user's own plugins; their functions are not part of the digest.
     """
 
     proto: onnx.ModelProto
@@ -285,14 +287,14 @@ class Model:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 (hex) of the proto and of every weight's bytes, which are read for it."""
+        """SHA-256 (hex) of the proto and of every weight's bytes; reads all weights."""
         if self.stored_digest is not None:
             return self.stored_digest
         return digest(self.proto, self.weights)
 
     @cached_property
     def graph(self) -> OnnxGraph:
-        """The nodes, their neighbours, shapes and constants, to look up."""
+        """The graph, for lookups of nodes, neighbours, shapes and constants."""
         return OnnxGraph(self.proto, self.weights, self.plugins)
 
     def cut(self, nodes: Collection[str], inputs: Sequence[str], outputs: Sequence[str]) -> Model:
@@ -306,16 +308,16 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Absorbed:
-    """A layer of the importer that fusion removed before anything was placed.
+    """A layer of the importer that fusion removed before the placement of layers.
 
-    Builders that judge layers before fusing them warn about these too ("Layer 'fc.weight'
-    (CONSTANT): Unsupported on DLA", TensorRT 10.3).
+    Builders that check layers before fusion also warn about these ("Layer 'fc.weight' (CONSTANT):
+    Unsupported on DLA", TensorRT 10.3).
 
     Attributes:
         kind: CONSTANT, SHUFFLE or ELEMENTWISE.
-        name: As the builder prints it; one that the importer leaves without a name is called
-            "(Unnamed Layer* N) [ElementWise]" after its position N among all of the importer's.
-        fused: Whether its name becomes a part of the layer's.
+        name: The builder's name; a layer without a name is called "(Unnamed Layer* N)
+            [ElementWise]" after its position N among all layers of the importer.
+        fused: True if its name becomes a part of the layer's name.
     """
 
     kind: str
@@ -325,46 +327,46 @@ class Absorbed:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A unit as TensorRT's builder places it (DESIGN: "Layer").
+    """A layer in TensorRT's builder, the unit of placement (DESIGN: "Layer").
 
     Attributes:
         name: Unique in the network.
-        kind: TensorRT's layer type as its log prints it: CONVOLUTION, DECONVOLUTION, POOLING,
+        kind: TensorRT's layer type as in its log: CONVOLUTION, DECONVOLUTION, POOLING,
             ACTIVATION, PARAMETRIC_RELU, ELEMENTWISE, SCALE, LRN, CONCATENATION, RESIZE, UNARY,
             SLICE, SOFTMAX, SHUFFLE, SQUEEZE, UNSQUEEZE, REDUCE, MATRIX_MULTIPLY, CONSTANT, CAST,
             GATHER, SELECT, TOPK, PADDING, IDENTITY, QUANTIZE, DEQUANTIZE, PLUGIN, LOOP, ...
-        op: ONNX operator it came from ("Conv"); for inserted layers the operator it serves.
-        nodes: Names of the ONNX nodes that it stands for; empty for an inserted layer.
+        op: Its ONNX operator ("Conv"); for inserted layers the operator that needs the layer.
+        nodes: Names of the ONNX nodes that it implements; empty for an inserted layer.
             A node that TensorRT implements with several layers (a Sum of three, a Split) is in
-            the ``nodes`` of each; nodes that compute from constants alone (dequantized weights)
-            and erased reshapes are in those of the layer that reads them.
+            the ``nodes`` of each; nodes with only constant inputs (dequantized weights) and erased
+            reshapes are in the ``nodes`` of the layer that reads them.
         origin: Names of the ONNX nodes that caused it (equals ``nodes`` unless inserted).
         inputs: Activation tensors read (no weights, no constants), in order.
         outputs: Tensors written.
         params: Kind-specific, plain Python values: kernel, stride, pads (begin..., end...),
             dilation, groups, out_maps, axis, axes, keepdims, mode, alpha, beta, function
             ("RELU", "SUM", ...), window, scales, starts, sizes, count_include_pad, ceil_mode, ...;
-            a shuffle that was fused has those of its ``parts``; weight_codes is the type of
-            quantised weights that only GPUs have ("int4").
+            a fused shuffle has the parameters of its ``parts``; weight_codes is the type of
+            quantised weights that only GPUs support ("int4").
             A recurrence (LSTM, GRU, RNN) has steps, directions, hidden, and products, the length
-            of the sum that one gate takes. A Loop or a Scan of ONNX has trip_count, how often it
-            runs its body, or trip_limit, how often at most; None where the data decide.
+            of a gate's sum. An ONNX Loop or Scan has trip_count, its number of iterations, or
+            trip_limit, its maximum; None if data-dependent.
         weights: Names in ``Model.weights`` that it uses.
-        weight_operators: ONNX operators that compute the matrix or kernel it multiplies by, such
-            as DequantizeLinear; None if it multiplies by no constant, empty if this
-            stands in the model as it is.
+        weight_operators: ONNX operators that compute its constant matrix or kernel, such as
+            DequantizeLinear; None if it has no constant factor, empty if the factor is stored in
+            the model.
         macs: Multiply-accumulates for one inference.
         weight_elements: Number of weight values.
-        absorbed: The importer's layers that are a part of it now, in the importer's order.
-        opaque: "left" of a module that is left out; "plugin" where TensorRT needs a plugin for it,
-            "imported" where its parser writes layers that are not known, "shapes" where it reads or
-            writes tensors whose shape the data decide (their unknown sizes are 0 here); else empty.
-        formula: Whether ``macs`` and its tensors say what it costs. False for an opaque layer, and
-            for an operator without a formula: its cost is unknown and counted nowhere.
+        absorbed: The importer's layers that it contains, in the importer's order.
+        opaque: "left" for a module that is left out; "plugin" if TensorRT needs a plugin for it;
+            "imported" if its parser writes unknown layers; "shapes" if it reads or writes tensors
+            with data-dependent shapes (their unknown sizes are 0 here); else empty.
+        formula: True if ``macs`` and its tensors determine its cost. False for an opaque layer, and
+            for an operator without a formula: its cost is unknown and not counted.
         module: Path of the innermost PyTorch module around the ONNX nodes that it computes
             ("layer1.0.conv1"); "" for the network itself, and if the file names no modules.
-        bodies: The bodies of an If, a Loop or a Scan; ``macs`` are those of all iterations, and
-            of the branch with more of them.
+        bodies: The bodies of an If, a Loop or a Scan; ``macs`` counts all iterations, and the
+            branch with more multiply-accumulates.
     """
 
     name: str
@@ -387,7 +389,7 @@ class Layer:
 
     @property
     def builder_name(self) -> str:
-        """What TensorRT 10 calls it: "fc + (Unnamed Layer* 125) [ElementWise]"."""
+        """Its name in TensorRT 10: "fc + (Unnamed Layer* 125) [ElementWise]"."""
         return " + ".join((self.name, *(part.name for part in self.absorbed if part.fused)))
 
 
@@ -398,17 +400,17 @@ class Network:
     Attributes:
         name: The ONNX graph's name.
         layers: In topological order.
-        tensors: Every activation tensor that a layer reads or writes, by name; also the inner
-            ones between the layers of one node ("fc:in4d"), which no ONNX tensor is called.
+        tensors: Every activation tensor that a layer reads or writes, by name; also inner tensors
+            between the layers of a node ("fc:in4d"), whose names differ from all ONNX tensors.
         inputs: Tensors fed.
         outputs: Tensors returned.
-        views: For an inner tensor that holds an ONNX tensor's values in another shape, that
-            tensor's name: where a segment ends at ``fc:out4d``, the ONNX model is cut at it.
-        constants: CONSTANT layers that no fusion takes in (an operand of a Concat or a Max), in
-            the order of their first readers. They run nowhere, so they are none of ``layers``:
-            nothing places, rewrites or builds them. Their values count as weights of the readers.
+        views: ONNX tensor by inner tensor with the same values in another shape: if a segment ends
+            at ``fc:out4d``, the ONNX model is cut at the ONNX tensor.
+        constants: CONSTANT layers that remain after fusion (an operand of a Concat or a Max), in
+            the order of their first readers. They do not run, so they are not in ``layers`` and are
+            not placed, rewritten or built. Their values count as weights of the readers.
         fixed: The tensors that ``constants`` write, by name; their readers do not list them.
-        operators: ONNX operators of the model's nodes, also of those without a layer.
+        operators: ONNX operators of the model's nodes, including nodes without a layer.
         release: The TensorRT release whose layers these are.
         modules: The PyTorch modules of the ONNX nodes; None if the file names no modules.
     """
@@ -432,12 +434,12 @@ class Network:
 
     @property
     def uncounted(self) -> tuple[str, ...]:
-        """Names of the layers of unknown cost, in graph order; the opaque ones are among them."""
+        """Names of the layers with unknown cost, including opaque layers, in graph order."""
         return tuple(layer.name for layer in self.layers if not layer.formula)
 
     @cached_property
     def whole(self) -> Network:
-        """The network as the builder lists it: each kept constant stands before its reader."""
+        """The network in the builder's order: each kept constant precedes its reader."""
         if not self.constants:
             return self
         before: dict[str, list[Layer]] = {}
@@ -451,7 +453,7 @@ class Network:
         return replace(self, layers=tuple(layers), tensors={**self.tensors, **self.fixed})
 
     def layer(self, name: str) -> Layer:
-        """Returns the layer called ``name``; KeyError when there is none."""
+        """Returns the layer called ``name``; raises KeyError if it does not exist."""
         for layer in self.layers:
             if layer.name == name:
                 return layer
@@ -484,7 +486,7 @@ class Body:
 
     Attributes:
         name: The node's attribute: "then_branch", "else_branch" or "body".
-        network: The layers of one run of the body.
+        network: The layers of an iteration of the body.
     """
 
     name: str
@@ -492,7 +494,7 @@ class Body:
 
 
 def frozen(array: np.ndarray) -> np.ndarray:
-    """The array itself when it is read-only, otherwise a read-only view of it."""
+    """Returns the array itself if it is read-only, otherwise a read-only view."""
     if not array.flags.writeable:
         return array
     view = array.view()
@@ -501,12 +503,12 @@ def frozen(array: np.ndarray) -> np.ndarray:
 
 
 def weight_digests(model: Model) -> dict[str, str]:
-    """SHA-256 (hex) of every weight's type, shape and bytes, by name; computed once per array."""
+    """Returns SHA-256 (hex) of each weight's type, shape and bytes, computed once per array."""
     return {name: _digest(value) for name, value in entries(model.weights).items()}
 
 
 def digest(proto: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> str:
-    """SHA-256 (hex) over the stripped proto and each weight's name and digest."""
+    """Returns SHA-256 (hex) over the stripped proto and each weight's name and digest."""
     import hashlib
 
     total = hashlib.sha256(proto.SerializeToString(deterministic=True))
@@ -541,10 +543,10 @@ def _array_digest(array: np.ndarray) -> str:
 
 
 def chunks(array: np.ndarray) -> Iterator[bytes]:
-    """The array's bytes in C order, a piece at a time."""
+    """Yields the array's bytes in C order, in chunks."""
     mapped = _file_range(array)
     if mapped is not None:
-        # read() does not count against this process as touching the map's pages would
+        # unlike pages of the map, data from read() do not stay in this process's memory
         name, offset, remaining = mapped
         with open(name, "rb") as file:
             file.seek(offset)
@@ -554,7 +556,7 @@ def chunks(array: np.ndarray) -> Iterator[bytes]:
         return
     step = max(1, _CHUNK // max(1, array.itemsize))
     if array.size > step and not any(array.strides):
-        # one value repeated, as ConstantOfShape makes it
+        # a single repeated value, from ConstantOfShape
         piece = array.flat[:step].tobytes()
         for start in range(0, array.size, step):
             yield piece[: (array.size - start) * array.itemsize]
@@ -569,7 +571,7 @@ def chunks(array: np.ndarray) -> Iterator[bytes]:
 
 
 def _file_range(array: np.ndarray) -> tuple[str, int, int] | None:
-    """(file, offset, bytes) of an array that is one piece of a memory map."""
+    """Returns (file, offset, bytes) of an array that is contiguous in a memory map; else None."""
     root = array
     while isinstance(root.base, np.ndarray):
         root = root.base
@@ -582,7 +584,7 @@ def _file_range(array: np.ndarray) -> tuple[str, int, int] | None:
 
 
 def metadata(model: Model, key: str) -> str | None:
-    """Returns the text that stands in a model's metadata under ``key``; None when there is none."""
+    """Returns a model's metadata text for ``key``; None if absent."""
     for item in model.proto.metadata_props:
         if item.key == key:
             return str(item.value)
@@ -593,10 +595,10 @@ def with_metadata(model: Model, key: str, value: str) -> Model:
     """Returns the model with a text in its metadata.
 
     Args:
-        model: The model, which is left as it is.
-        key: Begins with "edgekit.": no other key survives.
-        value: Replaces what stands under the key. It is a part of the model's digest, so it must
-            not hold anything that changes from run to run.
+        model: The model, which is not changed.
+        key: Begins with "edgekit.": other keys are dropped.
+        value: Replaces the key's value. It is part of the model's digest, so it must not contain
+            data that change from run to run.
     """
     if not key.startswith(_PREFIX):
         raise ValueError(f"a key must begin with {_PREFIX!r}, and {key!r} does not")
@@ -607,7 +609,8 @@ def with_metadata(model: Model, key: str, value: str) -> Model:
 
 
 def copy_metadata(source: onnx.ModelProto, target: onnx.ModelProto) -> None:
-    """Gives ``target`` edgekit's own metadata of ``source``, sorted by key, and no other."""
+    """Replaces the metadata of ``target`` by edgekit's own metadata of ``source``, sorted by
+    key."""
     _write(target, _entries_of(source))
 
 
@@ -626,18 +629,18 @@ def _write(proto: onnx.ModelProto, entries: dict[str, str]) -> None:
 
 
 def loadable_name(network: Network, layers: Collection[str]) -> str:
-    """The builder's name of a loadable: ``{ForeignNode[FIRST...LAST]}``, or its only layer.
+    """Returns the builder's name of a loadable: ``{ForeignNode[FIRST...LAST]}``, or its only layer.
 
-    First and last are in graph order, also where branches run side by side, with the names that
-    TensorRT 10 gives them. TensorRT 8 writes more parts into the name of a Gemm; compare logs of
-    it by what stands before the first " + ".
+    First and last are in graph order, also with parallel branches, and have TensorRT 10's names.
+    TensorRT 8 writes more parts into the name of a Gemm; compare its logs by the part before the
+    first " + ".
 
     Args:
-        network: Where the layers are from.
+        network: The network of the layers.
         layers: Names of the loadable's layers, in any order.
 
     Raises:
-        KeyError: when there are none, or ``network`` has no layer of such a name.
+        KeyError: if ``layers`` is empty, or ``network`` lacks a layer.
     """
     wanted = set(layers)
     found = [layer for layer in network.layers if layer.name in wanted]
@@ -647,7 +650,7 @@ def loadable_name(network: Network, layers: Collection[str]) -> str:
 
 
 def name_between(first: Layer, last: Layer) -> str:
-    """The builder's name of a loadable by its first and last layer in graph order."""
+    """Returns the builder's name of a loadable by its first and last layer in graph order."""
     inside = first.builder_name
     if last.name != first.name:
         inside += f"...{last.builder_name}"

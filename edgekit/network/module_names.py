@@ -1,7 +1,7 @@
-"""Which module of a PyTorch network each node of its ONNX file comes from.
+"""The PyTorch module of each node of an ONNX file.
 
-PyTorch's dynamo exporter writes a node's modules into its metadata; the exporter before it
-(TorchScript) wrote them into the node's name. Seen with torch 2.13 and 2.14, of torchvision's
+PyTorch's dynamo exporter writes a node's modules into its metadata; the earlier TorchScript
+exporter wrote them into the node's name. Observed with torch 2.13 and 2.14, for torchvision's
 networks.
 """
 
@@ -18,35 +18,35 @@ import onnx
 
 from edgekit_device.protocol.codec import document
 
-#: What the dynamo exporter says of a node, as Python literals of equal length: the paths of its
-#: modules from the network ('') inwards, and of these the classes; last the operator in both.
+#: The dynamo exporter's metadata of a node, as Python literals of equal length: the paths of its
+#: modules from the network ('') inwards, and their classes; both end with the operator.
 NAME_SCOPES = "pkg.torch.onnx.name_scopes"
 CLASS_HIERARCHY = "pkg.torch.onnx.class_hierarchy"
 _KEYS = frozenset({NAME_SCOPES, CLASS_HIERARCHY})
-#: Python's stack where the module computes the node, as a traceback prints it.
+#: Python's stack at the node's computation, in the format of a traceback.
 STACK_TRACE = "pkg.torch.onnx.stack_trace"
 
 DYNAMO, LEGACY = "dynamo", "legacy"
 
-# more than any network has: what a file says beyond them is ignored
+# limits above those of any network: longer metadata are ignored
 _LONGEST_TEXT = 1 << 14
 _LONGEST_NAME = 1 << 9
 _MOST_SCOPES = 1 << 6
 # patterns that are compiled when a file needs them
-# a list of texts without escapes, of which nothing is evaluated
+# a list of texts without escapes, which is not evaluated as Python
 _TEXT = r"""'([^'\\]*)'|"([^"\\]*)\""""
 _LIST = rf"\[(?:(?:{_TEXT})(?:, |(?=\])))*\]"
-# torch.export counts the calls of a module so
+# torch.export's suffix for the number of a module's call
 _CALL = r"@\d+(?=\.|$)"
 _FRAME = r'File "([^"\n]+)", line (\d+)[^\n]*(?:\n[^\S\n]+([^\n]*))?'
-# PyTorch's own code, which says little of the network
+# PyTorch's own code, which is not part of the network
 _OF_TORCH = r"[/\\](?:site|dist)-packages[/\\]torch[/\\]"
 _LONGEST_LINE = 300
-# the legacy exporter counts them so, and operators of one kind in a module
+# the legacy exporter's suffix for repeated calls, and for operators of the same type in a module
 _COUNTED = r"(.+)_\d+"
-# whose module is that of the matrix or kernel that they multiply by
+# operators whose module is that of their matrix or kernel
 _WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-# what may stand between a stored matrix and its reader
+# operators that may be between a stored matrix and its reader
 _PASSING = frozenset(
     {"Cast", "DequantizeLinear", "Identity", "QuantizeLinear", "Reshape", "Transpose"}
 )
@@ -59,11 +59,11 @@ class ModuleNames:
     """The modules of a network's nodes.
 
     Attributes:
-        exporter: Where they were read: "dynamo" (metadata) or "legacy" (node names).
-        nodes: Path of a node's module by the node's name ("layer1.0.conv1"), "" for the network
-            itself. A node that says nothing has the module of the node before or after it.
-        classes: Class by path of a module ("torch.nn.modules.conv.Conv2d"), as far as known; the
-            legacy exporter names none.
+        exporter: Source of the modules: "dynamo" (metadata) or "legacy" (node names).
+        nodes: Path of a node's module ("layer1.0.conv1") by the node's name, "" for the network
+            itself. A node without a module gets that of the node before or after it.
+        classes: Class ("torch.nn.modules.conv.Conv2d") by path of a module, as far as known; the
+            legacy exporter writes no classes.
     """
 
     exporter: str
@@ -72,19 +72,19 @@ class ModuleNames:
 
 
 def enclosing(path: str) -> list[str]:
-    """Returns a module and those around it, from the network ("") inwards."""
+    """Returns a module and its enclosing modules, from the network ("") inwards."""
     parts = path.split(".") if path else []
     return ["", *(".".join(parts[: count + 1]) for count in range(len(parts)))]
 
 
 def fits_module(path: str, glob: str) -> bool:
-    """Whether a glob names a module; "layer1" and "layer1.*" both name ``layer1``."""
+    """Returns True if a glob matches a module; "layer1" and "layer1.*" both match ``layer1``."""
     around = glob.removesuffix(_ALL_INSIDE)
     return path in (glob, around) or fnmatchcase(path, glob) or fnmatchcase(path, around)
 
 
 def common_module(paths: Iterable[str]) -> str:
-    """Returns the innermost module around all of ``paths``; "" without any."""
+    """Returns the innermost common module of ``paths``; "" for no paths."""
     different = set(paths)
     if len(different) == 1:
         return different.pop()
@@ -102,7 +102,7 @@ def common_module(paths: Iterable[str]) -> str:
 def read_module_names(graph: onnx.GraphProto) -> ModuleNames | None:
     """Returns the modules of a graph's nodes; None if the file names no modules.
 
-    ``graph``: every node named, in topological order.
+    ``graph``: every node has a name, and the nodes are in topological order.
     """
     operators: dict[str, str] = {}
     inner: dict[str, str] = {}
@@ -123,7 +123,8 @@ def read_module_names(graph: onnx.GraphProto) -> ModuleNames | None:
         return None
     found = {**(_without_counts(graph, named) if legacy else {}), **inner}
     for name, owner in _weights(graph).items():
-        # a Conv that took a BatchNorm in has its scope; a function may take a module's weight
+        # a Conv with a folded BatchNorm has the BatchNorm's scope; a function may use a module's
+        # weight
         if name in found and (
             _BATCH_NORM in operators.get(name, "") or owner.startswith(_inside(found[name]))
         ):
@@ -134,12 +135,13 @@ def read_module_names(graph: onnx.GraphProto) -> ModuleNames | None:
 
 
 def _scopes(node: onnx.NodeProto) -> list[str]:
-    """Returns the paths of a node's modules, outermost first, and its operator; empty without."""
+    """Returns the paths of a node's modules, outermost first, then its operator; empty without
+    metadata."""
     return [re.sub(_CALL, "", scope) for scope in _texts(_metadata(node, NAME_SCOPES))]
 
 
 def _classes(node: onnx.NodeProto, count: int) -> Sequence[str]:
-    """Returns the classes of a node's modules; none where there are not as many as scopes."""
+    """Returns the classes of a node's modules; empty if their number differs from ``count``."""
     kinds = _texts(_metadata(node, CLASS_HIERARCHY))
     return kinds if len(kinds) == count else ()
 
@@ -148,10 +150,10 @@ def _metadata(node: onnx.NodeProto, key: str) -> str:
     return next((item.value for item in node.metadata_props if item.key == key), "")
 
 
-# blocks of one kind have the same classes
+# blocks of the same kind have equal classes
 @lru_cache(256)
 def _texts(literal: str) -> tuple[str, ...]:
-    """Returns the texts of a Python list; none for any other, and for one beyond the bounds."""
+    """Returns the texts of a Python list literal; empty if malformed or above the limits."""
     if len(literal) > _LONGEST_TEXT or not re.fullmatch(_LIST, literal):
         return ()
     texts = tuple(one or other for one, other in re.findall(_TEXT, literal))
@@ -185,9 +187,10 @@ def path_of_scopes(scopes: Iterable[str]) -> str:
 
 
 def _without_counts(graph: onnx.GraphProto, named: Mapping[str, str]) -> dict[str, str]:
-    """Gives all calls of a module one path: the legacy exporter calls the second one "relu_1".
+    """Gives all calls of a module the same path: the legacy exporter names the second "relu_1".
 
-    A module with a count is taken for another call if both compute the same with the same weights.
+    A module with such a suffix is treated as another call if both have the same operators and
+    weights.
     """
     inside: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for node in graph.node:
@@ -203,14 +206,15 @@ def _without_counts(graph: onnx.GraphProto, named: Mapping[str, str]) -> dict[st
 
 
 def _weights(graph: onnx.GraphProto) -> dict[str, str]:
-    """Returns the module that owns a node's matrix or kernel, as the initializer's name has it."""
+    """Returns the module that owns a node's matrix or kernel, from the initializer's name."""
     stored = {tensor.name: tensor.name for tensor in graph.initializer}
     found: dict[str, str] = {}
     for node in graph.node:
         if node.op_type in _PASSING and node.input and node.input[0] in stored:
             stored[node.output[0]] = stored[node.input[0]]
         elif node.op_type in _WEIGHTED:
-            # a MatMul may have it on either side; the third input is a bias, which exporters share
+            # a MatMul's matrix may be either input; the third input is a bias, which exporters
+            # share
             owners = (_owner(stored[name]) for name in (*node.input[1:2], *node.input[:1])
                       if name in stored)  # fmt: skip
             found[node.name] = next(filter(None, owners), "")
@@ -218,18 +222,18 @@ def _weights(graph: onnx.GraphProto) -> dict[str, str]:
 
 
 def _inside(path: str) -> str:
-    """Returns what the paths of all modules inside a module begin with."""
+    """Returns the common prefix of the paths of all modules inside a module."""
     return f"{path}." if path else ""
 
 
 def _owner(weight: str) -> str:
-    """Returns "layer1.0.conv1" of "layer1.0.conv1.weight"; "" of a name that no module gave."""
+    """Returns "layer1.0.conv1" for "layer1.0.conv1.weight"; "" for a name without a module."""
     path = weight.rpartition(".")[0]
     return path if _is_name(path) and not set(path) & set(":/\\") else ""
 
 
 def _fill(graph: onnx.GraphProto, found: dict[str, str]) -> None:
-    """Gives nodes that say nothing the module of the node before them, or after them."""
+    """Gives nodes without a module that of the node before them, or after them."""
     by_tensor: dict[str, str] = {}
     for node in graph.node:
         if node.name not in found:
@@ -247,7 +251,7 @@ def _fill(graph: onnx.GraphProto, found: dict[str, str]) -> None:
 
 
 def stack_trace(node: onnx.NodeProto) -> str:
-    """Returns where the Python code of a node lies, as the dynamo exporter wrote it; "" without."""
+    """Returns the Python stack trace of a node from the dynamo exporter; "" without a trace."""
     return _metadata(node, STACK_TRACE)[-_LONGEST_TEXT:]
 
 
@@ -256,8 +260,8 @@ def last_line(trace: str, foreign: Callable[[str], bool] | None = None) -> str:
 
     Args:
         trace: Python's traceback.
-        foreign: Whether a file is PyTorch's own, whose lines count where there are no others; by
-            its folder when None.
+        foreign: Returns True for a file of PyTorch, whose lines are used only if there are no
+            others; None decides by the file's folder.
     """
     found = re.findall(_FRAME, trace)
     skipped = foreign or (lambda file: re.search(_OF_TORCH, file) is not None)
@@ -288,7 +292,7 @@ def keep_module_names(node: onnx.NodeProto) -> None:
 def write_module_name(node: onnx.NodeProto, names: ModuleNames, path: str) -> None:
     """Writes a module into a node's metadata, as the dynamo exporter does.
 
-    What stands there already is left. ``names``: where the classes are from.
+    Existing metadata are kept. ``names``: the source of the classes.
     """
     if any(item.key == NAME_SCOPES for item in node.metadata_props):
         return

@@ -22,30 +22,30 @@ from edgekit_device.protocol.codec import (
 
 #: The columns of ``tree_rows``.
 HEAD = ("module", "class", "layers", "on", "µs", "why not on the DLA")
-#: Those of them that are aligned right.
+#: The columns that are aligned right.
 RIGHT = ("layers", "µs")
-#: What the times of a check's tree leave out.
+#: The note on the times that a check's tree omits.
 CHECK_TIMES = (
     "µs are predicted, without starting loadables, transitions and conversions, which belong to no "
     "module"
 )
 _RULES = 2
-# what lies deeper counts for the module here: no network is as deep, and a file may be made up
+# deeper modules count for their ancestor at this depth: protects against malformed files
 _DEEPEST = 16
 
 
 @document(frozen=True, kw_only=True)
 class ModuleTotals:
-    """What a PyTorch module computes; as in all totals, the inner modules are included.
+    """The totals of a PyTorch module, including its inner modules.
 
     Attributes:
         module: Its path ("layer1.0.conv1"); "" for the network.
-        kind: Its class ("torch.nn.modules.conv.Conv2d"); "" where the file does not name it.
+        kind: Its class ("torch.nn.modules.conv.Conv2d"); "" if the file does not name it.
         layers: Number of layers.
         devices: Number of layers by device.
         macs: Multiply-accumulates for one inference.
-        us: Microseconds of its layers in one inference; None where no time is known.
-        clock: Where ``us`` is from.
+        us: Microseconds of its layers in one inference; None if unknown.
+        clock: Source of ``us``.
         rules: Number of layers by the rule that keeps them off the DLA; a layer may break several.
     """
 
@@ -61,7 +61,7 @@ class ModuleTotals:
 
 @dataclass(frozen=True, slots=True)
 class LayerPlace:
-    """Where a layer is, what it takes there, and the rules that keep it off the DLA."""
+    """A layer's device, its time there, and the rules that keep it off the DLA."""
 
     device: str = ""
     us: float | None = None
@@ -71,13 +71,13 @@ class LayerPlace:
 def module_totals(
     network: Network, places: Mapping[str, LayerPlace], measured: Mapping[str, float] | None = None
 ) -> tuple[ModuleTotals, ...]:
-    """Returns a network's modules, each before those inside it; none if its file names no modules.
+    """Returns a network's modules, each before those inside it; empty if its file names no modules.
 
     Args:
         network: The layer graph.
-        places: By name of the layer; a layer without counts in no device.
-        measured: Microseconds on the board by path of a module, of the modules whose layers were
-            all measured.
+        places: The place of each layer by name; a layer without a place counts for no device.
+        measured: Microseconds on the board by module path, for modules whose layers were all
+            measured.
     """
     if network.modules is None:
         return ()
@@ -117,7 +117,7 @@ def module_totals(
 
 
 def modules_of(network: Network | None) -> Mapping[str, str]:
-    """Returns the module by layer; empty if the network names none."""
+    """Returns the module of each layer; empty if the network names no modules."""
     if network is None or network.modules is None:
         return {}
     return {layer.name: layer.module for layer in network.layers}
@@ -140,7 +140,7 @@ def _outer_first(inside: Mapping[str, Mapping[str, None]]) -> list[str]:
 
 @dataclass
 class _Branch:
-    """Modules that are one line: a module, or the numbered ones of a list that are alike."""
+    """The modules of a line: a single module, or equal numbered modules of a list."""
 
     name: str
     modules: list[ModuleTotals]
@@ -166,7 +166,7 @@ class _Branch:
 
     @property
     def mixed(self) -> bool:
-        """Whether its layers differ in where they are, or in why."""
+        """True if its layers differ in device or in the rules that keep them off the DLA."""
         return len(self.devices) > 1 or len(self.rules) > 1
 
 
@@ -180,14 +180,14 @@ def _sum(counts: Sequence[Mapping[str, int]]) -> Counter[str]:
 def tree_rows(modules: Sequence[ModuleTotals], most: int | None = None) -> list[dict[str, str]]:
     """Returns the lines of the tree of modules as texts by column of ``HEAD``.
 
-    A module whose layers are all on one device for one reason is one line; any other is opened,
-    level by level. Numbered modules of one class that are alike are one line whose name is the glob
-    of all of them ("blocks.*"). What an opened module computes besides the modules inside it has
-    the line "(itself)".
+    A module whose layers are all on one device for the same reason is a single line; any other
+    module is opened, level by level. Equal numbered modules of a class share a line named by their
+    glob ("blocks.*"). The layers of an opened module outside its inner modules have the line
+    "(itself)".
 
     Args:
-        modules: As ``module_totals`` returns them, or a module of these with those inside it.
-        most: Lines at most, as far as the first level allows; None opens all.
+        modules: The result of ``module_totals``, or a module from it with its inner modules.
+        most: Maximum number of lines, unless the first level has more; None opens all.
     """
     if not modules:
         return []
@@ -210,7 +210,7 @@ def tree_rows(modules: Sequence[ModuleTotals], most: int | None = None) -> list[
 
 
 def _inner(branch: _Branch, children: Mapping[str, Sequence[ModuleTotals]]) -> list[_Branch]:
-    """Returns the modules inside a branch as branches; of alike modules what all of them have."""
+    """Returns the modules inside a branch as branches; for equal modules, those common to all."""
     by_name: dict[str, list[ModuleTotals]] = {}
     for outer in branch.modules:
         for one in children.get(outer.module, ()):
@@ -232,12 +232,12 @@ def _each(by_name: Mapping[str, list[ModuleTotals]], inside: str) -> list[_Branc
 
 
 def _itself(branch: _Branch) -> _Branch | None:
-    """Returns what an opened branch computes besides the modules inside it; None for nothing."""
+    """Returns the layers of an opened branch outside its inner modules; None if there are none."""
     within = [one for inner in branch.inner for one in inner.modules]
     layers = branch.layers - sum(one.layers for one in within)
     if not layers:
         return None
-    # a measured time is no part of a predicted one
+    # a measured time must not be subtracted from a predicted time
     alike = len({one.clock for one in (*branch.modules, *within)}) == 1
     times = branch.us - sum(one.us or 0.0 for one in within) if branch.us and alike else None
     rest = ModuleTotals(

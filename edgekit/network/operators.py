@@ -1,5 +1,5 @@
 """The rows of ``trt/operators.yaml``: the operators that TensorRT's ONNX parser imports, by
-release, what the parser refuses of them, and the plugins that TensorRT ships.
+release, the parser's refusals, and the plugins that TensorRT ships.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _index = integer(0, 1 << 16)
 
 
 def _value(value: object) -> Value:
-    """An attribute's value."""
+    """Returns an attribute's value."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         fail("", f"expected a number or a text, found {value!r}")
     return value
@@ -46,16 +46,16 @@ class _Row:
     interpolated: bool = member(flag, absent=False)
 
     def holds(self, version: Version) -> bool:
-        """Whether the row holds for a release: from ``since`` up to, without, ``until``."""
+        """Returns True if the row applies to a release, from ``since`` to before ``until``."""
         return within(version, self.since, self.until)
 
 
 @document(frozen=True, eq=False, kw_only=True)
 class Importer(_Row):
-    """An operator; ``avoid`` is how a network does without it.
+    """An operator; ``avoid`` is a way to export the network without it.
 
     Attributes:
-        foreign: Whether it is no operator of ONNX, but one of NVIDIA's or ONNX Runtime's.
+        foreign: True for an operator of NVIDIA or ONNX Runtime that ONNX does not define.
     """
 
     foreign: bool = member(flag, absent=False)
@@ -63,37 +63,38 @@ class Importer(_Row):
 
 @document(frozen=True, eq=False, kw_only=True)
 class Refusal(_Row):
-    """What the parser refuses or ignores of operators that it imports; all of a row's tests must
-    hold.
+    """A use of imported operators that the parser refuses or ignores.
+
+    A row applies to a node if all of its tests are true.
 
     Attributes:
         id: The row's name.
-        operators: Their names; empty for all.
-        what: What is refused, with ``{operator}``, ``{value}`` and ``{type}``.
-        ignores: Whether the parser imports the node without it, so that its results are other ones.
-        builder: Whether the parser imports it, and the builder refuses the network.
-        attribute: An attribute; a list is tested by element.
-        default: The attribute's value where a node leaves it out.
+        operators: Names of the operators; empty for all.
+        what: Description of the refused use, with ``{operator}``, ``{value}`` and ``{type}``.
+        ignores: True if the parser imports the node but ignores this, so that results differ.
+        builder: True if the parser imports the node, but the builder refuses the network.
+        attribute: The attribute to test; a list is tested by element.
+        default: The attribute's value if a node omits it.
         values: Values that are refused.
-        other_than: Values that are not refused.
-        present: An attribute of any value is refused.
-        matches: A text is refused in which this regular expression is found.
-        output: An output that is refused where a node writes it.
-        input: The input that the following tests are about; without it, types are those of any
-            tensor that the node reads or writes.
+        other_than: The only values that are not refused.
+        present: Any value of the attribute is refused.
+        matches: A value that contains a match of this regular expression is refused.
+        output: Position from which on a written output is refused.
+        input: The input that the following tests apply to; without it, ``types`` applies to all
+            tensors that the node reads or writes.
         types: NumPy's names of the types that are refused.
-        ranks_other_than: Numbers of dimensions that are not refused.
+        ranks_other_than: The only numbers of dimensions that are not refused.
         most_dimensions: Tensors of more dimensions are refused.
         variable: Refused unless it is a constant.
-        nonzero: Refused where it is a constant with a value that is not 0.
-        nonpositive: Refused where it is a constant with a value that is 0 or less.
+        nonzero: Refused if it is a constant with a value other than 0.
+        nonpositive: Refused if it is a constant with a value of 0 or less.
         not_from: Refused unless a node of these operators writes it.
-        absent: Refused where it is left out.
-        given: Refused where it is given.
-        condition: A condition by its name in ``parsing/conditions.py``.
+        absent: Refused if it is omitted.
+        given: Refused if it is present.
+        condition: Name of a condition in ``parsing/conditions.py``.
         opset_since: The first version of ai.onnx that is refused.
         opset_until: The first version of ai.onnx that is not refused.
-        below_capability: Refused where the board's GPU has a lower compute capability.
+        below_capability: Refused if the board's GPU has a lower compute capability.
     """
 
     id: str = member(long_text)
@@ -126,7 +127,7 @@ class Refusal(_Row):
 
 @document(frozen=True, eq=False)
 class Opsets:
-    """Releases, and the newest version of ai.onnx that their parser reads as it is meant."""
+    """A range of releases, and the newest version of ai.onnx that their parser reads correctly."""
 
     newest: int = member(_index)
     why: str = member(long_text)
@@ -144,7 +145,7 @@ class Plugins:
 
 @document(frozen=True, eq=False)
 class OperatorTable:
-    """``trt/operators.yaml``: operators by name, and what is refused of them."""
+    """``trt/operators.yaml``: operators by name, and the parser's refusals."""
 
     schema: str = member(choice("edgekit.tensorrt-operators/1"))
     oldest: str = member(long_text)
@@ -157,7 +158,8 @@ class OperatorTable:
     plugins: Plugins = member(record(Plugins))
 
     def imports(self, operator: str, version: Version) -> bool:
-        """Whether the parser of a release has an importer for an operator, in any domain."""
+        """Returns True if the parser of a release has an importer for an operator, in any
+        domain."""
         row = self.operators.get(operator)
         return row is not None and row.holds(version)
 
@@ -169,14 +171,14 @@ def operator_table() -> OperatorTable:
 
 
 def has_importer(operator: str) -> bool:
-    """Whether the parser of any release imports an operator."""
+    """Returns True if the parser of any release imports an operator."""
     return operator in operator_table().operators
 
 
 def newest_opset(release: str) -> int | None:
-    """Returns the newest version of ai.onnx that the parser of a release reads as it is meant.
+    """Returns the newest version of ai.onnx that the parser of a release reads correctly.
 
-    None where it reads any that ONNX has; ``release`` is TensorRT's, such as "8.5.2".
+    None if it reads every version; ``release`` is TensorRT's, such as "8.5.2".
     """
     version = parse_version(release)
     rows = operator_table().opsets
@@ -185,7 +187,7 @@ def newest_opset(release: str) -> int | None:
 
 @lru_cache(maxsize=1024)
 def refusals(operator: str, release: str) -> tuple[Refusal, ...]:
-    """Returns what the parser of a release may refuse of an operator."""
+    """Returns the possible refusals of an operator by the parser of a release."""
     version = parse_version(release)
     return tuple(
         row

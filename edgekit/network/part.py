@@ -1,4 +1,4 @@
-"""What of a model is meant, where a command or a caller says so."""
+"""The part of a model that a command or a caller selects."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
 class ModelPart(NamedTuple):
     """Sizes, batch and cut of a model, and the board's plugins for it.
 
-    The attributes are keys of a configuration's "model"; None is not given.
+    The attributes are keys of a configuration's "model"; None if not given.
 
     Attributes:
-        shapes: Sizes by tensor, for inputs with open sizes and tensors whose shape depends on a
-            plugin or on data. Those of an input may be ranges: "1x3x320..640x224".
-        batch: The batch where the model leaves it open.
+        shapes: Sizes by tensor, for inputs with dynamic sizes and tensors with plugin- or
+            data-dependent shapes. Sizes of inputs may be ranges: "1x3x320..640x224".
+        batch: The size of a dynamic batch.
         outputs: Tensors to cut the network at.
         plugins: Operators of the model for which the board has a plugin of the same name.
-        inputs: Of a PyTorch network, sizes by input: ``{"x": "1x3x224x224:float32"}``.
-        exporter: Of a PyTorch network, "dynamo" or "legacy".
+        inputs: For a PyTorch network, sizes by input: ``{"x": "1x3x224x224:float32"}``.
+        exporter: For a PyTorch network, "dynamo" or "legacy".
         trust: SHA-256 of a PyTorch file whose pickle may be run.
         leave: Paths (globs) of the modules that are left out of the network.
-        cut: "auto": the network is cut where edgekit proposes it first.
-        head: "auto": the network is cut at the raw maps of its detection head, which is
-            recognised; or the path of the head's document.
+        cut: "auto": cuts the network at edgekit's first proposal.
+        head: "auto": cuts the network at the raw maps of its recognised detection head; or the
+            path of the head's document.
     """
 
     shapes: Mapping[str, GivenShape] | None = None
@@ -42,7 +42,7 @@ class ModelPart(NamedTuple):
 
     @property
     def static_shapes(self) -> dict[str, list[int]] | None:
-        """The shapes, for what takes no ranges.
+        """Returns the shapes, which must be static.
 
         Raises:
             UsageError: A shape is a range.
@@ -66,5 +66,5 @@ class ModelPart(NamedTuple):
 
     @property
     def given(self) -> bool:
-        """Whether anything is given."""
+        """True if any attribute is given."""
         return any(self)

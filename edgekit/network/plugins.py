@@ -1,8 +1,8 @@
-"""The user's own plugins: which nodes they compute, what they write, and how they run here.
+"""The user's own plugins: their nodes, their outputs, and their execution on this machine.
 
-A plugin's outputs follow from expressions of its inputs (:mod:`edgekit.network.expressions`), or
-from one run of its function on zeros. The function is the user's code: only a configuration of the
-user's names it, never a model file.
+A plugin's output shapes follow from expressions of its inputs (:mod:`edgekit.network.expressions`),
+or from a run of its function on zeros. The function is the user's code: only the user's
+configuration can name it, never a model file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from edgekit.network.expressions import SizeExpression
 from edgekit.network.functions import UserFunction, kind_of
 from edgekit.network.protos import elem_of, nearest, subgraphs, tensor_type
 
-#: The code of every error here.
+#: The code of every error of this module.
 CODE = "model.plugin"
 HINT = (
     "the function takes the inputs by position and the attributes by name, and returns an array, "
@@ -28,21 +28,21 @@ HINT = (
 )
 #: Attributes by which a function that takes INT8 gets the scales of its input and output.
 SCALES = ("input_scale", "output_scale")
-#: Ends the name of a tensor that such a function writes.
+#: Suffix of the name of a tensor that such a function writes.
 CODES = "#int8"
-# how TensorRT's parser finds the plugin: no fields of the plugin's
+# attributes for the parser's lookup of the plugin, which are not fields of the plugin
 _LOOKUP = ("plugin_version", "plugin_namespace")
 _LARGEST = 1 << 31
 
 
 @dataclass(frozen=True)
 class OutputForm:
-    """How the shape and type of one output follow from the inputs.
+    """The shape and type of an output as functions of the inputs.
 
     Attributes:
         sizes: Sizes, or their expressions.
         dtype: A NumPy type name, or "x0" for the type of the first input.
-        places: Where each size stands in the configuration.
+        places: The place of each size in the configuration.
     """
 
     sizes: tuple[int | SizeExpression, ...]
@@ -52,16 +52,16 @@ class OutputForm:
 
 @dataclass(frozen=True, eq=False)
 class Plugin:
-    """A plugin of the user's.
+    """A user's plugin.
 
     Attributes:
         operator: Operator of its nodes.
         domain: Their domain; None for every domain.
-        version: Version of its creator; None where the configuration says none.
-        namespace: Namespace of its creator; None where the configuration says none.
-        function: Computes it on this machine; None without one.
-        outputs: What it writes; empty where the function or the file says so.
-        formats: Types and formats that it takes and gives ("int8:chw32"); empty if unknown.
+        version: Version of its creator; None if not configured.
+        namespace: Namespace of its creator; None if not configured.
+        function: Computes the plugin on this machine; None if there is no function.
+        outputs: Forms of its outputs; empty if the function or the file determines them.
+        formats: Types and formats of its inputs and outputs ("int8:chw32"); empty if unknown.
         where: Its place in the configuration.
     """
 
@@ -76,26 +76,27 @@ class Plugin:
 
     @property
     def title(self) -> str:
-        """The operator with its domain, as the configuration has it."""
+        """The operator with its domain, as in the configuration."""
         return self.operator if self.domain is None else f"{self.domain}::{self.operator}"
 
     @property
     def float_formats(self) -> tuple[str, ...]:
-        """The formats of other types than INT8."""
+        """The formats of types other than INT8."""
         return tuple(one for one in self.formats if not one.startswith("int8:"))
 
     @property
     def takes_codes(self) -> bool:
-        """Whether the function takes INT8: the plugin does, and it has parameters for scales."""
+        """True if the function takes INT8: the plugin does, and the function has scale
+        parameters."""
         if self.function is None or self.float_formats == self.formats:
             return False
         return self.function.parameters().keys() >= set(SCALES)
 
     def check_lookup(self, node: onnx.NodeProto) -> None:
-        """Refuses a node by whose attributes TensorRT's parser does not find the plugin.
+        """Checks that TensorRT's parser finds the plugin by a node's attributes.
 
         Raises:
-            ModelError: Version or namespace are others.
+            ModelError: The node has another version or namespace.
         """
         attributes = _attributes(node)
         for own_key, own, usual in (("version", self.version, "1"),
@@ -121,15 +122,15 @@ class Plugin:
         types: Mapping[str, onnx.TypeProto | None],
         constants: Mapping[str, np.ndarray],
     ) -> dict[str, onnx.TypeProto]:
-        """Returns the types and shapes of a node's outputs; nothing if an input's is unknown.
+        """Returns the types and shapes of a node's outputs; empty if those of an input are unknown.
 
         Args:
-            node: One of its nodes.
-            types: Of what the node reads, by tensor; None where it is unknown.
-            constants: The values of those inputs that are constants.
+            node: A node of this plugin.
+            types: Types of the tensors that the node reads, by name; None if unknown.
+            constants: The values of constant inputs.
 
         Raises:
-            ModelError: An expression does not fit the node, or the function fails.
+            ModelError: An expression is invalid for the node, or the function fails.
         """
         self.check_lookup(node)
         found = [types.get(name) if name else None for name in node.input]
@@ -155,7 +156,7 @@ class Plugin:
     def _stated(
         self, node: onnx.NodeProto, inputs: Sequence[tuple[np.dtype, tuple[int, ...]]]
     ) -> list[tuple[np.dtype, tuple[int, ...]]]:
-        """The outputs as ``outputs`` states them."""
+        """Returns types and shapes of the outputs according to ``outputs``."""
         if len(node.output) != len(self.outputs):
             raise ModelError(
                 f"node {node.name!r} ({node.op_type}) has {len(node.output)} outputs, but "
@@ -201,16 +202,16 @@ class Plugin:
 
 
 def plugin_for(plugins: Iterable[Plugin], operator: str, domain: str) -> Plugin | None:
-    """Returns the plugin of a node by its operator; one that names the domain comes first."""
+    """Returns the plugin of an operator; a plugin with the operator's domain is preferred."""
     found = [one for one in plugins if one.operator == operator and one.domain in (None, domain)]
     return max(found, key=lambda one: one.domain is not None, default=None)
 
 
 def check_used(plugins: Sequence[Plugin], proto: onnx.ModelProto) -> None:
-    """Refuses a plugin of an operator that the file lacks.
+    """Checks that the file has the operator of every plugin.
 
     Raises:
-        ModelError: With the nearest of the file's operators.
+        ModelError: The file lacks an operator; the hint has the file's nearest operators.
     """
     nodes = [*proto.graph.node, *(node for one in proto.functions for node in one.node)]
     there: set[tuple[str, str]] = set()
@@ -224,7 +225,7 @@ def check_used(plugins: Sequence[Plugin], proto: onnx.ModelProto) -> None:
         ):
             continue
         others = [f"{domain}::{name}" if domain else name for domain, name in sorted(there)]
-        # a near name, or the right one of another domain
+        # a similar name, or the same name in another domain
         near = nearest(plugin.title, others) or nearest(plugin.operator, others)
         raise ModelError(
             f"the model has no operator {plugin.title!r}",
@@ -235,12 +236,12 @@ def check_used(plugins: Sequence[Plugin], proto: onnx.ModelProto) -> None:
 
 
 class PluginCall:
-    """One node of a plugin with a function, to be run.
+    """A node of a plugin with a function, to be run.
 
     Args:
         plugin: The plugin; it has a function.
         node: The node.
-        types: Types and shapes of its outputs, as far as they are known.
+        types: Types and shapes of its outputs, as far as known.
     """
 
     def __init__(
@@ -260,12 +261,12 @@ class PluginCall:
         """Returns the outputs.
 
         Args:
-            values: The inputs by position; None for one that is left out.
+            values: The inputs by position; None for an omitted input.
 
         Raises:
-            ModelError: The function fails, or returns something else than the outputs.
+            ModelError: The function fails, or its results do not match the outputs.
         """
-        # what it writes into its inputs is nobody else's
+        # copies, so that the function cannot change other readers' tensors
         own = [None if value is None else np.array(value) for value in values]
         try:
             self._check_scales()
@@ -294,7 +295,7 @@ class PluginCall:
         return [np.ascontiguousarray(array).reshape(array.shape) for array in arrays]
 
     def _check_scales(self) -> None:
-        """Refuses a function that cannot be called without scales, where there are none."""
+        """Raises the function's error if it requires scales but the node has none."""
         parameters = self._function.parameters()
         lacking = [one for one in SCALES if parameters.get(one) and one not in self._attributes]
         if lacking:
@@ -305,7 +306,7 @@ class PluginCall:
             )
 
     def _check_float64(self, name: str, inputs: Sequence[np.ndarray | None]) -> None:
-        """Refuses float64 that the function made of other types: TensorRT has no such tensors."""
+        """Raises an error for float64 from inputs of other types: TensorRT has no such tensors."""
         if not any(one is not None and one.dtype == np.float64 for one in inputs):
             raise self._wrong(
                 f"returned float64 for output {name!r}",
@@ -331,12 +332,12 @@ class PluginCall:
 
 
 def function_failure(message: str, *, where: str, hint: str) -> ModelError:
-    """Returns the error of a plugin's function."""
+    """Returns the error for a failure of a plugin's function."""
     return ModelError(message, code=CODE, where=where, hint=hint)
 
 
 def _form(proto: onnx.TypeProto) -> tuple[np.dtype, tuple[int, ...]] | None:
-    """Type and static shape of a tensor; None where they are not known."""
+    """Returns type and static shape of a tensor; None if unknown."""
     tensor = proto.tensor_type
     dims = tensor.shape.dim
     if not tensor.elem_type or not tensor.HasField("shape"):
@@ -348,7 +349,7 @@ def _form(proto: onnx.TypeProto) -> tuple[np.dtype, tuple[int, ...]] | None:
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    """A node's attributes as plain Python values and arrays."""
+    """Returns a node's attributes as plain Python values and arrays."""
     found = {}
     for item in node.attribute:
         value = helper.get_attribute_value(item)

@@ -1,5 +1,5 @@
-"""What ONNX's own nodes and tensors say, for graphs that are still being loaded: what a node
-reads, order, reachability, names, types, and which nodes need a plugin.
+"""Functions on ONNX nodes and tensors, for graphs during loading: the tensors that a node reads,
+order, reachability, names, types, and plugins.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 """Operators whose nodes have graphs of their own."""
 RUNTIMES = frozenset({"com.microsoft"})
 """Domains of ONNX Runtime's own operators: it infers their shapes, and runs them."""
-#: Operators that TensorRT's parser imports, and ONNX Runtime runs, without a domain, though ONNX
-#: does not list them: three that it gave up, and one that ONNX Runtime writes.
+#: Operators without a domain that TensorRT's parser imports and ONNX Runtime runs, but that ONNX
+#: does not define: three that it removed, and an operator that ONNX Runtime writes.
 UNLISTED = frozenset(
     {"ImageScaler", "ParametricSoftplus", "ScaledTanh", "SimplifiedLayerNormalization"}
 )
-#: Domain and operator of a node that stands for a module left out of the network: PyTorch or ONNX
+#: Domain and operator of a node that replaces a module left out of the network: PyTorch or ONNX
 #: Runtime runs it. Its attribute ``module`` is the module's path.
 LEFT_DOMAIN, LEFT_OPERATOR = "edgekit.pytorch", "Module"
 # of onnx.TensorProto
@@ -44,7 +44,7 @@ def elem_of(dtype: np.dtype) -> int:
 
 
 def elem_named(text: str) -> int:
-    """Returns ONNX's element type of ONNX Runtime's name ("tensor(float)"); 0 for any other."""
+    """Returns ONNX's element type for ONNX Runtime's name ("tensor(float)"); 0 if unknown."""
     name = text.removeprefix("tensor(").removesuffix(")").upper()
     found = onnx.TensorProto.DataType.DESCRIPTOR.values_by_name.get(name)
     return 0 if found is None else int(found.number)
@@ -57,18 +57,18 @@ def tensor_type(elem: int, shape: tuple[int, ...]) -> onnx.TypeProto:
 
 
 def is_plugin(node: onnx.NodeProto, version: int) -> bool:
-    """Whether TensorRT needs a plugin for a node.
+    """Returns True if TensorRT needs a plugin for a node.
 
-    It needs none for an operator of ai.onnx or :data:`UNLISTED`; nor for one of its name and form
-    in another domain, which TensorRT's parser ignores, where the operator is known here: by the
-    opset, or to ONNX Runtime (com.microsoft.Gelu).
+    It needs no plugin for an operator of ai.onnx or :data:`UNLISTED`. TensorRT's parser ignores
+    domains, so it needs no plugin either for an operator of another domain with the name and form
+    of a known operator: of the opset, or of ONNX Runtime (com.microsoft.Gelu).
     """
     if node.domain and not _is_imported(node):
         return True
     if node.domain in RUNTIMES or node.op_type in UNLISTED:
         return False
     try:
-        # `has` takes a millisecond for each operator that it is called with the first time
+        # `has` takes a millisecond in the first call for each operator
         defs.get_schema(node.op_type, version)
     except defs.SchemaError:
         return True
@@ -76,7 +76,8 @@ def is_plugin(node: onnx.NodeProto, version: int) -> bool:
 
 
 def _is_imported(node: onnx.NodeProto) -> bool:
-    """Whether a release's parser takes a node of another domain for ai.onnx's, as its form says."""
+    """Returns True if a release's parser imports a node of another domain as ai.onnx's operator, by
+    its form."""
     if node.op_type in UNLISTED:
         return True
     if not has_importer(node.op_type):
@@ -90,7 +91,7 @@ def _is_imported(node: onnx.NodeProto) -> bool:
 
 
 def is_known(value: onnx.ValueInfoProto) -> bool:
-    """Whether a tensor's shape stands in the graph."""
+    """Returns True if the graph declares a tensor's static shape."""
     tensor = value.type.tensor_type
     sizes = [dim.dim_value for dim in tensor.shape.dim]
     if sizes and 0 not in sizes:
@@ -99,7 +100,7 @@ def is_known(value: onnx.ValueInfoProto) -> bool:
 
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The bodies of a control-flow node (If, Loop, Scan); none for any other."""
+    """Yields the bodies of a control-flow node (If, Loop, Scan); none for any other node."""
     # called several times for every node: looking at all attributes would be slow
     if node.op_type not in WITH_BODIES:
         return
@@ -110,12 +111,12 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def has_bodies(node: onnx.NodeProto) -> bool:
-    """Whether a node has bodies of its own."""
+    """Returns True if a node has bodies."""
     return node.op_type in WITH_BODIES and any(True for _ in subgraphs(node))
 
 
 def reads(node: onnx.NodeProto) -> list[str]:
-    """Every tensor that a node reads, once each: its inputs and what its bodies capture."""
+    """Returns each tensor that a node reads once: its inputs and its bodies' captured tensors."""
     found = dict.fromkeys(node.input)
     found.pop("", None)
     if node.op_type in WITH_BODIES:
@@ -128,7 +129,7 @@ def _captures(graph: onnx.GraphProto) -> list[str]:
     own = _own(graph)
     found = []
     for node in graph.node:
-        # a body may give a name of the graph around it another value, from there on
+        # a body may redefine a name of the outer graph, from that node on
         found += [name for name in reads(node) if name not in own]
         own.update(node.output)
     return found + [value.name for value in graph.output if value.name not in own]
@@ -139,7 +140,8 @@ def _own(graph: onnx.GraphProto) -> set[str]:
 
 
 def rename_reads(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
-    """Renames in place what a node reads, in its bodies too, where it is not their own there."""
+    """Renames in place the tensors that a node reads, also in its bodies unless they define
+    them."""
     for index, name in enumerate(node.input):
         if name in names:
             node.input[index] = names[name]
@@ -160,10 +162,10 @@ def _without(names: Mapping[str, str], own: Collection[str]) -> Mapping[str, str
 
 
 def free_name(stem: str, taken: Collection[str], tried: dict[str, int] | None = None) -> str:
-    """``stem``, or the first of ``stem_1``, ``stem_2``, … that is not taken.
+    """Returns ``stem``, or the first of ``stem_1``, ``stem_2``, … that is not taken.
 
-    ``tried`` remembers how far each stem got, for callers that only ever add to ``taken``: counting
-    up from one each time is quadratic where thousands share a name.
+    ``tried`` keeps the last number of each stem, for callers that only add to ``taken``: counting
+    from 1 each time is quadratic if thousands share a name.
     """
     suffix = tried.get(stem, 0) if tried is not None else 0
     name = f"{stem}_{suffix}" if suffix else stem
@@ -176,7 +178,7 @@ def free_name(stem: str, taken: Collection[str], tried: dict[str, int] | None = 
 
 
 def name_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
-    """Gives each node a unique name in place: ``<OpType>_<index>`` where there is none."""
+    """Gives each node a unique name in place: ``<OpType>_<index>`` if it has none."""
     nodes = list(nodes)
     taken = {node.name for node in nodes if node.name}
     seen: set[str] = set()
@@ -191,9 +193,9 @@ def name_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
 
 
 def name_inner_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
-    """Gives nodes of bodies a name in place that no other node of the graph has.
+    """Gives nodes of bodies names in place that are unique in the graph.
 
-    TensorRT tells them apart from the graph's own by their names.
+    TensorRT distinguishes them from the graph's own nodes by their names.
     """
     nodes = list(nodes)
     taken = {node.name for node in nodes}
@@ -211,7 +213,7 @@ def name_inner_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
 
 
 def sort(nodes: Sequence[onnx.NodeProto], known: Collection[str]) -> list[onnx.NodeProto]:
-    """Orders nodes so that each comes after what it reads; file order otherwise.
+    """Returns nodes so that each follows the producers of its inputs; otherwise in file order.
 
     Raises:
         ModelError: ``model.undefined_tensor`` or ``model.cycle``.
@@ -255,7 +257,7 @@ def sort(nodes: Sequence[onnx.NodeProto], known: Collection[str]) -> list[onnx.N
 def _loop(
     nodes: Sequence[onnx.NodeProto], producer: Mapping[str, int], waiting: Sequence[int]
 ) -> list[str]:
-    """Walks backwards among the nodes that never became ready until one repeats."""
+    """Returns a cycle, by walking backwards among the nodes that never became ready."""
     index = next(index for index, count in enumerate(waiting) if count)
     path: list[int] = []
     seen: dict[int, int] = {}
@@ -271,7 +273,7 @@ def _loop(
 def reachable(
     nodes: Sequence[onnx.NodeProto], outputs: Iterable[str], stop: Collection[str]
 ) -> list[onnx.NodeProto]:
-    """The nodes (in their order) that ``outputs`` need, not looking beyond tensors in ``stop``."""
+    """Returns the nodes (in their order) that ``outputs`` need, up to the tensors in ``stop``."""
     producer = {name: node for node in nodes for name in node.output if name}
     wanted: set[int] = set()
     stack = list(outputs)
@@ -287,7 +289,7 @@ def reachable(
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """``did you mean ...`` for a misspelt name, or an empty string."""
+    """Returns ``did you mean ...`` for a misspelt name, or an empty string."""
     import difflib
 
     close = difflib.get_close_matches(name, [n for n in names if n], n=3, cutoff=0.5)

@@ -1,6 +1,6 @@
-"""Ranges of input sizes: their spellings in a configuration, and what a network is asked for.
+"""Ranges of input sizes: their notation in a configuration, and the resulting shape request.
 
-``network.shape_requests`` reads the spellings for a file's inputs.
+``network.shape_requests`` reads the notation for a file's inputs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 from edgekit.errors import UsageError
 
-#: A shape as a caller or the command line gives it: "1x3x320..640x224", or what YAML has.
+#: A shape from a caller or the command line: "1x3x320..640x224", or a YAML value.
 GivenShape = (
     str
     | Sequence["int | str"]
@@ -30,21 +30,21 @@ _RANGE = re.compile(r"(\d{1,10})\.\.(?:(\d{1,10})\.\.)?(\d{1,10})")
 
 @dataclass(frozen=True)
 class Range:
-    """The smallest, the best and the largest sizes of an input: TensorRT's min, opt and max."""
+    """The smallest, optimum and largest sizes of an input: TensorRT's min, opt and max."""
 
     min: tuple[int, ...]
     opt: tuple[int, ...]
     max: tuple[int, ...]
 
     def holds(self, sizes: Sequence[int]) -> bool:
-        """Says whether sizes are within the range."""
+        """Returns True if sizes are within the range."""
         return len(sizes) == len(self.min) and all(
             low <= size <= high for low, size, high in zip(self.min, sizes, self.max, strict=True)
         )
 
     @property
     def is_static(self) -> bool:
-        """Whether it is one shape."""
+        """True if the range has a single shape."""
         return self.min == self.max
 
     def __str__(self) -> str:
@@ -53,35 +53,35 @@ class Range:
 
 @dataclass(frozen=True)
 class ValueRange(Range):
-    """The smallest, best and largest values of an input that holds sizes.
+    """The smallest, optimum and largest values of an input whose values are sizes.
 
     Attributes:
         dtype: "int32" or "int64".
-        shape: Of the input: one axis, or none.
+        shape: The input's shape: one axis, or none.
     """
 
     dtype: str = "int64"
     shape: tuple[int, ...] = ()
 
 
-#: A range of values by input that holds sizes.
+#: A range of values by input whose values are sizes.
 Values = Mapping[str, ValueRange]
-#: A range for every input with open sizes: an optimisation profile of TensorRT.
+#: A range for every input with dynamic sizes: a TensorRT optimisation profile.
 Profile = Mapping[str, Range]
 
 
 def sizes_at(profile: Profile, end: Literal["min", "opt", "max"]) -> Sizes:
-    """Returns the smallest, best or largest sizes of a profile's inputs."""
+    """Returns the smallest, optimum or largest sizes of a profile's inputs."""
     return {name: getattr(one, end) for name, one in profile.items()}
 
 
 def elements(sizes: Sizes) -> int:
-    """Returns how many elements all inputs have together."""
+    """Returns the total number of elements of all inputs."""
     return sum(prod(shape) for shape in sizes.values())
 
 
 def fits_into(sizes: Sizes, other: Sizes) -> bool:
-    """Whether no size of any input exceeds that of the other shape, which has the same axes."""
+    """Returns True if no size exceeds that of the other shapes, which have the same axes."""
     return all(
         name in other
         and len(shape) == len(other[name])
@@ -91,7 +91,7 @@ def fits_into(sizes: Sizes, other: Sizes) -> bool:
 
 
 class RangeForm(Protocol):
-    """A range as a configuration has it; ``opt`` is the largest sizes when None."""
+    """A range in a configuration; without ``opt`` the optimum is the largest sizes."""
 
     @property
     def min(self) -> Sequence[int]:
@@ -99,7 +99,7 @@ class RangeForm(Protocol):
 
     @property
     def opt(self) -> Sequence[int] | None:
-        """The best sizes."""
+        """The optimum sizes; None for the largest."""
 
     @property
     def max(self) -> Sequence[int]:
@@ -107,23 +107,23 @@ class RangeForm(Protocol):
 
 
 class BucketCount(Protocol):
-    """How many buckets are chosen from the sizes of the data."""
+    """The number of buckets that are chosen from the sizes of the data."""
 
     @property
     def count(self) -> int:
         """The number."""
 
 
-#: A shape as a configuration has it: sizes and ranges by axis, a range, or one for each profile.
+#: A shape in a configuration: sizes and ranges by axis, a range, or a range for each profile.
 ShapeForm = Sequence[Axis] | RangeForm | Sequence[RangeForm]
-#: Values of an input as a configuration has them: these alone, or a range.
+#: Values of an input in a configuration: fixed values, or a range.
 ValueForm = Sequence[int] | RangeForm
-#: A bucket as a configuration has it: "640x960" (height, width), or shapes by input.
+#: A bucket in a configuration: "640x960" (height, width), or shapes by input.
 BucketForm = str | Mapping[str, Sequence[int]]
 
 
 class ShapeSection(Protocol):
-    """The keys of a configuration's "model" that say which sizes the inputs have."""
+    """The keys of a configuration's "model" that determine the inputs' sizes."""
 
     @property
     def shapes(self) -> Mapping[str, ShapeForm]:
@@ -135,7 +135,7 @@ class ShapeSection(Protocol):
 
     @property
     def dimensions(self) -> Mapping[str, Axis | Sequence[int]]:
-        """Sizes by name of an open axis; a list has the only sizes."""
+        """Sizes by name of a dynamic axis; a list has the only allowed sizes."""
 
     @property
     def buckets(self) -> Sequence[BucketForm] | BucketCount:
@@ -143,23 +143,23 @@ class ShapeSection(Protocol):
 
     @property
     def batch(self) -> int | None:
-        """The batch where it is open."""
+        """The size of a dynamic batch."""
 
 
 @dataclass(frozen=True)
 class ShapeRequest:
-    """The sizes that a network is asked for.
+    """The requested input sizes of a network.
 
     Attributes:
-        optimum: The static shape that everything goes by that needs one: the first profile's best,
-            or the largest bucket where buckets alone are given. Without either the sizes that were
-            given.
-        profiles: Ranges of the inputs with open sizes; empty where no size has a range.
-        buckets: Listed shapes, each within a profile, or anything the file allows where there is no
-            profile. Empty for a network of one shape.
-        notes: What was assumed.
-        fixed: Values of inputs whose values are sizes: constants of every network of one shape.
-        values: Ranges of those of them that vary; the engine of the range alone takes others.
+        optimum: The static shape for all steps that need a single shape: the first profile's
+            optimum, or the largest bucket if there are only buckets, or else the given sizes.
+        profiles: Ranges of the inputs with dynamic sizes; empty if no size has a range.
+        buckets: Listed shapes, each within a profile, or any that the file allows if there is no
+            profile. Empty for a network with a single shape.
+        notes: Assumptions.
+        fixed: Values of inputs whose values are sizes; constants in each network with a single
+            shape.
+        values: Ranges of the values that vary; only the engine for the range accepts other values.
     """
 
     optimum: Sizes
@@ -171,13 +171,14 @@ class ShapeRequest:
 
     @property
     def is_static(self) -> bool:
-        """Whether the network has one shape."""
+        """True if the network has a single shape."""
         return not self.profiles and len(self.buckets) < 2
 
     def led_by_bucket(self) -> ShapeRequest:
         """Returns the request whose optimum is its first bucket.
 
-        Where the optimum is no bucket, that is the smallest one that holds it, or the largest.
+        If the optimum is not a bucket, the first bucket is the smallest that contains it, or else
+        the largest.
         """
         if not self.buckets:
             return self
@@ -191,7 +192,8 @@ class ShapeRequest:
         return replace(self, optimum={**self.optimum, **first}, buckets=(first, *rest))
 
     def profile_of(self, sizes: Sizes) -> int | None:
-        """Returns the position of the first profile that holds these sizes; None without one."""
+        """Returns the position of the first profile that contains these sizes; None if none
+        does."""
         return next(
             (
                 number
@@ -203,10 +205,12 @@ class ShapeRequest:
 
 
 def parse_axis(text: str) -> tuple[int, int, int]:
-    """Reads "320..1280" or "320..640..1280": smallest, best and largest; the best is the largest.
+    """Reads "320..1280" or "320..640..1280" into smallest, optimum and largest size.
+
+    Without an optimum it is the largest size.
 
     Raises:
-        ValueError: It is neither, or the sizes are not in this order.
+        ValueError: The text has another form, or the sizes are not in this order.
     """
     found = _RANGE.fullmatch(text.replace(" ", ""))
     if found is None:
@@ -226,7 +230,7 @@ def parse_shape(text: str) -> list[Axis]:
     """Reads "1x3x320..1280x320..1280": a size or a range for each axis.
 
     Raises:
-        ValueError: It is something else.
+        ValueError: The text has another form.
     """
     axes: list[Axis] = []
     for part in text.lower().split("x"):
@@ -243,10 +247,10 @@ def parse_shape(text: str) -> list[Axis]:
 def read_shapes(options: Iterable[str]) -> dict[str, GivenShape]:
     """Reads shapes such as "x:1x3x224x224" and "x:1x3x320..640x224".
 
-    An input's name may itself have colons. One that is given several times has as many profiles.
+    An input's name may contain colons. An input that is given several times has as many profiles.
 
     Raises:
-        UsageError: One is something else.
+        UsageError: A text has another form.
     """
     found: dict[str, list[list[Axis]]] = {}
     for option in options:
@@ -274,7 +278,7 @@ def _as_mapping(axes: Sequence[Axis]) -> dict[str, Sequence[int]]:
 
 
 def axis_text(low: int, best: int, high: int) -> str:
-    """Returns the spelling that ``parse_axis`` reads, or the size where there is one."""
+    """Returns the notation that ``parse_axis`` reads, or the size if all three are equal."""
     if low == high:
         return str(low)
     return f"{low}..{high}" if best == high else f"{low}..{best}..{high}"
@@ -283,10 +287,10 @@ def axis_text(low: int, best: int, high: int) -> str:
 def check_range(
     low: Sequence[int], best: Sequence[int] | None, high: Sequence[int], what: str = "sizes"
 ) -> None:
-    """Refuses sizes, or values, that are no range.
+    """Checks that sizes, or values, are a range.
 
     Raises:
-        ValueError: Of different length, or not in the order min, opt, max.
+        ValueError: They differ in length, or are not in the order min, opt, max.
     """
     if len(low) != len(high) or (best is not None and len(best) != len(low)):
         raise ValueError(f"min, opt and max have different numbers of {what}")
@@ -299,7 +303,7 @@ def check_range(
 
 
 def ranges_of(form: ShapeForm) -> tuple[Range, ...]:
-    """Returns the ranges that a shape of the configuration means, one for each profile."""
+    """Returns the ranges of a shape in the configuration, one for each profile."""
     if not isinstance(form, Sequence):
         return (_range_of(form),)
     ranges = [_range_of(one) for one in form if not isinstance(one, int | str)]
@@ -315,7 +319,7 @@ def _range_of(form: RangeForm) -> Range:
 
 
 def bounds_of(axis: Axis | Sequence[int]) -> tuple[int, int, int]:
-    """Returns the smallest, best and largest size of an axis; a list has the only sizes."""
+    """Returns the smallest, optimum and largest size of an axis; a list has the only sizes."""
     if isinstance(axis, int):
         return axis, axis, axis
     if isinstance(axis, str):
@@ -324,17 +328,17 @@ def bounds_of(axis: Axis | Sequence[int]) -> tuple[int, int, int]:
 
 
 def is_ranged(section: ShapeSection) -> bool:
-    """Says whether a configuration has anything else than static shapes."""
+    """Returns True if a configuration has more than static shapes."""
     forms = (*section.shapes.values(), *section.values.values())
     return bool(section.dimensions or section.buckets) or any(map(varies, forms))
 
 
 def varies(form: ShapeForm) -> bool:
-    """Says whether a shape is more than one."""
+    """Returns True if a shape has a range or several profiles."""
     found = ranges_of(form)
     return len(found) > 1 or not found[0].is_static
 
 
 def static_shapes(section: ShapeSection) -> Sizes:
-    """Returns the shapes of a configuration without ranges; of others their best sizes."""
+    """Returns the static shapes of a configuration, with the optimum sizes of ranges."""
     return {name: ranges_of(form)[0].opt for name, form in section.shapes.items()}

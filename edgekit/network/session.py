@@ -1,7 +1,7 @@
-"""ONNX Runtime on a model, with the weights lent and not copied.
+"""Runs a model in ONNX Runtime, with the weights passed by reference.
 
-ONNX Runtime has no operators in Python. A model with plugins of the user's, each with a function,
-runs in pieces: ONNX Runtime what is between them, and the function at each of their nodes.
+ONNX Runtime has no operators in Python. A model with user plugins that have functions runs in
+pieces: the functions run at the plugins' nodes, and ONNX Runtime runs the parts between them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from edgekit.network.model import Model
 
 
-#: ONNX Runtime's graph optimisations that go wrong (1.31), which no session of edgekit's may use.
-#: Pad_Fusion moves a Pad's pads into the pool after it also where they are as large as its
-#: window, which the pool then refuses; ClipQuantRewrite drops a Clip before a QuantizeLinear whose
-#: bounds differ from the code's range by less than some 1e-8, whatever the scale.
+#: Faulty graph optimisations of ONNX Runtime (1.31), which edgekit's sessions disable.
+#: Pad_Fusion moves a Pad's pads into the following pool even if they are as large as its window,
+#: which the pool then refuses; ClipQuantRewrite drops a Clip before a QuantizeLinear whose bounds
+#: differ from the code's range by less than about 1e-8, whatever the scale.
 WRONG_FUSIONS = ("Pad_Fusion", "ClipQuantRewrite")
 
-# ONNX Runtime's "fatal": what goes wrong is raised, nothing else is printed
+# ONNX Runtime's "fatal": errors are raised as exceptions, so no log is printed
 _QUIET = 4
 
 
@@ -39,14 +39,14 @@ def session(
     optimise: bool = True,
     threads: int = 0,
 ) -> Any:
-    """An ``onnxruntime.InferenceSession`` on the CPU.
+    """Returns an ``onnxruntime.InferenceSession`` on the CPU.
 
     Args:
-        model: The model; its weights are referenced by the session as long as it lives.
-        outputs: Tensors to return, intermediate ones too; the model's outputs when None.
-        optimise: False turns ONNX Runtime's graph optimisations off, so that every node runs as
-            it is written.
-        threads: Threads for one operator; 0 leaves it to ONNX Runtime.
+        model: The model; the session references its weights during its lifetime.
+        outputs: Tensors to return, also intermediate tensors; the model's outputs if None.
+        optimise: False disables ONNX Runtime's graph optimisations, so that every node runs as
+            written.
+        threads: Threads for an operator; 0 for ONNX Runtime's default.
 
     Raises:
         ModelError: ``model.unknown_output`` or ``model.runtime`` (ONNX Runtime refuses the model).
@@ -63,12 +63,12 @@ def session(
     except ModelError:
         raise
     except Exception as error:
-        # ONNX Runtime's own exceptions share no base class but Exception
+        # ONNX Runtime's exceptions share no base class except Exception
         raise refused(model, error) from error
 
 
 def refused(model: Model, error: Exception) -> ModelError:
-    """Returns the error of a model that ONNX Runtime refuses: ``model.runtime`` or ``opaque``."""
+    """Returns the error for a model that ONNX Runtime refuses: ``model.runtime`` or ``opaque``."""
     reason = " ".join(str(error).split())
     opaque = model.graph.only_on_board
     if opaque:
@@ -98,19 +98,19 @@ def open_session(
     prepack: bool = True,
     plugins: Sequence[Plugin] = (),
 ) -> Any:
-    """An ``onnxruntime.InferenceSession`` on the CPU; raises what ONNX Runtime does.
+    """Returns an ``onnxruntime.InferenceSession`` on the CPU; raises ONNX Runtime's exceptions.
 
-    Of a model with plugins that have functions it is a :class:`PiecewiseSession`.
+    For a model with plugins that have functions it is a :class:`PiecewiseSession`.
 
     Args:
         data: The model, serialised; or the path of its file.
         lent: Values of :func:`lent_value` for its initializers without data.
-        optimise: False turns ONNX Runtime's graph optimisations off.
-        threads: Threads for one operator; 0 leaves it to ONNX Runtime.
-        arena: Whether it keeps memory between its runs.
-        prepack: Whether it makes copies of weights in a form that is quicker in many runs.
-        plugins: The user's own plugins; only those with a function count. The types of what they
-            write stand in the model.
+        optimise: False disables ONNX Runtime's graph optimisations.
+        threads: Threads for an operator; 0 for ONNX Runtime's default.
+        arena: True to keep memory between runs.
+        prepack: True to copy weights into a layout that is faster for many runs.
+        plugins: The user's own plugins; only those with a function are used. The model declares the
+            types of their outputs.
     """
     if isinstance(data, bytes) and any(plugin.function for plugin in plugins):
         proto = onnx.ModelProto.FromString(data)
@@ -127,7 +127,7 @@ def open_session(
     options.log_severity_level = _QUIET
     options.intra_op_num_threads = threads
     options.enable_cpu_mem_arena = arena
-    # nothing here is timed, and threads that wait busily take others' time: half of all CPU seconds
+    # no times are measured here, and spinning threads took half of all CPU seconds
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if not prepack:
         options.add_session_config_entry("session.disable_prepacking", "1")
@@ -137,22 +137,22 @@ def open_session(
     made = ort.InferenceSession(
         data, options, providers=["CPUExecutionProvider"], disabled_optimizers=WRONG_FUSIONS
     )
-    # the session reads them in place, so they live as long as it does
+    # the session reads them in place, so they must live as long as it
     made.edgekit_weights = list(lent.values())
     return made
 
 
 class PiecewiseSession:
-    """What an ``InferenceSession`` does for a model with plugins that run as functions.
+    """An ``InferenceSession`` for a model with plugins that run as functions.
 
-    A piece has the nodes that wait for equally many plugins, one after the other, so that a chain
-    of plugins has one piece more than plugins. It borrows its weights as a whole session does.
+    A piece has the nodes that depend on the same number of successive plugins, so a chain of N
+    plugins has N + 1 pieces. A piece references its weights as a whole session does.
 
     Args:
         proto: The model; weights may be stubs.
         plugins: The user's own plugins.
-        open_piece: Makes an ``InferenceSession`` of a serialised model and its lent weights.
-        lent: As of :func:`open_session`.
+        open_piece: Creates an ``InferenceSession`` from a serialised model and its lent weights.
+        lent: As for :func:`open_session`.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class PiecewiseSession:
         nodes: dict[int, list[onnx.NodeProto]] = {}
         calls: dict[int, list[PluginCall]] = {}
         known = {name: value.type for name, value in types.items()}
-        # what no output needs does not run
+        # nodes that no output needs do not run
         for node in reachable(list(graph.node), self._outputs, stubs):
             after = max((waits.get(name, 0) for name in reads(node)), default=0)
             plugin = _function_of(node, plugins)
@@ -184,7 +184,7 @@ class PiecewiseSession:
                 after += 1
             waits.update(dict.fromkeys(node.output, after))
         called = {name for some in calls.values() for call in some for name in call.inputs}
-        # what a function reads is an array, and "" is an input that is left out
+        # functions read arrays, and "" is an omitted input
         self._constants = {"": None} | {
             name: _array(stubs[name], lent) for name in {*called, *self._outputs} & stubs.keys()
         }
@@ -226,7 +226,7 @@ class PiecewiseSession:
 
 
 class _Piece(NamedTuple):
-    """A session of what is between plugins."""
+    """A session for the nodes between plugins."""
 
     session: Any
     inputs: Sequence[str]
@@ -249,13 +249,13 @@ class Argument(NamedTuple):
 
 
 def _array(tensor: onnx.TensorProto, lent: Mapping[str, Any]) -> np.ndarray:
-    """The values of a constant; those of a stub are lent, and copied: the lender's memory goes."""
+    """Returns the values of a constant; lent values are copied, as the lender may free them."""
     value = lent.get(tensor.name)
     return numpy_helper.to_array(tensor) if value is None else np.array(value.numpy())
 
 
 def _function_of(node: onnx.NodeProto, plugins: Sequence[Plugin]) -> Plugin | None:
-    """The plugin of a node that runs as a function; None for any other node."""
+    """Returns the plugin of a node that runs as a function; None for any other node."""
     found = plugin_for(plugins, node.op_type, node.domain)
     return None if found is None or found.function is None else found
 
@@ -270,9 +270,9 @@ def piece(
 
     Args:
         proto: The model.
-        nodes: The part's.
-        outputs: What the part writes for others.
-        types: What is known of the tensors that it reads, by name.
+        nodes: The part's nodes.
+        outputs: The part's outputs.
+        types: Known types of the tensors that it reads, by name.
     """
     made = {name for node in nodes for name in node.output}
     read = dict.fromkeys(name for node in nodes for name in reads(node))
@@ -289,7 +289,7 @@ def piece(
 
 
 def typed(value: Any) -> onnx.ValueInfoProto:
-    """Returns an output of a session as ONNX has it."""
+    """Returns an output of a session as ONNX's protobuf message."""
     return helper.make_tensor_value_info(value.name, elem_named(value.type), value.shape)
 
 
@@ -308,10 +308,10 @@ def _runtime() -> Any:
 
 
 def lent_value(array: np.ndarray) -> Any:
-    """An array as a value that ONNX Runtime reads in place."""
+    """Returns an array as a value that ONNX Runtime reads in place."""
     ort = _runtime()
-    # broadcast views (weights that are one value) and unaligned ones (inside an .onnx file)
-    # become real here, all others are lent
+    # broadcast views (weights of a single repeated value) and unaligned arrays (inside an .onnx
+    # file) are copied, all others are lent
     whole = np.require(array, requirements=["C", "A"])
     if whole.dtype.kind in "fiub":
         return ort.OrtValue.ortvalue_from_numpy(whole)
@@ -321,7 +321,7 @@ def lent_value(array: np.ndarray) -> Any:
 
 
 def with_outputs(proto: onnx.ModelProto, outputs: Sequence[str]) -> onnx.ModelProto:
-    """Returns a model that gives these tensors, intermediate ones too.
+    """Returns a model with these tensors as outputs, also intermediate tensors.
 
     Raises:
         ModelError: ``model.unknown_output``.

@@ -1,4 +1,4 @@
-"""What a configuration's ``shapes``, ``dimensions`` and ``buckets`` ask of a file's inputs."""
+"""Reads a configuration's ``shapes``, ``dimensions`` and ``buckets`` for a file's inputs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from edgekit.network.ranges import (
 from edgekit.text import counted
 
 _WHOLE = ("int32", "int64")
-# a DLA core holds 16 loadables: nobody has more networks of one model
+# a DLA core holds 16 loadables, so more networks of a model are not useful
 _MOST_BUCKETS = 64
 
 
@@ -45,16 +45,16 @@ def shape_request(
     inputs: Sequence[onnx.ValueInfoProto],
     data: Sequence[tuple[int, int]] | None = None,
 ) -> ShapeRequest:
-    """Returns what a configuration asks of a file's inputs.
+    """Returns a configuration's shape request for a file's inputs.
 
     Args:
         section: The configuration's "model".
         inputs: The file's inputs, without initializers.
-        data: Height and width of the calibration data's pictures; None without any.
+        data: Height and width of the calibration data's pictures; None without data.
 
     Raises:
-        ModelError: "model.dimension", "model.profiles", "model.bucket", "model.values", or those of
-            ``validation.input_shapes``. ``where`` is the key: "model.shapes.x".
+        ModelError: "model.dimension", "model.profiles", "model.bucket", "model.values", or an error
+            of ``validation.input_shapes``. ``where`` is the key: "model.shapes.x".
     """
     values = _values(section, inputs)
     fixed = {name: one.opt for name, one in values.items()}
@@ -111,12 +111,12 @@ def refuse_outside(
     dimensions: Mapping[str, str],
     section: ShapeSection,
 ) -> None:
-    """Refuses sizes that a PyTorch network was not exported for: its code may not hold there.
+    """Refuses sizes outside the export of a PyTorch network, whose code may be invalid there.
 
     Args:
         request: The sizes.
         inputs: The exported file's inputs.
-        dimensions: Ranges of its open axes by name.
+        dimensions: Ranges of its dynamic axes by name.
         section: The configuration's "model".
 
     Raises:
@@ -150,12 +150,12 @@ def refuse_outside(
 
 
 class _Request:
-    """A configuration's sizes, and the inputs that they are of.
+    """A configuration's sizes with their inputs.
 
     Args:
         section: The configuration's "model".
         inputs: The inputs, without those whose values are given.
-        varies: Whether such values vary: then there is a range whatever the sizes are.
+        varies: True if given values vary: then there is always a range.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class _Request:
         buckets = self._buckets(profiles, ranged, data)
         optimum: Sizes = {name: one.opt for name, one in profiles[0].items()}
         if ranged and not self._has_range():
-            profiles = []  # the listed sizes are the only ones
+            profiles = []  # only the listed sizes are allowed
         if not (ranged and profiles) and buckets:
             optimum = max(buckets, key=elements)
         # shapes of tensors inside the network
@@ -192,7 +192,7 @@ class _Request:
         )
 
     def _whole(self) -> dict[str, Range]:
-        """Returns the inputs whose sizes the file fixes."""
+        """Returns the inputs with static sizes in the file."""
         sizes = {
             name: tuple(int(dim.dim_value) for dim in dims)
             for name, dims in self._dims.items()
@@ -201,7 +201,7 @@ class _Request:
         return {name: Range(size, size, size) for name, size in sizes.items()}
 
     def _has_range(self) -> bool:
-        """Says whether anything has a range, and not lists of sizes alone."""
+        """Returns True if there is a range, not only lists of sizes."""
         return (
             self._varies
             or any(map(varies, self._section.shapes.values()))
@@ -212,7 +212,7 @@ class _Request:
         )
 
     def _refuse_batch(self, profiles: Sequence[Profile]) -> None:
-        """Refuses a batch beside other sizes, or a range, of the same axis."""
+        """Refuses a batch that conflicts with other sizes, or a range, of the same axis."""
         batch = self._section.batch
         for profile in profiles if batch is not None else ():
             for name, one in profile.items():
@@ -261,7 +261,7 @@ class _Request:
                 )
 
     def _count(self) -> int:
-        """Returns how many profiles there are; every input with ranges has as many."""
+        """Returns the number of profiles, which is the same for every input with ranges."""
         several = {name: len(ranges) for name, ranges in self._given.items() if len(ranges) > 1}
         most = max(several.values(), default=1)
         for name, ranges in self._given.items():
@@ -277,7 +277,7 @@ class _Request:
         return most
 
     def _profile(self, number: int) -> dict[str, Range]:
-        """Returns one profile: a range for each input with open sizes or a given shape."""
+        """Returns a profile: a range for each input with dynamic sizes or a given shape."""
         given = {
             name: ranges[min(number, len(ranges) - 1)]
             for name, ranges in self._given.items()
@@ -314,14 +314,14 @@ class _Request:
         dim: onnx.TensorShapeProto.Dimension,
         bounds: Mapping[str, tuple[int, int, int]],
     ) -> tuple[int, int, int] | None:
-        """Returns an axis of an input without a given shape; None where nothing says its size."""
+        """Returns the range of an axis of an input without a given shape; None if unknown."""
         if is_fixed(dim):
             return bounds_of(int(dim.dim_value))
         if dim.dim_param in bounds:
             return bounds[dim.dim_param]
         if is_batch(position, dim):
             return bounds_of(self._section.batch or 1)
-        # the buckets say it: these are replaced
+        # a placeholder: the buckets determine the size
         return bounds_of(1) if self._section.buckets and not self._given else None
 
     def _rank(self, name: str, given: Range) -> None:
@@ -343,7 +343,7 @@ class _Request:
         dim: onnx.TensorShapeProto.Dimension,
         bounds: tuple[int, int, int],
     ) -> None:
-        """Refuses another size, or a range, for an axis of fixed size."""
+        """Refuses another size, or a range, for a static axis."""
         if is_fixed(dim) and (bounds[0], bounds[2]) != (dim.dim_value, dim.dim_value):
             open_ = [str(i) for i, one in enumerate(self._dims[name]) if not is_fixed(one)]
             listed = f"open axes of {name!r}: {', '.join(open_)}"
@@ -358,7 +358,7 @@ class _Request:
             )
 
     def _check(self, profile: Profile) -> None:
-        """Checks the smallest, best and largest sizes as those of a static network."""
+        """Checks the smallest, optimum and largest sizes as those of a static network."""
         for sizes in (sizes_at(profile, "min"), sizes_at(profile, "opt"), sizes_at(profile, "max")):
             _, notes = input_shapes(self._inputs, sizes, self._section.batch)
             self._notes += [note for note in notes if note not in self._notes]
@@ -414,7 +414,7 @@ class _Request:
             yield self._with(best, dict(zip(listed, sizes, strict=True)))
 
     def _with(self, sizes: Sizes, bound: Mapping[str, int]) -> Sizes:
-        """Returns sizes with those of named open axes."""
+        """Returns sizes with the given sizes of named dynamic axes."""
         return {
             name: tuple(
                 bound.get(dim.dim_param, size) if not is_fixed(dim) else size
@@ -460,7 +460,7 @@ class _Request:
             )
 
     def _picture(self, where: str) -> tuple[str, int]:
-        """Returns the input that is a picture, and the position of its height."""
+        """Returns the picture input, and the axis of its height."""
         found = []
         for name, dims in self._dims.items():
             height = picture_axis(dims)
@@ -510,7 +510,7 @@ class _Request:
         return [self._of_picture(*one, best, where) for one in sides]
 
     def _within(self, number: int, bucket: Sizes, profiles: list[dict[str, Range]]) -> None:
-        """Refuses a bucket that no profile holds."""
+        """Refuses a bucket outside all profiles."""
         input_shapes(self._inputs, bucket, self._section.batch)
         if not profiles or ShapeRequest({}, tuple(profiles)).profile_of(bucket) is not None:
             return
@@ -529,7 +529,7 @@ def _label(dim: onnx.TensorShapeProto.Dimension) -> str:
 
 
 def _fitted(size: tuple[int, int], low: tuple[int, ...], high: tuple[int, ...]) -> tuple[int, int]:
-    """Returns the size of a picture that is made smaller to fit into the range."""
+    """Returns the size of a picture reduced to fit into the range."""
     factor = min(1.0, high[0] / size[0], high[1] / size[1])
     height, width = (
         max(round(side * factor), least) for side, least in zip(size, low, strict=True)
@@ -537,7 +537,7 @@ def _fitted(size: tuple[int, int], low: tuple[int, ...], high: tuple[int, ...]) 
     return height, width
 
 
-# sizes of pictures are rounded up to it: detectors' stride
+# sizes of pictures are rounded up to multiples of the usual stride of detectors
 _STEP = 32
 _MOST_CANDIDATES = 24
 
@@ -545,14 +545,14 @@ _MOST_CANDIDATES = 24
 def buckets_for(
     sizes: Sequence[tuple[int, int]], count: int, low: Sequence[int], high: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """Returns heights and widths that take pictures of these sizes with the least waste.
+    """Returns heights and widths of buckets for pictures of these sizes with little padding.
 
-    Each picture goes to the bucket of the least area that it fits into; the sum of these areas is
-    made small, by exchange of one bucket at a time. Every picture fits into one.
+    Each picture goes to the bucket with the least area that contains it; the sum of these areas is
+    reduced by exchanging a bucket at a time. Every picture fits into a bucket.
 
     Args:
         sizes: Height and width of each picture, within ``low`` and ``high``.
-        count: At most this many buckets.
+        count: Maximum number of buckets.
         low: Smallest height and width.
         high: Largest height and width.
     """
@@ -592,6 +592,6 @@ def _rounded(size: int, most: int) -> int:
 
 
 def _thinned(sizes: list[int]) -> list[int]:
-    """Returns so few sizes that all pairs can be tried; the largest is among them."""
+    """Returns a subset of sizes, with the largest, that is small enough to try all pairs."""
     step = -(-len(sizes) // _MOST_CANDIDATES)
     return sizes[::-1][::step]

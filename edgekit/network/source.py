@@ -1,7 +1,7 @@
-"""What a user may give as a model: a built-in network's name, a Python function, or a file.
+"""Sources of a model: a built-in network's name, a Python function, or a file.
 
-Files of other formats (PyTorch, TensorFlow, engines, OpenVINO) are recognised and refused
-with what to do instead.
+Files of other formats (PyTorch, TensorFlow, engines, OpenVINO) are recognised and refused with a
+hint for a conversion.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edgekit.errors import ModelError, UsageError
 from edgekit.files import regular
 from edgekit.text import listed
 
-#: In the place of data, before a function of a module: ``python:module:function``.
+#: Prefix of a Python function as a source of data: ``python:module:function``.
 PYTHON = "python:"
 _TORCH_ENDINGS = (".pt2", ".pt", ".pth", ".ts", ".torchscript")
 _FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -32,7 +32,7 @@ BUILTIN_NAMES = (
 BUILTIN_ALIASES = {"light_alexnet": "light_bvlc_alexnet"}
 _DIGITS = 20  # a seed has 64 bits
 _START, _HEAD = 1 << 12, 1 << 20
-#: What :func:`foreign` calls PyTorch's files; loading a pickle runs code of its author.
+#: Names of PyTorch's files in :func:`foreign`; loading a pickle runs its author's code.
 TORCH_PROGRAM, TORCHSCRIPT = "a program of torch.export (.pt2)", "a TorchScript file"
 TORCH_PICKLES = ("a PyTorch file", "a Python pickle, for example an old PyTorch file")
 _TORCH = (
@@ -47,7 +47,7 @@ _TF = "python -m tf2onnx.convert --opset 17 --output model.onnx"
 _ENGINE = (
     "a TensorRT engine, which does not contain the network", "give the ONNX file it was built from",
 )  # fmt: skip
-# of a file's first bytes: what begins so (position, bytes), what it is, what to do
+# formats by a file's first bytes: position, bytes, description, hint
 _MAGIC = (
     (4, b"TFL3", "a TensorFlow Lite model", f"convert it: {_TF} --tflite {{}}"),
     (4, b"ORTM", "a model in ONNX Runtime's own format", "give the ONNX file it was made from"),
@@ -74,7 +74,7 @@ _WEIGHTS = (
     "the file contains weights but no network: load them in their framework and export to ONNX"
 )
 _OPENVINO = ("an OpenVINO model", "give the ONNX file, or export the original network to ONNX")
-# what a SavedModel, a frozen graph or text begins with; an ONNX file has a higher version
+# first bytes of a SavedModel, a frozen graph or text; an ONNX file has a higher version
 _NEEDS_MORE = re.compile(rb"\x08\x01\x12|[\n\t -~]")
 _SAVED = re.compile(rb"serve|Placeholder|StatefulPartitionedCall|saved_model|tensorflow")
 _OPERATOR = re.compile(rb"[A-Z][A-Za-z0-9_]{1,60}")
@@ -83,10 +83,10 @@ _CONFIG = re.compile(rb"(?m)^(version|model|target)\s*:")
 
 
 def parse_builtin(source: str) -> tuple[str, int] | None:
-    """Returns name and seed of "builtin:NAME?seed=N"; None if ``source`` is none of these.
+    """Returns name and seed of "builtin:NAME?seed=N"; None for any other source.
 
     Raises:
-        UsageError: The seed is no number.
+        UsageError: The seed is not a number.
     """
     if not is_builtin(source):
         return None
@@ -97,29 +97,29 @@ def parse_builtin(source: str) -> tuple[str, int] | None:
 
 
 def is_function(data: str) -> bool:
-    """Whether data are those of a Python function: "python:module:function"."""
+    """Returns True if data come from a Python function: "python:module:function"."""
     return data.startswith(PYTHON)
 
 
 def is_builtin(source: str) -> bool:
-    """Whether a text names a built-in network: "builtin:NAME"."""
+    """Returns True if a text names a built-in network: "builtin:NAME"."""
     return source.startswith(_BUILTIN)
 
 
 def is_config_file(path: str | PathLike[str]) -> bool:
-    """Whether a path ends as configurations do."""
+    """Returns True if a path has the extension of a configuration."""
     return Path(path).suffix.lower() in (".yaml", ".yml")
 
 
 def near_builtins(name: str) -> list[str]:
-    """Returns at most three names of built-in networks that are spelled nearly like ``name``."""
+    """Returns at most three names of built-in networks that are similar to ``name``."""
     from difflib import get_close_matches
 
     return get_close_matches(name, [*BUILTIN_NAMES, *BUILTIN_ALIASES], n=3, cutoff=0.5)
 
 
 def missing_model(path: str | Path) -> ModelError:
-    """Returns the error of a model file that does not exist."""
+    """Returns the error for a model file that does not exist."""
     hint = "give the path of an .onnx file, for example from torch.onnx.export"
     if has_torch_ending(Path(path)):
         hint = "give the path of a .pt2 or TorchScript file, or package.module:factory"
@@ -129,36 +129,36 @@ def missing_model(path: str | Path) -> ModelError:
 
 
 def source_name(source: str) -> str:
-    """Returns what a signed document calls a model: its file without folders, or its built-in name.
+    """Returns a model's name for signed documents: its file without folders, or its built-in name.
 
-    Folders differ between machines, and are nobody else's business.
+    Folders differ between machines and may be private.
     """
     return source if is_builtin(source) else Path(source).name
 
 
-# Files of other formats that are given for an ONNX model: what they are, and what to do.
+# Files of other formats that are given as an ONNX model: their description, and a hint.
 #
-# They are recognised by content: an ending says little (``.pb``, ``.bin``) or is wrong. Nothing of
-# them is run or unpacked.
+# They are recognised by content: an extension is ambiguous (``.pb``, ``.bin``) or wrong. They are
+# not run or unpacked.
 
 
 def is_factory(source: str) -> bool:
-    """Whether a text names a Python function: "package.module:factory"."""
+    """Returns True if a text names a Python function: "package.module:factory"."""
     return _FACTORY.fullmatch(source) is not None and not is_builtin(source)
 
 
 def has_torch_ending(path: Path) -> bool:
-    """Whether a path ends as PyTorch's files do."""
+    """Returns True if a path has the extension of a PyTorch file."""
     return path.suffix.lower() in _TORCH_ENDINGS
 
 
 def is_torch_file(path: Path, *, trusted: bool = False) -> bool:
-    """Whether a file is PyTorch's, by ending and content: a check looks into no other file before
-    it reads it.
+    """Returns True if a file is PyTorch's, by extension and content; files with other extensions
+    are not opened.
 
     Args:
         path: The file.
-        trusted: Whether the user trusts a pickle, which may have any ending.
+        trusted: True if the user trusts a pickle, which may have any extension.
     """
     try:
         looked = (trusted or has_torch_ending(path)) and path.is_file()
@@ -172,8 +172,8 @@ def refuse_foreign(path: Path) -> None:
     """Refuses a file or folder of another format.
 
     Raises:
-        ModelError: ``model.not_onnx``, with what it is and how to get to ONNX;
-            ``model.unreadable`` of a pipe, a socket or a device.
+        ModelError: ``model.not_onnx``, with the format and a hint for the conversion to ONNX;
+            ``model.unreadable`` for a pipe, a socket or a device.
     """
     found = None
     if path.exists() and not path.is_dir():
@@ -184,7 +184,7 @@ def refuse_foreign(path: Path) -> None:
                 f"it cannot be read: {error.strerror}", code="model.unreadable", where=str(path),
                 hint="give the path of an .onnx file",
             ) from None  # fmt: skip
-    with contextlib.suppress(OSError):  # whoever opens it says so
+    with contextlib.suppress(OSError):  # opening the file raises the error later
         found = foreign(path)
     if found is not None:
         what, hint = found
@@ -197,7 +197,7 @@ def refuse_foreign(path: Path) -> None:
 
 
 def foreign(path: Path) -> tuple[str, str] | None:
-    """Returns what a file or folder is and what to do, None if it may be an ONNX model.
+    """Returns the format of a file or folder and a hint; None if it may be an ONNX model.
 
     Raises:
         OSError: It cannot be read.
@@ -206,7 +206,7 @@ def foreign(path: Path) -> tuple[str, str] | None:
     if path.is_dir():
         return _folder(path, named)
     if not path.is_file():
-        return None  # whoever opens it says so
+        return None  # opening the file raises the error later
     with path.open("rb") as file:
         head = file.read(_START)
         if _NEEDS_MORE.match(head):
@@ -223,7 +223,7 @@ def foreign(path: Path) -> tuple[str, str] | None:
 
 
 def _by_form(path: Path, head: bytes, size: int, named: str) -> tuple[str, str] | None:
-    """As :func:`foreign`, for formats that begin with nothing of their own."""
+    """Returns the result of :func:`foreign` for formats without own first bytes."""
     if size > 8 and head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8:
         return "a safetensors file", _WEIGHTS
     if head.lstrip().startswith((b"<?xml", b"<net")) and b"<net" in head:
@@ -306,9 +306,10 @@ def _archive(path: Path, named: str) -> tuple[str, str]:
 
 
 def _is_saved_model(head: bytes) -> bool:
-    """tensorflow/core/protobuf/saved_model.proto: version 1, then a graph that begins with facts.
+    """Returns True for a SavedModel: version 1, then a graph that begins with its MetaInfoDef.
 
-    In an ONNX file the second field is the producer's name, which is text.
+    Source: tensorflow/core/protobuf/saved_model.proto. In an ONNX file the second field is the
+    producer's name, which is text.
     """
     if not head.startswith(b"\x08\x01\x12"):
         return False
@@ -318,7 +319,10 @@ def _is_saved_model(head: bytes) -> bool:
 
 
 def _is_graph_def(head: bytes) -> bool:
-    """tensorflow/core/framework/graph.proto: nodes, each a name and then an operator."""
+    """Returns True for a GraphDef: nodes, each with a name and then an operator.
+
+    Source: tensorflow/core/framework/graph.proto.
+    """
     number, node = next(_fields(head), (0, b""))
     if number != 1:
         return False
@@ -328,7 +332,7 @@ def _is_graph_def(head: bytes) -> bool:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The protobuf fields with a length at the begin of bytes that may be cut off."""
+    """Yields the length-delimited protobuf fields at the start of possibly truncated bytes."""
     at = 0
     while at < len(data) and data[at] & 7 == 2:
         number, size, shift = data[at] >> 3, 0, 0

@@ -1,7 +1,7 @@
-"""ONNX Runtime on a large model, a piece at a time: only one piece's weights are in memory.
+"""Runs a large model in ONNX Runtime piece by piece: only one piece's weights are in memory.
 
-ONNX Runtime keeps every weight in the form that its kernels read, a whole model once more. Here a
-piece is opened, runs all inputs of a group, and is closed before the next one is opened.
+ONNX Runtime copies every weight into the layout of its kernels, which needs the size of the model
+again. Here a piece is opened, runs all inputs of a group, and is closed before the next piece.
 """
 
 from __future__ import annotations
@@ -36,34 +36,34 @@ Feed = Mapping[str, np.ndarray]
 
 #: Bytes of a model's weights as float32 above which it runs in pieces.
 LARGE_BYTES = 256 << 20
-# bytes of a piece's weights as float32, which is what ONNX Runtime makes of halves and of codes
+# bytes of a piece's weights as float32, to which ONNX Runtime converts float16 and codes
 _PIECE_BYTES = 96 << 20
-# bytes of what is between pieces, of the inputs that run together, and the most of these
+# most bytes of a group's tensors between pieces, and most inputs of a group
 _BETWEEN_BYTES = 64 << 20
 _TOGETHER = 32
-# times the bytes of an input that are between pieces, until it is known
+# assumed ratio of the bytes between pieces to those of an input, until measured
 _WIDEST = 16
 _FLOAT_BYTES = 4
 
 
 def float_bytes(weights: Mapping[str, np.ndarray]) -> int:
-    """Returns what weights take as float32; none is read for it."""
+    """Returns the bytes of weights as float32, without reading them."""
     return sum(_FLOAT_BYTES * value.size for value in entries(weights).values())
 
 
 def is_large(*weights: Mapping[str, np.ndarray]) -> bool:
-    """Tells whether a model with these weights, of all its parts, runs in pieces."""
+    """Returns True if a model with these weights, of all its parts, runs in pieces."""
     return sum(map(float_bytes, weights)) > LARGE_BYTES
 
 
 def grouped(inputs: Iterable[Feed], runs: Sequence[Any]) -> Iterator[list[Feed]]:
-    """Yields the inputs in the groups that run together: one by one where nothing is streamed.
+    """Yields the inputs in the groups that run together: one by one if no run is streamed.
 
     Args:
         inputs: Inputs by name, one dict an inference.
-        runs: What runs each group before the next one is requested; of streamed ones the attribute
-            ``streams`` tells which are streamed, and ``between`` the bytes that these kept of one
-            input.
+        runs: The sessions, each of which runs a group before the next group is requested. A session
+            whose attribute ``streams`` is true is streamed, and its ``between`` is the bytes that
+            it keeps between pieces for each input.
     """
     feeds = iter(inputs)
     if not any(getattr(one, "streams", False) for one in runs):
@@ -85,10 +85,10 @@ def run_group(session: Any, outputs: Sequence[str], group: Sequence[Feed]) -> li
 
 
 def model_session(model: Model, *, outputs: Sequence[str]) -> Any:
-    """Returns ``session(model, outputs=outputs)``; one in pieces where its weights are large.
+    """Returns ``session(model, outputs=outputs)``, or a session in pieces if the weights are large.
 
     Raises:
-        ModelError: As ``session``; of one in pieces, some are raised by the first run.
+        ModelError: As ``session``; a session in pieces raises some errors in its first run.
     """
     if is_large(model.weights) and not any(one.function for one in model.plugins):
         made = streamed(
@@ -112,10 +112,10 @@ class _Piece:
 
     Attributes:
         nodes: The nodes, and those that compute their constants.
-        inputs: What they read of earlier pieces and of the model's inputs.
-        outputs: What later pieces read, and the model's outputs.
+        inputs: Tensors that they read from earlier pieces and from the model's inputs.
+        outputs: Tensors that later pieces read, and the model's outputs.
         weights: The weights that they read.
-        dropped: Tensors that no later piece reads.
+        dropped: Tensors that are not needed after this piece.
     """
 
     nodes: list[onnx.NodeProto]
@@ -126,19 +126,20 @@ class _Piece:
 
 
 class StreamedSession:
-    """What an ``InferenceSession`` does, for a model whose weights are too large to be held.
+    """An ``InferenceSession`` for a model whose weights do not fit into memory together.
 
-    A cut is only made before a node that reads weights: ONNX Runtime joins a convolution or matrix
-    product with what follows it, and with its bias, so that the results are those of one session.
+    Cuts are only made before nodes that read weights: ONNX Runtime fuses a convolution or matrix
+    product with its bias and the following nodes, so the results are those of a single session.
 
     Args:
         proto: The model; its weights are stubs.
-        weights: Their values; one that is computed on request is computed for its piece alone.
-        open_piece: Makes an ``InferenceSession`` of a serialised model and its lent weights.
+        weights: The weights' values; a lazily computed weight is computed for its piece alone.
+        open_piece: Creates an ``InferenceSession`` from a serialised model and its weights, which
+            the session does not copy.
 
     Attributes:
         streams: True.
-        between: Bytes that one input keeps between pieces, at most; 0 before the first run.
+        between: Most bytes between pieces for an input; 0 before the first run.
     """
 
     def __init__(
@@ -166,7 +167,7 @@ class StreamedSession:
         return self.run_group(outputs, [feed])[0]
 
     def run_group(self, outputs: Sequence[str] | None, group: Sequence[Feed]) -> list[list[Any]]:
-        """Runs an inference of each input, all of them through a piece before the next one."""
+        """Runs an inference of each input; all inputs pass a piece before the next piece."""
         names = list(outputs or self._outputs)
         alive: list[dict[str, Any]] = [dict(feed) for feed in group]
         for one in self._pieces:
@@ -197,7 +198,7 @@ def streamed(
 ) -> StreamedSession | None:
     """Returns a session in pieces; None for a model that cannot be cut.
 
-    Arguments as of :class:`StreamedSession`.
+    The arguments are those of :class:`StreamedSession`.
     """
     constants = {one.name for one in proto.graph.initializer}
     if any(one.name in constants for one in proto.graph.output):
@@ -211,7 +212,7 @@ def _pieces(proto: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> Iterat
     later: list[set[str]] = []
     for nodes in reversed(groups):
         later.append(set(wanted))
-        # what computes constants is in each piece that reads them
+        # nodes that compute constants are in each piece that reads the constants
         own = {name for node in nodes for name in node.output}
         wanted |= {name for node in nodes for name in reads(node)} - own
     constants = {one.name for one in proto.graph.initializer}
@@ -221,7 +222,7 @@ def _pieces(proto: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> Iterat
         read = list(dict.fromkeys(name for node in nodes for name in reads(node)))
         inputs = [name for name in read if name in made]
         outputs = [name for name in written if name in after]
-        if not outputs:  # what no output needs
+        if not outputs:  # no output needs the piece
             continue
         made.update(outputs)
         gone = sorted(name for name in made if name not in after)
@@ -232,15 +233,15 @@ def _pieces(proto: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> Iterat
 def _groups(
     proto: onnx.ModelProto, weights: Mapping[str, np.ndarray]
 ) -> list[list[onnx.NodeProto]]:
-    """Nodes by piece, each with the nodes that compute its constants."""
+    """Returns the nodes of each piece, with the nodes that compute its constants."""
     graph = proto.graph
     fixed = {one.name for one in graph.initializer}
     outputs = {one.name for one in graph.output}
     sizes = {name: _FLOAT_BYTES * value.size for name, value in entries(weights).items()}
     makers: dict[str, int] = {}
     groups: list[list[onnx.NodeProto]] = [[]]
-    held: set[str] = set()  # what the group's nodes read
-    present: set[str] = set()  # what its nodes of constants write
+    held: set[str] = set()  # tensors that the group's nodes read
+    present: set[str] = set()  # outputs of its constant nodes
     total = 0
     for number, node in enumerate(graph.node):
         read = reads(node)
@@ -268,7 +269,8 @@ def _groups(
 def _constants_of(
     read: Iterable[str], makers: Mapping[str, int], nodes: Sequence[onnx.NodeProto]
 ) -> tuple[list[int], set[str]]:
-    """The nodes that compute the constants of what is read, in order, and all that is read."""
+    """Returns the nodes that compute the constants among ``read``, in order, and all tensors
+    read."""
     found: set[int] = set()
     own: set[str] = set()
     left = list(read)

@@ -1,4 +1,4 @@
-"""Seeded inputs for any model: natural-looking images where it takes images."""
+"""Seeded inputs for any model: natural-looking images for image inputs."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from edgekit.network.model import Model
 
 
-# cells along the short side of the colour fields, coarse to fine: with amplitudes that fall as
-# the frequency rises, as the spectra of photographs do
+# cells along the short side of the colour fields, coarse to fine: amplitudes fall with frequency,
+# as in the spectra of photographs
 _FIELDS = ((2, 1.0), (5, 0.8), (11, 0.6), (28, 0.5), (60, 0.4), (110, 0.3))
 _SHAPES = 9
 _NOISE = 0.2
-# sensors saturate: values bend towards this many standard deviations
+# values saturate smoothly at this number of standard deviations, as in sensors
 _LIMIT = 1.8
 
 
 def stream(*parts: object) -> np.random.Generator:
-    """Returns a random stream that depends on ``parts`` alone, not on the order of use."""
+    """Returns a random stream that depends only on ``parts``, not on the order of use."""
     text = "\x1f".join(str(part) for part in parts)
     seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "little")
     return np.random.Generator(np.random.PCG64(seed))
@@ -36,7 +36,7 @@ def stream(*parts: object) -> np.random.Generator:
 def values(
     rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any], limit: int | None
 ) -> np.ndarray[Any, Any]:
-    """Draws one input of ``shape``: see ``synthetic_inputs``; ``limit`` bounds integers."""
+    """Draws an input of ``shape``: see ``synthetic_inputs``; ``limit`` bounds integers."""
     image = len(shape) == 4 and 1 <= shape[1] <= 4 and min(shape[2:]) >= 16
     if dtype.kind == "b":
         return rng.integers(0, 2, shape).astype(dtype)
@@ -55,10 +55,10 @@ def values(
 def synthetic_image(
     rng: np.random.Generator, shape: tuple[int, int, int]
 ) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Draws one image: colour fields at several scales, overlapping shapes, and grain.
+    """Draws an image: colour fields at several scales, overlapping shapes, and grain.
 
     Args:
-        rng: Where the randomness comes from.
+        rng: The source of randomness.
         shape: Channels, rows, columns.
 
     Returns:
@@ -94,7 +94,7 @@ def _field(
 
 
 def _interpolation(size: int, cells: int) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """The matrix [size, cells + 1] that blends grid points with a smooth step."""
+    """Returns the matrix [size, cells + 1] that blends grid points with a smooth step."""
     place = (np.arange(size) + 0.5) / size * cells
     left = np.minimum(place.astype(np.int64), cells - 1)
     t = place - left
@@ -108,7 +108,7 @@ def _interpolation(size: int, cells: int) -> np.ndarray[Any, np.dtype[np.float32
 def _mask(
     rng: np.random.Generator, y: np.ndarray[Any, Any], x: np.ndarray[Any, Any]
 ) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """A disc, a rectangle, a grating or a half plane, somewhere, at some angle."""
+    """Draws a disc, a rectangle, a grating or a half plane with random position and angle."""
     kind = rng.integers(4)
     cy, cx = rng.uniform(-0.9, 0.9, 2)
     angle = rng.uniform(0, np.pi)
@@ -132,11 +132,11 @@ def synthetic_inputs(
 
     Float inputs of four dimensions with 1 to 4 channels and at least 16 rows and columns get
     images (mean 0, variance 1 over the image); other floats are standard normal; integers are
-    row numbers of the table that they index, or 0 and 1; booleans are coin flips. Item i depends
-    only on (seed, i, input name, shape).
+    row numbers of the table that they index, or 0 and 1; booleans are True or False with equal
+    probability. Item i depends only on (seed, i, input name, shape).
 
     Args:
-        model: Gives the inputs' names, types and static shapes.
+        model: The model, with the inputs' names, types and static shapes.
         count: Number of items.
         seed: Another seed gives other data.
         first: Number of the first item.
@@ -158,12 +158,12 @@ def synthetic_inputs(
 
 
 def synthetic_description(count: int, seed: int) -> str:
-    """Says for people what ``synthetic_inputs(model, count, seed)`` yields."""
+    """Returns a description of ``synthetic_inputs(model, count, seed)`` for users."""
     return f"{counted(count, 'synthetic image')}, seed {seed}"
 
 
 def _index_limits(graph: onnx.GraphProto) -> Mapping[str, int]:
-    """Exclusive upper bounds for inputs that index a weight's rows (Gather)."""
+    """Returns exclusive upper bounds for inputs that index a weight's rows (Gather)."""
     dims = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     limits: dict[str, int] = {}
     for node in graph.node:

@@ -13,13 +13,13 @@ from edgekit_device.protocol.codec import document
 
 #: Operators whose sizes :func:`pooled` knows.
 POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
-# the least total of SAME_* padding with which all runtimes read the same
+# the smallest total of SAME_* padding for which all runtimes agree
 _CROPS = -2
 
 
 @document(frozen=True)
 class KernelWindow:
-    """Kernel, stride and dilation per spatial axis; pads begin first, then end."""
+    """Kernel, stride and dilation per spatial axis; pads of all begins, then of all ends."""
 
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
@@ -27,7 +27,7 @@ class KernelWindow:
     dilation: tuple[int, ...]
 
     def params(self) -> Attributes:
-        """The entries of ``Layer.params``; a 1-D window becomes the first axis of a 2-D one."""
+        """Returns the entries of ``Layer.params``; a 1-D window becomes the first of two axes."""
         wide = len(self.kernel) == 1
         pads = (self.pads[0], 0, self.pads[1], 0) if wide else self.pads
         one = (1,) if wide else ()
@@ -40,7 +40,7 @@ class KernelWindow:
 
 
 def attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    """A node's attributes as plain values, strings decoded."""
+    """Returns a node's attributes as plain values, strings decoded."""
     found = {}
     for item in node.attribute:
         value = helper.get_attribute_value(item)
@@ -77,7 +77,7 @@ def window(
 
 
 def split_padding(totals: Sequence[int], *, lower: bool) -> tuple[int, ...]:
-    """Halves padding per axis; the odd element goes to the begin when ``lower``."""
+    """Returns halved padding per axis; ``lower`` adds an odd element at the begin."""
     small = [total // 2 for total in totals]
     large = [total - half for total, half in zip(totals, small, strict=True)]
     return (*large, *small) if lower else (*small, *large)
@@ -86,10 +86,10 @@ def split_padding(totals: Sequence[int], *, lower: bool) -> tuple[int, ...]:
 def cropped_by_same(
     given: Attributes, kernel: Sequence[int], source: Sequence[int], target: Sequence[int]
 ) -> bool:
-    """Whether SAME_* requires less than no padding: a stride so far over the kernel.
+    """Returns True if SAME_* requires negative padding, for a stride far above the kernel's size.
 
-    ONNX's total is negative then. ONNX Runtime crops the input (from a total of -3 on its windows
-    start elsewhere; measured), others take it as no padding.
+    ONNX Runtime then crops the input (for a total of -3 and below its windows have other
+    positions; measured); other runtimes use no padding.
     """
     if given.get("auto_pad", "NOTSET") not in {"SAME_UPPER", "SAME_LOWER"}:
         return False
@@ -105,8 +105,8 @@ def cropped_by_same(
 def pooled(given: Attributes, source: Sequence[int], target: Sequence[int]) -> tuple[int, ...]:
     """Returns a pool's spatial output sizes without windows that start after the input.
 
-    With ``ceil_mode``, PyTorch and ONNX Runtime drop a last window that would lie in the padding
-    after the end alone; onnx's shape inference counts it.
+    With ``ceil_mode``, PyTorch and ONNX Runtime drop a last window that is entirely in the padding
+    after the end; onnx's shape inference counts it.
 
     Args:
         given: The pool's attributes.
@@ -125,11 +125,11 @@ def pooled(given: Attributes, source: Sequence[int], target: Sequence[int]) -> t
 
 
 def floored(given: Attributes, source: Sequence[int], target: Sequence[int]) -> Attributes | None:
-    """Returns attributes of the same pool without ``ceil_mode``; None if there are none.
+    """Returns attributes of the same pool without ``ceil_mode``; None if impossible.
 
-    All windows before a dropped one lie inside the padded input, so rounding down gives them. On
-    other axes padding after the end stands for what a last window lacks; an average that counts
-    padding would count that too.
+    All windows before a dropped window are inside the padded input, so rounding down gives the same
+    windows. On other axes padding after the end extends the last window; this is not possible for
+    an average that counts padding.
 
     Args:
         given: The pool's attributes, with ``ceil_mode`` and no SAME_* padding.

@@ -1,5 +1,5 @@
-"""Writes ONNX files: ``save`` a plain one, with external data where it is large, and
-``save_annotated`` one whose nodes say where they run.
+"""Writes ONNX files: ``save`` a plain file, with external data if large, and ``save_annotated`` a
+file with the device and time of each node.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from edgekit.network.protos import name_nodes
 
 #: Bytes of weights above which they go into a file next to the model: protobuf cannot write 2 GiB.
 LARGEST_INLINE = 1_800_000_000
-# what ONNX Runtime and the onnx package align external data to, so that it can be mapped
+# alignment of external data for memory-mapping, as in ONNX Runtime and the onnx package
 _ALIGNMENT = 4096
 
 
 def save(model: Model, path: str | Path) -> None:
-    """Writes ``model`` with its weights, replacing ``path`` in one step.
+    """Writes ``model`` with its weights, replacing ``path`` atomically.
 
-    Over about 1.8 GB the weights go into ``<name>.<digest>.data`` next to it, which is complete
-    before the model that names it appears.
+    Weights above about 1.8 GB are written to ``<name>.<digest>.data`` next to it, which is complete
+    before the model file appears.
 
     Raises:
         ModelError: ``model.unwritable`` if the folder is missing or full; no partial file remains.
@@ -54,7 +54,7 @@ def save(model: Model, path: str | Path) -> None:
 
 
 def _write_inline(model: Model, proto: onnx.ModelProto, file: IO[bytes]) -> None:
-    """Writes what ``SerializeToString`` would return, with one piece of a weight in memory."""
+    """Writes the bytes of ``SerializeToString`` with only a chunk of a weight in memory."""
     weights = entries(model.weights)
     tensors: list[tuple[bytes, str, bytes]] = []
     total = 0
@@ -85,7 +85,7 @@ def _write_inline(model: Model, proto: onnx.ModelProto, file: IO[bytes]) -> None
 def _around(
     message: onnx.ModelProto | onnx.GraphProto | onnx.TensorProto, number: int
 ) -> tuple[bytes, bytes]:
-    """Returns a message's fields before and after the field ``number``, as they are written."""
+    """Returns the serialised fields of a message before and after the field ``number``."""
     before, after = type(message)(), type(message)()
     before.CopyFrom(message)
     after.CopyFrom(message)
@@ -113,25 +113,25 @@ def _write_external(model: Model, proto: onnx.ModelProto, name: str, file: IO[by
 
 
 def _replace(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Writes next to ``path`` under a temporary name and renames when all of it is on the disk."""
+    """Writes next to ``path`` under a temporary name and renames the file when it is on disk."""
     with replacing(path) as temporary, temporary.open("wb") as file:
         write(file)
         file.flush()
         os.fsync(file.fileno())
 
 
-# An ONNX file whose nodes say where they run and how long: Netron shows it as their metadata.
+# An ONNX file with the device and time of each node, which Netron shows as the node's metadata.
 #
-# ``NodeProto.metadata_props`` came with ONNX IR version 10 (onnx 1.16, docs/IR.md "Metadata"). A
-# file of an older IR version keeps that version, which says how its graph is meant; protobuf
-# readers that do not know the field skip it (seen with the checker of onnx 1.14 and ONNX Runtime
-# 1.15).
+# ``NodeProto.metadata_props`` exists since ONNX IR version 10 (onnx 1.16, docs/IR.md "Metadata"). A
+# file of an older IR version keeps that version, which determines the meaning of its graph;
+# protobuf readers that do not know the field skip it (seen with the checker of onnx 1.14 and ONNX
+# Runtime 1.15).
 #
-# Netron has 95 pixels for a name and cuts the rest: keys are short enough to be read.
+# Netron shows 95 pixels of a name: keys are short enough to be read.
 
 
 _OWN = "edgekit."  # of a node
-_MODEL = "edgekit:"  # of the model; "edgekit." is what loading keeps
+_MODEL = "edgekit:"  # of the model; loading keeps "edgekit." only
 
 Notes = Mapping[str, Mapping[str, str]]
 
@@ -140,10 +140,10 @@ def save_annotated(model: Model, path: Path, notes: Notes, about: Mapping[str, s
     """Writes a model with notes at its nodes.
 
     Args:
-        model: As it was placed.
-        path: The file; replaced in one step.
-        notes: By name of the node: keys without "edgekit." and values.
-        about: The same for the whole model, keys without "edgekit:".
+        model: The model that was placed.
+        path: The file, which is replaced atomically.
+        notes: Keys without "edgekit." and values, by name of the node.
+        about: Keys without "edgekit:" and values for the whole model.
 
     Raises:
         ModelError: The file cannot be written.
@@ -155,9 +155,9 @@ def save_annotated(model: Model, path: Path, notes: Notes, about: Mapping[str, s
 
 
 def annotate_file(source: Path, path: Path, notes: Notes, about: Mapping[str, str]) -> None:
-    """Writes a copy of an ONNX file with notes at its nodes, everything else being as it is.
+    """Writes a copy of an ONNX file with notes at its nodes and no other change.
 
-    Weights in files next to it stay there and are referred to, so the copy goes next to them, too.
+    The copy refers to the external data of the source, so it must be in the same folder.
 
     Args:
         source: The file that was loaded.
@@ -166,12 +166,12 @@ def annotate_file(source: Path, path: Path, notes: Notes, about: Mapping[str, st
         about: The same for the whole model.
 
     Raises:
-        ModelError: The source cannot be read, or the copy not written there.
+        ModelError: The source cannot be read, or the copy cannot be written there.
     """
     try:
         data = regular(source).read_bytes()
         proto = onnx.ModelProto.FromString(data)
-    except Exception as error:  # protobuf's own, and the file's
+    except Exception as error:  # protobuf's own exceptions, and those of the file
         raise ModelError(
             f"it cannot be read: {error}", code="model.unreadable", where=str(source)
         ) from error

@@ -1,7 +1,7 @@
-"""The nine light_* networks that the onnx package ships, with weights that make them behave
-like trained networks.
+"""The nine light_* networks of the onnx package, with weights that make them behave like trained
+networks.
 
-``builtin`` returns one as a model.
+``builtin`` returns a network as a model.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from edgekit.network.model import Model
 from edgekit.network.source import BUILTIN_ALIASES, BUILTIN_NAMES, near_builtins
 from edgekit.network.synthetic import stream, synthetic_image
 
-# The shipped light_* graphs, and what their parameters are for.
+# The shipped light_* graphs, and the roles of their parameters.
 #
-# onnx ships the graphs with every large weight as a ConstantOfShape node and the small ones (up to
-# 64 values) as left-overs of the trained network. Here all of them become parameters with a shape
-# and a role; nothing of the shipped values is kept.
+# onnx ships the graphs with every large weight as a ConstantOfShape node, and small weights (up to
+# 64 values) with values of the trained network. Here all weights become parameters with a shape and
+# a role; the shipped values are dropped.
 
 
 # operators that carry a weight unchanged to its user (here: Unsqueeze and Reshape of weights)
 _CARRIERS = frozenset({"Unsqueeze", "Reshape"})
 Array = np.ndarray[Any, Any]
-# variance, as a share of the images' mean, from which on directions are evened out
+# variance above which directions are evened out, as a share of the images' mean variance
 _RIDGE = 0.05
-# where the logits pass a ReLU before they are averaged: their mean in standard deviations
+# mean, in standard deviations, of logits that pass a ReLU before they are averaged
 _CLEAR = 1.5
 # from IR 4 on an initializer need not be a graph input too; every ONNX Runtime in use reads 8
 _IR_VERSION = 8
-# how many of each kind of input set the statistics
+# number of inputs of each kind that determine the statistics
 _BATCH = {"image": 12, "normal": 5, "uniform": 5, "centred": 5}
-# mean of a pre-activation in standard deviations, and how far channels differ from it
+# mean of a pre-activation in standard deviations, and the deviation of channels from it
 _SHIFT, _SHIFT_SPREAD = 1.0, 0.2
 _SCALE_SPREAD = 0.1
-# standard deviation of a residual branch where it joins
+# standard deviation of a residual branch at its sum
 _BRANCH = 0.35
-# share of the layer's mean variance in each channel's: a channel that is silent over the batch
-# must not be blown up
+# share of the layer's mean variance in each channel's: limits the gain of a channel that is nearly
+# constant over the batch
 _SHRINK = 0.3
-# before an LRN: large enough for its square term to count, at the usual alpha of 1e-4, and nearly
-# centred, so that faint inputs are raised to the contrast of strong ones
+# before an LRN: large enough for its square term to matter at the usual alpha of 1e-4, and nearly
+# centred, so that faint inputs get the contrast of strong inputs
 _LRN_SCALE, _LRN_SHIFT = 30.0, 0.2
 
 
@@ -63,8 +63,8 @@ class ShippedGraph:
         proto: Nodes as shipped, less ConstantOfShape; the image is the only input; no float
             initializers.
         shapes: Shape by parameter name.
-        root: Parameter name by any name that carries it (itself, or a reshaped copy).
-        carriers: The node that makes a reshaped copy of a parameter, by the copy's name.
+        root: Parameter name by its own name and those of its reshaped copies.
+        carriers: The node that writes a reshaped copy of a parameter, by the copy's name.
         users: Nodes by the name of a tensor they read.
     """
 
@@ -80,26 +80,26 @@ class ShippedGraph:
         return [n for n in self.proto.graph.node if n.output[0] not in self.carriers]
 
     def parameter(self, node: onnx.NodeProto, index: int) -> str:
-        """The parameter that ``node`` reads at ``index``; empty when it has none there."""
+        """Returns the parameter that ``node`` reads at ``index``; empty if there is none."""
         return self.root.get(node.input[index], "") if index < len(node.input) else ""
 
     def only_user(self, node: onnx.NodeProto, op_type: str) -> onnx.NodeProto | None:
-        """The node's one consumer, when there is just one and it is an ``op_type``."""
+        """Returns the node's only consumer if its operator is ``op_type``; else None."""
         users = self.users.get(node.output[0], ())
         return users[0] if len(users) == 1 and users[0].op_type == op_type else None
 
 
 @dataclass(frozen=True)
 class WeightRecipe:
-    """What is chosen for each network, between distinguishing inputs and surviving INT8.
+    """Parameters of a network's weights, a compromise of distinct outputs and INT8 accuracy.
 
     Attributes:
-        spread: Standard deviation of an image's logits; larger distinguishes inputs better and
-            shows more of INT8's rounding.
-        first_mean: Share of its mean that a filter of the first layer keeps: it answers to
-            brightness, of which images have much and noise has little.
-        smooth: How much of its mean a later filter gets on top: rounding errors differ from pixel
-            to pixel and are averaged away, what distinguishes images is not.
+        spread: Standard deviation of an image's logits; a larger value distinguishes inputs better
+            and increases the effect of INT8's rounding.
+        first_mean: Share of its mean that a filter of the first layer keeps: the mean responds to
+            brightness, which is strong in images and weak in noise.
+        smooth: Additional share of its mean that a later filter gets: this averages out rounding
+            errors, which differ from pixel to pixel, but not the differences of images.
     """
 
     spread: float = 1.3
@@ -108,7 +108,7 @@ class WeightRecipe:
 
 
 def shipped(path: str) -> ShippedGraph:
-    """Reads one light_*.onnx file and separates its graph from its weights."""
+    """Reads a light_*.onnx file and separates its graph from its weights."""
     proto = onnx.load(path)
     graph = proto.graph
     stored = {tensor.name: tensor for tensor in graph.initializer}
@@ -155,19 +155,19 @@ def _indexed(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> S
 def readout(
     start: Array, features: Sequence[Array], kinds: Sequence[str], *, spread: float, clipped: bool
 ) -> tuple[Array, Array]:
-    """Shapes random class weights after the features that the batch shows.
+    """Adapts random class weights to the features of the batch.
 
-    What only distinguishes the kinds of input is taken out, and the few directions in which images
-    vary most are damped until the others count as well: otherwise all inputs of a kind, and all
-    images that share a colour, would get the same answer.
+    Directions that only distinguish the kinds of input are removed, and the few directions in which
+    images vary most are damped until the others matter too: otherwise all inputs of a kind, and all
+    images with the same colour, would get the same result.
 
     Args:
         start: Random class weights [classes, features].
-        features: What the layer reads, one array [1, features, ...] an input.
-        kinds: The kind of each input; one is "image".
-        spread: Standard deviation that an unseen image's logits shall have; two softmax vectors
-            of independent normal logits with standard deviation s have a cosine of exp(-s^2).
-        clipped: Whether a ReLU follows.
+        features: The layer's input, an array [1, features, ...] for each input of the batch.
+        kinds: The kind of each input; "image" is among them.
+        spread: Intended standard deviation of an unseen image's logits; two softmax vectors of
+            independent normal logits with standard deviation s have a cosine of exp(-s^2).
+        clipped: True if a ReLU follows.
 
     Returns:
         Weights float32 [classes, features] and bias float32 [classes].
@@ -203,7 +203,7 @@ def _evened(rows: Array, images: Array) -> Array:
 
 
 def _unseen(images: Array) -> float:
-    """Length that an image outside the batch has after evening: each is left out in turn."""
+    """Returns the mean length of an unseen image after evening, by leave-one-out."""
     total = 0.0
     for index in range(len(images)):
         others = np.delete(images, index, axis=0)
@@ -214,16 +214,16 @@ def _unseen(images: Array) -> float:
 
 
 class Stages:
-    """The activations at the frontier of one forward pass over a batch of single images.
+    """The current activations of a forward pass over a batch of single images.
 
-    Nodes are queued in graph order; ``advance`` runs what is queued and keeps only the tensors
-    that later nodes read, so that nothing is computed twice and little is held. Images run one
-    by one, each on one thread, so that the sums do not depend on the number of processors.
+    Nodes are queued in graph order; ``advance`` runs the queued nodes and keeps only the tensors
+    that later nodes read, so that each node runs once and little memory is used. Images run one
+    after the other on a single thread, so that sums do not depend on the number of processors.
 
     Args:
-        graph: The graph whose steps will come.
+        graph: The graph to run.
         weights: Parameter values by name; may be filled while the stages run.
-        images: The batch: one array of the graph's input shape an image.
+        images: The batch: an array of the graph's input shape for each image.
     """
 
     def __init__(
@@ -264,7 +264,7 @@ class Stages:
         def one(index: int) -> list[Array]:
             inputs = {name: self._live[name][index] for name in feeds}
             results: list[Array] = session.run(made, {**values, **inputs})
-            for name in feeds:  # an activation that nothing reads any more goes at once
+            for name in feeds:  # activations without further readers are freed at once
                 if not self._left[name]:
                     self._live[name][index] = np.empty(0, np.float32)
             return results
@@ -279,11 +279,11 @@ class Stages:
             self._live[name] = [row[position] for row in rows]
 
     def values(self, name: str) -> list[Array]:
-        """The tensor ``name`` for each image, as [1, C, ...]; it must be live."""
+        """Returns the tensor ``name`` of each image, as [1, C, ...]; it must be live."""
         return self._live[name]
 
     def moments(self, name: str) -> tuple[Array, Array]:
-        """Mean and variance of each channel over images and positions, float64 [C]."""
+        """Returns mean and variance of each channel over images and positions, float64 [C]."""
 
         def sums(value: Array) -> tuple[Any, Any, int]:
             flat = value.reshape(value.shape[1], -1).astype(np.float64)
@@ -326,26 +326,27 @@ class Stages:
 
 # Weights that make a shipped graph behave like a trained one.
 #
-# One pass over a seeded batch draws each layer's weights and sets its statistics at once:
+# A single pass over a seeded batch draws each layer's weights and sets its statistics:
 #
-# - Weights are normal, scaled by 1/sqrt(fan-in), and lie on 255 steps per output channel, as those
-#   of a network trained for INT8 do. Untrained ones would not: a ReLU network's activations have
-#   means as large as their spread, and the rounding of weights times means drowns the answer.
-# - Each channel is centred and scaled over the batch (BatchNorm statistics; weights and bias where
-#   there is no BatchNorm), then shifted by about one standard deviation. A ReLU at the mean would
+# - Weights are normal, scaled by 1/sqrt(fan-in), and rounded to 255 steps per output channel, as in
+#   a network trained for INT8. Without this rounding INT8 fails: a ReLU network's activations have
+#   means as large as their spread, and the rounding errors of weights times means exceed the
+#   result.
+# - Each channel is centred and scaled over the batch (BatchNorm statistics; weights and bias
+#   without a BatchNorm), then shifted by about one standard deviation. A ReLU at the mean would
 #   multiply the noise-to-signal ratio by E[f'^2] / Var[f] = 1.47 a layer, so that rounding errors
-#   grow until nothing else is left; at one standard deviation above it the factor is 1.12.
+#   would dominate; at one standard deviation above the mean the factor is 1.12.
 # - Residual branches are damped for the same reason.
 # - The batch holds images, normal noise and uniform noise (0 to 1, -1 to 1): all are distinguished.
 
 
 def fill(graph: ShippedGraph, seed: int, recipe: WeightRecipe) -> dict[str, Array]:
-    """Makes every parameter of ``graph``, float32 by name.
+    """Returns every parameter of ``graph``, float32 by name.
 
     Args:
         graph: The shipped graph.
         seed: Another seed gives another network.
-        recipe: What is particular to this network.
+        recipe: The network's own parameters.
     """
     return _Filler(graph, seed, recipe).run()
 
@@ -397,7 +398,7 @@ class _Filler:
             self._weights[bias] = np.zeros(self._graph.shapes[bias], np.float32)
 
     def _scale(self, node: onnx.NodeProto) -> None:
-        """Statistics of a layer without BatchNorm go into its weights and bias."""
+        """Applies the statistics of a layer without BatchNorm to its weights and bias."""
         name, bias = self._graph.parameter(node, 1), self._graph.parameter(node, 2)
         self._stages.advance()
         mean, variance = self._moments(node.output[0])
@@ -416,7 +417,7 @@ class _Filler:
         self._stages.affine(node.output[0], scale, shift)
 
     def _contrast_normalised(self, node: onnx.NodeProto) -> bool:
-        """Whether an LRN follows, after ReLU and pooling."""
+        """Returns True if an LRN follows, after ReLU and pooling."""
         for op_type in ("Relu", "MaxPool"):
             node = self._graph.only_user(node, op_type) or node
         return self._graph.only_user(node, "LRN") is not None
@@ -431,7 +432,7 @@ class _Filler:
         self._weights[variance_name] = variance.astype(np.float32)
         mul = self._graph.only_user(node, "Mul")
         add = self._graph.only_user(mul, "Add") if mul is not None else None
-        if mul is not None and add is not None:  # Caffe's Scale layer does what BatchNorm might
+        if mul is not None and add is not None:  # Caffe's Scale layer has the scale and shift
             self._weights[scale_name] = np.ones(len(mean), np.float32)
             self._weights[shift_name] = np.zeros(len(mean), np.float32)
             scale_name = self._graph.parameter(mul, 1)
@@ -441,7 +442,7 @@ class _Filler:
         if node.output[0] in self._branches:
             scale *= _BRANCH
             shift *= 0
-        elif self._graph.only_user(node, "Conv") is not None:  # no ReLU to keep clear of
+        elif self._graph.only_user(node, "Conv") is not None:  # no ReLU follows
             shift *= 0
         self._weights[scale_name] = scale.astype(np.float32)
         self._weights[shift_name] = shift.astype(np.float32)
@@ -506,7 +507,7 @@ def _batch(graph: ShippedGraph, seed: int) -> tuple[list[str], list[Array]]:
 
 
 def _branches(graph: ShippedGraph) -> frozenset[str]:
-    """Of the tensors that a Sum adds, the one after the most convolutions."""
+    """Returns for each Sum the operand that follows the most convolutions."""
     depth: dict[str, int] = {}
     found = set()
     for node in graph.steps:
@@ -518,8 +519,8 @@ def _branches(graph: ShippedGraph) -> frozenset[str]:
     return frozenset(found)
 
 
-# measured so that two images, or two inputs of noise, are distinguished (cosine mostly below 0.5)
-# while INT8 with scales of 16 synthetic images keeps a cosine of about 0.985 or more to FP32
+# chosen by measurement: two images, or two inputs of noise, are distinguished (cosine mostly below
+# 0.5), and INT8 with scales from 16 synthetic images has a cosine of about 0.985 or more to FP32
 _RECIPES = {
     "light_bvlc_alexnet": WeightRecipe(spread=2.4, first_mean=0.0, smooth=0.7),
     "light_densenet121": WeightRecipe(first_mean=0.4),
@@ -534,26 +535,26 @@ _RECIPES = {
 
 
 _BLOCK_WEIGHT = re.compile(r"res(\d)_(\d)_branch\d([abc]?)_w_0$")
-# what people call the layers of a ResNet
+# usual names of the layers of a ResNet
 _KINDS = {"BatchNormalization": "bn", "Sum": "add", "AveragePool": "avgpool",
           "Reshape": "flatten", "Gemm": "fc"}  # fmt: skip
 
 
 def builtin(name: str, seed: int = 0) -> Model:
-    """Makes one of the networks that the onnx package ships, with seeded weights.
+    """Returns a network of the onnx package with seeded weights.
 
-    As shipped every large weight is one constant, activations overflow FP16 and all inputs give
-    the same output. Here weights come from ``seed``, and statistics from a seeded batch: outputs
-    differ between inputs, and survive FP16 and INT8. The same seed and package versions on one
-    machine give the same bytes.
+    In the shipped networks every large weight has a single repeated value, activations overflow
+    FP16 and all inputs give the same output. Here weights come from ``seed``, and statistics from a
+    seeded batch: outputs differ between inputs, and FP16 and INT8 keep them. The same seed and
+    package versions give the same bytes on the same machine.
 
     Args:
-        name: One of BUILTIN_NAMES.
+        name: A name in BUILTIN_NAMES.
         seed: Another seed gives another network.
 
     Raises:
         UsageError: There is no such network.
-        ModelError: The installed onnx package came without its test data.
+        ModelError: The installed onnx package lacks its test data.
     """
     known = BUILTIN_ALIASES.get(name, name)
     if known not in BUILTIN_NAMES:

@@ -1,5 +1,5 @@
-"""Conditions that rows of ``trt/operators.yaml`` name: what the parser refuses by a node's shapes,
-values and attributes together. Each returns whether it refuses the node.
+"""Conditions of rows of ``trt/operators.yaml``: the parser's refusals that depend on a node's
+shapes, values and attributes together. Each function returns True if the parser refuses the node.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from edgekit.network.protos import reads
 from edgekit_device.protocol.codec import document
 
 Shape = tuple[int, ...]
-# a trip count from here on is none to the parser
+# the parser treats trip counts from this value on as unlimited
 _UNLIMITED = np.iinfo(np.int32).max
 
 
 @document(frozen=True)
 class Case:
-    """A node with what is known of its inputs.
+    """A node with the known facts about its inputs.
 
     Attributes:
         node: The node.
@@ -37,18 +37,19 @@ class Case:
     bodies: Callable[[], Mapping[str, Scope]] = dict
 
     def shape(self, index: int) -> Shape | None:
-        """Returns the shape of an input; None if it is unknown or left out."""
+        """Returns the shape of an input; None if unknown or omitted."""
         name = self.node.input(index)
         return self.shape_of(name) if name else None
 
     def value(self, index: int) -> np.ndarray | None:
-        """Returns the values of an input; None if it is no constant or left out."""
+        """Returns the values of an input; None if not constant, or omitted."""
         name = self.node.input(index)
         return self.value_of(name) if name else None
 
 
 def _vector_by_stack(case: Case) -> bool:
-    """A vector times a stack of matrices: the importer drops the first dimension of the result."""
+    """Detects a vector times a stack of matrices: the importer drops the result's first
+    dimension."""
     vector, stack = case.shape(0), case.shape(1)
     if vector is None or stack is None:
         return False
@@ -56,35 +57,36 @@ def _vector_by_stack(case: Case) -> bool:
 
 
 def _unlike_values(case: Case) -> bool:
-    """Keys and values of other shapes: IAttention has one for both."""
+    """Detects keys and values of different shapes: IAttention requires equal shapes."""
     keys, values = case.shape(1), case.shape(2)
     return keys is not None and values is not None and keys != values
 
 
 def _mask(case: Case) -> bool:
-    """A mask that does not broadcast to queries by keys."""
+    """Detects a mask that does not broadcast to queries by keys."""
     query, key, mask = case.shape(0), case.shape(1), case.shape(3)
     if query is None or key is None or mask is None:
         return False
-    # over the batch and the heads any reader broadcasts
+    # the batch and the heads can always be broadcast
     wanted = (query[-2], key[-2])
     found = (1, 1, *mask)[-2:]
     return any(size not in (1, full) for size, full in zip(found, wanted, strict=True))
 
 
 def _other_axes(case: Case) -> bool:
-    """Resize's axes are not all dimensions in their order."""
+    """Detects a Resize whose axes are not all dimensions in order."""
     shape = case.shape(0)
     return shape is None or list(case.node.attrs["axes"]) != list(range(len(shape)))
 
 
 def _resized(case: Case) -> tuple[list[float], int] | None:
-    """The constant scales of all dimensions, and how many the node gives; None if unknown."""
+    """Returns the constant scales of all dimensions, and the number that the node has; None if
+    unknown."""
     attrs, inputs = case.node.attrs, case.node.inputs
     if "scales" in attrs:  # Upsample before opset 9
         scales = list(attrs["scales"])
         return scales, len(scales)
-    # Resize has an input roi before them from opset 11 on
+    # since opset 11 Resize has the input roi before the scales
     found = case.value(2 if len(inputs) > 2 else 1)
     if found is None or found.ndim != 1:
         return None
@@ -101,7 +103,7 @@ def _resized(case: Case) -> tuple[list[float], int] | None:
 
 
 def _scaled_beyond(most: int, case: Case) -> bool:
-    """Scales other than 1 before the last dimensions (canUseNDResize of the parser)."""
+    """Detects scales other than 1 before the last dimensions (canUseNDResize of the parser)."""
     found = _resized(case)
     if found is None:
         return False
@@ -110,18 +112,19 @@ def _scaled_beyond(most: int, case: Case) -> bool:
 
 
 def _other_rounding(case: Case) -> bool:
-    """A nearest_mode other than the default."""
+    """Detects a nearest_mode other than the default."""
     return bool(case.node.attrs.get("nearest_mode", "round_prefer_floor") != "round_prefer_floor")
 
 
 def _uneven(case: Case) -> bool:
-    """The dimension to split is no multiple of the number of outputs."""
+    """Detects a split dimension that is not a multiple of the number of outputs."""
     shape, attrs = case.shape(0), case.node.attrs
     return shape is not None and shape[attrs.get("axis", 0)] % attrs["num_outputs"] != 0
 
 
 def _other_than_all_axes(case: Case) -> bool:
-    """Axes as an input, or noop_with_empty_axes, so that not every dimension is reduced."""
+    """Detects axes as an input, or noop_with_empty_axes, with which not every dimension is
+    reduced."""
     axes = case.value(1)
     if case.node.input(1) and axes is None:
         return True
@@ -131,14 +134,15 @@ def _other_than_all_axes(case: Case) -> bool:
     return shape is None or {axis % len(shape) for axis in axes.tolist()} != {*range(len(shape))}
 
 
-# of the parser (getActivationDefaultAlpha, getActivationDefaultBeta), where they are not 0
+# the parser's defaults other than 0 (getActivationDefaultAlpha, getActivationDefaultBeta)
 _ALPHA = {"Elu": 1.0, "HardSigmoid": 0.2, "LeakyRelu": 0.01, "ScaledTanh": 1.0,
           "ThresholdedRelu": 1.0}  # fmt: skip
 _BETA = {"HardSigmoid": 0.5, "ScaledTanh": 1.0}
 
 
 def _unlike_passes(case: Case) -> bool:
-    """The reverse pass of a recurrent operator has other activations than the forward pass."""
+    """Detects a recurrent operator whose reverse pass has other activations than the forward
+    pass."""
     attrs = case.node.attrs
     names = list(attrs.get("activations", ()))
     half = len(names) // 2
@@ -154,12 +158,12 @@ def _unlike_passes(case: Case) -> bool:
 
 
 def _uint8_value(case: Case) -> bool:
-    """A value of uint8."""
+    """Detects a value of uint8."""
     return bool(case.node.attrs["value"].data_type == onnx.TensorProto.UINT8)
 
 
 def _padding(case: Case) -> Iterator[int]:
-    """The padding of each dimension that gives ConvTranspose's output_shape."""
+    """Yields the padding of each dimension that results in ConvTranspose's output_shape."""
     attrs, shape, weights = case.node.attrs, case.shape(0), case.shape(1)
     if shape is None or weights is None:
         return
@@ -177,21 +181,21 @@ def _padding(case: Case) -> Iterator[int]:
 
 
 def _negative_padding(case: Case) -> bool:
-    """An output_shape that is larger than what ConvTranspose writes without padding."""
+    """Detects an output_shape that is larger than ConvTranspose's result without padding."""
     if case.node.attrs.get("auto_pad", "NOTSET") != "NOTSET":
         return False
-    # the parser pads half of it before, rounded towards 0
+    # the parser puts half of the padding at the begin, rounded towards 0
     return any(padding <= -2 for padding in _padding(case))
 
 
 def _unlimited(case: Case) -> bool:
-    """A Loop without a trip count; exporters also write the largest number."""
+    """Detects a Loop without a trip count; exporters also write the largest number."""
     limit = case.value(0)
     return not case.node.input(0) or (limit is not None and int(limit.max()) >= _UNLIMITED)
 
 
 def _body_reads(position: int, case: Case) -> bool:
-    """The body of a Loop reads its iteration number (0) or its condition (1)."""
+    """Detects a Loop whose body reads its iteration number (0) or its condition (1)."""
     body = graphs(proto_of(case.node))["body"]
     name = body.input[position].name
     read = {one for part in body.node for one in reads(part)}
@@ -199,12 +203,13 @@ def _body_reads(position: int, case: Case) -> bool:
 
 
 def _collected(case: Case) -> list[str]:
-    """What a Loop collects from its iterations, as far as something reads it."""
+    """Returns the scan outputs of a Loop that have names."""
     return [name for name in case.node.outputs[max(len(case.node.inputs) - 2, 0) :] if name]
 
 
 def _collects_early(case: Case) -> bool:
-    """A Loop with a trip count that may end before and collects: TensorRT returns them all."""
+    """Detects a Loop with a trip count and scan outputs that may end earlier: TensorRT returns the
+    results of all iterations."""
     if _unlimited(case) or not _collected(case):
         return False
     body, inner = graphs(proto_of(case.node))["body"], case.bodies().get("body")
@@ -216,7 +221,7 @@ def _collects_early(case: Case) -> bool:
 
 
 def _grows(case: Case) -> bool:
-    """A carried tensor has another shape after an iteration."""
+    """Detects a carried tensor whose shape changes in an iteration."""
     first = 1 if case.node.op == "Loop" else 0
     states = len(case.node.inputs) - (2 if first else case.node.attrs["num_scan_inputs"])
     body, inner = graphs(proto_of(case.node)).get("body"), case.bodies().get("body")
@@ -231,7 +236,7 @@ def _grows(case: Case) -> bool:
 
 
 def _unlike_branches(case: Case) -> bool:
-    """Branches whose results have other shapes."""
+    """Detects branches whose results have different shapes."""
     found, bodies = graphs(proto_of(case.node)), case.bodies()
     if len(bodies) < len(BRANCHES):
         return False
@@ -240,7 +245,7 @@ def _unlike_branches(case: Case) -> bool:
     return any(one and other and one[1] != other[1] for one, other in pairs)
 
 
-#: By name, as ``condition`` of a row.
+#: Conditions by name, for ``condition`` of a row.
 CONDITIONS: Mapping[str, Callable[[Case], bool]] = {
     "collects_early": _collects_early,
     "collects_unlimited": lambda case: _unlimited(case) and bool(_collected(case)),

@@ -1,5 +1,6 @@
-"""The word of NVIDIA's own ONNX parser on a model, beside the table's: TensorRT for RTX, whose
-wheels parse on any x86-64 Linux machine without a GPU. A child process asks it, within bounds.
+"""Checks a model with NVIDIA's own ONNX parser, in addition to the table: that of TensorRT for RTX,
+whose wheels parse on any x86-64 Linux machine without a GPU. It runs in a child process with
+limits.
 """
 
 from __future__ import annotations
@@ -27,25 +28,25 @@ if TYPE_CHECKING:
 
 MODULE = "tensorrt_rtx_bindings"
 PRODUCT = "TensorRT for RTX"
-# its Python API and its parser are those of TensorRT 11: strongly typed networks alone
+# its Python API and its parser are those of TensorRT 11: only strongly typed networks
 FAMILY = "11"
-# of address space: the module and its libraries take 0.26 GB, and threads of a machine with many
-# cores reserve more than they use
+# bytes of address space: the module and its libraries take 0.26 GB, and threads of a machine with
+# many cores reserve more than they use
 _MEMORY = 16 << 30
-# the file, its protobuf, the network's weights, and as much to spare
+# copies of the model in memory: the file, its protobuf, the network's weights, and as much reserve
 _COPIES = 6
-# the parser's words for a node that needs a plugin
+# the parser's message for a node that needs a plugin
 _NO_PLUGIN = "Plugin not found"
 _LEFT_OUT = "leave --parser (YAML: parser) out to go by edgekit's own table"
-# all that a child needs of the user's environment
+# the only variables of the user's environment that a child needs
 _VARIABLES = ("HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TMPDIR")
-# without a GPU the parser works as well, and takes no memory for it; NumPy has nothing to compute
+# the parser needs no GPU and takes no GPU memory without it; NumPy needs only a single thread
 _SETTINGS = {"CUDA_VISIBLE_DEVICES": "", "OPENBLAS_NUM_THREADS": "1"}
 
 
 @document(frozen=True)
 class ParserProblem:
-    """An error of NVIDIA's parser; node and operator are empty where it names none."""
+    """An error of NVIDIA's parser; node and operator are empty if unknown."""
 
     node: str = member(long_text)
     operator: str = member(long_text)
@@ -54,12 +55,12 @@ class ParserProblem:
 
 @document(frozen=True)
 class ParserWord:
-    """What NVIDIA's parser says of a model.
+    """The result of NVIDIA's parser for a model.
 
     Attributes:
         release: The parser's product and release, such as "TensorRT for RTX 1.7.1.116".
-        ok: Whether it imports the model.
-        problems: Its errors; empty where it imports the model.
+        ok: True if it imports the model.
+        problems: Its errors; empty if it imports the model.
     """
 
     release: str = member(long_text)
@@ -67,10 +68,10 @@ class ParserWord:
     problems: tuple[ParserProblem, ...] = member(records(ParserProblem))
 
     def note(self, parse: Parse) -> str:
-        """Returns one line that has the parser's word and the table's.
+        """Returns a line with the parser's result and the table's.
 
         Args:
-            parse: The table's word on the same model, for the board's release.
+            parse: The table's result for the same model and the board's release.
         """
         who = f"NVIDIA's parser ({self.release}, of the {FAMILY} family)"
         if self.ok and parse.ok:
@@ -96,7 +97,7 @@ class ParserWord:
 
 @document(frozen=True)
 class _Answer:
-    """What the child process says; ``failed`` is why there is no answer, or empty."""
+    """The child process's result; ``failed`` is the reason for a missing result, or empty."""
 
     failed: str = member(long_text, absent="")
     release: str = member(long_text, absent="")
@@ -108,7 +109,7 @@ def wheels() -> Path:
     """Returns the folder that has NVIDIA's module, without importing it.
 
     Raises:
-        UsageError: ``parser.missing``: it is not installed.
+        UsageError: ``parser.missing``: the module is not installed.
     """
     from importlib.util import find_spec
     from pathlib import Path
@@ -125,12 +126,12 @@ def wheels() -> Path:
 
 
 def ask_parser(model: Model) -> ParserWord:
-    """Returns what NVIDIA's parser says of a model, as edgekit would write it for the board.
+    """Returns the result of NVIDIA's parser for a model, in the form that the board gets.
 
     Raises:
         UsageError: ``parser.missing``: the parser is not installed.
         BuildError: ``parser.failed``: the parser crashed or cannot be loaded; ``parser.timeout`` or
-            ``parser.memory``: it needs more than it may take.
+            ``parser.memory``: it exceeded its limit.
         ModelError: ``model.unwritable``: there is no space for a copy of the model.
     """
     import tempfile
@@ -155,7 +156,7 @@ def ask_parser(model: Model) -> ParserWord:
 
 
 def _asked(name: str, folder: Path, model: Path, size: int) -> _Answer:
-    """Returns the child's answer; ``size``: bytes of address space that the child may take."""
+    """Returns the child's result; ``size``: its limit of address space in bytes."""
     import os
     import signal
     import subprocess
@@ -180,7 +181,7 @@ def _asked(name: str, folder: Path, model: Path, size: int) -> _Answer:
         raise _failure(
             "parser.timeout", f"took over {timeouts.PARSER_CPU_S} s of the processor", name
         )
-    if done.returncode == -signal.SIGKILL:  # the machine's last resort
+    if done.returncode == -signal.SIGKILL:  # the kernel's out-of-memory killer
         raise _failure("parser.memory", "ran out of memory", name)
     try:
         return read(_Answer, parse_json(done.stdout, "the parser's answer"))

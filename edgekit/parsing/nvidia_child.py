@@ -1,10 +1,9 @@
-"""Has NVIDIA's parser read one ONNX file, in a process of its own.
+"""Parses an ONNX file with NVIDIA's parser, in a separate process.
 
 Usage: nvidia_child.py FOLDER MODEL SECONDS BYTES: imports NVIDIA's module from FOLDER, within
-SECONDS of the processor and BYTES of address space, and prints one line of JSON: ``release``,
-``ok`` and ``problems``, or ``failed`` with what kept the parser from an answer. A crash of NVIDIA's
-library ends this process alone. It needs the standard library alone, so that ``python -I`` can
-start it.
+SECONDS of CPU time and BYTES of address space, and prints a line of JSON: ``release``, ``ok`` and
+``problems``, or ``failed`` with the reason for the missing result. A crash of NVIDIA's library ends
+only this process. It uses only the standard library, so that ``python -I`` can start it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _LONGEST = 400
 def _problem(error: Any) -> dict[str, str]:
     code = getattr(error.code(), "name", str(error.code()))
     text = " ".join(str(error.desc()).split())
-    # an assertion of the constant false, where there is no importer
+    # without an importer the parser asserts the constant false
     message = code if text in ("", "false") else f"{code}: {text}"
     return {
         "node": str(error.node_name()),
@@ -33,7 +32,7 @@ def _problem(error: Any) -> dict[str, str]:
 
 
 def answer(folder: str, model: str) -> dict[str, object]:
-    """Returns what NVIDIA's parser says of a file."""
+    """Returns the result of NVIDIA's parser for a file."""
     sys.path.insert(0, folder)
     trt = importlib.import_module("tensorrt_rtx_bindings")
     logger = trt.Logger(trt.Logger.INTERNAL_ERROR)
@@ -46,13 +45,13 @@ def answer(folder: str, model: str) -> dict[str, object]:
 
 
 def main() -> None:
-    """Answers for one file."""
+    """Prints the result for a file."""
     folder, model, seconds, size = sys.argv[1:]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # the first limit sends SIGXCPU, by which this end is told from others
+    # the soft limit sends SIGXCPU, which distinguishes a timeout from other exits
     resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 1))
     resource.setrlimit(resource.RLIMIT_AS, (int(size), int(size)))
-    # what libraries print belongs to no answer
+    # output of libraries must not mix with the JSON line
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     try:
@@ -62,7 +61,7 @@ def main() -> None:
     except Exception as error:
         found = {"failed": f"{type(error).__name__}: {error}"[:_LONGEST]}
     print(json.dumps(found), file=out, flush=True)
-    # NVIDIA's objects are not taken apart: an answer that was given stays one
+    # exits without destroying NVIDIA's objects, so that a crash there cannot spoil the result
     os._exit(0)
 
 

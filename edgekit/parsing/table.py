@@ -1,5 +1,5 @@
-"""Whether TensorRT's ONNX parser of a release imports every node of a graph, and what to do about
-the nodes that it refuses.
+"""Checks if TensorRT's ONNX parser of a release imports every node of a graph, with remedies for
+refused nodes.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from edgekit.targets.board import Target
 from edgekit.targets.releases import newer_release, parse_version
 from edgekit_device.protocol.codec import choice, document, flag, long_text, member, records, write
 
-# of a zero point or a scale, to look at
+# most values of a zero point or a scale that are checked
 _MOST_VALUES = 1 << 20
-#: What a ``Parse`` is about: the model as the user gave it, or what edgekit makes of it.
+#: The model that a ``Parse`` is about: the user's model, or edgekit's rewritten model.
 AS_GIVEN, AFTER_REWRITES = "as given", "after rewrites"
 
 
 @document(frozen=True)
 class ParseProblem:
-    """A node that the parser refuses, or imports with other results.
+    """A node that the parser refuses, or imports with different results.
 
     Attributes:
         node: Its name.
         operator: Its ONNX operator.
-        message: What the parser refuses, or ignores.
-        fix: What to do, the best way first.
-        module: Path of its PyTorch module; "" for the network itself, or where none is named.
-        kind: The module's class, where the file names it.
-        line: Its line of Python, where the file names it: "net.py:12: y = self.stem(x)".
-        body: The bodies around it, the innermost first: "the body of Loop 'loop'"; "" outside.
+        message: The refused or ignored use.
+        fix: The remedies, the best first.
+        module: Path of its PyTorch module; "" for the network itself, or if unknown.
+        kind: The module's class; "" if unknown.
+        line: Its line of Python, such as "net.py:12: y = self.stem(x)"; "" if unknown.
+        body: Its enclosing bodies, innermost first: "the body of Loop 'loop'"; "" if none.
     """
 
     node: str = member(long_text)
@@ -58,7 +58,7 @@ class ParseProblem:
 
     @property
     def place(self) -> str:
-        """Where it is: "module 'head' (Head), net.py:12", or the bodies around; "" if unknown."""
+        """The node's place: "module 'head' (Head), net.py:12", or its bodies; "" if unknown."""
         named = f"module {self.module!r}" if self.module else "the network" if self.line else ""
         if named and self.kind:
             named += f" ({self.kind.rpartition('.')[2]})"
@@ -67,16 +67,16 @@ class ParseProblem:
 
 @document(frozen=True)
 class Parse:
-    """Whether the parser of a release imports a graph, by ``trt/operators.yaml``.
+    """The result of a check of a graph against a release's parser, by ``trt/operators.yaml``.
 
     Attributes:
-        ok: Whether it imports every node.
+        ok: True if the parser imports every node.
         release: The TensorRT release.
         problems: The nodes that it refuses.
-        model: "as given", or "after rewrites" for what edgekit makes of the user's model, which is
-            what the board gets.
-        converted: Whether edgekit makes a model of a refused one that the parser imports: plan,
-            build and run work with it.
+        model: "as given" for the user's model, or "after rewrites" for edgekit's rewritten model,
+            which the board gets.
+        converted: True if edgekit rewrites a refused model into a model that the parser imports:
+            plan, build and run work with it.
     """
 
     ok: bool = member(flag)
@@ -87,11 +87,11 @@ class Parse:
 
     @property
     def builds(self) -> bool:
-        """Whether the board can build from the model, or from what edgekit makes of the model."""
+        """True if the board can build from the model, or from edgekit's rewritten model."""
         return self.ok or self.converted
 
     def refusal(self) -> GateError:
-        """Returns the error of a model that the parser refuses; its JSON has the whole "parse"."""
+        """Returns the error for a refused model; its JSON has the whole "parse"."""
         first, *more = self.problems
         others = ""
         if more:
@@ -118,19 +118,19 @@ def parse_check(
     model: str = AS_GIVEN,
     traces: Mapping[str, str] | None = None,
 ) -> Parse:
-    """Returns whether TensorRT's ONNX parser imports a graph; nodes of bodies count.
+    """Checks if TensorRT's ONNX parser imports a graph, including the nodes of bodies.
 
     Args:
         graph: The graph as the board's parser gets it.
-        release: The board's TensorRT ("8.5.2", "10.3"); one that the table does not know counts as
-            the newest known before it.
+        release: The board's TensorRT ("8.5.2", "10.3"); an unknown release is treated as the newest
+            known release before it.
         target: The board, so that remedies name the JetPack that has a newer TensorRT.
         plugins: Names of the user's own plugins that the board has.
-        model: What the graph is, for :attr:`Parse.model`.
-        traces: As of ``Model``.
+        model: The value of :attr:`Parse.model`.
+        traces: The traces of ``Model``.
 
     Raises:
-        UsageError: The release is no version (code ``tensorrt.version``).
+        UsageError: The release is not a version (code ``tensorrt.version``).
     """
     on = _Board(release, target, plugins)
     found = tuple(
@@ -150,7 +150,8 @@ def _problem(
     modules: ModuleNames | None,
     traces: Mapping[str, str],
 ) -> ParseProblem:
-    """Names the module of a node, or of the node whose body it is in, and the ``leave``."""
+    """Returns the problem with the module of the node, or of the node that holds its body, and the
+    ``leave`` option."""
     outer = scope.holder or node.name
     module = modules.nodes.get(outer, "") if modules else ""
     leave = f"leave=[{module!r}] of edgekit.compile keeps the module in PyTorch" if module else ""
@@ -176,21 +177,21 @@ class _Board:
         self._target = target
 
     def reaches(self, refusal: Refusal) -> bool:
-        """Whether the board's GPU has what a refusal is about the lack of; also where no board is
-        known."""
+        """Returns True if the board's GPU has the compute capability that a refusal requires, or
+        if the board is unknown."""
         least = refusal.below_capability
         if least is None:
             return False
         return self._target is None or not self._target.lacking_capability(least)
 
     def newer(self, since: str) -> str:
-        """Returns the remedy of a newer release; "" where the board cannot get one."""
+        """Returns the remedy of a newer release; "" if the board has none."""
         return newer_release(self._target, since)
 
 
 @document(frozen=True)
 class _Scope:
-    """The tensors that a node sees: the graph's, and those of the bodies around it.
+    """The tensors in a node's scope: the graph's, and those of its enclosing bodies.
 
     Attributes:
         graph: The main graph.
@@ -198,9 +199,9 @@ class _Scope:
         dtypes: Types of the bodies' tensors, as far as known.
         ranks: Numbers of dimensions of the bodies' tensors, as far as known.
         own: Every tensor that the bodies define.
-        path: The bodies around a node, the innermost first; "" for the graph's own nodes.
-        holder: The graph's node whose body it is in; "" for none.
-        known: The innermost body evaluated, where that was possible; None for the graph.
+        path: The enclosing bodies, innermost first; "" for the graph's own nodes.
+        holder: The graph's node that holds the bodies; "" for none.
+        known: The evaluated innermost body; None for the graph, or if it cannot be evaluated.
     """
 
     graph: OnnxGraph
@@ -215,7 +216,7 @@ class _Scope:
     def inner(
         self, node: Node, attribute: str, body: onnx.GraphProto, known: Evaluation | None
     ) -> _Scope:
-        """Returns what the nodes of a body see."""
+        """Returns the scope of the nodes of a body."""
         path = f"the {attribute} of {node.op} {node.name!r}"
         constants = dict(self.constants) | {tensor.name: tensor for tensor in body.initializer}
         dtypes, ranks = dict(self.dtypes), dict(self.ranks)
@@ -244,7 +245,7 @@ class _Scope:
         )  # fmt: skip
 
     def bodies(self, node: Node) -> Mapping[str, Evaluation]:
-        """Returns a node's bodies as far as they can be evaluated; empty where they cannot."""
+        """Returns a node's evaluated bodies; empty if they cannot be evaluated."""
         try:
             if self.known is not None:
                 return evaluated(self.known, proto_of(node))
@@ -275,7 +276,7 @@ class _Scope:
         return None if name in self.graph.unknown else len(self.graph.shape(name))
 
     def variable(self, name: str) -> bool:
-        """Whether a tensor changes from inference to inference, as far as known."""
+        """Returns True if a tensor may change from inference to inference, as far as known."""
         if name in self.own:
             return False
         return not self.graph.constant(name) and name not in self.graph.derived
@@ -304,7 +305,7 @@ def _nodes(graph: OnnxGraph) -> Iterator[tuple[Node, _Scope]]:
 
 
 def _inside(node: Node, scope: _Scope) -> Iterator[tuple[Node, _Scope]]:
-    """The nodes of a node's bodies, and of bodies in them."""
+    """Yields the nodes of a node's bodies, and of nested bodies, with their scopes."""
     proto = proto_of(node)
     known = scope.bodies(node)
     for attribute, body in graphs(proto).items():
@@ -317,10 +318,10 @@ def _inside(node: Node, scope: _Scope) -> Iterator[tuple[Node, _Scope]]:
 
 
 def _judge(node: Node, scope: _Scope, on: _Board) -> tuple[str, str] | None:
-    """What the parser refuses of a node and what to do; None where it imports the node."""
+    """Returns the message and the remedy for a refused node; None if the parser imports it."""
     table = operator_table()
     if node.domain == LEFT_DOMAIN:
-        return None  # no parser gets it
+        return None  # the parser never gets it
     row = table.operators.get(node.op) or table.missing.get(node.op)
     other = _is_other(node, scope) and not (row is not None and row.foreign)
     if not table.imports(node.op, on.version):
@@ -348,7 +349,8 @@ def _judge(node: Node, scope: _Scope, on: _Board) -> tuple[str, str] | None:
 
 
 def _newer(refusal: Refusal, node: Node, scope: _Scope, on: _Board) -> str:
-    """Returns the release that ends a refusal; "" for none, or where another row begins there."""
+    """Returns the remedy of the release that ends a refusal; "" if none, or if another row then
+    refuses the node."""
     if refusal.until is None:
         return ""
     later = refusals(node.op, refusal.until)
@@ -357,7 +359,7 @@ def _newer(refusal: Refusal, node: Node, scope: _Scope, on: _Board) -> str:
 
 
 def _is_other(node: Node, scope: _Scope) -> bool:
-    """Whether a node of another domain is not what an operator of ONNX would be."""
+    """Returns True if a node of another domain does not have the form of an ONNX operator."""
     if not node.domain:
         return False
     return node.proto is None or is_plugin(node.proto, scope.graph.opset)
@@ -406,7 +408,7 @@ def _cut(scope: _Scope) -> str:
 
 
 def _refused(row: Refusal, node: Node, scope: _Scope) -> dict[str, str] | None:
-    """What a row's text names of a node where all of the row's tests hold; else None."""
+    """Returns the values for a row's text if all of its tests are true; else None."""
     named = {"value": "", "type": ""}
     opset = scope.graph.opset
     if row.opset_since is not None and opset < row.opset_since:
@@ -440,7 +442,7 @@ def _refused(row: Refusal, node: Node, scope: _Scope) -> dict[str, str] | None:
 
 
 def _attribute(row: Refusal, node: Node) -> str | None:
-    """The refused value of the row's attribute, as text."""
+    """Returns the refused value of the row's attribute as text; None if it is not refused."""
     assert row.attribute is not None
     value = node.attrs.get(row.attribute, row.default)
     if value is None:

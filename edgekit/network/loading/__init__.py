@@ -1,1 +1,1 @@
-"""From what a user gives to a checked ``Model``: start with ``load`` in ``load``."""
+"""Loads a user's network into a checked ``Model``: start with ``load`` in ``load``."""

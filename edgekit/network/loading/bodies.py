@@ -1,6 +1,6 @@
-"""The bodies of If, Loop and Scan: the shapes inside and of the results, and how often a body runs.
+"""The bodies of If, Loop and Scan: the shapes inside and of the results, and the iterations.
 
-A body is evaluated like the graph around it, with what that graph knows of the captured tensors.
+A body is evaluated like the outer graph, with the known shapes and values of captured tensors.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from edgekit.network.windows import attributes
 Known = tuple[int, tuple[int, ...]]
 _INT64, _BOOL = onnx.TensorProto.INT64, onnx.TensorProto.BOOL
 BRANCHES = ("then_branch", "else_branch")
-# exporters write it for "as long as the condition holds", and so does TensorRT's parser read it
+# exporters' trip count for "while the condition is true"; TensorRT's parser reads it the same way
 _UNLIMITED = np.iinfo(np.int32).max
-# iterations that are counted by running what decides on the next one
+# most iterations that are counted by running the nodes of the condition
 _MOST_COUNTED = 1024
 _MOST_VALUES = 4096
 # Scan of opset 8 has a batch
@@ -35,12 +35,12 @@ _RANDOM = frozenset(
 
 
 class Scope(Protocol):
-    """A graph as far as it is known: of a model, or of a body in it."""
+    """A graph of a model or of a body, as far as its shapes and values are known."""
 
     version: int
 
     def known_as(self, name: str) -> Known | None:
-        """Returns a tensor's type and shape; None where its shape is unknown."""
+        """Returns a tensor's type and shape; None if its shape is unknown."""
 
     def value(self, name: str) -> np.ndarray | None:
         """Returns a constant's values; None for any other tensor."""
@@ -58,7 +58,7 @@ class OuterScope(Scope, Protocol[S_co]):
         inputs: Mapping[str, Known | None],
         constants: Mapping[str, np.ndarray],
     ) -> S_co:
-        """Returns a body that gets these inputs; of some the values are known."""
+        """Returns the evaluated body for these inputs, some with constant values."""
 
 
 def graphs(node: onnx.NodeProto) -> dict[str, onnx.GraphProto]:
@@ -70,7 +70,7 @@ def evaluated(scope: OuterScope[S_co], node: onnx.NodeProto) -> dict[str, S_co]:
     """Returns the evaluated bodies of an If, a Loop or a Scan by attribute; empty for others.
 
     Raises:
-        ModelError: As the evaluation of a graph does, about a node of a body.
+        ModelError: An error of a node of a body, as in the evaluation of a graph.
     """
     found = graphs(node)
     if node.op_type == "If":
@@ -88,7 +88,7 @@ def _looped(scope: OuterScope[S_co], node: onnx.NodeProto, body: onnx.GraphProto
     begins = _begins(scope, node) is True
     inner = _turn(scope, body, node.input[2:], begins)
     if begins and not _is_true(inner.value(body.output[0].name)):
-        # the condition may end it, so it is not known within the body either
+        # the condition may end the loop, so its value is unknown within the body too
         inner = _turn(scope, body, node.input[2:], False)
     return inner
 
@@ -96,7 +96,7 @@ def _looped(scope: OuterScope[S_co], node: onnx.NodeProto, body: onnx.GraphProto
 def _turn(
     scope: OuterScope[S_co], body: onnx.GraphProto, carried: Iterable[str], begins: bool
 ) -> S_co:
-    """One iteration of a Loop's body; ``begins``: its condition is true."""
+    """Returns an iteration of a Loop's body; ``begins``: its condition is true."""
     index, condition, *states = [value.name for value in body.input]
     inputs: dict[str, Known | None] = {index: (_INT64, ()), condition: (_BOOL, ())}
     inputs |= dict.fromkeys(states)
@@ -123,7 +123,7 @@ def _axis(node: onnx.NodeProto, name: str, position: int, rank: int) -> int:
 
 
 def _begins(scope: Scope, node: onnx.NodeProto) -> bool | None:
-    """Whether a Loop's condition is true at first; None where the data decide."""
+    """Returns True if a Loop's condition is true at the start; None if data-dependent."""
     name = node.input[1] if len(node.input) > 1 else ""
     if not name:
         return True
@@ -136,7 +136,7 @@ def _is_true(value: np.ndarray | None) -> bool:
 
 
 def trip_limit(scope: Scope, node: onnx.NodeProto) -> int | None:
-    """Returns how often a Loop or a Scan runs its body at most; None where nothing says so."""
+    """Returns the most iterations of a Loop or a Scan; None if unlimited or unknown."""
     if node.op_type == "Scan":
         if scope.version < _SCAN_SINCE:
             return None
@@ -152,18 +152,18 @@ def trip_limit(scope: Scope, node: onnx.NodeProto) -> int | None:
 
 
 def trip_count(scope: Scope, node: onnx.NodeProto, bodies: Mapping[str, Scope]) -> int | None:
-    """Returns how often a Loop or a Scan runs its body; None where the data decide.
+    """Returns the number of iterations of a Loop or a Scan; None if data-dependent.
 
     Args:
-        scope: The graph that the node is in.
+        scope: The node's graph.
         node: The node.
-        bodies: What :func:`evaluated` returned for it.
+        bodies: The node's bodies from :func:`evaluated`.
     """
     limit = trip_limit(scope, node)
     if node.op_type == "Scan" or "body" not in bodies:
         return limit if node.op_type == "Scan" else None
     begins = _begins(scope, node)
-    # a limit that is computed
+    # the limit is computed
     if begins is None or (limit is None and node.input[0] and scope.value(node.input[0]) is None):
         return None
     if not begins:
@@ -180,7 +180,7 @@ def trip_count(scope: Scope, node: onnx.NodeProto, bodies: Mapping[str, Scope]) 
 def _counted(
     scope: Scope, node: onnx.NodeProto, body: onnx.GraphProto, limit: int | None
 ) -> int | None:
-    """Runs what decides on the next iteration, where it depends on no data."""
+    """Counts iterations by running the nodes of the condition; None if it depends on data."""
     states = {value.name: at for at, value in enumerate(body.input[2:])}
     result = body.output[0].name
     part = _deciding(scope, body, states, result)
@@ -218,7 +218,7 @@ def _counted(
                 return count + 1
             values = {name: np.asarray(made[after[name]]) for name in used}
     except Exception:
-        # onnx's reference lacks operators, and its exceptions are of any kind
+        # onnx's reference evaluator lacks operators, and raises exceptions of any type
         return None
     return limit if limit is not None and limit <= _MOST_COUNTED else None
 
@@ -226,7 +226,8 @@ def _counted(
 def _deciding(
     scope: Scope, body: onnx.GraphProto, states: Mapping[str, int], result: str
 ) -> tuple[list[onnx.NodeProto], list[str], dict[str, np.ndarray]] | None:
-    """The nodes that a condition needs, the carried tensors and the constants; None: data."""
+    """Returns the nodes, the carried tensors and the constants of a condition; None if
+    data-dependent."""
     writers = {name: inner for inner in body.node for name in inner.output if name}
     own = {value.name: value for value in body.initializer}
     fed = {value.name for value in body.input[:2]}
@@ -261,10 +262,10 @@ def _deciding(
 def results(
     scope: Scope, node: onnx.NodeProto, bodies: Mapping[str, Scope]
 ) -> dict[str, onnx.TypeProto]:
-    """Returns the types of a node's results as far as its bodies say them.
+    """Returns the types of a node's results as far as its bodies determine them.
 
-    A tensor that is carried along has a shape where the body keeps it; what the body collects has
-    one where the number of iterations is known; what branches return, where all say the same.
+    The shape of a carried tensor is known if the body keeps it; that of a scan output, if the
+    number of iterations is known; that of a branch result, if all branches agree.
     """
     outer = graphs(node)
     if node.op_type == "If":

@@ -19,7 +19,7 @@ from edgekit.network.windows import attributes
 
 _ARITHMETIC = {"Add": "add", "Sub": "subtract", "Mul": "multiply"}
 _PLAIN_MOVES = frozenset({"Concat", "Gather", "Transpose"})
-# their output is their input in another shape
+# operators whose output is the input in another shape
 VIEWS = {"Reshape", "Unsqueeze", "Squeeze", "Flatten"}
 _REPEATS = {"ConstantOfShape", "Expand"}
 # explicit quantization must stay visible; random values are not constants
@@ -33,15 +33,16 @@ _NEVER = {
     "Multinomial",
     "Bernoulli",
 }
-# a folded value may have this many elements more than its inputs: larger Tiles and OneHots stay
+# most elements of a folded value beyond those of its inputs: larger Tiles and OneHots stay
 _LARGEST_GROWTH = 1 << 22
-# a repeated value costs nothing until something writes it out; no board could hold more elements
+# a repeated value takes no memory until it is written out; no board can hold more elements
 _LARGEST_REPEAT = 1 << 32
-# what folding reads and makes at once: larger nodes wait, and all do when the sum is large
+# most bytes that folding reads or computes at load time, for a node and in total: larger nodes are
+# computed lazily, and so are all above _SMALL when the total is exceeded
 _LARGEST_NOW = 1 << 20
 _ALL_NOW = 64 << 20
 _SMALL = 1 << 12
-# views of their input where onnx's reference computes them: waiting saves nothing
+# views of their input in onnx's reference evaluator: lazy computation has no benefit
 _SLICES = {"Transpose", "Slice", "Split"}
 _MOVES = {*_SLICES, "Concat", "Gather", "Tile"}
 _ELEMENTWISE = {
@@ -54,16 +55,16 @@ _REDUCTIONS = {
     "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
 }  # fmt: skip
 _PRODUCTS = {"MatMul", "Gemm"}
-# computing them on single elements shows whether onnx's reference can, and of what type it makes
+# operators that are tested on single elements in onnx's reference evaluator, with the result's type
 _TRIED = _ELEMENTWISE | _REDUCTIONS | _PRODUCTS
 
 
 def fold_with_numpy(node: onnx.NodeProto, values: Mapping[str, np.ndarray]) -> np.ndarray | None:
-    """Returns the output of a node as onnx's reference computes it; None for any other node.
+    """Returns the output of a supported node, equal to onnx's reference; None for other nodes.
 
     Args:
-        node: Of an opset of 7 or later.
-        values: Of its inputs.
+        node: A node of opset 7 or later.
+        values: Values of its inputs.
     """
     name = _ARITHMETIC.get(node.op_type, "")
     if not name and node.op_type not in _PLAIN_MOVES:
@@ -98,7 +99,7 @@ def foldable(
     constants: Mapping[str, Constant],
     shapes: Mapping[str, tuple[int, ...]],
 ) -> bool:
-    """Whether a node can become a constant without making the model much larger.
+    """Returns True if a node can become a constant without making the model much larger.
 
     Raises:
         ModelError: ``model.too_large``.
@@ -119,9 +120,9 @@ def foldable(
 
 
 def repeated(node: onnx.NodeProto, constants: Mapping[str, Constant]) -> np.ndarray | None:
-    """The output of a plain ConstantOfShape; None for any other node, and for a doubtful one.
+    """Returns the output of a valid ConstantOfShape; None for any other node.
 
-    Light models have hundreds of them in place of weights: they need no inference.
+    Light models have hundreds of such nodes instead of weights: they need no inference.
 
     Raises:
         ModelError: ``model.too_large``.
@@ -139,7 +140,7 @@ def repeated(node: onnx.NodeProto, constants: Mapping[str, Constant]) -> np.ndar
     try:
         fill = _fill(node)
     except (ValueError, TypeError, KeyError):
-        # inference says better what is wrong with it
+        # inference raises a better error
         return None
     if fill.size != 1 or fill.dtype.kind not in "fiub":
         return None
@@ -165,7 +166,7 @@ def _fill(node: onnx.NodeProto) -> np.ndarray:
 
 
 def _repeat(fill: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    # a view of one value: such weights cost no memory until something writes them out
+    # a view of a single value: such weights take no memory until they are written out
     return np.broadcast_to(fill.reshape(()), shape)
 
 
@@ -175,7 +176,7 @@ def fold(
     types: Mapping[str, onnx.TypeProto],
     version: int,
 ) -> dict[str, np.ndarray] | None:
-    """The outputs of a foldable node by name; None when onnx's reference cannot compute it.
+    """Returns the outputs of a foldable node by name; None if onnx's reference cannot compute it.
 
     Args:
         node: The node.
@@ -207,7 +208,7 @@ def run(
     types: Mapping[str, onnx.TypeProto],
     version: int,
 ) -> dict[str, np.ndarray] | None:
-    """The outputs of a node by name as onnx's reference computes them; None when it cannot."""
+    """Returns the outputs of a node by name from onnx's reference evaluator; None if it fails."""
     reference = evaluator(node, types, version)
     if reference is None:
         return None
@@ -216,7 +217,7 @@ def run(
         with np.errstate(all="ignore"):
             made = reference.run(None, dict(values))
     except Exception:
-        # the reference lacks some old operator versions; the node then stays as it is
+        # the reference lacks some old operator versions; the node is then kept
         return None
     return {name: np.asarray(value) for name, value in zip(wanted, made, strict=True)}
 
@@ -224,7 +225,7 @@ def run(
 def evaluator(
     node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], version: int
 ) -> Any | None:
-    """onnx's reference for one node; None when it does not know the operator."""
+    """Returns onnx's reference evaluator for a node; None if it lacks the operator."""
     from onnx.reference import ReferenceEvaluator
 
     graph = helper.make_graph(
@@ -237,14 +238,14 @@ def evaluator(
     try:
         return ReferenceEvaluator(model)
     except Exception:
-        # some old operator versions are unknown to it
+        # it lacks some old operator versions
         return None
 
 
 def outputs_of(
     node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
 ) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    """Shape and NumPy type of a node's outputs by name."""
+    """Returns shape and NumPy type of a node's outputs by name."""
     return {
         name: (
             _shape(types[name]),
@@ -256,7 +257,7 @@ def outputs_of(
 
 
 def constant(node: onnx.NodeProto) -> np.ndarray:
-    """The value of a Constant node.
+    """Returns the value of a Constant node.
 
     Raises:
         ModelError: ``model.type`` for strings and sparse tensors.
@@ -285,7 +286,7 @@ def _shape(proto: onnx.TypeProto) -> tuple[int, ...]:
 
 
 class Patience:
-    """Decides which folding waits: what is large, or much together, is not done while loading."""
+    """Selects the nodes to fold lazily: large nodes, and further nodes after a total size."""
 
     def __init__(self) -> None:
         self._done = 0
@@ -297,7 +298,7 @@ class Patience:
         types: Mapping[str, onnx.TypeProto],
         version: int,
     ) -> dict[str, Constant] | None:
-        """The outputs of a foldable node, to be computed later; None to compute them now.
+        """Returns the lazy outputs of a foldable node; None to compute them now.
 
         Args:
             node: The node.
@@ -340,7 +341,7 @@ class Patience:
         made = [math.prod(s) * d.itemsize for s, d in outputs_of(node, types).values()]
         sizes = [*made, *(value.nbytes for value in read.values())]
         if node.op_type == "Gather":
-            # it reads no more than it makes
+            # it reads no more than its output
             sizes = made
         if max(sizes) > (_LARGEST_NOW if self._done <= _ALL_NOW else _SMALL):
             return True
@@ -354,7 +355,7 @@ def _can(
     types: Mapping[str, onnx.TypeProto],
     version: int,
 ) -> bool:
-    """Whether it is sure enough that computing it later will work as it would now."""
+    """Returns True if a later computation of a node will succeed."""
     if node.op_type in VIEWS or node.op_type == "Expand":
         return True
     if node.op_type in _TRIED:
@@ -370,10 +371,10 @@ def _tried(
     types: Mapping[str, onnx.TypeProto],
     version: int,
 ) -> bool:
-    """Whether it works on single elements of the same ranks and types."""
+    """Returns True if a node can be computed on single elements of the same ranks and types."""
     first = read[node.input[0]]
     if node.op_type == "Pow" and first.dtype.kind in "iu":
-        # whether an integer has that power depends on the values
+        # integers have no negative powers, so the result depends on the values
         return False
     small: dict[str, np.ndarray] = {}
     for name, value in read.items():
@@ -385,7 +386,8 @@ def _tried(
 
 
 def _inside(node: onnx.NodeProto, read: Mapping[str, Constant]) -> bool:
-    """Whether a Gather's indices are: the reference refuses others, and so it must now."""
+    """Returns True if a Gather's indices are in range: otherwise the reference must raise its error
+    now."""
     data, index = read[node.input[0]], real(read[node.input[1]])
     axis = next((item.i for item in node.attribute if item.name == "axis"), 0)
     length = data.shape[axis]

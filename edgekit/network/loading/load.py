@@ -1,7 +1,6 @@
-"""From an ONNX file to a checked ``Model``: static shapes, folded constants, referenced
-weights.
+"""Loads an ONNX file into a checked ``Model``: static shapes, folded constants, referenced weights.
 
-``load`` is the package's main function; ``emit`` writes the evaluated graph as a stripped
+``load`` is the package's main function; ``emit`` returns the evaluated graph as a stripped
 ModelProto and its weights.
 """
 
@@ -52,10 +51,10 @@ from edgekit.network.protos import (
 if TYPE_CHECKING:
     from edgekit.network.loading.proposals import Proposal
 
-# location of a weight whose values are stored outside the graph
+# external-data location of a weight whose values are outside the graph
 STRIPPED = "stripped"
 _WEIGHT_BYTES = 1024
-# inputs that say how an operator works, by position: they stay readable in the graph
+# inputs that are parameters of an operator, by position: they stay in the graph
 _PARAMETERS = {
     "Clip": {1, 2},
     "DequantizeLinear": {1, 2},
@@ -68,7 +67,7 @@ _PARAMETERS = {
     "OneHot": {1, 2},
     "Pow": {1},
 }
-# even a single value is a weight there: it can be refitted
+# operators for which even a single value is a weight: it can be refitted
 _WEIGHT_OPS = {
     "BatchNormalization",
     "Conv",
@@ -122,7 +121,7 @@ def emit(
             _info(state, tensor)
             for node in nodes
             for tensor in node.output
-            # of what a plugin writes not even the type may be known
+            # even the type of a plugin's output may be unknown
             if tensor and tensor not in ends and state.unknown.get(tensor, 1) is not None
         ],
     )
@@ -139,7 +138,7 @@ def emit(
 
 
 def stub(name: str, value: Constant) -> onnx.TensorProto:
-    """An initializer without data, in the form that ONNX Runtime takes values for."""
+    """Returns an initializer without data, in the form for which ONNX Runtime accepts values."""
     tensor = onnx.TensorProto(
         name=name,
         data_type=elem_of(value.dtype),
@@ -154,7 +153,7 @@ def stub(name: str, value: Constant) -> onnx.TensorProto:
 def _settle_outputs(
     state: Evaluation, inputs: Sequence[str], outputs: Sequence[str]
 ) -> list[onnx.NodeProto]:
-    """Keeps the outputs' names where an Identity that made them was removed."""
+    """Restores the names of outputs whose Identity node was removed, and returns the nodes."""
     nodes = list(state.nodes)
     renamed: dict[str, str] = {}
     fixed = {*inputs, *outputs, *state.constants}
@@ -171,7 +170,7 @@ def _settle_outputs(
         if root in state.constants:
             state.constants[output] = state.constants[root]
         elif root in fixed:
-            # named after the file's node that became another name of its input
+            # named after the file's node that was removed as an alias of its input
             own = (name for name, gone in state.folded.items() if output in gone.outputs)
             name = next(own, f"Identity:{output}")
             nodes.append(helper.make_node("Identity", [root], [output], name=name))
@@ -190,7 +189,7 @@ def _settle_outputs(
 def _drop_unused_outputs(
     nodes: Sequence[onnx.NodeProto], used: Collection[str], version: int
 ) -> None:
-    """Optional results that nothing reads (masks, saved means) lose their names."""
+    """Removes the names of optional outputs without readers (masks, saved means)."""
     optional = onnx.defs.OpSchema.FormalParameterOption.Optional
     for node in nodes:
         if len(node.output) == 1 or node.domain or node.op_type in UNLISTED:
@@ -215,7 +214,7 @@ def roles_of(nodes: Sequence[onnx.NodeProto]) -> dict[str, set[tuple[str, int]]]
 
 
 def is_weight(value: Constant, roles: set[tuple[str, int]]) -> bool:
-    # packed and 8-bit float types have no NumPy layout that ONNX Runtime takes by reference
+    # packed and 8-bit float types have no NumPy layout that ONNX Runtime accepts by reference
     name = dtype_name(elem_of(value.dtype))
     if value.dtype.kind not in "fiub" and name != "bfloat16":
         return False
@@ -255,7 +254,7 @@ def _type(state: Evaluation, name: str) -> int:
 
 
 def _forget_sources(node: onnx.NodeProto) -> None:
-    """Exporters leave source paths and stack traces: not part of what the model computes."""
+    """Removes source paths and stack traces that exporters wrote: they affect no result."""
     node.ClearField("doc_string")
     for body in subgraphs(node):
         body.ClearField("doc_string")
@@ -278,15 +277,15 @@ def load(
     Args:
         source: Path of the file. Its weights, inline or external, stay in their files and are
             memory-mapped.
-        shapes: Sizes for inputs, in elements per dimension; needed where the file leaves more
-            open than the batch. Also for tensors whose shape a plugin or the data decide.
-        batch: The batch where the file leaves it open; 1 when None, which ``Model.notes`` says.
-        outputs: Tensor or node names to cut the network at; the file's outputs when None.
-        plugins: The user's own plugins, each of an operator that the file has.
-        values: Values of inputs of whole numbers, which are constants then.
+        shapes: Sizes for inputs, in elements per dimension; required if dimensions other than the
+            batch are dynamic. Also for tensors with plugin- or data-dependent shapes.
+        batch: The size of a dynamic batch; 1 if None, with a note in ``Model.notes``.
+        outputs: Tensor or node names to cut the network at; the file's outputs if None.
+        plugins: The user's own plugins, each for an operator in the file.
+        values: Values of integer inputs, which become constants.
 
     Raises:
-        ModelError: with a stable code ``model.*`` for everything that can be wrong with the file.
+        ModelError: with a stable code ``model.*`` for every error of the file.
     """
     path = Path(source)
     proto, weights = files.read(path)
@@ -304,7 +303,7 @@ def load(
 
 
 def fix_inputs(graph: onnx.GraphProto, values: Mapping[str, Sequence[int]]) -> None:
-    """Makes inputs of whole numbers constants, in place."""
+    """Replaces integer inputs by constants, in place."""
     for value in graph.input:
         if value.name in values:
             kind = value.type.tensor_type
@@ -317,7 +316,7 @@ def file_inputs(source: str | Path) -> list[onnx.ValueInfoProto]:
     """Returns a file's inputs, without initializers.
 
     Raises:
-        ModelError: when the file cannot be read; see :func:`load`.
+        ModelError: if the file cannot be read; see :func:`load`.
     """
     graph = files.read(Path(source))[0].graph
     constants = {tensor.name for tensor in graph.initializer}
@@ -325,19 +324,19 @@ def file_inputs(source: str | Path) -> list[onnx.ValueInfoProto]:
 
 
 def file_metadata(source: str | Path) -> dict[str, str]:
-    """Returns what a file's metadata say, as exporters write them.
+    """Returns a file's metadata as exporters write them.
 
     Raises:
-        ModelError: when the file cannot be read; see :func:`load`.
+        ModelError: if the file cannot be read; see :func:`load`.
     """
     return {one.key: one.value for one in files.read(Path(source))[0].metadata_props}
 
 
 def proposed_sizes(source: str | Path) -> Proposal | None:
-    """Returns sizes for what a file leaves open; None where nothing is.
+    """Returns sizes for a file's dynamic dimensions; None if all are static.
 
     Raises:
-        ModelError: when the file cannot be read; see :func:`load`.
+        ModelError: if the file cannot be read; see :func:`load`.
     """
     proto = files.read(Path(source))[0]
     left_open = open_inputs(source)
@@ -349,12 +348,12 @@ def proposed_sizes(source: str | Path) -> Proposal | None:
 
 
 def open_inputs(source: str | Path, batch: int | None = None) -> dict[str, tuple[int | None, ...]]:
-    """The inputs whose sizes the file leaves open, with None for each open dimension.
+    """Returns the shapes of inputs with dynamic dimensions, with None for each of these.
 
-    An input of unknown rank has an empty shape here, and ``batch`` stands for an open batch.
+    An input of unknown rank has an empty shape; ``batch`` replaces a dynamic batch.
 
     Raises:
-        ModelError: when the file cannot be read; see :func:`load`.
+        ModelError: if the file cannot be read; see :func:`load`.
     """
     found: dict[str, tuple[int | None, ...]] = {}
     for value in file_inputs(source):
@@ -382,24 +381,24 @@ def canonical(
     known: Mapping[str, tuple[int, tuple[int, ...]]] | None = None,
     plugins: Sequence[Plugin] = (),
 ) -> Model:
-    """Makes a Model of a ModelProto, which is left as it is.
+    """Converts a ModelProto, which is not changed, into a Model.
 
-    Of its metadata only edgekit's own is kept ("edgekit.rewrite", ...), of the nodes' the names of
-    their PyTorch modules.
+    From its metadata only edgekit's own is kept ("edgekit.rewrite", ...), from the nodes' metadata
+    the names of their PyTorch modules.
 
     Args:
-        proto: The graph; an initializer may be a stub whose values stand in ``weights``, so a
-            Model's own proto and weights may be passed again after editing.
-        base_folder: Where external data lies; None when there is none.
+        proto: The graph; an initializer may be a stub with values in ``weights``, so a Model's own
+            proto and weights may be passed again after editing.
+        base_folder: Folder of external data; None if there is none.
         shapes: As in :func:`load`.
         batch: As in :func:`load`.
         outputs: As in :func:`load`.
-        source: What to call the model (``Model.source``).
-        weights: Values by tensor name. A name that a node produces replaces that node: so the
-            generated weights of a light model can be given. Read-only arrays are kept as they
-            are, others as read-only views: do not change them afterwards.
-        known: ONNX element type and shape of computed tensors by name, where an inference has
-            found them already: it is not repeated for nodes all of whose outputs are known.
+        source: Name of the model (``Model.source``).
+        weights: Values by tensor name. The name of a node's output replaces that node, so that the
+            generated weights of a light model can be given. Read-only arrays are kept, others
+            become read-only views: do not change them afterwards.
+        known: ONNX element type and shape of computed tensors by name, from an earlier inference:
+            inference is skipped for nodes whose outputs are all known.
         plugins: The user's own plugins.
 
     Raises:
@@ -476,7 +475,7 @@ def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _calls(proto: onnx.ModelProto) -> dict[str, Folded]:
-    """The named nodes that call the file's own functions."""
+    """Returns the named nodes that call the file's own functions."""
     functions = {(function.domain, function.name) for function in proto.functions}
     return {
         node.name: Folded("function", tuple(node.input), tuple(node.output))
@@ -491,7 +490,7 @@ def _folded(
     state: Evaluation,
     retained: Collection[str],
 ) -> dict[str, Folded]:
-    """What became of the nodes that are not kept, with the names their tensors have now."""
+    """Returns the removed nodes with their reasons and the current names of their tensors."""
     found = {name: gone for name, gone in state.folded.items() if name not in retained}
     for node in [*nodes, *state.nodes]:
         if node.name not in retained and node.name not in found:
@@ -507,7 +506,7 @@ def _folded(
 
 
 def _current(name: str, alias: Mapping[str, str]) -> str:
-    # an alias of a tensor that then took the name of the graph's output: two steps at most
+    # an alias of a tensor that was renamed to the graph's output: two steps at most
     name = alias.get(name, name)
     return alias.get(name, name)
 
@@ -558,7 +557,8 @@ def outputs_of(
     known: set[str],
     outputs: Sequence[str] | None,
 ) -> list[str]:
-    """The tensors to end at: those requested (a node stands for its outputs) or the graph's."""
+    """Returns the model's outputs: the requested tensors (for a node, its outputs) or the
+    graph's."""
     own = [value.name for value in graph.output]
     produced = {name for node in nodes for name in node.output if name}
     if outputs is None:
@@ -601,10 +601,10 @@ def _declared(
     inputs: Sequence[onnx.ValueInfoProto],
     fixed: Mapping[str, tuple[int, tuple[int, ...]]],
 ) -> dict[str, onnx.TypeProto]:
-    """What the file says about tensors, for operators without inference.
+    """Returns the declared types of tensors, for operators without inference.
 
-    Where sizes were given it says nothing of the tensors of fixed size: an exporter may have
-    written there what it traced with, a batch of 1 as a rule.
+    If dynamic sizes were given, declared static sizes are not used unless all given sizes are 1:
+    an exporter may have written the sizes of its trace, usually a batch of 1.
     """
     declared = {value.name: value.type for value in [*graph.value_info, *graph.output]}
     sizes = [

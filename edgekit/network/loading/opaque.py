@@ -1,9 +1,9 @@
-"""Opaque nodes: those that only the board can run (plugins), whose shapes the data decide, or that
-stand for a module which is left out.
+"""Opaque nodes: plugins that only the board can run, nodes with data-dependent shapes, and nodes
+that replace a module which is left out.
 
 An operator that is not ONNX's needs a plugin in the board's TensorRT. A node that reads or writes a
-tensor of unknown shape (NonMaxSuppression, and what follows it) runs on the GPU. Each is one layer
-of unknown cost; this machine runs the network up to them, and through plugins with a function.
+tensor of unknown shape (NonMaxSuppression and its consumers) runs on the GPU. Each is a layer of
+unknown cost; this machine runs the network up to them, and through plugins with a function.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _SHOWN = 4
 
 
 def plugin_of(node: Node) -> dict[str, str]:
-    """The plugin that TensorRT's parser looks for: name, version and namespace (guide, 9.3)."""
+    """Returns name, version and namespace of the plugin that TensorRT's parser looks up (guide,
+    9.3)."""
     return {
         "plugin": node.op,
         "plugin_version": str(node.attrs.get("plugin_version", "1")),
@@ -36,7 +37,8 @@ def plugin_of(node: Node) -> dict[str, str]:
 
 
 def plugin_notes(graph: OnnxGraph, only: Collection[str] | None = None) -> tuple[str, ...]:
-    """Which plugins a model's nodes need, or those of ``only``; and whether TensorRT ships them."""
+    """Returns notes on the plugins that a model's nodes, or those of ``only``, need, and on those
+    that TensorRT ships."""
     users: dict[str, list[str]] = {}
     for node in graph.nodes():
         if only is not None and node.name not in only:
@@ -62,7 +64,7 @@ def _with_users(users: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
 
 
 def left_notes(graph: OnnxGraph) -> tuple[str, ...]:
-    """Which modules are left out of a model."""
+    """Returns notes on the modules that are left out of a model."""
     calls = Counter(
         str(node.attrs["module"]) for node in graph.nodes() if graph.opaque.get(node.name) == LEFT
     )
@@ -74,7 +76,8 @@ def left_notes(graph: OnnxGraph) -> tuple[str, ...]:
 
 
 def opaque_notes(graph: OnnxGraph) -> tuple[str, ...]:
-    """What is known of a model's opaque nodes: what the board must have, and what has no shape."""
+    """Returns notes on a model's opaque nodes: the plugins that the board needs, and the nodes with
+    unknown shapes."""
     users: dict[str, list[str]] = {}
     for node in graph.nodes():
         if graph.opaque.get(node.name) == PLUGIN and has_importer(node.op):
@@ -96,14 +99,14 @@ def opaque_notes(graph: OnnxGraph) -> tuple[str, ...]:
 
 
 def before_opaque(model: Model) -> Model:
-    """The part that this machine can run: the model up to its opaque nodes; itself without any.
+    """Returns the part that this machine can run: the model up to its opaque nodes.
 
-    A plugin with a function runs here. The part ends at what the opaque nodes read, and at those of
-    the model's outputs that need none of them. Its inputs are those of the model, also where only
-    opaque nodes read them.
+    Without opaque nodes this is the model itself. A plugin with a function runs here. The part ends
+    at the inputs of the opaque nodes, and at the model outputs that need no opaque node. Its inputs
+    are those of the model, even if only opaque nodes read them.
 
     Raises:
-        ModelError: ``model.opaque`` where nothing comes before them.
+        ModelError: ``model.opaque`` if no node precedes the opaque nodes.
     """
     graph = model.graph
     if not graph.only_on_board:
@@ -138,7 +141,7 @@ def before_opaque(model: Model) -> Model:
 def inferred_plugin(
     node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto | None]
 ) -> dict[str, onnx.TypeProto]:
-    """What is known of a plugin's outputs: ONNX Runtime infers those of its own operators."""
+    """Returns the known types of a plugin's outputs; ONNX Runtime infers its own operators'."""
     if node.domain not in RUNTIMES or any(proto is None for proto in types.values()):
         return {}
     import onnxruntime as ort
@@ -159,7 +162,7 @@ def inferred_plugin(
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
     except Exception:
-        # it has no such operator, or not with these inputs: the board's plugin decides
+        # ONNX Runtime lacks the operator, or these inputs: only the board's plugin knows the types
         return {}
     found = {}
     for value in session.get_outputs():

@@ -1,4 +1,4 @@
-"""An ONNX file with its open axes: what one engine for a range of shapes is built from."""
+"""Loads an ONNX file with dynamic axes, to build an engine for a range of shapes."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def load_open(
 ) -> Model:
     """Reads a file for a range of shapes.
 
-    The axes that vary have names in the result, all other sizes of inputs are fixed. It has no
-    layers: these are found in static networks alone.
+    The axes that vary have names in the result, all other sizes of inputs are static. It has no
+    layers: these exist only for static networks.
 
     Args:
         source: The file.
         profiles: The ranges of its inputs.
-        outputs: Tensor or node names to cut the network at; the file's outputs when None.
-        values: As of ``load``.
+        outputs: Tensor or node names to cut the network at; the file's outputs if None.
+        values: As for ``load``.
 
     Raises:
-        ModelError: As of ``load``.
+        ModelError: As for ``load``.
     """
     proto, weights_of = files.read(source)
     fix_inputs(proto.graph, values or {})
@@ -86,7 +86,7 @@ def load_open(
 
 
 def _set_axes(value: onnx.ValueInfoProto, profiles: Sequence[Profile]) -> None:
-    """Fixes the axes of an input that no profile varies, and names the others."""
+    """Sets the sizes of an input's axes that no profile varies, and names the others."""
     ranges = [profile[value.name] for profile in profiles if value.name in profile]
     dims = value.type.tensor_type.shape.dim
     if not ranges:

@@ -1,4 +1,4 @@
-"""Sizes to propose for the axes that a file leaves open: from the file's metadata, or its kind."""
+"""Proposes sizes for a file's dynamic axes, from its metadata or its kind of network."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from edgekit.network.ranges import Axis
 _USUAL_PICTURE = 224  # of ImageNet's networks
 _DETECTIONS = re.compile(r"(?i)box|bbox|det|label|num_|anchor|scores?$")
 _TOKENS = re.compile(r"(?i)input_ids|attention_mask|token|position_ids")
-# of a text recogniser of fixed height, and of one that could be a detector by its output
+# classes of a text recogniser: at least with a fixed height, and more if the output could also be
+# a detector's
 _LEAST_CLASSES = 20
 _MANY_CLASSES = 500
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """Sizes for open inputs, as a static shape and as a range.
+    """Sizes for dynamic inputs, as a static shape and as a range.
 
     Attributes:
         shapes: Sizes by input.
         ranges: Sizes or ranges by axis, by input.
-        rule: Why these.
+        rule: The reason for these sizes.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
@@ -48,7 +49,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class _Rule:
-    """Height and width of pictures, with their smallest and largest sizes, and why."""
+    """Height and width of pictures, with their smallest and largest sizes, and the reason."""
 
     height: int
     width: int
@@ -62,11 +63,11 @@ def propose(
     graph: onnx.GraphProto | None = None,
     metadata: Mapping[str, str] | None = None,
 ) -> Proposal:
-    """Returns sizes for the inputs, whose batch is 1.
+    """Returns sizes for the inputs, with a batch of 1.
 
     Args:
-        inputs: Those with open sizes.
-        graph: The file's, whose outputs tell what kind of network it is.
+        inputs: The inputs with dynamic sizes.
+        graph: The file's graph, whose outputs show the kind of network.
         metadata: The file's metadata.
     """
     shapes: dict[str, tuple[int, ...]] = {}
@@ -112,14 +113,14 @@ def _axis(
 def _rule(
     inputs: Sequence[onnx.ValueInfoProto], graph: onnx.GraphProto, metadata: Mapping[str, str]
 ) -> _Rule:
-    """Returns the first rule that holds: the file's own word, then its kind."""
+    """Returns the first rule that applies: the file's metadata, then its kind of network."""
     shapes = [value.type.tensor_type.shape.dim for value in graph.output]
     own = _of_metadata(metadata)
     if own is not None:
         return own
     pictures = list(_pictures(inputs))
     height = pictures[0][0] if pictures else None
-    # few numbers a place may be a detector's boxes, but not where a Softmax makes them classes
+    # few numbers per position may be a detector's boxes, but after a Softmax they are classes
     lines = any(
         len(dims) == 3
         and is_fixed(dims[2])
@@ -161,8 +162,8 @@ def _rule(
 def _pictures(
     inputs: Sequence[onnx.ValueInfoProto],
 ) -> Iterator[tuple[int | None, int | None]]:
-    """Yields height and width of inputs that are pictures: the height where it is fixed, and 0
-    in the place of the width where both or neither are.
+    """Yields a pair for each picture input: the height if static, else None; and 0 if height and
+    width are both static or both dynamic, else None.
     """
     for value in inputs:
         dims = value.type.tensor_type.shape.dim
@@ -174,7 +175,7 @@ def _pictures(
 
 
 def _of_metadata(metadata: Mapping[str, str]) -> _Rule | None:
-    """Returns what Ultralytics writes into its files: ``imgsz`` and ``stride``."""
+    """Returns the rule from Ultralytics' metadata ``imgsz`` and ``stride``; None without them."""
     sides = _numbers(metadata.get("imgsz", ""))
     if len(sides) == 1:
         sides *= 2
@@ -200,7 +201,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _is_softmax(graph: onnx.GraphProto, tensor: str) -> bool:
-    """Whether a tensor of rank 3 is a Softmax along its last axis."""
+    """Returns True if a tensor of rank 3 is a Softmax along its last axis."""
     node = next((node for node in graph.node if tensor in node.output), None)
     if node is None or node.op_type != "Softmax":
         return False
@@ -209,14 +210,14 @@ def _is_softmax(graph: onnx.GraphProto, tensor: str) -> bool:
 
 
 def _is_map(dims: Dims) -> bool:
-    """Whether an output is one number for each place."""
+    """Returns True if an output is a map with a single channel and a dynamic height."""
     return len(dims) == 4 and is_fixed(dims[1]) and dims[1].dim_value == 1 and not is_fixed(dims[2])
 
 
 def _is_detector(names: Sequence[str], shapes: Sequence[Dims]) -> bool:
     if sum(bool(_DETECTIONS.search(name)) for name in names) > 1:
         return True
-    # boxes and classes, and places along the other axis; YOLO's heads before they are joined
+    # boxes and classes along one axis and positions along the other; or YOLO's separate heads
     joined = len(shapes) == 1 and len(shapes[0]) == 3 and not all(map(is_fixed, shapes[0][1:]))
     heads = len(shapes) > 1 and all(len(dims) in (4, 5) for dims in shapes)
     return joined or heads

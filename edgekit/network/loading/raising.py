@@ -1,5 +1,5 @@
-"""Raises the models of the first opsets to 7, the oldest that TensorRT's parser and ONNX Runtime
-run: there operators broadcast as NumPy does, without an attribute.
+"""Raises models of opsets 1 to 6 to 7, the oldest opset of TensorRT's parser and ONNX Runtime:
+from opset 7 on operators broadcast as NumPy does, without an attribute.
 
 The onnx package's converter is not used: it lacks Pad, comparisons and logic, and trusts the shapes
 that a file declares.
@@ -18,13 +18,13 @@ from onnx import defs, helper, numpy_helper
 from edgekit.errors import ModelError
 from edgekit.network.protos import free_name, reads, subgraphs
 
-#: What older models are raised to.
+#: The opset to which older models are raised.
 RAISED = 7
-# what broadcast its second input, from the dimension `axis` of the first on
+# operators that broadcast the second input from the dimension `axis` of the first on
 _BROADCASTS = frozenset({
     "Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor",
 })  # fmt: skip
-# attributes that opset 7 no longer has and that say nothing of inference
+# attributes that opset 7 no longer has and that do not affect inference
 _DROPPED = {
     "BatchNormalization": ("is_test",),
     "Dropout": ("is_test",),
@@ -33,7 +33,7 @@ _DROPPED = {
     "LSTM": ("output_sequence",),
     "RNN": ("output_sequence",),
 }
-# of a buffer that a framework could write into; every operator of opset 1 may have it
+# inputs whose buffers a framework may overwrite; every operator of opset 1 may have it
 _BUFFERS = "consumed_inputs"
 _OLD_ATTRIBUTES = frozenset({_BUFFERS, "broadcast", "is_test", "output_sequence"})
 _AGAIN = "export it again with opset 9 or later"
@@ -43,7 +43,7 @@ def raised(proto: onnx.ModelProto, version: int) -> onnx.ModelProto:
     """Returns a copy of a model of an opset before 7 in the form of opset 7.
 
     Args:
-        proto: The model, which stays as it is.
+        proto: The model, which is not changed.
         version: Its ai.onnx opset.
 
     Raises:
@@ -101,13 +101,13 @@ class _Raising:
         yield node
 
     def _is_old(self, node: onnx.NodeProto) -> bool:
-        """Whether a node means something else, or nothing, in opset 7."""
+        """Returns True if a node has another meaning, or none, in opset 7."""
         if any(item.name in _OLD_ATTRIBUTES for item in node.attribute):
             return True
         return node.op_type in {*_FORMS, "PRelu", "Tile"} and self._changed(node)
 
     def _changed(self, node: onnx.NodeProto) -> bool:
-        """Whether opset 7 has another form of a node's operator."""
+        """Returns True if opset 7 has another form of a node's operator."""
         try:
             own = defs.get_schema(node.op_type, self._version)
             new = defs.get_schema(node.op_type, RAISED)
@@ -133,7 +133,7 @@ class _Raising:
                 self._refuse(node, "it is in training mode")
 
     def _broadcast(self, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-        """Gives the second input dimensions of size 1 after its own, so that NumPy's rule fits."""
+        """Appends dimensions of size 1 to the second input, so that it broadcasts as in NumPy."""
         axis = _pop(node, "axis")
         if not _pop(node, "broadcast") or axis is None:
             return
@@ -153,7 +153,7 @@ class _Raising:
         yield from self._extend(node, second, behind)
 
     def _slopes(self, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-        """The slopes of PRelu, which were one for each channel."""
+        """Reshapes the slopes of PRelu, of which there was one for each channel."""
         first, second = self._rank(node.input[0]), self._rank(node.input[1])
         if second != 1 or self._is_single(node.input[1]):
             return
@@ -262,7 +262,7 @@ _FORMS: dict[str, Callable[[_Raising, onnx.NodeProto], None]] = {
 
 
 def _pop(node: onnx.NodeProto, name: str) -> Any:
-    """Takes an attribute away and returns its value; None where there is none."""
+    """Removes an attribute and returns its value; None if absent."""
     for index, item in enumerate(node.attribute):
         if item.name == name:
             value = helper.get_attribute_value(item)
@@ -272,12 +272,12 @@ def _pop(node: onnx.NodeProto, name: str) -> Any:
 
 
 def _ranks(proto: onnx.ModelProto) -> dict[str, int]:
-    """The numbers of dimensions that the file's inputs, and inference from them, give."""
+    """Returns the numbers of dimensions of the file's inputs, and those inferred from them."""
     import onnx.shape_inference
 
     bare = onnx.ModelProto()
     bare.CopyFrom(proto)
-    # what the file declares of other tensors may be wrong, and broadcasting would hide it
+    # the file may declare wrong shapes for other tensors, and broadcasting would hide that
     del bare.graph.value_info[:]
     for value in bare.graph.output:
         value.type.tensor_type.ClearField("shape")

@@ -1,4 +1,4 @@
-"""One pass over the graph that gives every tensor its static shape and type and folds
+"""A single pass over the graph that infers each tensor's static shape and type and folds
 constants.
 """
 
@@ -35,17 +35,17 @@ from edgekit.network.protos import (
 )
 from edgekit.network.windows import POOLS, attributes, floored, pooled
 
-# inference reads shapes, axes and scales: short vectors
+# longest constant for inference, which only reads shapes, axes and scales
 _LONGEST_HINT = 1024
 _CUTS = frozenset({"Gather", "Slice", "Split"})
-# comparisons with the inference of these
+# comparisons whose shapes are inferred as those of these operators
 _LIKE = {"GreaterOrEqual": "Greater", "LessOrEqual": "Less"}
 _INFERRED_SINCE = 16
 
 
-# All input shapes are fixed, so walking the nodes in order with onnx's own per-operator inference
-# and the values of the constants seen so far resolves what whole-graph inference with symbols
-# cannot, and it is linear in the number of nodes.
+# All input shapes are static, so a walk over the nodes in order, with onnx's inference of each
+# operator and the constants found so far, finds shapes that symbolic inference of the whole graph
+# cannot find. Its time is linear in the number of nodes.
 
 
 class Evaluation:
@@ -53,14 +53,14 @@ class Evaluation:
 
     Attributes:
         nodes: The nodes that remain.
-        constants: Values known before running: initializers and what was folded.
+        constants: Values known before running: initializers and folded constants.
         shapes: Static shape by tensor.
         types: ONNX element type by tensor.
-        alias: Name of the tensor that stands for a removed Identity's output.
-        folded: The nodes that do not remain.
-        unknown: What is known of tensors whose shape a plugin or the data decide: their type
-            and some of their sizes, or None.
-        plugins: Whether there are nodes of operators that are not ai.onnx's.
+        alias: Name of the tensor that replaces a removed Identity's output.
+        folded: The removed nodes.
+        unknown: Tensors with plugin- or data-dependent shapes: their type with the known sizes, or
+            None if unknown.
+        plugins: True if there are nodes of operators other than ai.onnx's.
         own: The user's own plugins.
     """
 
@@ -100,8 +100,8 @@ class Evaluation:
         """Visits nodes in topological order.
 
         Raises:
-            ModelError: ``model.shape_inference``, ``model.shape_unknown`` or ``model.type``,
-                naming the first node in the way.
+            ModelError: ``model.shape_inference``, ``model.shape_unknown`` or ``model.type``, for
+                the first node with an error.
         """
         self._names.update(node.name for node in nodes)
         stack = list(reversed(nodes))
@@ -117,9 +117,10 @@ class Evaluation:
                 self._visit(node)
 
     def _removed(self, node: onnx.NodeProto) -> bool:
-        """Identity, and Dropout in inference, become other names of their input.
+        """Removes an Identity, or a Dropout in inference, by making its output an alias of its
+        input; returns True if removed.
 
-        So does a Concat of one tensor, and of tensors that are empty along its axis.
+        The same applies to a Concat with a single operand that is not empty along its axis.
         """
         if node.op_type == "Concat" and self._without_empty(node):
             self._fold_away(node, "identity")
@@ -134,12 +135,12 @@ class Evaluation:
         return False
 
     def _without_empty(self, node: onnx.NodeProto) -> bool:
-        """Drops a Concat's empty operands; whether one operand of several is left."""
+        """Drops a Concat's empty operands; returns True if a single operand of several remains."""
         shapes = {name: one[1] for name in node.input if (one := self.known_as(name)) is not None}
         filled = [name for name in node.input if 0 not in shapes.get(name, ())]
         axis = attributes(node).get("axis", 1)
         beside = {(len(s), *s[:axis], *s[axis:][1:]) for s in shapes.values()}
-        # where they do not agree, inference says what is wrong
+        # if they do not agree, inference raises the error
         if not filled or len(filled) == len(node.input) or len(beside) > 1:
             return False
         node.input[:] = filled
@@ -147,7 +148,7 @@ class Evaluation:
 
     def _fold_away(self, node: onnx.NodeProto, reason: str) -> None:
         if not node.name:
-            # joins a branch's result to the If's
+            # an Identity from a branch's result to the If's output
             return
         last = self.nodes[-1].name if self.nodes else ""
         written = tuple(name for name in node.output if name)
@@ -161,18 +162,19 @@ class Evaluation:
 
     def _fold_mask(self, node: onnx.NodeProto) -> None:
         shape = self._shape(node.input[0])
-        # the mask became boolean with opset 10; before, it had the type of the data
+        # the mask is boolean since opset 10; before, it had the type of the data
         kind = np.bool_ if self.version >= 10 else np.float32
         self.constants[node.output[1]] = np.broadcast_to(np.array(1, kind), shape)
 
     def _taken_branch(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-        """The nodes of an If whose condition is constant, writing the If's own outputs."""
+        """Returns the taken branch's nodes for an If with a constant condition, writing to the If's
+        outputs; None for any other node."""
         if node.op_type != "If" or not node.input or node.input[0] not in self.constants:
             return None
         wanted = "then_branch" if bool(real(self.constants[node.input[0]]).any()) else "else_branch"
         body = next((item.g for item in node.attribute if item.name == wanted), None)
         if body is None or len(body.output) != len(node.output):
-            return None  # inference says what is wrong with it
+            return None  # inference raises the error
         # both branches and other Ifs may use the same inner names
         names = {value.name: f"{node.name}/{value.name}" for value in body.initializer}
         for value in body.initializer:
@@ -184,7 +186,7 @@ class Evaluation:
             within = stem if stem.startswith(f"{node.name}/") else f"{node.name}/{stem}"
             inner.name = free_name(within, self._names)
             self._names.add(inner.name)
-            # from here on; the graph around may have a tensor of that name, too
+            # from this node on, since the outer graph may also have a tensor of that name
             names |= {name: f"{node.name}/{name}" for name in inner.output if name}
             for position, name in enumerate(inner.output):
                 inner.output[position] = names.get(name, name)
@@ -227,7 +229,7 @@ class Evaluation:
             self.nodes.append(node)
 
     def _has_nothing(self, node: onnx.NodeProto) -> bool:
-        """Whether a node only passes on, or cuts out, tensors without elements."""
+        """Returns True if a node only forwards, or cuts out, tensors without elements."""
         if node.domain or has_bodies(node) or not node.input or not node.input[0]:
             return False
         if node.op_type not in _CUTS and 0 not in self._shape(node.input[0]):
@@ -235,7 +237,7 @@ class Evaluation:
         return all(0 in self.shapes[name] for name in node.output if name)
 
     def _measured(self, node: onnx.NodeProto) -> np.ndarray:
-        """The result of a Shape or a Size."""
+        """Returns the result of a Shape or a Size."""
         shape = self._shape(node.input[0])
         if node.op_type == "Size":
             return np.asarray(np.prod(shape, dtype=np.int64))
@@ -243,21 +245,22 @@ class Evaluation:
         return np.asarray(shape[slice(bounds.get("start"), bounds.get("end"))], np.int64)
 
     def _recalled(self, node: onnx.NodeProto) -> bool:
-        """Takes over what is known already of the tensors that a node writes, if it is of all."""
+        """Uses the known types and shapes of a node's outputs; returns False unless all are
+        known."""
         if not self._known:
             return False
         written = [name for name in node.output if name]
         if any(name not in self._known for name in written):
             return False
         if node.op_type in POOLS and attributes(node).get("ceil_mode"):
-            # its attributes may have to be written anew
+            # its attributes may have to be changed
             return False
         for name in written:
             self.types[name], self.shapes[name] = self._known[name]
         return True
 
     def _constants_of(self, node: onnx.NodeProto) -> Mapping[str, Constant] | None:
-        """The outputs of a node of constants, the large ones yet to be computed."""
+        """Returns the outputs of a node with constant inputs; large outputs are computed lazily."""
         named = [name for name in (*node.input, *node.output) if name]
         types = {name: proto for name in named if (proto := self._proto(name)) is not None}
         later = self._patience.step(node, self.constants, types, self.version)
@@ -269,14 +272,14 @@ class Evaluation:
     def _infer(self, node: onnx.NodeProto) -> dict[str, onnx.TypeProto]:
         schema = None if node.domain else self._schemas.get(node.op_type)
         if node.op_type in UNLISTED and not node.domain:
-            # the result is as large as what it reads
+            # the result has the type and shape of the input
             like = self._proto(node.input[0])
             return {} if like is None else {node.output[0]: like}
         if node.domain or (schema is None and is_plugin(node, self.version)):
             self.plugins = True
             return self._of_plugin(node)
         if schema is None:
-            # before opset 16 these are functions without an inference of shapes
+            # before opset 16 these are functions without shape inference
             name = _LIKE.get(node.op_type, "") if self.version < _INFERRED_SINCE else ""
             schema = onnx.defs.get_schema(name or node.op_type, self.version)
             self._schemas[node.op_type] = schema
@@ -312,18 +315,19 @@ class Evaluation:
         if unsure:
             return found
         for name, proto in found.items():
-            # inference subtracts a window or a crop from the input, also where more than there is
+            # inference subtracts a window or a crop even if it is larger than the input
             sizes = [dim.dim_value for dim in proto.tensor_type.shape.dim]
             if any(size < 0 for size in sizes):
                 raise no_size(node, name, sizes)
         self._check_channels(node)
-        # onnx has no inference of shapes for these
+        # onnx has no shape inference for these
         if node.op_type in {"GroupNormalization", "MeanVarianceNormalization"}:
             return {node.output[0]: types[node.input[0]]}
         return self._pooled(node, found) if node.op_type in POOLS else found
 
     def _of_plugin(self, node: onnx.NodeProto) -> dict[str, onnx.TypeProto]:
-        """What is known of a plugin's outputs; the user's own plugin says it before the file."""
+        """Returns the known types of a plugin's outputs, from the user's own plugin if there is
+        one."""
         types = {name: self._proto(name) for name in reads(node)}
         own = plugin_for(self.own, node.op_type, node.domain)
         if own is None:
@@ -345,7 +349,7 @@ class Evaluation:
     def _normalised(
         self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
     ) -> dict[str, onnx.TypeProto]:
-        """The result of a GroupNormalization whose scale and bias are by group."""
+        """Returns the result of a GroupNormalization with scale and bias per group."""
         name = node.input[0]
         groups = attributes(node).get("num_groups", 1)
         shape = () if name in self.unknown else self._shape(name)
@@ -372,14 +376,15 @@ class Evaluation:
     def _controlled(
         self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
     ) -> dict[str, onnx.TypeProto]:
-        """The results of an If, a Loop or a Scan: what onnx knows, and what the bodies say."""
+        """Returns the types of the results of an If, a Loop or a Scan, from onnx's inference and
+        from the evaluated bodies."""
         found = self._infer_model(node, types)
         try:
             return found | results(self, node, evaluated(self, node))
         except ModelError:
             if node.op_type == "Loop":
                 raise
-            # the branch that is not taken may not fit these shapes
+            # the branch that is not taken may be invalid for these shapes
             return found
 
     def body(
@@ -392,8 +397,8 @@ class Evaluation:
 
         Args:
             graph: The body.
-            inputs: Type and shape of the body's own inputs; None where unknown.
-            constants: Values of inputs that have one.
+            inputs: Type and shape of the body's own inputs; None if unknown.
+            constants: Values of constant inputs.
 
         Raises:
             ModelError: As :meth:`run`.
@@ -401,7 +406,7 @@ class Evaluation:
         own = onnx.GraphProto()
         own.CopyFrom(graph)
         name_nodes(own.node)
-        # a body may give a name of the graph around it another value
+        # a body may redefine a name of the outer graph
         hidden = {name for node in own.node for name in node.output} | set(inputs)
         known = {n: value for n, value in self.constants.items() if n not in hidden}
         for value in own.initializer:
@@ -421,12 +426,12 @@ class Evaluation:
         return inner
 
     def value(self, name: str) -> np.ndarray | None:
-        """A constant's values; None for any other tensor."""
+        """Returns a constant's values; None for any other tensor."""
         found = self.constants.get(self.alias.get(name, name))
         return None if found is None else real(found)
 
     def known_as(self, name: str) -> tuple[int, tuple[int, ...]] | None:
-        """Type and shape of a tensor; None where its shape is unknown."""
+        """Returns a tensor's type and shape; None if its shape is unknown."""
         name = self.alias.get(name, name)
         if name in self.constants:
             value = self.constants[name]
@@ -436,7 +441,7 @@ class Evaluation:
     def _pooled(
         self, node: onnx.NodeProto, found: dict[str, onnx.TypeProto]
     ) -> dict[str, onnx.TypeProto]:
-        """A pool's results without windows that start after the input."""
+        """Returns a pool's results without windows that start after the input."""
         given = attributes(node)
         name = node.output[0]
         shape = _static(found.get(name))
@@ -446,7 +451,7 @@ class Evaluation:
         right = pooled(given, source, shape[2:])
         if right == shape[2:]:
             return found
-        # said without ceil_mode there is one size, whoever reads it
+        # without ceil_mode every reader computes the same size
         for key, value in (floored(given, source, right) or {}).items():
             for item in [item for item in node.attribute if item.name == key]:
                 node.attribute.remove(item)
@@ -457,7 +462,7 @@ class Evaluation:
         }
 
     def _check_channels(self, node: onnx.NodeProto) -> None:
-        """What onnx's inference does not compare: a convolution's weights and its input."""
+        """Checks a convolution's weights against its input, which onnx's inference does not."""
         if node.op_type not in {"Conv", "ConvTranspose"}:
             return
         channels, weight = self._shape(node.input[0])[1], self._shape(node.input[1])
@@ -475,7 +480,7 @@ class Evaluation:
     def _infer_model(
         self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
     ) -> dict[str, onnx.TypeProto]:
-        """Bodies need whole-model inference; what they capture become inputs."""
+        """Infers a node with bodies as a whole model, with captured tensors as inputs."""
         graph = helper.make_graph(
             [node],
             "body",
@@ -524,7 +529,7 @@ class Evaluation:
     def _as_given(
         self, name: str, proto: onnx.TypeProto | None, shape: tuple[int, ...] | None
     ) -> onnx.TypeProto:
-        """The type of a tensor with the shape that the user gives; FP32 if it is unknown."""
+        """Returns the type of a tensor with the user's shape; FP32 if its type is unknown."""
         given = self._given[name]
         if shape is not None and shape != given:
             raise ModelError(
@@ -575,7 +580,7 @@ class Evaluation:
 
 
 def outer_scope(graph: LayerSource, node: Node) -> Evaluation:
-    """Returns what a node sees of the graph that it is in: what it reads, its bodies included."""
+    """Returns the part of a node's graph that the node and its bodies read."""
     constants: dict[str, Constant] = {}
     inputs = {}
     for name in node.reads():
@@ -588,12 +593,12 @@ def outer_scope(graph: LayerSource, node: Node) -> Evaluation:
 
 
 def _plain(node: onnx.NodeProto, constants: Mapping[str, Constant]) -> np.ndarray | None:
-    """The value of a Constant or a plain ConstantOfShape; None for any other node."""
+    """Returns the value of a Constant or a plain ConstantOfShape; None for any other node."""
     return constant(node) if node.op_type == "Constant" else repeated(node, constants)
 
 
 def _reads_floats(node: onnx.NodeProto) -> bool:
-    """Whether an output's shape can follow from real numbers."""
+    """Returns True if an output's shape can depend on real numbers."""
     return node.op_type in {"OneHot", "Range", "Resize", "Upsample"}
 
 

@@ -1,5 +1,5 @@
-"""Refuses models that edgekit does not read, before anything is computed: opsets, control
-flow, misspelt operators, dynamic shapes, sizes.
+"""Refuses unsupported models before any computation: opsets, control flow, misspelt operators,
+dynamic shapes, sizes.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LONGEST_NAME = 1024
 _SHOWN_NAME = 60
 # "Dims volume must be at most 2^31-1": NvInferRuntimeBase.h, Dims
-#: Elements of a tensor (also TensorRT 10.7 developer guide, section 2.6).
+#: Most elements of a tensor (also TensorRT 10.7 developer guide, section 2.6).
 MOST_ELEMENTS = (1 << 31) - 1
-# the largest exports have some 10,000 nodes; time and memory of a check grow with them
+# the largest exports have about 10,000 nodes; time and memory of a check grow with their number
 _MOST_NODES = 30_000
 
-# ONNX Runtime 1.31 (the reference backend) opens ai.onnx opsets up to this one; measured
+# newest ai.onnx opset that ONNX Runtime 1.31 (the reference backend) opens; measured
 NEWEST_OPSET = 26
 # ONNX Runtime's operators on INT8 codes: QLinearAdd, QGemm, QAttention, DynamicQuantizeMatMul
 _INTEGER = ("QLinear", "QGemm", "QAttention", "QEmbed", "DynamicQuantize", "MatMulInteger")
@@ -34,17 +34,17 @@ _INTEGERS = (
     "this model uses ONNX Runtime's QOperator format or dynamic quantisation: quantise it in the "
     "Q/DQ format (quantize_static(..., quant_format=QuantFormat.QDQ))"
 )
-# TensorRT's own plugins are called so, and so are most others
+# names of TensorRT's own plugins, and of most others
 _PLUGIN = re.compile(r"_TRT|(?i:plugin)")
 _MISSPELT = 0.74
-# what took the place of an operator that ai.onnx gave up, and the last opset that has it
+# operators that ai.onnx removed: their replacement, and the last opset that has them
 _GIVEN_UP = {"Scatter": ("ScatterElements", 10), "Upsample": ("Resize", 9)}
-# from here on ai.onnx's pair has the axis that com.microsoft's has
+# opset since which ai.onnx's pair has the axis that com.microsoft's has
 _QDQ_SINCE = 13
 
 
 def opset(proto: onnx.ModelProto) -> int:
-    """The model's ai.onnx opset.
+    """Returns the model's ai.onnx opset.
 
     Raises:
         ModelError: ``model.opset_missing`` or ``model.opset``.
@@ -67,7 +67,7 @@ def opset(proto: onnx.ModelProto) -> int:
 
 
 def text(graph: onnx.GraphProto) -> None:
-    """Every name is text: protobuf hands damaged names out as bytes.
+    """Checks that every name is text: protobuf returns damaged names as bytes.
 
     Raises:
         ModelError: ``model.not_onnx``.
@@ -91,7 +91,7 @@ def text(graph: onnx.GraphProto) -> None:
 
 
 def size(graph: onnx.GraphProto) -> None:
-    """There are so few nodes that a check of them ends within seconds.
+    """Checks that the number of nodes is small enough for a check within seconds.
 
     Raises:
         ModelError: ``model.too_large``.
@@ -106,10 +106,11 @@ def size(graph: onnx.GraphProto) -> None:
 
 
 def calls(proto: onnx.ModelProto) -> None:
-    """The model's own functions make few nodes: functions of functions can make 2^40 of them.
+    """Checks that the model's own functions expand to few nodes: nested functions can expand to
+    2^40 nodes.
 
     Raises:
-        ModelError: ``model.too_large``, or ``model.functions`` where one calls itself.
+        ModelError: ``model.too_large``, or ``model.functions`` if a function calls itself.
     """
     bodies = {(one.domain, one.name): one.node for one in proto.functions}
     made: dict[tuple[str, str], int] = {}
@@ -159,7 +160,7 @@ def _every(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 def names(graph: onnx.GraphProto) -> None:
-    """Every tensor is defined once.
+    """Checks that every tensor is defined once.
 
     Raises:
         ModelError: ``model.empty_graph``, ``model.duplicate_tensor``, ``model.sparse``,
@@ -213,13 +214,13 @@ def _once(kind: str, listed: Sequence[str]) -> None:
 
 
 def operators(nodes: Iterable[onnx.NodeProto], version: int, *, inside: bool = False) -> None:
-    """Every operator is one of ai.onnx at the model's opset, or a plugin's.
+    """Checks that every operator belongs to ai.onnx at the model's opset, or to a plugin.
 
-    Q/DQ nodes of com.microsoft become those of ai.onnx. ``inside``: of the body of a Loop or an
-    If, where a plugin cannot be distinguished from what is around it.
+    Q/DQ nodes of com.microsoft become those of ai.onnx. ``inside``: the nodes belong to the body of
+    a Loop or an If, in which plugins are not supported.
 
     Raises:
-        ModelError: ``model.domain`` or ``model.operator``, naming the node.
+        ModelError: ``model.domain`` or ``model.operator``, with the node's name.
     """
     there: set[str] = set()
     for node in nodes:
@@ -248,7 +249,8 @@ def operators(nodes: Iterable[onnx.NodeProto], version: int, *, inside: bool = F
 
 
 def _is_onnx(node: onnx.NodeProto, version: int) -> bool:
-    """Whether the parser takes a node of another domain for an operator of the model's opset."""
+    """Returns True if the parser imports a node of another domain as an operator of the model's
+    opset."""
     return bool(
         node.domain
         and not is_plugin(node, version)
@@ -257,7 +259,7 @@ def _is_onnx(node: onnx.NodeProto, version: int) -> bool:
 
 
 def _plugin_or_mistake(node: onnx.NodeProto, version: int, inside: bool) -> None:
-    """Refuses an operator of a later opset and a misspelt one; any other name is a plugin's."""
+    """Refuses operators of later opsets and misspelt operators; any other name is a plugin's."""
     import difflib
 
     known = {s.name for s in onnx.defs.get_all_schemas() if not s.domain}
@@ -277,7 +279,7 @@ def _plugin_or_mistake(node: onnx.NodeProto, version: int, inside: bool) -> None
 
 
 def _given_up(node: onnx.NodeProto, version: int) -> ModelError:
-    """ONNX Runtime refuses such a file as invalid."""
+    """Returns the error for an operator that ai.onnx removed; ONNX Runtime refuses such files."""
     instead, last = _GIVEN_UP[node.op_type]
     return ModelError(
         f"node {node.name!r}: ai.onnx gave up operator {node.op_type!r} after opset {last}, and "
@@ -289,7 +291,7 @@ def _given_up(node: onnx.NodeProto, version: int) -> ModelError:
 
 
 def no_size(node: onnx.NodeProto, name: str, shape: Sequence[int]) -> ModelError:
-    """Returns the error of a node whose result has a negative size."""
+    """Returns the error for a node whose result has a negative size."""
     return ModelError(
         f"node {node.name!r} ({node.op_type}) outputs {name!r} {list(shape)}, with a negative size",
         code="model.shape_inference",
@@ -301,13 +303,13 @@ def no_size(node: onnx.NodeProto, name: str, shape: Sequence[int]) -> ModelError
 def _with_batch(
     inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, Sequence[int]], batch: int | None
 ) -> tuple[dict[str, Sequence[int]], tuple[str, ...]]:
-    """Shapes with those of the inputs whose batch alone the file leaves open, and a note of it.
+    """Returns ``shapes`` with those of inputs whose only dynamic size is the batch, and notes.
 
-    The batch is an open first size, or an open size that has the batch's name. It is what
-    ``shapes`` says of another input where that has the same symbol, else ``batch``, else 1.
+    The batch is a dynamic first size, or a dynamic size with the batch's name. Its value is
+    ``batch``, else that of the same symbol in the shape of another input, else 1.
 
     Raises:
-        ModelError: ``model.batch`` where ``batch`` cannot be had.
+        ModelError: ``model.batch`` if ``batch`` is not possible.
     """
     bound = {
         dim.dim_param: size
@@ -356,13 +358,13 @@ def input_shapes(
     batch: int | None = None,
     model: onnx.ModelProto | None = None,
 ) -> tuple[dict[str, tuple[int, tuple[int, ...]]], tuple[str, ...]]:
-    """Element type and static shape of each input, and what was assumed of the batch.
+    """Returns element type and static shape of each input, and the assumptions on the batch.
 
     Args:
         inputs: The graph's inputs.
-        shapes: Sizes by input, where the file leaves them open.
-        batch: The batch where it is all that is open; 1 when None.
-        model: The file, by which an error proposes sizes.
+        shapes: Sizes by input, for dynamic sizes.
+        batch: The batch if it is the only dynamic size; 1 if None.
+        model: The file, from which an error proposes sizes.
 
     Raises:
         ModelError: ``model.batch``, ``model.unknown_input``, ``model.shape_rank``,

@@ -22,16 +22,16 @@ _SHOWN = 3
 def give_zero_points(
     nodes: Collection[onnx.NodeProto], constants: dict[str, Constant]
 ) -> tuple[str, ...]:
-    """Gives the nodes of a graph the int8 zero point that TensorRT takes, in place.
+    """Adds the int8 zero point that TensorRT assumes to the nodes of a graph, in place.
 
-    A node stays as it is where it has a zero point or ``output_dtype``, or its scale is computed.
+    A node is not changed if it has a zero point or ``output_dtype``, or its scale is computed.
 
     Args:
         nodes: The nodes; they must have names.
         constants: The graph's constants by name, to which zero points are added.
 
     Returns:
-        One note for all of them; none where there is no such node.
+        A note for all changed nodes; empty if there are none.
     """
     if not any(node.op_type == "QuantizeLinear" for node in nodes):
         return ()

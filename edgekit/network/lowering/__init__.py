@@ -1,3 +1,3 @@
-"""The layers of a model: what TensorRT's parser and builder make of each ONNX node. Start with
+"""The TensorRT layers of each ONNX node, as its parser and builder create them. Start with
 ``layers`` in ``layers``; it calls one module for each family of operators.
 """

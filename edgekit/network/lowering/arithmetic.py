@@ -1,8 +1,8 @@
-"""Multiply-accumulates of operators that become one layer of their own kind, by their definitions.
+"""Multiply-accumulates of operators with a layer kind of their own, by their definitions.
 
 Source: ONNX operator specification (onnx 1.20, docs/Operators.md). An interpolated value counts one
-for each value that it is made of. What has no formula here has an unknown cost: a plugin, a loop
-whose body runs an unknown number of times, and an operator whose work the data decide.
+multiply-accumulate for each input value. The cost is unknown without a formula: for a plugin, a
+loop with an unknown number of iterations, and an operator with data-dependent work.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from edgekit.network.graph import Node
     from edgekit.network.lowering.placer import Placer
 
-# they choose, copy, fill or add: their time is that of the values they read and write
+# they select, copy, fill or add: their time is that of reading and writing the values
 _MOVING = frozenset(
     {
         "Cast", "CumSum", "Dropout", "Identity", "OneHot", "PRelu", "RandomNormal",
@@ -23,15 +23,15 @@ _MOVING = frozenset(
         "ScatterElements", "ScatterND", "TensorScatter", "Where",
     }
 )  # fmt: skip
-# values that make one interpolated value, along each axis
+# input values of an interpolated value, along each axis
 _TAPS = {"nearest": 0, "bilinear": 2, "linear": 2, "bicubic": 4, "cubic": 4}
 _CORNERS = 4
 
 
 def macs_of(at: Placer, node: Node) -> int | None:
-    """Returns a node's multiply-accumulates for one inference; None where they are unknown.
+    """Returns a node's multiply-accumulates for one inference; None if unknown.
 
-    They are also unknown for a node of another domain whose inputs are not those of ONNX's
+    They are also unknown for a node of another domain if its inputs differ from those of ONNX's
     operator of that name.
     """
     if node.op in _MOVING:
@@ -41,7 +41,7 @@ def macs_of(at: Placer, node: Node) -> int | None:
 
 
 def _attention(at: Placer, node: Node) -> int | None:
-    """Queries times keys, and what the softmax makes of them times values, for every query head."""
+    """Returns those of queries times keys, and of the softmax times values, for all query heads."""
     query, key, value = (at.shape(name) for name in node.inputs[:3])
     if not len(query) == len(key) == len(value) or len(query) not in {3, 4}:
         return None
@@ -60,7 +60,7 @@ def _attention(at: Placer, node: Node) -> int | None:
 
 
 def _rotary_embedding(at: Placer, node: Node) -> int:
-    """Each rotated value is the sum of two products."""
+    """Returns two products for each rotated value."""
     shape = at.shape(node.inputs[0])
     turned = node.attrs.get("rotary_embedding_dim", 0)
     heads = node.attrs.get("num_heads", 0)
@@ -75,13 +75,13 @@ def _grid_sample(at: Placer, node: Node) -> int | None:
 
 
 def _roi_align(at: Placer, node: Node) -> int | None:
-    """Interpolations of each bin; without a ``sampling_ratio`` the regions decide how many."""
+    """Returns those of each bin's interpolations; None without a fixed ``sampling_ratio``."""
     ratio = node.attrs.get("sampling_ratio", 0)
     return int(math.prod(at.shape(node.outputs[0])) * ratio**2 * _CORNERS) if ratio else None
 
 
 def _deform_conv(at: Placer, node: Node) -> int | None:
-    """A convolution, and the interpolation of each value that it reads."""
+    """Returns those of the convolution and of the interpolation of each value that it reads."""
     source, weight, target = map(at.shape, (*node.inputs[:2], node.outputs[0]))
     if not len(source) == len(weight) == len(target):
         return None
@@ -92,7 +92,7 @@ def _deform_conv(at: Placer, node: Node) -> int | None:
 
 
 def _stft(at: Placer, node: Node) -> int:
-    """Sines and cosines times the values of each frame."""
+    """Returns those of sines and cosines times the values of each frame."""
     length = at.shape(node.input(2))[0] if node.input(2) else int(at.scalar(node, 3) or 0)
     parts = at.shape(node.inputs[0])[2:] or (1,)
     return math.prod(at.shape(node.outputs[0])) * length * parts[0]

@@ -20,18 +20,18 @@ from edgekit.network.model import Body, Network
 
 Lower = Callable[[OnnxGraph, str], Network]
 _REMEMBERED = 64
-# what is larger is a weight: its values decide nothing
+# a constant of more values is a weight, which never controls a body
 _SMALL = 1024
 
 
 @dataclass(frozen=True)
 class Bodies:
-    """What is known of a node's bodies.
+    """The bodies of a node and their number of iterations.
 
     Attributes:
-        bodies: By attribute, in the node's order; empty where one of them is not understood.
-        trip_count: How often a Loop or a Scan runs its body; None where the data decide.
-        trip_limit: How often it does at most; None where nothing says so.
+        bodies: The body of each attribute, in the node's order; empty if any cannot be evaluated.
+        trip_count: Iterations of a Loop or a Scan; None if data-dependent.
+        trip_limit: Most iterations of a Loop or a Scan; None if unlimited or unknown.
     """
 
     bodies: tuple[Body, ...]
@@ -40,7 +40,7 @@ class Bodies:
 
 
 class _Outer:
-    """A node and what it sees of the graph around it; equal where the bodies have equal layers."""
+    """A node and the outer tensors that it reads; two are equal if their bodies lower equally."""
 
     def __init__(self, graph: LayerSource, node: Node) -> None:
         self.node = proto_of(node)
@@ -64,10 +64,10 @@ def bodies_of(graph: LayerSource, node: Node, release: str, lower: Lower) -> Bod
     """Returns the layers in a node's bodies.
 
     Args:
-        graph: Where the node is from.
+        graph: The node's graph.
         node: An If, a Loop or a Scan.
         release: The TensorRT release.
-        lower: Returns the layers of a graph by a release.
+        lower: Returns the layers of a graph in a release.
     """
     return _bodies(_Outer(graph, node), release, lower)
 
@@ -85,13 +85,13 @@ def _bodies(outer: _Outer, release: str, lower: Lower) -> Bodies:
             for name, body in graphs(node).items()
         )
     except (ModelError, KeyError):
-        # a body that evaluation does not understand: its cost is unknown
+        # the body cannot be evaluated: its cost is unknown
         return Bodies((), limit if node.op_type == "Scan" else None, limit)
     return Bodies(found, count, limit)
 
 
 def _graph(body: onnx.GraphProto, inner: Evaluation, outer: Evaluation) -> OnnxGraph:
-    """The body as a graph of its own, which captured tensors feed."""
+    """Returns the body as a separate graph, with captured tensors as inputs."""
     made = {name for node in inner.nodes for name in node.output}
     fed = dict.fromkeys((*(value.name for value in body.input), *outer.shapes))
     inputs = [name for name in fed if name in inner.shapes and name not in made]

@@ -1,4 +1,4 @@
-"""Operators that TensorRT has no layer for, and that its parser writes with several others.
+"""Operators without a TensorRT layer, which the parser writes with several layers.
 
 Source: onnx-tensorrt 10.1, onnxOpImporters.cpp and importerUtils.cpp. The parser of TensorRT for
 RTX 1.7 writes the same layers, and those of RMSNormalization and Swish, which 10.1 lacks.
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from edgekit.network.graph import Node
     from edgekit.network.lowering.placer import Placer
 
-# axes of MeanVarianceNormalization where the model gives none
+# default axes of MeanVarianceNormalization
 _BATCH_AND_PLACES = (0, 2, 3)
 _CLASSES_LAST = (0, 2, 1)
-# since this opset Softmax and Hardmax leave the shape as it is
+# opset since which Softmax and Hardmax do not flatten the input
 _UNFLATTENED = 13
 
 
 class _Steps:
-    """Writes the layers of one node, each with a tensor of its own but the last one."""
+    """Writes the layers of a node; each except the last writes a new tensor."""
 
     def __init__(self, at: Placer, node: Node) -> None:
         self.at = at
@@ -68,7 +68,7 @@ class _Steps:
         last: bool = False,
         inserted: bool = False,
     ) -> str:
-        """An element-wise layer of two tensors, broadcast."""
+        """Adds an element-wise layer of two tensors, broadcast; returns its output."""
         shape = broadcast_shape(self.at.shape(left), self.at.shape(right))
         name = self._tensor(function, shape, dtype, last)
         own = f"elementwise_of_{self.node.name}" if inserted else ""
@@ -76,7 +76,8 @@ class _Steps:
         return name
 
     def by_number(self, function: str, read: str, **more: Any) -> str:
-        """An element-wise layer of a tensor and a constant of one value, which the parser adds."""
+        """Adds an element-wise layer of a tensor and a scalar constant of the parser; returns its
+        output."""
         shape = self.at.shape(read)
         params = {
             "function": function, "constant_operand": (1,) * len(shape), "uniform_constant": True,
@@ -84,7 +85,7 @@ class _Steps:
         return self.layer("ELEMENTWISE", params, [read], shape, **more)
 
     def reduce(self, function: str, read: str, axes: Sequence[int], **more: Any) -> str:
-        """A REDUCE that keeps its axes."""
+        """Adds a REDUCE that keeps its axes; returns its output."""
         shape = [1 if axis in axes else size for axis, size in enumerate(self.at.shape(read))]
         params = {"function": function, "axes": tuple(sorted(axes)), "keepdims": True}
         return self.layer("REDUCE", params, [read], shape, **more)
@@ -110,7 +111,7 @@ def or_equal(at: Placer, node: Node) -> None:
 
 
 def is_inf(at: Placer, node: Node) -> None:
-    """IsInf -> UNARY; of one sign only: a comparison with 0, and AND of both."""
+    """IsInf -> UNARY; for only one sign also a comparison with 0, and AND of both."""
     negative, positive = (node.attrs.get(f"detect_{sign}", 1) for sign in ("negative", "positive"))
     if negative and positive:
         at.emit(node, "UNARY", {"function": "ISINF"})
@@ -183,7 +184,7 @@ def trilu(at: Placer, node: Node) -> None:
     if node.input(1):
         read = [name for name in (columns, node.input(1)) if not at.constant(name)]
         columns = steps.layer("ELEMENTWISE", {"function": "SUB"}, read, grid, dtype="int64")
-    # the importer takes the lower triangle where ``upper`` is left out, unlike ONNX
+    # without ``upper`` the importer takes the lower triangle, unlike ONNX
     strict = "LESS" if node.attrs.get("upper", 0) else "GREATER"
     apart = steps.both(strict, rows, columns, dtype="bool")
     equal = steps.both("EQUAL", rows, columns, dtype="bool")
@@ -192,7 +193,7 @@ def trilu(at: Placer, node: Node) -> None:
 
 
 def hardmax(at: Placer, node: Node) -> None:
-    """Hardmax -> TOPK and ONE_HOT; before opset 13 of the input flattened to 2-D at its axis."""
+    """Hardmax -> TOPK and ONE_HOT; before opset 13 the input is flattened to 2-D at the axis."""
     steps, source = _Steps(at, node), node.inputs[0]
     shape = whole = at.shape(source)
     flattens = at.version < _UNFLATTENED
@@ -216,12 +217,12 @@ def hardmax(at: Placer, node: Node) -> None:
 
 
 def eye_like(at: Placer, node: Node) -> None:
-    """EyeLike -> CONSTANT: only the shape of its input counts."""
+    """EyeLike -> CONSTANT: only the shape of its input matters."""
     at.emit(node, "CONSTANT", {"shape": at.shape(node.outputs[0])}, inputs=[])
 
 
 def lp_normalization(at: Placer, node: Node) -> None:
-    """LpNormalization: x divided by its norm along an axis, or by 1 where that is 0."""
+    """LpNormalization: x divided by its norm along an axis, or by 1 if the norm is 0."""
     steps, source = _Steps(at, node), node.inputs[0]
     axis = node.attrs.get("axis", -1) % len(at.shape(source))
     norm = _powers(steps, source, node.attrs.get("p", 2))
@@ -252,7 +253,7 @@ def lp_pool(at: Placer, node: Node) -> None:
 
 
 def global_lp_pool(at: Placer, node: Node) -> None:
-    """GlobalLpPool: POW, REDUCE over the places, POW."""
+    """GlobalLpPool: POW, REDUCE over the spatial axes, POW."""
     steps, source = _Steps(at, node), node.inputs[0]
     places = range(2, len(at.shape(source)))
     total = steps.reduce("SUM", steps.by_number("POW", source, inserted=True), places)
@@ -284,7 +285,7 @@ def rms_normalization(at: Placer, node: Node) -> None:
 def stft(at: Placer, node: Node) -> None:
     """STFT of real values: two convolutions, by cosines and sines, whose results are joined.
 
-    The parser refuses one of complex values, or with a computed step.
+    The parser refuses an STFT of complex values, or with a computed step.
     """
     steps, source = _Steps(at, node), node.inputs[0]
     signal, (batch, frames, bins, _) = at.shape(source), at.shape(steps.output)
@@ -314,7 +315,7 @@ def stft(at: Placer, node: Node) -> None:
 
 
 def _moved(steps: _Steps, source: str, shape: tuple[int, ...], as_op: str) -> str:
-    """A reshape that the parser adds, written as it writes a Squeeze or an Unsqueeze."""
+    """Adds the parser's reshape, with the layer type of a Squeeze or an Unsqueeze."""
     node = steps.node
     target = steps.at.inner(f"{node.name}:{as_op.lower()}", shape, source)
     steps.at.reshape(node, source, target, f"{as_op.lower()}_of_{node.name}", as_op=as_op)
@@ -334,7 +335,7 @@ def simplified_layer_normalization(at: Placer, node: Node) -> None:
 def non_max_suppression(at: Placer, node: Node, opaque: str = "") -> None:
     """NonMaxSuppression -> NMS of the scores transposed to classes last.
 
-    ``opaque`` as :class:`~edgekit.network.model.Layer` has it.
+    ``opaque`` is as in :class:`~edgekit.network.model.Layer`.
     """
     scores = node.inputs[1]
     shape = at.shape(scores)
@@ -346,12 +347,13 @@ def non_max_suppression(at: Placer, node: Node, opaque: str = "") -> None:
     read = at.inner(f"{node.name}:scores", turned, scores)
     at.emit(node, "SHUFFLE", params, inputs=[scores], outputs=[read], name=node.name)
     inputs = [node.inputs[0], read, *node.inputs[2:]]
-    # the data decide how much it computes
+    # its work is data-dependent
     at.emit(node, "NMS", inputs=inputs, opaque=opaque, formula=False)
 
 
 def last_index(at: Placer, node: Node, params: dict[str, Any]) -> None:
-    """ArgMax and ArgMin of the last of equal values: TOPK of the input reversed, counted back.
+    """ArgMax and ArgMin with the last of equal values: TOPK of the reversed input, then the index
+    counted from the end.
 
     ``params`` are those of the TOPK.
     """

@@ -1,10 +1,11 @@
-"""The builder's fusions of shuffles, which happen before anything is placed.
+"""The builder's fusions of shuffles, which precede the placement of layers.
 
-A shuffle of TensorRT transposes, reshapes and transposes again. Two that follow each other become
-one where that is enough for both; one that changes nothing is erased. TensorRT 10.3 logs of
-Flatten before a Gemm: "ShuffleShuffleFusion: Fusing /Flatten with reshape_before_/fc/Gemm", then
-"ShuffleErasure"; and of attention: "Fusing reshape_after_Gemm_1 with Reshape + Transpose". Squeeze
-and Unsqueeze of newer releases are taken for the reshapes that they were: no log of them is known.
+A TensorRT shuffle transposes, reshapes and transposes again. The builder merges two consecutive
+shuffles if a single shuffle can do both, and erases a shuffle without effect. TensorRT 10.3 logs
+for Flatten before a Gemm: "ShuffleShuffleFusion: Fusing /Flatten with reshape_before_/fc/Gemm",
+then "ShuffleErasure"; and for attention: "Fusing reshape_after_Gemm_1 with Reshape + Transpose".
+Squeeze and Unsqueeze of newer releases are treated as the reshapes of older releases: no log with
+them is known.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ _FUSED = frozenset({"RESHAPE", "TRANSPOSE"})
 
 
 def without_identities(layers: Sequence[Layer], outputs: Collection[str]) -> tuple[Layer, ...]:
-    """Erases the identities, as the builder does, unless they write one of the network's outputs.
+    """Erases the identities, as the builder does, unless they write a network output.
 
-    Their ONNX nodes go to every layer that reads their results.
+    Their ONNX nodes are added to every layer that reads their results.
     """
     read = {name for layer in layers for name in layer.inputs}
     erased: dict[str, Layer] = {}
@@ -43,10 +44,10 @@ def without_identities(layers: Sequence[Layer], outputs: Collection[str]) -> tup
 def fuse_shuffles(
     layers: Sequence[Layer], tensors: Mapping[str, Tensor], outputs: Collection[str]
 ) -> tuple[Layer, ...]:
-    """Merges shuffles that follow each other and erases those that change nothing.
+    """Merges consecutive shuffles and erases shuffles without effect.
 
-    The ONNX nodes of an erased shuffle go to the layer that reads its result, and it
-    reads what the shuffle read. A merged one has the parameters of both as its ``parts``.
+    The ONNX nodes of an erased shuffle are added to the layer that reads its result, and this layer
+    reads the shuffle's input instead. A merged shuffle has the parameters of both as its ``parts``.
     """
     current: list[Layer | None] = list(layers)
     taken = {layer.name for layer in layers}
@@ -90,9 +91,9 @@ def _is_fused(layer: Layer) -> bool:
 
 @dataclass(frozen=True)
 class _Move:
-    """A shuffle: ``first`` transposes, then it reshapes or does not, then ``last`` transposes.
+    """A shuffle: the transposition ``first``, an optional reshape, the transposition ``last``.
 
-    Empty if nothing is transposed; without a reshape ``last`` is empty.
+    A transposition without effect is empty; without a reshape ``last`` is empty.
     """
 
     first: tuple[int, ...]
@@ -104,7 +105,7 @@ class _Move:
         return not self.first and not self.last
 
     def then(self, other: _Move) -> _Move | None:
-        """Both in one; None if that needs a transposition between two reshapes."""
+        """Returns both as a single move; None if a transposition between two reshapes remains."""
         if not other.reshapes:
             if not self.reshapes:
                 return _Move(_composed(self.first, other.first), False, ())
@@ -161,6 +162,7 @@ def _joined(shuffle: Layer, user: Layer, name: str) -> Layer:
 
 
 def _imported(layer: Layer) -> tuple[Absorbed, ...]:
-    """A shuffle as the importer wrote it; not those of the builder, nor pairs joined before."""
+    """Returns an importer's shuffle as a part; empty for shuffles of the builder and for merged
+    shuffles."""
     as_written = layer.kind == "SHUFFLE" and layer.nodes and not layer.absorbed
     return (Absorbed("SHUFFLE", layer.name),) if as_written else ()

@@ -1,5 +1,5 @@
-"""The kinds of layers that TensorRT's ONNX parser writes for an operator in one release and not in
-another (``trt/layers.yaml``).
+"""The types of layers that TensorRT's ONNX parser creates only in some releases
+(``trt/layers.yaml``).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from edgekit_device.protocol.codec import (
 )
 from edgekit_device.versions import at_least, parse_version
 
-#: The kind of a layer where it is not known which layers the parser writes, or the parser refuses
-#: the operator: no type of TensorRT's.
+#: The kind of a layer if the parser's layers are unknown, or the parser refuses the operator. It is
+#: not a TensorRT layer type.
 UNKNOWN = "UNKNOWN"
 #: The kind of a plugin's layer.
 PLUGIN = "PLUGIN_V2"
@@ -29,7 +29,7 @@ PLUGIN = "PLUGIN_V2"
 
 @document(frozen=True, eq=False)
 class _ChangedKind:
-    """An operator's kind of layer from ``since`` on, and ``before``."""
+    """An operator's layer type from the release ``since`` on, and the type ``before``."""
 
     before: str = member(long_text)
     kind: str = member(long_text)
@@ -48,14 +48,14 @@ class _LayersFile:
 
 @cache
 def by_release(what: str, release: str) -> str:
-    """Returns the kind of layer that the parser of a release writes.
+    """Returns the type of layer that the parser of a release creates.
 
     Args:
-        what: An ONNX operator, or a case of one, as ``trt/layers.yaml`` names it.
+        what: An ONNX operator, or a case of an operator, as ``trt/layers.yaml`` names it.
         release: The TensorRT release, such as "10.3".
 
     Returns:
-        TensorRT's layer type; "" for an operator whose layers are of one kind in every release.
+        TensorRT's layer type; "" for an operator whose layer type is the same in every release.
     """
     row = _file().layers.get(what)
     if row is None:

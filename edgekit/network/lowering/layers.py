@@ -1,4 +1,4 @@
-"""The layer graph of a model: what TensorRT's parser and builder make of each ONNX node."""
+"""The layer graph of a model, as TensorRT's parser and builder create it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from edgekit.network.protos import WITH_BODIES
 
 _Family = Callable[[Placer, Node], None]
 
-# operators that become one layer without parameters of their own
+# operators that become a single layer without parameters
 _PLAIN = {
     "Where": "SELECT",
     "PRelu": "PARAMETRIC_RELU",
@@ -46,11 +46,11 @@ _PLAIN = {
     "Attention": "ATTENTION_OUTPUT",
     "RotaryEmbedding": "ROTARY_EMBEDDING",
     "TensorScatter": "KV_CACHE_UPDATE",
-    # the parser looks for the plugins of these that TensorRT ships
+    # the parser uses TensorRT's own plugins for these
     "DeformConv": kinds.PLUGIN,
     "RoiAlign": kinds.PLUGIN,
 }
-# the kinds of operators that have layers of their own kind each, where their shapes are unknown
+# the layer kinds of operators whose shapes are unknown
 _UNSHAPED = {
     **dict.fromkeys(pointwise.ELEMENTWISE, "ELEMENTWISE"),
     **dict.fromkeys(pointwise.UNARY, "UNARY"),
@@ -79,24 +79,25 @@ _UNSHAPED = {
     "Shape": "SHAPE",
     "Softmax": "SOFTMAX",
 }
-# the importer reads all their inputs as tensors of one rank
+# the importer broadcasts all their inputs to the same rank
 _BROADCASTING = {"Where", "PRelu"}
 
 
 def layers(model: Model, release: str = FOLLOWED) -> Network:
-    """The model as TensorRT's builder places it.
+    """Returns the model's layers as TensorRT's builder places them.
 
-    ``release``: the TensorRT release, as some operators have layers of a kind of their own only in
-    newer ones (``trt/layers.yaml``).
+    ``release``: the TensorRT release, as some operators have a layer type of their own only in
+    newer releases (``trt/layers.yaml``).
 
-    One layer stands for each unit after constant folding, the change of Gemm and MatMul into
-    convolutions, and the fusion of shuffles; before vertical fusion. A node that TensorRT
-    implements with several layers appears in the ``nodes`` of each. An operator that needs a plugin
-    becomes a PLUGIN_V2, and one whose layers are not known an UNKNOWN; no DLA runs them. Where
-    nothing says how much a layer computes (``arithmetic``), its ``formula`` is False.
+    The layers are those after constant folding, the change of Gemm and MatMul into convolutions,
+    and the fusion of shuffles, and before vertical fusion. A node that TensorRT implements with
+    several layers appears in the ``nodes`` of each. An operator that needs a plugin becomes a
+    PLUGIN_V2, and an operator with unknown layers an UNKNOWN; no DLA runs them. If a layer's
+    multiply-accumulates are unknown (``arithmetic``), its ``formula`` is False.
 
     Raises:
-        ModelError: ``model.parameter`` when what should be constant is computed while running.
+        ModelError: ``model.parameter`` if a parameter that must be constant is computed at run
+            time.
     """
     # Identity and Dropout are layers until the builder removes them
     removed = Counter(gone.after for gone in model.folded.values() if gone.reason == "identity")
@@ -104,13 +105,13 @@ def layers(model: Model, release: str = FOLLOWED) -> Network:
 
 
 def _with_modules(network: Network, graph: OnnxGraph) -> Network:
-    """Gives each layer the module of its nodes, where the file names modules."""
+    """Sets each layer's module to that of its nodes, if the file names modules."""
     names = graph.modules
     if names is None:
         return network
 
     def named(layer: Layer) -> Layer:
-        # erased reshapes and nodes that prepare its weights are of other operators, and may be of
+        # erased reshapes and nodes that prepare weights have other operators, and may belong to
         # other modules
         own = [name for name in layer.origin if graph.node(name).op == layer.op]
         return replace(layer, module=common_module(names.nodes[n] for n in own or layer.origin))
@@ -128,16 +129,17 @@ def lowered(
     release: str = FOLLOWED,
     removed: Mapping[str, int] | None = None,
 ) -> Network:
-    """The layers of a graph, as :func:`layers` returns those of a model.
+    """Returns the layers of a graph, as :func:`layers` does for a model.
 
     Args:
         graph: The nodes with their tensors.
         release: The TensorRT release.
-        removed: How many Identity and Dropout nodes came after a node ("" for the graph's
-            inputs) before loading removed them.
+        removed: Number of Identity and Dropout nodes after each node ("" for the graph's inputs)
+            that loading removed.
 
     Raises:
-        ModelError: ``model.parameter`` when what should be constant is computed while running.
+        ModelError: ``model.parameter`` if a parameter that must be constant is computed at run
+            time.
     """
     at = Placer(graph, removed or {}, release)
     families = _families()
@@ -184,9 +186,9 @@ def _place(at: Placer, node: Node, family: _Family | None) -> None:
 
 
 def _controlled(at: Placer, node: Node) -> None:
-    """An If, a Loop or a Scan is one layer, whose cost is that of the layers inside.
+    """Emits an If, a Loop or a Scan as a single layer with the cost of its inner layers.
 
-    Of an If the branch with more multiply-accumulates counts.
+    For an If the branch with more multiply-accumulates counts.
     """
     kind, found = _PLAIN.get(node.op, kinds.UNKNOWN), at.bodies(node, lowered)
     inside = [sum(layer.macs for layer in one.network.layers) for one in found.bodies]
@@ -203,7 +205,7 @@ def _controlled(at: Placer, node: Node) -> None:
 
 
 def _opaque(at: Placer, node: Node, why: str) -> None:
-    """A layer of which nothing is known but its kind, or which plugin it is."""
+    """Emits a layer of which only the kind, or the plugin, is known."""
     if why == LEFT:
         at.emit(node, kinds.UNKNOWN, {"module": node.attrs["module"]}, opaque=why)
         return

@@ -1,5 +1,5 @@
-"""What the families write layers into: layers, tensors, the constants they read, and the names
-that TensorRT's ONNX importer gives.
+"""Collects the layers of a graph: layers, tensors, their constants, and the names of TensorRT's
+ONNX importer.
 """
 
 from __future__ import annotations
@@ -17,29 +17,28 @@ from edgekit.network.model import GPU_CODES, Absorbed, Body, Layer, Tensor
 from edgekit.network.plugins import Plugin
 from edgekit.network.protos import free_name
 
-# Counts and names layers as TensorRT's ONNX importer does, to know what its log calls them.
+# Counts and names layers as TensorRT's ONNX importer does, to know their names in its log.
 #
-# The importer writes constants and broadcasts as layers of their own, and leaves some layers
-# without a name; the builder then prints "(Unnamed Layer* N) [ElementWise]", N being the position
-# among all layers that the importer made. Source: onnx-tensorrt 10.3, importerUtils.cpp
-# (convertToTensor, broadcastTensors), ImporterContext.cpp (registerLayer, generateUniqueName) and
+# The importer writes constants and broadcasts as separate layers, and leaves some layers without a
+# name; the builder then prints "(Unnamed Layer* N) [ElementWise]", with N the position among all
+# layers of the importer. Source: onnx-tensorrt 10.3, importerUtils.cpp (convertToTensor,
+# broadcastTensors), ImporterContext.cpp (registerLayer, generateUniqueName) and
 # onnxOpImporters.cpp (Gemm); a verbose TensorRT 10.3 build of ResNet-50 agrees. Exact for weights
-# that the file holds; nodes that fold away count once here, where the importer may write several
-# layers.
+# in the file; a folded node counts as a single layer here, but the importer may write several.
 
 
 _BROADCAST = "ONNXTRT_Broadcast"
 _SHAPE_SHUFFLE = "ONNXTRT_ShapeShuffle"
-# what multiplies by its second input (or, for MatMul, by its first)
+# operators that multiply by the second input (or, for MatMul, by the first)
 _WEIGHTED_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-# what reads a constant as a tensor like any other; all other layers take their constants in
+# layers that read constants as tensors from CONSTANT layers; all others absorb their constants
 _KEEPERS = frozenset(
     {"CONCATENATION", "ELEMENTWISE", "GATHER", "MATRIX_MULTIPLY", "SCATTER", "SELECT"}
 )
 
 
 class Importer:
-    """The importer's running count of layers and the names that it has given."""
+    """The importer's count of layers and the names that it has used."""
 
     def __init__(self, constant: Callable[[str], bool]) -> None:
         self._constant = constant
@@ -48,16 +47,17 @@ class Importer:
         self._next_suffix = 0
 
     def layers(self, count: int = 1) -> None:
-        """Layers that take the name of their node."""
+        """Counts layers that have the name of their node."""
         self._count += count
 
     def reshape(self) -> None:
-        """A reshape: registered once as a helper, then again under its node's name."""
+        """Counts a reshape: registered as a helper, then again under its node's name."""
         self._count += 1
         self._register(_SHAPE_SHUFFLE)
 
     def constant(self, name: str) -> tuple[Absorbed, ...]:
-        """A constant read as a tensor: a layer the first time, nothing afterwards."""
+        """Counts a constant that is read as a tensor; returns its layer the first time, else
+        empty."""
         if name in self._taken or not self._constant(name):
             return ()
         self._taken.add(name)
@@ -65,25 +65,27 @@ class Importer:
         return (Absorbed("CONSTANT", name),)
 
     def broadcast(self) -> Absorbed:
-        """A shuffle that prepends dimensions of size 1."""
+        """Counts and returns a shuffle that prepends dimensions of size 1."""
         self._count += 1
         self._register(_SHAPE_SHUFFLE)
         return Absorbed("SHUFFLE", self._register(_BROADCAST))
 
     def unnamed_sum(self) -> Absorbed:
-        """The element-wise layer that adds a Gemm's bias, which a convolution takes in."""
+        """Counts and returns the element-wise sum with a Gemm's bias, which a convolution
+        absorbs."""
         part = Absorbed("ELEMENTWISE", f"(Unnamed Layer* {self._count}) [ElementWise]", True)
         self._count += 1
         return part
 
     def scalar_product(self) -> None:
-        """Multiplication by a Gemm's alpha or beta: constant, broadcast and element-wise."""
+        """Counts a multiplication by a Gemm's alpha or beta: constant, broadcast and
+        element-wise."""
         self._count += 1
         self.broadcast()
         self._count += 1
 
     def _register(self, name: str) -> str:
-        # one counter for all names, as in generateUniqueName
+        # a common counter for all names, as in generateUniqueName
         found = name
         while found in self._taken:
             found = f"{name}_{self._next_suffix}"
@@ -97,12 +99,12 @@ class Placer:
 
     Attributes:
         version: The graph's ai.onnx opset.
-        release: The TensorRT release whose parser is meant.
+        release: The parser's TensorRT release.
         layers: The layers so far, in graph order.
-        tensors: Every activation tensor, inner ones too.
-        views: ONNX tensor by inner tensor that holds the same values in another shape.
-        importer: What TensorRT's importer counts and names.
-        constants: The constants that stay layers of their own, by tensor, with their readers.
+        tensors: Every activation tensor, including inner tensors.
+        views: ONNX tensor by inner tensor that has the same values in another shape.
+        importer: The count and the names of TensorRT's importer.
+        constants: The readers of each constant that remains a layer, by tensor.
     """
 
     def __init__(self, graph: LayerSource, removed: Mapping[str, int], release: str) -> None:
@@ -123,14 +125,13 @@ class Placer:
         self._tried_tensors: dict[str, int] = {}
         self._removed = removed
         self.importer.layers(removed.get("", 0))
-        # what nodes make from constants alone (dequantized weights): the nodes and weights
-        # they come from
+        # tensors computed only from constants (dequantized weights), with their nodes and weights
         self._derived: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
         self._operators: dict[str, frozenset[str]] = {}
         self._codes: dict[str, frozenset[str]] = {}
 
     def bodies(self, node: Node, lower: Lower) -> Bodies:
-        """Returns the layers in a node's bodies; ``lower`` returns those of a graph."""
+        """Returns the layers in a node's bodies; ``lower`` returns the layers of a graph."""
         return bodies_of(self._graph, node, self.release, lower)
 
     def plugin(self, node: Node) -> Plugin | None:
@@ -138,34 +139,35 @@ class Placer:
         return self._graph.plugin(node)
 
     def done(self, node: Node) -> None:
-        """Call after each node: the importer's layers after it that loading removed count too."""
+        """Counts the importer's layers for nodes removed after this node; call it after each
+        node."""
         gone = self._removed.get(node.name, 0)
         if gone:
             self.importer.layers(gone)
 
     def constant(self, name: str) -> bool:
-        """Whether a tensor is known before running: an initializer or made from some."""
+        """Returns True if a tensor is an initializer or computed only from initializers."""
         return name in self._derived or self._graph.constant(name)
 
     def stored(self, name: str) -> bool:
-        """Whether a tensor's values stand in the model, so that ``value`` returns them."""
+        """Returns True if the model has a tensor's values, so that ``value`` returns them."""
         return self._graph.constant(name)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Static shape of an activation or a constant."""
+        """Returns the static shape of an activation or a constant."""
         tensor = self.tensors.get(name)
         return self._graph.shape(name) if tensor is None else tensor.shape
 
     def dtype(self, name: str) -> str:
-        """NumPy type name of an activation or a constant."""
+        """Returns the NumPy type name of an activation or a constant."""
         tensor = self.tensors.get(name)
         return self._graph.dtype(name) if tensor is None else tensor.dtype
 
     def value(self, node: Node, index: int) -> np.ndarray | None:
-        """The constant at input ``index`` of ``node``; None when it is left out.
+        """Returns the constant at input ``index`` of ``node``; None if omitted.
 
         Raises:
-            ModelError: ``model.parameter`` when it is computed while running.
+            ModelError: ``model.parameter`` if it is computed at run time.
         """
         name = node.input(index)
         if not name:
@@ -182,17 +184,17 @@ class Placer:
         )
 
     def ints(self, node: Node, index: int) -> tuple[int, ...] | None:
-        """The integers at input ``index``; None when it is left out."""
+        """Returns the integers at input ``index``; None if omitted."""
         value = self.value(node, index)
         return None if value is None else tuple(int(item) for item in value.reshape(-1))
 
     def scalar(self, node: Node, index: int) -> float | None:
-        """The single number at input ``index``; None when it is left out."""
+        """Returns the single number at input ``index``; None if omitted."""
         value = self.value(node, index)
         return None if value is None or not value.size else float(value.reshape(-1)[0])
 
     def absorb(self, node: Node) -> bool:
-        """Takes a node of constants alone out of the way: its readers stand for it too."""
+        """Absorbs a node with only constant inputs into its readers; returns True if absorbed."""
         read = list(node.reads())
         if not read or not all(self.constant(name) for name in read):
             return False
@@ -203,7 +205,7 @@ class Placer:
                 self._derived[name] = ((*sources[0], node.name), sources[1])
                 before = (self._operators.get(source, frozenset()) for source in read)
                 self._operators[name] = frozenset({node.op}).union(*before)
-                # of quantised weights, or of the zero point that says what they become
+                # types of quantised weights, or of the zero point that determines them
                 types = GPU_CODES.intersection(self._graph.dtype(source) for source in read)
                 known = (self._codes.get(source, frozenset()) for source in read)
                 self._codes[name] = types.union(*known)
@@ -230,23 +232,24 @@ class Placer:
         formula: bool = True,
         bodies: tuple[Body, ...] = (),
     ) -> Layer:
-        """Adds a layer that stands for ``node``, or serves it when ``inserted``.
+        """Adds a layer that implements ``node``, or helps to implement it if ``inserted``.
 
         Args:
             node: The ONNX node.
             kind: TensorRT's layer type.
-            params: As :class:`~edgekit.network.model.Layer` documents them.
-            inputs: Tensors read, constants among them allowed; the node's when None.
-            outputs: Tensors written; the node's when None.
-            name: The layer's name, made unique; the node's when empty.
+            params: As in :class:`~edgekit.network.model.Layer`.
+            inputs: Tensors read, possibly constants; the node's if None.
+            outputs: Tensors written; the node's if None.
+            name: The layer's name, made unique; the node's if empty.
             macs: Multiply-accumulates.
-            inserted: The importer or builder adds this layer by itself.
-            imported: To be counted among the importer's layers.
-            constants: Constant inputs that it uses; those among ``inputs`` when None.
-            absorbed: Layers of the importer that are a part of this one.
-            opaque: As :class:`~edgekit.network.model.Layer` has it.
-            formula: Whether ``macs`` and the tensors say what it costs; an opaque one's never do.
-            bodies: As :class:`~edgekit.network.model.Layer` has them.
+            inserted: True for a layer that the importer or builder adds.
+            imported: True to count it among the importer's layers.
+            constants: Constant inputs that it uses; those among ``inputs`` if None.
+            absorbed: Layers of the importer that it contains.
+            opaque: As in :class:`~edgekit.network.model.Layer`.
+            formula: True if ``macs`` and the tensors determine its cost; False for any opaque
+                layer.
+            bodies: As in :class:`~edgekit.network.model.Layer`.
         """
         read = [i for i in (node.reads() if inputs is None else inputs) if i]
         used = [i for i in (read if constants is None else constants) if i and self.constant(i)]
@@ -288,7 +291,7 @@ class Placer:
         return frozenset[str]().union(*(self._operators.get(name, ()) for name in factors))
 
     def _keep(self, node: Node, used: Sequence[str]) -> set[str]:
-        """Notes constants that become layers; those made by other nodes are the nodes' own."""
+        """Records and returns the constants that become layers, without those computed by nodes."""
         retained = {name for name in used if self._graph.constant(name)}
         for name in used:
             if name in retained:
@@ -297,7 +300,7 @@ class Placer:
         return retained
 
     def remaining_constants(self) -> tuple[Layer, ...]:
-        """The CONSTANT layers, in the order of their first readers."""
+        """Returns the CONSTANT layers, in the order of their first readers."""
         return tuple(self._constant(name, readers) for name, readers in self.constants.items())
 
     def _constant(self, name: str, readers: Sequence[Node]) -> Layer:
@@ -313,16 +316,17 @@ class Placer:
         )
 
     def fixed(self) -> dict[str, Tensor]:
-        """The tensors of the CONSTANT layers, by name."""
+        """Returns the tensors of the CONSTANT layers, by name."""
         graph = self._graph
         return {n: Tensor(n, graph.shape(n), graph.dtype(n)) for n in self.constants}
 
     def inner(
         self, stem: str, shape: Sequence[int], like: str, *, view: bool = False, dtype: str = ""
     ) -> str:
-        """A new tensor between two layers of one node, of a type or of that of ``like``.
+        """Returns a new tensor between two layers of a node; its type is ``dtype`` or that of
+        ``like``.
 
-        With ``view`` it holds the values of the ONNX tensor ``like`` in another shape.
+        With ``view`` it has the values of the ONNX tensor ``like`` in another shape.
         """
         name = free_name(stem, self.tensors, self._tried_tensors)
         self.tensors[name] = Tensor(name, tuple(shape), dtype or self.tensors[like].dtype)
@@ -342,8 +346,8 @@ class Placer:
     ) -> Layer:
         """Inserts a SHUFFLE that gives ``source`` the shape of ``target``.
 
-        ``as_op``: the ONNX operator that the parser writes it like. A Squeeze or Unsqueeze has a
-        kind of its own in newer releases.
+        ``as_op``: the ONNX operator whose layer type the parser uses. Squeeze and Unsqueeze have
+        their own types in newer releases.
         """
         return self.emit(
             node,
@@ -357,13 +361,14 @@ class Placer:
         )
 
     def unique(self, name: str) -> str:
-        """``name``, or ``name_1``, ``name_2``, … as TensorRT's parser counts layers of one name."""
+        """Returns ``name``, or ``name_1``, ``name_2``, … as TensorRT's parser numbers layers with
+        equal names."""
         found = free_name(name, self._names, self._tried_names)
         self._names.add(found)
         return found
 
     def _own_name(self, name: str) -> str:
-        # the first layer of a node has the node's name, further ones are counted
+        # the first layer of a node has the node's name, further layers are numbered
         if name in self._named:
             return self.unique(name)
         self._named.add(name)

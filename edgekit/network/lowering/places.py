@@ -1,4 +1,4 @@
-"""Where each node of a model's file ended up in the layer graph."""
+"""The layers of each node of a model's file."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from edgekit.network.graph import OnnxGraph
 from edgekit.network.model import Folded, Model, Network
 
-# their results are computed before running: whoever reads them has taken them in
+# their results are computed at load time, so the layers that read them contain them
 _BEFOREHAND = frozenset({"constant", "given"})
 
 
 @dataclass(frozen=True, slots=True)
 class NodePlace:
-    """The layers that stand for an ONNX node.
+    """The layers that implement an ONNX node.
 
     Attributes:
-        layers: Names of the layers, in graph order. Of a node that loading removed: those that
-            read what it computed, or for an Identity and the like those that make its result.
-        reason: Why the node itself is gone, as :class:`~edgekit.network.model.Folded` says it;
-            empty when the layers stand for it directly. With a reason there may be no layers: a
-            node that no output needs, or a constant that is itself an output.
+        layers: Names of the layers, in graph order. For a node that loading removed: the layers
+            that read its result, or for an Identity and the like those that compute its result.
+        reason: The reason for the removal, as in :class:`~edgekit.network.model.Folded`; empty for
+            a node that was kept. With a reason ``layers`` may be empty: for a node that no output
+            needs, or a constant that is itself an output.
     """
 
     layers: tuple[str, ...]
@@ -29,7 +29,7 @@ class NodePlace:
 
 
 def places(model: Model, network: Network) -> dict[str, NodePlace]:
-    """By name of every node that the model's file has, where it is in the layer graph.
+    """Returns the place in the layer graph of every node of the model's file, by node name.
 
     Args:
         model: A loaded model.
@@ -50,12 +50,12 @@ def places(model: Model, network: Network) -> dict[str, NodePlace]:
     for name, gone in model.folded.items():
         for tensor in gone.inputs:
             readers.setdefault(tensor, []).append(name)
-    # the last first: who reads a removed node's result is known before the node itself
+    # in reverse order, so that the readers of a removed node's result are already placed
     for name, gone in reversed(list(model.folded.items())):
         if name not in found:
             users = _users(gone, model.graph, readers)
             own = [holders[tensor] for tensor in gone.outputs if tensor in holders]
-            # a constant that stays a layer is where its node is; otherwise its readers are
+            # the constant's own layer if there is one, otherwise the layers that read it
             readers_of = [one for user in users if user in found for one in found[user].layers]
             within = set(own or readers_of)
             found[name] = NodePlace(tuple(sorted(within, key=order.__getitem__)), gone.reason)

@@ -72,11 +72,11 @@ UNARY = {
     "IsNaN": "ISNAN",
 }
 _ONE_VALUE = frozenset({"DIV", "POW", "EQUAL", "GREATER", "LESS"})
-# the builder turns these by a constant on the right into SCALE; Sub and Div only that way round
+# the builder turns these with a constant into SCALE; Sub and Div only if it is on the right
 _SCALES = {"Add": "SUM", "Mul": "PROD", "Sub": "SUB", "Div": "DIV"}
 _COMMUTES = {"Add", "Mul"}
 _LARGEST = 3.4028234663852886e38
-# activations that the parser composes; each step reads the step before, "x" being the input
+# activations that the parser composes; each step reads the previous step, and "x" is the input
 _COMPOSED: dict[str, tuple[tuple[str, str, dict[str, float], bool], ...]] = {
     "HardSwish": (
         ("ACTIVATION", "HARD_SIGMOID", {"alpha": 1 / 6, "beta": 0.5}, False),
@@ -93,8 +93,8 @@ _COMPOSED: dict[str, tuple[tuple[str, str, dict[str, float], bool], ...]] = {
 def activation(at: Placer, node: Node) -> None:
     """An activation with alpha and beta (CLIP: the bounds) -> ACTIVATION.
 
-    A Clip of integers or between bounds that are computed while running is a MAX and a MIN
-    instead; so is one whose lower bound is left out by an empty name.
+    A Clip of integers, with computed bounds, or with a bound omitted by an empty name is a MAX and
+    a MIN instead.
     """
     if node.op == "Clip" and _clips_by_elements(at, node):
         _clip_between(at, node)
@@ -123,7 +123,7 @@ def _clips_by_elements(at: Placer, node: Node) -> bool:
 
 
 def _clip_between(at: Placer, node: Node) -> None:
-    """MAX and MIN, called NAME and NAME_1; a bound that is left out is a constant of the parser."""
+    """Adds MAX and MIN, called NAME and NAME_1; an omitted bound is a constant of the parser."""
     current, shape = node.inputs[0], at.shape(node.outputs[0])
     for index, function in enumerate(("MAX", "MIN"), start=1):
         bound = node.input(index)
@@ -156,7 +156,8 @@ def composed(at: Placer, node: Node) -> None:
 
 
 def elementwise(at: Placer, node: Node) -> None:
-    """Arithmetic -> ELEMENTWISE, n-ary as a chain of n - 1; by a constant -> SCALE where it is one.
+    """Arithmetic -> ELEMENTWISE, n-ary as a chain of n - 1 layers; with a constant -> SCALE if
+    possible.
 
     The chain's layers are called NAME, NAME_1, …
     """
@@ -192,9 +193,9 @@ def elementwise(at: Placer, node: Node) -> None:
 def pair(
     at: Placer, node: Node, function: str, inputs: Sequence[str], output: str, *, name: str = ""
 ) -> None:
-    """Adds one ELEMENTWISE layer of ``node`` with two operands of any ranks, constants too.
+    """Adds an ELEMENTWISE layer of ``node`` with two operands of any ranks, also constants.
 
-    With a ``name`` the parser adds the layer by itself.
+    A layer with a ``name`` is an additional layer of the parser.
     """
     absorbed = as_imported(at, node, inputs)
     _emit_pair(at, node, function, _of_one_rank(at, node, inputs), output, absorbed, name)
@@ -212,7 +213,7 @@ def _emit_pair(
     params: dict[str, Any] = {"function": function}
     fixed = [name for name in inputs if at.constant(name)]
     if fixed:
-        # the builder keeps the operand as a CONSTANT layer, whose shape counts too
+        # the builder keeps the operand as a CONSTANT layer, whose shape matters too
         rank, size = len(at.shape(output)), at.shape(fixed[-1])
         params["constant_operand"] = (1,) * (rank - len(size)) + tuple(size)
         params |= _uniform(at, node, function)
@@ -223,8 +224,8 @@ def _emit_pair(
 
 
 def as_imported(at: Placer, node: Node, inputs: Sequence[str]) -> list[Absorbed]:
-    """The importer's constants among ``inputs``, and broadcasts of those of lower rank."""
-    # a recurrence may leave its first output out
+    """Returns the importer's constants among ``inputs``, and their broadcasts if of lower rank."""
+    # a recurrence may omit its first output
     rank = len(at.shape(next(name for name in node.outputs if name)))
     parts: list[Absorbed] = []
     for name in inputs:
@@ -236,7 +237,7 @@ def as_imported(at: Placer, node: Node, inputs: Sequence[str]) -> list[Absorbed]
 
 
 def _of_one_rank(at: Placer, node: Node, inputs: Sequence[str]) -> list[str]:
-    """Activations of lower rank go through a shuffle that prepends dimensions of size 1."""
+    """Returns the inputs with equal ranks: shuffles prepend dimensions of size 1 to activations."""
     rank = len(at.shape(node.outputs[0]))
     found = []
     for name in inputs:
@@ -251,7 +252,8 @@ def _of_one_rank(at: Placer, node: Node, inputs: Sequence[str]) -> list[str]:
 
 
 def _scale_mode(at: Placer, node: Node, inputs: list[str]) -> str:
-    """UNIFORM, CHANNEL or ELEMENTWISE when the node scales one activation by a constant."""
+    """Returns UNIFORM, CHANNEL or ELEMENTWISE if the node scales an activation by a constant; else
+    ""."""
     if node.op not in _SCALES or len(inputs) != 2:
         return ""
     fixed = [at.constant(name) for name in inputs]
@@ -275,9 +277,10 @@ def _scale_mode(at: Placer, node: Node, inputs: list[str]) -> str:
 
 
 def _uniform(at: Placer, node: Node, function: str) -> dict[str, bool]:
-    """Whether the constant of a division, power or comparison has one value: a DLA requires that.
+    """Returns True for ``uniform_constant`` if the constant of a division, power or comparison has
+    a single value, which a DLA requires.
 
-    Empty for other functions, and where the constant is made from others.
+    Empty for other functions, and for constants computed from others.
     """
     if function not in _ONE_VALUE:
         return {}
@@ -299,5 +302,5 @@ def broadcast_shape(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int,
 
 
 def unary(at: Placer, node: Node) -> None:
-    """Functions of one element -> UNARY."""
+    """Functions of a single element -> UNARY."""
     at.emit(node, "UNARY", {"function": UNARY[node.op]})

@@ -20,7 +20,7 @@ _REDUCE = {
     "ReduceMin": "MIN",
     "ReduceProd": "PROD",
 }
-# what the parser writes before and after the reduction
+# the parser's layers before the reduction, the reduction, and the layers after it
 _REDUCE_CHAINS: dict[str, tuple[tuple[str, ...], str, tuple[str, ...]]] = {
     "ReduceL1": (("ABS",), "SUM", ()),
     "ReduceL2": (("SQUARE",), "SUM", ("SQRT",)),
@@ -29,13 +29,13 @@ _REDUCE_CHAINS: dict[str, tuple[tuple[str, ...], str, tuple[str, ...]]] = {
     "ReduceLogSumExp": (("EXP",), "SUM", ("LOG",)),
 }
 REDUCTIONS = (*_REDUCE, *_REDUCE_CHAINS)
-# since these opsets the axes are an input
+# opsets since which the axes are an input
 _AXES_INPUT = {"ReduceSum": 13}
 _AXES_INPUT_OTHERS = 18
 
 
 def pool(at: Placer, node: Node) -> None:
-    """MaxPool and AveragePool -> POOLING; a 1-D one between two reshapes."""
+    """MaxPool and AveragePool -> POOLING; 1-D pooling is between two reshapes."""
     given = node.attrs
     source, target = node.inputs[0], node.outputs[0]
     size = window(given, given["kernel_shape"], at.shape(source)[2:], at.shape(target)[2:])
@@ -57,7 +57,7 @@ def pool(at: Placer, node: Node) -> None:
 
 
 def global_pool(at: Placer, node: Node) -> None:
-    """Global pools -> REDUCE over the spatial axes, as the parser's log says of them."""
+    """Global pools -> REDUCE over the spatial axes, as in the parser's log."""
     rank = len(at.shape(node.inputs[0]))
     function = "AVG" if node.op == "GlobalAveragePool" else "MAX"
     params = {"function": function, "axes": tuple(range(2, rank)), "keepdims": True}
@@ -65,7 +65,7 @@ def global_pool(at: Placer, node: Node) -> None:
 
 
 def reduce(at: Placer, node: Node) -> None:
-    """Reduce* -> REDUCE, with the unary or elementwise layers that some are composed of."""
+    """Reduce* -> REDUCE, for some operators with unary or elementwise layers around it."""
     given = node.attrs
     source, target = node.inputs[0], node.outputs[0]
     rank = len(at.shape(source))
@@ -101,8 +101,8 @@ def reduce(at: Placer, node: Node) -> None:
 def softmax(at: Placer, node: Node) -> None:
     """Softmax -> SOFTMAX; LogSoftmax adds a UNARY LOG.
 
-    Before opset 13 it acts on the input flattened to 2-D at its axis: the parser reshapes there
-    and back, which the builder erases where nothing changes.
+    Before opset 13 it acts on the input flattened to 2-D at its axis: the parser reshapes before
+    and after it, and the builder erases reshapes without effect.
     """
     given = node.attrs
     source, target = node.inputs[0], node.outputs[0]
@@ -125,7 +125,7 @@ def softmax(at: Placer, node: Node) -> None:
 
 
 def batch_norm(at: Placer, node: Node) -> None:
-    """BatchNormalization -> SCALE per channel; the parser makes its input 4-D when it is less."""
+    """BatchNormalization -> SCALE per channel; the parser reshapes inputs below 4-D to 4-D."""
     source, target = node.inputs[0], node.outputs[0]
     shape = at.shape(source)
     params = {"mode": "CHANNEL", "axis": 1, "epsilon": node.attrs.get("epsilon", 1e-5)}
@@ -141,7 +141,7 @@ def batch_norm(at: Placer, node: Node) -> None:
 
 
 def image_scaler(at: Placer, node: Node) -> None:
-    """ImageScaler -> SCALE per channel: one factor, and a constant for each channel."""
+    """ImageScaler -> SCALE per channel: a common factor, and a constant for each channel."""
     at.emit(node, "SCALE", {"mode": "CHANNEL", "axis": 1})
 
 
@@ -171,7 +171,8 @@ def normalization(at: Placer, node: Node) -> None:
 
 
 def resize(at: Placer, node: Node) -> None:
-    """Resize and Upsample -> RESIZE, in TensorRT's terms of coordinates, selector and rounding."""
+    """Resize and Upsample -> RESIZE, with TensorRT's coordinate transformation, selector and
+    rounding."""
     given = node.attrs
     source, target = at.shape(node.inputs[0]), at.shape(node.outputs[0])
     old = node.op == "Upsample" or at.version == 10

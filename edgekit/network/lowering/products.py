@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def conv(at: Placer, node: Node) -> None:
-    """Conv -> CONVOLUTION; a 1-D one between two reshapes, as the parser makes it 2-D."""
+    """Conv -> CONVOLUTION; a 1-D Conv is between two reshapes, as the parser makes it 2-D."""
     given = node.attrs
     source, weight, target = map(at.shape, (*node.inputs[:2], node.outputs[0]))
     kernel = given.get("kernel_shape") or weight[2:]
@@ -34,9 +34,8 @@ def conv(at: Placer, node: Node) -> None:
 def conv_transpose(at: Placer, node: Node) -> None:
     """ConvTranspose -> DECONVOLUTION; padding resolved from output_shape or auto_pad.
 
-    Output padding makes the padding at the end less. What is left over where that is 0 comes from a
-    SLICE that appends zeros, and then the bias from a sum after it (onnx-tensorrt 8.4 to 10.1,
-    TensorRT for RTX 1.7).
+    Output padding reduces the padding at the end. If it is larger, a SLICE appends the remaining
+    zeros, and a sum after it adds the bias (onnx-tensorrt 8.4 to 10.1, TensorRT for RTX 1.7).
     """
     given = node.attrs
     source, weight, target = map(at.shape, (*node.inputs[:2], node.outputs[0]))
@@ -103,7 +102,7 @@ def _spatial(
 
 
 def _append(at: Placer, node: Node, source: str, target: str) -> None:
-    """Zeros at the end of a deconvolution's result, and the bias that it could not add."""
+    """Appends zeros to a deconvolution's result, and adds the bias afterwards."""
     bias = node.input(2) if at.constant(node.input(2)) else ""
     size = at.shape(target)
     padded = at.inner(f"{node.name}:padded", size, target) if bias else target
@@ -123,8 +122,8 @@ def gemm(at: Placer, node: Node) -> None:
     """Gemm with constant weights -> CONVOLUTION of 1x1, as TensorRT's MatMulToConvTransform.
 
     TensorRT 10.3's log names the shuffles around it reshape_before_NAME and reshape_after_NAME.
-    Another Gemm is a MATRIX_MULTIPLY with ELEMENTWISE layers: products by alpha and beta that are
-    not 1, and the sum with the third input.
+    Any other Gemm is a MATRIX_MULTIPLY with ELEMENTWISE layers: products with alpha and beta if not
+    1, and the sum with the third input.
     """
     given = node.attrs
     rows, depth = at.shape(node.inputs[0])
@@ -197,7 +196,7 @@ def einsum(at: Placer, node: Node) -> None:
 def recurrence(at: Placer, node: Node) -> None:
     """LSTM, GRU or RNN -> LOOP: in each step the input and the last state times their weights.
 
-    Both directions of a bidirectional one go in the same steps, as the parser writes them.
+    Both directions of a bidirectional operator run in the same steps, as the parser writes them.
     """
     given = node.attrs
     steps, batch, _ = at.shape(node.inputs[0])
@@ -226,7 +225,7 @@ def _as_convolution(at: Placer, node: Node, rows: int, depth: int, columns: int)
     }
     before = at.inner(f"{node.name}:in4d", (rows, depth, 1, 1), source, view=True)
     after = at.inner(f"{node.name}:out4d", (rows, columns, 1, 1), target, view=True)
-    # the shuffles and the convolution are the builder's: the importer wrote what is absorbed
+    # the shuffles and the convolution are the builder's: the importer wrote the absorbed layers
     absorbed = _as_imported(at, node)
     at.reshape(node, source, before, f"reshape_before_{node.name}", imported=False)
     at.emit(
@@ -243,7 +242,7 @@ def _as_convolution(at: Placer, node: Node, rows: int, depth: int, columns: int)
 
 
 def _as_imported(at: Placer, node: Node) -> list[Absorbed]:
-    """What the importer writes around the product: its constants, broadcasts and bias sum."""
+    """Returns the importer's layers around the product: constants, broadcasts and bias sum."""
     given = node.attrs
     rank = len(at.shape(node.outputs[0]))
     parts = [*at.importer.constant(node.inputs[1])]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 _PAD_MODES = {"constant": "FILL", "reflect": "REFLECT", "edge": "CLAMP", "wrap": "WRAP"}
-# its row in trt/layers.yaml
+# the row of such a Pad in trt/layers.yaml
 _PAD_OF_ZEROS = "Pad of zeros"
 _GATHER = {"Gather": "DEFAULT", "GatherElements": "ELEMENT", "GatherND": "ND"}
 
@@ -76,7 +76,7 @@ def slice_(at: Placer, node: Node) -> None:
 
 
 def split(at: Placer, node: Node) -> None:
-    """Split -> one SLICE an output, called NAME, NAME_1, …"""
+    """Split -> a SLICE for each output, called NAME, NAME_1, …"""
     shape = at.shape(node.inputs[0])
     axis = node.attrs.get("axis", 0) % len(shape)
     offset = 0
@@ -137,7 +137,7 @@ def pad(at: Placer, node: Node) -> None:
 
 
 def expand(at: Placer, node: Node) -> None:
-    """Expand and Tile -> SLICE: with stride 0 if an axis repeats one element, or wrapping."""
+    """Expand and Tile -> SLICE: with stride 0 if an axis repeats a single element, or wrapping."""
     source, target = at.shape(node.inputs[0]), at.shape(node.outputs[0])
     source = (1,) * (len(target) - len(source)) + source
     wraps = node.op == "Tile"
@@ -149,7 +149,7 @@ def expand(at: Placer, node: Node) -> None:
 
 
 def constant_of_shape(at: Placer, node: Node) -> None:
-    """ConstantOfShape of a computed shape -> SLICE that repeats one value."""
+    """ConstantOfShape of a computed shape -> SLICE that repeats a value."""
     target = node.outputs[0]
     sizes = at.shape(target)
     params = {"starts": (0,) * len(sizes), "sizes": sizes, "strides": (0,) * len(sizes)}
