@@ -1,5 +1,5 @@
-"""Several networks of one configuration: each is loaded and rewritten as the pipeline does it,
-then all are placed together; and the HTML page of the answer.
+"""Several networks of a configuration: each is loaded and rewritten as in the pipeline, then all
+are placed together; and the HTML page of the result.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def plan_networks(
     steps = StepLog([*names, "plan"], progress or Quiet())
     cache = cache or Cache()
     contexts = [
-        # whether rewrites are used is decided for all networks together
+        # the use of rewrites is decided for all networks together
         Context(
             _config_of_one(config, number),
             cache,
