@@ -406,7 +406,7 @@ class ConnectedBoards:
             return  # the error is raised by ``look``
         from edgekit.bundles.files import build_board_loader
 
-        # while a thread imports, its hundred small files take ten times as long to read
+        # before the threads: beside their imports, reading its hundred files takes ten times as long
         loader = build_board_loader(self.cache.folder / "loader")
         for board in self._wanted():
             begun: Future[BoardClient] = Future()
