@@ -319,7 +319,7 @@ def compile(
     ``placement={"dla_cores": [0, 1]}``).
 
     Raises:
-        UsageError: "torch.leave", "plan.pin": a glob matches nothing.
+        UsageError: "torch.leave", "plan.pin": a glob has no match.
     """
     from edgekit.compiled.network import compile_network
 
@@ -738,7 +738,7 @@ def releases(
     root: str = "~/.edgekit",
     python: str = "python3",
 ) -> Releases:
-    """Returns the releases on boards; arguments as of ``status``."""
+    """Returns the releases on boards; arguments as in ``status``."""
     from edgekit.pipeline.boards.status import releases
 
     named = [str(where) for where in wheres]
@@ -903,7 +903,7 @@ def cancel_job(
     root: str = "~/.edgekit",
     python: str = "python3",
 ) -> JobAnswer:
-    """Cancels a job; arguments as of ``watch_job``."""
+    """Cancels a job; arguments as in ``watch_job``."""
     from edgekit.pipeline.boards.jobs import cancel_job
 
     return cancel_job(
@@ -922,7 +922,7 @@ def remove_job(
     root: str = "~/.edgekit",
     python: str = "python3",
 ) -> JobAnswer:
-    """Removes a job that has ended; arguments as of ``watch_job``."""
+    """Removes a job that has ended; arguments as in ``watch_job``."""
     from edgekit.pipeline.boards.jobs import remove_job
 
     return remove_job(
@@ -1645,7 +1645,8 @@ def prune_history(
     dry_run: bool = False,
     on_all: Callable[[int], None] = lambda count: None,
 ) -> Pruned:
-    """Deletes results: all but the newest ``keep`` of each name and board, and only older ones.
+    """Deletes results beyond the newest ``keep`` of each name and board; with both limits, only
+    those that are also older than ``older_than_days``.
 
     Marked results stay. ``on_all`` is called with the number of results before all others are
     deleted; if it raises, they are kept. With ``dry_run`` no results are deleted.

@@ -4,7 +4,7 @@ command: message, code, the place of the error, the expectation and the remedy.
 EdgekitError            code, message, where, hint, exit status
     ├── UsageError          2   a command's arguments
     ├── ConfigError         2   the YAML file; carries every problem at once
-    ├── ModelError          2   the ONNX file or what is in it
+    ├── ModelError          2   the ONNX file or its contents
     ├── DataError           2   calibration data, weights, profiles
     ├── GateError           1   the work was done and the result is negative
     ├── EnvironmentLack     3   no board, no TensorRT, no OpenSSH
@@ -160,7 +160,7 @@ class ConfigError(EdgekitError):
 
 
 class ModelError(EdgekitError):
-    """The ONNX model is missing, broken or outside what edgekit reads."""
+    """The ONNX model is missing, broken or not supported by edgekit."""
 
     default_code = "model.invalid"
 

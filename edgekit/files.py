@@ -129,7 +129,7 @@ def read_file(path: Path, largest: int) -> bytes:
     """Returns the bytes of a file from others, at most ``largest``.
 
     Raises:
-        OSError: As :func:`regular`; or the file is larger.
+        OSError: As raised by :func:`regular`; or the file is larger.
     """
     with regular(path).open("rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -142,7 +142,7 @@ def file_digest(path: Path) -> str:
     """Returns the SHA-256 of a file of any size, in lower-case hex.
 
     Raises:
-        OSError: As :func:`regular`.
+        OSError: As raised by :func:`regular`.
     """
     import hashlib  # a check starts without it
 
@@ -187,7 +187,8 @@ def open_stream(path: Path) -> BinaryIO:
     """Opens a file, or a pipe that another process writes to, which is read once and in order.
 
     Raises:
-        OSError: As :func:`regular`; or no process opened the pipe's other end within seconds.
+        OSError: As raised by :func:`regular`; or no process opened the pipe's other end within
+            seconds.
     """
     try:
         if not path.is_fifo():

@@ -1291,7 +1291,7 @@ class ConfigFile(Section):
     @field_validator("tensorrt")
     @classmethod
     def _release(cls, text: str | None) -> str | None:
-        """Returns the release's standard spelling; the board's check refuses unknown releases."""
+        """Returns the release's standard spelling; an unknown release is refused later."""
         with suppress(UsageError):
             return None if text is None else spelled(text)
         return text

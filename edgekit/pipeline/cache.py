@@ -283,7 +283,7 @@ class StoredModel:
         digest: The model's digest.
         source: The model's source.
         graph: SHA-256 of the ONNX file without weights.
-        weights: Digests by name; null for weights of the base model.
+        weights: The stored arrays by name; null for those of the base model.
         folded: The nodes that loading removed, by name.
     """
 

@@ -158,7 +158,7 @@ class Context:
         return replace(self, measured=None, method_by_gate=None, fp16_by_gate=(), placed=None)
 
     def value(self, name: str) -> Any:
-        """Returns one of the context's values, or a section of the configuration, as a key."""
+        """Returns a value of the context, or a section of the configuration, as a key."""
         if name in _FIELDS:
             return getattr(self, name)
         return repr(functools.reduce(getattr, name.split("."), self.file))
@@ -186,7 +186,7 @@ class Context:
         The notes of its computation are stored with it, and added again when it is read.
 
         Args:
-            kind: The result's class, one of the codec's.
+            kind: The result's class, a codec class.
             step: The step's name.
             compute: Makes the result.
             parts: All inputs of the result.
@@ -267,7 +267,7 @@ def computed(
 
 
 def variant(context: Context, **changes: Any) -> Context:
-    """Returns a context with other keys of the configuration and notes of its own.
+    """Returns a context with other keys of the configuration and its own notes.
 
     The accuracy gate's decisions (the method, layers in FP16) are not copied.
     """

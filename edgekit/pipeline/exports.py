@@ -120,7 +120,7 @@ def trace(
         folder: Folder of the run with the measurement of the bench step.
 
     Raises:
-        UsageError: There is nothing to show.
+        UsageError: Neither files nor a configuration is given.
         DataError: A file is damaged or of another kind; an existing trace is kept.
     """
     if not files and context is None:

@@ -37,9 +37,9 @@ class WrittenScales:
     of those of the network before its rewriting.
 
     Attributes:
-        tensors: How many tensors have an entry.
-        without: How many of them have no scale.
-        original: How many are tensors of the network before its rewriting.
+        tensors: Number of tensors with an entry.
+        without: Number of tensors without a scale.
+        original: Number of tensors of the network before its rewriting.
     """
 
     tensors: int = member(fields.count)

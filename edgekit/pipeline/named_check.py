@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 # Keys and types that a check of an ONNX file accepts without a configuration, which is slow to
-# load. They refuse nothing: any other key or value goes through a configuration, whose schema has
+# load. They do not refuse: any other key or value goes through a configuration, whose schema has
 # the rules and the errors.
 _DIRECT: dict[str, type | UnionType | GenericAlias] = {
     "target": str | Path,
@@ -138,7 +138,7 @@ def check_source(
         options: As for ``check_named``.
 
     Raises:
-        EdgekitError: As of ``check_named`` and ``export``.
+        EdgekitError: As raised by ``check_named`` and ``export``.
     """
     from edgekit.pipeline.torch_source import from_torch
 

@@ -36,7 +36,7 @@ def may_write_for(
     *,
     makes_folders: bool = False,
 ) -> None:
-    """Refuses files that would replace what a configuration reads, itself included.
+    """Refuses files that would replace the configuration or a file that it reads.
 
     Args:
         config: The configuration.

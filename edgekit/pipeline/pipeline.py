@@ -111,10 +111,10 @@ class Pipeline:
 
     Args:
         config: The configuration.
-        out: Folder for bundle, report and trace; ``edgekit-out/NAME`` when None.
+        out: Folder for bundle, report and trace; ``edgekit-out/NAME`` if None.
         force: Do everything again.
-        progress: Called with the steps' progress; not used when None.
-        cache: Holds the results; the user's cache folder when None.
+        progress: Called with the steps' progress; not used if None.
+        cache: Holds the results; the user's cache folder if None.
         accept_host_key: Accept unknown host keys of boards this once.
         trust_key: Let boards trust the signing key from now on.
         allow_older: The reason to install a bundle that the counters or times of bundles forbid;
@@ -316,7 +316,7 @@ class Pipeline:
             name: The step's.
             ask: Returns the answer and its detail in a few words.
             before: Names of the steps before it.
-            reuses: As of ``Step``.
+            reuses: As in ``Step``.
         """
         found: list[T] = []
 
@@ -378,8 +378,8 @@ class Pipeline:
         Args:
             file: A bundle to install instead of a build; weights that a stripped bundle lacks come
                 from the cache or from the board.
-            dry_run: Change nothing on a board, and return the changes that would be made. Boards
-                build nothing: a release is then known only if they built it before.
+            dry_run: Only return the changes that would be made on boards. Boards do not build: a
+                release is then known only if they built it before.
 
         Raises:
             BoardError: Among others "install.taken-back", without ``again``, and "install.older",
@@ -405,7 +405,7 @@ class Pipeline:
         return Deployed(dry_run, tuple(self.log.done), tuple(one.row() for one in releases))
 
     def _dry_run_steps(self) -> list[Step]:
-        """Returns the steps of a deployment that changes nothing on a board."""
+        """Returns the steps of a deployment that does not change a board."""
         self.boards.begin()
         own = backend_for(self.context, self.boards) == "reference"
 

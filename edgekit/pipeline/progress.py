@@ -38,22 +38,22 @@ class Progress(Protocol):
 
 
 class Quiet:
-    """A progress that reports nothing."""
+    """A progress that ignores all events."""
 
     def begin(self, number: int, total: int, name: str) -> None:
-        """Does nothing."""
+        """Ignores the event."""
 
     def update(self, done: float, total: float, text: str = "", *, at: float | None = None) -> None:
-        """Does nothing."""
+        """Ignores the event."""
 
     def end(self, name: str, status: str, seconds: float, detail: str) -> None:
-        """Does nothing."""
+        """Ignores the event."""
 
     def note(self, text: str) -> None:
-        """Does nothing."""
+        """Ignores the event."""
 
     def detail(self, text: str) -> None:
-        """Does nothing."""
+        """Ignores the event."""
 
 
 def describe_bound(

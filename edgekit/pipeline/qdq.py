@@ -63,7 +63,7 @@ def from_qdq_document(
         precisions: Output file of the FP16 nodes: a ``.json`` file as NVIDIA's translator writes it
             (int8_tensor_scales, fp16_nodes), any other file as trtexec's ``--layerPrecisions``.
         target: The board whose TensorRT will read the cache.
-        tensorrt: The TensorRT release, if it is another one.
+        tensorrt: The TensorRT release, if it is not the board's.
         unequal: As in :func:`edgekit.quantize.qdq.to_implicit.from_qdq`.
         tied: True if tensors to which the builder gives a common scale get the largest of theirs.
             Otherwise they get the scales of the Q/DQ nodes, and a note names them.
@@ -145,8 +145,8 @@ def open_for_qdq(config: str | Path | Config, options: Mapping[str, Any]) -> Con
     """Opens the source of a Q/DQ model: in INT8, not rewritten, and for a TensorRT release that
     reads Q/DQ nodes for the board's DLA.
 
-    ``options`` win: with ``tensorrt`` the release is that one. A configuration's own release is
-    kept if it reads Q/DQ nodes; otherwise the first release that does replaces it.
+    ``options`` win, also ``tensorrt``. A configuration's own release is kept if it reads Q/DQ
+    nodes; otherwise the first release that does replaces it.
     """
     opened = open_config(config, **{"precision": "int8", "rewrite": {"enable": "none"}, **options})
     if options.get("tensorrt") is not None:

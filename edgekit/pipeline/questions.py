@@ -62,7 +62,7 @@ def plan_table(
 
     Raises:
         UsageError: An unknown board or objective, or a mode that none of the boards has.
-        GateError: No row has a plan. A row without one has an ``error``.
+        GateError: No row has a plan. A row without a plan has an ``error``.
     """
     if objective is not None:
         check_objective(objective)

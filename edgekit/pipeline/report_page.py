@@ -47,7 +47,7 @@ class ReportPage(Generic[T]):
 def page_of_file(
     path: Path, *, baseline: str | None, output: Path | None, out: Path | None
 ) -> ReportPage[Report]:
-    """Writes the page of a ``report.json`` again; nothing is run.
+    """Writes the page of a ``report.json`` again, without running a step.
 
     Args:
         path: The report's file.

@@ -1,4 +1,4 @@
-"""Repeats the proofs of a rewriting that somebody recorded (`edgekit rewrite --verify`)."""
+"""Repeats the proofs of a recorded rewriting (`edgekit rewrite --verify`)."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from edgekit.network.source import has_torch_ending, is_factory
 if TYPE_CHECKING:
     from edgekit.pytorch.document import Exported
 
-# keys of "model" that say how a network is exported
+# keys of "model" for the export of a network
 _EXPORT = ("inputs", "exporter", "trust", "leave")
 
 

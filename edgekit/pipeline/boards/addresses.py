@@ -89,7 +89,7 @@ def boards_of(where: str, config: Config | None = None, **options: str) -> list[
     Args:
         where: A configuration's file, the name of a board of ``config``, or a host. A
             configuration without a board means edgekit's own (kind "sshd").
-        config: A configuration, if one is given, too.
+        config: A configuration, if it is given, too.
         options: ``root`` and ``python`` of a host.
 
     Raises:

@@ -87,9 +87,9 @@ def roll_back(
 
     Args:
         where: A configuration or a host.
-        app: The application; a configuration's own when None.
+        app: The application; a configuration's own if None.
         reason: For the boards' histories.
-        dry_run: Change nothing, and return the changes that would be made.
+        dry_run: Only return the changes that would be made.
         settings: See ``request_from_boards``.
 
     Raises:
@@ -122,7 +122,7 @@ def roll_back(
 
 
 def _would_roll_back(client: BoardClient, app: str) -> RolledBack:
-    """Returns the answer that ``BoardClient.rollback`` would give; changes nothing.
+    """Returns the answer that ``BoardClient.rollback`` would give, without a change.
 
     Raises:
         BoardError: "app.unknown" or "release.no-previous", as the board would refuse it.
@@ -188,9 +188,9 @@ def remove(
 
     Args:
         wheres: Configurations and hosts.
-        app: The application; a configuration's own when None.
+        app: The application; a configuration's own if None.
         release: A release; None for the application and all its releases.
-        dry_run: Change nothing, and return the releases that would be removed.
+        dry_run: Only return the releases that would be removed.
         settings: See ``request_from_boards``.
 
     Raises:
@@ -280,7 +280,7 @@ def serve(
     Args:
         where: A configuration or a host.
         action: "start", "status", "reload" or "stop".
-        app: The application; a configuration's own when None.
+        app: The application; a configuration's own if None.
         options: Of the board's command, for "start": such as "--workers=2".
         settings: See ``request_from_boards``.
 

@@ -174,13 +174,13 @@ def job_log(
 
 
 def cancel_job(job: str, where: str, on_note: OnNote, **settings: Any) -> JobAnswer:
-    """Cancels a job; arguments as of ``watch_job``."""
+    """Cancels a job; arguments as in ``watch_job``."""
     with find(job, where, LIVE, on_note, **settings) as (client, id, _):
         return JobAnswer(id, client.name, state=client.cancel_job(id))
 
 
 def remove_job(job: str, where: str, on_note: OnNote, **settings: Any) -> JobAnswer:
-    """Removes a job that has ended; arguments as of ``watch_job``."""
+    """Removes a job that has ended; arguments as in ``watch_job``."""
     with find(job, where, _ENDED, on_note, **settings) as (client, id, _):
         client.remove_job(id)
         return JobAnswer(id, client.name, removed=True)

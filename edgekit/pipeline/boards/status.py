@@ -121,7 +121,7 @@ class Releases(FormerDict):
 
 
 def releases(wheres: Sequence[str], app: str | None = None, **settings: Any) -> Releases:
-    """Returns the releases on boards; arguments as of ``status``."""
+    """Returns the releases on boards; arguments as in ``status``."""
 
     def request(client: BoardClient) -> Mapping[str, ListedApp]:
         found = client.releases(app)

@@ -104,7 +104,7 @@ def trust(where: str, changes: KeyChanges, **settings: Any) -> Trust:
         settings: See ``request_from_boards``.
 
     Raises:
-        UsageError: As ``KeyChanges.request``.
+        UsageError: As raised by ``KeyChanges.request``.
     """
     request = changes.request()
 

@@ -466,7 +466,7 @@ def fall_back_to_fp16(context: Context) -> Context:
 
 
 def gate_failure(context: Context, text: str, error: Accuracy, *, fp16: bool = True) -> GateError:
-    """Returns the error of a build that is below the gate; ``fp16`` says if FP16 may pass."""
+    """Returns the error of a build below the gate; ``fp16`` is True if FP16 may pass."""
     from edgekit.reference.proposal import below_gate
 
     return below_gate(

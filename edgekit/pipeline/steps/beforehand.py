@@ -159,7 +159,7 @@ def _check_pins(context: Context) -> None:
 
 
 def check_boards(context: Context, boards: ConnectedBoards, *, deploys: bool) -> None:
-    """Refuses boards that cannot build or run what the configuration asks for.
+    """Refuses boards that cannot build or run the configuration's engines.
 
     The parts that depend on the plan are checked when the plan is known.
 
@@ -169,7 +169,7 @@ def check_boards(context: Context, boards: ConnectedBoards, *, deploys: bool) ->
         deploys: True if the boards run the build.
 
     Raises:
-        EdgekitError: As ``ConnectedBoards.look``, ``backend_for`` and ``check_software``.
+        EdgekitError: As raised by ``ConnectedBoards.look``, ``backend_for`` and ``check_software``.
         EnvironmentLack: "board.nothing-runs".
     """
     requested = context.file.build.backend
@@ -217,7 +217,7 @@ def known_bundle(
 ) -> str | None:
     """Returns the digest of a board's bundle if an earlier run made it, else None.
 
-    Arguments as of ``check_not_taken_back``.
+    Arguments as in ``check_not_taken_back``.
     """
     digest: str | None = context.cache.get(
         "asked", _bundle_key(context, boards, client, public_key, weights)

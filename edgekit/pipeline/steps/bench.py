@@ -179,7 +179,7 @@ def check_bench_frames(context: Context, *, may_reuse: bool) -> None:
         may_reuse: True if an older measurement suffices, for which the file is not needed.
 
     Raises:
-        DataError: As ``bench_frames``.
+        DataError: As raised by ``bench_frames``.
     """
     named = context.file.bench.inputs
     if named is not None and (not may_reuse or context.config.resolve(named).exists()):
@@ -272,7 +272,7 @@ class NewestMeasurement:
         self._file = (document.value if document.file is None else document.file).get("bench")
 
     def find(self) -> Measurement | None:
-        """Returns the newest measurement; None if a new one is needed."""
+        """Returns the newest measurement; None if the board has to measure."""
         known = self._cache.get("bench", self._key)
         if not known:
             return None

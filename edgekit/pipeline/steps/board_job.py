@@ -29,7 +29,7 @@ def run_board_job(
     Args:
         context: The configuration.
         client: The board.
-        kind: As of ``BoardClient.start_job``.
+        kind: As in ``BoardClient.start_job``.
         request: That kind's document.
         blobs: Its inputs, by SHA-256.
 

@@ -220,7 +220,7 @@ def sample_sizes(context: Context) -> list[Sizes]:
 
 
 def with_checked_buckets(context: Context, document: Check) -> Check:
-    """Returns a check with its range's buckets; the same one without a range."""
+    """Returns a check with its range's buckets; the same check without a range."""
     if requested(context).is_static:
         return document
     most = original_slots(context)
@@ -232,7 +232,7 @@ def with_checked_buckets(context: Context, document: Check) -> Check:
 
 
 def original_slots(context: Context) -> int:
-    """Returns how many loadables a core holds."""
+    """Returns the number of loadables that a core holds."""
     return judged(context, original(context)).judgement.slots
 
 

@@ -269,7 +269,7 @@ def build_for(context: Context, boards: ConnectedBoards, client: BoardClient) ->
 
     Raises:
         BoardError: The board differs from the planned one, or its build failed.
-        EnvironmentLack: The board lacks what the engines need.
+        EnvironmentLack: The board lacks a requirement of the engines.
     """
     if backend_for(context, boards) == "reference":
         return _reference_build(context)
@@ -367,7 +367,7 @@ def check_bundle(boards: ConnectedBoards, client: BoardClient, manifest: Manifes
 
     Raises:
         BoardError: "deploy.other-board".
-        EnvironmentLack: The board lacks what the engines need.
+        EnvironmentLack: The board lacks a requirement of the engines.
     """
     if manifest.backend == "reference":
         return
@@ -386,7 +386,7 @@ def build_on(
     profiles: Sequence[Profile] = (),
     values: Values | None = None,
 ) -> BuiltPlan:
-    """Builds a configuration's engines on a board, or reads back what was built before.
+    """Builds a configuration's engines on a board, or reads an earlier build from the cache.
 
     Args:
         context: The configuration with its plan.
@@ -398,7 +398,7 @@ def build_on(
     Raises:
         BoardError: The board differs from the planned one ("board.other-tensorrt",
             "board.no-dla"), or the build failed.
-        EnvironmentLack: The board lacks what the engines need.
+        EnvironmentLack: The board lacks a requirement of the engines.
         GateError: "build.differs": ``build.strict``, and the build differs from the plan.
     """
     from edgekit.tensorrt.artefacts import artefacts_of, golden_of
@@ -414,7 +414,7 @@ def build_on(
         record = None
     if record is None:
         context.session.fresh.add("build")
-        # attempts known to fail on such a board are skipped; the build is the same
+        # attempts known to fail on such a board are skipped; it counts as the same build
         tried = (
             request
             if context.force
@@ -514,7 +514,7 @@ def run_build_job(context: Context, client: BoardClient, request: BuildRequest) 
 def _record_outcomes(
     context: Context, probe: Probe, request: BuildRequest, result: BuildResult
 ) -> None:
-    """Stores which builder flags worked on such boards."""
+    """Stores the outcomes of the build's attempts on such boards."""
     from edgekit.tensorrt.outcomes import outcomes_file, record_outcome
 
     file = outcomes_file(context.cache.folder)

@@ -276,7 +276,7 @@ def requested_build(
 
 
 def _setting_values(build: BuildSection, types: Collection[str]) -> dict[str, SettingValue]:
-    """Returns the settings of TensorRT's builder by the section and by the network's types.
+    """Returns the settings of TensorRT's builder from the section and the network's types.
 
     TensorRT's own defaults are left out.
     """
@@ -563,7 +563,7 @@ def check_board(context: Context, client: BoardClient, probe: Probe) -> None:
 
 
 def check_software(context: Context, client: BoardClient, probe: Probe) -> None:
-    """Refuses a board independently of the model; arguments and errors as of ``check_board``."""
+    """Refuses a board independently of the model; arguments and errors as in ``check_board``."""
     require_numpy(client.name, probe)
     require_release(client.name, probe, context.tensorrt)
     build = context.file.build

@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 _OTHERS = {"method", "cache", "missing", "fp16_layers"}
 #: Preparation of a detector's pictures if the configuration has none.
 PRESET = "yolo"
-# keys that say how images are prepared
+# keys for the preparation of images
 _SAYS = IMAGE_OPTIONS - {"skip_broken"}
 
 
 def calibration_inputs(context: Context) -> Iterable[Mapping[str, np.ndarray]]:
-    """Returns the calibration inputs: the user's, or synthetic seeded ones."""
+    """Returns the calibration inputs: the user's, or synthetic seeded inputs."""
     section = context.file.calibration
     if section.data is None:
         return _Repeat(
@@ -114,7 +114,7 @@ def check_data(context: Context) -> None:
     """Refuses missing calibration data; the model is not needed for it.
 
     Raises:
-        DataError: As ``load_data``.
+        DataError: As raised by ``load_data``.
     """
     section = context.file.calibration
     if section.data is None:
@@ -133,7 +133,7 @@ def check_data_fits(context: Context) -> None:
     """Refuses calibration data that do not fit the model; the rewrites keep its inputs.
 
     Raises:
-        DataError: As ``load_data``.
+        DataError: As raised by ``load_data``.
     """
     if context.file.calibration.data is not None:
         _own(context, context.file.calibration.count, of=source(context))
@@ -295,7 +295,7 @@ def calibrated(context: Context) -> Context:
     """Returns the context with the measured ranges of the network, for every method.
 
     If no scale suits a tensor, or tensors of much different range would share a scale, the layers
-    that need it are judged in FP16. If nothing is measured it is the same context.
+    that need it are judged in FP16. Without measured ranges it is the same context.
     """
     if context.measured is not None or not measures(context):
         return context

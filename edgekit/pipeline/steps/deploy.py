@@ -275,7 +275,7 @@ class BoardTimes:
         self._held: list[str] | None = []
 
     def show(self) -> None:
-        """Reports from now on, in its own thread; earlier times come first."""
+        """Reports from now on, beginning with the times that a thread has collected."""
         held, self._held = self._held or (), None
         for line in held:
             self._report(line)
@@ -406,7 +406,7 @@ class ConnectedBoards:
             return  # the error is raised by ``look``
         from edgekit.bundles.files import build_board_loader
 
-        # before the threads: beside their imports, reading its hundred files takes ten times as long
+        # before the threads: beside imports, reading its hundred files takes ten times as long
         loader = build_board_loader(self.cache.folder / "loader")
         for board in self._wanted():
             begun: Future[BoardClient] = Future()
@@ -468,7 +468,7 @@ class ConnectedBoards:
         trust from now on is only compared with the keys that it has revoked.
 
         Raises:
-            EdgekitError: As ``open_board``.
+            EdgekitError: As raised by ``open_board``.
             BundleError: "bundle.unknown-signer" or "bundle.revoked-signer".
         """
         from edgekit.bundles.sign import public_key
@@ -547,7 +547,7 @@ class ConnectedBoards:
         always: bool = False,
         put_back: bool = False,
     ) -> InstalledRelease:
-        """Returns the result that ``install`` would have on a board; changes nothing there.
+        """Returns the result that ``install`` would have on a board, without a change there.
 
         Args:
             client: The board.

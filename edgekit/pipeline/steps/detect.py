@@ -223,7 +223,7 @@ def notes_of(context: Context) -> list[str]:
 def check_pictures(context: Context, pictures: Pictures) -> None:
     """Refuses pictures that cannot be read or prepared, before any build.
 
-    Only the first ones are read.
+    Only the first pictures are read.
 
     Raises:
         DataError: "data.image" or "data.options".

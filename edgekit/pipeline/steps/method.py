@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 def choose_method(context: Context, placed: Plan) -> MethodChoice:
     """Builds a plan with the scales of each method and compares them with FP32.
 
-    The inputs are other than those of the measured ranges: the next inputs of the data, or
-    further synthetic inputs; if there are too few, the measured inputs are added. If the data have
-    no others, each half is compared with the ranges of the other half; a single input is used for
-    both.
+    The inputs are not those of the measured ranges: the next inputs of the data, or further
+    synthetic inputs; if there are too few, the measured inputs are added. If the data have no
+    others, each half is compared with scales from the ranges of the other half; a single input is
+    used for both.
     """
     from edgekit.placement.segments import segmented
     from edgekit.reference.method import (
@@ -156,7 +156,7 @@ class _NoScales:
 def scales(context: Context) -> Scales | None:
     """Returns INT8 scales for every placement; None for other precisions.
 
-    Tensors that any layer that the DLA can run ties have equal scales, for any plan of the layer.
+    Tensors tied by a layer that the DLA can run have equal scales, wherever a plan has the layer.
 
     Raises:
         ModelError: "model.nonfinite": a weight has NaN or infinite values.

@@ -107,7 +107,7 @@ def plan(context: Context) -> Plan:
         return placed
 
     placed = context.stored(Plan, "plan", compute, *plan_identity(context))
-    # they are noted even if the facts were known before the plan
+    # their notes are added in any case, whatever was known before the plan
     options_of(context)
     known_scales(context)
     more = (*_fp16_notes(context, placed), *_count_notes(context, placed))

@@ -146,7 +146,7 @@ def _library(
 
 
 def read_plugin_source(context: Context, number: int, plugin: PluginSection) -> PluginSource:
-    """Returns the source folder of a section; arguments as of ``read_plugin_library``.
+    """Returns the source folder of a section; arguments as in ``read_plugin_library``.
 
     Raises:
         DataError: "plugin.source".
