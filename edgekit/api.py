@@ -313,7 +313,7 @@ def compile(
     Modules that match a glob of ``leave`` stay in PyTorch; ``pin`` is a device by glob of modules
     or layers (``{"head.*": "gpu"}``). ``calibration`` are inputs for INT8 scales, each like a
     call: a tensor, a tuple of arguments or a dict of keyword arguments; at most 512 are read. With
-    ``board`` ("USER@HOST") it is built and run there, as ``deploy`` and ``infer`` do; without it
+    ``board`` ("USER@HOST") it is built and run there, as ``deploy`` and ``infer`` do; otherwise it
     runs on this machine's CPU, with the values of the target's precisions but not its times.
     ``options`` are the configuration's other keys (``precision="int8"``,
     ``placement={"dla_cores": [0, 1]}``).
@@ -1242,7 +1242,7 @@ def plan_networks(
 
     Raises:
         UsageError: The configuration has only one network; options that exclude each other.
-        GateError: Rates or deadlines cannot be met; ``extra["binding"]`` has the constraints.
+        GateError: Rates or deadlines cannot be met; ``extra["binding"]`` has the limit.
     """
     from edgekit.config.loader import open_config
     from edgekit.pipeline.networks import plan_networks, write_networks_report
@@ -1515,10 +1515,10 @@ def trace(
     ``bench`` is a bench.json or a trace.json of edgekit, ``nsys`` are SQLite exports of Nsight
     Systems, ``profiles`` layer times (trtexec --exportProfile, an IProfiler's output, a verbose
     build log), ``layer_info`` is trtexec's --exportLayerInfo of their engine, ``times`` its
-    ``times`` its --exportTimes and ``tegrastats`` a log; ``files`` holds all of these in a single
-    value. ``dla_core`` is the core of profiled layers that no plan places. A configuration gives
-    the plan, which names layers; ``target``, ``precision``, ``tensorrt``, ``power_mode`` and
-    ``model`` win over its keys. ``save`` None is timeline.json in the run's folder, or trace.json.
+    --exportTimes and ``tegrastats`` a log; ``files`` holds all of these in a single value.
+    ``dla_core`` is the core of profiled layers that no plan places. A configuration gives the plan,
+    which names layers; ``target``, ``precision``, ``tensorrt``, ``power_mode`` and ``model`` win
+    over its keys. ``save`` None is timeline.json in the run's folder, or trace.json.
     """
     from edgekit.config.loader import open_config
     from edgekit.pipeline.exports import TraceFiles, trace

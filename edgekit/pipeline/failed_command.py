@@ -19,7 +19,7 @@ class FailedCommand(ErrorDocument):
         accuracy: The accuracy of a build that misses the gate.
         built: The differences between build and plan.
         parse: The nodes that the parser refuses.
-        binding: The constraints that make the rates or deadlines of several networks infeasible.
+        binding: The limit that makes the rates or deadlines of several networks infeasible.
         taken_back: The release that the board has rolled back.
     """
 

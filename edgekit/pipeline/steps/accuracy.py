@@ -393,8 +393,8 @@ class _TriedMethods:
 def with_nearest_method(context: Context) -> Context:
     """Returns a context with the calibration method that is best by the gate's metric.
 
-    The scales of every method come from the same measured ranges; each is built with the plan
-    plan is and compared with FP32 on the same inputs, which may be the first few.
+    The scales of every method come from the same measured ranges; each is built with the plan and
+    compared with FP32 on the same inputs, which may be the first few.
     """
     from edgekit.quantize.calibration.histograms import METHODS
     from edgekit.reference.method import choice_by_gate, choice_note, gate_note
