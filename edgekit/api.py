@@ -1,6 +1,6 @@
-"""Everything the command line does, as functions: `edgekit.check`, `edgekit.plan`, `edgekit.run`
-and so on are these. Each takes a configuration file, a model, or an open configuration, and
-returns a typed object or the document that the command prints with `--json`.
+"""The command line as functions: `edgekit.check`, `edgekit.plan`, `edgekit.run` and so on. Each
+takes a configuration file, a model, or an open configuration, and returns a typed object or the
+document that the command prints with `--json`.
 
 `config` is a YAML file, an ONNX file, "builtin:NAME" or a `Config`; a model needs `target`.
 `**options` are the configuration's keys (`precision="fp16"`, `placement={"objective": "latency"}`)
@@ -121,8 +121,8 @@ if TYPE_CHECKING:
     from edgekit_device.release.journal import HistoryEntry as HistoryEntry
 
 
-# A function of a configuration opens it as a `Pipeline` (`open_pipeline`) and calls one method or
-# question of it; boards alone are asked by `pipeline.boards`; all else is a package's own function.
+# A function of a configuration opens it as a `Pipeline` (`open_pipeline`) and calls a method or a
+# question; boards alone are queried by `pipeline.boards`; the rest are functions of the packages.
 
 
 def check(
@@ -137,15 +137,15 @@ def check(
     on_note: Callable[[str], object] = str,
     **options: Unpack[ConfigOptions],
 ) -> Check:
-    """Returns an ``edgekit.check/1``: which layers can run on a DLA, and why not; printed, it is
-    the verdict with the tree of modules.
+    """Returns an ``edgekit.check/1``: the layers that can run on a DLA, and the reasons of the
+    others; printed, it is the verdict with the tree of modules.
 
     ``config`` may be a PyTorch network, too, with an example of its inputs in ``args`` and
     ``kwargs``, or their sizes in ``inputs``, as for ``export``. Modules that match a glob of
-    ``leave`` are left out of the network: the tree has them as PyTorch's. ``jetpack="6.2"`` picks
-    the rules of the TensorRT that a JetPack brings. ``dynamic_shapes`` are axes of a module whose
+    ``leave`` are left out of the network: the tree shows them as PyTorch's. ``jetpack="6.2"``
+    selects the rules of the TensorRT in a JetPack. ``dynamic_shapes`` are axes of a module whose
     sizes vary, as ``torch.export.export`` takes them. ``on_note`` is called with a line of text
-    when the work on something begins.
+    when a part of the work begins.
     """
     from edgekit.pipeline.named_check import check_source
     from edgekit.pipeline.torch_source import with_part
@@ -168,17 +168,17 @@ def check_models(
     on_note: Callable[[str], object] = str,
     **options: Unpack[ConfigOptions],
 ) -> CheckedModels:
-    """Checks models as ``check`` does, and says which of them miss limits.
+    """Checks models as ``check`` does, and lists those that miss limits.
 
-    Each of ``results`` has its ``document``, and ``layer(name)``, ``sparsity()`` and
-    ``compare(log)`` look closer; ``document`` is the ``edgekit.checks/1`` of all.
+    Each of ``results`` has its ``document``; ``layer(name)``, ``sparsity()`` and ``compare(log)``
+    give details. ``document`` is the ``edgekit.checks/1`` of all models.
 
     Args:
         models: ONNX files, "builtin:NAME" or configurations.
         fail_under: Least share of the multiply-accumulates on the DLA, in percent.
         max_loadables: Most loadables.
-        sarif: Where to write the reasons as SARIF 2.1.0.
-        markdown: Where to write the checks as Markdown.
+        sarif: Output file for the reasons as SARIF 2.1.0.
+        markdown: Output file for the checks as Markdown.
         jetpack: As for ``check``, as are ``on_note`` and the others.
     """
     from edgekit.collector import collector_held
@@ -221,9 +221,9 @@ def explain_log(
     """Returns the ``edgekit.log/1`` of a build log: layers, broken rules, errors with remedies.
 
     With a model it has the model's verdicts beside the builder's placement; ``target``,
-    ``precision``, ``tensorrt``, ``jetpack`` and ``power_mode`` are as for ``check``, and what the
-    log says is the default. ``name`` is what to call the log, instead of its path; ``on_note`` is
-    called with a line of text when the work on something begins.
+    ``precision``, ``tensorrt``, ``jetpack`` and ``power_mode`` are as for ``check``, by default the
+    log's. ``name`` is the log's name in the answer, instead of its path; ``on_note`` is called with
+    a line of text when a part of the work begins.
     """
     from edgekit.pipeline.log_explanation import explain_log
 
@@ -261,16 +261,16 @@ def export(
     in ``dimensions`` of the answer. A copy is exported, in evaluation mode: the module is not
     changed. The target's TensorRT (or ``tensorrt``, ``jetpack``) chooses exporter and opset, unless
     ``exporter`` is "dynamo" or "legacy". The file is compared with PyTorch on the example and on
-    random inputs. ``save`` is where it is written; otherwise it stays in the cache. Modules that
+    random inputs. ``save`` is the output file; without it the file stays in the cache. Modules that
     match a glob of ``leave`` stay in PyTorch: their calls are nodes of the file.
 
-    Paths and factories are loaded in a process of their own; nothing is unpickled without
-    ``trust``, the file's SHA-256.
+    Paths and factories are loaded in a separate process; files are only unpickled with ``trust``,
+    the file's SHA-256.
 
     Raises:
-        ModelError: ``torch.control_flow``, ``torch.operator``, ``torch.export``: what cannot be
-            exported, by module path, class and source line.
-        GateError: ``torch.differs``: the file computes something else than PyTorch.
+        ModelError: ``torch.control_flow``, ``torch.operator``, ``torch.export``: the parts that
+            cannot be exported, by module path, class and source line.
+        GateError: ``torch.differs``: the outputs of the file differ from PyTorch's.
     """
     from edgekit.pytorch.export import export, release_for
 
@@ -302,24 +302,24 @@ def compile(
     dynamic_shapes: object = None,
     **options: Unpack[CompileOptions],
 ) -> CompiledNetwork:
-    """Compiles a PyTorch network: ``export``, ``plan`` and ``bundle`` in turn; call the result as
-    the module is called.
+    """Compiles a PyTorch network: ``export``, ``plan`` and ``bundle`` in turn; the result is called
+    like the module.
 
     ``source``, ``args``, ``kwargs``, ``inputs``, ``exporter`` and ``trust`` are as for ``export``.
     ``source`` may be an ONNX file, too, which needs no PyTorch: its inputs, in order or by name,
     are NumPy arrays or tensors, the result is its output or a tuple of its outputs, and the example
-    is only needed for sizes that the file leaves open. It has one size: ``dynamic_shapes`` are
+    is only needed for sizes that the file leaves open. Its shapes are fixed: ``dynamic_shapes`` are
     refused.
     Modules that match a glob of ``leave`` stay in PyTorch; ``pin`` is a device by glob of modules
     or layers (``{"head.*": "gpu"}``). ``calibration`` are inputs for INT8 scales, each like a
     call: a tensor, a tuple of arguments or a dict of keyword arguments; at most 512 are read. With
-    ``board`` ("USER@HOST") it is built and run there, as ``deploy`` and ``infer`` do; without it
-    runs on this machine's CPU, with the values of the target's precisions and not its times.
+    ``board`` ("USER@HOST") it is built and run there, as ``deploy`` and ``infer`` do; otherwise it
+    runs on this machine's CPU, with the values of the target's precisions but not its times.
     ``options`` are the configuration's other keys (``precision="int8"``,
     ``placement={"dla_cores": [0, 1]}``).
 
     Raises:
-        UsageError: "torch.leave", "plan.pin": a glob matches nothing.
+        UsageError: "torch.leave", "plan.pin": a glob has no match.
     """
     from edgekit.compiled.network import compile_network
 
@@ -342,19 +342,19 @@ def load(
     root: str = "~/.edgekit",
     python: str = "python3",
 ) -> LoadedNetwork:
-    """Loads what ``save`` of a compiled network wrote; call the result as the module is called.
+    """Loads a compiled network that ``save`` wrote; the result is called like the module.
 
     Its signature is checked first: by default edgekit's own key, and those of the installation on
     this machine (``~/.edgekit/allowed_signers``), may have signed it. ``trust_unsigned`` accepts a
     bundle without a signature, or signed by an unknown key. With ``board`` ("USER@HOST") it is
-    installed in its folder ``root``, and runs there with its ``python``; the connection stays open
-    until ``close``.
+    installed in the board's folder ``root``, and runs there with its ``python``; the connection
+    stays open until ``close``.
 
     Without PyTorch on this machine arguments and results are NumPy arrays.
 
     Raises:
-        BundleError: It is no bundle, damaged, or not signed by a known key.
-        UsageError: "bundle.no-call": the bundle is of no compiled network.
+        BundleError: The file is not a bundle, damaged, or not signed by a known key.
+        UsageError: "bundle.no-call": the bundle is not of a compiled network.
     """
     from edgekit.compiled.loaded import load_network
 
@@ -375,7 +375,7 @@ def rewrite(
 ) -> Rewriting:
     """Rewrites a model and returns an ``edgekit.rewrite/1``.
 
-    ``save`` is where the rewritten model is written, ``record`` where the proofs are
+    ``save`` is the output file of the rewritten model, ``record`` that of the proofs
     (``edgekit.rewrites/1``).
     """
     from edgekit.collector import collector_held
@@ -409,7 +409,7 @@ def init(
 ) -> Initial:
     """Writes a commented configuration for a model and returns an ``edgekit.init/1``.
 
-    ``output`` is NAME.yaml in the current folder when None; ``batch`` is that of a model that
+    ``output`` is NAME.yaml in the current folder if None; ``batch`` is the batch of a model that
     leaves it open.
 
     Raises:
@@ -434,13 +434,13 @@ def verify_rewrites(
 ) -> Verified:
     """Repeats a rewriting with its proofs and returns an ``edgekit.verified/1``.
 
-    ``record`` is what ``rewrite`` wrote (a record, the rewritten model) or a bundle, without a
+    ``record`` is an output of ``rewrite`` (a record, the rewritten model) or a bundle, without a
     signature only with ``trust_unsigned``; ``shapes``, ``batch`` and ``outputs`` are those of the
     rewriting.
 
     Raises:
-        DataError: ``record`` is none, or of another model.
-        GateError: A recorded step does not apply any more.
+        DataError: ``record`` is not a record, or is a record of another model.
+        GateError: A recorded step no longer applies.
     """
     from edgekit.pipeline.rewrite_proofs import verify_rewrites
 
@@ -481,7 +481,7 @@ def to_qdq(
 
     Raises:
         UsageError: "qdq.release": no DLA of the board reads Q/DQ nodes with the release.
-        ModelError: "qdq.present", "qdq.opset", or it cannot be written.
+        ModelError: "qdq.present", "qdq.opset", or the file cannot be written.
     """
     from edgekit.pipeline.pipeline import Pipeline
     from edgekit.pipeline.qdq import open_for_qdq
@@ -506,8 +506,8 @@ def from_qdq(
 ) -> SplitModel:
     """Splits a Q/DQ model and returns an ``edgekit.from-qdq/1``.
 
-    ``out``, ``cache`` and ``precisions`` are where the plain model, its scales and its FP16 layers
-    go; the others are the options of ``edgekit calibrate from-qdq``.
+    ``out``, ``cache`` and ``precisions`` are the output files of the plain model, its scales and
+    its FP16 layers; the others are the options of ``edgekit calibrate from-qdq``.
     """
     from edgekit.pipeline.qdq import from_qdq_document
 
@@ -528,11 +528,11 @@ def show_cache(
 ) -> ShownCache | ReadCache:
     """Returns an ``edgekit.cache/1``: the scales of a calibration cache.
 
-    With a model (and its ``shapes``, ``batch`` and ``outputs``) it says what writes and reads them,
-    and what is missing.
+    With a model (and its ``shapes``, ``batch`` and ``outputs``) it has the layers that write and
+    read them, and the missing scales.
 
     Raises:
-        DataError: The file is no cache, or of another network.
+        DataError: The file is not a cache, or is of another network.
     """
     from edgekit.quantize.cache_files import show_document
 
@@ -548,7 +548,7 @@ def diff_caches(
     Scales that differ by at most ``tolerance`` of the smaller are equal.
 
     Raises:
-        DataError: A file is no cache.
+        DataError: A file is not a cache.
     """
     from edgekit.quantize.cache_files import diff_document
 
@@ -570,8 +570,8 @@ def merge_caches(
     The arguments are the options of ``edgekit calibrate merge``.
 
     Raises:
-        DataError: A file is no cache, or ``out`` cannot be written.
-        UsageError: An edit that fits nothing.
+        DataError: A file is not a cache, or ``out`` cannot be written.
+        UsageError: An edit matches no tensor.
     """
     from edgekit.quantize.cache_files import merge_document
 
@@ -591,10 +591,11 @@ def sensitivity(
     progress: Progress | None = None,
     **options: Unpack[ConfigOptions],
 ) -> SensitivityRanking:
-    """Ranks the layers by what their INT8 costs.
+    """Ranks the layers by the accuracy cost of their INT8.
 
     With a ``minimum`` of ``metric`` ("cosine", "snr_db", "top1_agreement", "boxes") it proposes the
-    fewest layers to keep in FP16; ``write_config`` is where a configuration with them is written.
+    fewest layers to keep in FP16; ``write_config`` is the output file for a configuration with
+    them.
     """
     from edgekit.pipeline.questions import sensitivity
 
@@ -661,10 +662,11 @@ def deploy(
 ) -> Deployed:
     """Installs on every board.
 
-    What was taken back on a board is put back with ``again`` alone ("install.taken-back"), and what
-    the release counter or the times of bundles forbid is installed with a reason in ``allow_older``
-    alone ("install.older", "install.expired", "install.clock").
-    With ``dry_run`` nothing changes on a board, and the releases are what would be done there.
+    A bundle that a board rolled back is only installed again with ``again``
+    ("install.taken-back"). A bundle that the release counter or the times of bundles forbid is only
+    installed with a reason in ``allow_older`` ("install.older", "install.expired",
+    "install.clock"). With ``dry_run`` boards are not changed, and the releases are those that would
+    be installed.
     """
     with open_pipeline(
         config, options, progress=progress, connects=True, out=path_of(out), force=force,
@@ -685,11 +687,12 @@ def rollback(
     python: str = "python3",
     **options: Unpack[ConfigOptions],
 ) -> Rollback:
-    """Takes every board back to its previous release.
+    """Rolls every board back to its previous release.
 
     ``config`` may be a host, too: it needs ``app``, and ``root`` and ``python`` are that host's.
-    With ``dry_run`` nothing changes, and the answer is what would. All boards are tried; the first
-    board's error is raised then, or without ``check`` is in that board's row alone.
+    With ``dry_run`` boards are not changed, and the result has the changes that would be made. All
+    boards are tried; then the first board's error is raised, or without ``check`` is only in that
+    board's row.
     """
     from edgekit.config.loader import Config, open_config
     from edgekit.pipeline.boards.addresses import is_config
@@ -716,11 +719,11 @@ def status(
     root: str = "~/.edgekit",
     python: str = "python3",
 ) -> Status:
-    """Returns what boards serve and deploy, of one ``app`` or all.
+    """Returns the status of boards, for an application ``app`` or all.
 
-    ``wheres`` are configurations and hosts (USER@HOST:PORT, an alias of ~/.ssh/config). How boards
-    are reached is ``accept_host_key`` and, of a host, ``root`` and ``python``. A board that failed
-    has ``error`` in its row.
+    ``wheres`` are configurations and hosts (USER@HOST:PORT, an alias of ~/.ssh/config). The
+    connection is set by ``accept_host_key`` and, for a host, ``root`` and ``python``. A board that
+    failed has ``error`` in its row.
     """
     from edgekit.pipeline.boards.status import status
 
@@ -735,7 +738,7 @@ def releases(
     root: str = "~/.edgekit",
     python: str = "python3",
 ) -> Releases:
-    """Returns the releases on boards; arguments as of ``status``."""
+    """Returns the releases on boards; arguments as in ``status``."""
     from edgekit.pipeline.boards.status import releases
 
     named = [str(where) for where in wheres]
@@ -751,10 +754,10 @@ def remove(
     root: str = "~/.edgekit",
     python: str = "python3",
 ) -> Removal:
-    """Removes a ``release`` from boards; without one the application and all its releases.
+    """Removes a ``release`` from boards; without it the application and all its releases.
 
-    ``app`` is a configuration's own by default. With ``dry_run`` nothing changes, and the answer
-    is what would. The other arguments are those of ``status``.
+    ``app`` is a configuration's own by default. With ``dry_run`` boards are not changed, and the
+    result has the releases that would be removed. The other arguments are those of ``status``.
     """
     from edgekit.pipeline.boards.changes import remove
 
@@ -784,7 +787,7 @@ def trust(
 
     ``add`` and ``revoke`` are files of public keys; ``identity``, ``valid_after`` and
     ``valid_before`` (YYYYMMDD[HHMM]) are of those added. ``remove`` are fingerprints, identities or
-    key files; ``force`` lets the last key go. ``signers`` (an allowed_signers file) and
+    key files; ``force`` permits removing the last key. ``signers`` (an allowed_signers file) and
     ``revocations`` (a KRL or a list of keys) replace the board's.
     """
     from edgekit.pipeline.boards.trust import KeyChanges, trust
@@ -811,7 +814,7 @@ def serve(
 ) -> Serving:
     """Starts, queries ("status"), reloads or stops the servers of boards (docs/serving.md).
 
-    To start are ``workers`` (processes), ``queue`` (the longest queue of waiting requests),
+    "start" takes ``workers`` (processes), ``queue`` (the longest queue of waiting requests),
     ``timeout_s`` (seconds that a request may wait, and then run) and ``threads`` (of an engine);
     None is the board's default. ``app`` is a configuration's own by default. The other arguments
     are those of ``status``.
@@ -834,7 +837,7 @@ def jobs(
     root: str = "~/.edgekit",
     python: str = "python3",
 ) -> Jobs:
-    """Returns the jobs of boards, or of one ``board`` of a configuration."""
+    """Returns the jobs of boards, or of a configuration's board ``board``."""
     from edgekit.pipeline.boards.jobs import jobs
 
     return jobs(str(where), board, accept_host_key=accept_host_key, root=root, python=python)
@@ -851,11 +854,11 @@ def watch_job(
     root: str = "~/.edgekit",
     python: str = "python3",
 ) -> JobAnswer:
-    """Follows a job to its end and returns what it made.
+    """Follows a job to its end and returns its result.
 
     ``job`` is its id, or at least the first four characters; the other arguments are those of
     ``jobs``.
-    ``on_note`` is called with what somebody should know.
+    ``on_note`` is called with notes for the user.
 
     Raises:
         EdgekitError: The job's own error, or the board's.
@@ -881,7 +884,7 @@ def job_log(
     root: str = "~/.edgekit",
     python: str = "python3",
 ) -> JobAnswer:
-    """Returns a job's log, or its last ``tail`` bytes; ``on_text`` gets each part as it comes."""
+    """Returns a job's log, or its last ``tail`` bytes; ``on_text`` gets each part as it arrives."""
     from edgekit.pipeline.boards.jobs import job_log
 
     return job_log(
@@ -900,7 +903,7 @@ def cancel_job(
     root: str = "~/.edgekit",
     python: str = "python3",
 ) -> JobAnswer:
-    """Cancels a job; arguments as of ``watch_job``."""
+    """Cancels a job; arguments as in ``watch_job``."""
     from edgekit.pipeline.boards.jobs import cancel_job
 
     return cancel_job(
@@ -919,7 +922,7 @@ def remove_job(
     root: str = "~/.edgekit",
     python: str = "python3",
 ) -> JobAnswer:
-    """Removes a job that has ended; arguments as of ``watch_job``."""
+    """Removes a job that has ended; arguments as in ``watch_job``."""
     from edgekit.pipeline.boards.jobs import remove_job
 
     return remove_job(
@@ -936,11 +939,10 @@ def doctor(
     root: str = "~/.edgekit",
     python: str = "python3",
 ) -> Doctors:
-    """Returns what each board, or this machine, has for edgekit, and what to do where it lacks
-    something.
+    """Returns the checks of each board, or of this machine, with remedies for missing parts.
 
-    ``where`` is a configuration, a host or a board of ``config``; None for this machine. The only
-    board that was named raises its error, one of several has it in its document.
+    ``where`` is a configuration, a host or a board of ``config``; None for this machine. A single
+    board raises its error; of several boards each has its error in its document.
     """
     from edgekit.pipeline.boards.checkup import doctor
 
@@ -960,9 +962,9 @@ def set_up(
     root: str = "~/.edgekit",
     python: str = "python3",
 ) -> Setups:
-    """Lets the account set power modes and read clocks of boards, or takes that back (``undo``).
+    """Permits the account to set power modes and read clocks of boards, or reverts this (``undo``).
 
-    ``agree`` is called with a board and what would change there, ``on_text`` with what was done.
+    ``agree`` is called with a board and its planned changes, ``on_text`` with those made.
     """
     from edgekit.pipeline.boards.checkup import set_up
 
@@ -983,7 +985,7 @@ def selftest(
     root: str = "~/.edgekit",
     python: str = "python3",
 ) -> Selftests:
-    """Runs the self-test of boards and writes the answers to ``out`` (edgekit-selftest.json)."""
+    """Runs the self-test of boards and writes the results to ``out`` (edgekit-selftest.json)."""
     from edgekit.pipeline.boards.checkup import self_test
     from edgekit.pipeline.progress import Quiet
 
@@ -1027,11 +1029,11 @@ def infer(
     trust_key: bool = False,
     **options: Unpack[ConfigOptions],
 ) -> Inference:
-    """Runs one inference on the first board.
+    """Runs an inference on the first board.
 
     ``source`` is an .npz or .npy with its inputs, by default the first calibration input;
-    ``output`` is where the outputs are written, by default outputs.npz of the run's folder;
-    ``draw`` is a folder for pictures of what a detector finds on these inputs.
+    ``output`` is the output file, by default outputs.npz of the run's folder; ``draw`` is a folder
+    for pictures with a detector's objects on these inputs.
     """
     with open_pipeline(
         config, options, progress=progress, connects=True, out=path_of(out),
@@ -1057,7 +1059,7 @@ def detect(
     default the run's. Boxes are in pixels of the upright picture.
 
     Raises:
-        DataError: "data.path", "data.empty", "data.image": a picture is not there or broken.
+        DataError: "data.path", "data.empty", "data.image": a picture is missing or damaged.
         UsageError: "detect.no-head": the configuration has no ``model.head``.
     """
     sources = [images] if isinstance(images, str | os.PathLike) else images
@@ -1079,11 +1081,11 @@ def bench(
 ) -> Bench:
     """Measures on the first board; times are in milliseconds.
 
-    Of a range of shapes it measures the first one, or the one of ``bench={"shapes": ...}``; a
-    static shape in ``model={"shapes": ...}`` is that, too, where the configuration has a range.
+    For a range of shapes it measures the first shape, or that of ``bench={"shapes": ...}``; a
+    static shape in ``model={"shapes": ...}`` has the same effect if the configuration has a range.
 
     Raises:
-        UsageError: "bench.shape": a shape that was not planned.
+        UsageError: "bench.shape": the shape was not planned.
     """
     from edgekit.pipeline.steps.bench import shape_to_measure
 
@@ -1096,11 +1098,11 @@ def bench(
 
 
 def add_power(bench: str | Path, tegrastats: str | Path) -> Bench:
-    """Adds the power and energy of a tegrastats log to a ``bench.json``, which is written anew.
+    """Adds the power and energy of a tegrastats log to a ``bench.json``, which is rewritten.
 
     Raises:
-        DataError: A file is none of its kind, or the log is of another board.
-        UsageError: The measurement sampled its power itself, or is none of a board.
+        DataError: A file is of another kind, or the log is of another board.
+        UsageError: The measurement sampled its power itself, or does not come from a board.
     """
     from edgekit.pipeline.tegrastats_log import with_tegrastats
 
@@ -1121,8 +1123,8 @@ def run(
 ) -> RunResult | Build:
     """Runs every step; ``again`` as for ``deploy``.
 
-    Plugins with a Python function end it with the build where no board builds: a bundle of the
-    reference backend cannot contain the function. It then returns what ``build`` does.
+    With plugins that are Python functions it ends after the build if no board builds: a bundle of
+    the reference backend cannot contain the function. It then returns the result of ``build``.
 
     ``annotate`` is the ONNX file that gets each node's place and time as metadata.
     """
@@ -1145,14 +1147,13 @@ def report(
     progress: Progress | None = None,
     **options: Unpack[ConfigOptions],
 ) -> ReportPage[Report] | ReportPage[Plans]:
-    """Runs the steps that are missing and writes the report's page, to ``output`` too.
+    """Runs missing steps and writes the report's page, to ``output`` too.
 
-    Of a run's ``report.json`` in the place of a configuration the page is made again, and nothing
-    is run. ``baseline`` is a measurement to compare with: a bench.json, "last", an id of the
-    history.
+    From a run's ``report.json`` instead of a configuration only the page is written again.
+    ``baseline`` is a measurement to compare with: a bench.json, "last", an id of the history.
 
     Raises:
-        DataError: The ``report.json`` is none; there is no such baseline.
+        DataError: The ``report.json`` is not a report; there is no such baseline.
     """
     from edgekit.config.loader import Config, open_config
     from edgekit.pipeline.report_page import page_of_file, page_of_run
@@ -1187,15 +1188,15 @@ def plan(
     progress: Progress | None = None,
     **options: Unpack[ConfigOptions],
 ) -> Plan:
-    """Places every layer on GPU and DLA, as the configuration's ``placement`` says.
+    """Places every layer on GPU and DLA, by the configuration's ``placement``.
 
     ``config`` may be a PyTorch network, too, with an example of its inputs in ``args`` and
     ``kwargs``, or their sizes in ``inputs``, as for ``export``. Modules that match a glob of
     ``leave`` are in no figure, as for ``check``; ``edgekit.compile`` places each part around them.
     ``dynamic_shapes`` are as for ``check``.
-    ``report`` is where the plan is written as an HTML page, ``annotate`` where the ONNX file is
-    written with devices and times as metadata of its nodes.
-    ``force`` computes all of it again; ``progress`` is told about each step.
+    ``report`` is the output file of the plan as an HTML page, ``annotate`` that of the ONNX file
+    with devices and times as metadata of its nodes.
+    ``force`` computes everything again; ``progress`` receives each step.
 
     For example ``placement={"objective": "energy", "bounds": {"latency_us": 2000.0},
     "pin": [{"layers": "conv1", "device": "GPU"}], "profile": "profile.json"}``.
@@ -1240,8 +1241,8 @@ def plan_networks(
     The other arguments are those of ``plan``.
 
     Raises:
-        UsageError: The configuration has one network; options that make no sense.
-        GateError: Rates or deadlines that cannot be kept; ``extra["binding"]`` says by what.
+        UsageError: The configuration has only one network; options that exclude each other.
+        GateError: Rates or deadlines cannot be met; ``extra["binding"]`` has the limit.
     """
     from edgekit.config.loader import open_config
     from edgekit.pipeline.networks import plan_networks, write_networks_report
@@ -1263,9 +1264,9 @@ def why(
     progress: Progress | None = None,
     **options: Unpack[ConfigOptions],
 ) -> Why | WhyModules:
-    """Returns why a layer (or an ONNX node) is where the plan has it.
+    """Returns the reasons for a layer's (or an ONNX node's) place in the plan.
 
-    Of a glob or a PyTorch module with several layers it is an ``edgekit.why-modules/1``: the tree
+    For a glob or a PyTorch module with several layers it is an ``edgekit.why-modules/1``: the tree
     of the modules with the reasons of their layers.
     """
     from edgekit.pipeline.questions import why
@@ -1282,7 +1283,7 @@ def what_if(
     progress: Progress | None = None,
     **options: Unpack[ConfigOptions],
 ) -> WhatIf:
-    """Returns the plan compared with the plan that follows from ``changes``.
+    """Returns the plan compared with the plan after ``changes``.
 
     Changes are words such as "pin conv* GPU; mode 30W".
     """
@@ -1301,9 +1302,9 @@ def pareto(
     progress: Progress | None = None,
     **options: Unpack[ConfigOptions],
 ) -> Pareto:
-    """Returns the front of two of latency_us, energy_uj, gpu_us and period_us.
+    """Returns the Pareto front of two of latency_us, energy_uj, gpu_us and period_us.
 
-    A metric may also be named as the objective is: latency, energy, gpu_time, period.
+    A metric may also have its objective's name: latency, energy, gpu_time, period.
     """
     from edgekit.pipeline.questions import pareto
 
@@ -1324,9 +1325,9 @@ def plan_table(
 ) -> PlanTable:
     """Returns latency, throughput and energy by power mode and board.
 
-    ``modes`` is a list of power modes or ["all"], ``targets`` one of boards or ["all"]. Each row is
-    one plan: one for each of latency, throughput and energy, or one for ``objective``. Where no
-    modes are named, the boards that have ``power_mode`` are planned in it.
+    ``modes`` is a list of power modes or ["all"], ``targets`` a list of boards or ["all"]. Each row
+    is a plan: for each of latency, throughput and energy, or for ``objective``. If no modes are
+    named, the boards that have ``power_mode`` are planned in it.
     """
     from edgekit.pipeline.questions import plan_table
 
@@ -1351,11 +1352,11 @@ def answer_plan(
     progress: Progress | None = None,
     **options: Unpack[ConfigOptions],
 ) -> Plan | Plans | Why | WhyModules | WhatIf | Pareto | PlanTable:
-    """Returns the answer to one question about a plan, or the plan where none is asked.
+    """Returns the answer to a question about a plan, or the plan without a question.
 
-    ``layer`` is what ``why`` is asked, ``changes`` what ``what_if`` is, ``metrics`` what ``pareto``
-    is, and ``modes`` and ``targets`` are those of ``plan_table``. ``pins`` come after those of the
-    file. A configuration of several networks is answered as by ``plan_networks``.
+    ``layer`` is the argument of ``why``, ``changes`` that of ``what_if``, ``metrics`` those of
+    ``pareto``, and ``modes`` and ``targets`` those of ``plan_table``. ``pins`` come after those of
+    the file. For a configuration of several networks the answer is that of ``plan_networks``.
 
     Raises:
         UsageError: A question, or ``annotate``, for several networks.
@@ -1364,12 +1365,12 @@ def answer_plan(
     from edgekit.network.source import is_config_file
 
     if targets and not is_config_file(config):
-        # any of the boards opens the model
+        # any board can open the model
         first = target_names() if list(targets) == ["all"] else targets
         options["target"] = options.get("target") or first[0]
     power_mode = options.get("power_mode")
     if targets:
-        # some boards may lack the power mode, as the table then says
+        # some boards may lack the power mode, as the table then shows
         options["power_mode"] = None
     opened = open_config(config, **options)
     if pins:
@@ -1416,11 +1417,11 @@ def tune(
     progress: Progress | None = None,
     **options: Unpack[ConfigOptions],
 ) -> Tuned:
-    """Plans, builds and measures until nothing that is left can be better.
+    """Plans, builds and measures until no remaining choice can be better.
 
     ``request`` is an ``edgekit.tuning.trials.TuningRequest`` (objective, budget, rounds, turns);
-    ``tables`` are tuned.profile.json files of earlier tunings; ``on_note`` is called with what
-    happens.
+    ``tables`` are tuned.profile.json files of earlier tunings; ``on_note`` is called with a line of
+    text on the progress.
     """
     from edgekit.config.loader import open_config
     from edgekit.tuning.run import tune
@@ -1433,7 +1434,7 @@ def tune(
 
 
 def tune_lines(document: Tuned, *, verbose: bool = False) -> Iterator[str]:
-    """Yields what a tuning found, for people; ``verbose`` shows all layers by name."""
+    """Yields the results of a tuning, for people; ``verbose`` shows all layers by name."""
     from edgekit.tuning.text import tune_text
 
     yield from tune_text(document, verbose=verbose)
@@ -1443,7 +1444,7 @@ def accuracy_limit(accuracy: str) -> tuple[str, float]:
     """Returns metric and minimum of an option such as "cosine=0.999".
 
     Raises:
-        UsageError: It is another text, or a minimum that nothing can reach.
+        UsageError: The text has another form, or the minimum is out of reach.
     """
     import math
 
@@ -1455,7 +1456,7 @@ def accuracy_limit(accuracy: str) -> tuple[str, float]:
         minimum = float(text)
     except ValueError:
         minimum = math.nan
-    # a word is no number, but "nan" is one
+    # a word is not a number, but "nan" is
     problem = metric in METRICS and not math.isnan(minimum) and impossible(metric, minimum)
     if problem:
         raise UsageError(problem, where=f"--accuracy {accuracy}", hint="lower the limit")
@@ -1468,14 +1469,14 @@ def accuracy_limit(accuracy: str) -> tuple[str, float]:
 
 
 def is_function(data: str) -> bool:
-    """Returns whether data are those of a Python function ("python:module:function")."""
+    """Returns True if data are those of a Python function ("python:module:function")."""
     from edgekit.network import source
 
     return source.is_function(data)
 
 
 def is_builtin(model: str) -> bool:
-    """Returns whether a model is a built-in network ("builtin:NAME")."""
+    """Returns True if a model is a built-in network ("builtin:NAME")."""
     from edgekit.network import source
 
     return source.is_builtin(model)
@@ -1484,7 +1485,7 @@ def is_builtin(model: str) -> bool:
 def tuning_request(
     objective: str | None, budget_s: float | None, rounds: int, turns: int, tolerance: float
 ) -> TuningRequest:
-    """Returns how far ``tune`` goes; without an objective for the configuration's."""
+    """Returns the limits of ``tune``; without an objective for the configuration's."""
     from edgekit.tuning.trials import TuningRequest
 
     return TuningRequest(objective or "", budget_s, rounds, turns, tolerance)
@@ -1509,15 +1510,15 @@ def trace(
     model: Mapping[str, object] | ModelPart | None = None,
     progress: Progress | None = None,
 ) -> Traced:
-    """Lays measurements on one timeline in ``save``, a trace for Perfetto.
+    """Combines measurements in a timeline in ``save``, a trace for Perfetto.
 
     ``bench`` is a bench.json or a trace.json of edgekit, ``nsys`` are SQLite exports of Nsight
     Systems, ``profiles`` layer times (trtexec --exportProfile, an IProfiler's output, a verbose
     build log), ``layer_info`` is trtexec's --exportLayerInfo of their engine, ``times`` its
-    --exportTimes and ``tegrastats`` a log; ``files`` holds all of them in one value. ``dla_core``
-    is where layers of ``profiles`` ran that no plan places. A configuration gives the plan, which
-    names layers; ``target``, ``precision``, ``tensorrt``, ``power_mode`` and ``model`` win over its
-    keys. ``save`` None is timeline.json in the run's folder, or trace.json.
+    --exportTimes and ``tegrastats`` a log; ``files`` holds all of these in a single value.
+    ``dla_core`` is the core of profiled layers that no plan places. A configuration gives the plan,
+    which names layers; ``target``, ``precision``, ``tensorrt``, ``power_mode`` and ``model`` win
+    over its keys. ``save`` None is timeline.json in the run's folder, or trace.json.
     """
     from edgekit.config.loader import open_config
     from edgekit.pipeline.exports import TraceFiles, trace
@@ -1548,13 +1549,13 @@ def compare(
     confidence: float = 0.95,
     force: bool = False,
 ) -> Comparison:
-    """Tells whether B, the new measurement, really differs from A.
+    """Compares B, the new measurement, with A, and decides if they differ significantly.
 
     Both are files, ids of the history, "last~1", "baseline:NAME" or git revisions; ``name`` and
-    ``board`` limit which results of the history are meant. ``threshold`` is the fraction by which B
-    may be worse; ``force`` compares also what is INVALID or of another board, mode or clock. With
-    one run on each side the answer is "cannot tell", unless the history shows how much runs of one
-    release differ.
+    ``board`` select results of the history. ``threshold`` is the fraction by which B may be worse;
+    ``force`` also compares results that are INVALID or of another board, mode or clock. With a
+    single run on each side the answer is "cannot tell", unless the history has the spread of runs
+    of the same release.
     """
     from edgekit.results.comparison import compare
     from edgekit.results.selection import past_of, select
@@ -1569,9 +1570,9 @@ def compare(
 def history(
     name: str | None = None, *, board: str | None = None, limit: int = 20, repair: bool = False
 ) -> History:
-    """Returns what was measured, the newest first.
+    """Returns the measurements of the history, the newest first.
 
-    ``repair`` moves a damaged history aside first and keeps what can be read of it.
+    ``repair`` first moves a damaged history aside and keeps its readable part.
     """
     return history_with_times(name, board=board, limit=limit, repair=repair)[0]
 
@@ -1579,7 +1580,7 @@ def history(
 def history_with_times(
     name: str | None = None, *, board: str | None = None, limit: int = 20, repair: bool = False
 ) -> tuple[History, list[Result]]:
-    """Returns what ``history`` does, and the same measurements with their single times."""
+    """Returns the result of ``history``, and the same measurements with their single times."""
     from edgekit.results.selection import listed
     from edgekit.results.store import ResultStore
     from edgekit.results.store import repair as mend
@@ -1599,7 +1600,7 @@ def measurements(
 ) -> list[Result]:
     """Returns measurements with their single times, the newest first.
 
-    ``which`` is as for ``compare``; without it, all of the history.
+    ``which`` is as for ``compare``; without it all results are returned.
     """
     from edgekit.results.selection import select
     from edgekit.results.store import ResultStore
@@ -1621,7 +1622,7 @@ def export_history(
     """Writes measurements with their single times as JSON or CSV, and returns them.
 
     ``output`` is a file or an open text stream; without ``form`` a file whose name ends in .csv is
-    CSV and all else is JSON. ``which``, ``name`` and ``board`` are as for ``measurements``.
+    CSV, any other JSON. ``which``, ``name`` and ``board`` are as for ``measurements``.
     """
     from edgekit.results.export import export
 
@@ -1644,10 +1645,11 @@ def prune_history(
     dry_run: bool = False,
     on_all: Callable[[int], None] = lambda count: None,
 ) -> Pruned:
-    """Deletes results: all but the newest ``keep`` of each name and board, and only older ones.
+    """Deletes results beyond the newest ``keep`` of each name and board; with both limits, only
+    those that are also older than ``older_than_days``.
 
-    Marked results stay. ``on_all`` is called with their number before all others go; what it raises
-    keeps them. With ``dry_run`` nothing is deleted.
+    Marked results stay. ``on_all`` is called with the number of results before all others are
+    deleted; if it raises, they are kept. With ``dry_run`` no results are deleted.
     """
     from edgekit.results.pruning import prune
 
@@ -1662,9 +1664,9 @@ def top(
     root: str = "~/.edgekit",
     python: str = "python3",
 ) -> Top:
-    """Returns a board as it is now.
+    """Returns the current state of a board.
 
-    ``where`` is a host or a configuration, and ``board`` one of its boards; ``root`` and
+    ``where`` is a host or a configuration, and ``board`` a board of the configuration; ``root`` and
     ``python`` are a host's.
     """
     from edgekit.pipeline.boards.live import board_of, look
@@ -1683,10 +1685,10 @@ def watch_board(
     root: str = "~/.edgekit",
     python: str = "python3",
 ) -> None:
-    """Calls ``on_document`` with a board as it is now, again and again, until it returns False.
+    """Calls ``on_document`` with a board's current state repeatedly, until it returns False.
 
-    A connection that is cut is made again; ``Top.connection`` says meanwhile why it was cut. The
-    other arguments are those of ``top``.
+    A lost connection is retried; meanwhile ``Top.connection`` has the reason. The other arguments
+    are those of ``top``.
     """
     from edgekit.pipeline.boards.live import board_of, watch_board
 
@@ -1725,13 +1727,13 @@ def rollout(
 ) -> FleetRollout | Rehearsal | AnsibleRun:
     """Deploys a release to the boards of an inventory, wave by wave.
 
-    ``parallel`` boards are worked on at a time, and ``budget`` of a wave may fail ("2", "10%");
-    ``soak_s``, ``deadline_s``, ``offline`` and ``min_reached`` are those of
-    ``edgekit.fleet.waves.RolloutSettings``. With ``dry_run`` no board is connected to, and the
-    answer is which would be changed. ``ansible`` runs ansible-playbook, whose lines ``on_text``
-    gets; it knows no soak, deadline, offline and min_reached. ``again``, as for ``deploy``; the
-    others, as for ``resume_rollout``. A rollout that stopped or failed has that in ``state`` and
-    ``failure``.
+    ``parallel`` boards are updated at a time, and ``budget`` boards of a wave may fail ("2",
+    "10%"); ``soak_s``, ``deadline_s``, ``offline`` and ``min_reached`` are those of
+    ``edgekit.fleet.waves.RolloutSettings``. With ``dry_run`` no board is contacted, and the result
+    has the boards that would be changed. ``ansible`` runs ansible-playbook, whose lines ``on_text``
+    gets; it has no soak, deadline, offline and min_reached. ``again`` is as for ``deploy``; the
+    others are as for ``resume_rollout``. A rollout that stopped or failed has ``state`` and
+    ``failure`` set.
     """
     from edgekit.fleet.waves import RolloutSettings
 
@@ -1781,10 +1783,10 @@ def resume_rollout(
     progress: Progress | None = None,
     accept_host_key: bool = False,
 ) -> FleetRollout:
-    """Goes on with a rollout until its end or a pause.
+    """Continues a rollout until its end or a pause.
 
-    ``state`` is the folder of the rollouts, edgekit's own by default; ``progress`` is told of
-    builds, and ``console`` (rich's) gets the rollout's lines, more of them with ``verbose``.
+    ``state`` is the folder of the rollouts, edgekit's own by default; ``progress`` receives the
+    builds, and ``console`` (rich's) gets the rollout's lines, more lines with ``verbose``.
     ``stopped`` is called several times a second; once it is True the rollout
     pauses after the boards in progress.
     """
@@ -1806,7 +1808,7 @@ def roll_back_rollout(
     progress: Progress | None = None,
     accept_host_key: bool = False,
 ) -> FleetRollout | Rehearsal:
-    """Takes the boards of a rollout, or of one ``wave`` (from 1 on), back to what served before.
+    """Rolls the boards of a rollout, or of a ``wave`` (from 1 on), back to their previous releases.
 
     The other arguments are those of ``rollout`` and ``resume_rollout``.
     """
@@ -1826,7 +1828,7 @@ def rollouts(*, state: str | Path | None = None) -> FleetListing:
 
 
 def rollout_status(rollout: str, *, state: str | Path | None = None) -> FleetRollout | AnsibleRun:
-    """Returns a rollout as it is now; of one by Ansible what its last run left."""
+    """Returns the current state of a rollout; for Ansible the result of its last run."""
     with _fleet(state) as fleet:
         return fleet.ansible_run(rollout) or fleet.document(rollout)
 
@@ -1839,9 +1841,9 @@ def fleet_boards(
     state: str | Path | None = None,
     accept_host_key: bool = False,
 ) -> FleetBoards:
-    """Returns what each board of an inventory serves: its own answer, or its last known one.
+    """Returns the releases that each board of an inventory serves: its answer, or its last known.
 
-    ``parallel`` boards are asked at a time, each once. A board that is away has the answer of an
+    ``parallel`` boards are queried at a time, each once. An unreachable board has the answer of an
     earlier call or rollout, with its time in ``seen_at``.
     """
     from edgekit.fleet.boards import ask_boards
@@ -1881,11 +1883,11 @@ def apply_releases(
     progress: Progress | None = None,
     accept_host_key: bool = False,
 ) -> AppliedReleases:
-    """Brings the boards of an inventory to the releases that it says they are meant to serve.
+    """Installs on the boards of an inventory the releases that the inventory assigns to them.
 
-    Each board is tried once; one that is away is skipped, and so is one of a rollout that has not
-    ended. After more than ``most_failed`` failures no further board is begun. ``trust_key`` is as
-    for ``deploy``; the others are as for ``resume_rollout``.
+    Each board is tried once; unreachable boards are skipped, and so are boards of a rollout that
+    has not ended. After more than ``most_failed`` failures no further board is started.
+    ``trust_key`` is as for ``deploy``; the others are as for ``resume_rollout``.
     """
     from edgekit.fleet.apply import apply
 
@@ -1916,7 +1918,7 @@ def export_rollout(
 ) -> ExportedRollout:
     """Writes a rollout for Ansible: inventory, playbooks and role.
 
-    The boards are the configuration's own without an ``inventory``; the other arguments are the
+    Without an ``inventory`` the boards are the configuration's own; the other arguments are the
     options of ``edgekit fleet export``.
     """
     from edgekit.fleet.ansible.export import export
@@ -1955,12 +1957,12 @@ def target_names() -> tuple[str, ...]:
 def read_document(source: str | Path | Mapping[str, object]) -> Any:
     """Returns a saved JSON document as an object of the class that its ``schema`` names.
 
-    ``source`` is a file, as ``--json`` or ``--out`` left it, or the object parsed from JSON.
+    ``source`` is a file that ``--json`` or ``--out`` wrote, or the object parsed from JSON.
     docs/documents.md lists the classes.
 
     Raises:
-        DataError: "document.unreadable", "document.json", "document.schema" where edgekit knows no
-            such document, or "document.invalid" with the place that is wrong.
+        DataError: "document.unreadable", "document.json", "document.schema" if the schema is
+            unknown to edgekit, or "document.invalid" with the place of the error.
     """
     from edgekit.saved_documents import read_document
 
@@ -1968,11 +1970,11 @@ def read_document(source: str | Path | Mapping[str, object]) -> Any:
 
 
 def open_config(config: str | Path | Config, **options: Unpack[ConfigOptions]) -> Config:
-    """Returns the configuration that the other functions work with, opened once.
+    """Returns the configuration for the other functions, opened once.
 
     Raises:
-        ConfigError: What is wrong in the file, all of it at once.
-        UsageError: A model without a target; an option that is none.
+        ConfigError: All errors of the file at once.
+        UsageError: A model without a target; an unknown option.
     """
     from edgekit.config.loader import open_config
 
@@ -1987,10 +1989,10 @@ def open_pipeline(
     connects: bool = False,
     **settings: Any,
 ) -> Pipeline:
-    """Returns the pipeline of a configuration; ``options`` win over what its file says.
+    """Returns the pipeline of a configuration; ``options`` win over its file.
 
-    With ``connects`` it begins to connect to the boards at once: an answer takes about as long as
-    the pipeline's modules take to import. ``settings`` are further arguments of ``Pipeline``.
+    With ``connects`` it starts to connect to the boards at once: an answer takes about as long as
+    importing the pipeline's modules. ``settings`` are further arguments of ``Pipeline``.
     """
     from edgekit.config.loader import open_config
 
@@ -2012,7 +2014,7 @@ def open_pipeline(
 
 
 def device_named(name: str) -> object:
-    """Returns edgekit's name of a device that a command takes, such as DLA0 for "dla:0"."""
+    """Returns edgekit's name of a command's device argument, such as DLA0 for "dla:0"."""
     from edgekit.targets.loader import device_named as named
 
     return named(name)
@@ -2021,8 +2023,9 @@ def device_named(name: str) -> object:
 def known_names(
     what: Literal["targets", "rules", "rewrites", "devices", "objectives", "metrics", "builtins"],
 ) -> list[str]:
-    """Returns what a command takes: boards, rules with their families and operators, rewrites,
-    devices to pin layers to, objectives of plans, metrics of measurements, built-in networks.
+    """Returns the names that a command takes: boards, rules with their families and operators,
+    rewrites, devices to pin layers to, objectives of plans, metrics of measurements, built-in
+    networks.
     """
     if what == "objectives":
         from edgekit.placement.plan import OBJECTIVES
@@ -2055,10 +2058,10 @@ def known_names(
 
 
 def refuse_foreign(path: Path) -> None:
-    """Refuses a model of another format than ONNX, with how it becomes one.
+    """Refuses a model in another format than ONNX; the error has the conversion.
 
     Raises:
-        ModelError: It is one.
+        ModelError: The model is in such a format.
     """
     from edgekit.network.source import refuse_foreign
 
@@ -2066,17 +2069,17 @@ def refuse_foreign(path: Path) -> None:
 
 
 def near_builtins(name: str) -> list[str]:
-    """Returns the builtin networks whose names are near."""
+    """Returns the builtin networks with similar names."""
     from edgekit.network.source import near_builtins
 
     return list(near_builtins(name))
 
 
 def read_shapes(options: Iterable[str]) -> dict[str, GivenShape]:
-    """Returns the shapes that options such as "x:1x3x320..640x224" give, by input.
+    """Returns the shapes of options such as "x:1x3x320..640x224", by input.
 
     Raises:
-        UsageError: One is something else.
+        UsageError: An option has another form.
     """
     from edgekit.network.ranges import read_shapes
 
@@ -2084,8 +2087,8 @@ def read_shapes(options: Iterable[str]) -> dict[str, GivenShape]:
 
 
 def proposed_shapes(model: str) -> list[str]:
-    """Returns what ``read_shapes`` takes for the inputs that an ONNX file leaves open: a shape and
-    a range for each.
+    """Returns arguments of ``read_shapes`` for the inputs that an ONNX file leaves open: a shape
+    and a range for each.
 
     Raises:
         ModelError: The file cannot be read.
@@ -2108,8 +2111,8 @@ def path_of(path: str | Path) -> Path: ...
 @overload
 def path_of(path: str | Path | None) -> Path | None: ...
 def path_of(path: str | Path | None) -> Path | None:
-    """Returns a path that somebody may have given as text."""
-    # pathlib is 7 ms of a start, which imports this module for the commands' annotations
+    """Returns a path that may be given as text."""
+    # pathlib takes 7 ms of a start, which imports this module for the commands' annotations
     from pathlib import Path
 
     return None if path is None else Path(path)

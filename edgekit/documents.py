@@ -1,5 +1,5 @@
 """The documents that edgekit writes and reads on the host: the base of their pydantic models, and
-how one is read from a file. Each is defined in the module that makes it.
+reading a document from a file. Each is defined in the module that makes it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from edgekit_device.protocol.codec import Rule, digest, read, stated, write
 
 _SHOWN = 5
 _ATTRIBUTES = "Attributes:\n"
-# an attribute and its words, which go on in deeper lines
+# an attribute and its text, which continues in more deeply indented lines
 _ATTRIBUTE = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 _UNITS = {
     "us": "microseconds", "ms": "milliseconds", "s": "seconds", "seconds": "seconds",
@@ -44,14 +44,14 @@ _UNITS = {
 }  # fmt: skip
 # names of the parts of a rule's schema, which no key of a document has
 _QUICK, _RULE = "\0quick", "\0rule"
-# keywords of JSON Schema that say nothing with the value 0
+# keywords of JSON Schema that have no effect with the value 0
 _NO = ("minItems", "minProperties")
 
 
 class Ruled:
-    """Makes a rule of the codec that of a model's field: ``Annotated[str, Ruled(device)]``.
+    """Uses a rule of the codec for a model's field: ``Annotated[str, Ruled(device)]``.
 
-    The value stays as it was written: 5 does not become 5.0.
+    The value is not converted: 5 does not become 5.0.
     """
 
     def __init__(self, rule: Rule) -> None:
@@ -73,18 +73,18 @@ class Ruled:
         quick = _quick(stated(self._rule))
         if not quick:
             return rule
-        # the rule is called where pydantic refuses, for the words
+        # the rule is called if pydantic refuses, for its message
         return core_schema.union_schema([*((one, _QUICK) for one in quick), (rule, _RULE)])
 
     def __get_pydantic_json_schema__(
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        """Returns what the rule says."""
+        """Returns the JSON Schema of the rule."""
         return dict(_stated(self._rule))
 
 
 def _quick(said: Mapping[str, Any]) -> list[core_schema.CoreSchema]:
-    """Returns pydantic's own schemas of what a rule says; none where a function must judge it.
+    """Returns pydantic's own schemas of a rule; none if a function must check it.
 
     A document of 100,000 events has a million such values, and a Python function takes ten times
     as long for each.
@@ -112,13 +112,13 @@ Device = Annotated[str, Ruled(fields.device)]
 DeviceKind = Annotated[str, Ruled(fields.device_kind)]
 #: The number of a DLA core.
 Core = Annotated[int, Ruled(fields.core)]
-#: How many, how many bytes, or an index.
+#: A count, a number of bytes, or an index.
 Count = Annotated[int, Ruled(fields.count)]
-#: A figure that is not below zero, such as microseconds or microjoules.
+#: A number that is not negative, such as microseconds or microjoules.
 Figure = Annotated[float, Ruled(fields.figure)]
-#: A figure that may be below zero, such as a difference.
+#: A number that may be negative, such as a difference.
 Number = Annotated[float, Ruled(fields.difference)]
-#: Two figures, the lower first. JSON has lists, which a strict model does not take for tuples.
+#: Two numbers, the lower first. JSON has lists, which a strict model does not accept as tuples.
 Band = Annotated[tuple[Figure, Figure], Field(strict=False)]
 #: A part of a whole, 0 to 1.
 Fraction = Annotated[float, Ruled(fields.share)]
@@ -135,7 +135,7 @@ Digest = Annotated[str, Ruled(digest)]
 
 
 class Coded:
-    """Makes a codec class the type of a model's field: ``Annotated[FrameTimes, Coded()]``."""
+    """Uses a codec class as the type of a model's field: ``Annotated[FrameTimes, Coded()]``."""
 
     def __get_pydantic_core_schema__(
         self, kind: type[Any], handler: GetCoreSchemaHandler
@@ -156,7 +156,7 @@ class Coded:
 
 
 class Document(FormerDict, BaseModel):
-    """A document, or a part of one: frozen, and a key that it does not name is an error."""
+    """A document, or a part of a document: frozen; an unknown key is an error."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -188,7 +188,7 @@ class Document(FormerDict, BaseModel):
 
 
 class OpenDocument(Document):
-    """A document, or a part of one, that keeps keys which it does not name."""
+    """A document, or a part of a document, that keeps unknown keys."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -231,7 +231,7 @@ def json_schema(name: str, *kinds: type[Any]) -> dict[str, Any]:
 
 
 def _codec_classes(kind: Any) -> set[type[Any]]:
-    """Returns the dataclasses that a type names, and those that its fields name."""
+    """Returns the dataclasses in a type, and those in the types of their fields."""
     found: set[type[Any]] = set()
     models: set[type[BaseModel]] = set()
     waiting = [kind]
@@ -252,7 +252,7 @@ def _codec_classes(kind: Any) -> set[type[Any]]:
 
 
 def _codec_schema(kind: type[Any]) -> dict[str, Any]:
-    """Returns the JSON Schema of a codec dataclass, as its rules say it."""
+    """Returns the JSON Schema of a codec dataclass, from its rules."""
     properties, required = {}, []
     about = _attributes(kind)
     for field in dataclasses.fields(kind):
@@ -277,12 +277,12 @@ def _codec_schema(kind: type[Any]) -> dict[str, Any]:
 
 
 def _without_attributes(kind: type[Any]) -> str:
-    """Returns a class's docstring up to the section that tells its attributes."""
+    """Returns a class's docstring up to the section of its attributes."""
     return (inspect.getdoc(kind) or "").partition(_ATTRIBUTES)[0].rstrip()
 
 
 def _attributes(kind: type[Any]) -> dict[str, str]:
-    """Returns what the docstrings of a class and its bases tell of each attribute."""
+    """Returns the text of each attribute from the docstrings of a class and its bases."""
     found: dict[str, str] = {}
     for one in reversed(kind.__mro__):
         told = inspect.cleandoc(vars(one).get("__doc__") or "").partition(_ATTRIBUTES)[2]
@@ -292,12 +292,12 @@ def _attributes(kind: type[Any]) -> dict[str, str]:
 
 
 def _unit(name: str) -> str:
-    """Returns the unit that a figure's name ends with, in words; "" for none."""
+    """Returns the unit in a number's name, in words; "" for none."""
     return _UNITS.get(name.rpartition("_")[2], "")
 
 
 def _stated(said: Any) -> Any:
-    """Returns the JSON Schema of a rule, or of what is said in one."""
+    """Returns the JSON Schema of a rule, or of a part of a rule's description."""
     if isinstance(said, type):
         return {"$ref": f"#/$defs/{said.__name__}"}
     if callable(said):
@@ -309,18 +309,17 @@ def _stated(said: Any) -> Any:
 
 
 def load_json(path: Path, largest: int, *, unreadable: str, invalid: str, hint: str) -> Any:
-    """Returns what a JSON file says.
+    """Returns the parsed contents of a JSON file.
 
     Args:
         path: The file.
-        largest: The most bytes that it may have.
-        unreadable: The code of the error for a file that cannot be read or is larger.
-        invalid: The code of the error for a file that is no JSON, has a number that is none (NaN)
-            or is nested too deeply.
-        hint: Which file to give instead.
+        largest: The maximum size in bytes.
+        unreadable: The error code for a file that cannot be read or is larger.
+        invalid: The error code for a file that is not JSON, has NaN or is nested too deeply.
+        hint: The file to give instead.
 
     Raises:
-        DataError: With these codes; ``where`` has the line and the column if they are known.
+        DataError: With these codes; ``where`` has the line and the column if known.
     """
     try:
         return parse_json(read_file(path, largest), parse_constant=_refuse)
@@ -351,7 +350,7 @@ def faults(error: ValidationError) -> list[ErrorDetails]:
 
 
 def fault_words(error: ValidationError) -> str:
-    """Returns what is wrong with a document, and where."""
+    """Returns the errors of a document with their places, in words."""
     found = faults(error)
     words = [": ".join(filter(None, _fault(one))) for one in found[:_SHOWN]]
     more = len(found) - _SHOWN
@@ -359,12 +358,12 @@ def fault_words(error: ValidationError) -> str:
 
 
 def first_fault(error: ValidationError) -> tuple[str, str]:
-    """Returns where the first fault of a document is, and what is wrong there."""
+    """Returns the place of a document's first fault, and its message."""
     return _fault(faults(error)[0])
 
 
 def _fault(fault: ErrorDetails) -> tuple[str, str]:
-    """Returns the place, such as "segments[1].latency_ms", and the words; both as the codec's."""
+    """Returns the place, such as "segments[1].latency_ms", and the message; both as the codec's."""
     inside = fault["ctx"] if fault["type"] == "codec" else {}
     names = fault["loc"]
     message = inside.get("message", re.sub(r"^Input s", "s", fault["msg"]))

@@ -1,19 +1,19 @@
-"""Every failure that a user can cause, as one tree of exceptions, each with the exit status of
-the command: message, code, where it is wrong, what was expected and what to do.
+"""Every failure that a user can cause, as a tree of exceptions, each with the exit status of the
+command: message, code, the place of the error, the expectation and the remedy.
 
 EdgekitError            code, message, where, hint, exit status
     ├── UsageError          2   a command's arguments
     ├── ConfigError         2   the YAML file; carries every problem at once
-    ├── ModelError          2   the ONNX file or what is in it
+    ├── ModelError          2   the ONNX file or its contents
     ├── DataError           2   calibration data, weights, profiles
-    ├── GateError           1   the work was done and the answer is no
+    ├── GateError           1   the work was done and the result is negative
     ├── EnvironmentLack     3   no board, no TensorRT, no OpenSSH
     ├── BoardError          4   a board answered and failed, or was refused
     │   └── BundleError     4   a bundle that is unsigned, tampered with or does not fit
     └── BuildError          4   a backend failed
 
 Lower layers' exceptions (onnx, paramiko, onnxruntime, OSError) are mapped to these where they
-are first met, so that no command ever shows a traceback without ``--debug``.
+first occur, so that no command ever shows a traceback without ``--debug``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from edgekit.error_document import ErrorDocument, StatedError
 
 
-#: Codes of a board that no longer answers: what it does is unknown.
+#: Codes of a board that no longer answers: its state is unknown.
 LOST_CODES = ("board.connection-lost", "board.silent", "board.timeout")
 #: Codes of a board that cannot be reached now.
 UNREACHABLE_CODES = ("board.unreachable", *LOST_CODES)
@@ -49,10 +49,10 @@ class EdgekitError(Exception):
     """A failure with a stable code, a place and a remedy.
 
     Args:
-        message: What is wrong, one line, no trailing full stop needed; very long words are cut.
+        message: The error in one line; without a full stop; very long words are cut.
         code: Stable identifier such as ``model.truncated``; scripts match on it.
-        where: ``file:line:column``, a node name or a host; empty when there is none.
-        hint: What was expected and what to do about it.
+        where: ``file:line:column``, a node name or a host; empty if there is none.
+        hint: The expectation and the remedy.
     """
 
     exit_code = 2
@@ -65,17 +65,17 @@ class EdgekitError(Exception):
         self.code = code or self.default_code
         self.where = where
         self.hint = _shortened(hint)
-        #: The command has already printed its JSON document (which states the failure).
+        #: True if the command has already printed its JSON document with the failure.
         self.printed = False
         #: The remedy as options of the command line, which adds them to the hint.
         self.options = ""
-        #: Lines that people are shown below the message.
+        #: Lines that are shown to people below the message.
         self.details: tuple[str, ...] = ()
         #: More parts of the JSON document, next to "error": see ``ErrorDocument``.
         self.extra: dict[str, Any] = {}
 
     def put_in(self, place: str) -> None:
-        """Puts what is around the place of the error in front of it: a network, a shape."""
+        """Adds an outer place in front of the error's place: a network, a shape."""
         self.where = f"{place}: {self.where}" if self.where else place
 
     def stated(self) -> StatedError:
@@ -87,7 +87,7 @@ class EdgekitError(Exception):
         )  # fmt: skip
 
     def document(self) -> ErrorDocument:
-        """Returns the document of a command that failed so."""
+        """Returns the document of a command that failed with this error."""
         from edgekit.error_document import ErrorDocument, ErrorParts
         from edgekit_device.protocol.codec import read
 
@@ -108,7 +108,7 @@ class EdgekitError(Exception):
 
 @contextmanager
 def within(place: str) -> Iterator[None]:
-    """Puts ``place`` in front of the place of an error of the block."""
+    """Adds ``place`` in front of the place of an error in the block."""
     try:
         yield
     except EdgekitError as error:
@@ -117,13 +117,13 @@ def within(place: str) -> Iterator[None]:
 
 
 class UsageError(EdgekitError):
-    """A command was called with arguments that make no sense."""
+    """The arguments of a command are wrong or exclude each other."""
 
     default_code = "usage"
 
 
 class Problem(NamedTuple):
-    """One fault of a configuration file, ``where`` being file:line:column."""
+    """A fault of a configuration file; ``where`` is file:line:column."""
 
     message: str
     where: str
@@ -160,7 +160,7 @@ class ConfigError(EdgekitError):
 
 
 class ModelError(EdgekitError):
-    """The ONNX model is missing, broken or outside what edgekit reads."""
+    """The ONNX model is missing, broken or not supported by edgekit."""
 
     default_code = "model.invalid"
 
@@ -172,21 +172,21 @@ class DataError(EdgekitError):
 
 
 class GateError(EdgekitError):
-    """The work was done and the answer is no (accuracy, regression, coverage)."""
+    """The work was done and the result is negative (accuracy, regression, coverage)."""
 
     exit_code = 1
     default_code = "gate.failed"
 
 
 class EnvironmentLack(EdgekitError):
-    """This machine or the network lacks something that the step needs."""
+    """This machine or the network lacks a part that the step needs."""
 
     exit_code = 3
     default_code = "environment.missing"
 
 
 class BoardError(EdgekitError):
-    """A board was reached and failed, or what it said was refused."""
+    """A board was reached and failed, or its answer was refused."""
 
     exit_code = 4
     default_code = "board.failed"
@@ -199,7 +199,7 @@ class BundleError(BoardError):
 
 
 class BuildError(EdgekitError):
-    """A backend could not build what the plan needs."""
+    """A backend could not build a part of the plan."""
 
     exit_code = 4
     default_code = "build.failed"

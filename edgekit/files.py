@@ -1,5 +1,5 @@
-"""Files that a reader sees whole, the old one or the new one; and files of other people, which
-are opened only when they are regular files and no larger than they may be.
+"""Atomic writes of files: a reader sees the old or the new file, never a part. And reads of files
+from others: only regular files up to a maximum size are opened.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _KINDS = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR,
 def map_array(path: Path, dtype: Any = "uint8", shape: tuple[int, ...] = (-1,)) -> np.ndarray:
     """Returns a file's bytes as a read-only ``numpy.memmap`` that holds no descriptor.
 
-    NumPy's own keeps one open for each map, and a network may have more weights than a process may
-    have files open.
+    NumPy's own keeps a descriptor open for each map, and a network may have more weights than a
+    process may have files open.
 
     Raises:
         OSError: The file cannot be opened or mapped.
@@ -52,16 +52,16 @@ def map_array(path: Path, dtype: Any = "uint8", shape: tuple[int, ...] = (-1,)) 
     if kind.itemsize * math.prod(shape) != len(data):
         raise ValueError(f"{len(data)} bytes are not {kind} {list(shape)}")
     array: np.ndarray = np.ndarray.__new__(np.memmap, shape, kind, buffer=data)
-    # what says which piece of which file an array is
+    # identifies the piece of the file that an array is
     vars(array).update(filename=path.resolve(), offset=0, mode="r", _mmap=data)
     return array
 
 
 def forget_pages(data: np.ndarray | memoryview | bytes) -> None:
-    """Gives back the memory in which pages of a mapped file lie; a later access reads them again.
+    """Frees the memory of pages of a mapped file; a later access reads them again.
 
-    They count as this process's otherwise until the system is short of memory. Of anything but a
-    read-only map of a file nothing changes.
+    Otherwise they count as this process's until the system is short of memory. Only a read-only map
+    of a file is affected.
     """
     import mmap
 
@@ -73,7 +73,7 @@ def forget_pages(data: np.ndarray | memoryview | bytes) -> None:
         return
     array = np.asarray(data)
     root: Any = array
-    # a view of a memoryview has that for its base, and that what it was made of
+    # the base of a view of a memoryview is the memoryview, whose obj is its source
     while isinstance(under := getattr(root.base, "obj", root.base), np.ndarray):
         root = under
     mapped = isinstance(root, np.memmap) and root.mode == "r"
@@ -95,7 +95,7 @@ def _memory_functions() -> Any:
 
 
 def regular(path: Path) -> Path:
-    """Returns the path of a file to read; a pipe could be waited for, and a device read, for ever.
+    """Returns the path of a regular file; a pipe could block, and a device be read, for ever.
 
     Raises:
         OSError: There is no such file, or it is a folder, a pipe, a socket or a device.
@@ -115,7 +115,7 @@ def regular(path: Path) -> Path:
 def named_path(folder: Path, text: str) -> Path:
     """Returns the absolute path of a file that a file in ``folder`` names; ``~`` is expanded.
 
-    It is the same file from any folder. A name that is a link stays one: it may change.
+    It is the same file from any folder. A name that is a link is not resolved: it may change.
     """
     try:
         path = Path(text).expanduser()
@@ -126,10 +126,10 @@ def named_path(folder: Path, text: str) -> Path:
 
 
 def read_file(path: Path, largest: int) -> bytes:
-    """Returns the bytes of somebody else's file, at most ``largest``.
+    """Returns the bytes of a file from others, at most ``largest``.
 
     Raises:
-        OSError: As :func:`regular`; or it is larger.
+        OSError: As raised by :func:`regular`; or the file is larger.
     """
     with regular(path).open("rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -142,7 +142,7 @@ def file_digest(path: Path) -> str:
     """Returns the SHA-256 of a file of any size, in lower-case hex.
 
     Raises:
-        OSError: As :func:`regular`.
+        OSError: As raised by :func:`regular`.
     """
     import hashlib  # a check starts without it
 
@@ -154,15 +154,15 @@ def file_digest(path: Path) -> str:
 
 
 def parse_json(text: str | bytes, **hooks: Any) -> Any:
-    """Returns what JSON says, as ``json.loads`` does with these hooks.
+    """Returns parsed JSON, as ``json.loads`` does with these hooks.
 
-    For text that others wrote. Files of users are read with ``edgekit.documents.load_json``, what
-    crosses the wire with ``edgekit_device.protocol.codec.parse_json``; ``json.loads`` alone is for
-    what edgekit itself wrote (its cache, lines of its processes).
+    For text from others. Files of users are read with ``edgekit.documents.load_json``, messages
+    of the wire with ``edgekit_device.protocol.codec.parse_json``; ``json.loads`` alone is for text
+    that edgekit itself wrote (its cache, lines of its processes).
 
     Raises:
-        ValueError: It is no JSON, or has a number that is too long: in edgekit's words, where
-            Python's name a setting of Python's.
+        ValueError: The text is not JSON, or has a number that is too long: in edgekit's words,
+            while Python's error names a Python setting.
         RecursionError: Arrays or objects are nested too deeply.
     """
     try:
@@ -170,7 +170,7 @@ def parse_json(text: str | bytes, **hooks: Any) -> Any:
     except json.JSONDecodeError:
         raise
     except ValueError:
-        # looked at number by number only now, for that is slow
+        # each number is only checked now, because that is slow
         return json.loads(text, parse_int=_integer, **hooks)
 
 
@@ -184,10 +184,11 @@ def _integer(text: str) -> int:
 
 
 def open_stream(path: Path) -> BinaryIO:
-    """Opens a file, or a pipe that somebody writes to, which is read once and in order.
+    """Opens a file, or a pipe that another process writes to, which is read once and in order.
 
     Raises:
-        OSError: As :func:`regular`; or no process opened the pipe's other end within seconds.
+        OSError: As raised by :func:`regular`; or no process opened the pipe's other end within
+            seconds.
     """
     try:
         if not path.is_fifo():
@@ -200,7 +201,7 @@ def open_stream(path: Path) -> BinaryIO:
     thread.start()
     thread.join(timeouts.WRITER_S)
     if not opened:
-        with contextlib.suppress(OSError):  # lets the thread go
+        with contextlib.suppress(OSError):  # ends the waiting thread
             os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
         thread.join(timeouts.WRITER_S)
         for file in opened:
@@ -211,15 +212,15 @@ def open_stream(path: Path) -> BinaryIO:
 
 @contextlib.contextmanager
 def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
-    """Yields a temporary path in the folder of ``path``; it is renamed when the block ends well.
+    """Yields a temporary path in the folder of ``path``; it is renamed if the block succeeds.
 
     Args:
-        path: The file; its folder is there. Where it is a link, the file that it names is replaced.
-        private: Whether only its owner may read it; otherwise the umask decides, and it can be run
-            where the block made it so.
+        path: The file; its folder must exist. If it is a link, the link's target is replaced.
+        private: True if only its owner may read it; otherwise the umask decides, and it is
+            executable if the block made it so.
 
     Raises:
-        OSError: The folder is missing or cannot be written, or ``path`` is no regular file (a
+        OSError: The folder is missing or cannot be written, or ``path`` is not a regular file (a
             device, a pipe, a folder).
     """
     path = Path(os.path.realpath(path))
@@ -242,10 +243,10 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def write_atomically(path: Path) -> Iterator[Path]:
-    """As :func:`replacing`, makes the folder, and says what is wrong as edgekit does.
+    """As :func:`replacing`, but creates the folder and raises edgekit's error.
 
     Raises:
-        EnvironmentLack: The folder cannot be made or written (code "file.write").
+        EnvironmentLack: The folder cannot be created or written (code "file.write").
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -259,7 +260,7 @@ def write_text(path: Path, text: str) -> None:
     """Writes UTF-8 text under a temporary name in the same folder and renames it.
 
     Raises:
-        EnvironmentLack: The folder cannot be made or written (code "file.write").
+        EnvironmentLack: The folder cannot be created or written (code "file.write").
     """
     _write(path, hidden(text))
 
@@ -277,10 +278,10 @@ def _write(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def write_folder_atomically(path: Path) -> Iterator[Path]:
-    """Yields an empty folder next to ``path``, which takes its place when the block ends well.
+    """Yields an empty folder next to ``path``, which replaces it if the block succeeds.
 
     Raises:
-        EnvironmentLack: It cannot be made or written (code "file.write").
+        EnvironmentLack: The folder cannot be created or written (code "file.write").
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -288,7 +289,7 @@ def write_folder_atomically(path: Path) -> Iterator[Path]:
             temporary, old = Path(work, "new"), Path(work, "old")
             temporary.mkdir()
             yield temporary
-            # a folder cannot be renamed over another that has files: the old one steps aside first
+            # a folder cannot be renamed over one that has files: the old folder is renamed first
             if path.is_dir():
                 path.rename(old)
             try:

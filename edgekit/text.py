@@ -1,5 +1,5 @@
 """Text for people: lists, counts and shares within sentences, tables in Markdown, and printing
-that keeps control characters of models, boards and file names from steering the terminal.
+that keeps control characters of models, boards and file names from changing the terminal.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edgekit.expansion import hidden
 from edgekit_device import errors
 
 ABSENT = "-"
-#: Where a module runs that is left out of a network, in the place of a device.
+#: The device of a module that is left out of a network.
 PYTORCH = "PyTorch"
 #: A number with its noun: "1 board", "2,000 boards"; as the board writes it.
 counted = errors.counted
@@ -31,11 +31,12 @@ _FIRST = {
     "in", "it", "no", "none", "not", "of", "on", "one", "only", "some", "the", "these", "this",
     "to", "when", "where", "with", "without",
 }  # fmt: skip
-# what can be anything but a letter, a sign or a space: C0, C1, direction marks, surrogates, ...
+# characters that may be other than a letter, a sign or a space: C0, C1, direction marks,
+# surrogates, ...
 _SUSPECT = re.compile(r"[^\n\t -~]")
 # SGR of ECMA-48, the colours of a page
 _COLOUR = re.compile("(\x1b\\[[0-9;]*m)")
-# what edgekit itself writes beyond ASCII, for terminals that have no more
+# edgekit's own characters beyond ASCII, for terminals that only have ASCII
 _ASCII = str.maketrans({"µ": "u", "–": "-", "…": "~"})
 
 
@@ -57,7 +58,7 @@ def sentence(text: str) -> str:
 
 
 def percent(fraction: float | None, digits: int = 1) -> str:
-    """Formats a fraction as a percentage; nearly none and nearly all are not called 0 and 100."""
+    """Formats a fraction as a percentage; values near 0 and 1 are not rounded to 0 and 100."""
     if fraction is None or not math.isfinite(fraction):
         return ABSENT
     step = 10.0**-digits
@@ -82,8 +83,8 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> list[s
     """Returns the lines of a table in plain text.
 
     Args:
-        rows: Its cells, the head among them.
-        right: Whether a column is aligned right; none is without it.
+        rows: Its cells, including the head.
+        right: True for each column that is aligned right; by default none is.
     """
     sides = [str.rjust if one else str.ljust for one in right] or [str.ljust] * len(rows[0])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -95,27 +96,27 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> list[s
     ]
 
 
-# The output boundary: nothing that others wrote steers the terminal that shows it.
+# The output boundary: text from others cannot change the terminal that shows it.
 #
-# Boards, models, configurations, file names and the environment put text into messages. It is made
-# harmless here, where it leaves the program, and not at each place that it comes from.
+# Boards, models, configurations, file names and the environment put text into messages. It is
+# escaped here, where it leaves the program, and not at each of its sources.
 
 
 def plain(text: str, most: int | None = None, *, lines: bool = True) -> str:
     r"""Returns the text with control, format and direction characters as escapes (``\x1b``).
 
-    They are Python's escapes, so that text that was quoted with ``repr`` looks the same.
+    They are Python's escapes: text that was quoted with ``repr`` looks the same.
 
     Args:
         text: A board's, a file's or a user's.
-        most: Longer ones are cut here.
-        lines: Whether ends of lines and tabs stay.
+        most: Longer texts are cut here.
+        lines: True if ends of lines and tabs are kept.
     """
     short = text if most is None or len(text) <= most else text[:most] + "..."
     if short.isprintable():
         return short
     if lines:
-        # what ends lines on other systems does so here
+        # characters that end lines on other systems do so here
         return _SUSPECT.sub(_escaped, short.replace("\r\n", "\n"))
     return "".join(map(_visible, short))
 
@@ -132,9 +133,9 @@ def _visible(char: str) -> str:
 
 
 class _PrintableStream:
-    """A text stream that writes what is printable, and the rest as escapes.
+    """A text stream that writes printable characters, and the rest as escapes.
 
-    It has no ``buffer``: a library that looks for one would write past it.
+    It has no ``buffer``: a library that looks for it would bypass the escapes.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -172,18 +173,18 @@ def _encodable(text: str, stream: TextIO) -> str:
 
 
 def unfiltered(stream: TextIO) -> TextIO:
-    """Returns the stream below the boundary, for a writer that filters what it writes itself."""
+    """Returns the stream below the boundary, for a writer that filters its own text."""
     return stream.unfiltered if isinstance(stream, _PrintableStream) else stream
 
 
 def write_page(text: str) -> None:
-    """Writes a page to stdout; its colours stay."""
+    """Writes a page to stdout; its colours are kept."""
     _PrintableStream(unfiltered(sys.stdout)).write_page(text)
 
 
 @contextlib.contextmanager
 def printable_output() -> Iterator[None]:
-    """While the block lasts, stdout and stderr write nothing that steers a terminal."""
+    """Escapes control characters in stdout and stderr while the block runs."""
     before = sys.stdout, sys.stderr
     sys.stdout = cast(TextIO, _PrintableStream(unfiltered(sys.stdout)))
     sys.stderr = cast(TextIO, _PrintableStream(unfiltered(sys.stderr)))
@@ -194,10 +195,10 @@ def printable_output() -> Iterator[None]:
 
 
 def read_size(text: str) -> int:
-    """Returns bytes of "64MiB", "4096" or "1 GiB".
+    """Returns the number of bytes in "64MiB", "4096" or "1 GiB".
 
     Raises:
-        UsageError: It is none of these.
+        UsageError: The text has another form.
     """
     number = text.strip().lower().rstrip("bikmg ")
     unit = text.strip().lower()[len(number) :].strip()

@@ -35,7 +35,7 @@ _NUMBERS = {
 
 @dataclass
 class ChangedPlacement:
-    """Keys of the configuration's "placement" that changes set; None is as it was."""
+    """Keys of the configuration's "placement" that changes set; None is unchanged."""
 
     objective: str | None = None
     rate_hz: float | None = None
@@ -71,7 +71,7 @@ def read_changes(text: str, config: Config) -> Changes:
     """Reads changes that semicolons separate, such as "pin conv* GPU; mode 30W".
 
     Raises:
-        UsageError: "plan.what-if": a change that is none, with the form that it should have.
+        UsageError: "plan.what-if": an unknown change, with the expected form.
     """
     parts = [" ".join(part.split()) for part in text.split(";")]
     changes = Changes(tuple(part for part in parts if part))
@@ -96,11 +96,11 @@ def read_changes(text: str, config: Config) -> Changes:
 
 
 def _read(changes: Changes, word: str, rest: str, before: list[dict[str, str]]) -> None:
-    """Adds one change to others; ``before`` are the configuration's pins.
+    """Adds a change to others; ``before`` are the configuration's pins.
 
     Raises:
-        ValueError: It has another form.
-        UsageError: "plan.what-if": no such pin.
+        ValueError: The change has another form.
+        UsageError: "plan.what-if": there is no such pin.
     """
     placement = changes.placement
     first, _, last = rest.rpartition(" ")

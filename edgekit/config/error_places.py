@@ -1,4 +1,4 @@
-"""The key of a configuration that an error is about, where what found it knows no configuration."""
+"""The key of a configuration for an error whose origin does not know the configuration."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SIZES = ("model.shapes", "model.dimensions", "model.buckets", "model.batch", "m
 
 
 def set_place(error: EdgekitError, config: Config) -> None:
-    """Makes ``where`` of an error the place in the configuration that it is about, if any is."""
+    """Sets ``where`` of an error to its place in the configuration, if there is any."""
     path: tuple[str | int, ...] | None = _PLACES.get(error.code)
     if error.code == "rewrite.unknown":
         path = tuple(error.where.split("."))  # the list that has the name

@@ -1,5 +1,5 @@
-"""Opens a configuration from whatever the user names (a YAML file, a model, options over either)
-and reports everything that is wrong with it at once, each with its line and column.
+"""Opens a configuration from the user's source (a YAML file, a model, options over either) and
+reports all its errors at once, each with its line and column.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from edgekit.network.source import (
 from edgekit.targets.loader import get, names, same_words, unknown_target
 from edgekit_device.protocol.fields import DEVICES
 
-# what people write for a model's file, and what looks like another key
+# common names for a model's file, which look like other keys
 _FILE_KEYS = ("path", "file", "filename", "model", "source")
 # the sections that edgekit tune writes
 _TUNED = {"placement", "rewrite"}
@@ -95,7 +95,7 @@ def load_config(path: str | Path) -> Config:
 
 
 def _encoding(error: UnicodeDecodeError) -> tuple[str, str]:
-    """Returns how a file that is no UTF-8 text is encoded, and what to do."""
+    """Returns the encoding of a file that is not UTF-8 text, and the remedy."""
     data = error.object
     if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         return "the file is UTF-16 text", "save it as UTF-8"
@@ -154,7 +154,7 @@ def _position(problem: Problem) -> tuple[int, ...]:
 def _nul_characters(
     document: YamlDocument, value: Any, path: tuple[str | int, ...] = ()
 ) -> list[Problem]:
-    """Reports texts that can be no path, host or name: the system ends them at a NUL."""
+    """Reports texts that cannot be a path, host or name: the system ends them at a NUL."""
     if isinstance(value, str):
         message = "the text contains a NUL character"
         return [Problem(message, document.where(path), "remove it: \\0")] if "\0" in value else []
@@ -168,7 +168,7 @@ def _nul_characters(
 
 
 def _expand(document: YamlDocument) -> tuple[Any, list[Problem]]:
-    """Expands ``${ENV}`` in the deploy section, the only place where it is documented."""
+    """Expands ``${ENV}`` in the deploy section, the only section that documents it."""
     problems: list[Problem] = []
 
     def walk(value: Any, path: tuple[str | int, ...]) -> Any:
@@ -193,13 +193,13 @@ def _expand(document: YamlDocument) -> tuple[Any, list[Problem]]:
 
 @dataclass(frozen=True)
 class _Fault:
-    """A problem of one key, and what it says of other keys."""
+    """A problem of a key, and its relation to other keys."""
 
     problem: Problem
     missing: str = ""
     """The key that is missing."""
     meant: str = ""
-    """The key that an unknown one is like."""
+    """The known key that is similar to an unknown key."""
 
 
 def _stated(document: YamlDocument, error: ErrorDetails, faults: list[ErrorDetails]) -> _Fault:
@@ -244,7 +244,7 @@ def _unknown_key(document: YamlDocument, path: Place, shown: str) -> _Fault:
         near = [f"{section}.{key}" for section in known if key in _known_keys((section,))][:1]
     meant = near[0] if near else ""
     hint = f"did you mean '{meant}'?" if meant else f"known keys: {', '.join(known)}"
-    if path in document.given and len(path) > 1:  # nobody typed that key
+    if path in document.given and len(path) > 1:  # the user did not type that key
         message = f"unknown {str(path[-2]).removesuffix('s')} '{key}'"
         return _Fault(Problem(message, where, hint.replace(" keys", "")))
     if key == "jetpack":
@@ -276,7 +276,7 @@ _LENGTHS = {
 
 
 def fault_text(error: ErrorDetails) -> tuple[str, str]:
-    """Returns what is wrong with a value in which pydantic found this fault, and a hint or ""."""
+    """Returns the message for a value in which pydantic found this fault, and a hint or ""."""
     kind, value = error["type"], error["input"]
     found = "" if isinstance(value, dict | list) else f", found {value!r}"
     if kind in _LIMITS:
@@ -308,14 +308,14 @@ def _choices(error: ErrorDetails) -> list[str]:
 
 
 def _near_choice(error: ErrorDetails) -> str:
-    """Returns the allowed value that is like the given one, or ""."""
+    """Returns the allowed value that is similar to the given one, or ""."""
     value = error["input"]
     near = difflib.get_close_matches(value, _choices(error), n=1) if isinstance(value, str) else []
     return near[0] if near else ""
 
 
 def _as_list(value: Any, loc: tuple[str | int, ...], found: str) -> str:
-    """Returns the hint for a value where a list is expected: the list to write."""
+    """Returns the hint for a value that should be a list: the list to write."""
     if isinstance(value, dict) and value and loc[-1] == "pin":
         name, device = next(iter(value.items()))
         device = device if device in DEVICES else "DLA"
@@ -333,7 +333,7 @@ def _addition(path: Place) -> str:
 
 
 def _model_key(text: str) -> str:
-    """Returns the key of "model" that somebody left out."""
+    """Returns the key of "model" that was left out."""
     given = parse_builtin(text)
     return f"onnx: {text}" if given is None else f"builtin: {given[0]}"
 
@@ -392,7 +392,7 @@ def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _specific(faults: list[ErrorDetails]) -> list[ErrorDetails]:
-    """Drops "should be 'auto'" where a mapping was given: the mapping's own faults say more."""
+    """Drops "should be 'auto'" if a mapping was given: its own faults are more precise."""
     return [
         f
         for f in faults
@@ -418,7 +418,7 @@ def _without_cascades(faults: list[_Fault]) -> list[Problem]:
 
 
 def _unknown_target(document: YamlDocument) -> list[Problem]:
-    """Reports a wrong board name together with everything else that is wrong."""
+    """Reports a wrong board name together with the other errors."""
     name = document.value.get("target")
     if not isinstance(name, str) or name in names() or same_words(name):
         return []
@@ -443,7 +443,7 @@ def _unknown_mode(document: YamlDocument) -> list[Problem]:
 def paths_in(file: BaseModel, at: Place = ()) -> Iterator[tuple[Place, str]]:
     """Yields the keys of a configuration that the schema marks as paths, with their values.
 
-    A Python function in the place of calibration data is one of them.
+    They include a Python function instead of calibration data.
     """
     for name, field in type(file).model_fields.items():
         value = getattr(file, name)
@@ -458,16 +458,16 @@ def paths_in(file: BaseModel, at: Place = ()) -> Iterator[tuple[Place, str]]:
 
 
 def _is_path(field: FieldInfo, value: str) -> bool:
-    # of one member of a union, or of the key
+    # of a member of a union, or of the key
     members = (typing.get_args(one) for one in typing.get_args(field.annotation))
     marks = itertools.chain(field.metadata, *members)
     return any(isinstance(mark, IsPath) and value not in mark.words for mark in marks)
 
 
 def rebased(config: Config, folder: Path) -> dict[str, object]:
-    """Returns the values of a configuration as a file in ``folder`` has to say them.
+    """Returns the values of a configuration for a file in ``folder``.
 
-    Absolute paths and those of a home folder stay as they are; ``${ENV}`` is not expanded.
+    Absolute paths and those of a home folder are unchanged; ``${ENV}`` is not expanded.
 
     Raises:
         UsageError: "config.module": a Python function, whose module is looked for next to the file.
@@ -490,7 +490,7 @@ def rebased(config: Config, folder: Path) -> dict[str, object]:
         inner: Any = values
         for key in place[:-1]:
             inner = inner[key]
-        # as it is written, which may have ${ENV}
+        # unexpanded, it may have ${ENV}
         moved = os.path.join(os.path.relpath(old, new), inner[place[-1]])
         inner[place[-1]] = moved if "${" in moved else os.path.normpath(moved)
     return values
@@ -517,8 +517,8 @@ def open_config(source: str | Path | Config, **options: Any) -> Config:
             values. ``placement.gpu`` False builds standalone, unless ``build.mode`` is given, too.
 
     Raises:
-        ConfigError: What the file or the options say is wrong.
-        UsageError: A model without a target, or ``source`` is none of these.
+        ConfigError: The file or the options are wrong.
+        UsageError: A model without a target, or ``source`` has none of these forms.
     """
     given = _plain_values(options)
     placement = given.get("placement")
@@ -538,10 +538,10 @@ def open_config(source: str | Path | Config, **options: Any) -> Config:
 
 
 def refuse_unknown(names: Iterable[str]) -> None:
-    """Refuses keyword arguments that are no keys of a configuration, where none is opened.
+    """Refuses keyword arguments that are not keys of a configuration, if none is opened.
 
     Raises:
-        ConfigError: As of ``open_config``.
+        ConfigError: As raised by ``open_config``.
     """
     unknown = [name for name in names if name not in ConfigFile.model_fields]
     if unknown:
@@ -583,7 +583,7 @@ def _changed(document: YamlDocument, folder: Path, given: dict[str, Any]) -> Con
     paths = document.given | frozenset(_leaves(given))
     file = document.value if document.file is None else document.file
     changed = dataclasses.replace(document, value=merged, given=paths, file=file)
-    # checked first: only what is in the schema can be written as YAML
+    # checked first: only values of the schema can be written as YAML
     checked = check_config(changed, folder, "")
     return dataclasses.replace(checked, text=yaml.safe_dump(merged, sort_keys=False))
 
@@ -604,7 +604,7 @@ def name_of(path: str) -> str:
 
 
 def _plain_values(options: Mapping[Any, Any]) -> dict[str, Any]:
-    """Returns options as YAML would give them, without those that are None."""
+    """Returns options as YAML would have them, without those that are None."""
     values = {}
     for key, value in options.items():
         section = vars(value) if dataclasses.is_dataclass(value) else value
@@ -621,7 +621,7 @@ def _plain_values(options: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _plain_list(value: Any) -> Any:
-    """Returns tuples as lists, also those within lists, as of several profiles; sizes of NumPy as
+    """Returns tuples as lists, also within lists (such as several profiles); NumPy's sizes as
     Python's.
     """
     if hasattr(value, "tolist"):

@@ -14,9 +14,9 @@ it.
 
 
 class Options(TypedDict, total=False):
-    """Keys that all these functions take in the same way; None is not given.
+    """Keys that all these functions take in the same way; None means not given.
 
-    docs/config.md says what each key means.
+    docs/config.md has the meaning of each key.
     """
 
     version: Literal[1] | None

@@ -14,7 +14,7 @@ from yaml.composer import Composer
 
 from edgekit.errors import ConfigError, Problem
 
-# ${NAME} in braces and not in quotes, where YAML reads its brace as a mapping's
+# ${NAME} in braces and not in quotes, whose brace YAML reads as a mapping's
 _BARE_VARIABLE = re.compile(r"\{[^\"']*\$\{")
 LARGEST_YAML = 64 << 20  # bytes of a file
 _MAX_DEPTH = 40
@@ -30,7 +30,7 @@ _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$")
 class YamlDocument:
     """A parsed file: plain values, the position of each by its path, and problems found.
 
-    ``given`` are the paths of options that won over it, ``file`` then its own values.
+    ``given`` are the paths of options that won over the file, ``file`` then its own values.
     """
 
     name: str
@@ -43,12 +43,12 @@ class YamlDocument:
     def where(self, path: tuple[str | int, ...]) -> str:
         """Returns ``file:line:column`` of the nearest known part of ``path``.
 
-        A value in ``given`` did not come from the file: its place is the option.
+        A value in ``given`` is not from the file: its place is the option.
         """
         for end in range(len(path), 0, -1):
             if path[:end] in self.given:
                 return f"option {'.'.join(map(str, path[:end]))}"
-        if not self.positions:  # of a model, without a file
+        if not self.positions:  # a model, without a file
             return self.name
         while path and path not in self.positions:
             path = path[:-1]
@@ -60,12 +60,12 @@ class YamlDocument:
         return frozenset(str(path[1]) for path in self.given if path[0] == section and path[1:])
 
     def knows(self, path: tuple[str | int, ...]) -> bool:
-        """Whether the file or an option has something at ``path`` or below it."""
+        """Returns True if the file or an option has a value at ``path`` or below it."""
         return path in self.positions or any(g[: len(path)] == path for g in self.given)
 
 
 class _Composer(Composer):
-    """Only builds the node tree, of at most so many nodes; scalars keep their text."""
+    """Only builds the node tree, up to a maximum number of nodes; scalars keep their text."""
 
     def __init__(self, name: str, most: int) -> None:
         Composer.__init__(self)
@@ -73,7 +73,7 @@ class _Composer(Composer):
         self._left = most
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Stops at the first node too many: a tree of 10 MB of text takes minutes."""
+        """Stops at the first node above the maximum: a tree of 10 MB of text takes minutes."""
         self._left -= 1
         if self._left < 0:
             mark = self.peek_event().start_mark  # type: ignore[attr-defined]
@@ -96,9 +96,9 @@ if yaml.__with_libyaml__:
 
 
 def _tree(text: str, name: str, most: int) -> yaml.Node | None:
-    """Returns the document's nodes; through libyaml, where it is there, in a tenth of the time."""
+    """Returns the document's nodes; with libyaml, if available, in a tenth of the time."""
     if yaml.__with_libyaml__:
-        with contextlib.suppress(yaml.YAMLError):  # Python's says better why
+        with contextlib.suppress(yaml.YAMLError):  # Python's error has a better message
             return _CLoader(text, name, most).get_single_node()
     return _PythonLoader(text, name, most).get_single_node()
 
@@ -188,13 +188,13 @@ class _PositionReader:
 
 
 class RefusedScalar(str):
-    """The text of a value that has its problem already: what the schema says of it is left out."""
+    """The text of a value with a reported problem: the schema's errors for it are left out."""
 
     __slots__ = ()
 
 
 def parse_yaml(text: str, name: str, *, most: int = _MAX_NODES) -> YamlDocument:
-    """Parses ``text`` of at most so many values; ``name`` is the file's name in positions.
+    """Parses ``text`` with a maximum number of values; ``name`` is the file's name in positions.
 
     Raises:
         ConfigError: The text is not YAML (code ``config.syntax``).

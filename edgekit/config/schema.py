@@ -48,7 +48,7 @@ Seconds = Annotated[float, Field(gt=0, le=DAY_S, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 _LEAST_MS = 10
 AUTO = "auto"
-# of any release; which one has what: trt/releases.yaml
+# of any release; the features of each release: trt/releases.yaml
 TacticSource = Literal["CUBLAS", "CUBLAS_LT", "CUDNN", "EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS"]
 PreviewFeature = Literal[
     "ALIASED_PLUGIN_IO_10_03",
@@ -63,7 +63,7 @@ Value = Annotated[int, Field(ge=-(1 << 31), lt=1 << 31)]
 
 
 def _bound_loadables(schema: JsonDict) -> None:
-    """Adds what a core holds to the JSON Schema: models are made without reading a file."""
+    """Adds a core's number of loadables to the JSON Schema: making models reads no file."""
     schema["default"] = schema["maximum"] = loadables_per_core()
 
 
@@ -72,7 +72,7 @@ class IsPath:
     """Marks a key whose value is a path, relative to the configuration's file.
 
     Attributes:
-        words: Values that are no paths.
+        words: Values that are not paths.
     """
 
     words: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ def given_keys(section: Section) -> dict[str, Any]:
 
 
 class CalibrationSection(Section):
-    """Where INT8 scales come from."""
+    """The source of the INT8 scales."""
 
     data: FilePath = Field(
         None,
@@ -191,7 +191,7 @@ class CalibrationSection(Section):
     @field_validator("resize", "crop", mode="before")
     @classmethod
     def _sizes(cls, value: object, info: ValidationInfo) -> object:
-        # a union would report one of its members only
+        # a union would report only one member's fault
         words = ("cover", "letterbox", "stretch")
         resize = info.field_name == "resize"
         if value is None or (resize and isinstance(value, str) and value in words):
@@ -206,7 +206,7 @@ class CalibrationSection(Section):
 
 
 class BuildSection(Section):
-    """How engines are built; what goes together on which release: [tensorrt.md](tensorrt.md)."""
+    """How engines are built; the combinations by release: [tensorrt.md](tensorrt.md)."""
 
     mode: Literal["hybrid", "standalone", "split"] = Field(
         "hybrid",
@@ -362,7 +362,7 @@ class ContainerSection(Section):
 
 
 class HealthSection(Section):
-    """What a release must reach on a board, first and while it serves: [health.md](health.md)."""
+    """The requirements for a release, first and while it serves: [health.md](health.md)."""
 
     latency_ms: Positive | None = Field(
         None,
@@ -408,7 +408,7 @@ class HealthSection(Section):
         return self
 
     def policy(self) -> Policy:
-        """Returns by what a board judges a release."""
+        """Returns the rules by which a board judges a release."""
         from edgekit_device.release.policy import Policy, Timeouts
 
         return Policy(
@@ -447,7 +447,7 @@ class BoardSection(Section):
 
 
 class ReleaseSection(Section):
-    """What a signed bundle says of itself; boards check unattended installs by it."""
+    """Release information in a signed bundle; boards check it at unattended installs."""
 
     counter: int | None = Field(
         None,
@@ -473,7 +473,7 @@ class ReleaseSection(Section):
 
 
 class MemorySection(Section):
-    """How a board uses the GPU's memory; the bundle says it, so that a change is a new release."""
+    """GPU memory settings of a board; they are in the bundle, so a change is a new release."""
 
     shared: bool = Field(
         True,
@@ -616,7 +616,7 @@ class PinSection(Section):
 
 
 class PluginOutput(Section):
-    """One output of a plugin."""
+    """An output of a plugin."""
 
     shape: list[Dimension | Text] = Field(
         description="Sizes: numbers, or expressions of the inputs' sizes (`x0[2]` is the third of "
@@ -742,7 +742,7 @@ class ValuesSection(Section):
 
 
 class BucketsSection(Section):
-    """How many shapes are chosen for the DLA."""
+    """The number of shapes that are chosen for the DLA."""
 
     count: int = Field(
         ge=1,
@@ -766,7 +766,7 @@ def _picture_size(text: str) -> str:
 
 
 def _form(value: object) -> str:
-    """The kind of a value of which a key takes several."""
+    """Returns the kind of a value for a key that takes several kinds."""
     if isinstance(value, dict | Section):
         return "mapping"
     if isinstance(value, list | tuple):
@@ -895,7 +895,7 @@ class _Source(Section):
 
 
 class NetworkSection(_Source):
-    """One of several networks that share a board (`edgekit plan` and `report` only)."""
+    """A network of several that share a board (`edgekit plan` and `report` only)."""
 
     name: Name = Field(
         description="Name of the network: lower-case letters, digits, `.`, `_` and `-`.",
@@ -936,7 +936,7 @@ class NetworkSection(_Source):
 
 
 class ModelSection(_Source):
-    """The network: a file, one of the built-in networks, a PyTorch network, or several files."""
+    """The network: a file, a built-in network, a PyTorch network, or several files."""
 
     python: str | None = Field(
         None,
@@ -1047,7 +1047,7 @@ class ModelSection(_Source):
 
     @property
     def is_torch(self) -> bool:
-        """Whether it is a PyTorch network, which is exported first."""
+        """True if it is a PyTorch network, which is exported first."""
         return self.python is not None or self.pt2 is not None
 
 
@@ -1095,7 +1095,7 @@ class PoolsSection(Section):
 
 
 class PlacementSection(Section):
-    """What the placement optimises and what it must keep."""
+    """The objective and the constraints of the placement."""
 
     objective: Literal["latency", "throughput", "period", "energy", "gpu_time", "makespan"] = Field(
         "latency",
@@ -1221,7 +1221,7 @@ class AccuracySection(Section):
 
 
 class DetectionSection(Section):
-    """What is kept of what the head of `model.head` finds."""
+    """The objects of the head in `model.head` that are kept."""
 
     classes: list[Text] | Annotated[str, IsPath()] | None = Field(
         None,
@@ -1285,13 +1285,13 @@ class ConfigFile(Section):
     @field_validator("target")
     @classmethod
     def _board(cls, name: str) -> str:
-        """The board's own name, where its words stand in another order."""
+        """Returns the board's own name if its words are in another order."""
         return same_words(name) or name
 
     @field_validator("tensorrt")
     @classmethod
     def _release(cls, text: str | None) -> str | None:
-        """The one spelling of the release; what is none is refused with the board's releases."""
+        """Returns the release's standard spelling; an unknown release is refused later."""
         with suppress(UsageError):
             return None if text is None else spelled(text)
         return text

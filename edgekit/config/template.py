@@ -57,8 +57,8 @@ def write_template(
     Args:
         model: An ONNX file, or "builtin:NAME".
         target: A board's name.
-        output: The file; NAME.yaml in the current folder when None.
-        batch: The batch where the file leaves it open; 1 when None.
+        output: The file; NAME.yaml in the current folder if None.
+        batch: The batch if the file leaves it open; 1 if None.
         overwrite: Replace an existing file.
 
     Raises:
@@ -104,7 +104,7 @@ def write_template(
 
 
 def _open_shapes(file: Path, batch: int | None) -> str:
-    """Returns the ``batch`` where the file leaves only that open, else ``shapes`` for all sizes."""
+    """Returns the ``batch`` if the file leaves only that open, else ``shapes`` for all sizes."""
     found, proposal = open_inputs(file, batch or 1), proposed_sizes(file)
     if proposal is None:
         return ""
@@ -112,7 +112,7 @@ def _open_shapes(file: Path, batch: int | None) -> str:
         return f"\n  batch: {batch or 1}                # the file leaves the batch open"
     entries = []
     for name, proposed in proposal.shapes.items():
-        # of unknown rank nothing is known
+        # of unknown rank, all its sizes are unknown
         own = found[name] or (batch or 1, *[None] * (len(proposed) - 1))
         sizes = [size or usual for size, usual in zip(own, proposed, strict=True)]
         entries.append(f"{_quoted(name)}: {sizes}")

@@ -1,5 +1,5 @@
-"""The content-addressed cache: what a step computed, under the digest of everything that it
-depended on. Models, built engines and packed bundles are stored as a record and shared blobs.
+"""The content-addressed cache: the result of a step under the digest of all its inputs.
+Models, built engines and packed bundles are stored as a record and shared blobs.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-# The content-addressed cache: what a step computed, under the digest of all it depended on.
+# The content-addressed cache: the result of a step under the digest of all its inputs.
 #
 # ``steps/<step>/<key>.json`` holds a step's result; ``blobs/<2 hex>/<sha256>`` holds bytes that
-# results refer to. Everything is written under a temporary name and renamed, so an interrupted step
-# leaves nothing that looks finished.
+# results refer to. Everything is written under a temporary name and renamed: an interrupted step
+# leaves no file that looks complete.
 
 
-# bytes up to which a map of the file does not pay
+# size in bytes up to which mapping a file is slower than reading it
 _READ = 64 << 10
-_MOST_HASHED = 4 << 30  # bytes of a data file; more take longer to hash than edgekit reads of it
+_MOST_HASHED = 4 << 30  # bytes of a data file; hashing more takes longer than edgekit's reading
 _KINDS = (".py", ".yaml", ".j2", ".css", ".js")
 
 
@@ -93,9 +93,9 @@ def _code_digest() -> str:
 
 @functools.cache
 def _code_stamp() -> str:
-    """Digest of what the file system says of them, in a tenth of the time.
+    """Digest of the sizes and times of these files, in a tenth of the time.
 
-    Taken once a process, which goes on with the code that it has loaded.
+    Computed once a process, which keeps the code that it has loaded.
     """
     stamps = []
     for file, _ in _code_files():
@@ -106,7 +106,7 @@ def _code_stamp() -> str:
 
 @functools.cache
 def _versions() -> tuple[str, ...]:
-    """The versions of what computes for edgekit."""
+    """The versions of the libraries that compute for edgekit."""
     versions = []
     for name in ("numpy", "onnx", "onnxruntime", "ortools"):
         with contextlib.suppress(PackageNotFoundError):
@@ -135,7 +135,7 @@ class Cache:
 
     @functools.cached_property
     def _software(self) -> tuple[str, ...]:
-        """Digest of edgekit's code, and the versions of what computes for it."""
+        """Digest of edgekit's code, and the versions of the libraries that compute for it."""
         stamp = _code_stamp()
         code = self.get("code", stamp)
         if not isinstance(code, str):
@@ -144,7 +144,7 @@ class Cache:
         return code, *_versions()
 
     def get(self, step: str, key: str) -> Any | None:
-        """Returns a stored result, or None; a damaged one counts as absent."""
+        """Returns a stored result; None if it is absent or damaged."""
         try:
             return json.loads((self.folder / "steps" / step / f"{key}.json").read_bytes())
         except (OSError, ValueError):
@@ -156,9 +156,7 @@ class Cache:
             path.write_text(json.dumps(result))
 
     def find(self, kind: type[T], step: str, key: str) -> T | None:
-        """Returns a stored value of one of the codec's classes, or None; a damaged one counts as
-        absent.
-        """
+        """Returns a stored value of a codec class; None if it is absent or damaged."""
         document = self.get(step, key)
         try:
             return None if document is None else read(kind, document)
@@ -166,11 +164,11 @@ class Cache:
             return None
 
     def keep(self, step: str, key: str, value: Any) -> None:
-        """Stores a value of one of the codec's classes."""
+        """Stores a value of a codec class."""
         self.put(step, key, write(value))
 
     def blob_path(self, digest: str) -> Path:
-        """Returns where the blob of ``digest`` lies or would lie."""
+        """Returns the path of the blob of ``digest``, which need not exist."""
         return self.folder / "blobs" / digest[:2] / digest
 
     def put_blob(self, digest: str, data: bytes | memoryview | np.ndarray) -> None:
@@ -191,7 +189,7 @@ class Cache:
     def kept_array(self, digest: str, value: np.ndarray) -> np.ndarray:
         """Stores a large value and returns it as :meth:`array` does, out of the process's memory.
 
-        A small one is returned as it is.
+        A small value is returned unchanged.
         """
         if value.nbytes <= _READ:
             return value
@@ -199,14 +197,14 @@ class Cache:
         return self.array(digest, value.dtype.name, value.shape)
 
     def has_blobs(self, digests: Iterable[str]) -> bool:
-        """Returns whether every blob is there."""
+        """Returns True if every blob exists."""
         return all(self.blob_path(d).exists() for d in digests)
 
     def blob(self, digest: str) -> bytes:
-        """Returns the bytes of a blob that is named by their SHA-256.
+        """Returns the bytes of a blob by its SHA-256.
 
         Raises:
-            LookupError: It is not there, or damaged.
+            LookupError: The blob is absent or damaged.
         """
         try:
             data = self.blob_path(digest).read_bytes()
@@ -217,10 +215,10 @@ class Cache:
         return data
 
     def array(self, digest: str, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-        """Returns a blob as a read-only memory map; a small one is read.
+        """Returns a blob as a read-only memory map; a small blob is read.
 
         Raises:
-            LookupError: It is not there, or a power cut left only part of it.
+            LookupError: The blob is absent, or cut short by a power failure.
         """
         import ml_dtypes  # noqa: F401  (registers bfloat16 and the like with NumPy)
         import numpy as np
@@ -244,7 +242,7 @@ class Cache:
 
 
 def file_stamps(paths: Iterable[Path]) -> list[list[int]] | None:
-    """Returns size and time of every file, None when one of them is not there."""
+    """Returns the size and time of every file; None if a file is missing."""
     try:
         stats = [path.stat() for path in paths]
     except OSError:
@@ -254,7 +252,7 @@ def file_stamps(paths: Iterable[Path]) -> list[list[int]] | None:
 
 @document(frozen=True)
 class StoredArray:
-    """An array that lies in the cache as a blob.
+    """An array that is stored in the cache as a blob.
 
     Attributes:
         digest: SHA-256 of its bytes.
@@ -279,13 +277,13 @@ class StoredNode:
 
 @document(frozen=True)
 class StoredModel:
-    """A model whose bytes lie in the cache.
+    """A model whose bytes are in the cache.
 
     Attributes:
-        digest: The model's.
-        source: Where it came from.
+        digest: The model's digest.
+        source: The model's source.
         graph: SHA-256 of the ONNX file without weights.
-        weights: By name; null for those of another model, from which this one was made.
+        weights: The stored arrays by name; null for those of the base model.
         folded: The nodes that loading removed, by name.
     """
 
@@ -308,7 +306,7 @@ class StoredLane:
 
 @document(frozen=True)
 class StoredArtefacts:
-    """Artefacts whose engines and weights lie in the cache; attributes as of ``Artefacts``."""
+    """Artefacts whose engines and weights are in the cache; attributes as in ``Artefacts``."""
 
     backend: str = member(text())
     lanes: tuple[StoredLane, ...] = member(records(StoredLane))
@@ -322,12 +320,12 @@ class StoredArtefacts:
 
 @document(frozen=True)
 class StoredBundle:
-    """A bundle whose engines and weights lie in the cache.
+    """A bundle whose engines and weights are in the cache.
 
     Attributes:
-        manifest: Its manifest's text, which is signed.
-        blobs: SHA-256 of its other files.
-        signature: Of the manifest; empty without one.
+        manifest: The manifest's text, which is signed.
+        blobs: SHA-256 of the bundle's other files.
+        signature: Signature of the manifest; empty if unsigned.
     """
 
     manifest: str = member(text(most=1 << 30))
@@ -338,7 +336,7 @@ class StoredBundle:
 def store_model(cache: Cache, model: Model, base: Model | None = None) -> StoredModel:
     """Stores a model and returns the record that :func:`load_model` takes.
 
-    Weights that ``base`` holds under the same name are referred to and not stored again.
+    Weights that ``base`` holds under the same name are referenced, not stored again.
     """
     from edgekit.network.model import weight_digests
 
@@ -362,7 +360,7 @@ def store_model(cache: Cache, model: Model, base: Model | None = None) -> Stored
 
 
 def load_model(cache: Cache, stored: StoredModel, base: Model | None = None) -> Model | None:
-    """Returns a model with its weights as memory maps; None when blobs are gone."""
+    """Returns a model with its weights as memory maps; None if blobs are missing."""
     import onnx
 
     from edgekit.network.model import Folded, Model, joined_weights
@@ -409,7 +407,7 @@ def store_artefacts(cache: Cache, artefacts: Artefacts) -> StoredArtefacts:
 def load_artefacts(
     cache: Cache, stored: StoredArtefacts, plugins: tuple[Plugin, ...] = ()
 ) -> Artefacts | None:
-    """Returns artefacts with their weights as memory maps; None when blobs are gone.
+    """Returns artefacts with their weights as memory maps; None if blobs are missing.
 
     ``plugins`` are the network's.
     """
@@ -436,7 +434,7 @@ def load_artefacts(
 def store_bundle(cache: Cache, bundle: Bundle) -> StoredBundle:
     """Puts a bundle's blobs into the cache and returns the record of the rest.
 
-    Its weights are there: the build put them in.
+    The weights are in the cache already: the build stored them.
     """
     for digest, blob in bundle.blobs.items():
         cache.put_blob(digest, blob)
@@ -448,7 +446,7 @@ def store_bundle(cache: Cache, bundle: Bundle) -> StoredBundle:
 
 
 def load_bundle(cache: Cache, stored: StoredBundle) -> Bundle | None:
-    """Reads a bundle back; None where the cache lacks some of it."""
+    """Returns a stored bundle; None if the cache lacks a part."""
     from edgekit.bundles.manifest import Bundle
     from edgekit_device.protocol.manifest import parse
 
@@ -467,9 +465,9 @@ def load_bundle(cache: Cache, stored: StoredBundle) -> Bundle | None:
 
 
 def identity_of_path(path: Path) -> str:
-    """Returns what identifies data: a file's SHA-256, a folder's names, sizes and times.
+    """Returns the identity of data: a file's SHA-256, a folder's names, sizes and times.
 
-    Of a file of more than 4 GiB it is size and time, too: it is not read before it is checked.
+    For a file of more than 4 GiB it is size and time, too: the file is not read before its check.
     """
     if path.is_dir():
         files = sorted(p for p in path.rglob("*") if p.is_file())

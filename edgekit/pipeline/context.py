@@ -1,6 +1,6 @@
-"""`Context`: all that a configuration's results depend on, which never changes. A result is a
-function of it; `computed` keeps one in memory under what it depends on, `Context.stored` in the
-file cache. Another choice is another context: `dataclasses.replace`, or `variant`.
+"""`Context`: all inputs of a configuration's results; it never changes. A result is a function of
+it: `computed` keeps a result in memory, `Context.stored` in the file cache, each under its inputs.
+Another choice is another context: `dataclasses.replace`, or `variant`.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-# a result in memory, and what was noted while it was computed
+# a result in memory, and the notes of its computation
 _Kept = tuple[Any, tuple[str, ...]]
 
 
 class Session:
-    """What is collected while a configuration's results are computed.
+    """Notes, progress and results in memory while a configuration's results are computed.
 
     Attributes:
-        progress: Called with what goes on.
+        progress: Receives the progress of the work.
         results: Results in memory; contexts of one configuration and its variants share them.
-        notes: What a person should know.
-        fresh: Names of the steps that were computed and not read back.
-        read: How many of the user's inputs there were; None before they were read once.
+        notes: Notes for the user.
+        fresh: Names of the steps that were computed, not read from the cache.
+        read: Number of the user's inputs; None before they were read.
     """
 
     def __init__(self, progress: Progress, results: dict[Any, _Kept] | None = None) -> None:
@@ -49,17 +49,17 @@ class Session:
         self.read: int | None = None
 
     def note(self, *notes: str) -> None:
-        """Adds what a person should know to the notes, once."""
+        """Adds notes for the user, each once."""
         self.notes += [one for one in notes if one not in self.notes and one not in self._withdrawn]
 
     def withdraw(self, note: str) -> None:
-        """Takes a note back that no longer holds, for good: results that are kept note it again."""
+        """Removes an outdated note for good: cached results add their own notes again."""
         self._withdrawn.add(note)
         self.notes = [one for one in self.notes if one != note]
 
     def detail(self, text: str) -> None:
-        """Says where time goes, for those who want to know."""
-        # a caller's own progress may know no details
+        """Reports the time of parts of the work, on request."""
+        # a caller's own progress may have no details
         getattr(self.progress, "detail", str)(text)
 
 
@@ -69,7 +69,7 @@ class _StepResult:
 
     Attributes:
         result: The document of the result.
-        notes: What was noted while it was computed.
+        notes: The notes of its computation.
     """
 
     result: Any = member(anything)
@@ -78,11 +78,11 @@ class _StepResult:
 
 @document(frozen=True, eq=False)
 class MeasuredRanges:
-    """What measured ranges say of a network, whatever the calibration method is.
+    """The results of measured ranges for a network, for every calibration method.
 
     Attributes:
         amax: Largest magnitude by tensor, by each calibration method.
-        unscaled: Tensors that INT8 layers need a scale of and that were measured to have none.
+        unscaled: Tensors of INT8 layers that need a scale and were measured to have none.
     """
 
     amax: tuple[Mapping[str, float], ...]
@@ -91,22 +91,22 @@ class MeasuredRanges:
 
 @document(frozen=True, eq=False)
 class Context:
-    """A configuration, and what was decided on the way.
+    """A configuration and the decisions of the steps so far.
 
     Attributes:
         config: The configuration.
         cache: Holds the results.
         session: Collects notes, progress, and results in memory.
-        force: Whether everything is computed again.
-        weighs: Whether rewrites are left out where the plan is predicted to be worse with them.
-        explains: Whether an impossible plan is reported with the constraints that conflict, which
+        force: True if everything is computed again.
+        weighs: True if rewrites are left out when the plan is predicted to be worse with them.
+        explains: True if an impossible plan is reported with the constraints that conflict, which
             takes further placements.
-        measured: What the measured ranges say; None before they are measured.
-        method_by_gate: The calibration method that the accuracy gate took; None where the method
-            that was given or chosen stays.
+        measured: The measured ranges; None before the measurement.
+        method_by_gate: The calibration method that the accuracy gate chose; None if the given or
+            chosen method stays.
         fp16_by_gate: Layers that the accuracy gate keeps in FP16.
-        placed: A plan that somebody else chose; None where it is computed.
-        backend: Who builds, where somebody else chose it; empty where the boards decide.
+        placed: A plan that the caller chose; None if it is computed.
+        backend: The backend that the caller chose; empty if the boards decide.
     """
 
     config: Config
@@ -140,7 +140,7 @@ class Context:
 
     @property
     def cut_by(self) -> tuple[object, ...]:
-        """What the place of an automatic cut depends on; empty without ``model.cut``."""
+        """The inputs of an automatic cut's place; empty without ``model.cut``."""
         file = self.file
         if file.model.cut is None:
             return ()
@@ -148,48 +148,48 @@ class Context:
 
     @property
     def cut_for(self) -> str:
-        """The objective by which cuts are ranked: the GPU's time where none is given."""
+        """The objective by which cuts are ranked: the GPU's time by default."""
         given = self.file.placement
         return given.objective if "objective" in given.model_fields_set else "gpu_time"
 
     @functools.cached_property
     def undecided(self) -> Context:
-        """The context before anything was measured or decided."""
+        """The context before any measurement or decision."""
         return replace(self, measured=None, method_by_gate=None, fp16_by_gate=(), placed=None)
 
     def value(self, name: str) -> Any:
-        """Returns one of the context's values, or a section of the configuration, as a key."""
+        """Returns a value of the context, or a section of the configuration, as a key."""
         if name in _FIELDS:
             return getattr(self, name)
         return repr(functools.reduce(getattr, name.split("."), self.file))
 
     def update(self, done: float, total: float, text: str = "", *, at: float | None = None) -> None:
-        """Reports that a part of work that takes long is done; as ``Progress.update``."""
+        """Reports that a part of long work is done, as ``Progress.update``."""
         if at is None:
             self.session.progress.update(done, total, text)
         else:
             self.session.progress.update(done, total, text, at=at)
 
     def announce(self, text: str) -> None:
-        """Says at once what a person should know."""
+        """Reports a note to the user at once."""
         self.session.progress.note(text)
 
     def note(self, *notes: str) -> None:
-        """Adds what a person should know to the notes, once."""
+        """Adds notes for the user, each once."""
         self.session.note(*notes)
 
     def stored(
         self, kind: type[R], step: str, compute: Callable[[], R], *parts: Any, again: bool = False
     ) -> R:
-        """Returns the result kept under ``parts``; computes and keeps it when there is none.
+        """Returns the result cached under ``parts``; computes and stores it if there is none.
 
-        What is noted while it is computed is kept with it, and noted again when it is read back.
+        The notes of its computation are stored with it, and added again when it is read.
 
         Args:
-            kind: The result's class, one of the codec's.
+            kind: The result's class, a codec class.
             step: The step's name.
             compute: Makes the result.
-            parts: Everything that the result depends on.
+            parts: All inputs of the result.
             again: Whether to compute it in any case.
         """
         result = None if again else self.look_up(kind, step, *parts)
@@ -203,7 +203,7 @@ class Context:
         return result
 
     def look_up(self, kind: type[R], step: str, *parts: Any) -> R | None:
-        """Returns the result kept under ``parts`` and notes what it has to say; None without."""
+        """Returns the result cached under ``parts`` and adds its notes; None if there is none."""
         key = self.cache.key(step, *parts)
         found = None if self.force else self.cache.find(_StepResult, step, key)
         if found is None:
@@ -226,7 +226,7 @@ class Computed(Generic[P, R]):
         functools.update_wrapper(self, function)
 
     def __call__(self, context: Context, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Returns the result, computed once; it notes what it noted then."""
+        """Returns the result, computed once, and adds the notes of its computation."""
         key = (self.function, args, *kwargs.items())
         kept = context.own.get(key)
         if kept is None:
@@ -249,12 +249,12 @@ class Computed(Generic[P, R]):
 def computed(
     *depends: str | Computed[..., Any],
 ) -> Callable[[Callable[Concatenate[Context, P], R]], Computed[P, R]]:
-    """Keeps the results of a function in memory, for all contexts that agree in what it needs.
+    """Keeps the results of a function in memory, for all contexts with the same inputs.
 
     Args:
-        depends: What a result depends on: a section of the configuration ("model",
+        depends: The inputs of a result: a section of the configuration ("model",
             "placement.profile"), a value of ``Context`` ("measured"), or another computed function,
-            for all that it depends on. Without any, a result is of one context alone.
+            for all its inputs. Without any, a result belongs to a single context.
     """
     names: dict[str, None] = {}
     for one in depends:
@@ -267,12 +267,12 @@ def computed(
 
 
 def variant(context: Context, **changes: Any) -> Context:
-    """Returns a context with other keys of the configuration and notes of its own.
+    """Returns a context with other keys of the configuration and its own notes.
 
-    What an accuracy gate decided, a method and layers in FP16, is not taken over.
+    The accuracy gate's decisions (the method, layers in FP16) are not copied.
     """
     config = open_config(context.config, **changes)
-    # what the ranges that were measured depend on
+    # the inputs of the measured ranges
     keys = ("model", "target", "precision", "tensorrt", "calibration", "rewrite")
     same = all(getattr(config.file, key) == getattr(context.file, key) for key in keys)
     measured = context.measured if same else None
@@ -282,6 +282,6 @@ def variant(context: Context, **changes: Any) -> Context:
 def with_config(
     context: Context, config: Config, measured: MeasuredRanges | None = None
 ) -> Context:
-    """Returns a context of another configuration, with notes of its own and nothing decided."""
+    """Returns a context of another configuration, with its own notes and without decisions."""
     session = Session(context.session.progress, context.session.results)
     return replace(context.undecided, config=config, session=session, measured=measured)

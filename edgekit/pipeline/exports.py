@@ -1,5 +1,5 @@
-"""What other programs show: one timeline of everything that was measured (`edgekit trace`), and
-the ONNX file annotated with each node's device, precision and time.
+"""Outputs for other programs: a timeline of all measurements (`edgekit trace`), and the ONNX file
+annotated with each node's device, precision and time.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ _NOTED = 8
 
 @dataclass(frozen=True)
 class TraceFiles:
-    """What is laid on one timeline, by who wrote it.
+    """Files that are shown in a timeline, by the program that wrote them.
 
     Attributes:
         bench: ``edgekit bench``'s document or trace.
         nsys: Nsight Systems' SQLite exports.
-        profiles: What ``read_profile`` reads.
+        profiles: Layer times that ``read_profile`` reads.
         layer_info: trtexec's --exportLayerInfo of the profiles' engine.
         times: trtexec's --exportTimes.
-        tegrastats: Its log.
-        core: DLA core of profiles whose layers no plan places.
+        tegrastats: A tegrastats log.
+        core: DLA core for profiled layers that the plan does not place.
     """
 
     bench: Path | None = None
@@ -83,7 +83,7 @@ class TraceFiles:
         return any((self.bench, self.nsys, self.profiles, self.times, self.tegrastats))
 
     def check(self) -> None:
-        """Refuses files that go with others.
+        """Refuses files that need another file.
 
         Raises:
             UsageError: Layer information without a profile.
@@ -93,7 +93,7 @@ class TraceFiles:
 
 
 class Traced(Document):
-    """What is in a trace that was written."""
+    """The contents of a trace that was written."""
 
     schema_: Literal["edgekit.trace-summary/1"] = Field(alias="schema")
     file: str
@@ -112,17 +112,17 @@ class Traced(Document):
 def trace(
     files: TraceFiles, out: Path, *, context: Context | None = None, folder: Path | None = None
 ) -> Traced:
-    """Writes the trace and returns what is in it.
+    """Writes the trace and returns its contents.
 
     Args:
-        files: What was measured.
-        out: Gets the trace.
-        context: A configuration's: gives the plan, which names layers and predicts.
-        folder: Its run's, which has the measurement that the bench step left there.
+        files: The measurements.
+        out: Output file of the trace.
+        context: The context with the plan, which names layers and predicts times.
+        folder: Folder of the run with the measurement of the bench step.
 
     Raises:
-        UsageError: There is nothing to show.
-        DataError: A file is damaged or none of its kind; the trace is as it was before.
+        UsageError: Neither files nor a configuration is given.
+        DataError: A file is damaged or of another kind; an existing trace is kept.
     """
     if not files and context is None:
         raise UsageError(
@@ -157,7 +157,7 @@ def trace(
 
 
 def _linked(context: Context | None, placed: Plan | None) -> Linked:
-    """Returns what finds the layer, and its module, of a name in a measurement."""
+    """Returns the function that maps a measured name to its layer and module."""
     linked = linked_layers(placed)
     return linked if context is None else with_modules(linked, network(context))
 
@@ -182,7 +182,7 @@ def _own(
     about: dict[str, str],
     notes: list[str],
 ) -> list[TraceSource]:
-    """What edgekit itself measured and predicted."""
+    """Returns the trace sources of edgekit's own measurements and predictions."""
     if files.bench is not None:
         found, name = read_trace_or_bench(files.bench)
         about["name"] = name or about["name"]
@@ -238,7 +238,7 @@ def _others(
         processes = monitor_process(monitor, pid=1, what=f"monitors ({files.tegrastats.name})")
         wall = monitor_wall(monitor)
         start = min((one.t_s for one in monitor.samples), default=0.0)
-        # the process begins with its first sample
+        # the process starts at its first sample
         at = None if wall is None else wall + start
         found.append(PreparedSource(files.tegrastats.name, processes, wall=at))
     return found
@@ -246,7 +246,7 @@ def _others(
 
 @contextmanager
 def _naming_file(path: Path) -> Iterator[None]:
-    """Names the file of a time that is none."""
+    """Adds the file's name to the error of an invalid time."""
     try:
         yield
     except DataError as error:
@@ -270,19 +270,19 @@ def _notes_of(source: NsysSource, placed: Plan | None) -> list[str]:
 
 
 def write_annotated(context: Context, path: Path, report: Report | None = None) -> None:
-    """Writes the model with the plan, and what was measured, in its nodes' metadata.
+    """Writes the model with the plan and the measured times in its nodes' metadata.
 
-    The user's own file with nothing else changed, where nothing was rewritten or cut; otherwise the
-    model as it was placed.
+    This is the user's file, otherwise unchanged, if nothing was rewritten or cut; else the model
+    as it was placed.
 
     Args:
         context: The configuration, with its plan.
         path: The ONNX file to write.
-        report: Its run's, for measured times; the plan's predictions without it.
+        report: The run's report with measured times; without it the plan's predictions are used.
 
     Raises:
         UsageError: ``path`` is the model's own file.
-        ModelError: It cannot be written.
+        ModelError: The file cannot be written.
     """
     section, placed = context.file.model, plan(context)
     net = network(context)

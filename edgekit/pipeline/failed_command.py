@@ -1,4 +1,4 @@
-"""``edgekit.error/1`` with the classes of all its parts: what a saved error is read as."""
+"""``edgekit.error/1`` with the classes of all its parts, to read a saved error."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from edgekit_device.release.journal import TakenBack
 
 @document(frozen=True, kw_only=True)
 class FailedCommand(ErrorDocument):
-    """``edgekit.error/1``: what a command that failed wrote.
+    """``edgekit.error/1``: the document of a failed command.
 
     Attributes:
-        accuracy: Of a build below the gate.
-        built: How the build differs from the plan.
-        parse: What the parser refuses.
-        binding: What keeps several networks' rates or deadlines from being met.
+        accuracy: The accuracy of a build that misses the gate.
+        built: The differences between build and plan.
+        parse: The nodes that the parser refuses.
+        binding: The limit that makes the rates or deadlines of several networks infeasible.
         taken_back: The release that the board has rolled back.
     """
 

@@ -1,4 +1,4 @@
-"""What the steps of a run found."""
+"""The results of a run's steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Found:
-    """By step; None before the step, () for ``deploy``."""
+    """The results by step; None before the step, () for ``deploy``."""
 
     check: BriefCheck | None = None
     plan: Plan | None = None
@@ -34,7 +34,7 @@ class Found:
 
 
 def known(value: T | None) -> T:
-    """Returns what a step found that comes before."""
+    """Returns the result of an earlier step, which is not None."""
     if value is None:
         raise LookupError("a step that comes before was not run")
     return value

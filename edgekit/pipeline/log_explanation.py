@@ -1,4 +1,4 @@
-"""A build log explained, and its placement beside the verdicts of the model that was built."""
+"""The explanation of a build log, with its placement beside the verdicts of the built model."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def explain_log(
 
     Args:
         path: The log.
-        name: What to call it, instead of its path.
+        name: Name of the log in the answer, instead of its path.
         model: The model that was built, for a comparison with its verdicts ("compare").
-        on_note: Called with a line of text when the work on something begins.
-        options: As for a check: ``target`` and so on. What the log says is the default.
+        on_note: Called with a line of text when a part of the work begins.
+        options: As for a check: ``target`` and so on. The log's values are the default.
 
     Raises:
         UsageError: The file is no such log, or a model without a board that the log does not name.
-        EdgekitError: What a check of the model raises.
+        EdgekitError: As raised by a check of the model.
     """
     on_note("reading the log")
     whole = read_whole(path)

@@ -33,13 +33,13 @@ from edgekit_device.protocol.codec import (
 
 @document(frozen=True)
 class WrittenScales:
-    """What a calibration cache got: tensors, those without a scale (written as 0), and those of
-    the network before its rewriting.
+    """The number of tensors in a calibration cache, of those without a scale (written as 0), and
+    of those of the network before its rewriting.
 
     Attributes:
-        tensors: How many tensors have an entry.
-        without: How many of them have no scale.
-        original: How many are tensors of the network before its rewriting.
+        tensors: Number of tensors with an entry.
+        without: Number of tensors without a scale.
+        original: Number of tensors of the network before its rewriting.
     """
 
     tensors: int = member(fields.count)
@@ -52,17 +52,17 @@ class MeasuredScales(FormerDict):
     """An ``edgekit.scales/1``.
 
     Attributes:
-        model: What was calibrated.
-        method: How: "entropy", "minmax", "percentile" or "mse".
-        choice: Why that method was taken; None where it was given.
-        data: The data.
-        digest: Of the data and how they are read.
-        scales: By tensor.
-        without: Tensors that have none.
+        model: The calibrated model.
+        method: The method: "entropy", "minmax", "percentile" or "mse".
+        choice: Why that method was chosen; None if it was given.
+        data: The calibration data.
+        digest: Digest of the data and of how they are read.
+        scales: The scales by tensor.
+        without: Tensors without a scale.
         changes: Scales that the hardware makes wider.
-        notes: What a person should know.
+        notes: Notes for the user.
         file: The calibration cache, or None.
-        written: What it got, or None.
+        written: The contents of the calibration cache, or None.
     """
 
     schema: str = member(choice("edgekit.scales/1"), default="edgekit.scales/1")
@@ -116,7 +116,7 @@ def measured_scales(context: Context, save: Path | None) -> MeasuredScales:
 
 
 def _in_vain(context: Context) -> list[str]:
-    """Says what was given that the scales do not depend on."""
+    """Returns notes about given options on which the scales do not depend."""
     section = context.file.calibration
     if section.data is None:
         return without_effect(context.config.document.given_keys("calibration"))

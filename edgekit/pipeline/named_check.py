@@ -1,6 +1,4 @@
-"""The check of whatever the user names: an ONNX file directly, everything else through its
-configuration.
-"""
+"""The check of a named source: an ONNX file directly, everything else through its configuration."""
 
 from __future__ import annotations
 
@@ -25,9 +23,9 @@ if TYPE_CHECKING:
     from edgekit.placement.checks_document import Checks
 
 
-# What a check of an ONNX file takes without a configuration, which takes long to load: keys and
-# types. It decides nothing: with any other key or value a configuration is made, and its schema has
-# the rules and says what is wrong.
+# Keys and types that a check of an ONNX file accepts without a configuration, which is slow to
+# load. They do not refuse: any other key or value goes through a configuration, whose schema has
+# the rules and the errors.
 _DIRECT: dict[str, type | UnionType | GenericAlias] = {
     "target": str | Path,
     "precision": str,
@@ -47,7 +45,7 @@ class CheckedModels:
     """Checks of several models.
 
     Attributes:
-        results: Of the models that could be checked.
+        results: Checks of the models that could be checked.
         failures: Errors of the others, and the limits that models miss.
     """
 
@@ -78,12 +76,12 @@ def check_models(
         models: As for :func:`check_named`.
         fail_under: As for ``Check.failures``.
         max_loadables: As for ``Check.failures``.
-        sarif: Where to write the reasons as SARIF.
-        markdown: Where to write the checks as Markdown.
+        sarif: Output file for the reasons as SARIF.
+        markdown: Output file for the checks as Markdown.
         options: As for :func:`check_named`.
 
     Raises:
-        EdgekitError: No model could be checked; the first one's.
+        EdgekitError: No model could be checked; it is the first model's error.
         UsageError: No model; "output.same": a file to be written is a model.
     """
     if not models:
@@ -124,14 +122,14 @@ def check_models(
 
 
 def _is_in(where: str, file: str) -> bool:
-    """Whether a place is a file or in it, as in "model.onnx:3:1"."""
+    """Returns True if a place is a file or in it, as in "model.onnx:3:1"."""
     return where == file or where[: len(file) + 1] == f"{file}:"
 
 
 def check_source(
     source: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None, **options: Any
 ) -> Check:
-    """Checks what :func:`check_named` does, or a PyTorch network with an example of its inputs.
+    """Checks a source of :func:`check_named`, or a PyTorch network with an example of its inputs.
 
     Args:
         source: As for ``check_named``, or as for ``export``.
@@ -140,7 +138,7 @@ def check_source(
         options: As for ``check_named``.
 
     Raises:
-        EdgekitError: As of ``check_named`` and ``export``.
+        EdgekitError: As raised by ``check_named`` and ``export``.
     """
     from edgekit.pipeline.torch_source import from_torch
 
@@ -162,13 +160,13 @@ def check_named(
     """Checks an ONNX file, "builtin:NAME", a YAML file or a configuration.
 
     Args:
-        config: What the user named.
+        config: The source.
         jetpack: A JetPack release, whose TensorRT's rules hold.
-        on_note: Called with a line of text when the work on something begins.
+        on_note: Called with a line of text when a part of the work begins.
         options: The configuration's keys; None means not given.
 
     Raises:
-        ConfigError: What the file or the options say is wrong.
+        ConfigError: The file or the options are wrong.
         UsageError: An unknown board, mode or release, a model without a board, or both
             ``jetpack`` and ``tensorrt``.
     """
@@ -201,12 +199,12 @@ def _is_file(config: object) -> bool:
         return False
     if is_builtin(str(config)) or is_factory(str(config)):
         return False
-    # PyTorch's files are exported, by the configuration's way
+    # PyTorch's files are exported through a configuration
     return not is_config_file(config) and not has_torch_ending(Path(config))
 
 
 def _given(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yields the options that are given, "model.batch" for one of a section."""
+    """Yields the options that are given, "model.batch" for a key of a section."""
     for key, value in options.items():
         section = value._asdict() if isinstance(value, ModelPart) else value
         if isinstance(section, Mapping):
@@ -220,7 +218,7 @@ def _is_direct(given: Mapping[str, Any]) -> bool:
 
 
 def _is_of(value: object, kind: Any) -> bool:
-    """Whether a value is of a type as ``_DIRECT`` has them; whole numbers are sizes."""
+    """Returns True if a value is of a type as in ``_DIRECT``; whole numbers are sizes."""
     if get_origin(kind) is Mapping:
         keys, values = get_args(kind)
         return isinstance(value, Mapping) and all(
@@ -241,7 +239,7 @@ def _check_file(
     on_note: Callable[[str], object],
 ) -> CheckResult:
     if given.get("parser"):
-        wheels()  # missing ones are said before any work
+        wheels()  # reports missing wheels before any work
     board, tensorrt = get(str(given["target"])), given.get("tensorrt")
     if jetpack is not None:
         from edgekit.targets.jetpack import tensorrt_of_jetpack

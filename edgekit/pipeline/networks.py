@@ -1,5 +1,5 @@
-"""Several networks of one configuration: each is loaded and rewritten as the pipeline does it,
-then all are placed together; and the HTML page of the answer.
+"""Several networks of a configuration: each is loaded and rewritten as in the pipeline, then all
+are placed together; and the HTML page of the result.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def plan_networks(
     Args:
         config: The configuration.
         force: Load and rewrite everything again.
-        progress: Called with the steps' progress; not used when None.
-        cache: Holds the results; the user's cache folder when None.
+        progress: Called with the steps' progress; not used if None.
+        cache: Holds the results; the user's cache folder if None.
 
     Raises:
         UsageError: The configuration has one network; options that make no sense; rates that
@@ -57,7 +57,7 @@ def plan_networks(
     steps = StepLog([*names, "plan"], progress or Quiet())
     cache = cache or Cache()
     contexts = [
-        # whether rewrites are used is decided for all networks together
+        # the use of rewrites is decided for all networks together
         Context(
             _config_of_one(config, number),
             cache,
@@ -103,9 +103,9 @@ def page_of_networks(
 
     Args:
         config: The configuration.
-        output: The page; ``report.html`` in ``out`` when None.
-        out: A folder; ``edgekit-out/NAME`` when None.
-        progress: As of ``plan_networks``.
+        output: The page; ``report.html`` in ``out`` if None.
+        out: A folder; ``edgekit-out/NAME`` if None.
+        progress: As in ``plan_networks``.
     """
     plans = plan_networks(config, progress=progress)
     page = output or (out or Path("edgekit-out") / config.file.name) / "report.html"
@@ -123,7 +123,7 @@ def write_networks_report(plans: Plans, path: Path, *, name: str = "") -> None:
 
 
 def _config_of_one(config: Config, number: int) -> Config:
-    """Returns the configuration of one of the networks."""
+    """Returns the configuration of a single network."""
     file = config.file
     own = file.model.networks[number]
     keys = ("onnx", "builtin", "seed", "shapes", "batch", "outputs", "cut", "plugins")

@@ -1,5 +1,5 @@
-"""Whether results may be written where the user wants them, before anything is computed: no input
-is overwritten, two outputs are not one file, and the folder can be written.
+"""Checks that results can be written before anything is computed: no input is overwritten, two
+outputs are not the same file, and the folder can be written.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from edgekit.errors import ModelError, UsageError
 from edgekit.files import not_written
 from edgekit.network.source import is_function
 
-# by the last of their keys, which are a section's; others are called by all of them
+# named by their last key, which is a section's; others are named by all their keys
 _USUAL = 2
-_SOME = 1 << 16  # bytes that a disk can hold
+_SOME = 1 << 16  # bytes for a test of free disk space
 _NAMES: Mapping[str | int, str] = {
     "onnx": "the model",
     "data": "the calibration data",
@@ -36,12 +36,12 @@ def may_write_for(
     *,
     makes_folders: bool = False,
 ) -> None:
-    """Refuses files that would replace what a configuration reads, itself included.
+    """Refuses files that would replace the configuration or a file that it reads.
 
     Args:
         config: The configuration.
         outputs: As for :func:`may_write`.
-        others: Further files that are read, by what they are.
+        others: Further input files, by their description.
         makes_folders: As for :func:`may_write`.
 
     Raises:
@@ -56,11 +56,11 @@ def may_write_for(
 
 
 def _read_by(file: Any) -> Iterator[tuple[str, str]]:
-    """The files that a configuration names, with what they are."""
+    """Yields the files that a configuration names, with their descriptions."""
     for place, path in paths_in(file):
         if not is_function(path):
             every = f"the file at {'.'.join(map(str, place))}"
-            # of several networks each has a model of its own
+            # each of several networks has its own model
             yield _NAMES.get(place[-1], every) if len(place) == _USUAL else every, path
 
 
@@ -70,16 +70,16 @@ def may_write(
     *,
     makes_folders: bool = False,
 ) -> None:
-    """Refuses files that cannot be written, and those that would replace what is read.
+    """Refuses files that cannot be written, and those that would replace an input.
 
     Args:
-        inputs: The model's file, or what is read by what it is; None where there is nothing. Of a
-            folder no file may be replaced.
-        outputs: Files by what goes there; None for what goes nowhere.
-        makes_folders: Whether missing folders are made when they are written.
+        inputs: The model's file, or input files by description; None for no file. No file of an
+            input folder may be replaced.
+        outputs: Output files by description; None for an output that is not written.
+        makes_folders: True if missing folders are created when they are written.
 
     Raises:
-        UsageError: "output.same": a file is one that is read, or is named twice.
+        UsageError: "output.same": a file is an input, or is named twice.
         ModelError: "model.unwritable": its folder is missing or read-only, or it is no file.
     """
     read: Mapping[str, Path] = {"the model": inputs} if isinstance(inputs, Path) else inputs or {}
@@ -119,7 +119,7 @@ def may_write(
 
 
 def may_fill(folder: Path) -> None:
-    """Refuses a folder for results that cannot be made or written, before minutes of work.
+    """Refuses a folder for results that cannot be created or written, before minutes of work.
 
     Raises:
         EnvironmentLack: "file.write".
@@ -131,7 +131,7 @@ def may_fill(folder: Path) -> None:
 
 
 def _try(folder: Path) -> None:
-    """Writes a little where the folder is or would be made, and removes it."""
+    """Writes a little in the folder, or where it would be created, and removes it."""
     while not folder.exists():
         folder = folder.parent
     # permissions do not show a read-only or a full disk

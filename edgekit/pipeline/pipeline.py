@@ -1,4 +1,4 @@
-"""`Pipeline`: what each command does with a configuration. It runs the steps that the command needs
+"""`Pipeline`: the commands on a configuration. It runs the steps that the command needs
 (`run.STEPS`) and returns the command's document.
 """
 
@@ -111,22 +111,23 @@ class Pipeline:
 
     Args:
         config: The configuration.
-        out: Folder for bundle, report and trace; ``edgekit-out/NAME`` when None.
+        out: Folder for bundle, report and trace; ``edgekit-out/NAME`` if None.
         force: Do everything again.
-        progress: Called with the steps' progress; not used when None.
-        cache: Holds the results; the user's cache folder when None.
+        progress: Called with the steps' progress; not used if None.
+        cache: Holds the results; the user's cache folder if None.
         accept_host_key: Accept unknown host keys of boards this once.
         trust_key: Let boards trust the signing key from now on.
-        allow_older: Why to install what the counters or times of bundles forbid; without a reason
-            boards refuse it.
-        again: ``deploy`` and ``run`` also put back what was taken back on a board.
-        or_serving: ``run`` goes on with what a board serves where the bundle was taken back there.
-        backend: Who builds, where somebody else decided it; empty where the boards decide.
-        boards: The configuration's boards where the caller has begun to connect to them; cache,
+        allow_older: The reason to install a bundle that the counters or times of bundles forbid;
+            without a reason boards refuse it.
+        again: ``deploy`` and ``run`` also install releases again that a board rolled back.
+        or_serving: ``run`` continues with the release that a board serves, if the board rolled the
+            bundle back.
+        backend: The backend that the caller chose; empty if the boards decide.
+        boards: The configuration's boards if the caller has begun to connect to them; cache,
             progress and consents are then theirs.
 
     Attributes:
-        context: What the results depend on, after the steps that were run.
+        context: The inputs of the results, after the steps that were run.
         boards: The configuration's boards.
         signing: The key that signs bundles.
     """
@@ -177,7 +178,7 @@ class Pipeline:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, EdgekitError):
-            # what was done before it failed, and the accuracy when that is what failed
+            # the steps done before the failure, and the accuracy if it misses the gate
             error.extra.setdefault("steps", write_document(self.log.done))
             set_place(error, self.config)
         self.boards.close()
@@ -189,11 +190,11 @@ class Pipeline:
         or_serving: bool = False,
         weights: OtherWeights | None = None,
     ) -> Run:
-        """Runs steps and returns what they found; the context is then what they made of it."""
+        """Runs steps and returns their results; sets the context that follows from them."""
         self._look_for_parser()
         self.log.names = names_of(steps)
         if "deploy" in self.log.names:
-            self.boards.begin()  # what is wrong with one is raised when it is looked at
+            self.boards.begin()  # a board's error is raised when the board is used
         if "plan" in self.log.names:
             check_requested(self.context)
         if "calibrate" in self.log.names:
@@ -215,7 +216,7 @@ class Pipeline:
         return run
 
     def _look_for_parser(self) -> None:
-        """Refuses to begin where NVIDIA's parser is wanted and not installed."""
+        """Refuses to begin if NVIDIA's parser is requested and not installed."""
         if self.file.parser:
             wheels()
 
@@ -225,7 +226,7 @@ class Pipeline:
         return bundle_of(self.context, built, self.signing)
 
     def check_result(self, on_note: Callable[[str], object] = str) -> CheckResult:
-        """Returns the check with layers and verdicts, computed anew, and reports its progress."""
+        """Returns the check with layers and verdicts, computed anew; reports its progress."""
         self._look_for_parser()
         result = checked(self.context, on_note)
         document = with_checked_buckets(self.context, result.document)
@@ -235,15 +236,15 @@ class Pipeline:
         """Rewrites the model and returns an ``edgekit.rewrite/1``.
 
         Args:
-            save: Where to write the rewritten model; nowhere when None.
-            record: Where to write the ``edgekit.rewrites/1`` document; nowhere when None.
+            save: The file for the rewritten model; not written if None.
+            record: The file for the ``edgekit.rewrites/1`` document; not written if None.
         """
         from edgekit.rewriting.rewrite import chosen
 
         section = self.file.rewrite
         chosen(section.enable, section.disable, section.allow_approx)
         may_write_for(self.config, {"the rewritten model": save, "the record": record})
-        # here it is about the DLA, not about a plan
+        # here the DLA counts, not a plan
         self.context = replace(self.context, weighs=False)
         run = self._run(
             *needed(
@@ -291,7 +292,7 @@ class Pipeline:
         return self.answer("calibrate", write, reuses=True)
 
     def plan(self) -> Plan:
-        """Returns the placement, with all that a person should know in its notes."""
+        """Returns the placement, with notes for the user."""
         self._run(*needed("check", "plan"))
         found = with_planned_buckets(self.context)
         notes = dict.fromkeys((*self.context.session.notes, *found.notes))
@@ -309,13 +310,13 @@ class Pipeline:
         *before: str,
         reuses: bool = False,
     ) -> T:
-        """Runs the steps before a question, and then the question as a step of its own.
+        """Runs the steps before a question, and then the question as its own step.
 
         Args:
             name: The step's.
-            ask: Returns the answer, and what it says in a few words.
+            ask: Returns the answer and its detail in a few words.
             before: Names of the steps before it.
-            reuses: As of ``Step``.
+            reuses: As in ``Step``.
         """
         found: list[T] = []
 
@@ -328,12 +329,12 @@ class Pipeline:
         return found[0]
 
     def trace(self, files: TraceFiles, out: Path | None) -> Traced:
-        """Lays measurements on one timeline in ``out``, or in the run's folder when None."""
+        """Combines measurements in one timeline in ``out``, or in the run's folder if None."""
         from edgekit.pipeline.exports import trace
 
         files.check()
         self._run(*needed("check", "plan"))
-        # the bench step's own trace stays as it is: it is what this one is made of
+        # the bench step's own trace is an input and is not replaced
         out = out or self.out / "timeline.json"
         return trace(files, out, context=self.context, folder=self.out)
 
@@ -375,10 +376,10 @@ class Pipeline:
         """Installs the bundle on every board.
 
         Args:
-            file: A bundle to install instead of building one; weights that a stripped bundle
-                lacks come from the cache or are on the board already.
-            dry_run: Change nothing on a board, and return what would be done there. Boards build
-                nothing: a release is then known only where they built it before.
+            file: A bundle to install instead of a build; weights that a stripped bundle lacks come
+                from the cache or from the board.
+            dry_run: Only return the changes that would be made on boards. Boards do not build: a
+                release is then known only if they built it before.
 
         Raises:
             BoardError: Among others "install.taken-back", without ``again``, and "install.older",
@@ -404,7 +405,7 @@ class Pipeline:
         return Deployed(dry_run, tuple(self.log.done), tuple(one.row() for one in releases))
 
     def _dry_run_steps(self) -> list[Step]:
-        """Returns the steps of a deployment that changes nothing on a board."""
+        """Returns the steps of a deployment that does not change a board."""
         self.boards.begin()
         own = backend_for(self.context, self.boards) == "reference"
 
@@ -449,7 +450,7 @@ class Pipeline:
         for built in run.builds:
             old, bundle = bundle_of(run.context, built, self.signing), new.bundles[built.key]
             if bundle is not old:
-                # infer and bench must not take this release for an outdated one
+                # infer and bench must not treat this release as outdated
                 key = self.cache.key("refitted", old.digest)
                 refitted = self.cache.get("refitted", key) or []
                 self.cache.put("refitted", key, sorted({*refitted, bundle.digest}))
@@ -480,7 +481,7 @@ class Pipeline:
         output: Path | None = None,
         draw: Path | None = None,
     ) -> Inference:
-        """Runs one inference on the first board; what a detector finds is drawn in ``draw``."""
+        """Runs an inference on the first board; a detector's boxes are drawn in ``draw``."""
         from edgekit.pipeline.steps.bench import inputs_of
 
         if draw is not None:
@@ -492,7 +493,7 @@ class Pipeline:
             self.config, {"the outputs": output}, {"the inputs": source}, makes_folders=True
         )
         if source is not None:
-            inputs_of(self.context, source)  # wrong inputs are refused before anything is built
+            inputs_of(self.context, source)  # refuses wrong inputs before any build
         steps = needed(
             "infer", deploy=bring_first_board,
             infer=lambda run, record: infer_on(run, record, source, output, draw),
@@ -504,7 +505,7 @@ class Pipeline:
 
         Args:
             sources: Pictures, and folders of them.
-            draw: Where the drawn pictures go; the run's folder when None.
+            draw: Folder for the drawn pictures; the run's folder if None.
 
         Raises:
             DataError: A picture cannot be read, or there is none.
@@ -523,7 +524,7 @@ class Pipeline:
         return known(self._run(*steps, anew=True, or_serving=True).found.bench)
 
     def run_as_far_as_possible(self, annotate: Path | None = None) -> RunResult | Build:
-        """Runs every step; builds alone, and says why, where no bundle can hold what is built.
+        """Runs every step; only builds, with the reason, if no bundle can hold the build.
 
         Arguments and errors are those of ``run``.
         """
@@ -541,10 +542,10 @@ class Pipeline:
         """Runs every step.
 
         Args:
-            annotate: The ONNX file that gets each node's place and time; none when None.
+            annotate: The ONNX file that gets each node's place and time; not written if None.
 
         Raises:
-            EdgekitError: What fails; "install.taken-back" without ``again`` and ``or_serving``.
+            EdgekitError: A step failed; "install.taken-back" without ``again`` and ``or_serving``.
         """
         from edgekit.pipeline.exports import write_annotated
         from edgekit.pipeline.report import run_document
@@ -561,7 +562,7 @@ class Pipeline:
 
 @document(frozen=True)
 class _NewWeights:
-    """Bundles with other weights by build, of so many tensors, and their accuracy."""
+    """Bundles with other weights by build, the number of changed tensors, and their accuracy."""
 
     bundles: Mapping[str, Bundle]
     tensors: int
@@ -584,7 +585,7 @@ def _weights_step(weights: Path, changed: list[_NewWeights]) -> Step:
             after = {name: entry.digest for name, entry in bundle.manifest.weights.items()}
             differ = sum(before[name] != digest for name, digest in after.items())
             count, tensors = max(count, differ), max(tensors, len(after))
-            # nothing to ship where nothing changed
+            # without changes there is nothing to install
             bundles[built.key] = bundle if before != after else old
         error = refit_accuracy(context, other, made)
         record.detail = (
@@ -601,7 +602,7 @@ def _weights_step(weights: Path, changed: list[_NewWeights]) -> Step:
 def _dry_run_step(
     offered: Callable[[Run, BoardClient], tuple[str | None, Bundle | None]],
 ) -> Step:
-    """Returns the step deploy of a dry run; ``offered`` has a board's digest and bundle."""
+    """Returns the deploy step of a dry run; ``offered`` has a board's digest and bundle."""
 
     def look(run: Run, record: StepRecord) -> Run:
         rows = [
@@ -618,13 +619,13 @@ def _dry_run_step(
 
 
 def _deploying(install: Callable[[Run, StepRecord], Run]) -> list[Step]:
-    """Returns the step deploy alone, with another installation."""
+    """Returns the deploy step with another installation."""
     return [step for step in needed("deploy", deploy=install) if step.name == "deploy"]
 
 
 @document(frozen=True)
 class RunResult:
-    """What ``run`` gives: what was done, and the report."""
+    """The result of ``run``: the steps' results and the report."""
 
     document: RunDocument
     report: Report

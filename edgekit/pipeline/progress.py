@@ -1,4 +1,4 @@
-"""The steps of a run, their times and states, and what a run reports them to."""
+"""The steps of a run with their times and states, and the interface that reports progress."""
 
 from __future__ import annotations
 
@@ -14,62 +14,62 @@ from edgekit.errors import EdgekitError
 
 
 class Progress(Protocol):
-    """What a step reports to."""
+    """Receives the progress of steps."""
 
     def begin(self, number: int, total: int, name: str) -> None:
-        """A step begins."""
+        """Reports that a step begins."""
 
     def update(self, done: float, total: float, text: str = "", *, at: float | None = None) -> None:
-        """Part of the step is done.
+        """Reports that a part of the step is done.
 
-        ``at`` is when, in seconds of another clock than this machine's: a board's news may be old.
+        ``at`` is the time of the event in seconds, on a board's clock: a board's news may be old.
         """
 
     def end(self, name: str, status: str, seconds: float, detail: str) -> None:
-        """A step ended: "done", "reused", "failed", "cancelled" (the board's job was) or "left" (it
-        goes on without this command).
+        """Reports that a step ended: "done", "reused", "failed", "cancelled" (the board's job was
+        cancelled) or "left" (the board continues without this command).
         """
 
     def note(self, text: str) -> None:
-        """Something the user should know."""
+        """Reports a note for the user."""
 
     def detail(self, text: str) -> None:
-        """Details such as where time goes, shown on request (-v)."""
+        """Reports details such as the time of parts, shown on request (-v)."""
 
 
 class Quiet:
-    """Reports nothing."""
+    """A progress that ignores all events."""
 
     def begin(self, number: int, total: int, name: str) -> None:
-        """Does nothing."""
+        """Ignores the event."""
 
     def update(self, done: float, total: float, text: str = "", *, at: float | None = None) -> None:
-        """Does nothing."""
+        """Ignores the event."""
 
     def end(self, name: str, status: str, seconds: float, detail: str) -> None:
-        """Does nothing."""
+        """Ignores the event."""
 
     def note(self, text: str) -> None:
-        """Does nothing."""
+        """Ignores the event."""
 
     def detail(self, text: str) -> None:
-        """Does nothing."""
+        """Ignores the event."""
 
 
 def describe_bound(
     value: float, bound: float, shown: Callable[[float], str] = "{:.6g}".format
 ) -> str:
-    """Says how far a search is: the best value found, and what is proven of any other."""
+    """Returns the progress of a search in words: the best value found and the proven bound."""
     proven = f"bound {shown(bound)}" if math.isfinite(bound) else "no bound yet"
     return f"best {shown(value) if math.isfinite(value) else 'none'}, {proven}"
 
 
 @dataclass
 class StepRecord:
-    """One step while it runs.
+    """A step while it runs.
 
     Attributes:
-        doing: What it does just now, for the detail of a failure; empty where its name says it.
+        doing: The current work, for the detail of a failure; empty if the step's name suffices.
     """
 
     name: str
@@ -78,7 +78,7 @@ class StepRecord:
     doing: str = ""
 
     def reuse(self, detail: str = "") -> None:
-        """Says that nothing had to be done."""
+        """Marks the step as reused: its result was cached."""
         self.status = "reused"
         self.detail = detail or self.detail
 
@@ -99,7 +99,7 @@ class StepLog:
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[StepRecord]:
-        """Runs a step; one that raises is recorded as failed, or cancelled where its job was."""
+        """Runs a step; records it as failed if it raises, or as cancelled if its job was."""
         step = StepRecord(name)
         began = self._clock()
         number = self.names.index(name) + 1 if name in self.names else len(self.done) + 1

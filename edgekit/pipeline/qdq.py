@@ -58,21 +58,21 @@ def from_qdq_document(
 
     Args:
         source: The ONNX file.
-        out: Where the plain model goes; nowhere when None.
-        cache: Where the calibration cache goes.
-        precisions: Where the FP16 nodes go: a ``.json`` file as NVIDIA's translator writes it
-            (int8_tensor_scales, fp16_nodes), any other one as trtexec's ``--layerPrecisions``.
+        out: Output file of the plain model; not written if None.
+        cache: Output file of the calibration cache.
+        precisions: Output file of the FP16 nodes: a ``.json`` file as NVIDIA's translator writes it
+            (int8_tensor_scales, fp16_nodes), any other file as trtexec's ``--layerPrecisions``.
         target: The board whose TensorRT will read the cache.
-        tensorrt: That release, where it is another one.
+        tensorrt: The TensorRT release, if it is not the board's.
         unequal: As in :func:`edgekit.quantize.qdq.to_implicit.from_qdq`.
-        tied: Whether scales are written that the builder has one for all of as it takes them: the
-            largest. Otherwise they are those of the Q/DQ nodes, and a note names them.
+        tied: True if tensors to which the builder gives a common scale get the largest of theirs.
+            Otherwise they get the scales of the Q/DQ nodes, and a note names them.
         shapes: Sizes for open inputs.
-        batch: The batch where that is all that is open; 1 when None.
+        batch: The batch, if only the batch is open; 1 if None.
         outputs: Tensors to cut the network at.
 
     Raises:
-        ModelError: The file cannot be read, or not be translated (codes ``qdq.*``), or a weight
+        ModelError: The file cannot be read or translated (codes ``qdq.*``), or a weight
             has NaN or infinite values.
         UsageError: Neither a board nor a release for the cache, or a file to write is the source.
         DataError: The cache cannot be written.
@@ -142,11 +142,11 @@ def from_qdq_document(
 
 
 def open_for_qdq(config: str | Path | Config, options: Mapping[str, Any]) -> Config:
-    """Opens what a Q/DQ model is made of: in INT8, as it is (not rewritten), and for a TensorRT
-    release that reads Q/DQ nodes for the board's DLA.
+    """Opens the source of a Q/DQ model: in INT8, not rewritten, and for a TensorRT release that
+    reads Q/DQ nodes for the board's DLA.
 
-    ``options`` win: with ``tensorrt`` the release is that one. A configuration's own release
-    stays if it reads Q/DQ nodes; otherwise the first that does takes its place.
+    ``options`` win, also ``tensorrt``. A configuration's own release is kept if it reads Q/DQ
+    nodes; otherwise the first release that does replaces it.
     """
     opened = open_config(config, **{"precision": "int8", "rewrite": {"enable": "none"}, **options})
     if options.get("tensorrt") is not None:
@@ -164,9 +164,9 @@ def to_qdq_document(
 
     Args:
         context: The configuration, with a strongly typed TensorRT release.
-        out: Where the Q/DQ model goes.
+        out: Output file of the Q/DQ model.
         weights: "per_channel" or "per_tensor".
-        float16: Whether layers outside of INT8 get FP16 types.
+        float16: True if layers outside of INT8 get FP16 types.
 
     Raises:
         UsageError: "qdq.release": no DLA of the board reads Q/DQ nodes with the release, or

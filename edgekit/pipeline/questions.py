@@ -1,5 +1,5 @@
-"""Questions about a plan: why a layer is where it is, what changes would do (`--what-if`), a
-table of boards and power modes, trade-offs, and which layers INT8 costs most accuracy.
+"""Questions about a plan: the reasons for a layer's place, the effect of changes (`--what-if`), a
+table of boards and power modes, trade-offs, and the layers that lose most accuracy in INT8.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ def plan_table(
     """Returns latency, throughput and energy by board and power mode.
 
     Args:
-        pipeline: The configuration's; its board and mode hold where none are named.
+        pipeline: The configuration's pipeline; its board and mode are the defaults.
         modes: Power modes, or "all".
         targets: Boards, or "all".
-        objective: Of the plans; None: a row for each of latency, throughput and energy.
-        power_mode: The mode of the boards that have it, where no modes are named; None: the
-            configuration's.
+        objective: Objective of the plans; None: a row for each of latency, throughput and energy.
+        power_mode: The mode of the boards that have it, if no modes are named; None: the
+            configuration's mode.
 
     Raises:
         UsageError: An unknown board or objective, or a mode that none of the boards has.
-        GateError: No row has a plan. A row without one has an ``error``.
+        GateError: No row has a plan. A row without a plan has an ``error``.
     """
     if objective is not None:
         check_objective(objective)
@@ -72,7 +72,7 @@ def plan_table(
         found = _table(context, boards, modes, objective, power_mode or context.file.power_mode)
         return found, counted(len(found.rows), "row")
 
-    # which has plans of its own
+    # which has its own plans
     return pipeline.answer("table", ask, "check", "rewrite")
 
 
@@ -152,7 +152,7 @@ def why(pipeline: Pipeline, layer: str) -> Why | WhyModules:
     from edgekit.placement.explanation import explain_layer, layer_named
 
     context = pipeline.context
-    # refused before anything is placed
+    # refused before any placement
     try:
         name = layer_named(network(context), source(context), layer)
     except UsageError as error:
@@ -188,14 +188,14 @@ def _why_modules(pipeline: Pipeline, glob: str) -> WhyModules:
 
 
 def what_if(pipeline: Pipeline, changes: str) -> WhatIf:
-    """Returns the plan compared with the plan that follows from changes.
+    """Returns the plan compared with the plan after changes.
 
     Args:
         pipeline: The configuration's.
         changes: Such as "pin conv* GPU; mode 30W".
 
     Raises:
-        UsageError: "plan.what-if": no such change.
+        UsageError: "plan.what-if": a change is unknown.
         GateError: No placement meets the request with the changes.
     """
     read = read_changes(changes, pipeline.config)
@@ -209,12 +209,12 @@ def what_if(pipeline: Pipeline, changes: str) -> WhatIf:
 
 
 def pareto(pipeline: Pipeline, first: str, second: str) -> Pareto:
-    """Returns the front of two metrics of a plan.
+    """Returns the Pareto front of two metrics of a plan.
 
     Args:
         pipeline: The configuration's.
-        first: "latency_us", "energy_uj", "gpu_us" or "period_us", or the objective of one.
-        second: Another one of them.
+        first: "latency_us", "energy_uj", "gpu_us" or "period_us", or the objective for it.
+        second: Another of these metrics.
 
     Raises:
         UsageError: "usage.pareto": an unknown metric, or the same one twice.
@@ -235,7 +235,7 @@ def pareto(pipeline: Pipeline, first: str, second: str) -> Pareto:
 
 
 def write_plan_page(pipeline: Pipeline, path: Path) -> None:
-    """Writes the plan as an HTML page; what only a build or a board can show is left out."""
+    """Writes the plan as an HTML page, without the results of a build or a board."""
     from edgekit.reports.document import report_document
     from edgekit.reports.facts import RunFacts
     from edgekit.reports.html.page import write_report
@@ -263,18 +263,19 @@ def sensitivity(
     minimum: float | None = None,
     write_config: Path | None = None,
 ) -> SensitivityRanking:
-    """Returns what INT8 of each kernel costs; with a minimum also what to keep in FP16.
+    """Returns the accuracy cost of INT8 by kernel; with a minimum also the layers for FP16.
 
     Args:
-        pipeline: The configuration's.
-        metric: One of ``gate.METRICS``; the configuration's when None.
-        minimum: What the build must reach; the configuration's ``accuracy.min`` when None.
-        write_config: Where to write a configuration with the proposal. It is written only
-            where there is one.
+        pipeline: The configuration's pipeline.
+        metric: A metric of ``gate.METRICS``; the configuration's if None.
+        minimum: The accuracy that the build must reach; the configuration's ``accuracy.min`` if
+            None.
+        write_config: The file for a configuration with the proposal. It is only written if there
+            is a proposal.
 
     Raises:
-        UsageError: The precision is not INT8, ``write_config`` has nothing to write, or what
-            the configuration names is not found from there.
+        UsageError: The precision is not INT8, there is nothing for ``write_config``, or the paths
+            of the configuration do not exist relative to it.
     """
     gate = pipeline.file.accuracy
     measure = metric or gate.metric
@@ -282,7 +283,7 @@ def sensitivity(
     check_sensitivity(pipeline.file, measure, least, write_config)
     may_write_for(pipeline.config, {"the new configuration": write_config})
     if write_config is not None:
-        rebased(pipeline.config, write_config.parent)  # refused before anything is measured
+        rebased(pipeline.config, write_config.parent)  # refused before any measurement
 
     found, proposal = pipeline.answer(
         "sensitivity",
@@ -295,7 +296,7 @@ def sensitivity(
 def check_sensitivity(
     file: ConfigFile, metric: str, minimum: float | None, write_config: Path | None
 ) -> None:
-    """Refuses a question of sensitivity that has no answer; arguments as of ``Pipeline``'s.
+    """Refuses a question of sensitivity that has no answer; arguments as in :func:`sensitivity`.
 
     Raises:
         UsageError: "calibration.precision", "sensitivity.metric", "sensitivity.accuracy".
@@ -332,8 +333,8 @@ def check_sensitivity(
 def sensitivity_of(
     context: Context, metric: str, minimum: float | None
 ) -> tuple[tuple[Sensitivity, Proposal | None], str]:
-    """Returns what INT8 of each kernel costs, and with a minimum what to keep in FP16; and a word
-    on how much was measured.
+    """Returns the accuracy cost of INT8 by kernel, with a minimum the layers for FP16, and a short
+    text on the number of measurements.
     """
     found = measured_sensitivity(context)
     impacts = counted(len(found.impacts), "INT8 kernel")
@@ -347,13 +348,13 @@ def sensitivity_of(
 def sensitivity_answer(
     context: Context, found: Sensitivity, proposal: Proposal | None, write_config: Path | None
 ) -> SensitivityRanking:
-    """Returns the document of what ``sensitivity_of`` returned.
+    """Returns the document of the results of ``sensitivity_of``.
 
     Args:
         context: The configuration.
-        found: What INT8 of each kernel costs.
-        proposal: What to keep in FP16; None where nobody asked.
-        write_config: Where to write a configuration with the proposal, where there is one.
+        found: The accuracy cost of INT8 by kernel.
+        proposal: The layers for FP16; None if no minimum was given.
+        write_config: The file for a configuration with the proposal, if there is a proposal.
     """
     from edgekit.reference.proposal import shortfall
     from edgekit.reference.sensitivity import (

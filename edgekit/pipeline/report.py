@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 
 
 class RunCalibration(Document):
-    """Where the INT8 scales come from; ``choice`` is how the method was chosen."""
+    """The source of the INT8 scales; ``choice`` is how the method was chosen."""
 
     method: str
     choice: Annotated[MethodChoice, Coded()] | None
@@ -82,7 +82,7 @@ class RunCalibration(Document):
 
 
 class BriefBench(Document):
-    """The measurement in short; bench.json has all of it.
+    """The summary of a measurement; bench.json has the whole measurement.
 
     Attributes:
         iterations: Frames of all streams.
@@ -98,17 +98,18 @@ class BriefBench(Document):
 
 @document(frozen=True)
 class RunRelease(ServedRelease):
-    """What a board serves after a run.
+    """The release that a board serves after a run.
 
     Attributes:
-        taken_back: The bundle's own release, where the board took it back and serves another one.
+        taken_back: The bundle's own release, if the board rolled it back and serves another
+            release.
     """
 
     taken_back: TakenBack | None = member(nullable(record(TakenBack)))
 
 
 class RunDocument(Document):
-    """What a run did and found, and where its files are."""
+    """The results of a run and the paths of its files."""
 
     schema_: Literal["edgekit.run/1"] = Field(alias="schema")
     name: str
@@ -140,7 +141,7 @@ def run_document(
     files: Mapping[str, str],
     steps: Sequence[FinishedStep],
 ) -> RunDocument:
-    """Returns what a run's steps did and found."""
+    """Returns the document of a run from the results of its steps."""
     scales, rewrites = plan_scales(context), used_rewrites(context)
     check, bench = known(found.check), known(found.bench)
     releases = [
@@ -211,7 +212,7 @@ def report_facts(
     files: Mapping[str, str],
     steps: Sequence[FinishedStep],
 ) -> RunFacts:
-    """Returns what the report is made of."""
+    """Returns the facts that the report is made from."""
     from edgekit.reports.facts import RunFacts
 
     scales, placed, applied = (
@@ -235,7 +236,7 @@ def report_facts(
         min=gate.min,
         # a run that misses its gate ends before the report
         passed=None if gate.min is None else True,
-        computed="emulated on a CPU",  # also where a board built engines of its own
+        computed="emulated on a CPU",  # also if a board built its own engines
         nonfinite=list(error.nonfinite),
         constant=list(error.constant),
         segments=list(error.per_segment),
@@ -252,7 +253,7 @@ def report_facts(
         scales=None if scales is None else named_scales(scales, model(context)),
         accuracy=figures,
         bundle=bundle,
-        # of what serves, where the bundle was taken back: nothing of this plan's layers
+        # of the release that serves: after a rollback it has no layers of this plan
         refit=None if back else refit,
         built=board_builds(builds),
         bench=bench,
@@ -285,7 +286,7 @@ def write_report(context: Context, facts: RunFacts, out: Path) -> Report:
     report = report_document(facts)
     shown = with_earlier_comparison(report, out / "report.json")
     document = shown.to_json()
-    # everything but how long the steps took, and whether they were done again
+    # all but the steps' times and whether they were reused
     parts = {k: v for k, v in document.items() if k != "steps"}
     key = context.cache.key("report", parts, str(out.absolute()))
     paths = [out / name for name in ("report.html", "report.json", "plan.json")]

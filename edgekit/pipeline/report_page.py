@@ -1,5 +1,5 @@
-"""`edgekit report`: the report of a run, or of a ``report.json`` that is there, its comparison with
-a baseline, and where the page goes.
+"""`edgekit report`: the report of a run or of an existing ``report.json``, its comparison with a
+baseline, and the path of the page.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from edgekit.results.selection import past_of, read_result, select
 if TYPE_CHECKING:
     from edgekit.pipeline.pipeline import Pipeline
 
-#: The code of a comparison that was refused because the run is the first of its name.
+#: The code of a comparison that was refused because the run is the first with its name.
 FIRST_RUN = "report.first-run"
 
 
@@ -34,8 +34,9 @@ class ReportPage(Generic[T]):
 
     Attributes:
         page: The HTML file.
-        report: What it shows; of a configuration with several networks their plans.
-        notes: What the user should know of the releases that serve in the place of the run's own.
+        report: The page's contents: a report, or the plans of a configuration with several
+            networks.
+        notes: Notes on releases that serve instead of the run's own.
     """
 
     page: Path
@@ -46,12 +47,12 @@ class ReportPage(Generic[T]):
 def page_of_file(
     path: Path, *, baseline: str | None, output: Path | None, out: Path | None
 ) -> ReportPage[Report]:
-    """Writes the page of a ``report.json`` again; nothing is run.
+    """Writes the page of a ``report.json`` again, without running a step.
 
     Args:
         path: The report's file.
         baseline: The measurement to compare with, as the user named it.
-        output: The page; next to the file, or in ``out``, when None.
+        output: The page; next to the file, or in ``out``, if None.
         out: A folder.
     """
     report = read_report(path)
@@ -69,13 +70,13 @@ def page_of_run(
     """Runs the steps that are missing and writes the page.
 
     Args:
-        pipeline: The configuration's.
+        pipeline: The configuration's pipeline.
         baseline: The measurement to compare with, as the user named it.
         output: A further file for the page.
         annotate: The ONNX file that gets each node's place and time.
 
     Raises:
-        EdgekitError: There is no such baseline, which is said before anything is run; or as
+        EdgekitError: There is no such baseline, which is checked before any step; or as
             ``Pipeline.run``.
     """
     if baseline:
@@ -87,7 +88,7 @@ def page_of_run(
     if baseline:
         try:
             report = _compared(report, baseline)
-        except DataError as error:  # what a run has found is not lost
+        except DataError as error:  # keeps the results of the run
             report = without_comparison(report, error)
         write_report(report, page)
         write_json(page.with_suffix(".json"), report.to_json())
@@ -98,7 +99,7 @@ def page_of_run(
 
 
 def check_baseline(baseline: str, name: str) -> None:
-    """Says that a baseline is not there before anything is run; before a first run none is.
+    """Refuses a missing baseline before any step; a first run needs none.
 
     Raises:
         EdgekitError: There is no such baseline.
@@ -111,7 +112,7 @@ def check_baseline(baseline: str, name: str) -> None:
 
 
 def _is_first_run(baseline: str, error: EdgekitError) -> bool:
-    """Whether "last" finds nothing: the run is the first one, which is no mistake."""
+    """Returns True if "last" finds no result because the run is the first, which is no error."""
     return baseline.strip() == "last" and error.code == "history.no-result"
 
 
@@ -119,13 +120,13 @@ def _compared(report: Report, baseline: str, *, of: Path | None = None) -> Repor
     """Returns the report with the comparison of its own bench.json with the baseline.
 
     Args:
-        report: A run's.
-        baseline: As the user named it; "last" is the last one that is not the run itself.
-        of: The report's file, where it was given; one that was moved has its bench.json
-            in the same folder.
+        report: The report of a run.
+        baseline: As the user named it; "last" is the last result before the run.
+        of: The report's file, if it was given; a file that was moved has its bench.json in the
+            same folder.
 
     Raises:
-        DataError: The report has no measurement, or its file is not there.
+        DataError: The report has no measurement, or its file is missing.
     """
     own = report.files.get("bench")
     if report.bench is None or not own:
@@ -161,7 +162,7 @@ def _compared(report: Report, baseline: str, *, of: Path | None = None) -> Repor
 
 @contextmanager
 def hinting_page(known: Path) -> Iterator[None]:
-    """Says how the page is made again of a known report, if the board cannot be reached."""
+    """Adds the command that writes the page of a known report, if the board is unreachable."""
     try:
         yield
     except EdgekitError as error:

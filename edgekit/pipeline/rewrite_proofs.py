@@ -1,4 +1,4 @@
-"""Repeats the proofs of a rewriting that somebody recorded (`edgekit rewrite --verify`)."""
+"""Repeats the proofs of a recorded rewriting (`edgekit rewrite --verify`)."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ def verify_rewrites(
     """Repeats a rewriting with its proofs and returns an ``edgekit.verified/1``.
 
     Args:
-        model: What was rewritten: an ONNX file, "builtin:NAME" or a YAML configuration.
-        record: What says how: the record that ``rewrite`` wrote, the rewritten model, or a bundle.
-        shapes: Sizes by input, where the file leaves them open.
-        batch: The batch where that is all that is open; 1 when None.
+        model: The rewritten model: an ONNX file, "builtin:NAME" or a YAML configuration.
+        record: The record that ``rewrite`` wrote, the rewritten model, or a bundle.
+        shapes: Sizes by input, if the file leaves them open.
+        batch: The batch, if only the batch is open; 1 if None.
         outputs: Tensors to cut the network at.
         trust_unsigned: Accepts a bundle without a signature, or signed by an unknown key. Known
             are the key of the configuration, edgekit's own, and those that ``edgekit_device``
             trusts here.
-        progress: Called with the steps' progress; not used when None.
+        progress: Called with the steps' progress; not used if None.
 
     Raises:
-        DataError: ``record`` is none, or of another model.
-        GateError: "rewrite.not-repeated": a recorded step does not apply any more.
+        DataError: ``record`` is not a record, or is a record of another model.
+        GateError: "rewrite.not-repeated": a recorded step no longer applies.
         ModelError: The model cannot be read.
-        BundleError: ``record`` is a damaged bundle, or one whose signature is not good.
+        BundleError: ``record`` is a damaged bundle, or its signature is not accepted.
     """
     reporter = progress or Quiet()
     original = _model(str(model), shapes, batch, outputs)
@@ -77,7 +77,7 @@ def _model(
 ) -> Model:
     if is_config_file(name) or is_builtin(name):
         part = {"shapes": shapes, "batch": batch, "outputs": outputs}
-        # a model needs a board, which decides nothing here
+        # a model needs a board, which has no effect here
         board = {"target": "jetson-agx-orin-64gb"} if is_builtin(name) else {}
         with Pipeline(open_config(name, model=part, **board)) as pipeline:
             return source(pipeline.context)

@@ -1,5 +1,5 @@
-"""`STEPS`: the steps of a run in order, each a function from a run to the run with what it found.
-`needed` picks those that a command needs, `run_step` runs one.
+"""`STEPS`: the steps of a run in order, each a function from a run to the run with its result.
+`needed` picks those that a command needs, `run_step` runs a single step.
 """
 
 from __future__ import annotations
@@ -69,20 +69,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Run:
-    """One command's run of steps.
+    """The steps of a command and their results.
 
     Attributes:
-        context: The configuration, and what the steps decided.
+        context: The configuration and the decisions of the steps so far.
         boards: Its boards, connected when they are first needed.
         signing: The key that signs bundles.
         out: Folder for bundle, report and trace.
         log: The steps' times and states.
         weights: The weights of a refit.
-        again: Whether what was taken back on a board is put back.
-        or_serving: Whether the run goes on with what a board serves where the bundle was taken back
-            there.
-        anew: Whether is measured again what was measured before.
-        found: What the steps found.
+        again: True if a release that a board rolled back is installed again.
+        or_serving: True if the run continues with the release that a board serves, if the board
+            rolled the bundle back.
+        anew: True if it measures even if a result is cached.
+        found: The results of the steps.
     """
 
     context: Context
@@ -98,12 +98,12 @@ class Run:
 
     @property
     def deploys(self) -> bool:
-        """Whether boards are to run what is built."""
+        """Returns True if the build is deployed to boards."""
         return "deploy" in self.log.names
 
     @property
     def builds(self) -> list[BuiltPlan]:
-        """The different builds, in the order of the boards."""
+        """Returns the different builds, in the order of the boards."""
         return every_build(self.context, self.boards)
 
     def bundle_for(self, client: BoardClient) -> Bundle:
@@ -116,16 +116,16 @@ class Run:
 class Step:
     """A step of a run.
 
-    What it computes has its key where it is computed: ``Context.stored``.
+    Its result has its cache key in the function that computes it: ``Context.stored``.
 
     Attributes:
         name: Its name, for people and documents.
-        run: Returns the run with what it found; says it in the record's detail.
-        needs: Steps that come before it.
-        before: Called before the step begins, in a run that builds or deploys: they raise what it
-            must not begin with, and begin what takes long.
+        run: Returns the run with the step's result; sets the record's detail.
+        needs: Steps that run before it.
+        before: Called before the step begins, in a run that builds or deploys: they raise errors
+            early and start work that takes long.
         others: Further steps that it runs; it then begins its records itself.
-        reuses: Whether it is "reused" when nothing was computed in it.
+        reuses: True if the step is "reused" when it computed nothing.
     """
 
     name: str
@@ -136,12 +136,12 @@ class Step:
     reuses: bool = True
 
 
-# steps for a model that the board cannot parse too; all others refuse it
+# steps that also run for a model that the board cannot parse; all others refuse it
 _JUDGES = frozenset({"check", "rewrite"})
 
 
 def run_step(run: Run, step: Step) -> Run:
-    """Runs one step and returns what is known after it."""
+    """Runs a step and returns the run with its result."""
     if "build" in run.log.names or run.deploys:
         for call in step.before:
             call(run)
@@ -160,7 +160,7 @@ def run_step(run: Run, step: Step) -> Run:
     return run
 
 
-# What is refused before it costs time.
+# Refusals before any costly work.
 
 
 def _wrong_request(run: Run) -> None:
@@ -222,7 +222,7 @@ def _check(run: Run, record: StepRecord) -> Run:
 
 
 def checked_as(run: Run, record: StepRecord, verdict: Verdict) -> Run:
-    """Returns the run with its check, and says what it is."""
+    """Returns the run with its check, and sets the record's detail."""
     figures = verdict.figures
     known = "known " if verdict.uncounted else ""
     record.detail = f"{counted(figures.layers, 'layer')}, {figures.dla_layers} could run on the DLA"
@@ -252,7 +252,7 @@ def _calibrate(run: Run, record: StepRecord) -> Run:
         run = calibrate_by_method(run, record)
         record.detail += of
         return run
-    # the method is chosen when the plan is known
+    # the method is chosen after the plan
     found = ranges(context)
     named = named_scales(scales_by(context, found, "minmax"), model(context))
     record.detail = (
@@ -263,7 +263,7 @@ def _calibrate(run: Run, record: StepRecord) -> Run:
 
 
 def calibrate_by_method(run: Run, record: StepRecord) -> Run:
-    """Returns the run with the scales of its method, chosen now where it is open."""
+    """Returns the run with the scales of its method, which is chosen here if it is open."""
     context = calibrated(run.context)
     found = scales(context)
     if found is None:
@@ -336,7 +336,7 @@ def _build(run: Run, record: StepRecord) -> Run:
     return run
 
 
-#: What the Q/DQ model is called in a run's folder.
+#: Name of the Q/DQ model in a run's folder.
 TYPED_NAME = "qdq.onnx"
 
 
@@ -370,7 +370,7 @@ def _bundle(run: Run, record: StepRecord) -> Run:
 
 
 def remember(run: Run, bundle_for: Callable[[BoardClient], Bundle]) -> None:
-    """Keeps which bundle each board gets, so that the next run knows it in its first seconds."""
+    """Stores each board's bundle, so that the next run can use it in its first seconds."""
     bundles = ((client, bundle_for(client).digest) for client in run.boards.clients())
     weights = run.weights.digest if run.weights else ""
     remember_bundles(run.context, run.boards, run.signing.public_key, bundles, weights)
@@ -389,9 +389,9 @@ def _deploy(run: Run, record: StepRecord) -> Run:
 
 
 def bring_first_board(run: Run, record: StepRecord) -> Run:
-    """Brings the first board to the bundle, unless it serves it or a refit of it.
+    """Brings the first board to the bundle, unless the board serves it or a refit of it.
 
-    Where the bundle was taken back it is what serves instead.
+    If the board rolled the bundle back, the run uses the release that the board serves.
     """
     context, client = run.context, run.boards.clients()[0]
     run.boards.trust_signer()
@@ -438,7 +438,7 @@ def infer_on(
 ) -> Run:
     """Returns the run with an inference of these inputs, or of the first calibration input.
 
-    What a detector found is drawn in the folder ``draw``.
+    A detector's boxes are drawn in the folder ``draw``.
     """
     from edgekit.pipeline.steps.bench import infer
 
@@ -489,7 +489,7 @@ def _report(run: Run, record: StepRecord) -> Run:
     record.detail = files["report"]
     release = found.deploy[0]
     refit = RefitAnswer(
-        # this machine can compare one more inference, unless TensorRT's engines gave it
+        # this machine can compare another inference, unless TensorRT's engines gave it
         bit_equal=bool(release.bit_equal and known(found.infer).bit_equal is not False),
         tensors=len(bundle_of(run.context, run.builds[0], run.signing).manifest.weights),
     )
@@ -515,13 +515,13 @@ STEPS: tuple[Step, ...] = (
 )
 
 
-#: Names of all steps, and of those that need no board.
+#: Names of all steps, and of those without a board.
 STEP_NAMES = tuple(name for step in STEPS for name in (step.name, *step.others))
 HOST_STEPS = STEP_NAMES[: STEP_NAMES.index("bundle")]
 
 
 def names_of(steps: Iterable[Step]) -> list[str]:
-    """Returns what the steps are called, those that a step runs included."""
+    """Returns the names of the steps, including those that a step runs."""
     return [name for step in steps for name in (step.name, *step.others)]
 
 
@@ -530,7 +530,7 @@ def needed(*names: str, **instead: Callable[[Run, StepRecord], Run]) -> list[Ste
 
     Args:
         names: Names of steps.
-        instead: What a step of that name does in the place of what it does in ``run``.
+        instead: A replacement for the step of the same name in ``run``.
     """
     wanted = set(names)
     for step in reversed(STEPS):

@@ -1,7 +1,7 @@
-"""A tegrastats log taken during a measurement: the power that the measurement did not see.
+"""A tegrastats log taken during a measurement, which has the power that the measurement lacks.
 
-The cache holds it next to what was measured, so that a later report of the same run has it,
-too, and goes into the run's result in the history.
+The cache keeps the log with the measurement, so that a later report of the same run has it, and it
+is added to the run's result in the history.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from edgekit_device.board.samples import Monitor
 from edgekit_device.protocol.codec import read, write
 
 _LARGEST = 512 << 20
-# what distinguishes a measurement from others, in its document
+# the parts of a document that distinguish measurements
 _RUN = (
     "name", "clock", "board", "iterations", "duration_s", "latency_ms", "throughput_qps",
     "segments", "settings", "samples_ms",
@@ -30,19 +30,19 @@ _HINT = "give the bench.json of an edgekit bench on the board of the log"
 
 
 def with_tegrastats(path: Path, log: Path, cache: Cache | None = None) -> Bench:
-    """Gives a bench document the monitor, energy and verdict that a log makes of it; writes it.
+    """Adds the monitor, energy and verdict of a log to a bench document; writes the document.
 
-    The first load of the log is taken for the warm-up, so its first measured frame begins
-    ``warmup_ms`` later. A further log takes the place of the first one.
+    The first load of the log is taken as the warm-up, so its first measured frame begins
+    ``warmup_ms`` later. A further log replaces the first.
 
     Args:
         path: The bench document.
-        log: Of tegrastats.
-        cache: Keeps it for later reports of the run; the user's without it.
+        log: A tegrastats log.
+        cache: Keeps the log for later reports of the run; the user's cache if None.
 
     Raises:
-        DataError: The document or the log is none, or the log is of another board.
-        UsageError: The measurement sampled its power itself, or is none of a board.
+        DataError: The document or the log is of another kind, or the log is of another board.
+        UsageError: The measurement sampled its power itself, or does not come from a board.
     """
     if path.suffix.lower() != ".json":
         raise UsageError(
@@ -63,13 +63,13 @@ def with_tegrastats(path: Path, log: Path, cache: Cache | None = None) -> Bench:
 
 
 def monitor_from_log(cache: Cache, document: Bench) -> Monitor | None:
-    """Returns the monitor that a log gave this measurement, None where none did."""
+    """Returns the monitor from this measurement's log; None if it has no log."""
     known = cache.get("tegrastats", _measurement_key(cache, document))
     return read(Monitor, known["monitor"]) if known else None
 
 
 def _store_monitor(document: Bench, cache: Cache | None) -> list[str]:
-    """Keeps the log with the run, in cache and history; returns what could not be."""
+    """Stores the log with the run, in cache and history; returns the failures."""
     try:
         cache = cache or Cache()
         monitor = write(document.monitor)

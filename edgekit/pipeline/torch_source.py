@@ -1,4 +1,4 @@
-"""PyTorch modules where a function takes a model: they are exported first, and the function works
+"""PyTorch modules as arguments instead of a model: they are exported first, and the function works
 on the ONNX file.
 """
 
@@ -17,16 +17,16 @@ from edgekit.network.source import has_torch_ending, is_factory
 if TYPE_CHECKING:
     from edgekit.pytorch.document import Exported
 
-# keys of "model" that say how a network is exported
+# keys of "model" for the export of a network
 _EXPORT = ("inputs", "exporter", "trust", "leave")
 
 
 @dataclass(frozen=True)
 class TorchSource:
-    """What a function works on instead of a PyTorch network.
+    """The exported file and keys that replace a PyTorch network.
 
     Attributes:
-        exported: The ONNX file that was made of the network.
+        exported: The ONNX file of the network.
         options: The configuration's keys for that file.
     """
 
@@ -35,14 +35,14 @@ class TorchSource:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """How the network was exported, for people."""
+        """Notes for the user on how the network was exported."""
         return (self.exported.words(), *self.exported.notes)
 
 
 def from_torch(
     source: Any, args: Any, kwargs: Mapping[str, Any] | None, options: Mapping[str, Any]
 ) -> TorchSource | None:
-    """Exports a PyTorch network; returns None for what a configuration takes itself.
+    """Exports a PyTorch network; returns None for a source that a configuration accepts.
 
     Args:
         source: A module or a program of ``torch.export``; or, with an example, a path or factory.
@@ -52,7 +52,7 @@ def from_torch(
 
     Raises:
         UsageError: An example for a configuration, or no target.
-        EdgekitError: As of ``export``.
+        EdgekitError: As raised by ``export``.
     """
     example = bool(kwargs) or not (isinstance(args, tuple | list) and not args)
     named = isinstance(source, str | os.PathLike)

@@ -1,3 +1,3 @@
-"""What boards are asked outside of a run: status, releases, servers, the live view, doctor and
+"""Requests to boards outside of a run: status, releases, servers, the live view, doctor and
 self-test. Start with `boards_of` in `addresses`.
 """

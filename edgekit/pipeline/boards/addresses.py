@@ -1,5 +1,5 @@
-"""Boards by what a user names: USER@HOST:PORT, an alias of ~/.ssh/config, or a configuration;
-and the words that name a board in a hint.
+"""Boards by the names that a user gives: USER@HOST:PORT, an alias of ~/.ssh/config, or a
+configuration; and the words that name a board in a hint.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _ROOT, _PYTHON = "~/.edgekit", "python3"
-# where a board's own hints name a board, the user's word for it belongs
+# in a board's own hints, the board's name is replaced by the user's name for it
 _OF_JOB = re.compile(r"(edgekit jobs \w+ \S+) BOARD\b")
 _PLACE = re.compile(r"\bBOARD\b")
 _CONFIG = re.compile(r"(edgekit deploy) CONFIG\b")
@@ -54,7 +54,7 @@ def boards_of_config(config: Config) -> list[Board]:
 
 
 def own_boards(config: Config) -> list[Board]:
-    """Returns a configuration's boards; edgekit's own (kind "sshd") where it names none."""
+    """Returns a configuration's boards; edgekit's own (kind "sshd") if it names none."""
     from edgekit.deployment.board import EMBEDDED, Board
 
     return boards_of_config(config) or [Board(EMBEDDED, kind="sshd")]
@@ -64,7 +64,7 @@ def board_of_host(text: str, *, root: str = _ROOT, python: str = _PYTHON) -> Boa
     """Returns the board at ``[USER@]HOST[:PORT]``; HOST may be an alias of ~/.ssh/config.
 
     Raises:
-        UsageError: It is something else.
+        UsageError: The text has another form.
     """
     from edgekit.deployment.board import Board
 
@@ -79,21 +79,21 @@ def board_of_host(text: str, *, root: str = _ROOT, python: str = _PYTHON) -> Boa
 
 
 def is_config(text: str) -> bool:
-    """Whether ``text`` names a configuration rather than a host."""
+    """Returns True if ``text`` names a configuration, not a host."""
     return is_config_file(text) or Path(text).is_file()
 
 
 def boards_of(where: str, config: Config | None = None, **options: str) -> list[Board]:
-    """Returns the boards that a user means.
+    """Returns the boards that a user names.
 
     Args:
-        where: A configuration's file, the name of one of ``config``'s boards, or a host. A
+        where: A configuration's file, the name of a board of ``config``, or a host. A
             configuration without a board means edgekit's own (kind "sshd").
-        config: A configuration, where one is given, too.
+        config: A configuration, if it is given, too.
         options: ``root`` and ``python`` of a host.
 
     Raises:
-        UsageError: ``where`` is nothing of these.
+        UsageError: ``where`` is none of these.
     """
     if is_config(where):
         from edgekit.config.loader import open_config
@@ -112,12 +112,12 @@ def job_command(action: str, id: str, config: Config, board: str) -> str:
 
 
 def command_words(where: str, board: Board, several: bool = False) -> str:
-    """Returns what a user writes for a board after a command, so that it is that board.
+    """Returns the arguments that select a board in a command.
 
     Args:
         where: A configuration, or a host.
         board: The board.
-        several: Whether ``where`` names others, too, and the command takes ``--board``.
+        several: True if ``where`` names other boards, too, and the command takes ``--board``.
     """
     words = [where, *(["--board", board.name] if several else [])]
     if not is_config(where):
@@ -127,7 +127,7 @@ def command_words(where: str, board: Board, several: bool = False) -> str:
 
 
 def fill_hint(error: EdgekitError, where: str, board: Board, several: bool = False) -> None:
-    """Writes into a hint what the user calls the board; see ``words_for``."""
+    """Puts the user's name for the board into a hint; see ``words_for``."""
     job, plain = command_words(where, board, several), command_words(where, board)
     hint = _OF_JOB.sub(lambda found: f"{found[1]} {job}", error.hint)
     hint = _CONFIG.sub(lambda found: f"{found[1]} {plain}" if is_config(where) else found[0], hint)

@@ -1,4 +1,4 @@
-"""What commands change on every board that a user names: going back to an earlier release, removing
+"""Commands that change every board that a user names: rolling back to an earlier release, removing
 releases, and the boards' servers.
 """
 
@@ -40,20 +40,20 @@ _RELEASE = nullable(release_name)
 
 @document(frozen=True, kw_only=True)
 class BoardToRollBack(BoardRow):
-    """A board that did not go back."""
+    """A board that did not roll back."""
 
     name: str = member(text())
 
 
 @document(frozen=True, kw_only=True)
 class RolledBackBoard(BoardToRollBack):
-    """A board that went back to an earlier release.
+    """A board that rolled back to an earlier release.
 
     Attributes:
-        kind: How it is reached; ``note`` says it for people.
+        kind: The kind of connection; ``note`` has it for people.
         before: The release that served before.
-        now: The release that serves now; None for nothing.
-        taken_back: When and why what served was taken back; None in a dry run.
+        now: The release that serves now; None for none.
+        taken_back: Time and reason of the rollback; None in a dry run.
     """
 
     kind: str = member(text())
@@ -65,7 +65,7 @@ class RolledBackBoard(BoardToRollBack):
 
 @document(frozen=True)
 class Rollback(FormerDict):
-    """``edgekit.rollback/1``: boards that went back; with ``dry_run`` they would."""
+    """``edgekit.rollback/1``: boards that rolled back; with ``dry_run`` they would."""
 
     app: str = member(app_name)
     dry_run: bool = member(flag)
@@ -83,13 +83,13 @@ def roll_back(
     dry_run: bool = False,
     **settings: Any,
 ) -> Rollback:
-    """Takes every board back to its previous release.
+    """Rolls every board back to its previous release.
 
     Args:
         where: A configuration or a host.
-        app: The application; a configuration's own when None.
+        app: The application; a configuration's own if None.
         reason: For the boards' histories.
-        dry_run: Change nothing, and return what would change.
+        dry_run: Only return the changes that would be made.
         settings: See ``request_from_boards``.
 
     Raises:
@@ -122,7 +122,7 @@ def roll_back(
 
 
 def _would_roll_back(client: BoardClient, app: str) -> RolledBack:
-    """Returns what ``BoardClient.rollback`` would answer, and changes nothing.
+    """Returns the answer that ``BoardClient.rollback`` would give, without a change.
 
     Raises:
         BoardError: "app.unknown" or "release.no-previous", as the board would refuse it.
@@ -157,7 +157,7 @@ def _state_of(client: BoardClient, app: str) -> AppReleases:
 
 @document(frozen=True, kw_only=True)
 class BoardRemovals(BoardRow):
-    """The releases that were removed from a board; none where it failed."""
+    """The releases that were removed from a board; none if it failed."""
 
     removed: tuple[str, ...] = member(array(text()))
 
@@ -166,7 +166,7 @@ class BoardRemovals(BoardRow):
 class Removal(FormerDict):
     """``edgekit.remove/1``: releases that were removed; with ``dry_run`` they would be.
 
-    ``release`` is the one that was named; None for the application and all its releases.
+    ``release`` is the named release; None for the application and all its releases.
     """
 
     app: str = member(app_name)
@@ -188,9 +188,9 @@ def remove(
 
     Args:
         wheres: Configurations and hosts.
-        app: The application; a configuration's own when None.
-        release: One release; None for the application and all its releases.
-        dry_run: Change nothing, and return what would be removed.
+        app: The application; a configuration's own if None.
+        release: A release; None for the application and all its releases.
+        dry_run: Only return the releases that would be removed.
         settings: See ``request_from_boards``.
 
     Raises:
@@ -248,7 +248,7 @@ class BoardServer(BoardRow, ServeAnswer):
 
 @document(frozen=True, kw_only=True)
 class StoppedServer(BoardRow, ServerStopped):
-    """A board whose server was to stop."""
+    """A board whose server was asked to stop."""
 
 
 def _server_row(value: Any) -> BoardServer | StoppedServer | BoardRow:
@@ -280,7 +280,7 @@ def serve(
     Args:
         where: A configuration or a host.
         action: "start", "status", "reload" or "stop".
-        app: The application; a configuration's own when None.
+        app: The application; a configuration's own if None.
         options: Of the board's command, for "start": such as "--workers=2".
         settings: See ``request_from_boards``.
 
@@ -310,12 +310,12 @@ def serve(
 
 
 def taken_back_note(board: str, serving: str | None, back: TakenBack, config: str) -> str:
-    """Says that another release serves than the one deployed last, and why.
+    """Returns the note that another release serves than the last one deployed, and why.
 
     Args:
         board: The board's name.
-        serving: The release that serves, None for none.
-        back: The release that was taken back.
+        serving: The release that serves; None for none.
+        back: The release that was rolled back.
         config: The configuration's file.
     """
     return (

@@ -1,5 +1,5 @@
-"""What `edgekit doctor` does with every board that a user names: it looks at it, prepares it, or
-runs its self-test. A board that does not answer hides none of the others.
+"""`edgekit doctor` for every board that a user names: it inspects the board, prepares it, or runs
+its self-test. A board that does not answer does not stop the others.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SELFTEST_FILE = Path("edgekit-selftest.json")
 
 @document(frozen=True, kw_only=True)
 class Setup(FormerDict, SetupAnswer):
-    """``edgekit.setup/1``: how a board was prepared; ``ok``: it is now as requested."""
+    """``edgekit.setup/1``: the preparation of a board; ``ok``: it is now as requested."""
 
     ok: bool = member(flag)
     board: DescribedBoard = member(record(DescribedBoard))
@@ -44,14 +44,14 @@ class Setup(FormerDict, SetupAnswer):
 
 @document(frozen=True)
 class Setups(VisitedBoards[Setup]):
-    """``edgekit.setups/1``: how several boards were prepared; a ``Doctor`` is one that failed."""
+    """``edgekit.setups/1``: the preparation of several boards; a ``Doctor`` is a failed board."""
 
     boards: tuple[Setup | Doctor, ...] = member(array(row_of(Setup, Doctor)))
     schema: str = member(choice("edgekit.setups/1"), default="edgekit.setups/1")
 
 
 def doctor(where: str | None = None, config: str | None = None, **settings: Any) -> Doctors:
-    """Returns what boards, or this machine, have for edgekit.
+    """Returns the checks of boards, or of this machine, for edgekit.
 
     Args:
         where: A configuration, a host, or a board of ``config``; None for this machine.
@@ -60,7 +60,7 @@ def doctor(where: str | None = None, config: str | None = None, **settings: Any)
 
     Raises:
         EnvironmentLack: The only board that was named cannot be reached.
-        BoardError: It failed.
+        BoardError: The board failed.
     """
     if where is None:
         from edgekit.deployment.workstation import examine_workstation
@@ -96,14 +96,14 @@ def set_up(
     on_text: Callable[[str, str], object] = lambda board, text: None,
     **settings: Any,
 ) -> Setups:
-    """Lets the account set power modes and read clocks of boards.
+    """Permits the account to set power modes and read clocks of boards.
 
     Args:
         where: A configuration, a host, or a board of ``config``.
         config: A configuration that names boards.
-        undo: Undo it instead.
-        agree: Called with a board and what would change there; returns whether to change it.
-        on_text: Called with a board and what was found or done there.
+        undo: Remove the permissions instead.
+        agree: Called with a board and its planned changes; returns True to apply them.
+        on_text: Called with a board and the findings or changes there.
         settings: See ``doctor``.
     """
 
@@ -128,14 +128,14 @@ def self_test(
     out: Path | None = None,
     **settings: Any,
 ) -> Selftests:
-    """Runs the self-test of boards and writes its answers.
+    """Runs the self-test of boards and writes its results.
 
     Args:
         where: A configuration, a host, or a board of ``config``.
         config: A configuration that names boards.
         progress: Shows the job's progress.
-        on_note: Called at a Ctrl-C with how to come back.
-        out: File for the answers; of several boards each has its name in it.
+        on_note: Called at a Ctrl-C with the command that reattaches.
+        out: File for the results; with several boards each file name has the board's name.
         settings: See ``doctor``.
     """
     from edgekit.deployment.selftest import Selftests, finished, start
@@ -160,7 +160,7 @@ def _each(
     accept_host_key: bool = False,
     **options: Any,
 ) -> tuple[_Found | Doctor, ...]:
-    """Returns what ``visit`` found on each board; of one that failed, why."""
+    """Returns the result of ``visit`` for each board; for a failed board its error."""
     from edgekit.config.loader import open_config
 
     named = config or (where if addresses.is_config(where) else None)
@@ -186,7 +186,7 @@ def _described(client: BoardClient) -> DescribedBoard:
 
 
 def _name_boards(path: str, config: Config, board: Board, error: EdgekitError) -> None:
-    """Says which boards a configuration names where none of them was meant."""
+    """Adds a configuration's board names to the error if the name matches none of them."""
     names = [one.name for one in config.file.deploy.boards]
     if board.name not in names:
         named = f"{path} names {', '.join(names) or 'no board'}"
@@ -194,7 +194,7 @@ def _name_boards(path: str, config: Config, board: Board, error: EdgekitError) -
 
 
 def _jobs_arguments(where: str, config: Config | None, board: Board, accepts: bool) -> str:
-    """Returns how ``edgekit jobs`` names the board."""
+    """Returns the arguments of ``edgekit jobs`` that select the board."""
     if config is not None and board.name in (one.name for one in config.file.deploy.boards):
         return jobs_arguments(config.path, board, len(config.file.deploy.boards) > 1)
     return jobs_arguments(where, board, False, accepts)

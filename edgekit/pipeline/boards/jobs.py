@@ -1,5 +1,5 @@
-"""The long work of boards, which goes on without this machine (`edgekit jobs`): a job is found on
-whichever of several boards it is.
+"""Jobs of boards, which continue without this machine (`edgekit jobs`): a job is found on any of
+several boards.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LOG = text(most=1 << 40)
 
 
 def _result(value: Any) -> object:
-    """What a job made: its schema says which."""
+    """Returns a job's result as the class that its schema names."""
     found = job_result(value) if isinstance(value, dict) else value
     if found is value:
         fail("", "it is no result of a job")
@@ -58,10 +58,10 @@ _RESULT = says(_result, anyOf=(BuildResult, DeploymentResult, DeploymentFacts, S
 
 @document(frozen=True)
 class BoardJobs:
-    """A board's jobs, the newest first; none where it was not reached.
+    """A board's jobs, the newest first; none if it was not reached.
 
     Attributes:
-        error: Why it was not reached, None where it was.
+        error: Why it was not reached; None if it was.
         cause: The EdgekitError of ``error``; not in JSON.
     """
 
@@ -81,15 +81,15 @@ class Jobs(FormerDict):
 
 @document(frozen=True)
 class JobAnswer(FormerDict):
-    """``edgekit.job/1``: a job after what was asked of it.
+    """``edgekit.job/1``: a job after an action.
 
     Attributes:
         job: Its id.
         board: The board's name.
-        state: Its state then; None for one that was removed.
-        result: What it made, where it was followed to its end.
-        log: Its log, where that was requested.
-        removed: Whether it was removed.
+        state: Its state then; None if it was removed.
+        result: Its result, if it was followed to its end.
+        log: Its log, if that was requested.
+        removed: True if it was removed.
     """
 
     job: str = member(text())
@@ -105,7 +105,7 @@ class JobAnswer(FormerDict):
 
 @document(frozen=True)
 class _ConnectedBoard:
-    """A board with its jobs; ``again`` is what follows ``edgekit jobs ACTION ID``."""
+    """A board with its jobs; ``again`` are the arguments after ``edgekit jobs ACTION ID``."""
 
     board: BoardJobs
     client: BoardClient | None
@@ -113,15 +113,15 @@ class _ConnectedBoard:
 
 
 def jobs(where: str, board: str | None = None, **settings: Any) -> Jobs:
-    """Returns the jobs of boards; one that does not answer hides none of the others.
+    """Returns the jobs of boards; a board that does not answer does not stop the others.
 
     Args:
         where: A configuration or a host.
-        board: One of a configuration's boards.
+        board: A board of the configuration.
         settings: ``accept_host_key``, and ``root`` and ``python`` of a host.
 
     Raises:
-        UsageError: No such board.
+        UsageError: There is no such board.
     """
     with contextlib.ExitStack() as stack:
         found = _connect_boards(stack, where, board, **settings)
@@ -137,7 +137,7 @@ def watch_job(
         job: The id, or its first characters.
         where: A configuration or a host.
         progress: Shows the job's progress.
-        on_note: Called with sentences: a board that was not reached, how to come back.
+        on_note: Called with sentences: a board that was not reached, the command to reattach.
         settings: See ``jobs``.
 
     Raises:
@@ -157,9 +157,9 @@ def job_log(
     Args:
         job: The id, or its first characters.
         where: A configuration or a host.
-        on_text: Called with each part of the log as it comes.
+        on_text: Called with each part of the log as it arrives.
         on_note: Called with sentences on boards that were not reached.
-        tail: Only so many bytes from the end.
+        tail: Only this many bytes from the end.
         settings: See ``jobs``.
     """
     with find(job, where, LIVE, on_note, **settings) as (client, id, _):
@@ -174,13 +174,13 @@ def job_log(
 
 
 def cancel_job(job: str, where: str, on_note: OnNote, **settings: Any) -> JobAnswer:
-    """Cancels a job; arguments as of ``watch_job``."""
+    """Cancels a job; arguments as in ``watch_job``."""
     with find(job, where, LIVE, on_note, **settings) as (client, id, _):
         return JobAnswer(id, client.name, state=client.cancel_job(id))
 
 
 def remove_job(job: str, where: str, on_note: OnNote, **settings: Any) -> JobAnswer:
-    """Removes a job that has ended; arguments as of ``watch_job``."""
+    """Removes a job that has ended; arguments as in ``watch_job``."""
     with find(job, where, _ENDED, on_note, **settings) as (client, id, _):
         client.remove_job(id)
         return JobAnswer(id, client.name, removed=True)
@@ -194,10 +194,10 @@ def _connect_boards(
     accept_host_key: bool = False,
     **options: Any,
 ) -> Iterator[_ConnectedBoard]:
-    """Connects to each board that is meant; ``stack`` takes the connections.
+    """Connects to each selected board; ``stack`` takes the connections.
 
     Raises:
-        UsageError: No such board.
+        UsageError: There is no such board.
     """
     boards = addresses.boards_of(where, **options)
     several = len(boards) > 1
@@ -231,24 +231,23 @@ def find(
     board: str | None = None,
     **settings: Any,
 ) -> Iterator[tuple[BoardClient, str, str]]:
-    """Finds the one job whose id begins so, on whichever of the boards.
+    """Finds the job whose id begins with ``start``, on any of the boards.
 
-    The same build on several boards has the same id: the one is meant that is in one of
-    ``states``.
+    The same build on several boards has the same id: the job in a state of ``states`` is meant.
 
     Args:
         start: The id, or its first characters.
         where: A configuration or a host.
-        states: What the action is for.
+        states: The states to which the action applies.
         on_note: Called with a sentence on each board that was not reached.
-        board: One of a configuration's boards.
+        board: A board of the configuration.
         settings: See ``jobs``.
 
     Yields:
-        The board, the job's id, and what follows ``edgekit jobs ACTION ID``.
+        The board, the job's id, and the arguments after ``edgekit jobs ACTION ID``.
 
     Raises:
-        UsageError: "job.short"; several jobs, or one on several boards.
+        UsageError: "job.short"; several jobs, or a job on several boards.
         BoardError: "job.unknown"; a board was not reached.
     """
     if len(start) < _SHORTEST:
@@ -295,13 +294,13 @@ def _chosen(
 
 
 def jobs_arguments(where: str, board: Board, several: bool, accept_host_key: bool = False) -> str:
-    """Returns what follows ``edgekit jobs ACTION ID`` so that it is ``board``.
+    """Returns the arguments after ``edgekit jobs ACTION ID`` that select ``board``.
 
     Args:
         where: A configuration, or a host.
         board: The board.
-        several: Whether ``where`` names others, too.
-        accept_host_key: Whether its unknown key was accepted this once.
+        several: True if ``where`` names other boards, too.
+        accept_host_key: True if its unknown key was accepted for this call.
     """
     words = addresses.command_words(where, board, several)
     return f"{words} --accept-host-key" if accept_host_key else words
@@ -310,14 +309,14 @@ def jobs_arguments(where: str, board: Board, several: bool, accept_host_key: boo
 def follow(
     client: BoardClient, id: str, progress: Progress, on_note: OnNote, *, again: str
 ) -> object:
-    """Shows a job's progress until it has ended, and returns what it made.
+    """Shows a job's progress until it has ended, and returns its result.
 
     Args:
         client: The board.
         id: The job.
         progress: Shows the progress.
-        on_note: Called at a Ctrl-C with how to come back: the job goes on.
-        again: What follows ``edgekit jobs attach ID`` so that it is the same board.
+        on_note: Called at a Ctrl-C with the command to reattach: the job continues.
+        again: The arguments after ``edgekit jobs attach ID`` that select the board.
 
     Raises:
         EdgekitError: The job's own error, or the board's.
@@ -330,7 +329,7 @@ def follow(
     try:
         for event in client.watch_job(id):
             words = " ".join(filter(None, (event.phase, event.text)))
-            if event.n:  # the board's own, by the board's clock
+            if event.n:  # the board's own event, by the board's clock
                 first = first or event
                 progress.update(event.done, event.total, words, at=event.time)
             if not event.n or last is None or event.phase != last.phase:

@@ -1,4 +1,4 @@
-"""A board as it is now, again and again, through interruptions of the connection
+"""The current state of a board, repeatedly, through interruptions of the connection
 (`edgekit top`).
 """
 
@@ -29,15 +29,15 @@ OnDocument = Callable[[Top], bool]
 
 
 def board_of(where: str, name: str | None = None, **options: str) -> Board:
-    """Returns the one board that a user means.
+    """Returns the board that a user names.
 
     Args:
         where: A host, or a configuration.
-        name: Which one of a configuration's.
+        name: Name of a board of the configuration.
         options: ``root`` and ``python`` of a host.
 
     Raises:
-        UsageError: There is none of that name, or several and no name.
+        UsageError: There is no board of that name, or there are several and no name.
     """
     boards = addresses.boards_of(where, None, **options)
     named = [board for board in boards if name in (None, board.name)]
@@ -51,11 +51,11 @@ def board_of(where: str, name: str | None = None, **options: str) -> Board:
 
 
 def look(board: Board, where: str, *, accept_host_key: bool = False) -> Top:
-    """Returns a board as it is now; see docs/monitoring.md.
+    """Returns the current state of a board; see docs/monitoring.md.
 
     Raises:
         EnvironmentLack: The board cannot be reached.
-        BoardError: It failed.
+        BoardError: The board failed.
     """
     found: list[Top] = []
     view = _BoardView(board.name)
@@ -87,14 +87,14 @@ def watch_board(
     accept_host_key: bool = False,
     pause: Callable[[float], object] = time.sleep,
 ) -> None:
-    """Calls ``on_document`` with one ``edgekit.top/1`` after the other until it returns False.
+    """Calls ``on_document`` with successive ``edgekit.top/1`` documents until it returns False.
 
-    A connection that is cut is made again for as long as it takes; meanwhile the last document is
-    passed with "connection" saying why. A board that was never reached is an error.
+    A lost connection is retried without limit; meanwhile the last document is passed with the
+    reason in "connection". A board that was never reached is an error.
 
     Raises:
         EnvironmentLack: The board cannot be reached at all.
-        BoardError: It failed.
+        BoardError: The board failed.
     """
     view = _BoardView(board.name)
     while True:
@@ -114,7 +114,7 @@ def watch_board(
 def _watch(
     client: BoardClient, view: _BoardView, on_document: OnDocument, interval_ms: int
 ) -> bool:
-    """Whether ``on_document`` has seen enough, rather than the board ended by itself."""
+    """Returns True if ``on_document`` ended the loop, False if the board did."""
     queried = -timeouts.APPS_EVERY_S
     enough = False
 
@@ -127,7 +127,7 @@ def _watch(
         enough = not on_document(view.shown(sample))
         return not enough
 
-    if view.last is None and interval_ms > _SOON_MS:  # who looks each minute looks now, too
+    if view.last is None and interval_ms > _SOON_MS:  # a long interval also shows the state at once
         client.sample(one, interval_ms=_ONCE_MS, count=1)
     if not enough:
         client.sample(one, interval_ms=interval_ms)
@@ -135,7 +135,7 @@ def _watch(
 
 
 class _BoardView:
-    """What is known of a board; samples say some things only once."""
+    """The known state of a board; some values are only in some samples."""
 
     def __init__(self, name: str) -> None:
         self.last: Top | None = None
@@ -145,7 +145,7 @@ class _BoardView:
         self._sample: LiveSample | None = None
 
     def query_apps(self, client: BoardClient) -> None:
-        """Requests what the board serves; a board that cannot say is sampled all the same."""
+        """Requests the board's releases; a board that cannot answer is sampled all the same."""
         self._name = client.name
         try:
             found = client.status().apps
@@ -163,7 +163,7 @@ class _BoardView:
         }
 
     def shown(self, sample: LiveSample) -> Top:
-        """Returns the document of now."""
+        """Returns the current document."""
         self._sample = sample = _with_news(self._sample, sample)
         facts = sample.facts or MonitorFacts()
         if self._target is None:
@@ -188,7 +188,7 @@ class _BoardView:
 
 
 def _with_news(last: LiveSample | None, sample: LiveSample) -> LiveSample:
-    """A sample with what only earlier ones said."""
+    """Returns a sample with the values that only earlier samples have."""
     if last is None:
         return sample
     return replace(
@@ -202,7 +202,7 @@ def _with_news(last: LiveSample | None, sample: LiveSample) -> LiveSample:
 
 
 def _total(sample: Sample, target: Target | None) -> float | None:
-    """The sum of the rails that are the board's draw, where all of them were read."""
+    """Returns the sum of the rails that are the board's draw; None if a rail was not read."""
     rails = sample.rails()
     wanted = target.rails.total if target and target.rails else ()
     return sum(rails[name] for name in wanted) if wanted and set(wanted) <= set(rails) else None

@@ -1,5 +1,5 @@
-"""The same request to every board that a user names, of which an unreachable one hides none of
-the others; and a board's row in a document.
+"""The same request to every board that a user names, where an unreachable board does not stop the
+others; and a board's row in a document.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class BoardRow:
 
     Attributes:
         board: The board's name.
-        reachable: Whether it was reached at all.
-        error: Why it failed, None where it did not.
+        reachable: True if it was reached.
+        error: Its failure; None if it did not fail.
         cause: The EdgekitError of ``error``; not in JSON.
-        again: What follows ``edgekit jobs ACTION ID`` so that it is this board; not in JSON.
+        again: The arguments after ``edgekit jobs ACTION ID`` that select the board; not in JSON.
     """
 
     board: str = member(text())
@@ -53,21 +53,21 @@ class BoardRow:
 
 
 def failure_of(error: EdgekitError) -> Failure:
-    """Returns an error as documents hold it."""
+    """Returns an error in the form of documents."""
     found = error.stated()
     return Failure(found.code, found.message, found.where, found.hint)
 
 
 @dataclass(frozen=True, slots=True)
 class BoardAnswer(Generic[_Found]):
-    """What one board answered, or why it did not.
+    """The answer of a board, or its failure.
 
     Attributes:
         board: The board's name.
-        found: Its answer; None where it failed.
-        error: Why it failed, None where it did not.
-        reachable: Whether it was reached at all.
-        again: What follows ``edgekit jobs ACTION ID`` so that it is this board.
+        found: Its answer; None if it failed.
+        error: Its failure; None if it did not fail.
+        reachable: True if it was reached.
+        again: The arguments after ``edgekit jobs ACTION ID`` that select the board.
     """
 
     board: str
@@ -97,13 +97,13 @@ def request_from_boards(
 
     Args:
         wheres: Configurations and hosts. A configuration without a board means edgekit's own.
-        question: Queries one board.
-        config: The one of ``wheres``, where it is open.
-        accept_host_key: Accept unknown host keys this once.
+        question: Queries a board.
+        config: The configuration of ``wheres``, if it is open.
+        accept_host_key: Accept unknown host keys for this call.
         options: ``root`` and ``python`` of a host.
 
     Raises:
-        UsageError: One of ``wheres`` is neither.
+        UsageError: An entry of ``wheres`` is neither.
     """
     boards = []
     for where in wheres:
@@ -128,10 +128,10 @@ def request_from_boards(
 
 
 def app_of(where: str, app: str | None) -> str:
-    """Returns the application that is meant: a configuration's own, or the one that is named.
+    """Returns the application: the named one, or a configuration's own.
 
     Raises:
-        UsageError: A host needs its name.
+        UsageError: A host needs the application's name.
     """
     from edgekit.config.loader import open_config
 

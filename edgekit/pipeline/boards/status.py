@@ -1,4 +1,4 @@
-"""What boards serve, deploy and keep (`edgekit status`, `edgekit releases`)."""
+"""The releases that boards serve, deploy and keep (`edgekit status`, `edgekit releases`)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @document(frozen=True, kw_only=True)
 class ReachedBoard(BoardRow, BoardStatus):
-    """A board's status, and how the board is reached (``kind``)."""
+    """A board's status, and its kind of connection (``kind``)."""
 
     kind: str = member(text())
     device: DeviceSoftware = member(record(DeviceSoftware))
@@ -54,7 +54,7 @@ class Status(FormerDict):
 
 
 def status(wheres: Sequence[str], app: str | None = None, **settings: Any) -> Status:
-    """Returns what boards serve and deploy; a deployment that was cut off is carried on first.
+    """Returns the status of boards; an interrupted deployment is continued first.
 
     Args:
         wheres: Configurations and hosts.
@@ -85,7 +85,7 @@ def _is_dead(deployment: ShownDeployment | None) -> bool:
 
 @document(frozen=True)
 class LoadRefusal:
-    """Why a release loads no more."""
+    """The reason why a release no longer loads."""
 
     code: str = member(text())
     message: str = member(text(most=1 << 18))
@@ -93,7 +93,7 @@ class LoadRefusal:
 
 @document(frozen=True)
 class ListedRelease(DescribedRelease):
-    """A release; ``refused`` is why it loads no more."""
+    """A release; ``refused`` is the reason why it no longer loads."""
 
     refused: LoadRefusal | None = member(nullable(record(LoadRefusal)))
 
@@ -107,7 +107,7 @@ class ListedApp(AppReleases):
 
 @document(frozen=True, kw_only=True)
 class BoardReleases(BoardRow):
-    """A board's releases by application; empty where it failed."""
+    """A board's releases by application; empty if it failed."""
 
     apps: Mapping[str, ListedApp] = member(mapping(record(ListedApp)))
 
@@ -121,7 +121,7 @@ class Releases(FormerDict):
 
 
 def releases(wheres: Sequence[str], app: str | None = None, **settings: Any) -> Releases:
-    """Returns the releases on boards; arguments as of ``status``."""
+    """Returns the releases on boards; arguments as in ``status``."""
 
     def request(client: BoardClient) -> Mapping[str, ListedApp]:
         found = client.releases(app)

@@ -1,4 +1,4 @@
-"""Whose signatures boards accept (`edgekit trust`)."""
+"""The keys whose signatures boards accept (`edgekit trust`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @document(frozen=True, kw_only=True)
 class TrustingBoard(BoardRow, TrustAnswer):
-    """A board: what was changed, and who may sign there now."""
+    """A board: the changes, and the keys that may sign there now."""
 
 
 @document(frozen=True)
@@ -38,15 +38,15 @@ _ADD = "give the file of the key to add, such as ~/.ssh/id_ed25519.pub"
 
 @document(frozen=True)
 class KeyChanges:
-    """What changes of the keys that may sign; files are read before a board is changed.
+    """Changes of the keys that may sign; files are read before a board is changed.
 
     Attributes:
         add: Files of public keys that may sign.
-        identity: Of the keys of ``add``; None takes each key's comment.
-        valid_after: When the keys of ``add`` begin to be valid, YYYYMMDD[HHMM].
-        valid_before: When they end.
+        identity: Identity of the keys of ``add``; None takes each key's comment.
+        valid_after: Start of validity of the keys of ``add``, YYYYMMDD[HHMM].
+        valid_before: End of their validity.
         remove: Fingerprints, identities or key files.
-        force: Whether the last key may go.
+        force: True if the last key may be removed.
         revoke: Files of public keys that are revoked for good.
         signers: An allowed_signers file that replaces the board's.
         revocations: A KRL or a list of keys that replaces the board's.
@@ -66,7 +66,7 @@ class KeyChanges:
         """Returns the request to a board.
 
         Raises:
-            UsageError: Options that make no sense together; "sign.no-key".
+            UsageError: Options that exclude each other; "sign.no-key".
         """
         from edgekit.bundles.sign import allowed_signers_line
 
@@ -100,11 +100,11 @@ def trust(where: str, changes: KeyChanges, **settings: Any) -> Trust:
 
     Args:
         where: A configuration or a host.
-        changes: What changes.
+        changes: The changes.
         settings: See ``request_from_boards``.
 
     Raises:
-        UsageError: As ``KeyChanges.request``.
+        UsageError: As raised by ``KeyChanges.request``.
     """
     request = changes.request()
 
@@ -121,7 +121,7 @@ def trust(where: str, changes: KeyChanges, **settings: Any) -> Trust:
 
 
 def _key_of(word: str) -> str:
-    """A key's line where a file is named; fingerprints and identities stay."""
+    """Returns a key's line if a file is named; fingerprints and identities are unchanged."""
     with contextlib.suppress(OSError, ValueError):
         if Path(word).expanduser().is_file():
             return _text(Path(word)).strip()
@@ -133,7 +133,7 @@ def _text(path: Path) -> str:
 
 
 def _read_public_key_file(path: Path) -> bytes:
-    """A file's bytes; those of a private key go to no board."""
+    """Returns a file's bytes; refuses a private key, which must not go to a board."""
     from edgekit.bundles.sign import LARGEST_KEY, refuse_private
 
     try:

@@ -1,6 +1,6 @@
-"""The reference build and its accuracy: the error against FP32, what INT8 costs layer by layer, the
-accuracy gate, the layers that go back to FP16 where INT8 misses it, and what each approximate
-rewrite changes.
+"""The reference build and its accuracy: the error against FP32, the cost of INT8 layer by layer,
+the accuracy gate, the layers that return to FP16 if INT8 misses it, and the change by each
+approximate rewrite.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def artefacts(context: Context) -> Artefacts:
 
 @computed()
 def _built(context: Context) -> tuple[Artefacts, bool]:
-    """Returns the engines, and whether they were built just now."""
+    """Returns the engines, and True if they were built just now."""
     key, cache = build_key(context), context.cache
     stored = None if context.force else cache.find(StoredArtefacts, "build", key)
     plugins = own_plugins(context)
@@ -126,7 +126,7 @@ def _built(context: Context) -> tuple[Artefacts, bool]:
 @computed()
 def accuracy(context: Context) -> Accuracy:
     """Returns the error of the built network against FP32 over the calibration inputs."""
-    # engines that were just built are compared anew: an older comparison may be of damaged ones
+    # new engines are compared anew: an older comparison may be of damaged engines
     built, fresh = _built(context)
     return context.stored(
         Accuracy, "accuracy", lambda: measured_accuracy(context, model(context), built),
@@ -135,19 +135,19 @@ def accuracy(context: Context) -> Accuracy:
 
 
 def _compared(context: Context) -> tuple[Any, ...]:
-    """What a comparison of the build depends on."""
+    """Returns the inputs of a comparison of the build."""
     return build_key(context), inputs_identity(context), *_judged(context)
 
 
 def _judged(context: Context) -> tuple[Any, ...]:
-    """What decides about losses of a detector."""
+    """Returns the values that decide about losses of a detector."""
     detection = detection_of(context)
     own = () if detection is None else (write(detection.head), write(detection.options))
     return context.file.accuracy.scores, *own
 
 
 def detection_of(context: Context) -> Detection | None:
-    """Returns how the network's outputs become objects; None without a head."""
+    """Returns the decoding of the network's outputs into objects; None without a head."""
     head = head_of(context)
     return None if head is None else Detection(head, options_of(context))
 
@@ -177,9 +177,9 @@ def measured_accuracy(
         context: The configuration.
         other: The FP32 model.
         built: The build.
-        text: What to call it while it goes on.
+        text: Name of the build in progress reports.
         inputs: The inputs; None to read them.
-        part: How many of the calibration inputs they are; None for all.
+        part: Number of the calibration inputs that are compared; None for all.
     """
     text = text or f"accuracy{fp16_suffix(context)}"
     inputs = calibration_inputs(context) if inputs is None else inputs
@@ -212,7 +212,7 @@ def measured_accuracy(
 def _counted(
     context: Context, text: str, inputs: Feeds, plan: int, plans: int
 ) -> Iterator[Mapping[str, np.ndarray]]:
-    """The inputs, reporting how many were taken of those of all plans."""
+    """Yields the inputs; reports their number out of the total of all plans."""
     total = len(inputs) if isinstance(inputs, Sized) else 0
     text += f", plan {plan + 1} of {plans}" if plans > 1 else ""
     of = f" of {total}" if total else ""
@@ -222,7 +222,7 @@ def _counted(
 
 
 def measured_sensitivity(context: Context, part: int | None = None) -> Sensitivity:
-    """Returns what INT8 of each kernel of the plan costs, on all inputs or on the first few."""
+    """Returns the cost of INT8 for each kernel of the plan, on all inputs or the first few."""
     from edgekit.reference.sensitivity import Sensitivity, analyse
 
     def compute() -> Sensitivity:
@@ -249,15 +249,15 @@ def proposed_layers(
 ) -> Proposal:
     """Returns the fewest layers to keep in FP16 for an accuracy, each trial built and measured.
 
-    Trials leave every layer at its place; the caller plans with what is found. Each is kept, so a
-    search that was interrupted goes on where it was, and one for another accuracy begins with what
-    is known.
+    Trials leave every layer at its place; the caller plans with the result. Each trial is stored:
+    an interrupted search continues where it stopped, and a search for another accuracy begins
+    with the known trials.
 
     Args:
         context: The configuration.
-        metric: One of ``gate.METRICS``.
-        minimum: The lowest value that passes; None if only nothing may collapse.
-        bounds: What the search may take.
+        metric: A metric of ``gate.METRICS``.
+        minimum: The lowest value that passes; None if the only condition is that nothing collapses.
+        bounds: The limits of the search.
         ranking: The configuration whose plan's kernels are ranked; None for ``context``.
     """
     from edgekit.reference.proposal import propose, reaches
@@ -306,14 +306,14 @@ def _int8_layers(context: Context) -> frozenset[str]:
 
 
 class TrialBuilds:
-    """Builds that are compared with FP32 on the same inputs; none of their engines is kept.
+    """Builds that are compared with FP32 on the same inputs; their engines are not kept.
 
     Args:
         context: The configuration.
         most: Inputs to compare on; None for all.
 
     Attributes:
-        part: How many of the inputs they are compared on; None for all.
+        part: Number of inputs that they are compared on; None for all.
     """
 
     def __init__(self, context: Context, most: int | None) -> None:
@@ -325,9 +325,9 @@ class TrialBuilds:
     def that_miss(
         cls, context: Context, most: int | None, metric: str, minimum: float | None
     ) -> TrialBuilds:
-        """Returns builds on so many inputs that the context's own misses the accuracy on them.
+        """Returns builds on enough inputs that the context's own build misses the accuracy on them.
 
-        It misses it on all inputs; where it reaches it on the first ``most`` these are doubled.
+        The build misses it on all inputs; if it passes on the first ``most``, these are doubled.
         """
         from edgekit.reference.proposal import reaches
 
@@ -369,7 +369,7 @@ class TrialBuilds:
 
 
 def _bounds(context: Context) -> SearchBounds:
-    """Returns the bounds of a run's search."""
+    """Returns the limits of a run's search."""
     gate = context.file.accuracy
     if gate.thorough:
         return SearchBounds()
@@ -379,10 +379,10 @@ def _bounds(context: Context) -> SearchBounds:
 
 @document(frozen=True)
 class _TriedMethods:
-    """What the builds of each calibration method reach.
+    """The accuracy of a build with each calibration method.
 
     Attributes:
-        part: On so many inputs, the first ones; None for all.
+        part: Number of inputs, the first; None for all.
         methods: The accuracy by method.
     """
 
@@ -391,10 +391,10 @@ class _TriedMethods:
 
 
 def with_nearest_method(context: Context) -> Context:
-    """Returns a context with the calibration method that is the best by the gate's measure.
+    """Returns a context with the calibration method that is best by the gate's metric.
 
-    The scales of every method come from the ranges that were measured once; each is built as the
-    plan is and compared with FP32 on the same inputs, which may be the first few.
+    The scales of every method come from the same measured ranges; each is built with the plan and
+    compared with FP32 on the same inputs, which may be the first few.
     """
     from edgekit.quantize.calibration.histograms import METHODS
     from edgekit.reference.method import choice_by_gate, choice_note, gate_note
@@ -430,10 +430,10 @@ def with_nearest_method(context: Context) -> Context:
 
 
 def fall_back_to_fp16(context: Context) -> Context:
-    """Returns a context with the fewest layers in FP16 that bring the build to the gate.
+    """Returns a context with the fewest layers in FP16 with which the build passes the gate.
 
     Raises:
-        GateError: No layers do, not even all of them.
+        GateError: No layers suffice, not even all.
     """
     from edgekit.reference.proposal import Search, reaches, shortfall
 
@@ -466,7 +466,7 @@ def fall_back_to_fp16(context: Context) -> Context:
 
 
 def gate_failure(context: Context, text: str, error: Accuracy, *, fp16: bool = True) -> GateError:
-    """Returns the error of a build that is below the gate; ``fp16`` says if FP16 may pass."""
+    """Returns the error of a build below the gate; ``fp16`` is True if FP16 may pass."""
     from edgekit.reference.proposal import below_gate
 
     return below_gate(
@@ -477,7 +477,7 @@ def gate_failure(context: Context, text: str, error: Accuracy, *, fp16: bool = T
 
 
 def accuracy_notes(context: Context) -> list[str]:
-    """Says what the numbers are about."""
+    """Returns notes on the meaning of the accuracy's numbers."""
     notes = [
         f"accuracy is measured against the FP32 network on {inputs_text(context)}, "
         "emulated on this machine; it is not task accuracy"
@@ -492,7 +492,7 @@ def accuracy_notes(context: Context) -> list[str]:
 
 
 def _cost_of_fp16(int8: PredictedCost, mixed: PredictedCost) -> str:
-    """Says what the layers that the gate keeps in FP16 cost."""
+    """Returns the cost of the layers that the gate keeps in FP16, in words."""
     from edgekit.reports.text import energy, microseconds
 
     figures = (
@@ -511,12 +511,11 @@ def _cost_of_fp16(int8: PredictedCost, mixed: PredictedCost) -> str:
 def gated(context: Context) -> Context:
     """Returns a context whose build passes the configuration's gate, itself if it does.
 
-    Without one it still holds that nothing collapses and that a detector keeps its scores.
+    Without a gate no output may collapse, and a detector must keep its scores.
 
-    Where INT8 misses it, a method of calibration that was chosen gives way to the best of the
-    others. Where INT8 still misses the gate, the fewest layers that bring it there are kept in
-    FP16, in the plan and in the engines too. With the configuration's fallback "none" neither is
-    done.
+    If INT8 misses the gate, a calibration method that was chosen is replaced by the best of the
+    others. If INT8 still misses it, the fewest layers with which it passes are kept in FP16, in
+    the plan and in the engines too. With the configuration's fallback "none" neither is done.
 
     Raises:
         GateError: No build passes.
@@ -548,13 +547,13 @@ def check_accuracy(context: Context, error: Accuracy) -> None:
 
 @document(frozen=True)
 class _Approximations:
-    """What the cache keeps of approximate rewrites."""
+    """The cache's record of approximate rewrites."""
 
     found: tuple[Approximation, ...] = member(records(Approximation))
 
 
 def approximations(context: Context) -> tuple[Approximation, ...]:
-    """Returns what each approximate rewrite that was applied changes on the calibration data.
+    """Returns the change by each applied approximate rewrite on the calibration data.
 
     Each is applied to the original network alone.
     """
@@ -576,7 +575,7 @@ def approximations(context: Context) -> tuple[Approximation, ...]:
                 tensorrt=context.tensorrt,
                 enable="none", allow_approx=[name], lowers=lowers(context),
             ).model  # fmt: skip
-            # where it applies only after others, what all of them change is the nearest answer
+            # if it applies only after others, the change by all of them is the nearest answer
             after = model(context) if alone is source(context) else alone
             found.append(approximation(name, source(context), after, calibration_inputs(context)))
         return _Approximations(tuple(found))

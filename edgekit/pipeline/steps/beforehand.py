@@ -1,4 +1,4 @@
-"""What a run refuses in its first seconds, before it rewrites, calibrates or builds: files and
+"""Refusals in the first seconds of a run, before it rewrites, calibrates or builds: files and
 options of the configuration, boards on which nothing can run, other weights that do not fit, and a
 bundle that a board has rolled back.
 """
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OtherWeights:
-    """The file that a refit takes its weights from.
+    """The file with the weights of a refit.
 
     Attributes:
         path: The file.
-        digest: Of its bytes, and of its external data.
-        rewritten: Whether ``edgekit rewrite`` has written it.
+        digest: Digest of its bytes, and of its external data.
+        rewritten: True if ``edgekit rewrite`` has written it.
     """
 
     path: Path
@@ -50,10 +50,10 @@ class OtherWeights:
 
 
 def read_weights(path: Path) -> OtherWeights:
-    """Looks at the file of a refit's weights; no configuration is needed for it.
+    """Reads the facts of a refit's weights file; no configuration is needed.
 
     Raises:
-        ModelError: It is no ONNX file, or its external data are not there.
+        ModelError: It is not an ONNX file, or its external data are missing.
     """
     proto, _ = read_model(path)
     outside = {
@@ -91,16 +91,16 @@ def check_weights(context: Context, weights: OtherWeights) -> None:
 
 
 def check_configuration(context: Context) -> None:
-    """Refuses files that the configuration names and that are not there, and wrong options.
+    """Refuses missing files that the configuration names, and wrong options.
 
-    The model is not loaded for it.
+    The model is not loaded.
 
     Raises:
-        EdgekitError: As the readers of the files, and as the placement.
+        EdgekitError: As raised by the readers of the files and by the placement.
     """
     file, resolve = context.file, context.config.resolve
     if file.model.onnx is not None and not (path := resolve(file.model.onnx)).is_file():
-        read_model(path)  # which says what is there instead
+        read_model(path)  # whose error names the file's actual format
     if file.precision == "int8" and file.calibration.cache is not None:
         load_cache(resolve(file.calibration.cache))
     check_data(context)
@@ -120,7 +120,7 @@ def _check_placement(context: Context) -> None:
 
 
 def _once(context: Context, name: str, check: Callable[[Context], None], *parts: Any) -> None:
-    """Checks what depends on ``parts`` alone, unless it was found to be right before."""
+    """Runs a check that depends on ``parts`` alone, unless it passed before."""
     key = context.cache.key(name, *parts)
     if context.force or context.cache.get(name, key) is None:
         check(context)
@@ -159,17 +159,17 @@ def _check_pins(context: Context) -> None:
 
 
 def check_boards(context: Context, boards: ConnectedBoards, *, deploys: bool) -> None:
-    """Refuses boards that cannot build or run what the configuration asks for.
+    """Refuses boards that cannot build or run the configuration's engines.
 
-    What depends on the plan is checked when that is known.
+    The parts that depend on the plan are checked when the plan is known.
 
     Args:
         context: The configuration.
         boards: Its boards.
-        deploys: Whether they are to run what is built.
+        deploys: True if the boards run the build.
 
     Raises:
-        EdgekitError: As ``ConnectedBoards.look``, ``backend_for`` and ``check_software``.
+        EdgekitError: As raised by ``ConnectedBoards.look``, ``backend_for`` and ``check_software``.
         EnvironmentLack: "board.nothing-runs".
     """
     requested = context.file.build.backend
@@ -180,12 +180,12 @@ def check_boards(context: Context, boards: ConnectedBoards, *, deploys: bool) ->
         if backend != "reference":
             check_software(context, client, boards.probe(client))
         elif deploys:
-            # to say hello takes a part of the time
+            # the handshake takes only a part of the time
             facts = boards.probe(client) if requested != backend else client.hello()
             if not facts.onnxruntime:
                 require_onnxruntime(client.name, boards.probe(client))
     if deploys:
-        boards.look()  # a board on which nothing can run needs to trust no key
+        boards.look()  # a board on which nothing can run need not trust a key
 
 
 def check_not_taken_back(
@@ -196,7 +196,7 @@ def check_not_taken_back(
     Args:
         context: The configuration.
         boards: Its boards.
-        public_key: The key that the bundle is signed for.
+        public_key: The public key of the bundle's signature.
         weights: Digest of a refit's weights.
 
     Raises:
@@ -215,9 +215,9 @@ def known_bundle(
     public_key: Path,
     weights: str = "",
 ) -> str | None:
-    """Returns the digest of a board's bundle where an earlier run made it, else None.
+    """Returns the digest of a board's bundle if an earlier run made it, else None.
 
-    Arguments as of ``check_not_taken_back``.
+    Arguments as in ``check_not_taken_back``.
     """
     digest: str | None = context.cache.get(
         "asked", _bundle_key(context, boards, client, public_key, weights)
@@ -232,12 +232,12 @@ def remember_bundles(
     bundles: Iterable[tuple[BoardClient, str]],
     weights: str = "",
 ) -> None:
-    """Keeps which bundles came of a configuration, for ``check_not_taken_back``.
+    """Stores the bundles of a configuration, for ``check_not_taken_back``.
 
     Args:
         context: The configuration.
         boards: Its boards.
-        public_key: The key that the bundles are signed for.
+        public_key: The public key of the bundles' signature.
         bundles: Each board with its bundle's digest.
         weights: Digest of a refit's weights.
     """
@@ -253,7 +253,7 @@ def _bundle_key(
     public_key: Path,
     weights: str,
 ) -> str:
-    """Returns a key of all that a board's bundle depends on."""
+    """Returns the key of all inputs of a board's bundle."""
     file = context.file
     backend = backend_for(context, boards)
     builder: Mapping[str, str] = {} if backend == "reference" else boards.probe(client).fingerprint

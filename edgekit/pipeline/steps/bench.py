@@ -1,5 +1,5 @@
-"""Inference and benchmark on a board: what is requested of it, which measurement of a release is
-the newest, a tegrastats log added to a measurement, and what is kept of all of it.
+"""Inference and benchmark on a board: the requested settings, the newest measurement of a release,
+a tegrastats log added to a measurement, and the stored results.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 
 _IDLE_S = 2.0  # a power baseline of 20 samples at the usual 100 ms
-_MOST_FRAMES = 32  # a board cycles no more
+_MOST_FRAMES = 32  # a board cycles through at most this many
 
 
 def board_settings(
@@ -79,10 +79,10 @@ def board_settings(
         section: The configuration's ``bench``.
         backend: The bundle's: "reference" or "tensorrt".
         tensorrt: The board's release, for trtexec's flags.
-        profile: Whether single layers are measured, too.
+        profile: True if single layers are measured, too.
 
     Raises:
-        BuildError: ``with_trtexec`` and trtexec of that release is not known.
+        BuildError: ``with_trtexec``, and the trtexec of that release is not known.
     """
     idle_s = section.idle_s
     if idle_s is None:
@@ -97,7 +97,7 @@ def board_settings(
 
 
 def _trtexec(settings: BenchSettings, backend: str, tensorrt: str | None) -> TrtexecOptions:
-    if backend == "reference":  # the board says that there is nothing for trtexec
+    if backend == "reference":  # the board reports that trtexec has nothing to run
         return TrtexecOptions((), (), (), (), 0.0)
     if not tensorrt:
         raise EnvironmentLack(
@@ -111,12 +111,12 @@ def _trtexec(settings: BenchSettings, backend: str, tensorrt: str | None) -> Trt
 def tensorrt_of(
     section: BenchSection, hello: Hello | None, probe: Callable[[], Probe]
 ) -> str | None:
-    """Returns a board's TensorRT for ``board_settings``; None where it is not known.
+    """Returns a board's TensorRT for ``board_settings``; None if unknown.
 
     Args:
         section: The configuration's ``bench``.
-        hello: What the board says of itself, from its files; None without an answer.
-        probe: Returns what the board says of itself, which runs TensorRT's module; only for
+        hello: The board's facts from its files; None without an answer.
+        probe: Returns the board's facts, for which it runs TensorRT's module; only called for
             trtexec.
     """
     known = None if hello is None else hello.tensorrt
@@ -126,7 +126,7 @@ def tensorrt_of(
 
 
 def record_in_results(document: Bench, config: Config, release: InstalledRelease) -> list[str]:
-    """Keeps a measurement in the history; says why it could not, which is no failure."""
+    """Adds a measurement to the history; returns the reason if it could not, without an error."""
     try:
         record(document, config=config, release=release)
     except (DataError, EnvironmentLack) as error:
@@ -139,21 +139,21 @@ def report_stages(
 ) -> Callable[[str, float | None], None]:
     """Returns the callback of a board's stages: the step's progress, by the seconds left.
 
-    Only the board determines which stages follow, and not before it is there: the part that is done
-    is counted in seconds that went by, never in what the first stages promised.
+    Only the board determines the next stages, and only when it reaches them: the part that is done
+    is counted in elapsed seconds, not from the first stages' estimates.
     """
     began = clock()
 
     def report(stage: str, left: float | None) -> None:
         past = clock() - began
-        # what takes as long as it takes has no part
+        # a stage of unknown duration has no part
         update(past if left else 0.0, past + left if left else 0.0, stage)
 
     return report
 
 
 def bench_frames(context: Context) -> bytes | None:
-    """Returns ``bench.inputs`` as an ``.npz``, several frames stacked; None where none are named.
+    """Returns ``bench.inputs`` as an ``.npz``, several frames stacked; None if none are named.
 
     Raises:
         DataError: They cannot be read, or do not fit the network.
@@ -172,14 +172,14 @@ def bench_frames(context: Context) -> bytes | None:
 
 
 def check_bench_frames(context: Context, *, may_reuse: bool) -> None:
-    """Refuses ``bench.inputs`` that do not fit the network, before anything is built for them.
+    """Refuses ``bench.inputs`` that do not fit the network, before any build.
 
     Args:
         context: The configuration.
-        may_reuse: Whether an older measurement will do, for which the file is not needed.
+        may_reuse: True if an older measurement suffices, for which the file is not needed.
 
     Raises:
-        DataError: As ``bench_frames``.
+        DataError: As raised by ``bench_frames``.
     """
     named = context.file.bench.inputs
     if named is not None and (not may_reuse or context.config.resolve(named).exists()):
@@ -187,11 +187,10 @@ def check_bench_frames(context: Context, *, may_reuse: bool) -> None:
 
 
 def check_bench_shapes(context: Context) -> None:
-    """Refuses a shape to measure that is not planned, before anything is built.
+    """Refuses a shape to measure that is not planned, before any build.
 
     Raises:
-        UsageError: "bench.shape", with the shapes that are planned, or with the inputs that the
-            network has.
+        UsageError: "bench.shape", with the planned shapes, or with the network's inputs.
     """
     shapes = {name: tuple(size) for name, size in context.file.bench.shapes.items()}
     names = own_sizes(context) if shapes else ()
@@ -212,7 +211,7 @@ def check_bench_shapes(context: Context) -> None:
 def shape_to_measure(
     config: str | Path | Config, options: Mapping[str, Any]
 ) -> tuple[str | Path | Config, Mapping[str, Any]]:
-    """Returns what to measure: a static shape of the options is one of a range's, if there is one.
+    """Returns the source to measure: static shapes of the options select a shape of a range.
 
     Args:
         config: The configuration, or a model.
@@ -228,7 +227,7 @@ def shape_to_measure(
     given = section.get("shapes")
     if not given:
         return config, options
-    # which says what is wrong with them
+    # whose errors name the wrong options
     forms = open_config(config, **options).file.model.shapes
     without = {key: value for key, value in section.items() if key != "shapes"}
     base = open_config(config, **{**options, "model": without})
@@ -238,23 +237,23 @@ def shape_to_measure(
     return open_config(base, bench={"shapes": static}), {}
 
 
-# Which measurement of a release is shown where none is requested: the newest of any way.
+# The measurement of a release that is shown if none is requested: the newest, however measured.
 #
 # A command's options (``edgekit bench --lock-clocks``) measure in another way than the
-# configuration says, and what they measured is still the newest. Settings that changed in the
-# configuration itself lead to a new measurement. An older one is never shown again.
+# configuration, and their result is still the newest. Settings that changed in the configuration
+# itself lead to a new measurement. An older measurement is never shown again.
 
 
 class NewestMeasurement:
-    """What was measured last of a release on a board, in the cache.
+    """The last measurement of a release on a board, in the cache.
 
     Args:
         context: The configuration.
-        place: What distinguishes board and release from others.
+        place: The identity of board and release.
 
     Attributes:
         description: The measurement that ``find`` has found, in words.
-        notes: What of it is not as the configuration says.
+        notes: Its differences from the configuration.
     """
 
     def __init__(self, context: Context, place: Sequence[object]) -> None:
@@ -265,7 +264,7 @@ class NewestMeasurement:
         section = context.file.bench
         self._settings = section.model_dump(mode="json")
         if section.inputs is not None:
-            # other frames may lie under the same name
+            # the same name may have other frames now
             frames = identity_of_path(context.config.resolve(section.inputs))
             self._settings["inputs"] = [str(section.inputs), frames]
         document = context.config.document
@@ -273,7 +272,7 @@ class NewestMeasurement:
         self._file = (document.value if document.file is None else document.file).get("bench")
 
     def find(self) -> Measurement | None:
-        """Returns the newest measurement, or None where one is to be made."""
+        """Returns the newest measurement; None if the board has to measure."""
         known = self._cache.get("bench", self._key)
         if not known:
             return None
@@ -285,7 +284,7 @@ class NewestMeasurement:
             return None
         try:
             measured = read(Measurement, known["measured"])
-        except DeviceError:  # another edgekit's
+        except DeviceError:  # written by another edgekit
             return None
         when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(known["at"]))
         self.description = f"measured {when}"
@@ -323,25 +322,25 @@ def infer(
     drawn: Path | None = None,
     manifest: Manifest | None = None,
 ) -> Inference:
-    """Runs one inference on the first board.
+    """Runs an inference on the first board.
 
     Args:
         context: The configuration.
         boards: Its boards.
-        release: What serves there.
-        backend: Who built what is to serve there.
-        source: Inputs, .npz or .npy; the first calibration input when None.
-        path: Where the outputs go.
+        release: The release that serves there.
+        backend: The backend of the build that is to serve there.
+        source: Inputs, .npz or .npy; the first calibration input if None.
+        path: Output file.
         step: The step, for its detail.
-        drawn: The folder where what a detector found is drawn; nowhere when None.
-        manifest: The bundle's, where it has several shapes: a note tells which of them runs this.
+        drawn: Folder for the pictures with a detector's boxes; not drawn if None.
+        manifest: The bundle's, if it has several shapes: a note names the variant that runs this.
     """
     cache, client = context.cache, boards.clients()[0]
     inputs = inputs_of(context, source, manifest)
     feed = write_npz(inputs)
     other = release.refitted or release.taken_back is not None
     key = cache.key("infer", boards.identity(client), release.digest, _digest(feed), other)
-    # of these releases the board has not just confirmed the bytes, as an installation does
+    # the board has not just verified the bytes of these releases, as an installation does
     known = None if context.force or other else cache.get("infer", key)
     if known is not None and not cache.has_blobs([known["blob"]]):
         known = None
@@ -381,7 +380,7 @@ def infer(
 
 
 def _route_note(manifest: Manifest, inputs: Mapping[str, np.ndarray]) -> str:
-    """Returns which variant of a bundle the loader runs for these inputs, and what it pads."""
+    """Returns the bundle's variant that the loader runs for these inputs, and its padding."""
     known = {name for one in manifest.every_variant for name in one.values}
     sizes = {name: value.shape for name, value in inputs.items() if name not in known}
     values = {n: tuple(np.ravel(v).tolist()) for n, v in inputs.items() if n in known}
@@ -412,16 +411,16 @@ def bench(
     Args:
         context: The configuration.
         boards: Its boards.
-        release: What serves there.
-        backend: Who built what is to serve there.
+        release: The release that serves there.
+        backend: The backend of the build that is to serve there.
         out: The folder of both files.
         step: The step, for its detail.
-        again: Measure even when the same release was measured before.
+        again: Measure even if the same release was measured before.
     """
     cache, client, target = context.cache, boards.clients()[0], context.target
     back = release.taken_back
     section = context.file.bench
-    # what takes the frames that are measured
+    # the context whose engines take the measured frames
     taken = taken_by(context, {n: tuple(s) for n, s in section.shapes.items()})
     of = taken.context if taken else context
     placed = plan(of) if back is None else plan_of(cache, release)
@@ -465,7 +464,7 @@ def bench(
         network=network(of) if back is None else None,
         name=context.file.name,
     )
-    if new:  # what makes no sound documents is never shown again
+    if new:  # a measurement without valid documents is never shown again
         newest.keep(measured)
     files = {"bench": out / "bench.json", "trace": out / "trace.json"}
     fresh = "bench" in context.session.fresh
@@ -499,7 +498,7 @@ def bench(
 
 
 def _backend(backend: str, release: InstalledRelease) -> str:
-    """Returns who runs the release: another one's may be another backend than is built with."""
+    """Returns the release's backend: another release may have another backend than the build."""
     return release.backend or backend
 
 
@@ -512,13 +511,13 @@ def _environment(release: InstalledRelease) -> dict[str, str]:
 def inputs_of(
     context: Context, source: Path | None, manifest: Manifest | None = None
 ) -> dict[str, np.ndarray]:
-    """Returns one inference's inputs: of a file, or the first calibration input.
+    """Returns an inference's inputs: a file's, or the first calibration input.
 
-    Arrays of a file may have any planned shape, and one that the bundle's loader pads; without a
-    bundle, one that it may pad.
+    Arrays of a file may have any planned shape, or a shape that the bundle's loader pads; without
+    a bundle, a shape that it may pad.
 
     Raises:
-        DataError: They cannot be read, or do not fit the network.
+        DataError: The inputs cannot be read, or do not fit the network.
         UsageError: "input.shape": their shape was not planned.
     """
     if source is None:
@@ -533,7 +532,7 @@ def inputs_of(
 
 
 def _given_values(context: Context, source: Path) -> dict[str, np.ndarray]:
-    """Returns the values of inputs that hold sizes, as far as a file has them."""
+    """Returns the values of inputs that hold sizes, if a file has them."""
     values = requested(context).values
     if not values or source.suffix.lower() != ".npz":
         return {}
@@ -556,7 +555,7 @@ def _given_values(context: Context, source: Path) -> dict[str, np.ndarray]:
 
 
 def _pads(context: Context, sizes: Sizes, manifest: Manifest | None) -> bool:
-    """Says whether the loader runs these shapes padded; without a bundle, whether it may."""
+    """Returns True if the loader pads these shapes; without a bundle, if it may."""
     if manifest is not None:
         try:
             router = Router(manifest.name, manifest.every_variant, manifest.padding)
@@ -576,10 +575,10 @@ def _pads(context: Context, sizes: Sizes, manifest: Manifest | None) -> bool:
 def _context_at(
     context: Context, shapes: Sizes, source: Path, manifest: Manifest | None
 ) -> Context:
-    """Returns the context of a shape that was planned, or that the loader pads.
+    """Returns the context of a planned shape, or of a shape that the loader pads.
 
     Raises:
-        UsageError: "input.shape": it is neither.
+        UsageError: "input.shape": the shape is neither.
     """
     if _pads(context, {**own_sizes(context), **shapes}, manifest):
         return at_sizes(context, shapes)
@@ -587,10 +586,10 @@ def _context_at(
 
 
 def _context_for(context: Context, source: Path, manifest: Manifest | None) -> Context:
-    """Returns the context of the shape that a file's arrays have; the first one of other files.
+    """Returns the context of the shape of a file's arrays; the first context for other files.
 
     Raises:
-        UsageError: "input.shape": it was not planned.
+        UsageError: "input.shape": the shape was not planned.
     """
     net, found = network(context), dict[str, Member]()
     with suppress(*BROKEN):  # reading the data reports it
@@ -599,9 +598,9 @@ def _context_for(context: Context, source: Path, manifest: Manifest | None) -> C
     ranks = {name: len(net.tensors[name].shape) for name in shapes}
     if shapes and all(len(shape) + 1 == ranks[name] for name, shape in shapes.items()):
         one = {name: (1, *shape) for name, shape in shapes.items()}
-        with suppress(UsageError):  # a single row is a batch of one, where that is planned
+        with suppress(UsageError):  # a single row is a batch of 1, if that is planned
             return _context_at(context, one, source, manifest)
-    # samples along a further axis, or rows of a batch, are of the first shape
+    # samples along a further axis, or rows of a batch, have the first shape
     if not shapes or any(len(shape) != ranks[name] for name, shape in shapes.items()):
         return context
     return _context_at(context, shapes, source, manifest)

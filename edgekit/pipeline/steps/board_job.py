@@ -1,5 +1,5 @@
-"""A job on a board as a step runs it: what it needs is sent, it is joined where it runs already,
-and its news are shown.
+"""A job on a board as a step runs it: its inputs are sent, a running job is joined, and its events
+are shown.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ def run_board_job(
 ) -> tuple[str, object]:
     """Runs a job to its end.
 
-    The job runs on the board by itself: when this machine goes away, the same command finds it
-    again, running or done. Forced, one that is done is forgotten first; one that runs is joined.
+    The job runs on the board independently: if this machine disconnects, the same command finds
+    it again, running or done. If forced, a finished job is removed first; a running job is joined.
 
     Args:
         context: The configuration.
         client: The board.
-        kind: As of ``BoardClient.start_job``.
+        kind: As in ``BoardClient.start_job``.
         request: That kind's document.
-        blobs: What it needs, by SHA-256.
+        blobs: Its inputs, by SHA-256.
 
     Returns:
         The job's id, and its result as ``BoardClient.job_result`` gives it.
@@ -49,7 +49,7 @@ def run_board_job(
     try:
         for event in client.watch_job(job):
             words = event.text or event.phase
-            # a job that is joined reports at once what it did long before
+            # a job that is joined reports its earlier events at once
             at = event.time if event.n else None
             context.update(event.done, event.total, f"{client.name}: {words}", at=at)
     except KeyboardInterrupt:
@@ -63,7 +63,7 @@ def run_board_job(
 
 
 def fetch_blobs(context: Context, client: BoardClient, digests: Iterable[str]) -> None:
-    """Brings blobs of a board into the cache, as far as they are not there."""
+    """Copies those blobs of a board into the cache that it lacks."""
     wanted = [digest for digest in digests if not context.cache.has_blobs([digest])]
     for digest, data in client.fetch(wanted).items():
         context.cache.put_blob(digest, data)

@@ -1,5 +1,5 @@
-"""The listed shapes of a range, each as a context of its own: what runs where for each, which of
-them have engines of their own, and what the GPU's engine with profiles takes.
+"""The listed shapes of a range, each as its own context: the placement for each, the shapes with
+their own engines, and the shapes that the GPU's engine with profiles takes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Listed:
     """A bucket, and the context whose network and plan are those of its shape.
 
     Attributes:
-        bucket: What runs where.
+        bucket: The placement.
         context: The configuration with this shape alone.
     """
 
@@ -63,7 +63,7 @@ class Listed:
 
 @dataclass(frozen=True)
 class Ranged:
-    """What is said of a range: its buckets, the optimum first, and what they cost together."""
+    """The document of a range: its buckets, the optimum first, and their total cost."""
 
     buckets: tuple[Bucket, ...]
     cost: RangeCost
@@ -73,16 +73,16 @@ class Ranged:
 def at_sizes(
     context: Context, sizes: Sizes, values: Sizes | None = None, **placement: object
 ) -> Context:
-    """Returns the context of one static shape, with notes of its own.
+    """Returns the context of a static shape, with its own notes.
 
     Args:
         context: The configuration.
         sizes: The shape.
-        values: Other values of inputs that hold sizes than the best.
+        values: Values of inputs that hold sizes, other than the best.
         placement: Other keys of the configuration's ``placement``.
     """
     file = context.file
-    # shapes of tensors inside the network stay
+    # shapes of tensors inside the network are unchanged
     request = requested(context)
     every = {**request.optimum, **sizes}
     shapes = {name: list(shape) for name, shape in every.items()}
@@ -105,7 +105,7 @@ def _listed(
     Args:
         context: The configuration.
         most: Loadables that a core holds.
-        summary: Returns a context's bucket, with so many loadables at most, and the same shape on
+        summary: Returns a context's bucket, with at most this many loadables, and the same shape on
             the GPU alone.
     """
     request = requested(context)
@@ -139,10 +139,10 @@ def _beside(
 ) -> Listed:
     """Returns a bucket with as many loadables as the cores hold beside those before it.
 
-    What exceeds them goes to the GPU: to the engine with profiles, where there is one.
+    The rest runs on the GPU: in the engine with profiles, if there is one.
 
     Raises:
-        GateError: "range.loadables": they exceed them, and there is no GPU.
+        GateError: "range.loadables": too many loadables, and no GPU.
     """
 
     def at(**placement: object) -> Context:
@@ -204,7 +204,7 @@ def gpu_profiles(context: Context) -> tuple[Profile, ...]:
 def sample_sizes(context: Context) -> list[Sizes]:
     """Returns the shapes that the calibration images have before they are resized.
 
-    Empty where the data are no images, or the network has no input that takes one.
+    Empty if the data are not images, or the network has no image input.
     """
 
     first = requested(context).buckets[0]
@@ -220,7 +220,7 @@ def sample_sizes(context: Context) -> list[Sizes]:
 
 
 def with_checked_buckets(context: Context, document: Check) -> Check:
-    """Returns a check with its range's buckets; the same one without a range."""
+    """Returns a check with its range's buckets; the same check without a range."""
     if requested(context).is_static:
         return document
     most = original_slots(context)
@@ -232,7 +232,7 @@ def with_checked_buckets(context: Context, document: Check) -> Check:
 
 
 def original_slots(context: Context) -> int:
-    """Returns how many loadables a core holds."""
+    """Returns the number of loadables that a core holds."""
     return judged(context, original(context)).judgement.slots
 
 
@@ -267,7 +267,7 @@ def _checked(context: Context, most: int | None) -> tuple[Bucket, Bucket]:
 
 
 def with_planned_buckets(context: Context) -> Plan:
-    """Returns the plan, with its range's buckets where there is a range."""
+    """Returns the plan, with its range's buckets if there is a range."""
     return plan_with(context, planned_buckets(context))
 
 
@@ -339,7 +339,7 @@ def ends_of(
         values: Ranges of values of inputs that hold sizes, at the same ends.
 
     Raises:
-        ModelError: It cannot take one of them; ``where`` is the shape.
+        ModelError: The network cannot take such a shape; ``where`` is the shape.
     """
     own, found = own_sizes(context), [network(context)]
     for profile in profiles:
@@ -354,10 +354,10 @@ def ends_of(
 
 
 def calibrate_buckets(context: Context) -> int:
-    """Measures the ranges of every bucket on its own inputs, and returns how many there are.
+    """Measures the ranges of every bucket on its own inputs, and returns the number of buckets.
 
     Raises:
-        EdgekitError: As of ``calibrated``; ``where`` is the shape.
+        EdgekitError: As raised by ``calibrated``; ``where`` is the shape.
     """
     request = requested(context)
     if request.is_static or context.measured is None:

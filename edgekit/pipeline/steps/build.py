@@ -1,5 +1,5 @@
 """The engines: built by this machine for the reference backend, or by the boards that will run
-them, as a job whose answer is kept for the next time.
+them, as a job whose result is cached.
 """
 
 from __future__ import annotations
@@ -83,19 +83,19 @@ if TYPE_CHECKING:
 
 @document(frozen=True, eq=False)
 class BuiltPlan:
-    """Engines, and what is known of them.
+    """Engines and their facts.
 
     Attributes:
-        key: What distinguishes this build from others.
+        key: The identity of the build.
         artefacts: The engines and the weights that they lack.
-        golden: What they answered where they were built, as ``golden_of`` returns it; None where
+        golden: Their outputs on the machine that built them, as ``golden_of`` returns it; None if
             this machine can run them.
-        comparison: The plan compared with the build, None for the reference.
-        board: The board that built them, empty for this machine.
-        job: The board's job, empty for this machine.
-        result: What the board built; None for this machine.
-        notes: What a person should know of the board's build.
-        variants: What was built for the other shapes of a range.
+        comparison: The plan compared with the build; None for the reference.
+        board: The board that built them; empty for this machine.
+        job: The board's job; empty for this machine.
+        result: The result of the board's job; None for this machine.
+        notes: Notes for the user on the board's build.
+        variants: The builds for the other shapes of a range.
     """
 
     key: str
@@ -111,13 +111,13 @@ class BuiltPlan:
 
 @dataclass(frozen=True, eq=False)
 class BuiltVariant:
-    """What was built for another shape of a range, or for the range.
+    """The build for another shape of a range, or for the range.
 
     Attributes:
         context: The configuration of that shape; of the range, of its best shape on the GPU.
         built: The build.
         load: "start" or "demand": when a board opens it.
-        profiles: The ranges that it takes; empty for one shape.
+        profiles: The ranges that it takes; empty for a single shape.
         values: Ranges of values of further inputs, which hold sizes.
     """
 
@@ -130,7 +130,7 @@ class BuiltVariant:
 
 @document(frozen=True)
 class BuildRecord:
-    """What the cache keeps of a board's build."""
+    """The cache's record of a board's build."""
 
     result: BuildResult = member(record(BuildResult))
     board: str = member(text())
@@ -139,10 +139,10 @@ class BuildRecord:
 
 @document(frozen=True)
 class BuiltSegment:
-    """A segment of a build: ``share`` of the frames goes through its lane.
+    """A segment of a build: the part ``share`` of the frames goes through its lane.
 
     Attributes:
-        lane: Index of the plan that the segment is of.
+        lane: Index of the segment's plan.
         share: Part of the frames that go through the plan, 0 to 1.
         index: The segment's number in running order.
     """
@@ -163,11 +163,11 @@ class Build(FormerDict):
 
     Attributes:
         backend: "reference" or "tensorrt".
-        weights: How many weights the engines lack.
+        weights: Number of weights that the engines lack.
         accuracy: The error of the built network against FP32.
-        boards: What boards built; none where this machine did.
+        boards: The builds of boards; none if this machine built.
         notes: For people.
-        parser: NVIDIA's own parser's word, where it was asked.
+        parser: The result of NVIDIA's own parser, if it was run.
         figures: The accuracy in one line, for people; not in JSON.
     """
 
@@ -184,7 +184,7 @@ class Build(FormerDict):
 
 
 def segments_of(built: Artefacts) -> tuple[BuiltSegment, ...]:
-    """Returns what was built, segment by segment."""
+    """Returns the build, segment by segment."""
     return tuple(
         BuiltSegment(lane, share, s.index, s.device, s.engine, s.layers, s.inputs, s.outputs)
         for lane, (share, segments) in enumerate(built.lanes)
@@ -193,7 +193,7 @@ def segments_of(built: Artefacts) -> tuple[BuiltSegment, ...]:
 
 
 def board_builds(builds: Sequence[BuiltPlan]) -> tuple[BoardBuild, ...]:
-    """Returns what boards built, compared with the plan."""
+    """Returns the builds of boards, compared with the plan."""
     return tuple(_board_build(built, built.result) for built in builds if built.result is not None)
 
 
@@ -213,17 +213,17 @@ def _board_build(built: BuiltPlan, result: BuildResult) -> BoardBuild:
     )
 
 
-# The builds of one configuration, one for each kind of board.
+# The builds of a configuration, one for each kind of board.
 
 
 @computed("backend", "build.backend", "deploy")
 def backend_for(context: Context, boards: ConnectedBoards) -> str:
     """Returns "reference" or "tensorrt".
 
-    Boards are connected when the backend is not known without them.
+    Boards are connected if the backend is not known without them.
 
     Raises:
-        EnvironmentLack: "build.no-tensorrt": what the configuration requires is on no board.
+        EnvironmentLack: "build.no-tensorrt": no board has the TensorRT that is required.
     """
     if context.backend:
         return context.backend
@@ -252,10 +252,10 @@ def backend_for(context: Context, boards: ConnectedBoards) -> str:
 
 
 def every_build(context: Context, boards: ConnectedBoards) -> list[BuiltPlan]:
-    """Returns the different builds, in the order of the boards; one where this machine builds.
+    """Returns the different builds, in the order of the boards; a single one by this machine.
 
     Args:
-        context: The configuration; its plan is what is built.
+        context: The configuration with its plan.
         boards: Its boards.
     """
     if backend_for(context, boards) == "reference":
@@ -265,11 +265,11 @@ def every_build(context: Context, boards: ConnectedBoards) -> list[BuiltPlan]:
 
 
 def build_for(context: Context, boards: ConnectedBoards, client: BoardClient) -> BuiltPlan:
-    """Returns the build that a board runs: its own, or that of a board that is like it.
+    """Returns the build that a board runs: its own, or that of an equal board.
 
     Raises:
-        BoardError: The board is another than planned for, or its build failed.
-        EnvironmentLack: The board lacks what the engines need.
+        BoardError: The board differs from the planned one, or its build failed.
+        EnvironmentLack: The board lacks a requirement of the engines.
     """
     if backend_for(context, boards) == "reference":
         return _reference_build(context)
@@ -351,7 +351,7 @@ def _with_variants(
 
 def _reference_range(context: Context, profiles: Sequence[Profile], values: Values) -> BuiltPlan:
     """Returns this machine's build of a range of shapes."""
-    ends_of(context, profiles, values)  # where the network cannot take them it is said here
+    ends_of(context, profiles, values)  # raises if the network cannot take them
     opened = open_model(context, profiles, values)
     made = build_open(opened, [layer.name for layer in plan(context).layers])
     key = context.cache.key("open", sorted(made.engines), sorted(made.values))
@@ -367,7 +367,7 @@ def check_bundle(boards: ConnectedBoards, client: BoardClient, manifest: Manifes
 
     Raises:
         BoardError: "deploy.other-board".
-        EnvironmentLack: The board lacks what the engines need.
+        EnvironmentLack: The board lacks a requirement of the engines.
     """
     if manifest.backend == "reference":
         return
@@ -386,20 +386,20 @@ def build_on(
     profiles: Sequence[Profile] = (),
     values: Values | None = None,
 ) -> BuiltPlan:
-    """Builds a configuration's engines on a board, or reads back what was built before.
+    """Builds a configuration's engines on a board, or reads an earlier build from the cache.
 
     Args:
-        context: The configuration; its plan is what is built.
+        context: The configuration with its plan.
         client: The board.
-        probe: What it is.
-        profiles: The ranges of the one engine that takes them all; empty for the plan's engines.
+        probe: The board's facts.
+        profiles: The ranges of the engine that takes them all; empty for the plan's engines.
         values: Ranges of values of its inputs that hold sizes.
 
     Raises:
-        BoardError: The board is another than was planned for ("board.other-tensorrt",
+        BoardError: The board differs from the planned one ("board.other-tensorrt",
             "board.no-dla"), or the build failed.
-        EnvironmentLack: The board lacks what the engines need.
-        GateError: "build.differs": ``build.strict``, and the build is not as planned.
+        EnvironmentLack: The board lacks a requirement of the engines.
+        GateError: "build.differs": ``build.strict``, and the build differs from the plan.
     """
     from edgekit.tensorrt.artefacts import artefacts_of, golden_of
 
@@ -414,7 +414,7 @@ def build_on(
         record = None
     if record is None:
         context.session.fresh.add("build")
-        # what is known to fail on such a board is not tried again, and is no other build
+        # attempts known to fail on such a board are skipped; it counts as the same build
         tried = (
             request
             if context.force
@@ -433,7 +433,7 @@ def build_on(
     }  # fmt: skip
     made = artefacts_of(request, result, lanes, fetch, context.cache.kept_array)
     notes, comparison = list(made.notes), None
-    if not profiles:  # an engine of a range has no layers that were planned
+    if not profiles:  # an engine of a range has no planned layers
         comparison = compare_build(
             network(context), judgement(context), plan(context), lanes, result, logs
         )
@@ -465,11 +465,11 @@ def _first_few(texts: Sequence[str], most: int) -> list[str]:
 def reweighed(
     context: Context, built: BuiltPlan, other: Model
 ) -> tuple[Mapping[str, Weight], Mapping[str, np.ndarray]]:
-    """Returns another model's weights as a board's engines want them.
+    """Returns another model's weights in the form of a board's engines.
 
     Raises:
-        UsageError: "refit.identical": the engines take the weights alone that they were built with;
-            "refit.fixed": some of the weights that differ are fixed in them.
+        UsageError: "refit.identical": the engines only take the weights that they were built with;
+            "refit.fixed": some of the weights that differ are constant in them.
         DataError: "refit.mismatch": the other model has other names.
     """
     from edgekit.tensorrt.artefacts import artefacts_of, unchangeable_weights
@@ -501,7 +501,7 @@ def reweighed(
 
 
 def run_build_job(context: Context, client: BoardClient, request: BuildRequest) -> BuildRecord:
-    """Runs the job and brings home what it made."""
+    """Runs the job and copies its result to this machine."""
     job, result = run_board_job(context, client, "build", request.document, request.blobs)
     if not isinstance(result, BuildResult):
         raise protocol_error(
@@ -514,7 +514,7 @@ def run_build_job(context: Context, client: BoardClient, request: BuildRequest) 
 def _record_outcomes(
     context: Context, probe: Probe, request: BuildRequest, result: BuildResult
 ) -> None:
-    """Keeps what the build has shown of builder flags on such boards."""
+    """Stores the outcomes of the build's attempts on such boards."""
     from edgekit.tensorrt.outcomes import outcomes_file, record_outcome
 
     file = outcomes_file(context.cache.folder)
@@ -522,7 +522,7 @@ def _record_outcomes(
     for one in result.engines:
         engine = requests[one.key]
         if engine.settings:
-            continue  # a failure may be theirs
+            continue  # the flags may be the cause of the failure
         kind = engine.kind
         if kind == "plan" and engine.device != "GPU":
             kind = "plan DLA"
@@ -530,7 +530,7 @@ def _record_outcomes(
 
 
 def _record_of(kept: object) -> BuildRecord | None:
-    """Returns what the cache keeps of a build; None for what another version kept."""
+    """Returns the cache's record of a build; None if another version wrote it."""
     try:
         return read(BuildRecord, kept)
     except DeviceError:
@@ -538,7 +538,7 @@ def _record_of(kept: object) -> BuildRecord | None:
 
 
 def _blobs(result: BuildResult) -> list[str]:
-    """Returns what of a build is brought home; the unstripped plans stay on the board."""
+    """Returns the blobs of a build to copy; the unstripped plans stay on the board."""
     found = [x for one in result.engines for x in (one.engine, one.inspector, one.log)]
     found += [x.digest for case in result.golden for x in case.outputs.values()]
     return [digest for digest in dict.fromkeys(found) if digest]
@@ -565,7 +565,7 @@ _REFERENCE_RANGE = (
 
 
 def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list[str]]:
-    """Returns the notes by what they are about: "accuracy", "run", "plan", "build"."""
+    """Returns the notes by subject: "accuracy", "run", "plan", "build"."""
     about = [one.told for one in accuracy(context).nonfinite]
     about += [
         f"shape {shape_text(one.bucket.shapes)}: {accuracy_words(one.bucket.accuracy)}"
@@ -596,7 +596,7 @@ def note_groups(context: Context, builds: Sequence[BuiltPlan]) -> dict[str, list
 
 
 def _range_accuracy(context: Context, built: BuiltPlan) -> list[str]:
-    """Returns what is known of the accuracy of the engine of a range; nothing without one."""
+    """Returns notes on the accuracy of the engine of a range; none without such an engine."""
     if not built.board:
         return [] if on_gpu(context) is None else [_REFERENCE_RANGE]
     rest = range_as_built(context)
@@ -612,6 +612,6 @@ def _range_accuracy(context: Context, built: BuiltPlan) -> list[str]:
 
 
 def notes_of(context: Context, builds: Sequence[BuiltPlan]) -> list[str]:
-    """Returns what a person should know about the result."""
+    """Returns notes on the result for the user."""
     groups = note_groups(context, builds).values()
     return list(dict.fromkeys(one for group in groups for one in group))

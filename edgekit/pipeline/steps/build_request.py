@@ -1,5 +1,5 @@
-"""What a configuration requests of a board's build, and whether the board can do it: options that
-are wrong without any board, what the board lacks, and the request itself.
+"""The build that a configuration requests of a board: options that are wrong on any board, missing
+features of the board, and the request itself.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ def request_of(
     profiles: Sequence[Profile] = (),
     values: Values | None = None,
 ) -> tuple[BuildRequest, tuple[RequestedLane, ...]]:
-    """Returns the request for a board's build, and the engines that it is of.
+    """Returns the request for a board's build, and its engines.
 
     Args:
         context: The configuration.
-        other: Other weights in the same network; the configuration's own model when None.
-        plugins: What a board must load for it; None for nothing.
-        profiles: The ranges of the one engine on the GPU that takes them all; empty for the plan's
-            engines, of one shape.
+        other: Other weights in the same network; the configuration's own model if None.
+        plugins: The libraries that a board must load for it; None for none.
+        profiles: The ranges of the engine on the GPU that takes them all; empty for the plan's
+            engines, of a single shape.
         values: Ranges of values of its inputs that hold sizes.
 
     Raises:
@@ -131,7 +131,7 @@ def request_of(
 def request_without_known_failures(
     context: Context, probe: Probe, request: BuildRequest, profiles: Sequence[Profile] = ()
 ) -> BuildRequest:
-    """Returns a request without the attempts that failed on such boards before."""
+    """Returns a request without the attempts that failed before on such boards."""
     from edgekit.tensorrt.outcomes import outcomes_file, without_known_failures
 
     decision = without_known_failures(
@@ -159,14 +159,14 @@ def _decided(context: Context, profiles: Sequence[Profile] = ()) -> Decision:
         types=_types(network(context)),
     )
     if profiles and translated(context) is not None:
-        request = replace(request, qdq=True)  # the file's own nodes: nothing takes them out
+        request = replace(request, qdq=True)  # the file's own nodes: they are not removed
     return decide(replace(request, dynamic=bool(profiles), profiles=len(profiles)))
 
 
 def _range_model(
     context: Context, profiles: Sequence[Profile], values: Values, strong: bool
 ) -> Model:
-    """Returns the network with its open axes, on strongly typed releases with its types."""
+    """Returns the network with open axes, on strongly typed releases with its types."""
     from edgekit.quantize.qdq.to_explicit import to_open_qdq
 
     opened = open_model(context, profiles, values)
@@ -200,7 +200,7 @@ def _calibration(context: Context, opened: Model | None) -> str | None:
 
     Args:
         context: The configuration.
-        opened: The network of a range with its open axes: the cache has its tensors alone.
+        opened: The network of a range with its open axes: the cache has only its tensors.
     """
     found = plan_scales(context)
     if found is None or (opened is not None and has_qdq(opened)):
@@ -215,7 +215,7 @@ def _calibration(context: Context, opened: Model | None) -> str | None:
 
 
 def _types(net: Network) -> set[str]:
-    """Returns the types of a network's tensors, and of codes of its weights."""
+    """Returns the types of a network's tensors, and of its quantized weights."""
     codes = (layer.params.get("weight_codes", "") for layer in net.layers)
     return {*(tensor.dtype for tensor in net.tensors.values()), *codes}
 
@@ -240,8 +240,8 @@ def requested_build(
 
     Args:
         context: The configuration.
-        dla: Whether the plan uses a DLA.
-        plugins: Whether the network has layers that are plugins.
+        dla: True if the plan uses a DLA.
+        plugins: True if the network has layers that are plugins.
         types: Types of the network; those that need a flag have it.
     """
     from edgekit.tensorrt.options import RequestedBuild
@@ -260,7 +260,7 @@ def requested_build(
         mode=build.mode,
         dla=dla,
         precision=context.file.precision,
-        # where types stand in the network, the model is given Q/DQ nodes for the board
+        # if the network has types, the model gets Q/DQ nodes for the board
         qdq="weak" not in typings,
         strip=build.strip,
         refit=refit,
@@ -276,9 +276,9 @@ def requested_build(
 
 
 def _setting_values(build: BuildSection, types: Collection[str]) -> dict[str, SettingValue]:
-    """Returns what the section, and types of the network, set of TensorRT's builder.
+    """Returns the settings of TensorRT's builder from the section and the network's types.
 
-    What TensorRT does by itself is left out.
+    TensorRT's own defaults are left out.
     """
     from edgekit.tensorrt.settings import FEATURE, setting_rows
 
@@ -316,35 +316,34 @@ def _golden(context: Context, lanes: int, profiles: Sequence[Profile]) -> list[G
 
 
 def check_requested(context: Context) -> None:
-    """Refuses, before the plan, what no engine can have of what the section ``build`` sets.
+    """Refuses, before the plan, settings of the section ``build`` that no engine can have.
 
-    It holds whoever builds: the target and the TensorRT release are known without a board.
+    It does not depend on who builds: the target and the TensorRT release are known without a board.
 
     Raises:
-        ConfigError: As of ``decide``.
+        ConfigError: As raised by ``decide``.
     """
     from edgekit.tensorrt.options import decide
 
     if _set_keys(context):
-        # no layer may come to be on a DLA
+        # no layer may be placed on a DLA
         decide(requested_build(context, dla=False, plugins=bool(context.file.model.plugins)))
 
 
 def check_planned(context: Context, profiles: Sequence[Profile] = ()) -> None:
-    """Refuses what the plan's engines cannot have of the section ``build``, and notes what of it is
-    dropped.
-
+    """Refuses settings of the section ``build`` that the plan's engines cannot have, and notes the
+    settings that are dropped.
     Args:
         context: The configuration.
-        profiles: As of ``request_of``.
+        profiles: As in ``request_of``.
 
     Raises:
-        ConfigError: As of ``decide``.
+        ConfigError: As raised by ``decide``.
     """
     keys = _set_keys(context)
     if not keys:
         return
-    # what was left to edgekit is noted when TensorRT builds
+    # settings that edgekit chooses are noted when TensorRT builds
     dropped = _decided(context, profiles).dropped
     context.note(*(one.why for one in dropped if one.key in keys))
 
@@ -352,7 +351,7 @@ def check_planned(context: Context, profiles: Sequence[Profile] = ()) -> None:
 def _set_keys(context: Context) -> list[str]:
     """Returns the keys of ``build`` about engines whose values are not the defaults.
 
-    A mode alone is the plan's to refuse.
+    A mode alone is refused by the plan.
     """
     from edgekit.tensorrt.settings import setting_rows
 
@@ -361,7 +360,7 @@ def _set_keys(context: Context) -> list[str]:
 
 
 def check_build_options(context: Context) -> None:
-    """Refuses at once what TensorRT cannot do together, where a board may build with it.
+    """Refuses at once settings that TensorRT cannot combine, if a board may build with it.
 
     Raises:
         ConfigError: With each pair of keys that exclude each other, the reason and its source.
@@ -377,7 +376,7 @@ def check_build_options(context: Context) -> None:
     dropped = dropped_settings(memory_settings(context), on, context.target)
     context.note(*dropped)
     document = context.config.document
-    # cores that are not configured are used where they can be
+    # cores that are not configured are used if possible
     names_dla = document.knows(("placement", "dla_cores"))
     driven = names_dla or drives_dla(context.target, context.tensorrt)
     dla = bool(context.file.placement.dla_cores and context.target.dla.cores and driven)
@@ -393,7 +392,7 @@ def check_build_options(context: Context) -> None:
 
 
 def memory_settings(context: Context) -> MemorySettings:
-    """Returns how a board uses the GPU's memory for what it builds."""
+    """Returns the GPU memory settings of a board for its build."""
     memory = context.file.deploy.memory
     weights = memory.weights_mib
     if isinstance(weights, int):
@@ -403,9 +402,9 @@ def memory_settings(context: Context) -> MemorySettings:
 
 
 def check_cuda_graph(context: Context) -> None:
-    """Refuses a bench by CUDA graph of a plan that uses a DLA, before anything builds it.
+    """Refuses a bench by CUDA graph of a plan that uses a DLA, before any build.
 
-    The reference backend has no graphs at all; it is refused there, too, as the board would.
+    The reference backend has no graphs at all; it refuses them, too, as the board would.
 
     Raises:
         ConfigError: "bench.graph".
@@ -426,17 +425,17 @@ def check_cuda_graph(context: Context) -> None:
 
 
 def check_opaque(context: Context, *, on_board: bool | None = None) -> None:
-    """Refuses opaque layers where nothing can run them, and notes what a board must have for them.
+    """Refuses opaque layers that nothing can run, and notes the plugins that a board must have.
 
-    Both before anything is built.
+    Both happen before any build.
 
     Args:
         context: The configuration.
-        on_board: Whether a board builds; what the configuration says when None.
+        on_board: True if a board builds; by the configuration if None.
 
     Raises:
         EnvironmentLack: "build.opaque": this machine would have to run them.
-        ModelError: "model.opaque": nothing comes before them; "model.shape_unknown": a bundle's
+        ModelError: "model.opaque": no layer precedes them; "model.shape_unknown": a bundle's
             outputs have fixed shapes.
     """
     came = source(context)
@@ -480,7 +479,7 @@ def check_opaque(context: Context, *, on_board: bool | None = None) -> None:
 
 
 def functions_only(context: Context) -> str:
-    """Returns why what this machine builds is no bundle; "" where it is one.
+    """Returns why this machine's build cannot be a bundle; "" if it can.
 
     A bundle of the reference backend has ONNX files alone: its board runs no Python of the user's.
     """
@@ -512,10 +511,10 @@ def check_bundled(context: Context) -> None:
 
 
 def check_names(context: Context) -> None:
-    """Refuses names of weights that the network that is built, rewritten, does not have.
+    """Refuses names of weights that the built (rewritten) network does not have.
 
     Raises:
-        ConfigError: "build.refit", with the names that are near.
+        ConfigError: "build.refit", with similar names.
     """
     named = context.file.build.refit
     if not isinstance(named, list) or not _on_board(context):
@@ -534,21 +533,21 @@ def check_names(context: Context) -> None:
 
 
 def _on_board(context: Context) -> bool:
-    """Whether a board may build with TensorRT, as far as the configuration says."""
+    """Returns True if a board may build with TensorRT, by the configuration."""
     backend = context.file.build.backend
     return backend == "tensorrt" or (backend == "auto" and bool(context.file.deploy.boards))
 
 
 def check_board(context: Context, client: BoardClient, probe: Probe) -> None:
-    """Refuses a board that the plan is not for, or that lacks what the engines need.
+    """Refuses a board that the plan is not made for, or that lacks something the engines need.
 
     Args:
         context: The configuration.
         client: The board.
-        probe: What it is.
+        probe: The board's facts.
 
     Raises:
-        BoardError: "board.other-tensorrt": another release than was planned for; "board.no-dla":
+        BoardError: "board.other-tensorrt": another release than planned; "board.no-dla":
             the plan uses DLA cores that its TensorRT does not support.
         EnvironmentLack: "board.no-numpy", "board.no-cudla".
         GateError: "model.parse": the parser of the board's own TensorRT refuses the model.
@@ -564,7 +563,7 @@ def check_board(context: Context, client: BoardClient, probe: Probe) -> None:
 
 
 def check_software(context: Context, client: BoardClient, probe: Probe) -> None:
-    """Refuses a board whatever the model is; arguments and errors as of ``check_board``."""
+    """Refuses a board independently of the model; arguments and errors as in ``check_board``."""
     require_numpy(client.name, probe)
     require_release(client.name, probe, context.tensorrt)
     build = context.file.build

@@ -93,13 +93,13 @@ def check_labels(context: Context) -> None:
 
 
 def health_key(context: Context) -> list[Any]:
-    """Returns what of the configuration's ``deploy.health`` is in the bundle."""
+    """Returns the part of the configuration's ``deploy.health`` that is in the bundle."""
     health = context.file.deploy.health
     key: list[object] = [health.samples, context.file.accuracy.metric, health.accuracy_min]
     if context.file.accuracy.metric == BOXES:
         key.append(context.file.detection.model_dump())
     if health.labels is not None:
-        # one that cannot be read is an error when it is read
+        # an unreadable file is reported when it is read
         with suppress(OSError):
             data = read_file(context.config.resolve(health.labels), MOST_BYTES)
             key.append(hashlib.sha256(data).hexdigest())
@@ -111,14 +111,14 @@ def samples_of(
 ) -> BundleSamples | None:
     """Returns the first calibration inputs of each shape with the FP32 network's outputs.
 
-    The engine of a range has none: it runs every shape, and its own golden vectors. None where the
-    configuration wants no samples.
+    The engine of a range has none: it runs every shape, and has its own golden vectors. None if
+    the configuration wants no samples.
 
     Args:
         context: The configuration.
-        built: What was built for it.
+        built: The configuration's build.
         others: The networks with other weights, of the build and its variants; None each for the
-            one that came, before rewrites.
+            original network, before rewrites.
 
     Raises:
         DataError: The inputs cannot be read.
@@ -146,7 +146,7 @@ def _samples_of(context: Context, other: Model | None) -> BundleSamples | None:
 
     Args:
         context: The configuration.
-        other: The network, with other weights; the one that came, before rewrites, when None.
+        other: The network with other weights; the original network, before rewrites, if None.
 
     Raises:
         DataError: The inputs cannot be read.
@@ -187,9 +187,9 @@ def _samples_of(context: Context, other: Model | None) -> BundleSamples | None:
 
 @computed()
 def bundle_of(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle:
-    """Returns a build's bundle, signed; read back from the cache when it was packed before."""
+    """Returns a build's bundle, signed; read from the cache if it was packed before."""
     cache, head = context.cache, head_of(context)
-    # everything that the manifest says, other than what the engines themselves depend on
+    # all values of the manifest except the inputs of the engines themselves
     key = cache.key(
         "bundle", built.key, context.file.name, context.file.build.mode, plan(context).to_json(),
         source_name(source(context).source), data_name(context), inputs_identity(context),
@@ -199,7 +199,7 @@ def bundle_of(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle
     )  # fmt: skip
     stored = None if context.force else cache.find(StoredBundle, "bundle", key)
     bundle = load_bundle(cache, stored) if stored else None
-    padding = batch_padding(context)  # which notes it in any case
+    padding = batch_padding(context)  # adds its notes in any case
     if bundle is None:
         context.session.fresh.add("bundle")
         bundle = _pack(context, built, signing, padding)
@@ -209,31 +209,31 @@ def bundle_of(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle
 
 
 def _memory(context: Context, built: BuiltPlan) -> MemorySettings:
-    """Returns what the bundle says of the GPU's memory, which only TensorRT's engines use."""
+    """Returns the bundle's GPU memory settings, which only TensorRT's engines use."""
     on_gpu = built.artefacts.backend == "tensorrt"
     return memory_settings(context) if on_gpu else MemorySettings()
 
 
 def _remember_plan(cache: Cache, bundle: Bundle, placed: Plan) -> None:
-    """Keeps the plan under the bundle's digest: a board may serve it under another plan."""
+    """Stores the plan under the bundle's digest: a board may serve it under another plan."""
     key = cache.key("planned", bundle.digest)
     if cache.get("planned", key) is None:
         cache.keep("planned", key, placed)
 
 
 def plan_of(cache: Cache, release: InstalledRelease) -> Plan | None:
-    """Returns the plan of what a board serves instead of a configuration's bundle.
+    """Returns the plan of the release that a board serves instead of a configuration's bundle.
 
-    None where another host packed it.
+    None if another host packed it.
     """
     return cache.find(Plan, "planned", cache.key("planned", release.digest))
 
 
 def read_bundle(context: Context, path: Path) -> Bundle:
-    """Reads a bundle file; what a stripped one lacks is taken from the cache.
+    """Reads a bundle file; missing parts of a stripped bundle are taken from the cache.
 
     Raises:
-        BundleError: It is no bundle, damaged, or of another application.
+        BundleError: The file is not a bundle, damaged, or of another application.
     """
 
     bundle = bundle_files.read(path)
@@ -247,7 +247,7 @@ def read_bundle(context: Context, path: Path) -> Bundle:
     found = {}
     for entry in bundle.manifest.weights.values():
         digest = entry.digest
-        # what is not here either may be on the board, which reports when it is not
+        # parts missing here, too, may be on the board, which reports them if they are not
         with suppress(LookupError):
             if digest not in bundle.weights:
                 found[digest] = context.cache.array(digest, entry.dtype, entry.shape)
@@ -255,7 +255,7 @@ def read_bundle(context: Context, path: Path) -> Bundle:
 
 
 def with_other_values(context: Context, other: Model) -> Artefacts:
-    """Returns what this machine built, with another model's weights.
+    """Returns this machine's build with another model's weights.
 
     Raises:
         DataError: Code ``refit.mismatch``: names, shapes or types differ.
@@ -280,7 +280,7 @@ def bundle_with_weights(
         built: The build.
         signing: The key that signs.
         other: The other model.
-        made: What this machine would build of it.
+        made: This machine's build of the other model.
         weights: The other model's file.
 
     Raises:
@@ -345,8 +345,8 @@ def _every_shape(
 
     Raises:
         UsageError: "refit.shapes": boards built them.
-        DataError: "refit.mismatch": names, shapes or types differ; or a weight that the shapes
-            share would have several values.
+        DataError: "refit.mismatch": names, shapes or types differ; or the shapes would have several
+            values of a weight that they share.
     """
     if built.golden is not None:
         raise UsageError(
@@ -391,7 +391,7 @@ def _every_shape(
 
 
 def _answers(context: Context, built: BuiltPlan) -> list[Golden]:
-    """Returns what a build answered to the generated inputs, wherever it ran."""
+    """Returns a build's outputs for the generated inputs, wherever it ran."""
 
     if built.golden is None:
         return _own_golden(context)
@@ -443,16 +443,16 @@ def _pack(
 
 
 def _open_answers(one: BuiltVariant, made: Artefacts | None = None) -> list[Golden]:
-    """Returns what the engine of a range answers at the smallest, best and largest sizes.
+    """Returns the outputs of the engine of a range at the smallest, best and largest sizes.
 
     Args:
-        one: What was built.
+        one: The build.
         made: The same with other weights.
     """
 
     net, runner = network(one.context), Runner(made or one.built.artefacts, stripped=False)
     ranges = golden_ranges(first_input(one.context))
-    # a board has the best values where it is given none
+    # a board uses the best values if it is given none
     best = {n: np.array(v.opt, v.dtype).reshape(v.shape) for n, v in one.values.items()}
     found = []
     for shapes in golden_shapes(one.profiles, own_sizes(one.context)):
@@ -467,9 +467,9 @@ def _own_golden(context: Context) -> list[Golden]:
 
 @computed()
 def _own_answers(context: Context) -> tuple[list[Golden], dict[str, np.ndarray]]:
-    """Returns what this machine's build answers: the golden vectors, and of the first input.
+    """Returns the outputs of this machine's build: the golden vectors, and of the first input.
 
-    A board's first inference is of that same input, and loading is what costs.
+    A board's first inference uses that same input, and loading is the costly part.
     """
     return _golden(context, artefacts(context))
 
@@ -477,8 +477,8 @@ def _own_answers(context: Context) -> tuple[list[Golden], dict[str, np.ndarray]]
 def _golden(context: Context, built: Artefacts) -> tuple[list[Golden], dict[str, np.ndarray]]:
     """Runs the unstripped build on generated inputs of the calibration inputs' range.
 
-    Each lane by itself, where there are several: they round at other places. Also returns what the
-    first lane answers to the first calibration input.
+    Each lane runs by itself, if there are several: they round at other places. Also returns the
+    first lane's outputs for the first calibration input.
     """
 
     first = first_input(context)
@@ -503,9 +503,9 @@ def _golden(context: Context, built: Artefacts) -> tuple[list[Golden], dict[str,
 def unstripped_outputs(
     context: Context, inputs: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray] | None:
-    """Returns what the unstripped build of the inputs' shape gives on this machine.
+    """Returns the outputs of the unstripped build of the inputs' shape on this machine.
 
-    None where the engine of the range takes it, of which this machine knows no other outputs.
+    None if the engine of the range takes it: this machine has no other outputs for it.
     """
     if built_buckets(context):
         shapes = {name: value.shape for name, value in inputs.items()}
@@ -521,7 +521,7 @@ def unstripped_outputs(
 
 
 def write_bundle(context: Context, bundle: Bundle, path: Path) -> None:
-    """Writes a bundle's file unless it is there."""
+    """Writes a bundle's file unless it exists."""
 
     stripped = context.file.build.strip is not False
     key = context.cache.key("written", bundle.digest, stripped, str(path.absolute()))
@@ -534,10 +534,10 @@ def write_bundle(context: Context, bundle: Bundle, path: Path) -> None:
 
 
 def write_typed(context: Context, path: Path) -> Path | None:
-    """Writes the Q/DQ model unless it is there; returns None where a release needs none.
+    """Writes the Q/DQ model unless it exists; returns None if the release needs none.
 
     Raises:
-        ModelError: It cannot be written.
+        ModelError: The file cannot be written.
     """
     if not lowers(context) or scales(context) is None:
         return None

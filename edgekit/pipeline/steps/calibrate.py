@@ -1,5 +1,5 @@
-"""The calibration inputs, the ranges that they have, what these say of the network, and the INT8
-scales that a method makes of ranges.
+"""The calibration inputs, their measured ranges, the results of these for the network, and the INT8
+scales that a method computes from ranges.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 
 # keys of the configuration's section that do not change the inputs
 _OTHERS = {"method", "cache", "missing", "fp16_layers"}
-#: How pictures of a detector are prepared where the configuration does not say.
+#: Preparation of a detector's pictures if the configuration has none.
 PRESET = "yolo"
-# keys that say how images are prepared
+# keys for the preparation of images
 _SAYS = IMAGE_OPTIONS - {"skip_broken"}
 
 
 def calibration_inputs(context: Context) -> Iterable[Mapping[str, np.ndarray]]:
-    """Returns the calibration inputs: the user's, or synthetic seeded ones."""
+    """Returns the calibration inputs: the user's, or synthetic seeded inputs."""
     section = context.file.calibration
     if section.data is None:
         return _Repeat(
@@ -81,7 +81,7 @@ def _own(
 
 
 def image_section(context: Context) -> CalibrationSection:
-    """Returns how images are prepared: as given, and a detector's by ``PRESET`` where nothing is.
+    """Returns the preparation of images: as given, and a detector's by ``PRESET`` if none is given.
 
     Other keys are the configuration's.
     """
@@ -94,7 +94,7 @@ def image_section(context: Context) -> CalibrationSection:
 def prepare_of(
     context: Context, specs: Mapping[str, tuple[np.dtype, tuple[int, ...]]], where: Path
 ) -> tuple[str, Preprocess]:
-    """Returns the input that takes pictures, and how they are prepared: as for calibration.
+    """Returns the input that takes pictures, and their preparation: as for calibration.
 
     Args:
         context: The configuration.
@@ -102,7 +102,7 @@ def prepare_of(
         where: The pictures, for errors.
 
     Raises:
-        DataError: As of ``preprocess_of``.
+        DataError: As raised by ``preprocess_of``.
     """
     from edgekit.quantize.data.load import preprocess_of
 
@@ -111,10 +111,10 @@ def prepare_of(
 
 
 def check_data(context: Context) -> None:
-    """Refuses calibration data that are not there; the model is not needed for it.
+    """Refuses missing calibration data; the model is not needed for it.
 
     Raises:
-        DataError: As ``load_data``.
+        DataError: As raised by ``load_data``.
     """
     section = context.file.calibration
     if section.data is None:
@@ -133,7 +133,7 @@ def check_data_fits(context: Context) -> None:
     """Refuses calibration data that do not fit the model; the rewrites keep its inputs.
 
     Raises:
-        DataError: As ``load_data``.
+        DataError: As raised by ``load_data``.
     """
     if context.file.calibration.data is not None:
         _own(context, context.file.calibration.count, of=source(context))
@@ -142,8 +142,8 @@ def check_data_fits(context: Context) -> None:
 def inputs_beyond(context: Context, most: int) -> Iterable[Mapping[str, np.ndarray]]:
     """Returns inputs of the same kind that come after those of the calibration.
 
-    There are fewer than ``most``, or none, where the data have no more, or where those that are
-    taken would be others then (``pick: spread``).
+    There are fewer than ``most``, or none, if the data have no more, or if the calibration's own
+    inputs would then be others (``pick: spread``).
     """
     section = context.file.calibration
     if section.data is None:
@@ -156,11 +156,11 @@ def inputs_beyond(context: Context, most: int) -> Iterable[Mapping[str, np.ndarr
 
 
 def inputs_text(context: Context, *, name: str | None = None) -> str:
-    """Says for people what the calibration inputs are.
+    """Describes the calibration inputs for people.
 
     Args:
         context: The configuration.
-        name: What to call the user's data; None for what the user calls them.
+        name: Name of the user's data; None for the user's own name.
     """
     section, read = context.file.calibration, context.session.read
     if section.data is None:
@@ -176,9 +176,9 @@ def data_name(context: Context) -> str | None:
 
 
 def inputs_identity(context: Context) -> list[Any]:
-    """Returns what distinguishes one set of calibration inputs, and of what plugins make of them.
+    """Returns the identity of the calibration inputs, including plugins that process them.
 
-    Of a Python function that is its module's file: what the function reads is not seen.
+    For a Python function this is its module's file: the data that the function reads are not seen.
     """
     functions = [one.function for one in own_plugins(context) if one.function is not None]
     run = [[function.spec, identity_of_path(function.file)] for function in functions]
@@ -212,12 +212,12 @@ def _data_identity(context: Context) -> list[Any]:
 
 
 def _called(context: Context) -> bool:
-    """Whether the inputs come from a function of the user's."""
+    """Returns True if the inputs come from a function of the user's."""
     return is_function(context.file.calibration.data or "")
 
 
 def check_finite_weights(context: Context) -> None:
-    """Refuses weights with NaN or infinities; those of one model are read once for it.
+    """Refuses weights with NaN or infinities; a model's weights are read once for it.
 
     Raises:
         ModelError: "model.nonfinite".
@@ -285,16 +285,16 @@ def ranges(context: Context) -> Ranges:
 
 
 def measures(context: Context) -> bool:
-    """Says whether scales come from measured ranges."""
+    """Returns True if scales come from measured ranges."""
     return context.file.precision == "int8" and given_scales(context) is None
 
 
 @computed()
 def calibrated(context: Context) -> Context:
-    """Returns the context with what the measured ranges say for the plan, whatever the method is.
+    """Returns the context with the measured ranges of the network, for every method.
 
-    Where no scale suits a tensor, or where one would be shared by tensors of much different range,
-    the layers that need it are judged in FP16. Where nothing is measured it is the same context.
+    If no scale suits a tensor, or tensors of much different range would share a scale, the layers
+    that need it are judged in FP16. Without measured ranges it is the same context.
     """
     if context.measured is not None or not measures(context):
         return context
@@ -325,7 +325,7 @@ def calibrated(context: Context) -> Context:
 def scales_by(
     context: Context, found: Ranges, method: str, bound: ScaleBinding | None = None
 ) -> Scales:
-    """Returns the scales that a method makes of measured ranges.
+    """Returns the scales that a method computes from measured ranges.
 
     On strongly typed releases they name the tensors that have Q/DQ nodes.
     """
@@ -336,12 +336,12 @@ def scales_by(
 
 
 def binding(context: Context) -> ScaleBinding:
-    """Returns what binds scales; layers that the accuracy gate keeps in FP16 are found with it."""
+    """Returns the constraints on scales, before the accuracy gate keeps layers in FP16."""
     return scale_binding(judgement(context), fp16_layers(context, network(context), gate=False))
 
 
 def with_nodes(context: Context, scales: Scales) -> Scales:
-    """Returns scales that name the tensors with Q/DQ nodes, where the release has such nodes."""
+    """Returns scales that name the tensors with Q/DQ nodes, if the release has such nodes."""
     if scales.quantised is not None or not lowers(context):
         return scales
     net = network(context)
@@ -351,7 +351,7 @@ def with_nodes(context: Context, scales: Scales) -> Scales:
 
 
 class _Repeat:
-    """A sized iterable that starts anew each time it is iterated."""
+    """A sized iterable that restarts each time it is iterated."""
 
     def __init__(self, count: int, begin: Callable[[], Any]) -> None:
         self._count = count
@@ -365,7 +365,7 @@ class _Repeat:
 
 
 def report_inference(context: Context, what: str) -> Callable[[int, int], None]:
-    """Returns the progress callback of ``measure``: runs for exact counts are named apart."""
+    """Returns the progress callback of ``measure``: runs for exact counts have another name."""
     first: list[int] = []
 
     def report(done: int, total: int) -> None:
@@ -373,7 +373,7 @@ def report_inference(context: Context, what: str) -> Callable[[int, int], None]:
         if total == first[0]:
             of = f" of {total}" if total else ""
             context.update(done, total, f"{what}, input {done}{of}")
-        else:  # as many once more
+        else:  # the same number again
             count = total // 2
             context.update(
                 done - count, count,

@@ -1,5 +1,5 @@
-"""The boards of a configuration, connected when they are first needed; installing on them as
-steps of the run; and the key that signs the bundles.
+"""The boards of a configuration, connected when they are first needed; their installation as steps
+of the run; and the key that signs the bundles.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ if TYPE_CHECKING:
 
 @document(frozen=True)
 class ServedRelease:
-    """What a board serves.
+    """The release that a board serves.
 
     Attributes:
         board: The board.
-        release: What serves; in a dry run None where the bundle would be installed.
-        digest: SHA-256 of the bundle's manifest; None where the board has to build first.
-        bytes_sent: Bytes that were or would be sent; None where that is not known.
-        previous: What served before.
+        release: The release; in a dry run None if the bundle would be installed.
+        digest: SHA-256 of the bundle's manifest; None if the board has to build first.
+        bytes_sent: Bytes that were or would be sent; None if unknown.
+        previous: The release that served before.
         notes: For people.
     """
 
@@ -83,7 +83,7 @@ class DeployedRelease(ServedRelease):
     """A board's row of ``edgekit.deploy/1``.
 
     Attributes:
-        reused: Whether the bundle served already.
+        reused: True if the board served the bundle already.
     """
 
     reused: bool = member(flag)
@@ -91,7 +91,7 @@ class DeployedRelease(ServedRelease):
 
 @document(frozen=True)
 class Deployed(FormerDict):
-    """``edgekit.deploy/1``: what boards serve after a deployment; with ``dry_run`` they would."""
+    """``edgekit.deploy/1``: the releases after a deployment; with ``dry_run`` they would serve."""
 
     dry_run: bool = member(flag)
     steps: tuple[FinishedStep, ...] = member(records(FinishedStep))
@@ -104,12 +104,12 @@ class Refitted(FormerDict):
     """``edgekit.refit/1``: the same engines with other weights.
 
     Attributes:
-        tensors: How many weights the bundle has.
-        changed: How many of them differ from the configuration's own.
+        tensors: Number of weights in the bundle.
+        changed: Number of weights that differ from the configuration's own.
         accuracy: The error against the other model in FP32.
         figures: The accuracy in one line, for people; not in JSON.
         digest: SHA-256 of the first bundle's manifest.
-        releases: What boards serve.
+        releases: The releases that boards serve.
     """
 
     steps: tuple[FinishedStep, ...] = member(records(FinishedStep))
@@ -124,14 +124,14 @@ class Refitted(FormerDict):
 
 @document(frozen=True)
 class InstalledRelease(DeployedRelease):
-    """What a board serves after a deployment.
+    """The release that a board serves after a deployment.
 
     Attributes:
-        bit_equal: Whether the golden outputs had the bits of the build.
-        hello: What the board said of itself; None where that is not known.
-        taken_back: The bundle's own release, where it was taken back and another one serves.
-        backend: Of what serves in its place; "" for the bundle's own.
-        refitted: Whether it is a refit of the bundle.
+        bit_equal: True if the golden outputs had the bits of the build.
+        hello: The board's facts; None if unknown.
+        taken_back: The bundle's own release, if it was rolled back and another release serves.
+        backend: The backend of the release that serves instead; "" for the bundle's own.
+        refitted: True if it is a refit of the bundle.
     """
 
     bit_equal: bool = member(flag, absent=False)
@@ -150,7 +150,7 @@ class InstalledRelease(DeployedRelease):
 
 
 def board_name(board: DescribedBoard) -> BoardName:
-    """Returns a board as documents of measurements name it."""
+    """Returns a board's name in documents of measurements."""
     return BoardName(name=board.name, kind=board.kind, note=board.note)
 
 
@@ -163,7 +163,7 @@ class SigningKey:
 
     @cached_property
     def key(self) -> Path:
-        """The private key that signs: the configuration's, or one of edgekit's own."""
+        """The private key that signs: the configuration's, or edgekit's own."""
         from edgekit.bundles.sign import ensure_key
 
         chosen = self._config.file.deploy.sign_with
@@ -197,7 +197,7 @@ _PHASE_TEXTS = {
 }
 
 
-# what goes on after the self-test in its step
+# the phases after the self-test that belong to its step
 _DOING = {"switch": "after the self-test, switching", "soak": "after the self-test, soak"}
 
 
@@ -227,7 +227,7 @@ class InstallSteps:
         return self._stack.__exit__(kind, error, trace)
 
     def progress(self, phase: str, done: int, total: int) -> None:
-        """What ``install`` calls."""
+        """Receives the progress of ``install``."""
         from edgekit.reports.text import size
 
         name = _STEP_OF.get(phase)
@@ -243,7 +243,7 @@ class InstallSteps:
             self._steps.progress.update(0, 0, _PHASE_TEXTS[phase])
 
     def reused(self, release: str, *, other: bool = False) -> None:
-        """The bundle served already; ``other``: no, and another release serves in its place."""
+        """Reports that the board serves the bundle already; ``other``: another release instead."""
         detail = f"{self._client.name} serves {release}"
         if other:
             detail += ", which is not this configuration's release"
@@ -253,7 +253,7 @@ class InstallSteps:
             self._begun[-1].reuse(detail)
 
     def _begin(self, name: str) -> None:
-        # every step has its line, also where the board has nothing to do in it
+        # every step has its line, even if the board does nothing in it
         for before in _STEPS[: _STEPS.index(name)]:
             if all(step.name != before for step in self._begun):
                 self._begin(before)
@@ -265,7 +265,7 @@ class InstallSteps:
 
 
 class BoardTimes:
-    """Reports, where a command is verbose, where the time of a board's commands goes."""
+    """Reports the times of a board's commands, if a command is verbose."""
 
     def __init__(self, name: str, session: Session) -> None:
         self._name, self._session = name, session
@@ -275,23 +275,23 @@ class BoardTimes:
         self._held: list[str] | None = []
 
     def show(self) -> None:
-        """Reports from now on; what came before, in a thread of its own, first."""
+        """Reports from now on, beginning with the times that a thread has collected."""
         held, self._held = self._held or (), None
         for line in held:
             self._report(line)
 
     def command(self, name: str, seconds: float) -> None:
-        """What ``BoardClient.on_command`` calls."""
+        """Receives the commands of ``BoardClient.on_command``."""
         self._commands += 1
         self._seconds += seconds
         self._report(f"command {self._commands}: {name}: {seconds:.3f} s")
 
     def connected(self) -> None:
-        """The connection is open; what commands took meanwhile is theirs."""
+        """Reports the time of connecting, without that of commands meanwhile."""
         self._report(f"connecting: {time.monotonic() - self._began - self._seconds:.3f} s")
 
     def ended(self, job: Iterable[DeploymentStep]) -> None:
-        """What the states of the board's job took, and all commands so far."""
+        """Reports the times of the states of the board's job, and of all commands so far."""
         for step in job:
             if step.seconds is not None:
                 self._report(f"the board's job: {step.state}: {step.seconds:.3f} s")
@@ -305,7 +305,7 @@ class BoardTimes:
 
 
 class DetachedJobNote:
-    """Says at a Ctrl-C that the board goes on, once it does."""
+    """The note at a Ctrl-C that the board continues, once it works alone."""
 
     def __init__(self, config: Config, session: Session, client: BoardClient) -> None:
         self._config = config
@@ -314,7 +314,7 @@ class DetachedJobNote:
         self._job = ""
 
     def begins(self, job: str) -> None:
-        """The board works alone from here on."""
+        """Marks that the board works alone from now on."""
         self._job = job
 
     def __enter__(self) -> DetachedJobNote:
@@ -330,7 +330,7 @@ class DetachedJobNote:
             return
         name, config = self._client.name, self._config
         if not config.file.deploy.boards:
-            return  # edgekit's own board, which needs the same command alone
+            return  # edgekit's own board, which needs only the same command
         attach = job_command("attach", self._job, config, name)
         cancel = job_command("cancel", self._job, config, name)
         self._session.progress.note(
@@ -344,12 +344,12 @@ class ConnectedBoards:
 
     Args:
         config: The configuration.
-        cache: Its folder holds edgekit's own board, and the host keys that were accepted.
+        cache: Its folder holds edgekit's own board, and the accepted host keys.
         session: Collects notes and progress.
-        accept_host_key: Accept unknown host keys this once.
+        accept_host_key: Accept unknown host keys for this call.
         trust_key: Let boards trust the signing key from now on.
-        allow_older: Why to install what the counters or times of bundles forbid; without a reason
-            boards refuse it.
+        allow_older: The reason to install a bundle that the counters or times of bundles forbid;
+            without a reason boards refuse it.
 
     Attributes:
         signing: The key that signs bundles, which the boards are to trust.
@@ -382,31 +382,31 @@ class ConnectedBoards:
     def close(self) -> None:
         """Closes every connection; edgekit's own board stops."""
         for begun in self._begun:
-            # it may not be there yet: nobody waits for a board that is switched off
+            # it may not be connected yet: a board that is switched off is not waited for
             begun.add_done_callback(lambda begun: self._stack.close())
         self._begun = []
         self._clients = None
         self._stack.close()
 
     def use(self, clients: Iterable[BoardClient]) -> None:
-        """Takes boards that somebody else has connected, and closes, instead of its own."""
+        """Uses boards that the caller has connected, and closes, instead of its own."""
         self._clients = list(clients)
 
     def begin(self) -> None:
-        """Begins to connect to the configuration's boards, beside what the host does meanwhile.
+        """Starts to connect to the configuration's boards while the host does other work.
 
-        What is wrong with one is raised by ``clients``. Nothing is changed on a board before the
-        host knows that the configuration holds.
+        A board's error is raised by ``clients``. Boards are not changed before the host has
+        checked the configuration.
         """
         if self._begun or self._clients is not None or not self._config.file.deploy.boards:
             return
         try:
             key = self.signing.public_key
         except ConfigError:
-            return  # which ``look`` raises
+            return  # the error is raised by ``look``
         from edgekit.bundles.files import build_board_loader
 
-        # beside a thread that imports its hundred small files take ten times as long to read
+        # before the threads: beside imports, reading its hundred files takes ten times as long
         loader = build_board_loader(self.cache.folder / "loader")
         for board in self._wanted():
             begun: Future[BoardClient] = Future()
@@ -438,7 +438,7 @@ class ConnectedBoards:
         return self._clients
 
     def probe(self, client: BoardClient) -> Probe:
-        """Returns what a board says of itself, requested once."""
+        """Returns a board's facts, requested once."""
         if id(client) not in self._probes:
             self._probes[id(client)] = client.probe()
         return self._probes[id(client)]
@@ -464,11 +464,11 @@ class ConnectedBoards:
     def look(self) -> None:
         """Connects to the configuration's boards and checks whether they trust the signing key.
 
-        It is checked before long work, whose result a board would refuse. A key that it is to
-        trust from now on is only held against those that it has revoked.
+        This happens before long work, whose result a board would refuse. A key that the board is to
+        trust from now on is only compared with the keys that it has revoked.
 
         Raises:
-            EdgekitError: As ``open_board``.
+            EdgekitError: As raised by ``open_board``.
             BundleError: "bundle.unknown-signer" or "bundle.revoked-signer".
         """
         from edgekit.bundles.sign import public_key
@@ -480,7 +480,7 @@ class ConnectedBoards:
         key = public_key(path)
         for client in clients:
             known = self._trusted.pop(id(client), None) or client.trust()
-            # a KRL, and what an authority has signed, are the board's to judge
+            # a KRL, and keys signed by an authority, are judged by the board
             certain = "-cert-" not in key.kind and not any(one.authority for one in known.keys)
             if key.fingerprint in known.revocations.fingerprints:
                 raise BundleError(
@@ -501,7 +501,7 @@ class ConnectedBoards:
                 )
 
     def trust_signer(self) -> None:
-        """Lets the boards trust the signing key, where the user has said so."""
+        """Lets the boards trust the signing key, if the user has asked for it."""
         from edgekit.bundles.sign import allowed_signers_line
         from edgekit_device.trust.keys import TrustRequest
 
@@ -512,19 +512,19 @@ class ConnectedBoards:
             self._trust_key = False
 
     def describe(self, client: BoardClient) -> DescribedBoard:
-        """Returns a board as documents name it."""
+        """Returns a board's description in documents."""
         return DescribedBoard(client.name, client.kind, client.note)
 
     def identity(self, client: BoardClient) -> list[str]:
-        """Returns what identifies a board's results."""
+        """Returns the identity of a board in the keys of its results."""
         board = client.board
-        if client.kind != "remote":  # its port and keys are new each time
+        if client.kind != "remote":  # its port and keys change each time
             return [client.kind, client.name, board.root]
         return [client.kind, client.name, board.host, str(board.port), str(board.user),
                 str(board.host_key), board.root]  # fmt: skip
 
     def refuse_taken_back(self, client: BoardClient, app: str, digest: str) -> AppReleases:
-        """Refuses a bundle that a board has rolled back; returns what the board has of the app.
+        """Refuses a bundle that a board has rolled back; returns the board's releases of the app.
 
         Raises:
             BoardError: "install.taken-back".
@@ -547,18 +547,18 @@ class ConnectedBoards:
         always: bool = False,
         put_back: bool = False,
     ) -> InstalledRelease:
-        """Returns what ``install`` would do on a board, and changes nothing there.
+        """Returns the result that ``install`` would have on a board, without a change there.
 
         Args:
             client: The board.
-            digest: The bundle's; None where the board has to build its engines first.
-            bundle: The bundle, where it is packed.
-            always: Install also where the bundle serves already.
-            put_back: Install also where the bundle was taken back.
+            digest: The bundle's; None if the board has to build its engines first.
+            bundle: The bundle, if it is packed.
+            always: Install even if the board serves the bundle already.
+            put_back: Install even if the bundle was rolled back.
 
         Returns:
-            As a release of ``install``: "release" is what serves the bundle already, None where it
-            would be installed; "bytes_sent" None where that is not known.
+            As a release of ``install``: "release" serves the bundle already, None if it would be
+            installed; "bytes_sent" is None if unknown.
 
         Raises:
             BundleError: The board cannot run the bundle.
@@ -605,14 +605,14 @@ class ConnectedBoards:
         put_back: bool = False,
         or_serving: bool = False,
     ) -> list[InstalledRelease]:
-        """Brings every board to its bundle; one that serves it already is left alone.
+        """Brings every board to its bundle; a board that serves it already is unchanged.
 
         Args:
             bundle_for: Returns a board's bundle: engines are not portable between kinds of boards.
             steps: Called with the steps' progress.
-            always: Install also where the bundle serves already.
-            put_back: Install also where the bundle was taken back.
-            or_serving: Where the bundle was taken back, return what serves instead.
+            always: Install even if the board serves the bundle already.
+            put_back: Install even if the bundle was rolled back.
+            or_serving: If the bundle was rolled back, return the release that serves instead.
 
         Raises:
             BoardError: Among others "install.taken-back".
@@ -680,7 +680,7 @@ class ConnectedBoards:
     def _what_serves(
         self, client: BoardClient, app: str, error: BoardError, shown: InstallSteps
     ) -> InstalledRelease:
-        """What the board serves instead of a bundle that was taken back there."""
+        """Returns the release that the board serves instead of a bundle that it rolled back."""
         state = client.releases_of(app)
         serving = state.current_release
         if serving is None:
@@ -709,7 +709,7 @@ class ConnectedBoards:
 
     @contextlib.contextmanager
     def hinting(self, client: BoardClient) -> Iterator[None]:
-        """A board's hints name the board as the user does."""
+        """Puts the user's name for the board into its hints."""
         try:
             yield
         except EdgekitError as error:
@@ -718,7 +718,7 @@ class ConnectedBoards:
             raise
 
     def _noted(self, result: InstalledRelease) -> InstalledRelease:
-        """The result; what its board notes is the run's, too."""
+        """Returns the result; adds the board's notes to the run's."""
         self.session.note(*result.notes)
         return result
 

@@ -1,5 +1,5 @@
-"""Pictures in, objects out: prepared as for calibration, run on a board, decoded on this machine,
-and drawn. Start with ``detect_on``.
+"""Object detection on pictures: they are prepared as for calibration, run on a board, decoded on
+this machine, and drawn. Start with ``detect_on``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline.progress import StepRecord
     from edgekit.pipeline.steps.deploy import ConnectedBoards, InstalledRelease
 
-_LOOKED_AT = 16  # pictures that are read before anything is built
+_LOOKED_AT = 16  # pictures that are read before any build
 _PIXELS, _SCORE = 3, 6  # digits
 
 
@@ -58,9 +58,9 @@ class DetectedObject(Document):
         score: 0 to 1.
         number: The class.
         name: The class's name; "" if it is unknown.
-        points: Keypoints as x, y and, where the network has it, visibility; or the corners of a
+        points: Keypoints as x, y and, if the network has it, visibility; or the corners of a
             text.
-        text: What a text recogniser read.
+        text: The text that a text recogniser read.
     """
 
     box: list[Number]
@@ -72,7 +72,7 @@ class DetectedObject(Document):
 
     @classmethod
     def of(cls, found: Found) -> DetectedObject:
-        """Returns what was found, rounded."""
+        """Returns a found object with rounded values."""
         return cls(
             box=[round(one, _PIXELS) for one in found.box],
             score=round(found.score, _SCORE),
@@ -100,7 +100,7 @@ class DetectedPicture(Document):
 
 
 class Kept(Document):
-    """What was kept: the configuration's ``detection``."""
+    """The settings that kept the objects: the configuration's ``detection``."""
 
     score: Number
     iou: Number
@@ -109,11 +109,11 @@ class Kept(Document):
 
 
 class Detections(Document):
-    """What a detector finds on pictures.
+    """The objects that a detector finds on pictures.
 
     Attributes:
-        backend: Who ran the network: "reference" or "tensorrt".
-        head: What decoded its outputs, such as "YOLOv8".
+        backend: The backend that ran the network: "reference" or "tensorrt".
+        head: The head that decoded its outputs, such as "YOLOv8".
     """
 
     schema_: Literal["edgekit.detections/1"] = Field(alias="schema")
@@ -129,11 +129,11 @@ class Detections(Document):
 
 @dataclass(frozen=True)
 class Pictures:
-    """Pictures to look at.
+    """Input pictures of a detection.
 
     Attributes:
         files: In order, each once.
-        folder: Where they are drawn.
+        folder: Folder for the drawn pictures.
     """
 
     files: Sequence[Path]
@@ -145,11 +145,11 @@ class Pictures:
 
         Args:
             sources: Files, and folders of them.
-            folder: Where they are drawn.
+            folder: Folder for the drawn pictures.
 
         Raises:
-            DataError: "data.path": nothing is there; "data.empty": no picture.
-            UsageError: "output.same": a drawn one would replace one of them.
+            DataError: "data.path": the path does not exist; "data.empty": no picture.
+            UsageError: "output.same": a drawn picture would replace an input.
         """
         found = dict.fromkeys(chain.from_iterable(map(_in_source, sources)))
         if not found:
@@ -165,7 +165,7 @@ class Pictures:
         return pictures
 
     def drawn(self) -> list[Path]:
-        """Returns the file that each picture is drawn to."""
+        """Returns the output file of each picture."""
         names, found = dict[str, int](), list[Path]()
         for file in self.files:
             number = names[file.stem] = names.get(file.stem, 0) + 1
@@ -209,7 +209,7 @@ def need_head(context: Context) -> Head:
 
 
 def notes_of(context: Context) -> list[str]:
-    """Returns what decodes the outputs, and how pictures are prepared where nobody said it."""
+    """Returns notes on the head, and on the preparation of pictures if it is not configured."""
     notes = [head_note(need_head(context))]
     if image_section(context) is not context.file.calibration:
         notes.append(
@@ -221,9 +221,9 @@ def notes_of(context: Context) -> list[str]:
 
 
 def check_pictures(context: Context, pictures: Pictures) -> None:
-    """Refuses pictures that cannot be read or prepared, before anything is built.
+    """Refuses pictures that cannot be read or prepared, before any build.
 
-    Only the first ones are read.
+    Only the first pictures are read.
 
     Raises:
         DataError: "data.image" or "data.options".
@@ -245,13 +245,13 @@ def detect_on(
     pictures: Pictures,
     step: StepRecord,
 ) -> Detections:
-    """Runs the network on pictures on the first board, and draws what it finds.
+    """Runs the network on pictures on the first board, and draws the objects.
 
     Args:
         context: The configuration.
         boards: Its boards.
-        release: What serves there.
-        backend: Who built what is to serve there.
+        release: The release that serves there.
+        backend: The backend of the build that is to serve there.
         pictures: The pictures.
         step: The step, for its detail.
 
@@ -271,7 +271,7 @@ def detect_on(
         context.update(len(found), len(pictures.files), f"picture {shown(batch[0][0])}")
         images = [read_image(file) for file, _ in batch]
         ready = [_row(prepare, file, image) for (file, _), image in zip(batch, images, strict=True)]
-        # the last ones are repeated where the batch is not full
+        # the last pictures are repeated to fill the batch
         ready += [ready[-1]] * (rows.batch - len(ready))
         feed = write_npz({name: np.stack(ready).astype(dtype, copy=False)})
         answer = read_npz(client.infer(context.file.name, feed, release=release.release))
@@ -316,10 +316,10 @@ def _row(prepare: Preprocess, file: Path, image: Image.Image) -> np.ndarray:
 def decoded(
     head: Head, outputs: Mapping[str, np.ndarray], options: Options, board: str
 ) -> list[list[Found]]:
-    """Returns the objects of each frame that a board answered.
+    """Returns the objects of each frame from a board's outputs.
 
     Raises:
-        DataError: "head.outputs": the answer is not what the head decodes.
+        DataError: "head.outputs": the head cannot decode the outputs.
     """
     try:
         return detect(head, outputs, options)
@@ -342,10 +342,10 @@ def draw_inference(
     outputs: Mapping[str, np.ndarray],
     folder: Path,
 ) -> list[str]:
-    """Draws what an inference found on what the network saw, and returns the files.
+    """Draws an inference's objects on the network's input pictures, and returns the files.
 
     Raises:
-        DataError: No input is a picture, or the outputs are not what the head decodes.
+        DataError: No input is a picture, or the head cannot decode the outputs.
     """
     head = need_head(context)
     specs = {name: (value.dtype, value.shape) for name, value in inputs.items()}

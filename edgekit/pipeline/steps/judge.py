@@ -1,5 +1,5 @@
-"""The model judged, as it came or rewritten, with the scales that are known; and the check of the
-model as it came, which other steps report and the cache keeps.
+"""The judged model, original or rewritten, with the known scales; and the check of the original
+model, which other steps report and the cache keeps.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Lowered:
-    """A model and its layers; its verdicts, every tensor with a scale, where these are known."""
+    """A model, its layers and, if known, its verdicts, which assume a scale for every tensor."""
 
     model: Model
     network: Network
@@ -49,7 +49,7 @@ class Lowered:
 
 @dataclass(frozen=True, eq=False)
 class JudgedModel:
-    """The verdicts on a model's layers, and what the user's scales give; None without any."""
+    """The verdicts on a model's layers, and the user's scales for it; None without any."""
 
     judgement: Judgement
     known: KnownScales | None
@@ -57,7 +57,7 @@ class JudgedModel:
 
 @computed(translated)
 def original(context: Context) -> Lowered:
-    """Returns the model as it came, and its layers."""
+    """Returns the original model, and its layers."""
     return Lowered(source(context), layers(source(context), context.tensorrt))
 
 
@@ -67,7 +67,7 @@ def judged(context: Context, lowered: Lowered, most: int | None = None) -> Judge
     Args:
         context: The configuration.
         lowered: ``original`` or ``rewritten``.
-        most: Loadables that a DLA core may hold, where that is fewer than it can.
+        most: Loadables that a DLA core may hold, if that is fewer than it can.
     """
     unscaled = context.measured.unscaled if context.measured is not None else frozenset[str]()
     return _judged(context, lowered, fp16_layers(context, lowered.network), unscaled, most)
@@ -89,8 +89,8 @@ def _judged(
             scales=scales, max_loadables=most, fp16_layers=floats, lowers=lowers(context),
         )  # fmt: skip
 
-    # every tensor is taken to have a scale unless the user, or what was measured, says
-    # which ones do
+    # every tensor is assumed to have a scale unless the user's or the measured scales
+    # show otherwise
     given = given_scales(context)
     if given is None:
         if lowered.judgement is not None and not (unscaled or floats or most is not None):
@@ -111,10 +111,10 @@ def _judged(
 def checked(
     context: Context, on_note: Callable[[str], object] = str, *, asks: bool = True
 ) -> CheckResult:
-    """Checks the model as it came, whatever is in the cache, and reports its progress.
+    """Checks the original model, whatever is in the cache, and reports its progress.
 
-    ``asks``: whether NVIDIA's parser is asked where the configuration wants its word, and cuts are
-    proposed: a run says neither of its check.
+    With ``asks`` NVIDIA's parser is run if the configuration requests it, and cuts are proposed: a
+    run's check has neither.
     """
     from edgekit.placement.check import check_model
 
@@ -122,7 +122,7 @@ def checked(
     cache, found = context.file.calibration.cache, translated(context)
     typed = lowers(context) and found is not None
     judged = check_model(
-        # a strongly typed release takes a Q/DQ model as it is
+        # a strongly typed release takes a Q/DQ model unchanged
         named(context) if typed else source(context),
         file=named(context),
         target=context.target,
@@ -151,14 +151,14 @@ def checked(
 
 
 def _cut_notes(context: Context) -> list[str]:
-    """Says where edgekit cut the network, and what decodes its outputs."""
+    """Returns notes on the place of edgekit's cut, and on the head that decodes the outputs."""
     head, section = head_of(context), context.file.model
     notes = [] if head is None else [head_note(head)]
     return [*notes, cut_note(outputs_of(context))] if section.cut or notes else []
 
 
 def check(context: Context) -> Verdict:
-    """Returns what a run says of the check of the model as it came."""
+    """Returns the check of the original model as a run reports it."""
     return context.stored(
         Verdict, "check", lambda: verdict_of(checked(context, asks=False).document),
         *_checking(context),
@@ -166,11 +166,11 @@ def check(context: Context) -> Verdict:
 
 
 def verdict(context: Context) -> Verdict:
-    """Returns the check of the model as it came that a rewriting reports, without suggestions.
+    """Returns the check of the original model that a rewriting reports, without suggestions.
 
-    What would help is found by looking for rewrites, which comes next anyhow.
+    Suggestions need a search for rewrites, which is the next step anyhow.
     """
-    # a check judges what the user named, without what the accuracy gate keeps in FP16
+    # a check judges the user's model, without the layers that the accuracy gate keeps in FP16
     choice = fp16_choice(context)
     alike = translated(context) is None and choice == fp16_choice(context, gate=False)
     known = context.look_up(Verdict, "check", *_checking(context)) if alike else None
@@ -183,7 +183,7 @@ def verdict(context: Context) -> Verdict:
 
 
 def _checking(context: Context) -> tuple[Any, ...]:
-    """What a check depends on; Q/DQ models of one plain network differ in what is judged."""
+    """Returns the inputs of a check; Q/DQ models of the same plain network differ in verdicts."""
     return (
         named(context).digest, source(context).digest, context.file.power_mode,
         fp16_choice(context, gate=False), *rules(context),
@@ -191,7 +191,7 @@ def _checking(context: Context) -> tuple[Any, ...]:
 
 
 def brief_check(context: Context, lowered: Lowered) -> Verdict:
-    """Returns the check of the model as it came or rewritten."""
+    """Returns the check of the original or rewritten model."""
     from edgekit.placement.check import brief_verdict
 
     return brief_verdict(

@@ -1,5 +1,5 @@
-"""How many labelled inputs the build classifies as they are labelled, beside FP32; and how precise
-a detector's boxes are.
+"""The number of labelled inputs that the build classifies correctly, beside FP32; and the precision
+of a detector's boxes.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _MOST_BYTES = 1 << 30
 
 @document(frozen=True)
 class LabelledResult:
-    """How many labelled inputs are classified right.
+    """The number of labelled inputs that are classified correctly.
 
     Attributes:
         file: The file's name.
         count: Inputs.
-        right: Those whose largest value of the first output is at the label, as built.
-        right_in_fp32: The same of the FP32 network.
+        right: Inputs whose largest value of the first output is at the label, as built.
+        right_in_fp32: The same for the FP32 network.
     """
 
     file: str = member(text())
@@ -66,7 +66,7 @@ class LabelledResult:
 
     @property
     def words(self) -> str:
-        """Returns it in a sentence."""
+        """Returns the result in a sentence."""
         return (
             f"{self.right} of {self.count} labels of {self.file} right as built, "
             f"{self.right_in_fp32} in FP32"
@@ -75,17 +75,17 @@ class LabelledResult:
 
 @document(frozen=True)
 class LabelledBoxes:
-    """How precise a detector's boxes are on labelled pictures, 0 to 1.
+    """The precision of a detector's boxes on labelled pictures, 0 to 1.
 
     Attributes:
         file: The name of the file or folder with the labels.
-        pictures: How many.
-        objects: How many are labelled.
+        pictures: Number of pictures.
+        objects: Number of labelled objects.
         map50: Mean average precision at an intersection over union of 0.5, as built.
         map50_95: The mean over 0.5, 0.55, ... 0.95.
         map50_in_fp32: ``map50`` of the FP32 network.
-        map50_95_in_fp32: ``map50_95`` of it.
-        matched: The build's objects and FP32's, of those that the configuration keeps.
+        map50_95_in_fp32: ``map50_95`` of the FP32 network.
+        matched: The build's objects and FP32's, among those that the configuration keeps.
     """
 
     file: str = member(text())
@@ -99,7 +99,7 @@ class LabelledBoxes:
 
     @property
     def words(self) -> str:
-        """Returns it in a sentence."""
+        """Returns the result in a sentence."""
         return (
             f"mAP50 {self.map50:.3f} and mAP50-95 {self.map50_95:.3f} as built, "
             f"{self.map50_in_fp32:.3f} and {self.map50_95_in_fp32:.3f} in FP32; boxes "
@@ -110,7 +110,7 @@ class LabelledBoxes:
 
 
 def check_labelled(context: Context) -> None:
-    """Refuses labelled inputs that are not there; the model is not needed for it.
+    """Refuses missing labelled inputs; the model is not needed for it.
 
     Raises:
         DataError: "data.labels".
@@ -140,8 +140,8 @@ def check_labelled_fits(context: Context) -> None:
 
 @computed()
 def labelled_result(context: Context) -> LabelledResult | LabelledBoxes | None:
-    """Returns how many of the configuration's labelled inputs are right, or how precise a
-    detector's boxes are; None without any.
+    """Returns the number of the configuration's labelled inputs that are right, or the precision of
+    a detector's boxes; None without any.
 
     Raises:
         DataError: "data.labels": they do not fit the network.
@@ -200,7 +200,7 @@ def _labelled_boxes(context: Context, path: Path, head: Head) -> LabelledBoxes:
                 images = [read_image(one.file, prepare.mode) for one in some]
                 placings.extend(prepare.placing(one.height, one.width) for one in images)
                 ready = [prepare(one)[0] for one in images]
-                # the last one is repeated where the batch is not full
+                # the last input is repeated to fill the batch
                 yield {name: np.stack(ready + ready[-1:] * (batch - len(ready)))}
 
         matched = Boxes(kept)
@@ -252,7 +252,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
 
 
 def _fitting(path: Path, network: Model) -> tuple[Mapping[str, np.ndarray], np.ndarray]:
-    """The inputs by name and the labels, of as many rows."""
+    """Returns the inputs by name and the labels, with the same number of rows."""
     arrays, graph = _read(path), network.graph
     labels = arrays.pop(LABELS).reshape(-1)
     if set(arrays) != set(graph.inputs):

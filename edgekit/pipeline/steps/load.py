@@ -1,5 +1,5 @@
-"""A configuration's model, loaded once and kept in the cache; whether the board's parser imports
-it; the INT8 scales that the user gave; and the layers that stay in FP16.
+"""A configuration's model, loaded once and cached; its import by the board's parser; the user's
+INT8 scales; and the layers that stay in FP16.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _AUTO = "auto"
 
 @computed("model")
 def exported(context: Context) -> Exported | None:
-    """Exports a PyTorch network for the board's release, and notes how; None of other models."""
+    """Exports a PyTorch network for the board's release, with a note; None for other models."""
     section = context.file.model
     if not section.is_torch:
         return None
@@ -73,7 +73,7 @@ def exported(context: Context) -> Exported | None:
 
 @computed("calibration.data")
 def pictures(context: Context) -> tuple[tuple[int, int], ...]:
-    """Returns height and width of the calibration images; () where the data are no images."""
+    """Returns height and width of the calibration images; () if the data are not images."""
     data = context.file.calibration.data
     if data is None or is_function(data):
         return ()
@@ -85,10 +85,10 @@ def pictures(context: Context) -> tuple[tuple[int, int], ...]:
 
 @computed("model", pictures)
 def requested(context: Context) -> ShapeRequest:
-    """Returns the sizes that the configuration asks of the model's inputs, and notes them.
+    """Returns the configuration's sizes for the model's inputs, and notes them.
 
     Raises:
-        ModelError: As of ``network.shape_requests.shape_request``.
+        ModelError: As raised by ``network.shape_requests.shape_request``.
     """
     section, made = context.file.model, exported(context)
     if made is not None and not (section.shapes or section.dimensions):
@@ -106,7 +106,7 @@ def requested(context: Context) -> ShapeRequest:
 
 
 def _model_file(context: Context) -> Path | None:
-    """The ONNX file, which a PyTorch network is exported to; None of a built-in network."""
+    """Returns the ONNX file, for a PyTorch network the exported file; None if built-in."""
     made = exported(context)
     if made is not None:
         return Path(made.file)
@@ -119,8 +119,8 @@ def head_of(context: Context) -> Head | None:
     """Returns the head that decodes the network's outputs; None without ``model.head``.
 
     Raises:
-        GateError: "head.unknown": no head that edgekit knows.
-        DataError: "head.unreadable", "head.invalid", "head.classes": of a file.
+        GateError: "head.unknown": edgekit does not know the head.
+        DataError: "head.unreadable", "head.invalid", "head.classes": errors of a file.
     """
     given = context.file.model.head
     if given is None:
@@ -166,13 +166,13 @@ def head_of(context: Context) -> Head | None:
 
 
 def options_of(context: Context) -> Options:
-    """Returns which objects are kept, as the configuration says."""
+    """Returns the configuration's options for the objects that are kept."""
     section = context.file.detection
     return Options(section.score, section.iou, section.most, section.agnostic)
 
 
 def head_note(head: Head) -> str:
-    """Returns what decodes the network's outputs, in a line."""
+    """Returns the note on the head that decodes the network's outputs, in a line."""
     line = f"head: {head.family}, {_classes(head)}, decoded after the network (NumPy)"
     return f"{line}; {head.assumed}" if head.assumed else line
 
@@ -223,7 +223,7 @@ def outputs_of(context: Context) -> list[str]:
 
 
 def cut_note(outputs: Iterable[str]) -> str:
-    """Returns where the network is cut, as a configuration has it."""
+    """Returns the note on the network's cut, as a configuration has it."""
     return f"the network is cut: model.outputs: [{', '.join(outputs)}]"
 
 
@@ -247,7 +247,7 @@ def _read(context: Context, outputs: list[str]) -> Model:
             context.note(*left_notes(loaded.graph))
         return loaded if made is None else replace(loaded, source=made.source)
     model = _built_in(context, outputs)
-    # its sizes are fixed: others, or an input that it lacks, are reported as for a file
+    # its sizes are fixed: other sizes or an unknown input are errors as for a file
     input_shapes(model.proto.graph.input, request.optimum, section.batch)
     plugins = own_plugins(context)
     check_used(plugins, model.proto)
@@ -269,7 +269,7 @@ def _built_in(context: Context, outputs: list[str]) -> Model:
             )
         stored = store_model(cache, model)
         cache.keep("builtin", key, stored)
-        # from here on the weights are memory maps of the cache, not memory
+        # from now on the weights are memory maps of the cache, not memory
         model = load_model(cache, stored) or model
     return model
 
@@ -277,7 +277,7 @@ def _built_in(context: Context, outputs: list[str]) -> Model:
 def open_model(
     context: Context, profiles: Sequence[Profile], values: Collection[str] = ()
 ) -> Model:
-    """Returns the network's file with its open axes, for one engine of a range of shapes.
+    """Returns the network's file with its open axes, for an engine of a range of shapes.
 
     Args:
         context: The configuration.
@@ -285,7 +285,7 @@ def open_model(
         values: Inputs whose values vary: they stay inputs.
 
     Raises:
-        ModelError: It cannot be read.
+        ModelError: The file cannot be read.
     """
     path = _model_file(context)
     assert path is not None, "a built-in network has no open axes"
@@ -295,10 +295,10 @@ def open_model(
 
 @computed(_loaded, "target", "tensorrt")
 def named(context: Context) -> Model:
-    """Returns the model as the user named it; its plugins run in types that the release can give.
+    """Returns the user's model; its plugins run in types that the release can provide.
 
     Raises:
-        ModelError: "model.plugin": a plugin takes INT8 alone, and gets floats.
+        ModelError: "model.plugin": a plugin takes only INT8, and gets floats.
     """
     model = _loaded(context)
     if not any(one.formats for one in model.plugins):
@@ -308,9 +308,9 @@ def named(context: Context) -> Model:
 
 
 def _in_floats(context: Context, plugin: Plugin, model: Model) -> Plugin:
-    """Returns a plugin without its INT8 formats where the network's types give it floats.
+    """Returns a plugin without its INT8 formats if the network's types give it floats.
 
-    A strongly typed network has INT8 between its Q and DQ nodes alone, and a plugin beside those
+    A strongly typed network has INT8 only between its Q and DQ nodes, and a plugin beside those
     that edgekit writes gets floats (guide, "Q/DQ Interaction with Plugins").
     """
     from edgekit.tensorrt.releases import release
@@ -376,16 +376,16 @@ def _plugin(context: Context, number: int, section: PluginSection) -> Plugin:
 
 
 def module_folders(context: Context) -> list[Path]:
-    """Returns where modules of the user's functions are looked for before Python's path."""
+    """Returns the folders that are searched for modules of functions before Python's path."""
     return list(dict.fromkeys([context.config.folder.absolute(), Path().absolute()]))
 
 
 @computed(named, "target", "tensorrt", "precision")
 def translated(context: Context) -> Translated | None:
-    """Returns what a Q/DQ model was translated to.
+    """Returns the translation of a Q/DQ model.
 
-    Where TensorRT reads Q/DQ nodes on the DLA it is what the plan and the reference build go by;
-    the board builds from the Q/DQ model itself.
+    If TensorRT reads Q/DQ nodes on the DLA, plan and reference build use it; the board builds from
+    the Q/DQ model itself.
     """
     precision = context.file.precision
     if is_typed(context.target, context.tensorrt, precision):
@@ -397,14 +397,14 @@ def translated(context: Context) -> Translated | None:
 
 
 def source(context: Context) -> Model:
-    """Returns the model as the user named it, or what a Q/DQ model was translated to."""
+    """Returns the user's model, or the translation of a Q/DQ model."""
     found = translated(context)
     return named(context) if found is None else found.model
 
 
 @computed(translated)
 def lowers(context: Context) -> bool:
-    """Says whether the network gets Q/DQ nodes before it is built: strongly typed INT8."""
+    """Returns True if the network gets Q/DQ nodes before its build: strongly typed INT8."""
     typed = is_typed(context.target, context.tensorrt, context.file.precision)
     if not typed or has_qdq(source(context)):
         return False
@@ -415,7 +415,7 @@ def lowers(context: Context) -> bool:
 
 @computed(translated, "calibration")
 def given_scales(context: Context) -> CalibrationCache | None:
-    """Returns the INT8 scales that the user gave; None where they are measured, or not needed.
+    """Returns the INT8 scales that the user gave; None if they are measured, or not needed.
 
     A cache wins over the scales of a Q/DQ model.
     """
@@ -429,23 +429,23 @@ def given_scales(context: Context) -> CalibrationCache | None:
 
 @computed(given_scales)
 def rules(context: Context) -> tuple[str, ...]:
-    """Returns what a verdict depends on in addition to the network."""
+    """Returns the inputs of a verdict in addition to the network."""
     section, found = context.file.calibration, translated(context)
     scales = ""
     if section.cache:
         scales = f"{identity_of_path(context.config.resolve(section.cache))} {section.missing}"
     elif found is not None:
-        # the plain model is the same whatever the scales are
+        # the plain model does not depend on the scales
         scales = digest_of(dict(found.scales))
     typed = ("Q/DQ",) if lowers(context) else ()
-    # which types a plugin runs in, and what reformats beside it cost
+    # the types that a plugin runs in, and the cost of the reformats beside it
     formats = [[one.title, *one.formats] for one in named(context).plugins if one.formats]
     own = (digest_of(formats),) if formats else ()
     return context.file.target, context.file.precision, context.tensorrt, scales, *typed, *own
 
 
 def known_amax(context: Context) -> tuple[Mapping[str, float], ...]:
-    """Returns the largest magnitudes that were measured, or that a calibration cache gives."""
+    """Returns the largest magnitudes, measured or from a calibration cache."""
     if context.measured is not None:
         return context.measured.amax
     given = given_scales(context)
@@ -454,8 +454,8 @@ def known_amax(context: Context) -> tuple[Mapping[str, float], ...]:
     return ({name: scale * LEVELS for name, scale in given.scales.items()},)
 
 
-# Layers stay in FP16 in an INT8 build where the user, the model or the accuracy gate says so,
-# and where values of different range meet.
+# Layers stay in FP16 in an INT8 build if the user, the model or the accuracy gate requires it,
+# and if values of different range meet.
 
 
 def fp16_layers(
@@ -472,12 +472,12 @@ def float_layers(
 
     Args:
         context: The configuration.
-        network: The model's as it came, or the rewritten one.
-        strict: Whether every glob of the configuration must match a layer of it.
-        gate: Whether those of the accuracy gate are among them.
+        network: The original network, or the rewritten network.
+        strict: True if every glob of the configuration must match a layer.
+        gate: True to include the layers of the accuracy gate.
 
     Raises:
-        UsageError: One does not.
+        UsageError: A glob matches no layer.
     """
     if context.file.precision != "int8":
         return FloatLayers()
@@ -485,13 +485,13 @@ def float_layers(
     chosen = layers_named(
         network, globs, where="calibration.fp16_layers", strict=strict
     ) | layers_named(network, names, strict=False)
-    if translated(context):  # its layers run in what the Q/DQ nodes say
+    if translated(context):  # its layers run in the types of the Q/DQ nodes
         return FloatLayers(chosen)
     return FloatLayers.of(network, known_amax(context), chosen)
 
 
 def fp16_choice(context: Context, *, gate: bool = True) -> list[Any]:
-    """Returns what identifies the choice of FP16 layers; ``gate`` as for ``fp16_layers``."""
+    """Returns the identity of the choice of FP16 layers; ``gate`` as for ``fp16_layers``."""
     globs, names = _fp16_requested(context, gate)
     return [*globs, sorted(names)]
 
@@ -504,14 +504,14 @@ def _fp16_requested(context: Context, gate: bool) -> tuple[list[str], list[str]]
     return context.file.calibration.fp16_layers, [*nodes, *kept]
 
 
-# Whether the parser of the board's TensorRT imports the model that edgekit sends to the board; a
-# model that it refuses is not calibrated, placed or built.
+# The import of the model by the parser of the board's TensorRT; a model that it refuses is not
+# calibrated, placed or built.
 
 
 def sent(context: Context) -> Model:
     """Returns the model that the board's parser gets, before the rewrites.
 
-    That is what a Q/DQ model was translated to, unless TensorRT builds from the Q/DQ model itself.
+    It is the translation of a Q/DQ model, unless TensorRT builds from the Q/DQ model itself.
     The rewrites need not be waited for: they write only operators that every release imports.
     """
     typed = is_typed(context.target, context.tensorrt, context.file.precision)
@@ -520,7 +520,7 @@ def sent(context: Context) -> Model:
 
 @computed(translated)
 def parse(context: Context, release: str = "") -> Parse:
-    """Returns what the parser of ``release`` makes of the model; the planned release when empty."""
+    """Returns the result of ``release``'s parser for the model; the planned release if empty."""
     model = sent(context)
     return parse_check(
         model.graph,
@@ -534,7 +534,7 @@ def parse(context: Context, release: str = "") -> Parse:
 
 @computed(translated, "parser")
 def parser_word(context: Context) -> ParserWord | None:
-    """Returns what NVIDIA's own parser says of the model, and notes it; None if not asked for.
+    """Returns the result of NVIDIA's own parser for the model, and notes it; None if not requested.
 
     Raises:
         UsageError: "parser.missing".
@@ -557,13 +557,13 @@ def note_parse(context: Context) -> None:
 
 
 def require_parse(context: Context, release: str = "") -> None:
-    """Refuses a model that the parser does not import; NVIDIA's own parser adds its word.
+    """Refuses a model that the parser does not import; NVIDIA's own parser adds its result.
 
-    Notes what a person should know of the planned release.
+    Adds notes for the user on the planned release.
 
     Args:
         context: The configuration.
-        release: The board's own TensorRT, where it was asked; the planned release when empty.
+        release: The board's own TensorRT, if it was requested; the planned release if empty.
 
     Raises:
         GateError: "model.parse".

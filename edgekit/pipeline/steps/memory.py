@@ -1,4 +1,4 @@
-"""The memory that a step of a large network may take, said before it begins."""
+"""The memory that a step of a large network may need, announced before the step begins."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _STATISTIC = re.compile(r"^(\w+) (\d{1,18})$", re.MULTILINE)
 
 
 def announce_memory(context: Context, model: Model, *, holds: bool) -> None:
-    """Says what memory a step of a large network may take, and what this machine has.
+    """Reports the memory that a step of a large network may need, and this machine's memory.
 
     Args:
         context: The configuration.
-        model: The network; of one with less than 256 MiB of weights nothing is said.
-        holds: Whether it holds the whole network: ONNX Runtime has weights in a form of its own.
-            Otherwise they are streamed, and the largest tensor counts.
+        model: The network; networks with less than 256 MiB of weights are not reported.
+        holds: True if the step holds the whole network: ONNX Runtime keeps its own copy of the
+            weights. Otherwise they are streamed, and the largest tensor counts.
     """
     if not is_large(model.weights):
         return
@@ -46,13 +46,14 @@ def _text(size: int) -> str:
 
 
 def free_memory(root: Path = Path("/")) -> int | None:
-    """Returns the bytes that this process may still take; None where the system does not tell.
+    """Returns the bytes that this process may still allocate; None if the system does not report
+    it.
 
-    That is the least of what the machine has (MemAvailable of proc(5)) and of what is left of the
+    It is the minimum of the machine's free memory (MemAvailable of proc(5)) and of the rest of the
     limits of its control groups, file pages not counted.
 
     Args:
-        root: Where the system's files lie.
+        root: Root folder of the system's files.
     """
     available = memory(root)["available"]
     sizes = [] if available is None else [available]
@@ -61,7 +62,7 @@ def free_memory(root: Path = Path("/")) -> int | None:
 
 
 def _left_by_groups(root: Path) -> Iterator[int]:
-    """What each limit of a control group leaves, of version 1 and 2 (cgroups(7))."""
+    """Yields the rest of each control group's limit, of version 1 and 2 (cgroups(7))."""
     for line in text_of(root / "proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -81,8 +82,8 @@ def _left_by_groups(root: Path) -> Iterator[int]:
 
 
 def _file_pages(folder: Path) -> int:
-    """Bytes of a group's file pages, which the system takes back when it needs them."""
+    """Returns the bytes of a group's file pages, which the system reclaims when it needs them."""
     found = {name: int(size) for name, size in _STATISTIC.findall(text_of(folder / "memory.stat"))}
     names = ("active_file", "inactive_file")
-    # version 1 counts the groups below apart
+    # version 1 counts child groups separately
     return sum(found.get(f"total_{name}", found.get(name, 0)) for name in names)

@@ -1,6 +1,6 @@
-"""The calibration method, given or chosen, and the INT8 scales that follow; and Q/DQ nodes instead
-of a cache on strongly typed releases. `calibration.method: auto` takes the method whose INT8 is
-nearest to FP32 for the plan, on inputs held out.
+"""The calibration method, given or chosen, and its INT8 scales; and Q/DQ nodes instead of a cache
+on strongly typed releases. `calibration.method: auto` takes the method whose INT8 is nearest to
+FP32 for the plan, on inputs held out.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 def choose_method(context: Context, placed: Plan) -> MethodChoice:
     """Builds a plan with the scales of each method and compares them with FP32.
 
-    The inputs are such as the ranges were not measured on: those of the data that follow, or
-    further synthetic ones; where there are too few, the measured ones are added. Where the data
-    hold no others, each half of them is compared on with the ranges of the other half; a single
-    input is both.
+    The inputs are not those of the measured ranges: the next inputs of the data, or further
+    synthetic inputs; if there are too few, the measured inputs are added. If the data have no
+    others, each half is compared with scales from the ranges of the other half; a single input is
+    used for both.
     """
     from edgekit.placement.segments import segmented
     from edgekit.reference.method import (
@@ -92,7 +92,7 @@ def _measured(context: Context, feeds: Sequence[Feed], which: str) -> Ranges:
 
 
 def plan_to_try(context: Context) -> Plan:
-    """Returns the plan, of one variant; where there is none, that of the GPU alone."""
+    """Returns the plan, of a single variant; if there is none, the plan of the GPU alone."""
     from edgekit.placement.placing import PlacementQuery
     from edgekit.placement.plan import Options
 
@@ -107,14 +107,14 @@ def plan_to_try(context: Context) -> Plan:
 
 
 def chooses(context: Context) -> bool:
-    """Says whether scales are measured and the method is chosen by what it gives."""
+    """Returns True if scales are measured and the method is chosen by its accuracy."""
     return measures(context) and context.file.calibration.method == "auto"
 
 
 def choice(context: Context) -> MethodChoice | None:
-    """Returns what the calibration methods give, measured; None where the method is given.
+    """Returns the measured accuracy of the calibration methods; None if the method is given.
 
-    It stays when the accuracy gate decides otherwise later: then ``gate`` says how.
+    It stays if the accuracy gate later decides otherwise: then ``gate`` has the reason.
     """
     if not chooses(context):
         return None
@@ -140,7 +140,7 @@ def _choice(context: Context) -> MethodChoice:
 
 
 def method(context: Context) -> str:
-    """Returns the configuration's calibration method, or what was chosen, by the gate at last."""
+    """Returns the configuration's calibration method, or the chosen method, at last the gate's."""
     if context.method_by_gate:
         return context.method_by_gate.method
     chosen = choice(context)
@@ -149,14 +149,14 @@ def method(context: Context) -> str:
 
 @dataclass(frozen=True)
 class _NoScales:
-    """What calibrating finds for another precision than INT8."""
+    """The calibration result for another precision than INT8."""
 
 
 @computed()
 def scales(context: Context) -> Scales | None:
     """Returns INT8 scales for every placement; None for other precisions.
 
-    What any layer that the DLA can run ties is equal, wherever a plan has the layer.
+    Tensors tied by a layer that the DLA can run have equal scales, wherever a plan has the layer.
 
     Raises:
         ModelError: "model.nonfinite": a weight has NaN or infinite values.
@@ -167,26 +167,26 @@ def scales(context: Context) -> Scales | None:
         )
         return None
     context = calibrated(context)
-    # scales that were given say nothing of the weights
+    # given scales do not check the weights
     check_finite_weights(context)
     return _tied(context, binding(context))
 
 
 @computed()
 def plan_scales(context: Context) -> Scales | None:
-    """Returns the scales of what is built: those layers share one that the plan has on a DLA."""
+    """Returns the scales of the build: only layers that the plan has on a DLA share scales."""
     return scales_of(context, plan(calibrated(context)))
 
 
 def scales_of(context: Context, placed: Plan) -> Scales | None:
-    """Returns the INT8 scales for a plan, made equal where its layers need it."""
+    """Returns the INT8 scales for a plan, made equal if its layers need it."""
     if scales(context) is None:
         return None
     return _tied(calibrated(context), placed.scale_binding)
 
 
 def _tied(context: Context, bound: ScaleBinding) -> Scales:
-    """Returns the scales with those equal that layers bind.
+    """Returns the scales, equal for tensors that layers tie.
 
     On strongly typed releases they name the tensors that have Q/DQ nodes.
     """
@@ -197,7 +197,7 @@ def _tied(context: Context, bound: ScaleBinding) -> Scales:
     if found is None or context.file.calibration.cache is not None:
         return with_nodes(context, tied(scales, net, **bound))
     scales = replace(scales, method="qdq", data=describe_translation(found, named(context)))
-    # typed: the nodes say what is built
+    # typed: the nodes define the build
     made = warn_unequal if lowers(context) else tie_qdq
     return with_nodes(context, made(scales, net, bound))
 
@@ -205,15 +205,15 @@ def _tied(context: Context, bound: ScaleBinding) -> Scales:
 # INT8 on strongly typed releases (from TensorRT 11.4.1 on): Q/DQ nodes instead of a cache.
 #
 # Planning, costs and the reference build use the plain network, its scales and the precision
-# of each layer between Q/DQ nodes. The nodes are no layers of the plan: they take no time,
+# of each layer between Q/DQ nodes. The nodes are not layers of the plan: they take no time,
 # since each is a part of the kernel that writes or reads its tensor (assumed; NVIDIA's DLA
-# operator matrix says of both "can be collapsed to INT8 scaling factor"). Where INT8 and FP16
-# meet, the plan pays for the reformat as in any other build.
+# operator matrix notes for both "can be collapsed to INT8 scaling factor"). Between INT8 and
+# FP16 the plan pays for the reformat as in any other build.
 
 
 def typed_model(context: Context, other: Model | None = None) -> Model:
-    """Returns the model with types in it: the user's own Q/DQ model where nothing was rewritten or
-    kept in FP16, or else a lowered one.
+    """Returns the model with types: the user's own Q/DQ model if nothing was rewritten or kept in
+    FP16, or else a lowered model.
 
     Args:
         context: The configuration.
@@ -230,7 +230,7 @@ def typed_model(context: Context, other: Model | None = None) -> Model:
 
 
 def typed_identity(context: Context) -> list[Any]:
-    """Returns what ``typed_model`` depends on."""
+    """Returns the inputs of ``typed_model``."""
     scales = plan_scales(context)
     fp16 = sorted(fp16_layers(context, network(context)))
     return [
@@ -240,6 +240,6 @@ def typed_identity(context: Context) -> list[Any]:
 
 
 def _keeps_more(context: Context) -> bool:
-    """Whether layers stay in FP16 that the user's Q/DQ model has in INT8, or scales differ."""
+    """Returns True if FP16 layers are in INT8 in the user's Q/DQ model, or scales differ."""
     section = context.file.calibration
     return bool(section.fp16_layers or context.fp16_by_gate or section.cache)

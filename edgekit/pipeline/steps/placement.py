@@ -1,4 +1,4 @@
-"""What the placement needs of a configuration."""
+"""The inputs of the placement from a configuration."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def query_for(context: Context, network: Network, judgement: Judgement) -> PlacementQuery:
-    """Returns all that the placement of a network needs, to solve it once or with changes."""
+    """Returns all inputs of a network's placement, to solve it once or with changes."""
     from edgekit.placement.placing import PlacementQuery
 
-    # a board without a DLA judges nothing, and has its layers in FP16 all the same
+    # a board without a DLA has no verdicts, and still has its layers in FP16
     options = replace(options_of(context), fp16_layers=fp16_layers(context, network))
     file = context.file
     return PlacementQuery(
@@ -31,12 +31,12 @@ def query_for(context: Context, network: Network, judgement: Judgement) -> Place
 
 
 def uses_gpu(file: ConfigFile) -> bool:
-    """Returns whether the GPU takes layers of the network."""
+    """Returns True if the GPU takes layers of the network."""
     return file.placement.gpu and file.build.mode != "standalone"
 
 
 def shared_options(file: ConfigFile, pins: Iterable[PinSection]) -> Options:
-    """Returns what the plans of one network and of several take of a configuration, with pins."""
+    """Returns a configuration's options that single and multiple networks share, with pins."""
     from edgekit.placement.plan import Options, Pin
 
     section, mode = file.placement, file.build.mode
@@ -58,7 +58,7 @@ def options_of(context: Context) -> Options:
     section, mode = context.file.placement, context.file.build.mode
     bounds = section.bounds.model_dump(exclude_none=True)
     if section.rate_hz is not None:
-        # the plan keeps up with the frames, whatever its objective is
+        # the plan keeps up with the frames, for any objective
         bounds["period_us"] = min(bounds.get("period_us", math.inf), 1e6 / section.rate_hz)
     options = replace(
         shared_options(context.file, section.pin),
@@ -78,7 +78,7 @@ def options_of(context: Context) -> Options:
 
 
 def _other_names(context: Context) -> Iterator[str]:
-    """Says what devices of pins are that the configuration names in another way."""
+    """Yields notes on pins whose devices the configuration names in another way."""
     pins = context.file.placement.pin
     written = context.config.document.value.get("placement") or {}
     for given, pin in zip(written.get("pin") or [], pins, strict=False):

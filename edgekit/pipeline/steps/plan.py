@@ -1,5 +1,5 @@
-"""The plan: where every layer runs, with the configuration's options; and contexts with further
-layers in FP16, or with a plan that somebody else chose.
+"""The plan: the placement of every layer with the configuration's options; and contexts with
+further layers in FP16, or with a plan that the caller chose.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _PROFILE_NOTE = (
 
 @computed()
 def query(context: Context) -> PlacementQuery:
-    """Returns all that the placement needs, to solve it once or with changes.
+    """Returns all inputs of the placement, to solve it once or with changes.
 
     Raises:
         GateError: "model.parse": the board's parser refuses the model.
@@ -107,7 +107,7 @@ def plan(context: Context) -> Plan:
         return placed
 
     placed = context.stored(Plan, "plan", compute, *plan_identity(context))
-    # they are noted whatever was known before the plan was computed
+    # their notes are added in any case, whatever was known before the plan
     options_of(context)
     known_scales(context)
     more = (*_fp16_notes(context, placed), *_count_notes(context, placed))
@@ -117,7 +117,7 @@ def plan(context: Context) -> Plan:
 def _name_cut(context: Context, error: GateError) -> None:
     """Names in the error of a standalone plan the cut that makes one possible, if there is any.
 
-    Layers that only a rewrite lets a DLA run count where the cut is at tensors of the file.
+    Layers that a DLA runs only after a rewrite count if the cut is at tensors of the file.
     """
     file = original(context)
     for lowered in (rewritten(context), file):
@@ -178,12 +178,12 @@ def _compared_as_given(context: Context, placed: Plan) -> Plan:
     except DataError as error:
         if error.code != "profile.model":
             raise
-    # times measured of the rewritten layers alone: beside them a prediction would mislead
+    # times measured only of the rewritten layers: beside them a prediction would mislead
     return replace(placed, notes=(*placed.notes, _PROFILE_NOTE))
 
 
 def plan_identity(context: Context) -> tuple[Any, ...]:
-    """Returns what a plan depends on: model, board, constraints and the profile's content."""
+    """Returns the inputs of a plan: model, board, constraints and the profile's content."""
     file, section = context.file, context.file.placement
     files = [identity_of_path(context.config.resolve(path)) if path else None
              for path in (section.profile, section.layer_info)]  # fmt: skip
@@ -197,7 +197,7 @@ def plan_identity(context: Context) -> tuple[Any, ...]:
 
 @computed()
 def proposed_cuts(context: Context) -> tuple[Cut, ...]:
-    """Returns where to cut the network as it came, as ``model.cut`` chooses; as of a check."""
+    """Returns the cuts of the original network that ``model.cut`` chooses, as in a check."""
     given = original(context)
     verdicts = judged(context, given).judgement
     clock = timer_of(given.network, verdicts, context.target, power_mode=context.file.power_mode)
@@ -220,19 +220,19 @@ def keep(context: Context, layers: Iterable[str]) -> Context:
 
 
 def take(context: Context, placed: Plan, fp16_by_gate: Iterable[str] = ()) -> Context:
-    """Returns a context with a placement that somebody else chose, and its layers in FP16."""
+    """Returns a context with a placement that the caller chose, and its layers in FP16."""
     return replace(keep(context, fp16_by_gate), placed=placed)
 
 
 def fp16_suffix(context: Context) -> str:
-    """Names what the accuracy gate decided in the progress text; empty where it did not."""
+    """Returns the accuracy gate's decision for the progress text; empty if there is none."""
     kept, by_gate = context.fp16_by_gate, context.method_by_gate
     method = f" by {by_gate.method}" if by_gate else ""
     return method + (f" with {counted(len(kept), 'layer')} in FP16" if kept else "")
 
 
 def _units(context: Context) -> Callable[[float], str]:
-    """Returns what writes a value of the objective for people."""
+    """Returns the function that formats a value of the objective for people."""
     from edgekit.placement.plan import OBJECTIVE_UNITS
     from edgekit.reports.text import energy, microseconds, significant
 

@@ -1,4 +1,4 @@
-"""The libraries of a configuration's plugins: compiled on a board from their sources, and handed to
+"""The libraries of a configuration's plugins: compiled on a board from their sources, and passed to
 its build.
 """
 
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 
 
 def libraries_of(context: Context, client: BoardClient, probe: Probe) -> PluginLibraries:
-    """Returns what a board must load for the configuration's network; it compiles sources first.
+    """Returns the libraries that a board must load for the network; it compiles sources first.
 
-    A plugin without a library is among them where the network has a node of its operator: the board
+    A plugin without a library is included if the network has a node of its operator: the board
     looks for its creator before it parses the model.
 
     Args:
         context: The configuration.
         client: The board.
-        probe: What it is.
+        probe: The board's facts.
 
     Raises:
-        DataError: As of ``check_libraries``, also of what the board compiled.
+        DataError: As raised by ``check_libraries``, also for libraries that the board compiled.
         BoardError: "plugin.compile", "plugin.cmake".
     """
     entries: dict[PluginEntry, None] = {}
@@ -67,8 +67,8 @@ def libraries_of(context: Context, client: BoardClient, probe: Probe) -> PluginL
 
 
 def _lookups(context: Context, number: int, *, needed: bool) -> list[tuple[str, str]]:
-    """The versions and namespaces of a plugin's creator: the section's where it says them, else
-    those that the nodes ask TensorRT's parser for.
+    """Returns the versions and namespaces of a plugin's creator: the section's if it has them, else
+    those that the nodes request from TensorRT's parser.
     """
     own = named(context).plugins[number]
     nodes = [
@@ -105,7 +105,7 @@ def _library(
 def _compiled(
     context: Context, client: BoardClient, probe: Probe, source: PluginSource
 ) -> tuple[CompiledPlugin, bytes]:
-    """Has a board compile sources, or reads back what one of its kind made of them before."""
+    """Compiles sources on a board, or returns the earlier result of a board of its kind."""
     request, blobs = source.request()
     cache = context.cache
     kind = board_kind(probe.fingerprint) or (client.name,)

@@ -1,5 +1,5 @@
-"""The plugins of a configuration, before any board is asked: what is refused, what they lack, and
-their files.
+"""The plugins of a configuration, before any board is queried: refusals, missing parts, and their
+files.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @computed(named, "build.mode")
 def check_plugins(context: Context) -> tuple[str, ...]:
-    """Returns and notes what a build with TensorRT will lack, or not use, of the plugins.
+    """Returns and notes the plugins' parts that a build with TensorRT will lack, or not use.
 
     Raises:
-        ConfigError: "trt.features": DLA loadables are to be built, which can have no plugin.
+        ConfigError: "trt.features": DLA loadables are to be built, which cannot have a plugin.
     """
     if not context.file.model.plugins:
         return ()
-    named(context)  # what is wrong with the sections themselves comes first
+    named(context)  # raises the errors of the sections themselves first
     _refuse_standalone(context)
     notes = (
         note
@@ -41,7 +41,7 @@ def check_plugins(context: Context) -> tuple[str, ...]:
 
 
 def missing_plugins(context: Context) -> tuple[str, ...]:
-    """Returns what a board must have for plugins that only this machine can compute."""
+    """Returns the requirements of a board for plugins that only this machine can compute."""
     return tuple(
         _missing(plugin, context.tensorrt)
         for plugin in context.file.model.plugins
@@ -120,7 +120,7 @@ def check_libraries(context: Context) -> None:
 
 
 def read_plugin_library(context: Context, number: int, plugin: PluginSection) -> PluginLibrary:
-    """Returns the library of a section and notes what stays unknown of it.
+    """Returns the library of a section and notes the facts that are unknown.
 
     Args:
         context: The configuration.
@@ -146,7 +146,7 @@ def _library(
 
 
 def read_plugin_source(context: Context, number: int, plugin: PluginSection) -> PluginSource:
-    """Returns the source folder of a section; arguments as of ``read_plugin_library``.
+    """Returns the source folder of a section; arguments as in ``read_plugin_library``.
 
     Raises:
         DataError: "plugin.source".

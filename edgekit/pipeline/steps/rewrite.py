@@ -1,4 +1,4 @@
-"""The model rewritten: what the rewrites did, whether they are used, its layers and verdicts, and
+"""The rewritten model: the applied rewrites, the decision to use them, its layers and verdicts, and
 the rewritten network with the weights of another file.
 """
 
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class FoundRewrites:
-    """What the rewrites give, used or not.
+    """The result of the rewrites, used or not.
 
     Attributes:
-        model: The cache's record of the rewritten model; None where nothing was rewritten.
+        model: The cache's record of the rewritten model; None if nothing was rewritten.
         applied: The rewrites that were applied.
-        record: The ``edgekit.rewrites/1``: what was applied and how it was proved.
-        notes: What a person should know.
-        rewritten: What rewriting returned, where it was not read from the cache.
+        record: The ``edgekit.rewrites/1``: the applied rewrites with their proofs.
+        notes: Notes for the user.
+        rewritten: The result of rewriting, if it was not read from the cache.
     """
 
     model: StoredModel | None
@@ -60,7 +60,7 @@ class FoundRewrites:
 
 @dataclass(frozen=True)
 class _StoredRewrites:
-    """What the cache keeps of ``FoundRewrites``."""
+    """The cache's record of ``FoundRewrites``."""
 
     model: StoredModel | None = codec.member(codec.nullable(codec.record(StoredModel)))
     record: AppliedRewrites = codec.member(codec.record(AppliedRewrites))
@@ -69,14 +69,14 @@ class _StoredRewrites:
 
 @dataclass(frozen=True)
 class _Reason:
-    """Why the network stays as it came; empty where it does not."""
+    """The reason why the original network is kept; empty if it is not."""
 
     text: str = codec.member(codec.long_text)
 
 
 @computed(rules, "rewrite")
 def found_rewrites(context: Context) -> FoundRewrites:
-    """Returns what the rewrites give; no constraint of the user's changes it."""
+    """Returns the result of the rewrites; it does not depend on the user's constraints."""
     section, model = context.file.rewrite, source(context)
     fresh: list[Rewritten] = []
 
@@ -92,7 +92,7 @@ def found_rewrites(context: Context) -> FoundRewrites:
             disable=section.disable,
             allow_approx=section.allow_approx,
             lowers=lowers(context),
-            # the board's usual power mode: a network is rewritten alike for all of them
+            # the board's usual power mode: the rewrites are the same for all modes
             cost=lambda network, judgement: forecast(network, judgement, context.target),
             progress=lambda done: context.update(0, 0, f"{counted(done, 'rewrite')} tried"),
         )
@@ -119,7 +119,7 @@ def _candidate(context: Context) -> Lowered:
         model = fresh.model
     elif found.model:
         read = load_model(context.cache, found.model, came)
-        if read is None:  # somebody emptied the cache's blobs
+        if read is None:  # the cache's blobs were deleted
             return _candidate(replace(context, force=True))
         model = read
     if fresh is not None and fresh.network is not None and fresh.judgement is not None:
@@ -129,7 +129,7 @@ def _candidate(context: Context) -> Lowered:
 
 @computed(found_rewrites, "weighs", "power_mode", "build.mode", "placement")
 def used_rewrites(context: Context) -> FoundRewrites:
-    """Returns what is used of the rewrites: all or, where the plan is better without, nothing."""
+    """Returns the rewrites in use: all or, if the plan is better without, none."""
     found, came = found_rewrites(context), source(context)
     why = ""
     if found.model and context.weighs and not context.file.rewrite.always:
@@ -146,9 +146,9 @@ def used_rewrites(context: Context) -> FoundRewrites:
 
 
 def _better_without(context: Context) -> str:
-    """Returns why the network should stay as it came; empty where it should not."""
+    """Returns why the original network should be kept; empty if it should not."""
     if context.file.placement.profile is not None:
-        return ""  # measured times are of one of the two networks only
+        return ""  # measured times belong to only one of the two networks
     context.update(0, 0, "planning with and without the rewrites")
     from edgekit.placement.without_rewrites import better_without
 
@@ -160,9 +160,9 @@ def _better_without(context: Context) -> str:
 
 
 def as_it_came(context: Context) -> tuple[Network, Judgement] | None:
-    """Returns the network without its rewrites, and its verdicts, where a plan may be better so.
+    """Returns the network without its rewrites, and its verdicts, if a plan may be better so.
 
-    None where nothing was rewritten, the GPU alone is no slower, or the user wants the rewrites.
+    None if nothing was rewritten, the GPU alone is no slower, or the user wants the rewrites.
     """
     if found_rewrites(context).model is None or context.file.rewrite.always:
         return None
@@ -177,8 +177,8 @@ def as_it_came(context: Context) -> tuple[Network, Judgement] | None:
 
 
 def _constraints(context: Context) -> list[Any]:
-    """What ``_better_without`` depends on."""
-    # what the accuracy gate keeps in FP16 is found when the rewrites are settled
+    """Returns the inputs of ``_better_without``."""
+    # the layers that the accuracy gate keeps in FP16 are found after the rewrites are decided
     file, fp16 = context.file, fp16_choice(context, gate=False)
     return [file.power_mode, file.build.mode, file.placement.model_dump(), fp16]
 
@@ -210,15 +210,15 @@ def judgement(context: Context) -> Judgement:
     """Returns the verdicts on the rewritten model.
 
     Raises:
-        DataError: "cache.missing": the user's scales lack some.
+        DataError: "cache.missing": the user's scales are incomplete.
     """
-    known_scales(context)  # which refuses
+    known_scales(context)  # raises the error
     return judged(context, rewritten(context)).judgement
 
 
 @computed(rewritten)
 def known_scales(context: Context) -> KnownScales | None:
-    """Returns what the user's scales give the rewritten network; None without any.
+    """Returns the user's scales for the rewritten network; None without any.
 
     Raises:
         DataError: "cache.missing": scales are missing, and the user did not allow it.
@@ -228,7 +228,7 @@ def known_scales(context: Context) -> KnownScales | None:
         return None
     section = context.file.calibration
     if found is not None and section.cache is None:
-        # what the Q/DQ model does not quantise is meant to run in floats
+        # tensors that the Q/DQ model does not quantise are meant to run in floats
         context.note(*translation_notes(found, known))
         return known
     if known.unlisted and section.missing == "error":
@@ -240,19 +240,19 @@ def known_scales(context: Context) -> KnownScales | None:
 def other_weights(context: Context, path: Path) -> Model:
     """Returns the rewritten model with the weights of another file of the original's names.
 
-    The file may be the original with other values also where the configuration's model is what
-    ``edgekit rewrite`` wrote; and it may be one that was rewritten likewise.
+    The file may be the original with other values even if the configuration's model is the output
+    of ``edgekit rewrite``; and it may be a file that was rewritten likewise.
 
     Raises:
-        DataError: "refit.mismatch": its weights differ in name, shape or type, or something
-            differs that is no weight.
+        DataError: "refit.mismatch": its weights differ in name, shape or type, or the files differ
+            in more than weights.
     """
     from edgekit.rewriting.provenance.other_weights import check_file, check_network, reweigh
 
     mine, found = model(context), translated(context)
     if found is None:
         check_file(path, mine)
-    # cut points of a rewritten file may be no tensors of the original's
+    # cut points of a rewritten file may not be tensors of the original
     cut = outputs_of(context) or None if record_of(source(context)) is None else None
     shapes = _shapes_of(context, mine, path) or None
     other = load(path, shapes=shapes, outputs=cut, plugins=own_plugins(context))
@@ -265,7 +265,7 @@ def other_weights(context: Context, path: Path) -> Model:
 
 
 def _shapes_of(context: Context, mine: Model, path: Path) -> dict[str, Sequence[int]]:
-    """The sizes for another file's inputs: those of the configuration, or else of the model."""
+    """Returns the sizes for another file's inputs: the configuration's, or else the model's."""
     own = {value.name: value.type.tensor_type.shape.dim for value in mine.proto.graph.input}
     left_open = [name for name in open_inputs(path) if name in own]
     sizes = {name: [dim.dim_value for dim in own[name]] for name in left_open}

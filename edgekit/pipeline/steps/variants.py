@@ -1,4 +1,4 @@
-"""The shapes of a range as they are built: each calibrated and judged by its own inputs."""
+"""The shapes of a range as they are built: each calibrated and judged on its own inputs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def built_buckets(context: Context) -> tuple[Listed, ...]:
     """Returns the buckets with the accuracy of those that have engines; () without a range.
 
-    Each has scales of its own inputs, and passes the gate by itself: the worst decides.
+    Each has the scales of its own inputs, and must pass the gate by itself: the worst decides.
 
     Raises:
         GateError: The build of a shape misses the gate; ``where`` is the shape.
@@ -59,11 +59,11 @@ def built_buckets(context: Context) -> tuple[Listed, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Taken:
-    """What takes the frames of a shape.
+    """The context whose engines take the frames of a shape.
 
     Attributes:
         context: The configuration of that shape.
-        ranged: Whether the GPU's engine of the range takes them.
+        ranged: True if the GPU's engine of the range takes them.
     """
 
     context: Context
@@ -71,7 +71,7 @@ class Taken:
 
 
 def taken_by(context: Context, shapes: Sizes) -> Taken | None:
-    """Returns what takes frames of a shape; None where nothing does.
+    """Returns the context that takes frames of a shape; None if there is none.
 
     Args:
         context: The configuration.
@@ -90,16 +90,16 @@ def taken_by(context: Context, shapes: Sizes) -> Taken | None:
 
 
 def planned_sizes(context: Context, shapes: Sizes, where: str, code: str) -> Sizes:
-    """Returns the sizes of all inputs for a shape, which is one that was planned.
+    """Returns the sizes of all inputs for a planned shape.
 
     Args:
         context: The configuration.
         shapes: Sizes of all inputs, or of some: others are the first shape's.
-        where: Where the shape is given, for an error.
-        code: The error's.
+        where: Place of the shape, for an error.
+        code: The error's code.
 
     Raises:
-        UsageError: It was not planned; the hint lists those that were, the nearest first.
+        UsageError: The shape was not planned; the hint lists the planned shapes, the nearest first.
     """
     request, own = requested(context), own_sizes(context)
     sizes = {**own, **shapes}
@@ -120,7 +120,7 @@ def planned_sizes(context: Context, shapes: Sizes, where: str, code: str) -> Siz
 
 
 def with_built_buckets(context: Context) -> Plan:
-    """Returns the plan, with its range's buckets as they were built where there is a range."""
+    """Returns the plan, with its range's buckets as they were built if there is a range."""
     return plan_with(context, built_buckets(context))
 
 
@@ -128,7 +128,7 @@ def with_built_buckets(context: Context) -> Plan:
 def on_gpu(context: Context) -> Context | None:
     """Returns the context of the engine that takes the whole range, at its best shape.
 
-    None where there is no range, or no GPU.
+    None if there is no range, or no GPU.
     """
     profiles = gpu_profiles(context)
     if not profiles:
@@ -142,7 +142,7 @@ def gpu_at(context: Context, sizes: Sizes) -> Context:
         context, sizes, dla_cores=[], pin=[], bounds=BoundsSection(), max_transitions=None,
         objective="latency", rate_hz=None,
     )  # fmt: skip
-    # the engine is built of the file with its open axes, which no rewrite has changed
+    # the engine is built from the file with its open axes, which no rewrite has changed
     rewrite = placed.file.rewrite.model_copy(update={"enable": "none"})
     file = placed.file.model_copy(update={"rewrite": rewrite})
     return replace(placed, config=replace(placed.config, file=file))
@@ -162,21 +162,21 @@ def range_as_built(context: Context) -> Context | None:
         return gated(calibrated(rest))
 
 
-# A frame of fewer entries than a bucket's batch may be padded up to it.
+# A frame with fewer entries than a bucket's batch may be padded to the batch.
 
 
 @document(frozen=True)
 class _Paddings:
-    """What the cache keeps of what may be padded."""
+    """The cache's record of the padding that is allowed."""
 
     found: tuple[Padding, ...] = member(records(Padding))
 
 
 def batch_padding(context: Context) -> tuple[Padding, ...]:
-    """Returns the batch as what may be padded, where that is proved; notes why it is not.
+    """Returns the batch as a dimension that may be padded, if that is proved; notes why it is not.
 
-    Proved by structure, that no operator mixes the entries of the batch, and on random inputs: the
-    engines of each bucket answer bit for bit alike for two different paddings.
+    Proved by structure (no operator mixes the entries of the batch) and on random inputs: the
+    engines of each bucket give bit-identical outputs for two different paddings.
     """
     own = [one.context for one in built_buckets(context) if one.bucket.engine == OWN]
     batches = {one: _batch(one) for one in own}
@@ -204,7 +204,7 @@ def batch_padding(context: Context) -> tuple[Padding, ...]:
 
 
 def _batch(context: Context) -> int:
-    """Returns the first size of all inputs; 1 where they differ."""
+    """Returns the first size of all inputs; 1 if they differ."""
     firsts = {shape[:1] for shape in own_sizes(context).values()}
     return next(iter(firsts))[0] if len(firsts) == 1 and () not in firsts else 1
 
