@@ -29,7 +29,7 @@ class ListedRewrite:
 
 @document(frozen=True)
 class RewriteList(FormerDict):
-    """An ``edgekit.rewrite-list/1``: every rewrite, sorted by name, exact ones first."""
+    """An ``edgekit.rewrite-list/1``: every rewrite, sorted by name, exact rewrites first."""
 
     rewrites: tuple[ListedRewrite, ...] = member(records(ListedRewrite))
     schema: str = member(choice("edgekit.rewrite-list/1"), default="edgekit.rewrite-list/1")

@@ -450,7 +450,7 @@ class Writer:
         )
 
     def _free_name(self, stem: str, taken: Callable[[str], bool], names: set[str]) -> str:
-        """Returns the first free one of ``stem``, ``stem_1``, ... and adds it to ``names``."""
+        """Returns the first free name of ``stem``, ``stem_1``, ... and adds it to ``names``."""
         # smaller numbers are known to be taken: counting from 1 each time would be quadratic
         key = stem, names is self._tensors
         count = self._counts.get(key, 0)

@@ -1,4 +1,4 @@
-"""Rewrites a model: applies helpful rewrites, proves them, and takes back useless ones."""
+"""Rewrites a model: applies helpful rewrites, proves them, and takes back useless steps."""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ def step_at(graph: RewriteGraph, rewrite: Rewrite, node: Node) -> RewriteStep | 
 
 
 def step_of(graph: RewriteGraph, rewrite: Rewrite, node: Node) -> RewriteStep | None:
-    """As :func:`step_at`, at a node of one of the operators of ``rewrite``."""
+    """Like :func:`step_at`, for a node with an operator of ``rewrite``."""
     replacement = rewrite.at(graph, node)
     old = next(replacement, None)
     if old is None:

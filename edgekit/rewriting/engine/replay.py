@@ -149,7 +149,7 @@ def replayed(
 
 
 def _again(graph: RewriteGraph, taken: Taken, notes: list[str]) -> Taken | None:
-    """Returns a step as it matches now, proved if it was before; None if it does not match."""
+    """Returns a step as it matches now, proved if it was before; None if either fails."""
     anchor = taken.step.anchor
     try:
         step = step_at(graph, taken.step.rewrite, graph.node(anchor)) if graph.has(anchor) else None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: The writers of a step's inputs and the readers of its outputs.
 Around: TypeAlias = "tuple[list[Node], list[Node]]"
 
-# neighbours with any number of tensors: from _MANY on, they are reduced to a few
+# neighbours with any number of tensors: above _MANY, only a few are read
 _WIDE = frozenset({"Concat", "Max", "Mean", "Min", "Split", "Sum"})
 _MANY = 8
 _FEW = 3
@@ -452,7 +452,7 @@ def pieces(network: Network, layer: Layer, verdict: LayerVerdict) -> tuple[int, 
 def apart(network: Network, judgement: Judgement) -> tuple[Layer, ...]:
     """Returns the kept constants that a layer on the DLA waits for: they run on the GPU.
 
-    A constant that a layer on the GPU reads costs nothing.
+    A constant that a layer on the GPU reads has no cost.
     """
     if not network.constants:
         return ()

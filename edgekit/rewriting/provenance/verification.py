@@ -40,7 +40,7 @@ _MOST_RUNS = 100
 #: Allowed error of the whole network, relative to an output's largest value: rounding adds up.
 LIMIT = 1e-3
 _LIMIT_FLOAT16 = 2e-2
-# whole numbers, the largest ones first
+# largest random integers, in the order in which they are tried
 _MOST = (3, 1, 0)
 SCHEMA = "edgekit.verified/1"
 # an approximation has no tolerance: its error must not exceed the recorded error

@@ -104,7 +104,7 @@ def resizing(graph: RewriteGraph, node: Node) -> Resizing | None:
     """Returns the parameters of a Resize of floating-point numbers.
 
     None if scales and sizes are computed while running, if it crops (tf_crop_and_resize), and for
-    ``antialias`` except in linear growth, where it has no effect: runtimes differ at the borders.
+    ``antialias``, unless it has no effect (linear growth): runtimes differ at the borders.
     """
     given = node.attrs
     source = node.input(0)

@@ -23,12 +23,12 @@ from edgekit.rewriting.rules.operands import (
     to_channels,
 )
 
-#: Why, for all of them.
+#: Reason of all gather rewrites.
 GATHER_REASON = (
     "The DLA has no gather; for constant indices a slice, concatenated slices or a 1x1 "
     "convolution of 0 and 1 replaces it"
 )
-#: Why, for all of them.
+#: Reason of all scatter rewrites.
 SCATTER_REASON = (
     "The DLA has no scatter; for constant indices the updates are concatenated with the other "
     "channels, or placed by a 1x1 convolution of 0 and 1"

@@ -190,7 +190,7 @@ def turned(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> Carried | 
 
 
 def _joining(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> Carried | None:
-    """Returns an operation of several equal operands."""
+    """Returns an operation that treats all its operands alike; None if it has no such form."""
     if graph.rank(node.outputs[0]) != len(perm):
         return None
     operands: list[Operand] = []
@@ -217,7 +217,7 @@ def _joining(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> Carried 
 def _other(
     graph: RewriteGraph, name: str, perm: tuple[int, ...], fed: frozenset[str], *, scalars: bool
 ) -> tuple[Operand, tuple[Node, ...]] | None:
-    """Returns an operand before the transposition; None if there is none."""
+    """Returns an operand before the transposition, with its transposition; None if impossible."""
     shape = graph.shape(name)
     if scalars and all(side == 1 for side in shape) and (len(shape) < 2 or graph.constant(name)):
         return Operand(name), ()
