@@ -15,9 +15,9 @@ class ListedRewrite:
     Attributes:
         name: For ``rewrite.enable`` and ``disable``.
         reason: Why it helps.
-        operators: ONNX operators that it begins at.
-        approximate: Whether it changes results, and is off unless allowed by name.
-        enabling: Whether it is also tried where it only opens the way for others.
+        operators: ONNX operators of its anchor.
+        approximate: True if it changes results; it is then off unless allowed by name.
+        enabling: True if it is also tried when it only enables other rewrites.
     """
 
     name: str = member(long_text)
@@ -29,7 +29,7 @@ class ListedRewrite:
 
 @document(frozen=True)
 class RewriteList(FormerDict):
-    """An ``edgekit.rewrite-list/1``: every rewrite, sorted by name, exact ones first."""
+    """An ``edgekit.rewrite-list/1``: every rewrite, sorted by name, exact rewrites first."""
 
     rewrites: tuple[ListedRewrite, ...] = member(records(ListedRewrite))
     schema: str = member(choice("edgekit.rewrite-list/1"), default="edgekit.rewrite-list/1")
@@ -38,7 +38,7 @@ class RewriteList(FormerDict):
 def rewrite_list() -> RewriteList:
     """Returns every rewrite.
 
-    Raising the opset, which comes before all of them, is one of the list and begins at no operator.
+    The list includes raising the opset, which runs before all others and has no operators.
     """
     rows = [
         ListedRewrite(

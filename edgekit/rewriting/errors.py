@@ -1,8 +1,8 @@
-"""What is wrong with a replacement that a rewrite wrote."""
+"""Errors of a rewrite's replacement."""
 
 
 class MalformedError(Exception):
-    """A rewrite wrote a replacement that does not fit: a bug of the rewrite."""
+    """A rewrite wrote an invalid replacement: a bug of the rewrite."""
 
 
 class TooLargeError(Exception):

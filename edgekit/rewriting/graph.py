@@ -1,7 +1,7 @@
-"""What a rewrite is and what it reads and writes: the graph with static shapes, the writer of
-a replacement, a step, and the rewritten graph as a model again.
+"""Definition of a rewrite, with its data types: the graph with static shapes, the writer of a
+replacement, and a step; and the conversion of a rewritten graph to a model.
 
-A node whose inputs are all constants is a recipe: it derives a weight from others.
+A node whose inputs are all constants is a recipe: it derives a weight from other weights.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from edgekit_device.protocol.codec import (
 )
 
 _OPAQUE = "opaque:"
-#: Elements of the constants that a step may add to the network: 32 MiB in FP32. To read more than
-#: that takes a board longer than the layers take that such a constant would replace.
+#: Elements of the constants that a step may add to the network: 32 MiB in FP32. Reading a larger
+#: constant takes a board longer than running the layers that it would replace.
 LARGEST = 8 << 20
-# nodes of one replacement: an LSTM of 64 steps in both directions takes some 2,000
+# nodes of one replacement: a bidirectional LSTM of 64 steps takes some 2,000
 _MOST_NEW_NODES = 4096
-#: What a rewrite's function returns: it yields the nodes that it replaces, is sent the writer, and
-#: writes the nodes that take their place. It yields nothing where it does not apply.
+#: Generator of a rewrite's function: it yields the nodes that it replaces, is sent the writer, and
+#: writes the new nodes. It ends without a value if the rewrite does not apply.
 Replacement: TypeAlias = "Generator[tuple[Node, ...], Writer, None]"
-#: What may derive weights: pure functions of their inputs, without bodies or randomness.
+#: Operators that may derive weights: pure functions of their inputs, without bodies or randomness.
 RECIPE_OPERATORS = frozenset({
     "Abs", "Add", "Cast", "Ceil", "Clip", "Concat", "Conv", "ConvTranspose", "Div", "Equal", "Erf",
     "Exp", "Expand", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Gemm", "Identity",
@@ -65,10 +65,10 @@ RECIPE_OPERATORS = frozenset({
 
 @document(frozen=True, eq=False)
 class NewConstant:
-    """A constant that a rewrite brings along.
+    """A constant that a rewrite adds.
 
-    Floating-point values are kept in float64, so that a proof in float64 sees the number that is
-    meant; the model gets them rounded once, to ``dtype``.
+    Floating-point values are kept in float64, so that a proof in float64 uses the exact number; the
+    model stores them rounded once, to ``dtype``.
     """
 
     name: str
@@ -86,10 +86,10 @@ class RewriteGraph:
     An opaque node has an operator that no rewrite knows.
 
     Attributes:
-        model: The model it was made of.
+        model: The model that the graph was made from.
         opset: Version of ai.onnx.
-        inputs: Tensors fed.
-        outputs: Tensors returned.
+        inputs: Names of the input tensors.
+        outputs: Names of the output tensors.
     """
 
     def __init__(self, model: Model) -> None:
@@ -101,13 +101,13 @@ class RewriteGraph:
         self._shapes = {name: source.shape(name) for name in known}
         self._dtypes = {name: source.dtype(name) for name in known}
         self._fixed: dict[str, NewConstant] = {}
-        # constants made from constants, by the tensors that they write
+        # recipes (constants from constants), by the tensors that they write
         self._recipes: dict[str, Node] = {}
         self._nodes: dict[str, Node] = {}
         self._producer: dict[str, Node] = {}
         self._readers: dict[str, dict[str, Node]] = {}
         self._modules = dict(source.modules.nodes) if source.modules else {}
-        # where a node stood in the model; new ones have the place of their anchor
+        # a node's position in the model; a new node has its anchor's position
         self._place: dict[str, int] = {}
         self._captured: set[str] = set()
         # tensors whose writers or readers were looked up since these sets were cleared
@@ -119,19 +119,19 @@ class RewriteGraph:
             self._add(replace(node, op=f"{_OPAQUE}{node.op}") if opaque else node, index)
 
     def known(self, tensor: str) -> bool:
-        """Whether a tensor's shape is known before running; of a new one it is."""
+        """Returns True if a tensor's shape is static; true for all new tensors."""
         return tensor not in self._source.unknown
 
     def nodes(self) -> Iterator[Node]:
-        """Yields the nodes about in the model's order; recipes of constants are none of them."""
+        """Yields the nodes, roughly in the model's order, without recipes."""
         return iter(sorted(self._nodes.values(), key=lambda node: self._place[node.name]))
 
     def has(self, name: str) -> bool:
-        """Whether there is a node of this name."""
+        """Returns True if a node of this name exists."""
         return name in self._nodes
 
     def node(self, name: str) -> Node:
-        """Returns a node by name; KeyError when there is none (any more)."""
+        """Returns a node by name; KeyError if it does not exist or was replaced."""
         return self._nodes[name]
 
     def shape(self, tensor: str) -> tuple[int, ...]:
@@ -147,17 +147,17 @@ class RewriteGraph:
         return self._dtypes[tensor]
 
     def floats(self, tensor: str) -> bool:
-        """Whether a tensor holds floating-point numbers (of 16 or 32 bits)."""
+        """Returns True if a tensor holds floating-point numbers (of 16 or 32 bits)."""
         return self._dtypes.get(tensor) in {"float32", "float16"}
 
     def constant(self, tensor: str) -> bool:
-        """Whether a tensor is known before running: stored, brought along or derived."""
+        """Returns True if a tensor is a constant: stored, added by a rewrite or derived."""
         return self._source.constant(tensor) or tensor in self._fixed or tensor in self._recipes
 
     def value(self, tensor: str) -> np.ndarray | None:
         """Returns the value of a constant, None for an activation.
 
-        Weights are memory maps: look at large ones only where it must be.
+        Weights are memory maps: read large ones only if necessary.
         """
         if tensor in self._fixed:
             return self._fixed[tensor].value
@@ -166,7 +166,7 @@ class RewriteGraph:
             return self._source.value(tensor)
         feeds = {n: v for n in recipe.inputs if n and (v := self.value(n)) is not None}
         made = evaluate([recipe], feeds, self.opset)[tensor]
-        # a view of a large weight stays one
+        # a view of a large weight stays a view
         return made.astype(self._dtypes[tensor], copy=False)
 
     def ints(self, tensor: str) -> list[int] | None:
@@ -175,7 +175,7 @@ class RewriteGraph:
         return None if value is None else [int(item) for item in value.reshape(-1)]
 
     def scalar(self, tensor: str) -> float | None:
-        """Returns the only element of a constant; None when it has several or is computed."""
+        """Returns a constant's only element; None for several elements or an activation."""
         value = self.value(tensor) if tensor else None
         return None if value is None or value.size != 1 else float(value.reshape(-1)[0])
 
@@ -190,7 +190,7 @@ class RewriteGraph:
         return tuple(self._readers.get(tensor, {}).values())
 
     def only_reader(self, tensor: str) -> Node | None:
-        """Returns the one node that reads an activation that nothing else needs; else None."""
+        """Returns an activation's only reader; None if others need it or the graph returns it."""
         self.queried_readers.add(tensor)
         readers = self._readers.get(tensor, {})
         if len(readers) != 1 or tensor in self._returned or tensor in self._captured:
@@ -198,21 +198,21 @@ class RewriteGraph:
         return next(iter(readers.values()))
 
     def inner(self, tensor: str, nodes: Iterable[Node]) -> bool:
-        """Whether only ``nodes`` read a tensor and the graph does not return it."""
+        """Returns True if only ``nodes`` read a tensor and the graph does not return it."""
         needed = tensor in self._returned or tensor in self._captured
         return not needed and self.read_within(tensor, {node.name for node in nodes})
 
     def read_within(self, tensor: str, names: Collection[str]) -> bool:
-        """Whether all readers of a tensor are among the nodes called ``names``."""
+        """Returns True if all readers of a tensor are among the nodes called ``names``."""
         self.queried_readers.add(tensor)
         return all(name in names for name in self._readers.get(tensor, ()))
 
     def returned(self, tensor: str) -> bool:
-        """Whether the graph returns a tensor."""
+        """Returns True if the graph returns a tensor."""
         return tensor in self._returned
 
     def taken(self, tensor: str) -> bool:
-        """Whether a tensor of this name exists."""
+        """Returns True if a tensor of this name exists."""
         return tensor in self._shapes or not self.known(tensor)
 
     def recipe(self, tensor: str) -> Node | None:
@@ -220,19 +220,19 @@ class RewriteGraph:
         return self._recipes.get(tensor)
 
     def fixed(self, tensor: str) -> NewConstant | None:
-        """Returns a constant that a rewrite brought along; None for any other tensor."""
+        """Returns a constant that a rewrite added; None for any other tensor."""
         return self._fixed.get(tensor)
 
     def recipes(self) -> Mapping[str, Node]:
-        """The recipes by the constants that they derive, in the order in which they came."""
+        """Recipes by the constants that they derive, in the order of their addition."""
         return self._recipes
 
     def brought(self) -> Mapping[str, NewConstant]:
-        """The constants that rewrites brought along, by name."""
+        """The constants that rewrites added, by name."""
         return self._fixed
 
     def initializer(self, tensor: str) -> onnx.TensorProto | None:
-        """Returns the model's own initializer of a name."""
+        """Returns the model's initializer of a name."""
         return self._source.initializers.get(tensor)
 
     def apply(self, step: RewriteStep) -> None:
@@ -255,8 +255,8 @@ class RewriteGraph:
     def _inherited(self, step: RewriteStep) -> dict[str, str]:
         """Returns the modules of the new nodes: the innermost around the nodes that they replace.
 
-        An operator that stays is of the module that it was of. Reshapes do not count beside what
-        computes: the one before a layer may be far outside of the layer's module.
+        An operator that stays keeps its module. Reshapes do not count beside computing nodes: the
+        reshape before a layer may be far outside of the layer's module.
         """
         old = [(node.op, self._modules[node.name]) for node in step.old]
         computing = [one for one in old if one[0] not in SAME_VALUES]
@@ -267,7 +267,7 @@ class RewriteGraph:
         }
 
     def name_module(self, proto: onnx.NodeProto) -> None:
-        """Writes the PyTorch module of a node, or of those that it replaced, where it is known."""
+        """Writes the PyTorch module of a node, or of the nodes that it replaced, if known."""
         names = self._source.modules
         if names is not None and proto.name in self._modules:
             write_module_name(proto, names, self._modules[proto.name])
@@ -308,8 +308,8 @@ class Writer:
     numbers that do not depend on weights as ``constant``.
 
     Attributes:
-        nodes: In the order written, which must be topological.
-        recipes: Names of those that are recipes.
+        nodes: The nodes in the order of writing, which must be topological.
+        recipes: Names of the nodes that are recipes.
         fixed: The constants.
     """
 
@@ -340,15 +340,15 @@ class Writer:
 
         Args:
             op: ONNX operator, in the form of ``graph.opset`` (13 or later).
-            inputs: Tensors; "" for an optional one that is left out.
-            output: Tensor to write; a new one when empty.
-            name: The node's name. When empty it is that of the replaced node that wrote
-                ``output``, or else made of the anchor's name and ``role``.
-            role: What it is for, in a word; the operator when empty.
-            attrs: Attributes; those that are None are left out.
+            inputs: Tensors; "" for an omitted optional input.
+            output: Tensor to write; a new tensor if empty.
+            name: The node's name. If empty, the name of the replaced node that wrote ``output``,
+                else a name from the anchor's name and ``role``.
+            role: The node's purpose, in a word; the operator if empty.
+            attrs: Attributes; None values are omitted.
 
         Raises:
-            MalformedError: A recipe of an operator that no record may have.
+            MalformedError: A recipe with an operator that records do not allow.
             TooLargeError: Too many nodes for one replacement.
         """
         return self.many(op, inputs, [output], name=name, role=role, **attrs)[0]
@@ -379,7 +379,7 @@ class Writer:
             {key: value for key, value in attrs.items() if value is not None},
         )
         if recipe and any(inputs):
-            # refused now, and not when the record is written and all is lost
+            # refused now: an error while writing the record would lose the whole result
             recipe_of(node)
             self.recipes.add(node.name)
         self.nodes.append(node)
@@ -390,15 +390,15 @@ class Writer:
     def constant(
         self, value: Any, *, like: str = "", role: str = "constant", dtype: str = ""
     ) -> str:
-        """Brings a constant along and returns its name.
+        """Adds a constant and returns its name.
 
         Args:
             value: Array, list or number. Floats are kept in float64 until the model is finished;
                 whole numbers become int64, truth values bool.
-            like: Activation or constant whose floating-point type it gets; that of the anchor's
-                first floating-point input when empty.
-            role: What it is for, in a word.
-            dtype: NumPy type name where the operator requires one whatever the activations have
+            like: Activation or constant whose floating-point type it gets; if empty, the anchor's
+                first floating-point input.
+            role: The constant's purpose, in a word.
+            dtype: NumPy type name if the operator requires a type independent of the activations'
                 ("float32" for the scales of a Resize).
 
         Raises:
@@ -418,10 +418,10 @@ class Writer:
         return item.name
 
     def check_size(self, *shape: int) -> None:
-        """Call this before a constant is made whose size depends on the network's shapes.
+        """Checks a shape; call it before making a constant whose size depends on the network.
 
         Raises:
-            TooLargeError: A step may not bring a constant of this shape.
+            TooLargeError: The shape is too large for a step's constant.
         """
         if math.prod(shape) > LARGEST:
             raise TooLargeError(f"a constant of {shape}")
@@ -450,8 +450,8 @@ class Writer:
         )
 
     def _free_name(self, stem: str, taken: Callable[[str], bool], names: set[str]) -> str:
-        """Returns the first free one of ``stem``, ``stem_1``, ... and adds it to ``names``."""
-        # the numbers below were found taken before: counting from 1 each time would be quadratic
+        """Returns the first free name of ``stem``, ``stem_1``, ... and adds it to ``names``."""
+        # smaller numbers are known to be taken: counting from 1 each time would be quadratic
         key = stem, names is self._tensors
         count = self._counts.get(key, 0)
         name = f"{stem}_{count}" if count else stem
@@ -466,7 +466,7 @@ class Writer:
 def emit(graph: RewriteGraph) -> Model:
     """Returns the graph as a Model: recipes folded, weights referenced.
 
-    The shapes of what nodes write were inferred when a step wrote them, and hold.
+    Shapes of the nodes' outputs were inferred when a step wrote them, and are still valid.
     """
     source = graph.model
     old = source.proto
@@ -485,7 +485,7 @@ def emit(graph: RewriteGraph) -> Model:
     weights = joined_weights(brought, source.weights, list(source.weights))
     written = [name for node in nodes for name in node.outputs if name]
     known = {name: _form(graph, name) for name in written if graph.known(name)}
-    # what is said of the type of tensors without a known shape
+    # type information of tensors without a known shape
     proto.graph.value_info.extend(v for v in old.graph.value_info if not graph.known(v.name))
     return canonical(
         proto, None, source=source.source, weights=weights, known=known, plugins=source.plugins
@@ -502,22 +502,21 @@ def _form(graph: RewriteGraph, tensor: str) -> tuple[int, tuple[int, ...]]:
 
 @document(frozen=True, eq=False)
 class Rewrite:
-    """One rewrite, as :func:`rewrite` declares it.
+    """A rewrite, as :func:`rewrite` declares it.
 
     Attributes:
-        name: For ``rewrite.enable`` and ``rewrite.disable``; kebab-case. That of an approximate
-            one begins with "approx-".
+        name: Name for ``rewrite.enable`` and ``rewrite.disable``; kebab-case. An approximate
+            rewrite's name begins with "approx-".
         operators: ONNX operators of the anchor: the function is called for these nodes only.
-        reason: Why it helps, for people: what the DLA lacks, and what stands there instead.
-        enabling: It may also be applied where it changes no verdict, for it opens the way for
-            others (a matrix product as a convolution, a transposition moved on). It must bring
-            the graph nearer to an end, so that applying it again and again stops. What did not
-            lead to an improvement in the end is taken back.
-        deviation: Of an approximate one: the largest difference between the two functions. None:
-            they are equal in real arithmetic.
-        at: Its function. What it yields begins with the anchor; tensors of these nodes that others
-            read, or that the graph returns, must be written again under the same name, in the
-            same shape and type. Constant time: it looks at neighbours only.
+        reason: Why it helps, for people: the form that the DLA lacks, and its replacement.
+        enabling: True if it may also be applied without changing a verdict, because it enables
+            other rewrites (a matrix product as a convolution, a transposition moved on). Repeated
+            application must end. Steps without an improvement in the end are taken back.
+        deviation: Largest difference between the two functions of an approximate rewrite; None
+            if they are equal in real arithmetic.
+        at: Its function. The yielded nodes begin with the anchor. Tensors of these nodes that
+            others read, or that the graph returns, must be written again with the same name,
+            shape and type. Takes constant time: reads neighbours only.
     """
 
     name: str
@@ -529,7 +528,7 @@ class Rewrite:
 
     @property
     def approximate(self) -> bool:
-        """Whether it changes results by more than rounding."""
+        """True if it changes results by more than rounding."""
         return self.deviation is not None
 
 
@@ -541,15 +540,15 @@ def rewrite(
     enabling: bool = False,
     deviation: float | None = None,
 ) -> Callable[[Callable[[RewriteGraph, Node], Replacement]], Rewrite]:
-    """Makes a rewrite of a function; the arguments are the attributes of :class:`Rewrite`."""
+    """Makes a rewrite from a function; the arguments are the attributes of :class:`Rewrite`."""
     return lambda at: Rewrite(name, operators, reason, enabling, deviation, at)
 
 
 def _attribute(value: object) -> object:
-    """A recipe's attribute, as a record has it."""
+    """Returns a recipe's attribute in the form of a record."""
     parts = value if isinstance(value, list) else [value]
     kinds = {type(part) for part in parts}
-    # a bool is an int of Python's, and none of ONNX's
+    # a bool is an int in Python, but not in ONNX
     if len(kinds) != 1 or not kinds <= {int, float, str} or not all(map(_is_written, parts)):
         fail("", "an attribute of a recipe is not a number, a text or a list of these")
     return value
@@ -572,10 +571,10 @@ class Recipe:
 
 
 def recipe_of(node: Node) -> Recipe:
-    """Returns a node that derives constants in the form in which a record keeps it.
+    """Returns a node that derives constants in the form of a record.
 
     Raises:
-        MalformedError: Recipes may not have the operator, or an attribute of its kind.
+        MalformedError: The operator, or an attribute's type, is not allowed in recipes.
     """
     if node.op not in RECIPE_OPERATORS or node.domain:
         raise MalformedError(f"{node.op} derives {node.outputs[0]!r}: recipes have none")
@@ -590,26 +589,27 @@ def _recipe_attribute(node: Node, value: Any) -> Any:
         return value
     if isinstance(value, list | tuple):
         return [_recipe_attribute(node, part) for part in value]
-    if hasattr(value, "item"):  # a number of NumPy's
+    if hasattr(value, "item"):  # a NumPy number
         return value.item()
     raise MalformedError(f"{node.op} {node.name!r} has an attribute that no recipe can have")
 
 
 @document(frozen=True, eq=False)
 class RewriteStep:
-    """One application of a rewrite, before or after it was proved.
+    """One application of a rewrite, before or after its proof.
 
     Attributes:
-        rewrite: What was applied.
+        rewrite: The rewrite.
         anchor: Name of the node at which it matched.
-        old: Nodes that went away, in graph order.
-        new: Nodes that came, in topological order, recipes among them.
-        recipes: Names of those of them that compute constants from constants (derived weights).
-        fixed: Constants that came along.
-        shapes: Shape by tensor that ``new`` writes, constants among them.
+        old: Removed nodes, in graph order.
+        new: Added nodes with recipes, in topological order.
+        recipes: Names of the nodes in ``new`` that compute constants from constants (derived
+            weights).
+        fixed: Added constants.
+        shapes: Shape by tensor that ``new`` writes, including constants.
         dtypes: NumPy type name by tensor that ``new`` writes.
         inputs: Activation tensors that ``old`` reads from outside.
-        outputs: Tensors of ``old`` that are read outside or returned, which ``new`` writes too.
+        outputs: Tensors of ``old`` that are read outside or returned; ``new`` writes them too.
     """
 
     rewrite: Rewrite
@@ -635,13 +635,13 @@ class Applied:
         rewrite: Its name.
         reason: Why it helps.
         anchor: Node at which it matched.
-        nodes: Nodes that it took away: the model's, or those of a rewrite before it.
-        new_nodes: Nodes that it wrote.
+        nodes: Removed nodes: the model's, or nodes of an earlier rewrite.
+        new_nodes: Added nodes.
         max_error: Largest ``max|a-b| / max|b|`` of its outputs in FP32 (ONNX Runtime); None if
             ONNX Runtime has no kernel for the old nodes.
         max_error_float64: The same in float64; None for an approximate rewrite.
-        runs: Number of random inputs the proof ran on.
-        seed: Their seed.
+        runs: Number of random inputs of the proof.
+        seed: Seed of the random inputs.
     """
 
     rewrite: str = member(long_text)
@@ -656,7 +656,7 @@ class Applied:
 
 
 def in_order(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Puts producers before readers; a rewrite names its anchor first, wherever that stands."""
+    """Sorts nodes so that producers precede readers; a rewrite names its anchor first."""
     writer = {name: node for node in nodes for name in node.outputs if name}
     found: dict[str, Node] = {}
 

@@ -1,5 +1,5 @@
-"""Which rewrites would help where, without applying them. ``check`` calls it: nothing here may load
-what only a whole rewriting needs.
+"""Finds helpful rewrites by node, without applying them. ``check`` calls it, so this module must
+not import modules that only a whole rewriting needs.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from edgekit.targets.board import Target
 
 
-# Nodes from one that is of interest to the farthest one at which steps are looked for: what
-# prepares a step stands next to it, with views and activations in between.
+# Largest distance, in nodes, from a node of interest to a tried node: preparing steps are close,
+# with only views and activations in between.
 _REACH = 6
 
 
@@ -32,16 +32,16 @@ def offers(
     tensorrt: str | None = None,
     nodes: Iterable[str] | None = None,
 ) -> dict[str, str]:
-    """Returns the rewrite by ONNX node that it would take away, where more runs on the DLA then.
+    """Returns the rewrite by ONNX node that it would remove, if more layers then run on the DLA.
 
-    Nothing is proved and nothing compared as a whole, so this takes milliseconds.
+    Steps are not proved and whole networks not compared, so this takes milliseconds.
 
     Args:
         model: The network.
         target: The board.
         precision: "int8", "fp16" or "fp32".
-        tensorrt: TensorRT release on the board; the target's usual one when None.
-        nodes: ONNX nodes of interest: others far from them are not looked at. All when None.
+        tensorrt: TensorRT release on the board; None for the target's default release.
+        nodes: ONNX nodes of interest; nodes far from them are skipped. None for all nodes.
     """
     if target.dla.cores == 0:
         return {}

@@ -1,4 +1,4 @@
-"""Rewrites a model: what helps, proved, and taken back where it led nowhere."""
+"""Rewrites a model: applies helpful rewrites, proves them, and takes back useless steps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def chosen(
     enable: str | Sequence[str], disable: Sequence[str], allow_approx: Sequence[str]
 ) -> list[Rewrite]:
-    """Returns the rewrites to try; raising the opset, which may be named, is none of them.
+    """Returns the rewrites to try, without raising the opset (which may be named).
 
     Raises:
         UsageError: "rewrite.unknown".
@@ -72,14 +72,14 @@ def _unknown(what: str, name: str, known: Sequence[str], key: str) -> UsageError
 
 
 class Rewritten(NamedTuple):
-    """What rewriting gives.
+    """Result of rewriting a model.
 
     Attributes:
-        model: The rewritten model; the same object when nothing helped.
-        applied: What was applied.
-        notes: On rewrites whose proof failed.
-        network: The layers of a model that was rewritten; None where nothing helped.
-        judgement: The verdicts on them by the board's rules, as if every tensor had a scale.
+        model: The rewritten model; the same object if no rewrite helped.
+        applied: The applied rewrites.
+        notes: Notes on rewrites whose proof failed.
+        network: The rewritten model's layers; None if no rewrite helped.
+        judgement: The layers' verdicts by the board's rules, as if every tensor had a scale.
     """
 
     model: Model
@@ -105,21 +105,21 @@ def rewrite(
 ) -> Rewritten:
     """Applies every enabled rewrite that brings more of a network to the DLA.
 
-    Steps are tried to a fixed point, each one judged on the board's rules and proved on random
-    inputs. Steps that hang together are kept if together they leave fewer layers off the DLA (or
-    as many, fewer of them disputed; or as many of both, in less predicted time).
+    Steps are tried to a fixed point; each is judged by the board's rules and proved on random
+    inputs. Connected steps are kept if together they leave fewer layers off the DLA (or as many
+    with fewer disputed layers; or as many of both, in less predicted time).
 
     Args:
         model: The network.
         target: The board.
         precision: "int8", "fp16" or "fp32".
-        tensorrt: TensorRT release on the board; the target's usual one when None.
+        tensorrt: TensorRT release on the board; None for the target's default release.
         enable: "all", "none" or names. Raising the opset, without which an older model cannot
             be rewritten, need not be among them.
         disable: Names to leave out.
         allow_approx: Names of approximate rewrites to apply as well.
-        cost: Predicts microseconds of a judged network; what raises them is taken back.
-        lowers: Whether the network gets Q/DQ nodes before it is built (see ``dla.judge``).
+        cost: Predicts a judged network's time, in microseconds; steps that raise it are taken back.
+        lowers: True if the network gets Q/DQ nodes before the build (see ``dla.judge``).
         progress: Called with the number of steps so far.
 
     Raises:

@@ -1,5 +1,5 @@
-"""One application of a rewrite: what it would replace by what, with shapes and types by ONNX's
-own inference, and whether FP16 can hold the numbers.
+"""One application of a rewrite: the old and new nodes, with shapes and types by ONNX's shape
+inference, and a check that FP16 can hold the numbers.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ from edgekit.rewriting.graph import (
 
 # constants of up to this many elements are shown to shape inference
 _SHOWN = 64
-# whose floating-point inputs inference looks at; other values would only distinguish equal steps
+# operators with floating-point inputs that inference reads; other values would make equal steps
+# differ
 _READS_FLOATS = frozenset({"OneHot", "Range", "Resize", "Upsample"})
 _REMEMBERED_SHAPES = 4096
-#: Shape, type name and, where inference may need it, the value of a tensor read from outside.
+#: Shape, type name and, if inference may need it, the value of a tensor read from outside.
 _Outer = tuple[tuple[int, ...], str, "np.ndarray | None"]
 _Found = Mapping[str, tuple[tuple[int, ...], str]]
-# IEEE 754 binary16: the smallest normal number and the largest one
+# IEEE 754 binary16: the smallest normal number and the largest number
 _LEAST, _MOST = 2.0**-14, 65504.0
-# products of their weights are summed: small ones are lost next to large ones in any case
+# products of their weights are summed: small products are lost beside large products in any case
 _SUMS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-# larger constants of the model are weights, whose values are none of a rewrite's business
+# larger constants of the model are weights, whose values rewrites do not read
 _SMALL = 4096
 
 
@@ -47,13 +48,13 @@ def infer(
     """Returns the shapes and the types of every tensor that ``nodes`` write.
 
     Args:
-        graph: Where they will stand.
-        rewrite: Who wrote them, for errors.
-        nodes: In topological order.
-        fixed: Constants that they bring along.
+        graph: The graph that gets the nodes.
+        rewrite: Name of the rewrite, for errors.
+        nodes: The nodes in topological order.
+        fixed: Added constants.
 
     Raises:
-        MalformedError: A shape stays open, or ONNX refuses the nodes.
+        MalformedError: A shape is not static, or ONNX refuses the nodes.
     """
     brought = {item.name: item for item in fixed}
     written = {name for node in nodes for name in node.outputs if name}
@@ -113,7 +114,7 @@ def _outer(graph: RewriteGraph, item: NewConstant | None, name: str, floats: boo
 def _inferred(
     opset: int, rewrite: str, nodes: Sequence[Node], outer: Mapping[str, _Outer]
 ) -> _Found:
-    """Infers all at once, and what is after a pool that onnx takes for too long once more."""
+    """Infers all nodes at once; nodes after a pool that onnx makes too long are inferred again."""
     found = _by_onnx(opset, rewrite, nodes, outer)
     for index, node in enumerate(nodes):
         if node.op not in POOLS or not node.attrs.get("ceil_mode"):
@@ -162,7 +163,7 @@ def _by_onnx(
 
 
 def in_half(*values: float) -> bool:
-    """Whether each value is zero or a normal number of FP16.
+    """Returns True if each value is zero or a normal number of FP16.
 
     The DLA computes in FP16 or INT8, so a factor outside is infinite there, or inexact.
     """
@@ -170,10 +171,10 @@ def in_half(*values: float) -> bool:
 
 
 def fits_half(graph: RewriteGraph, step: RewriteStep) -> bool:
-    """Whether FP16 holds the floating-point constants that a step brings.
+    """Returns True if FP16 can hold the floating-point constants that a step adds.
 
-    Those of the replaced nodes may stay, whatever they are; what only recipes read is no constant
-    of the new nodes, and what recipes make depends on weights.
+    Constants of the replaced nodes may stay, whatever their value. Inputs of recipes are not
+    constants of the new nodes, and results of recipes depend on weights.
     """
     fixed = {item.name: item for item in step.fixed if item.value.dtype.kind == "f"}
     had: set[float] | None = None
@@ -192,7 +193,7 @@ def fits_half(graph: RewriteGraph, step: RewriteStep) -> bool:
 
 
 def _beyond(item: NewConstant, node: Node) -> set[float]:
-    """Returns the sizes of what FP16 cannot hold, as FP32 has them."""
+    """Returns the magnitudes that FP16 cannot hold, rounded to FP32."""
     sizes = np.abs(item.value.reshape(-1))
     if node.op in _SUMS and item.name != node.input(2):
         sizes = sizes.max(initial=0.0, keepdims=True)
@@ -219,10 +220,10 @@ def _sizes(value: np.ndarray | float) -> set[float]:
 
 
 def step_at(graph: RewriteGraph, rewrite: Rewrite, node: Node) -> RewriteStep | None:
-    """Returns what ``rewrite`` would do at ``node``; None if it does not match.
+    """Returns the step of ``rewrite`` at ``node``; None if it does not match.
 
-    Nor does it where it would bring numbers that FP16, in which the DLA computes, cannot hold, or
-    constants so large that reading them takes longer than what they replace.
+    Also None if it would add numbers that FP16, in which the DLA computes, cannot hold, or
+    constants so large that reading them takes longer than the replaced nodes.
 
     Raises:
         MalformedError: An output is missing, or changes its shape or type.
@@ -233,7 +234,7 @@ def step_at(graph: RewriteGraph, rewrite: Rewrite, node: Node) -> RewriteStep | 
 
 
 def step_of(graph: RewriteGraph, rewrite: Rewrite, node: Node) -> RewriteStep | None:
-    """As :func:`step_at`, at a node of one of the operators of ``rewrite``."""
+    """Like :func:`step_at`, for a node with an operator of ``rewrite``."""
     replacement = rewrite.at(graph, node)
     old = next(replacement, None)
     if old is None:
@@ -250,7 +251,7 @@ def step_of(graph: RewriteGraph, rewrite: Rewrite, node: Node) -> RewriteStep | 
 
 
 def _added(graph: RewriteGraph, step: RewriteStep) -> int:
-    """Returns the elements of the constants that the new nodes read, less those of the old ones."""
+    """Returns the elements of the new nodes' constants, less those of the old nodes."""
     sizes = {item.name: item.value.size for item in step.fixed}
     sizes |= {
         name: math.prod(step.shapes[name])

@@ -1,3 +1,3 @@
-"""Applies rewrites: search to a fixed point, each step judged and proved, then what stays.
-Start with ``Search`` in ``search``.
+"""Applies rewrites: searches to a fixed point, judges and proves each step, and selects the steps
+to keep. Start with ``Search`` in ``search``.
 """

@@ -1,4 +1,4 @@
-"""What stays of a search: regions that help, as long as the whole network gets no slower."""
+"""Selects the regions of a search that help without making the whole network slower."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from edgekit.rewriting.engine.search import Search, Taken
 
 
-# predicted times: a smaller rise is rounding
+# smallest relative rise of a predicted time; smaller rises are rounding
 _RISE = 1e-4
-# kinds of regions that are tried, each on a whole network of up to so many nodes
+# most kinds of regions that are tried, and most nodes of the network for each trial
 _MOST_KINDS = 8
 _MOST_NODES = 2000
 _SHOWN = 6
-# up to so many regions that are no improvement by themselves are tried out one by one
+# most regions without an improvement of their own that are tried one by one
 _FEW = 8
 
 
 class Judged:
-    """A model judged as a whole: its score, and that of the layers of any of its nodes."""
+    """A model judged as a whole: its score, and the score of the layers of any of its nodes."""
 
     def __init__(self, model: Model, judge: Judge) -> None:
         network = layers(model, judge.tensorrt)
@@ -51,23 +51,23 @@ class Judged:
             self._layers.append((*count, times.get(layer.name) or 0.0))
 
     def slower(self, other: Judged) -> bool:
-        """Whether it is predicted to be slower than ``other``.
+        """Returns True if it is predicted to be slower than ``other``.
 
-        A layer that a DLA can run need not run there, so what makes the automatic placement slower
-        is no loss as long as the better of it and the GPU alone is as fast as before.
+        A layer that a DLA can run need not run there, so a slower automatic placement is no loss if
+        the better of automatic placement and GPU only is as fast as before.
         """
         rise = 1 + _RISE
         return self.auto_us > other.auto_us * rise and self.best_us > other.best_us * rise
 
     def of(self, nodes: Collection[str]) -> Score:
-        """The score of the layers that stand for some of ``nodes``, their own times summed."""
+        """Returns the score of the layers of ``nodes``, with the sum of the layers' times."""
         own = {index for name in nodes for index in self._after.get(name, ())}
         rows = [self._layers[index] for index in sorted(own)]
         return Score(sum(r[0] for r in rows), sum(r[1] for r in rows), sum(r[2] for r in rows))
 
 
 class SearchState:
-    """What is left, and what is thought of it."""
+    """The remaining steps of a search, and their judgement."""
 
     def __init__(self, raised: Model, judge: Judge, left: Replayed, notes: list[str]) -> None:
         self._raised = raised
@@ -84,11 +84,11 @@ class SearchState:
         return tuple(self._left.taken.values())
 
     def names(self, region: Region) -> frozenset[str]:
-        """The rewrites of a region."""
+        """Returns the names of a region's rewrites."""
         return frozenset(self._left.taken[i].step.rewrite.name for i in region.steps)
 
     def without(self, gone: Collection[Region]) -> SearchState:
-        """The state without some regions, and without what cannot be repeated then."""
+        """Returns the state without some regions, and without steps that then do not apply."""
         lost = {region.steps for region in gone}
         left = [region for region in self.regions if region.steps not in lost]
         again = replayed(self._raised, self._left.taken, left, self._notes)
@@ -96,14 +96,14 @@ class SearchState:
 
 
 def salvaged(full: SearchState, before: Judged) -> SearchState | None:
-    """Returns the regions that can be added one kind after the other without a loss of time.
+    """Returns the regions that can be added kind by kind without a loss of time.
 
     Args:
-        full: With all regions that help the DLA, which together make the network slower.
-        before: The model as it came.
+        full: State with all regions that help the DLA, which together make the network slower.
+        before: The model before rewriting.
 
     Returns:
-        None if there are none, and for large networks, for which it would take too long.
+        None without such regions, and for large networks, for which it would take too long.
     """
     if len(before.model.proto.graph.node) > _MOST_NODES:
         return None
@@ -127,12 +127,12 @@ def salvaged(full: SearchState, before: Judged) -> SearchState | None:
 
 
 def describe_salvaged(before: Judged, full: SearchState | None, state: SearchState) -> list[str]:
-    """Returns notes: what was left out for its predicted time, and what is slower in one way.
+    """Returns notes on regions omitted for their predicted time, and on a slower placement.
 
     Args:
-        before: The model as it came.
-        full: With all regions that help the DLA, where together they make it slower.
-        state: With those that stay.
+        before: The model before rewriting.
+        full: State with all regions that help the DLA, if together they make it slower.
+        state: State with the regions that stay.
     """
     notes = []
     if full is not None:
@@ -163,7 +163,7 @@ def _times(before: Judged, after: Judged) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Settled:
-    """The model with the steps that stay as it was judged, its graph, and these steps."""
+    """The judged model with the steps that stay, its graph, and these steps."""
 
     judged: Judged
     graph: RewriteGraph
@@ -171,20 +171,20 @@ class Settled:
 
 
 def settle(source: Model, raised: Model, judge: Judge, search: Search) -> Settled | None:
-    """Takes back what did not lead to an improvement, and what makes the whole slower.
+    """Takes back steps without an improvement, and steps that make the whole network slower.
 
-    A region helps where it leaves fewer layers off the DLA, or as many and fewer of them disputed,
-    among its own layers. Whether one that ties in both helps is seen in the whole network alone:
-    its neighbours may get faster by it, or slower.
+    A region helps if it leaves fewer of its layers off the DLA, or as many with fewer disputed
+    layers. A region that ties in both is judged in the whole network: its neighbours may get faster
+    or slower.
 
     Args:
-        source: The model as it came.
-        raised: The same in the opset in which the steps were found.
-        judge: Of the board.
-        search: The search, run to its end.
+        source: The model before rewriting.
+        raised: The same model in the opset in which the steps were found.
+        judge: The board's judge.
+        search: The finished search.
 
     Returns:
-        What stays; None if the model as it came is best.
+        The steps that stay; None if the unchanged model is best.
     """
     found = regions(search.graph, [item.step for item in search.taken])
     if not found and raised is source:
@@ -221,19 +221,19 @@ def settle(source: Model, raised: Model, judge: Judge, search: Search) -> Settle
 
 
 def _by_the_whole(state: SearchState, tied: list[Region], dear: list[Region]) -> SearchState:
-    """Takes back the ``tied`` regions that do not make the whole better.
+    """Takes back the ``tied`` regions that do not improve the whole network.
 
     Args:
-        state: With all of them.
-        tied: Those whose layers are neither faster nor slower than before.
-        dear: Those of them that are not even faster by themselves.
+        state: State with all regions.
+        tied: Regions whose own layers suit the DLA neither better nor worse than before.
+        dear: Regions of ``tied`` without a better score of their own.
     """
     none = state.without(tied)
     if not state.judged.whole.better(none.judged.whole):
         return none
     if len(tied) == 1:
         return state
-    # many are tried out at once, so that large networks take no longer than they must
+    # many regions are tried at once, to save time in large networks
     parts = [[region] for region in tied] if len(tied) <= _FEW else [dear] if dear else []
     for part in parts:
         fewer = state.without(part)
@@ -243,7 +243,7 @@ def _by_the_whole(state: SearchState, tied: list[Region], dear: list[Region]) ->
 
 
 def _dearest(state: SearchState, before: Judged) -> list[Region]:
-    """The kind of region that costs most; all regions of the same rewrites are one kind."""
+    """Returns the most expensive kind of region; regions of the same rewrites are one kind."""
     kinds = {region: state.names(region) for region in state.regions}
     dearer: Counter[frozenset[str]] = Counter()
     for region, kind in kinds.items():

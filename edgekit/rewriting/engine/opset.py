@@ -1,6 +1,4 @@
-"""The same network in opset 13, the oldest that rewrites are written for; proved like a
-rewrite.
-"""
+"""Converts a network to opset 13, the oldest opset that rewrites support; proved like a rewrite."""
 
 from __future__ import annotations
 
@@ -24,10 +22,10 @@ from edgekit.rewriting.graph import Applied, RewriteGraph
 from edgekit.rewriting.proof.prove import RUNS, SEED, Proof, compare, random_feeds
 from edgekit.rewriting.proof.sides import ProofSide
 
-# floor(x + 0.5) and ceil(x - 0.5 + 0.5) by their names; the other two have none
+# equivalents of floor(x + 0.5) and ceil(x - 0.5 + 0.5); the other two modes have none
 _WITHOUT_HALF = {"floor": "round_prefer_ceil", "round_prefer_floor": "ceil"}
 _OPSET = 13
-#: Name of the entry; no rewrite of the list, for it has no anchor.
+#: Name of the entry; not in the list of rewrites, because it has no anchor.
 RAISED = "raise-opset"
 RAISED_REASON = (
     "before opset 13 Softmax flattens its input to two dimensions, which no DLA runs, and other "
@@ -36,7 +34,7 @@ RAISED_REASON = (
 
 
 def _take(node: onnx.NodeProto, *names: str) -> Attributes:
-    """Takes attributes out of a node and returns their values; None for those that it lacks."""
+    """Removes attributes from a node and returns their values; None for missing attributes."""
     found = attributes(node)
     retained = [item for item in node.attribute if item.name not in names]
     del node.attribute[:]
@@ -54,7 +52,7 @@ def _read(node: onnx.NodeProto, inputs: Sequence[str]) -> list[onnx.NodeProto]:
 
 
 def _softmax(at: Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    # all axes from this one on were one: often all but one of them have size 1
+    # all axes from here on were merged; often all but one have size 1
 
     shape = at.types[node.input[0]][1]
     given = _take(node, "axis")["axis"]
@@ -131,7 +129,7 @@ def _resize(at: Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         steps = {(b > a) - (b < a) for a, b in zip(*sizes, strict=True)}
         if {1, -1} <= steps:
             return None
-        # onnx's own example of opset 10 and ONNX Runtime take the next element when shrinking
+        # onnx's example for opset 10 and ONNX Runtime take the next element when shrinking
         word = "ceil" if -1 in steps else "floor"
     node.op_type = "Resize"
     fixed = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": word}
@@ -140,10 +138,10 @@ def _resize(at: Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
 
 
 def _half_pixels(node: onnx.NodeProto) -> bool:
-    """Puts what opset 13 has in the place of tf_half_pixel_for_nn; False if it has nothing.
+    """Replaces tf_half_pixel_for_nn by its equivalent in opset 13; False if there is none.
 
-    That mode, of opset 11 alone, reads at (x + 0.5) / scale, and half_pixel 0.5 before it (ONNX's
-    operator changelog, Resize).
+    That mode, of opset 11 only, reads at (x + 0.5) / scale; half_pixel reads 0.5 before that
+    (ONNX's operator changelog, Resize).
     """
     given = attributes(node)
     if given.get("coordinate_transformation_mode") != "tf_half_pixel_for_nn":
@@ -167,13 +165,13 @@ def _scan(at: Raiser, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
 
 
 class Raiser:
-    """A model on its way to opset 13.
+    """Converts a model to opset 13.
 
     Attributes:
-        opset: What it comes from.
+        opset: The model's opset.
         types: Element type and shape by tensor.
-        given: Those of the tensors that the model has.
-        stuck: The node that could not be raised; empty as long as there is none.
+        given: Element type and shape by tensor of the original model.
+        stuck: The node that could not be raised; empty if none.
     """
 
     def __init__(self, model: Model) -> None:
@@ -193,7 +191,7 @@ class Raiser:
         self.names = {node.name for node in graph.node}
 
     def run(self) -> onnx.ModelProto | None:
-        """Returns the raised model; None when a node cannot be raised."""
+        """Returns the raised model; None if a node cannot be raised."""
         graph = self.proto.graph
         made: list[onnx.NodeProto] = []
         for node in graph.node:
@@ -217,7 +215,7 @@ class Raiser:
         return self.proto
 
     def fits(self, node: onnx.NodeProto) -> bool:
-        """Whether opset 13 has an operator of this name with these attributes."""
+        """Returns True if opset 13 has an operator of this name with these attributes."""
         if node.domain:
             return True
         if not onnx.defs.has(node.op_type, max_inclusive_version=_OPSET):
@@ -236,7 +234,7 @@ class Raiser:
         return name
 
     def whole(self, node: onnx.NodeProto, role: str, value: Sequence[int] | None) -> str:
-        """Adds a list of whole numbers; "" for None."""
+        """Adds a list of integers and returns its name; "" for None."""
         return "" if value is None else self.constant(node, role, list(value), "int64")
 
     def name(self, node: onnx.NodeProto, role: str) -> str:
@@ -246,7 +244,7 @@ class Raiser:
         return name
 
 
-#: What raises a node, by operator: the nodes that stand for it, None if there are none.
+#: Converters by operator: each returns the nodes that replace a node, None if there are none.
 CHANGED: Mapping[str, Callable[[Raiser, Any], list[onnx.NodeProto] | None]] = {
     "BatchNormalization": _batch_norm,
     "Clip": _clip,
@@ -267,24 +265,24 @@ CHANGED: Mapping[str, Callable[[Raiser, Any], list[onnx.NodeProto] | None]] = {
 }
 
 
-# The same network in opset 13, the oldest that rewrites are written for.
+# Conversion to opset 13, the oldest opset that rewrites support.
 #
-# Node by node and not by onnx's version converter: it has an Upsample, and a Resize of opset 10,
-# read half pixels, leaves modes that opset 13 lacks, adds a Shape, a Flatten and a Reshape to each
-# Softmax, gives nodes that it adds no names, and stops at operators that it does not know (onnx
-# 1.23.2). What would be left to write is no less than this table.
-# What changed between the opsets: ONNX's operator changelog.
+# Node by node, without onnx's version converter: that makes an Upsample, and a Resize of opset 10,
+# read half pixels, keeps modes that opset 13 lacks, adds a Shape, a Flatten and a Reshape to each
+# Softmax, leaves added nodes without names, and stops at unknown operators (onnx 1.23.2). Mending
+# its results would take as much code as this table.
+# Source of the changes between opsets: ONNX's operator changelog.
 
 
 def raise_opset(model: Model, least: int = _OPSET) -> Model | None:
-    """Returns the network in ai.onnx opset 13 or the newer one that it has.
+    """Returns the network in ai.onnx opset 13, or in its own newer opset.
 
     Weights, their names and the names of all nodes and tensors stay; parameters that were
     attributes become constants called "NODE:PARAMETER".
 
     Args:
         model: The network.
-        least: Models of at least this opset are returned as they are; at most 13.
+        least: Models of at least this opset are returned unchanged; at most 13.
 
     Returns:
         None if an operator cannot be raised (a Scan of opset 8, batch normalization per
@@ -297,7 +295,7 @@ def raise_opset(model: Model, least: int = _OPSET) -> Model | None:
     if proto is None:
         return None
     try:
-        # what a tensor is stays: only shapes and types of what the changes add are inferred
+        # types of existing tensors stay: only those of added tensors are inferred
         raised = canonical(
             proto, None, source=model.source, weights=model.weights, known=raiser.given,
             plugins=model.plugins,
@@ -308,16 +306,16 @@ def raise_opset(model: Model, least: int = _OPSET) -> Model | None:
 
 
 def obstacle(model: Model) -> str:
-    """Returns what keeps a model from being raised, for people: operator and name of the node."""
+    """Returns operator and name of the node that cannot be raised, for people."""
     raiser = Raiser(model)
     raiser.run()
     return raiser.stuck or "the network as a whole"
 
 
 def raised_entry(model: Model, raised: Model, *, runs: int = RUNS, seed: int = SEED) -> Applied:
-    """Returns the record of raising ``model`` to ``raised``, with the worst of its nodes' proofs.
+    """Returns the record of raising ``model`` to ``raised``, with the largest errors of its proofs.
 
-    Nodes whose operator, attributes and inputs stayed are none of it.
+    Nodes whose operator, attributes and inputs stayed are excluded.
     """
     old, new = RewriteGraph(model), RewriteGraph(raised)
     gone: list[Node] = []
@@ -334,7 +332,7 @@ def raised_entry(model: Model, raised: Model, *, runs: int = RUNS, seed: int = S
         feeds = random_feeds(old, read, runs, seed)
         try:
             proof = compare(ProofSide(old, [node], ()), ProofSide(new, made, ()), feeds, outputs)
-        except MalformedError:  # what cannot be computed is not proved
+        except MalformedError:  # nodes that cannot be computed are not proved
             proof = Proof(math.inf, math.inf)
         worst = Proof(
             max(worst.float32 or 0.0, proof.float32 or 0.0), max(worst.float64, proof.float64)
@@ -353,12 +351,12 @@ def raised_entry(model: Model, raised: Model, *, runs: int = RUNS, seed: int = S
 
 
 def holds(entry: Applied) -> bool:
-    """Whether raising changed no result."""
+    """Returns True if raising changed no result."""
     return Proof(entry.max_error, entry.max_error_float64 or 0.0).holds()
 
 
 def _makers(node: Node, old: RewriteGraph, new: RewriteGraph) -> list[Node]:
-    """The nodes that write in ``new`` what ``node`` wrote, in topological order."""
+    """Returns the nodes of ``new`` that replace ``node``, in topological order."""
     found: dict[str, Node] = {}
 
     def add(tensor: str) -> None:

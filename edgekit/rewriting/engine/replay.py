@@ -1,4 +1,4 @@
-"""Known steps once more, without any decision, and steps that hang together."""
+"""Repeats known steps without decisions, and groups connected steps."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 @document(frozen=True, eq=False)
 class Region:
-    """Steps of which each takes away, or reads, what another brought.
+    """Connected steps: each removes or reads a node that another step added.
 
     Attributes:
         steps: Positions of the steps.
-        old: Names of the model's nodes that are gone.
-        new: Names of the nodes that stand there now.
+        old: Names of the model's removed nodes.
+        new: Names of the nodes that replace them.
     """
 
     steps: tuple[int, ...]
@@ -58,7 +58,7 @@ def regions(graph: RewriteGraph, steps: Sequence[RewriteStep]) -> tuple[Region, 
         outputs = {name for node in step.old for name in node.outputs}
         for node in step.new:
             node_maker[id(node)] = index
-            # a tensor that was there before is there without the step, too
+            # a tensor that existed before exists without the step, too
             tensor_maker.update((n, index) for n in node.outputs if n not in outputs)
         tensor_maker.update((item.name, index) for item in step.fixed)
     steps_by = dict(enumerate(steps))
@@ -86,7 +86,7 @@ def region_of(
 
 
 def entry_of(step: RewriteStep, proof: Proof, *, runs: int = RUNS, seed: int = SEED) -> Applied:
-    """Returns the record's entry of a step; an approximate one has no error in float64."""
+    """Returns the record's entry of a step; approximate steps have no error in float64."""
     exact = not step.rewrite.approximate
     return Applied(
         step.rewrite.name,
@@ -103,12 +103,12 @@ def entry_of(step: RewriteStep, proof: Proof, *, runs: int = RUNS, seed: int = S
 
 @document(frozen=True, eq=False)
 class Replayed:
-    """What is left of a search.
+    """The remaining steps of a search.
 
     Attributes:
         graph: The graph after the steps.
         taken: The steps by their positions in the search, in order.
-        regions: Which of them hang together.
+        regions: The regions of connected steps.
     """
 
     graph: RewriteGraph
@@ -119,16 +119,16 @@ class Replayed:
 def replayed(
     model: Model, taken: Mapping[int, Taken], left: Sequence[Region], notes: list[str]
 ) -> Replayed:
-    """Applies the steps of some regions once more, without those of the others.
+    """Applies the steps of some regions again, without the other regions' steps.
 
-    A step that is now another one than it was is proved again. A region of which a step does not
-    match any more, or is not proved, is left out, and the others are tried without it.
+    A step that has changed is proved again. A region with a step that no longer matches, or fails
+    its proof, is omitted, and the others are tried without it.
 
     Args:
         model: The model in the opset in which the steps were found.
         taken: The steps by position.
         left: The regions.
-        notes: Gets a line for each step that is now another one and fails its proof.
+        notes: Gets a line for each changed step that fails its proof.
     """
     left = list(left)
     while True:
@@ -149,7 +149,7 @@ def replayed(
 
 
 def _again(graph: RewriteGraph, taken: Taken, notes: list[str]) -> Taken | None:
-    """A step as it matches now, proved as it was; None if there is none."""
+    """Returns a step as it matches now, proved if it was before; None if either fails."""
     anchor = taken.step.anchor
     try:
         step = step_at(graph, taken.step.rewrite, graph.node(anchor)) if graph.has(anchor) else None
@@ -162,7 +162,7 @@ def _again(graph: RewriteGraph, taken: Taken, notes: list[str]) -> Taken | None:
             return replace(taken, step=step, proof=proof)
         why = f"differs {proof}, with seed {SEED} in {RUNS} runs"
     except Exception as error:
-        # a bug of one rewrite must not cost the user the others
+        # a bug of one rewrite must not prevent the others
         why = f"failed ({type(error).__name__}: {error})"
     note = f"rewrite {taken.step.rewrite.name} at {anchor} {why}"
     note += " after other rewrites were undone, and was skipped; please report this"
@@ -172,7 +172,7 @@ def _again(graph: RewriteGraph, taken: Taken, notes: list[str]) -> Taken | None:
 
 
 def same_step(a: RewriteStep, b: RewriteStep) -> bool:
-    """Whether two steps of one search are the same: what they read, take away and bring."""
+    """Returns True if two steps of a search read, remove and add the same."""
     return (
         _forms(a.old) == _forms(b.old)
         and _forms(a.new) == _forms(b.new)

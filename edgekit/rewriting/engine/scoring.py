@@ -1,5 +1,5 @@
-"""Whether a step helps: what the DLA says of the old nodes and of the new ones, each judged as
-a small network of its own.
+"""Scores steps: the DLA rules' verdicts on the old and the new nodes, each judged as a small
+network.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
     from edgekit.targets.board import Target
 
 
-#: The writers of what a step reads and the readers of what it writes.
+#: The writers of a step's inputs and the readers of its outputs.
 Around: TypeAlias = "tuple[list[Node], list[Node]]"
 
-# neighbours that may have any number of tensors, of which so many are looked at
+# neighbours with any number of tensors: above _MANY, only a few are read
 _WIDE = frozenset({"Concat", "Max", "Mean", "Min", "Split", "Sum"})
 _MANY = 8
 _FEW = 3
 
-# constants of up to this many elements say how an operator works; larger ones are weights
+# constants of up to this many elements are parameters of an operator; larger constants are weights
 _SMALL = 64
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
-# whose floating-point constants the layers depend on; all others' are weights, of any size
-# (of the last ones, whether all elements are the same)
+# operators whose layers depend on floating-point constants; those of other operators are weights
+# (the last operators depend on their elements being equal)
 _READS_FLOATS = frozenset(
     {"Clip", "Pad", "Resize", "Upsample", "Div", "Equal", "Greater", "Less", "Pow"}
 )
-# of predicted times: smaller differences are noise of rounding
+# smallest relative difference of predicted times; smaller differences are rounding
 _NOTICED = 1e-3
 _FOUR = (4, 4)
 
 
 class PartialNetwork:
-    """Nodes with what they read and write; a ``LayerSource``.
+    """Some nodes of a graph with their tensors; a ``LayerSource``.
 
     Attributes:
-        chosen: The nodes in topological order, recipes left out.
+        chosen: The nodes in topological order, without recipes.
         returned: Tensors that are read outside or returned.
     """
 
@@ -73,10 +73,10 @@ class PartialNetwork:
         )
 
     def key(self) -> Hashable:
-        """Returns what a verdict depends on: structure, attributes, shapes, small constants."""
+        """Returns the data that verdicts depend on: structure, attributes, shapes, constants."""
         number = {"": -1}
-        # flat: in these, a form is followed by the node's tensors, which are numbers, or facts
-        # where they are met first, and by how many of them are read
+        # flat list: each form is followed by the node's tensors (a number, or facts at the first
+        # use), and by the numbers of inputs and outputs
         rows: list[Hashable] = []
         returned = self.returned
         for node in self.chosen:
@@ -92,14 +92,14 @@ class PartialNetwork:
         return tuple(rows)
 
     def facts(self, tensor: str) -> tuple[Hashable, ...]:
-        """Returns a tensor's shape, type, and what is seen of its value."""
+        """Returns a tensor's shape, type, and its value if small."""
         if not self._graph.known(tensor):
             return ()
         step = self._step
         own = tensor in self._brought or (step is not None and tensor in step.shapes)
         if own or tensor in self._deciding:
             return self.shape(tensor), self.dtype(tensor), self._small(tensor)
-        # those of the graph's tensors are kept
+        # facts of the graph's tensors are cached
         known = self._graph.facts.get(tensor)
         if known is None:
             known = self.shape(tensor), self.dtype(tensor), self._small(tensor)
@@ -123,11 +123,11 @@ class PartialNetwork:
         return self._owner(tensor).dtype(tensor)
 
     def _owner(self, tensor: str) -> RewriteGraph | OnnxGraph:
-        # the graph that is rewritten has no tensors of unknown shape
+        # the rewritten graph has no tensors of unknown shape
         return self._graph if self._graph.known(tensor) else self._graph.model.graph
 
     def constant(self, tensor: str) -> bool:
-        """Whether a tensor is known before running."""
+        """Returns True if a tensor is a constant."""
         return tensor in self._brought or tensor in self._derived or self._graph.constant(tensor)
 
     def network(self, release: str) -> Network:
@@ -136,7 +136,7 @@ class PartialNetwork:
 
     @property
     def name(self) -> str:
-        """A name for the part."""
+        """A name for the partial network."""
         return "part"
 
     @property
@@ -146,7 +146,7 @@ class PartialNetwork:
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        """The activations that come from outside."""
+        """The activations that the nodes read from outside."""
         read = dict.fromkeys(n for node in self.chosen for n in node.reads())
         return tuple(n for n in read if n not in self._written and not self.constant(n))
 
@@ -161,20 +161,20 @@ class PartialNetwork:
 
     @property
     def opaque(self) -> Mapping[str, str]:
-        """Why a node is opaque, by node name."""
+        """Reasons of opaque nodes, by node name."""
         return self._graph.model.graph.opaque
 
     @property
     def plugins(self) -> tuple[Plugin, ...]:
-        """The user's own plugins."""
+        """The user's plugins."""
         return self._graph.model.graph.plugins
 
     def plugin(self, node: Node) -> Plugin | None:
-        """Returns the user's own plugin of a node; None for any other node."""
+        """Returns the user's plugin of a node; None for any other node."""
         return self._graph.model.graph.plugin(node)
 
     def nodes(self) -> Iterator[Node]:
-        """Yields the nodes; an opaque one with the model's operator."""
+        """Yields the nodes; opaque nodes with the model's operator."""
         for node in self.chosen:
             yield self._graph.model.graph.node(node.name) if node.name in self.opaque else node
 
@@ -183,11 +183,11 @@ class PartialNetwork:
         return (*self.inputs, *self._written)
 
     def weight(self, tensor: str) -> bool:
-        """Whether it is a constant that is not small."""
+        """Returns True if a tensor is a constant that is not small."""
         return self.constant(tensor) and not self._inline(tensor)
 
     def value(self, tensor: str) -> np.ndarray | None:
-        """Returns the value of a constant that says how an operator works; zeros for weights."""
+        """Returns the value of an operator's parameter; zeros for weights, None if computed."""
         if not self.constant(tensor):
             return None
         if not self._inline(tensor) or not self._decides(tensor):
@@ -215,7 +215,7 @@ class PartialNetwork:
 def parts(
     graph: RewriteGraph, step: RewriteStep, neighbours: Around
 ) -> tuple[PartialNetwork, PartialNetwork]:
-    """Returns what a step takes away and what it brings, each with its neighbouring nodes."""
+    """Returns the removed and the added nodes of a step, each with the neighbouring nodes."""
     made = [node for node in step.new if node.name not in step.recipes]
     return _part(graph, neighbours, step.old, None), _part(graph, neighbours, made, step)
 
@@ -223,7 +223,7 @@ def parts(
 def _part(
     graph: RewriteGraph, neighbours: Around, nodes: Iterable[Node], step: RewriteStep | None
 ) -> PartialNetwork:
-    # one neighbour may read another's result without the step between them
+    # a neighbour may read another neighbour's result directly
     chosen = in_order([*neighbours[0], *nodes, *neighbours[1]])
     own = {node.name for node in nodes} | {node.name for side in neighbours for node in side}
     inside = {name for node in chosen for name in node.reads()}
@@ -241,7 +241,7 @@ def _part(
 
 
 def around(graph: RewriteGraph, step: RewriteStep) -> Around:
-    """Returns the writers of what the step reads and the readers of what it writes."""
+    """Returns the writers of the step's inputs and the readers of its outputs."""
     gone = {node.name for node in step.old}
     before: dict[str, Node] = {}
     for name in step.inputs:
@@ -261,9 +261,10 @@ def around(graph: RewriteGraph, step: RewriteStep) -> Around:
 
 
 def _narrow(node: Node, touched: Collection[str]) -> Node:
-    """A neighbour of many tensors with those that the step touches and a few more.
+    """Returns a neighbour of many tensors, reduced to the step's tensors and a few more.
 
-    Its verdict is that of the whole one; looking at all of them for each would be quadratic.
+    The verdict is the same as for all tensors; reading all of a neighbour's tensors for each step
+    would be quadratic.
     """
     if node.op not in _WIDE or max(len(node.inputs), len(node.outputs)) <= _MANY:
         return node
@@ -281,10 +282,10 @@ def _some(tensors: Sequence[str], touched: Collection[str]) -> tuple[str, ...]:
 
 
 def both_key(graph: RewriteGraph, step: RewriteStep, neighbours: Around) -> Hashable:
-    """Returns what steps have in common whose parts, old and new, have equal keys.
+    """Returns a key that is equal for steps with equal keys of their old and new parts.
 
-    It stands for the nodes of both sides and their neighbours, how they are connected, what
-    their verdicts depend on, and which tensors are needed elsewhere.
+    It covers the nodes of both sides and their neighbours, their connections, the data that their
+    verdicts depend on, and the tensors needed elsewhere.
     """
     before, after = neighbours
     made = [node for node in step.new if node.name not in step.recipes]
@@ -299,7 +300,7 @@ def both_key(graph: RewriteGraph, step: RewriteStep, neighbours: Around) -> Hash
         (PartialNetwork(graph, (*shared, *made), (), step), made),
     )
     for part, nodes in sides:
-        # a name of an old tensor may come again for another one
+        # the name of an old tensor may be used for another tensor
         again = step.shapes.keys() & number.keys() if nodes is made else ()
         for node in nodes:
             rows += (form(node), len(node.inputs), len(node.outputs))
@@ -317,7 +318,7 @@ def both_key(graph: RewriteGraph, step: RewriteStep, neighbours: Around) -> Hash
                     graph.read_within(name, own_old),
                     graph.read_within(name, own_new),
                 )
-    # what was computed may be a constant from now on
+    # a computed tensor may become a constant
     rows += (part.facts(name) for name in step.outputs)
     rows += (number.get(name) for name in step.outputs)
     return tuple(rows)
@@ -329,33 +330,33 @@ class PredictedTimes(Protocol):
     Attributes:
         auto_us: Latency with TensorRT's automatic DLA placement.
         gpu_only_us: Latency on the GPU alone.
-        layer_us: Time by layer, as far as it is known.
+        layer_us: Time by layer, None if unknown.
     """
 
     @property
     def auto_us(self) -> float:
-        """Latency with automatic placement."""
+        """Latency with automatic placement, in microseconds."""
 
     @property
     def gpu_only_us(self) -> float:
-        """Latency on the GPU alone."""
+        """Latency on the GPU only, in microseconds."""
 
     @property
     def layer_us(self) -> Mapping[str, float | None]:
-        """Time by layer, as far as it is known."""
+        """Time by layer, in microseconds; None if unknown."""
 
 
-#: Predicts a judged network; None if nothing is known of the board's costs.
+#: Predicts a judged network's times; None if the board's costs are unknown.
 Cost: TypeAlias = Callable[["Network", "Judgement"], PredictedTimes | None]
 
 
 class Score(NamedTuple):
-    """How well nodes suit the DLA; fewer is better, the first number decides.
+    """Score of nodes for the DLA; lower is better, compared number by number.
 
     Attributes:
-        off: Layers that it does not run, and kept constants that those on it wait for.
-        disputed: Layers that it runs by the rules, with some evidence against it.
-        us: Predicted microseconds; 0 if nothing predicts.
+        off: Number of layers off the DLA, and of kept constants that layers on the DLA wait for.
+        disputed: Number of layers that run on the DLA by the rules, with evidence against it.
+        us: Predicted time, in microseconds; 0 without a prediction.
     """
 
     off: int
@@ -363,17 +364,17 @@ class Score(NamedTuple):
     us: float
 
     def better(self, other: Score) -> bool:
-        """Whether this is an improvement on ``other``."""
+        """Returns True if this is an improvement on ``other``."""
         mine, theirs = (self.off, self.disputed), (other.off, other.disputed)
         return mine < theirs or (mine == theirs and self.us < other.us * (1 - _NOTICED))
 
     def worse(self, other: Score) -> bool:
-        """Whether this runs less on the DLA than ``other``."""
+        """Returns True if this runs less on the DLA than ``other``."""
         return (self.off, self.disputed) > (other.off, other.disputed)
 
 
 class Judge:
-    """Scores networks and parts for one board, precision and release; remembers parts."""
+    """Scores networks and parts for a board, precision and release; caches parts' scores."""
 
     def __init__(
         self,
@@ -400,7 +401,7 @@ class Judge:
         )  # fmt: skip
 
     def both(self, graph: RewriteGraph, step: RewriteStep) -> tuple[Score, Score]:
-        """Scores what a step would take away and what it would bring, among its neighbours."""
+        """Scores the nodes that a step would remove and add, among its neighbours."""
         neighbours = around(graph, step)
         key = both_key(graph, step, neighbours)
         found = self._both.get(key)
@@ -428,11 +429,11 @@ def score(network: Network, judgement: Judgement, cost: Cost | None = None) -> S
 
 
 def pieces(network: Network, layer: Layer, verdict: LayerVerdict) -> tuple[int, int]:
-    """Returns what a layer counts off the DLA and among the disputed ones.
+    """Returns a layer's counts for ``off`` and for ``disputed``.
 
-    Of a fused shuffle that is off, the transpositions count and the reshapes once, where they are
-    not of four dimensions, so that a step which takes one of them away is an improvement; of four
-    dimensions they could run, were they alone, and are disputed.
+    In a fused shuffle off the DLA, each transposition counts, and the reshapes count once, unless
+    they have four dimensions, so that removing one is an improvement. With four dimensions they
+    could run alone, and are disputed.
     """
     if verdict.placeable and layer.kind != "CONSTANT":
         return 0, int(bool(verdict.reasons))
@@ -451,7 +452,7 @@ def pieces(network: Network, layer: Layer, verdict: LayerVerdict) -> tuple[int, 
 def apart(network: Network, judgement: Judgement) -> tuple[Layer, ...]:
     """Returns the kept constants that a layer on the DLA waits for: they run on the GPU.
 
-    A constant that a layer on the GPU reads costs nothing.
+    A constant that a layer on the GPU reads has no cost.
     """
     if not network.constants:
         return ()

@@ -1,4 +1,4 @@
-"""Applies rewrites to a fixed point: each step judged, proved, and remembered."""
+"""Applies rewrites to a fixed point: judges, proves and records each step."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from edgekit.rewriting.engine.scoring import Judge
 
 
-# a net that needs more has rewrites that undo each other: a bug, not a reason to hang
+# more steps mean that rewrites undo each other: a bug, which must not become an endless loop
 _MOST_STEPS_PER_NODE = 20
 _MOST_PASSES = 50
 
 
 class Unchanged:
-    """Remembers where rewrites were tried in vain, and forgets what a step may have changed.
+    """The nodes at which no rewrite applied; a step removes the nodes that it may have changed.
 
-    A rewrite, and the judging of a step, see the rest of the graph through the writers and the
-    readers of tensors alone. Shapes, types and values of a tensor never change, nor is a name used
-    twice; the exception, an activation that becomes a constant, forgets everything.
+    Rewrites, and the judging of a step, read the rest of the graph only through the writers and
+    readers of tensors. A tensor's shape, type and value never change, and names are not reused;
+    an activation that becomes a constant is the exception, and clears all nodes.
     """
 
     def __init__(self, graph: RewriteGraph) -> None:
@@ -37,16 +37,16 @@ class Unchanged:
         self._by_readers: dict[str, list[Node]] = {}
 
     def __contains__(self, node: Node) -> bool:
-        """Whether nothing has changed for ``node`` since it was added."""
+        """Returns True if no step changed the surroundings of ``node`` since it was added."""
         return node in self._nodes
 
     def begin(self) -> None:
-        """Says that rewrites are tried at another node from here on."""
+        """Starts a trial of rewrites at another node."""
         self._graph.queried_writers.clear()
         self._graph.queried_readers.clear()
 
     def add(self, node: Node) -> None:
-        """Says that none applied at ``node``."""
+        """Records that no rewrite applied at ``node``."""
         self._nodes.add(node)
         for name in self._graph.queried_writers:
             self._by_writer.setdefault(name, []).append(node)
@@ -54,7 +54,7 @@ class Unchanged:
             self._by_readers.setdefault(name, []).append(node)
 
     def touch(self, step: RewriteStep) -> None:
-        """Says that ``step`` was applied."""
+        """Records that ``step`` was applied."""
         for node in (*step.old, *step.new):
             for name in node.outputs:
                 self._nodes.difference_update(self._by_writer.pop(name, ()))
@@ -72,7 +72,7 @@ class Taken:
     Attributes:
         step: The step.
         proof: None if none was requested.
-        better: It is an improvement by itself, not only the way to one.
+        better: True if it is an improvement by itself, not only a preparation.
     """
 
     step: RewriteStep
@@ -85,14 +85,14 @@ class Search:
     """Rewrites a graph in place.
 
     Attributes:
-        graph: The graph; changes.
+        graph: The graph; changed in place.
         items: Rewrites to try.
-        judge: Says what helps.
-        proved: Whether every step is proved before it is taken.
+        judge: Scores steps.
+        proved: True if every step is proved before it is applied.
         progress: Called with the number of steps so far.
-        near: Names of the model's nodes to begin at, and to follow from there; all when None.
+        near: Names of the model's nodes to start from; None for all.
         taken: The steps, in the order in which they were applied.
-        notes: What a user should know: proofs that failed.
+        notes: Notes for the user: failed proofs.
     """
 
     graph: RewriteGraph
@@ -114,7 +114,7 @@ class Search:
         self._most_steps = _MOST_STEPS_PER_NODE * (10 + sum(1 for _ in self.graph.nodes()))
 
     def run(self) -> None:
-        """Applies what helps until nothing does."""
+        """Applies helpful rewrites until none is left."""
         for _ in range(_MOST_PASSES):
             before = len(self.taken)
             self._pass()
@@ -138,7 +138,7 @@ class Search:
                     self._done.add(node)
                     break
                 self._done.touch(taken)
-                # what it wrote comes next, and its readers have a new neighbour
+                # next: the written nodes, and their readers, which have a new neighbour
                 todo.extendleft(reversed(self._revisited(taken)))
                 if len(self.taken) >= self._most_steps:
                     return
@@ -168,14 +168,14 @@ class Search:
                     continue
                 proof = prove(self.graph, step) if self.proved else None
             except Exception as error:
-                # a bug of one rewrite must not cost the user the others
+                # a bug of one rewrite must not prevent the others
                 self._report(item, node, f"failed ({type(error).__name__}: {error})")
                 continue
             if proof is not None and not proof.holds():
                 self._refused.add((item.name, node.name))
                 if constants_finite(self.graph, step):
                     self._report(item, node, f"differs {proof}, with seed {SEED} in {RUNS} runs")
-                # a constant times 0 is only 0 if it is finite: no bug, but not equal
+                # 0 times an infinite constant is not 0: not a bug, but not equal either
                 continue
             self.graph.apply(step)
             self.taken.append(Taken(step, proof, better))

@@ -1,4 +1,4 @@
-"""One node's inputs and attributes, as the kernels that compute in float64 take them."""
+"""A node's inputs and attributes, as arguments of the float64 kernels."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from edgekit.network.graph import Attributes
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A node that is to be computed.
+    """A node to compute.
 
     Attributes:
         op: ONNX operator.
-        inputs: Values read, None if an optional one is left out.
+        inputs: Input values; None for an omitted optional input.
         attrs: Attributes as plain Python values.
         opset: Version of ai.onnx.
-        outputs: Number of outputs that are wanted.
+        outputs: Number of requested outputs.
     """
 
     op: str
@@ -30,34 +30,34 @@ class Call:
     outputs: int = 1
 
     def array(self, index: int) -> np.ndarray:
-        """Returns an input that must be there."""
+        """Returns a required input."""
         value = self.inputs[index]
         if value is None:
             raise ValueError(f"{self.op} has no input {index}")
         return value
 
     def optional(self, index: int) -> np.ndarray | None:
-        """Returns an input that may be left out."""
+        """Returns an optional input; None if omitted."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def wide(self, index: int) -> np.ndarray:
-        """Returns an input that must be there, floating-point numbers in float64."""
+        """Returns a required input, floating-point numbers in float64."""
         return wide(self.array(index))
 
     def real(self, name: str, default: float) -> float:
-        """Returns a number as models store it: attributes are FP32."""
+        """Returns a number attribute, rounded to FP32 as in models."""
         return float(np.float32(self.attrs.get(name, default)))
 
     def whole(self, name: str, default: int) -> int:
-        """Returns a whole number."""
+        """Returns an integer attribute."""
         return int(self.attrs.get(name, default))
 
     def wholes(self, name: str, default: Sequence[int] = ()) -> tuple[int, ...]:
-        """Returns a list of whole numbers."""
+        """Returns a list of integers."""
         return tuple(int(item) for item in self.attrs.get(name, default))
 
     def text(self, name: str, default: str) -> str:
-        """Returns a word."""
+        """Returns a text attribute."""
         value = self.attrs.get(name, default)
         return value.decode() if isinstance(value, bytes) else str(value)
 
@@ -69,12 +69,12 @@ class Call:
         return None if value is None else tuple(int(item) for item in value.reshape(-1))
 
 
-# None means that it cannot compute this form of the operator
+# None: the kernel cannot compute this form of the operator
 OperatorFunction: TypeAlias = Callable[[Call], Sequence[np.ndarray] | None]
 
 
 def wide(value: np.ndarray) -> np.ndarray:
-    """Returns floating-point numbers of any width in float64, other values as they are."""
+    """Returns floating-point numbers of any width in float64, other values unchanged."""
     if value.dtype == np.float64 or value.dtype.kind not in "fV":
         return value
     return value.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Nodes in float64: by the kernels of this package, else by onnx's reference."""
+"""Computes nodes in float64: by the kernels of this package, else by onnx's reference."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from edgekit.rewriting.float64.call import Call, OperatorFunction
 
 _REMEMBERED = 4096
-# what only moves numbers: exact in any width, so weights stay as narrow as stored
+# operators that only move numbers: exact in any width, so weights keep their stored width
 _MOVING = frozenset({
     "Concat", "DepthToSpace", "Flatten", "Gather", "GatherElements", "GatherND", "Identity",
     "Reshape", "Shape", "Size", "Slice", "SpaceToDepth", "Split",
@@ -35,23 +35,22 @@ def evaluate(
 ) -> dict[str, np.ndarray]:
     """Returns the tensors that ``nodes`` write, computed in float64.
 
-    Numbers that are only moved about (Reshape, Transpose, Slice, Concat, ...) keep the width in
-    which they are stored, which is exact and saves a copy of large weights; all arithmetic is in
-    float64. A Cast from one floating-point type to another changes nothing. Attributes are the
-    FP32 numbers that models store.
+    Numbers that are only moved (Reshape, Transpose, Slice, Concat, ...) keep their stored width,
+    which is exact and saves a copy of large weights; all arithmetic is in float64. A Cast from one
+    floating-point type to another has no effect. Attributes are the FP32 numbers that models store.
 
     Args:
-        nodes: In topological order.
-        feeds: What they read from outside, by name; floating-point values of any width.
+        nodes: The nodes in topological order.
+        feeds: Tensors that they read from outside, by name; floating-point values of any width.
         opset: Version of ai.onnx.
-        outputs: Tensors to return; all that the nodes write when None. Others are let go as soon
-            as no node needs them.
+        outputs: Tensors to return; None for all that the nodes write. Other tensors are freed
+            after their last use.
 
     Raises:
-        MalformedError: A node that cannot be computed: control flow, an unknown operator.
+        MalformedError: A node cannot be computed: control flow, an unknown operator.
     """
     values = dict(feeds)
-    # where each is read for the last time, when that matters
+    # each tensor's last reader, if tensors are freed
     last: dict[str, int] = {}
     for index, node in enumerate(nodes if outputs is not None else ()):
         last.update(dict.fromkeys(node.inputs, index))
@@ -68,7 +67,7 @@ def evaluate(
 
 
 def computed(node: Node, inputs: Sequence[np.ndarray | None], opset: int) -> Sequence[np.ndarray]:
-    """Returns what one node writes, from values of what it reads; see :func:`evaluate`."""
+    """Returns one node's outputs for its input values; see :func:`evaluate`."""
     kernel = None if node.domain else _kernels().get(node.op)
     if kernel is not None:
         call = _call()(node.op, tuple(inputs), node.attrs, opset, len(node.outputs))
@@ -99,7 +98,7 @@ def _kernels() -> Mapping[str, OperatorFunction]:
 
 
 def _reference(node: Node, inputs: Sequence[np.ndarray | None], opset: int) -> Sequence[np.ndarray]:
-    """A node that no kernel is written for, by onnx's reference."""
+    """Computes a node without a kernel, by onnx's reference."""
     from edgekit.rewriting.float64.call import wide
 
     if node.op in WITH_BODIES or node.domain:
@@ -114,7 +113,7 @@ def _reference(node: Node, inputs: Sequence[np.ndarray | None], opset: int) -> S
     try:
         made = iter(_evaluator(node, tuple(feeds), opset).run(None, feeds))
     except Exception as error:
-        # the reference raises plain exceptions of many kinds
+        # the reference raises many kinds of exceptions
         raise MalformedError(
             f"{node.name!r} ({node.op}) cannot be computed in float64: {error}"
         ) from error

@@ -1,7 +1,7 @@
-"""Operators of single elements that onnx's reference gets wrong in float64, or copies.
+"""Element-wise operators that onnx's reference computes wrong in float64, or copies.
 
-The reference computes Erf, and the 1/6 of HardSwish, in FP32, rounds in a Cast, knows no negative
-padding, and makes a copy of what Expand repeats.
+The reference computes Erf, and the 1/6 of HardSwish, in FP32, rounds in a Cast, lacks negative
+padding, and copies the elements that Expand repeats.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _cast(call: Call) -> Sequence[np.ndarray] | None:
     else:
         kind = helper.tensor_dtype_to_np_dtype(call.whole("to", 1))
     if kind.kind in "fV":
-        # a change of width is none of real arithmetic
+        # a change of width has no effect in real arithmetic
         return [value if value.dtype.kind in "fV" else value.astype(np.float64)]
     return [value.astype(kind)]
 
@@ -65,7 +65,7 @@ def _erf(call: Call) -> Sequence[np.ndarray]:
 
 
 def _error_function(x: np.ndarray) -> np.ndarray:
-    # NumPy has none; in blocks, since a number is an object of Python on its way
+    # NumPy has no erf; in blocks, since each number becomes a Python object
     y = np.empty(x.shape)
     flat, made = x.reshape(-1), y.reshape(-1)
     for first in range(0, flat.size, _ERF_BLOCK):
@@ -82,7 +82,7 @@ def _gelu(call: Call) -> Sequence[np.ndarray] | None:
 
 
 def _hard_swish(call: Call) -> Sequence[np.ndarray]:
-    # its 1/6 is part of the operator's definition and no attribute
+    # the 1/6 is part of the operator's definition, not an attribute
     x = call.wide(0)
     return [x * np.clip(1 / 6 * x + 0.5, 0.0, 1.0)]
 

@@ -1,9 +1,9 @@
 """Sums of products in float64: matrices, normalisations, convolutions, pools, deconvolutions.
 
-Weights are widened in blocks: onnx's reference would take copies of whole ones. It takes up to 180
-times as long for a convolution, 1,100 times for a deconvolution and 1,600 times for a pool (onnx
-1.23.2, layers as real exports have them). Its BatchNormalization normalises by the input, and its
-Softmax before opset 13 knows one axis alone.
+Weights are widened in blocks: onnx's reference would copy whole weights. It takes up to 180 times
+as long for a convolution, 1,100 times for a deconvolution and 1,600 times for a pool (onnx 1.23.2,
+layers of real exports). Its BatchNormalization normalises by the input, and its Softmax before
+opset 13 works on one axis only.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from edgekit.rewriting.float64.call import Call, OperatorFunction, wide
 _BLOCK = 1 << 22
 # elements of float64 that one block may have: weights are read and widened piece by piece
 _WINDOW_BLOCK = 1 << 22
-# an input is laid out by windows when that takes no more elements than this
+# most elements of an input that is laid out by windows
 _LAID_OUT = 1 << 23
-# weights of more elements are widened a place at a time
+# larger weights are widened one place of the window at a time
 _WIDENED = 1 << 23
 
 
 def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """A matrix product that widens a stored matrix in blocks of columns."""
+    """Returns a matrix product, widening a stored matrix in blocks of columns."""
     if b.ndim != 2 or b.size <= _BLOCK or b.dtype == np.float64 or b.dtype.kind not in "fV":
         return np.asarray(np.matmul(wide(a), wide(b)))
     a = wide(a)
@@ -57,7 +57,7 @@ def _gemm(call: Call) -> Sequence[np.ndarray]:
 def _softmax(call: Call) -> Sequence[np.ndarray] | None:
     if call.opset >= 13:
         return None
-    # all axes from this one on are one, which onnx's reference does not know
+    # the axes from here on are merged, which onnx's reference does not support
     x = call.wide(0)
     shape = x.shape
     first = call.whole("axis", 1) % max(x.ndim, 1)
@@ -112,12 +112,12 @@ class _Window:
         return itertools.product(*(range(size) for size in self.kernel))
 
     def at(self, place: Sequence[int]) -> Any:
-        """Where all windows have one of their places, in the padded input."""
+        """Returns the index in the padded input of one place of all windows."""
         parts = zip(place, self.dilation, self.stride, self.out, strict=True)
         return _index(..., *(slice(p * d, p * d + (o - 1) * s + 1, s) for p, d, s, o in parts))
 
     def all_at(self, x: np.ndarray) -> np.ndarray:
-        """The padded input at each place of all windows: a view [N, C, *kernel, *out]."""
+        """Returns the padded input at each place of all windows: a view [N, C, *kernel, *out]."""
         inside = x.strides[2:]
         places = [step * d for step, d in zip(inside, self.dilation, strict=True)]
         moves = [step * s for step, s in zip(inside, self.stride, strict=True)]
@@ -157,7 +157,7 @@ def _steps(size: int, begin: int, end: int, extent: int, stride: int, *, ceil: b
 
 
 def _padded(x: np.ndarray, window: _Window, fill: float) -> np.ndarray:
-    """The input with its padding, as long as the windows reach (ceil_mode) and no shorter."""
+    """Returns the padded input, extended if windows reach beyond it (ceil_mode)."""
     widths = [(0, 0), (0, 0)]
     sides = zip(x.shape[2:], window.begin, window.end, window.kernel, window.dilation,
                 window.stride, window.out, strict=True)  # fmt: skip
@@ -192,7 +192,7 @@ def _conv(call: Call) -> Sequence[np.ndarray]:
 
 
 def _by_windows(x: np.ndarray, w: np.ndarray, groups: int, window: _Window) -> np.ndarray:
-    """One matrix product per group and block of output maps, over the input laid out by windows."""
+    """Computes one matrix product per group and block of output maps, over the input's windows."""
     n, c = x.shape[:2]
     places = math.prod(window.kernel)
     if places == 1:
@@ -213,7 +213,7 @@ def _by_windows(x: np.ndarray, w: np.ndarray, groups: int, window: _Window) -> n
 
 
 def _by_places(x: np.ndarray, w: np.ndarray, groups: int, window: _Window) -> np.ndarray:
-    """The sum over the window's places: nothing is laid out."""
+    """Sums over the window's places, without laying out the input."""
     n, c = x.shape[:2]
     maps, deep = w.shape[0] // groups, c // groups
     y = np.zeros((n, groups, maps, math.prod(window.out)))
@@ -245,7 +245,7 @@ def _average_pool(call: Call) -> Sequence[np.ndarray]:
 
 
 def _along(x: np.ndarray, window: _Window, join: np.ufunc) -> np.ndarray:
-    """Joins what is in each window, one axis after the other; a view of ``x`` for windows of 1."""
+    """Joins each window's elements, axis by axis; returns a view of ``x`` for windows of 1."""
     for axis, kernel in enumerate(window.kernel):
         stride, dilation, out = window.stride[axis], window.dilation[axis], window.out[axis]
         before = (slice(None),) * (axis + 2)
@@ -259,7 +259,7 @@ def _along(x: np.ndarray, window: _Window, join: np.ufunc) -> np.ndarray:
 
 
 def _counted(window: _Window, axis: int, size: int, whole: bool) -> np.ndarray:
-    """How many elements of each window count along one axis."""
+    """Returns the number of elements of each window that count along one axis."""
     starts = np.arange(window.out[axis]) * window.stride[axis] - window.begin[axis]
     at = starts[:, None] + np.arange(window.kernel[axis]) * window.dilation[axis]
     if whole:
@@ -323,7 +323,7 @@ def _spread(
     stride: Sequence[int],
     dilation: Sequence[int],
 ) -> None:
-    """Adds a whole kernel per input position: FCN's kernels have more places than their input."""
+    """Adds a whole kernel per input position, for kernels larger than the input, as in FCN."""
     n, groups, deep, _ = parts.shape
     kernel = w.shape[2:]
     block = w.reshape(groups, deep, -1)
@@ -341,11 +341,11 @@ def _cropping(
     source: Sequence[int],
     stride: Sequence[int],
 ) -> tuple[list[int], list[int]]:
-    """How much of a deconvolution's result goes at the begin, and how much is left."""
+    """Returns how much of a deconvolution's result is cut at the begin, and the size left."""
     rank = len(full)
     shape, auto = list(call.wholes("output_shape"))[-rank:], call.text("auto_pad", "NOTSET")
     if not shape and auto in {"SAME_UPPER", "SAME_LOWER"}:
-        # a stride over the kernel requires more than there is: no runtime makes that up
+        # a stride over the kernel requires more elements than exist: no runtime supports that
         sides = zip(source, stride, full, extra, strict=True)
         shape = [min(i * s, f + x) for i, s, f, x in sides]
     if not shape:

@@ -17,7 +17,7 @@ from edgekit.rewriting.float64.call import Call, OperatorFunction
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """One axis: sizes before and after, their exact or given ratio, the part that is read."""
+    """An axis: sizes before and after, their exact or given ratio, and the part that is read."""
 
     axis: int
     size: int
@@ -62,7 +62,7 @@ def _product(weights: np.ndarray, x: np.ndarray, axis: int) -> np.ndarray:
 
 
 def _as_of_11(call: Call) -> Call:
-    """Upsample, and Resize of opset 10, as the Resize that runtimes take them for."""
+    """Returns Upsample, and Resize of opset 10, as the equivalent Resize of opset 11."""
     scales = call.optional(1)
     if scales is None:
         scales = np.asarray(call.attrs["scales"], np.float64)
@@ -98,15 +98,15 @@ def _axes(call: Call, x: np.ndarray) -> list[_Axis]:
 
 
 def _coordinates(item: _Axis, how: str) -> np.ndarray:
-    """Where the outputs lie in the input."""
+    """Returns the outputs' coordinates in the input."""
     y = np.arange(item.out, dtype=np.float64)
-    # where size times scale is no whole number, runtimes mean the size that is made of it here;
-    # onnx's reference means the product
+    # if size times scale is not a whole number, runtimes use the rounded size; onnx's reference
+    # uses the product
     if how == "align_corners":
         return np.zeros(1) if item.out == 1 else y * (item.size - 1) / (item.out - 1)
     if how == "asymmetric":
         return y / item.scale
-    if how == "tf_half_pixel_for_nn":  # of opset 11 alone
+    if how == "tf_half_pixel_for_nn":  # opset 11 only
         return (y + 0.5) / item.scale
     if how == "tf_crop_and_resize":
         first, last = item.roi
@@ -135,7 +135,7 @@ def _nearest(call: Call, at: np.ndarray, size: int) -> np.ndarray:
 
 
 def _weights(call: Call, at: np.ndarray, item: _Axis, *, cubic: bool) -> np.ndarray:
-    """The matrix from input to output along one axis."""
+    """Returns the matrix from input to output along one axis."""
     narrow = min(item.scale, 1.0) if call.whole("antialias", 0) else 1.0
     reach = 2 if cubic else 1
     first = math.floor(-reach / narrow) + 1

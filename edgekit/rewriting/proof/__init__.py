@@ -1,3 +1,3 @@
-"""The numerical proof of a step: old and new nodes on the same random inputs, in float64 and
-in ONNX Runtime. Start with ``prove`` in ``prove``.
+"""Numerical proof of a step: runs old and new nodes on the same random inputs, in float64 and in
+ONNX Runtime. Start with ``prove`` in ``prove``.
 """

@@ -1,4 +1,4 @@
-"""The numerical proof of one step, and how far its two sides are apart."""
+"""Numerical proof of a step: the error between its two sides."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from edgekit.rewriting.graph import RewriteGraph, RewriteStep
 from edgekit.rewriting.proof.sides import ProofSide, RuntimeFailure, key, pair_of
 from edgekit_device.protocol.codec import document
 
-# elements that are compared at a time
+# number of elements compared at a time
 _BLOCK = 1 << 16
-# no activation of FP16 is much larger, and rounding in FP32 stays within the tolerance
+# largest input: FP16 activations are hardly larger, and FP32 rounding stays within the tolerance
 _FARTHEST = 1e4
-# of the largest number, so that inputs lie beyond it
+# factor on a step's largest number, so that inputs exceed it
 _BEYOND = 1.5
 _NO_BOUND = frozenset({"epsilon", "momentum"})
 RUNS = 2
 SEED = 0
-TOLERANCE = 1e-5  # of the largest value, in FP32
+TOLERANCE = 1e-5  # relative to the largest value, in FP32
 TOLERANCE_FLOAT64 = 1e-9
-# far enough for what saturates (Clip, HardSwish, Sigmoid) to do so; means of many are not near 0
+# wide enough to saturate Clip, HardSwish and Sigmoid; means of many numbers are not near 0
 _FAR = (-6.0, 10.0)
-# of the numbers that go where a step's own bounds require more
+# part of the numbers that use a wider range, if the step's bounds require it
 _PART = 0.25
 _REMEMBERED = 4096
-# of mallopt(3), and the bytes of an array from which on it is mapped
+# parameter of mallopt(3), and the array size from which arrays are mapped, in bytes
 _M_MMAP_THRESHOLD, _MAPPED = -3, 1 << 20
-# feeds of up to this many elements are remembered
+# feeds of up to this many elements are cached
 _SMALL = 1 << 16
 
 
 class WorstError:
-    """``max|a-b| / max|b|`` of the worst output, of all runs together.
+    """``max|a-b| / max|b|`` of the worst output, over all runs together.
 
-    One run's only value may be nearly 0.
+    A single run may have only values near 0.
     """
 
     def __init__(self, outputs: Iterable[str]) -> None:
@@ -54,14 +54,14 @@ class WorstError:
             self._parts[name] = max(most, distance), max(scale, largest)
 
     def error(self) -> float:
-        """Returns it."""
+        """Returns the error."""
         return max((d / (largest or 1.0) for d, largest in self._parts.values()), default=0.0)
 
 
 def _distance(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
-    """Returns ``max|a-b|`` and ``max|b|``; an infinite distance where they cannot be compared.
+    """Returns ``max|a-b|`` and ``max|b|``; the distance is infinite if they cannot be compared.
 
-    In blocks, so that large tensors take no more memory.
+    Computes in blocks, so that large tensors take no more memory.
     """
     never = float("inf"), 1.0
     if a.shape != b.shape:
@@ -88,10 +88,10 @@ def _distance(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
 
 
 def reach(graph: RewriteGraph, nodes: Sequence[Node]) -> float:
-    """Returns how far inputs must be from 0 to get past the nodes' own numbers, as Clip(0, 300).
+    """Returns the magnitude of inputs that exceeds the nodes' own numbers, as in Clip(0, 300).
 
-    What divides, or is a slope below 1, counts by its reciprocal: HardSigmoid with alpha = 0.001
-    is 1 from 500 on. At most 10^4.
+    Divisors and slopes below 1 count by their reciprocal: HardSigmoid with alpha = 0.001 is 1 from
+    500 on. At most 10^4.
     """
     far = 0.0
     for node in nodes:
@@ -116,7 +116,7 @@ def _numbers(graph: RewriteGraph, node: Node) -> Iterator[float]:
 
 
 def constants_finite(graph: RewriteGraph, step: RewriteStep) -> bool:
-    """Whether the constants that a step's old nodes read are finite numbers, one and all."""
+    """Returns True if all constants that a step's old nodes read are finite numbers."""
     for node in step.old:
         for name in node.inputs:
             if name and graph.constant(name) and graph.floats(name):
@@ -128,16 +128,16 @@ def constants_finite(graph: RewriteGraph, step: RewriteStep) -> bool:
 
 @document(frozen=True)
 class Proof:
-    """What the random runs showed: largest ``max|a-b| / max|b|`` of any output.
+    """Result of the random runs: largest ``max|a-b| / max|b|`` of any output.
 
-    Infinite where shapes, whole numbers, truth values or the places of NaNs and infinities differ.
+    Infinite if shapes, integers, truth values or the places of NaNs and infinities differ.
 
     Attributes:
-        float32: With ONNX Runtime, in FP32; None if it has no kernel for the old nodes, so that
-            the proof in float64 stands alone.
-        float64: In float64, by NumPy.
+        float32: Error in FP32, by ONNX Runtime; None if it has no kernel for the old nodes, so
+            that only the proof in float64 counts.
+        float64: Error in float64, by NumPy.
         exact: False for an approximate rewrite, for which both are only reported.
-        failure: Why ONNX Runtime has no number, where it failed.
+        failure: Reason why ONNX Runtime failed; empty if it did not.
     """
 
     float32: float | None
@@ -150,24 +150,24 @@ class Proof:
         return f"by {self.float64:.3g} of the largest value in float64, in FP32 {by32}"
 
     def holds(self) -> bool:
-        """Whether both are within their tolerances (a NaN is not); finite if not exact."""
+        """True if both errors are within their tolerances (a NaN is not); finite if not exact."""
         most32, most64 = (TOLERANCE, TOLERANCE_FLOAT64) if self.exact else (1e300, 1e300)
         return self.float64 <= most64 and (self.float32 is None or self.float32 <= most32)
 
 
 def prove(graph: RewriteGraph, step: RewriteStep, *, runs: int = RUNS, seed: int = SEED) -> Proof:
-    """Runs what a step takes away and what it brings, before it is applied.
+    """Runs a step's removed and added nodes, before it is applied.
 
-    A step that reads none of the model's weights is proved once for all steps that are equal to
-    it in structure, sizes, attributes and constants.
+    A step that reads none of the model's weights is proved once for all steps with equal structure,
+    sizes, attributes and constants.
 
     Args:
-        graph: Where the old nodes still stand.
+        graph: The graph with the old nodes.
         step: The step.
         runs: Number of random inputs.
-        seed: Of the random inputs: standard normal numbers in the first run, then uniform ones
-            from -6 to 10, by turns, or a quarter of them as far as the old nodes' own numbers
-            are; fair truth values; whole numbers from 0 to 3.
+        seed: Seed of the random inputs: in turn standard normal numbers (first run) and uniform
+            numbers from -6 to 10, a quarter of them in a wider range if the old nodes' own numbers
+            require it; fair truth values; integers from 0 to 3.
 
     Raises:
         MalformedError: A node cannot be computed in float64 (control flow, an unknown operator).
@@ -184,7 +184,7 @@ def prove(graph: RewriteGraph, step: RewriteStep, *, runs: int = RUNS, seed: int
 
 
 def _return_freed_memory() -> None:
-    """Has glibc map large arrays one by one, and return what its heap has free of small ones."""
+    """Makes glibc map large arrays separately, and return the free memory of its heap."""
     with suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None)
         libc.mallopt(_M_MMAP_THRESHOLD, _MAPPED)
@@ -202,12 +202,12 @@ def _proved(
     far = reach(graph, step.old)
     exact = not step.rewrite.approximate
     if shares:
-        # whatever it fails at, running the sides one by one finds which of them fails
+        # after any failure, running the sides separately finds the side that fails
         with suppress(Exception):
             found = _paired(graph, step, random_feeds(graph, step.inputs, runs, seed, far), exact)
             if found is not None:
                 return found
-    # this one may be large
+    # this proof may be large
     _return_freed_memory()
     feeds = random_feeds(graph, step.inputs, runs, seed, far)
     old, new = ProofSide(graph, step.old, ()), ProofSide(graph, step.new, step.fixed)
@@ -217,7 +217,7 @@ def _proved(
 def _paired(
     graph: RewriteGraph, step: RewriteStep, feeds: Iterable[Mapping[str, np.ndarray]], exact: bool
 ) -> Proof | None:
-    """What :func:`compare` finds, by what steps with other weights have made already."""
+    """Returns the result of :func:`compare`, with sessions shared by steps with other weights."""
     pair = pair_of(graph, step)
     if pair is None:
         return None
@@ -235,9 +235,9 @@ def compare(
     outputs: Sequence[str],
     exact: bool = True,
 ) -> Proof:
-    """Runs both sides on the same feeds; the largest value is that of all runs.
+    """Runs both sides on the same feeds; the largest value is taken over all runs.
 
-    One run's results are there at a time.
+    Keeps the results of one run at a time.
     """
     worst64, worst32 = WorstError(outputs), WorstError(outputs)
     known, failure = True, ""
@@ -257,7 +257,7 @@ def _in_float32(
     outputs: Sequence[str],
     worst: WorstError,
 ) -> tuple[bool, str]:
-    """Whether ONNX Runtime has kernels for the old nodes, and what it failed at."""
+    """Returns True if ONNX Runtime has kernels for the old nodes, and the reason of a failure."""
     side = "old"
     try:
         before = old.float32(feed, outputs)
@@ -276,14 +276,14 @@ def _in_float32(
 def random_feeds(
     graph: RewriteGraph, tensors: Sequence[str], runs: int, seed: int, far: float = 0.0
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yields random values of ``tensors`` for each run, as ``prove`` says of its seed.
+    """Yields random values of ``tensors`` for each run; see ``seed`` of :func:`prove`.
 
     Args:
-        graph: Says their shapes and types.
-        tensors: What is fed.
+        graph: Has the tensors' shapes and types.
+        tensors: Names of the input tensors.
         runs: Number of feeds.
-        seed: Their seed.
-        far: How far a quarter of the uniform numbers reaches at least, on both sides of 0.
+        seed: Seed of the feeds.
+        far: Least range of a quarter of the uniform numbers, on both sides of 0.
     """
     forms = tuple((graph.shape(name), graph.dtype(name)) for name in tensors)
     small = sum(math.prod(shape) for shape, _ in forms) <= _SMALL

@@ -1,4 +1,4 @@
-"""ONNX Runtime sessions for proofs; parts of the same form share one."""
+"""ONNX Runtime sessions for proofs; parts of the same form share a session."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from edgekit.network.session import lent_value, open_session
 from edgekit.rewriting.graph import RewriteGraph
 
 _OLDEST_IR = 8
-# larger constants are lent to ONNX Runtime, which wants to see shapes and axes in the graph
+# larger constants are passed by reference; ONNX Runtime needs shapes and axes in the graph
 _INLINE_BYTES = 1024
 _MOST = 256
 
 
 class ProofSession:
-    """A session whose inputs and outputs go by position."""
+    """A session with inputs and outputs by position."""
 
     def __init__(self, session: Any, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         self._session = session
@@ -42,14 +42,14 @@ def shared(
     feeds: Mapping[str, np.ndarray],
     outputs: Sequence[str],
 ) -> ProofSession:
-    """Returns a session for nodes that are equal to ``nodes`` but for names and what is fed.
+    """Returns a session for all nodes equal to ``nodes`` except for names and fed values.
 
     Args:
-        graph: Where they stand.
-        nodes: In topological order.
+        graph: The graph with the nodes.
+        nodes: The nodes in topological order.
         known: Constants, by name.
-        feeds: What is fed, for its shapes and types; the order of the session's inputs.
-        outputs: Tensors to compute; their order.
+        feeds: Fed tensors, for their shapes and types, in the order of the session's inputs.
+        outputs: Tensors to compute, in order.
     """
     number = {name: i for i, name in enumerate((*feeds, *known))}
     for node in nodes:
@@ -89,10 +89,10 @@ def started(
     outputs: Sequence[str],
     large: bool,
 ) -> ProofSession:
-    """Starts a session; arguments as those of :func:`shared`.
+    """Starts a session; other arguments as for :func:`shared`.
 
     Args:
-        large: Whether more than one thread makes it faster.
+        large: True if more than one thread makes it faster.
     """
     ends = {name: (graph.dtype(name), graph.shape(name)) for name in outputs}
     return session_of(graph.opset, map(proto_of, nodes), known, feeds, ends, large)
@@ -106,15 +106,15 @@ def session_of(
     outputs: Mapping[str, tuple[str, Sequence[int]]],
     large: bool,
 ) -> ProofSession:
-    """Starts a session for nodes as ONNX has them; ``outputs`` with their types and shapes."""
+    """Starts a session for ONNX nodes; ``outputs`` with their types and shapes."""
     lent = {name: value for name, value in known.items() if value.nbytes > _INLINE_BYTES}
     proto = _proto(opset, nodes, known, lent, feeds, outputs)
     return ProofSession(_session(proto, lent, large), list(feeds), list(outputs))
 
 
 def narrow(value: np.ndarray) -> np.ndarray:
-    """Returns a value as ONNX Runtime gets it: whole, aligned, and FP32 for all floating-point."""
-    # what ONNX Runtime reads in place is whole and aligned
+    """Returns a value for ONNX Runtime: contiguous, aligned, and FP32 if floating-point."""
+    # ONNX Runtime reads contiguous, aligned values in place
     kind = np.float32 if value.dtype.kind in "fV" else value.dtype
     if value.dtype == kind and value.flags.c_contiguous and value.flags.aligned:
         return value
@@ -149,12 +149,12 @@ def _proto(
 
 
 def _dtype(name: str) -> np.dtype:
-    # bfloat16 is none of NumPy's own types
+    # bfloat16 is not a built-in NumPy type
     return np.dtype(np.float32) if name == "bfloat16" else np.dtype(name)
 
 
 def _in_float32(proto: onnx.NodeProto) -> onnx.NodeProto:
-    """The node with FP32 where it names another floating-point type."""
+    """Returns the node with FP32 instead of any other floating-point type that it names."""
     floats = {TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16}
     if not any(item.name in {"to", "dtype"} and item.i in floats for item in proto.attribute):
         return proto
@@ -167,8 +167,8 @@ def _in_float32(proto: onnx.NodeProto) -> onnx.NodeProto:
 
 
 def _session(proto: onnx.ModelProto, lent: Mapping[str, np.ndarray], large: bool) -> Any:
-    # packed weights would be another copy, for one or two runs; hundreds of sessions are
-    # remembered, and none holds on to the memory of its last run
+    # packed weights would be another copy, for one or two runs; hundreds of sessions are cached,
+    # and none keeps the memory of its last run
     return open_session(
         proto.SerializeToString(),
         {name: lent_value(value) for name, value in lent.items()},

@@ -1,5 +1,5 @@
-"""The two sides of a proof: nodes with their constants, run in float64 and by ONNX Runtime;
-steps that are the same share a proof, and steps that differ in weights alone a pair.
+"""The two sides of a proof: nodes with their constants, run in float64 and by ONNX Runtime. Equal
+steps share a proof; steps that differ only in weights share a form.
 """
 
 from __future__ import annotations
@@ -19,37 +19,38 @@ from edgekit.rewriting.float64.evaluate import computed, evaluate
 from edgekit.rewriting.graph import NewConstant, RewriteGraph, RewriteStep
 from edgekit.rewriting.proof.sessions import ProofSession, narrow, session_of, shared, started
 
-#: Operators whose floating-point constants say how they work.
+#: Operators whose floating-point constants are parameters, not weights.
 READS_FLOATS = frozenset(
     {"Clip", "DequantizeLinear", "OneHot", "Pad", "QuantizeLinear", "Range", "Resize", "Upsample"}
 )
 
 # larger constants are distinguished by their digests
 _SHORT = 256
-#: Nodes that read or write this many elements in one tensor gain from more than one thread.
+#: Nodes with a tensor of this many elements gain from more than one thread.
 LARGE = 1 << 20
-# how ONNX Runtime says that it lacks an operator, or an opset
+# ONNX Runtime's messages for an unsupported operator or opset
 _NO_KERNEL = ("NOT_IMPLEMENTED", "No Op registered", "ValidateOpsetForDomain")
-# a kernel refuses attributes while it is made (recurrences with layout = 1), unless memory is short
+# a kernel refuses attributes in its constructor (recurrences with layout = 1), unless memory is
+# short
 _NOT_MADE, _MEMORY = "Exception during initialization", "alloc"
 _LONGEST = 300
 _MOST_FORMS = 256
 _SIDES = _OLD, _NEW = 0, 1
-#: Values by the numbers of tensors; the last is None, for inputs that are left out (-1).
+#: Values by the numbers of tensors; the last is None, for omitted inputs (-1).
 _Values: TypeAlias = "list[np.ndarray | None]"
-#: A node with the numbers of what it reads and writes.
+#: A node with the numbers of its inputs and outputs.
 _Row: TypeAlias = tuple[Node, tuple[int, ...], tuple[int, ...]]
 _Results: TypeAlias = "tuple[dict[str, np.ndarray], dict[str, np.ndarray]]"
 
 
 def key(graph: RewriteGraph, step: RewriteStep) -> Hashable | None:
-    """Returns what equal steps have in common, whatever their tensors are called.
+    """Returns a key that is the same for equal steps, independent of tensor names.
 
-    It stands for the opset, the operators, their attributes, how they are connected, the shapes
-    and types of what they read and write, and the values of constants.
+    It covers the opset, the operators, their attributes and connections, the shapes and types of
+    their tensors, and the values of constants.
 
     Returns:
-        None when the step reads the model's weights, or what was derived from them.
+        None if the step reads the model's weights, or tensors derived from them.
     """
     weights = graph.model.weights
     for node in (*step.old, *step.new):
@@ -60,34 +61,34 @@ def key(graph: RewriteGraph, step: RewriteStep) -> Hashable | None:
 
 
 def alike(graph: RewriteGraph, step: RewriteStep) -> tuple[Hashable, dict[str, int]]:
-    """Returns what steps have in common that differ in the model's weights alone.
+    """Returns a key that is the same for steps that differ only in the model's weights.
 
-    Of constants that the model has, or that were derived from them, only shapes and types count,
-    unless they are whole numbers or say how an operator works (:data:`READS_FLOATS`).
+    For the model's constants, and tensors derived from them, only shapes and types count, unless
+    they are integers or parameters of an operator (:data:`READS_FLOATS`).
 
     Returns:
-        The key, and a number for each tensor, by which those of another such step are found; that
-        of "" is -1.
+        The key, and a number by tensor, which is the same for the matching tensor of another such
+        step; -1 for "".
     """
     return _numbered(graph, step, deciding_tensors((*step.old, *step.new)))
 
 
 def deciding_tensors(nodes: Iterable[Node]) -> frozenset[str]:
-    """Returns the tensors whose floating-point values say how one of ``nodes`` works."""
+    """Returns the tensors with floating-point parameters of ``nodes``."""
     return frozenset(n for node in nodes if node.op in READS_FLOATS for n in node.inputs)
 
 
 def _numbered(
     graph: RewriteGraph, step: RewriteStep, shown: Collection[str] | None
 ) -> tuple[Hashable, dict[str, int]]:
-    """The key and the numbers; the values of all constants count where ``shown`` is None."""
+    """Returns the key and the numbers; values of all constants count if ``shown`` is None."""
     numbers = {"": -1}
     brought = {item.name: item for item in step.fixed}
     parts: list[Hashable] = [graph.opset, len(step.old), step.rewrite.approximate]
     for name in step.inputs:
         numbers.setdefault(name, len(numbers) - 1)
         parts.append((graph.dtype(name), graph.shape(name)))
-    # where a tensor is met first stands its value, None for an activation; its number follows
+    # a tensor's first use is its value, None for an activation; later uses are its number
     for node in (*step.old, *step.new):
         parts.append((form(node), len(node.inputs), len(node.outputs)))
         for name in (*node.inputs, *node.outputs):
@@ -121,14 +122,14 @@ def _content(value: np.ndarray) -> tuple[Hashable, ...]:
 
 
 class RuntimeFailure(Exception):
-    """ONNX Runtime has the kernels, but cannot run the nodes: too little memory, odd values."""
+    """ONNX Runtime has the kernels, but failed to run the nodes: out of memory, invalid values."""
 
 
 class ProofSide:
     """The old or the new nodes of a step.
 
-    Recipes of derived weights are computed once, in float64; FP32 runs get them rounded.
-    Half-precision and double tensors are FP32 in FP32 runs, so that the tolerance means the same.
+    Recipes of derived weights are computed once, in float64, and rounded for FP32 runs. FP16 and
+    float64 tensors are FP32 in FP32 runs, so that the same tolerance applies.
 
     Raises:
         MalformedError: A recipe cannot be computed.
@@ -140,7 +141,7 @@ class ProofSide:
         self._graph = graph
         self._constants: dict[str, np.ndarray] = {item.name: item.value for item in fixed}
         self._nodes: list[Node] = []
-        # and the constants that are fed to it besides activations
+        # and the constants that are fed besides activations
         self._session: tuple[ProofSession, tuple[str, ...]] | None = None
         self._narrow: dict[str, np.ndarray] = {}
         for node in nodes:
@@ -152,16 +153,16 @@ class ProofSide:
     def float64(
         self, feeds: Mapping[str, np.ndarray], outputs: Collection[str]
     ) -> dict[str, np.ndarray]:
-        """Returns what the nodes compute in float64."""
+        """Returns the outputs, computed in float64."""
         made = evaluate(self._nodes, {**self._constants, **feeds}, self._graph.opset, outputs)
         return self._with_constants(made, outputs)
 
     def float32(
         self, feed: Mapping[str, np.ndarray], outputs: Sequence[str]
     ) -> dict[str, np.ndarray] | None:
-        """Returns what ONNX Runtime computes; None when it has no kernel for one of the nodes.
+        """Returns ONNX Runtime's outputs; None if it lacks a kernel for a node.
 
-        Each call has the same outputs, and feeds the same tensors in the same shapes.
+        Each call must have the same outputs, and feed the same tensors in the same shapes.
 
         Raises:
             RuntimeFailure: ONNX Runtime cannot run the nodes for any other reason.
@@ -172,7 +173,7 @@ class ProofSide:
         try:
             made = self._run(feed, computed)
         except Exception as error:
-            # ONNX Runtime's own exceptions share no base class but Exception
+            # ONNX Runtime's exceptions share no base class but Exception
             said = " ".join(f"{type(error).__name__}: {error}".split())
             if _lacks_kernel(said):
                 return None
@@ -183,7 +184,7 @@ class ProofSide:
         if self._session is not None:
             session, fed = self._session
             return session.run([*feed.values(), *map(self._narrowed, fed)])
-        # ONNX Runtime may want the weights as constants
+        # ONNX Runtime may require the weights as constants
         with suppress(Exception):
             return self._fed(feed, computed)
         known = {name: self._narrowed(name) for name in self._read() if name in self._constants}
@@ -193,10 +194,10 @@ class ProofSide:
         return made
 
     def _fed(self, feed: Mapping[str, np.ndarray], computed: Sequence[str]) -> list[np.ndarray]:
-        """Feeds the weights: ONNX Runtime copies constants, and reads what is fed in place.
+        """Runs with fed weights: ONNX Runtime copies constants, but reads feeds in place.
 
-        The session is one that all small parts of this form have in common: starting one takes
-        longer than running small nodes does.
+        All small parts of this form share the session: starting a session takes longer than running
+        small nodes.
         """
         deciding = deciding_tensors(self._nodes)
         known = {name: self._narrowed(name) for name in self._read() if name in self._constants}
@@ -213,7 +214,7 @@ class ProofSide:
         return made
 
     def _narrowed(self, name: str) -> np.ndarray:
-        """Returns a constant as ONNX Runtime gets it; a copy of a large one is not kept."""
+        """Returns a constant for ONNX Runtime; copies of large constants are not kept."""
         found = self._narrow.get(name)
         if found is None:
             found = narrow(self._constants[name])
@@ -259,14 +260,14 @@ def _lacks_kernel(said: str) -> bool:
     return _NOT_MADE in said and _MEMORY not in said.lower()
 
 
-# The old and the new nodes of a step as a pair, for steps that differ in weights alone.
+# The old and the new nodes of a step as a pair, for steps that differ only in weights.
 #
-# What such steps have in common is made once: the order of computing, and one session of ONNX
-# Runtime for both sides, which is fed the weights as it is fed the inputs.
+# Such steps share the order of computation, and one ONNX Runtime session for both sides, which is
+# fed the weights like inputs.
 
 
 def pair_of(graph: RewriteGraph, step: RewriteStep) -> ProofPair | None:
-    """Returns both sides of a step; None if it can share nothing with others."""
+    """Returns both sides of a step; None if it cannot share a session with others."""
     key, numbers = alike(graph, step)
     form = _known().get(key)
     if form is None:
@@ -282,7 +283,7 @@ def _known() -> dict[Hashable, _Form]:
 
 
 class ProofPair:
-    """Both sides of one step. Results are those of the new side and those of the old one."""
+    """Both sides of a step. Results are pairs: the new side's, the old side's."""
 
     def __init__(
         self, form: _Form, graph: RewriteGraph, step: RewriteStep, names: Sequence[str]
@@ -301,14 +302,14 @@ class ProofPair:
         self._fed: list[np.ndarray] | None = None
 
     def float64(self, feed: Mapping[str, np.ndarray]) -> _Results:
-        """Computes both in float64."""
+        """Computes both sides in float64."""
         return self._computed(_NEW, feed), self._computed(_OLD, feed)
 
     def float32(self, feed: Mapping[str, np.ndarray]) -> _Results:
-        """Has ONNX Runtime compute both at once.
+        """Computes both sides at once with ONNX Runtime.
 
         Raises:
-            Exception: ONNX Runtime's own, or ValueError where weights determine how nodes work.
+            Exception: ONNX Runtime's, or ValueError if weights are parameters of nodes.
         """
         form = self._form
         if form.session is None:
@@ -333,7 +334,7 @@ class ProofPair:
         return narrow(_there(self._sides[side][at]))
 
     def _start(self, feed: Mapping[str, np.ndarray]) -> None:
-        """Starts the session of the form; one that fails is not tried again."""
+        """Starts the form's session; after a failure it is not tried again."""
         form, graph = self._form, self._graph
         form.failed = True
         shown: dict[str, np.ndarray] = {}
@@ -360,17 +361,17 @@ class ProofPair:
 
 
 class _Form:
-    """What equal steps share; tensors go by number.
+    """Data shared by steps that differ only in weights; tensors are numbers.
 
     Attributes:
-        inputs: What is fed.
-        outputs: What is compared.
-        constants: Those of the graph and of the step.
-        derived: By side, the nodes that derive constants from them.
+        inputs: The fed tensors.
+        outputs: The compared tensors.
+        constants: Constants of the graph and of the step.
+        derived: By side, the nodes that derive constants.
         rows: By side, the other nodes.
-        session: Gives the outputs of the old side, and then those of the new one.
-        fed: Sides and numbers of the constants that it is fed, after the inputs.
-        failed: Whether steps of this form cannot be run as pairs.
+        session: Returns the old side's outputs, then the new side's.
+        fed: Sides and numbers of the constants fed to the session, after the inputs.
+        failed: True if steps of this form cannot be run as pairs.
     """
 
     def __init__(self, inputs: Iterable[int], outputs: Iterable[int], given: Iterable[int]) -> None:
@@ -385,7 +386,7 @@ class _Form:
         self._known = [set(self.constants), set(self.constants)]
 
     def add(self, side: int, row: _Row) -> None:
-        """Adds a node, after those that it reads."""
+        """Adds a node, after the nodes that it reads."""
         read = [at for at in row[1] if at >= 0]
         if read and self._known[side].issuperset(read):
             self.derived[side].append(row)
@@ -394,11 +395,11 @@ class _Form:
             self.rows[side].append(row)
 
     def ends_known(self) -> bool:
-        """Whether a result is a constant."""
+        """Returns True if a result is a constant."""
         return any(not known.isdisjoint(self.outputs) for known in self._known)
 
     def read(self) -> Iterable[tuple[int, int, bool]]:
-        """Yields the constants that nodes read: side, number, whether its value decides."""
+        """Yields the constants that nodes read: side, number, True if it is a parameter."""
         for side in _SIDES:
             deciding = deciding_tensors(row[0] for row in self.rows[side])
             found = {
@@ -410,7 +411,7 @@ class _Form:
             yield from ((side, at, decides) for at, decides in found.items())
 
     def called(self, side: int, at: int) -> str:
-        """A tensor's name in the session: what both sides read from outside is one tensor."""
+        """Returns a tensor's name in the session; tensors read from outside are shared."""
         if at < 0:
             return ""
         outside = at in self.inputs or at in self.constants
@@ -429,7 +430,7 @@ class _Form:
 
 
 def _form(graph: RewriteGraph, step: RewriteStep, numbers: Mapping[str, int]) -> _Form:
-    """Returns the form of a step; a failed one for large tensors and for constant results."""
+    """Returns the form of a step; ``failed`` for large tensors and for constant results."""
     brought = {item.name for item in step.fixed}
     form = _Form(
         [numbers[name] for name in step.inputs],

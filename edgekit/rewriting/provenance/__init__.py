@@ -1,3 +1,3 @@
-"""How a model was rewritten: recorded in the model, verified again, and applied to other
-weights. Start with ``record_document`` in ``record``.
+"""Records of rewrites: stored in the model, verified again, and applied to other weights. Start
+with ``record_document`` in ``record``.
 """

@@ -1,5 +1,5 @@
-"""A rewritten network with other weights: recipes derive again what rewrites derived, if the
-other model differs in weights alone.
+"""Applies another model's weights to a rewritten network: recipes repeat the derivation of
+weights, if the models differ only in weights.
 """
 
 from __future__ import annotations
@@ -38,17 +38,18 @@ _PRINTED = 4
 
 
 def check_network(rewritten: Model, other: Model) -> None:
-    """Refuses a model whose small constants or attributes are not those of the original.
+    """Refuses a model whose small constants or attributes differ from the original's.
 
-    What a recipe reads may differ: it is derived again.
+    Inputs of recipes may differ: the recipes are computed again.
 
     Args:
-        rewritten: A rewritten model, whose record says what the original had; or one that was not.
+        rewritten: A rewritten model, whose record describes the original; or a model without
+            rewrites.
         other: The model with other weights.
 
     Raises:
         DataError: Code "refit.mismatch"; the hint lists constants and operators.
-        ModelError: "rewrite.record": a record cannot be true.
+        ModelError: "rewrite.record": a record is invalid.
     """
     record, before = record_of(rewritten), record_of(other)
     if record is not None and before is not None:
@@ -69,12 +70,12 @@ def check_network(rewritten: Model, other: Model) -> None:
 def check_derived(
     rewritten: Model, record: RewriteRecord | None, made: Model, other: Model
 ) -> None:
-    """Refuses weights that are right only with other constants than those of the build.
+    """Refuses weights that require other constants than the build's.
 
     Args:
-        rewritten: The model that was rewritten.
+        rewritten: The rewritten model.
         record: Its record.
-        made: The same with the weights of ``other``.
+        made: The same model with the weights of ``other``.
         other: The model with other weights.
 
     Raises:
@@ -83,7 +84,7 @@ def check_derived(
     faults = []
     values = built_in(made)
     for name, old in built_in(rewritten).items():
-        # bit for bit: an infinite bound or a NaN is a value like others
+        # bit for bit, since a value may be an infinite bound or a NaN
         if name in values and _bits(old) == _bits(values[name]):
             continue
         derived = record.weights.get(name) if record is not None else None
@@ -97,7 +98,7 @@ def check_derived(
         return
     before = record_of(other)
     if before is not None:
-        # rewritten likewise: what rewrites brought along must be the same
+        # rewritten likewise: constants that rewrites added must be the same
         for name, item in record.weights.items():
             theirs = before.weights.get(name)
             if item.recipe or theirs is None or name not in rewritten.weights:
@@ -113,7 +114,7 @@ def check_derived(
 
 
 def _read_otherwise(record: RewriteRecord, made: Model, other: Model) -> list[str]:
-    """Small constants that recipes read and rewrites may have read as well, if they differ.
+    """Returns differing small constants that recipes read, and rewrites may have read as well.
 
     A rewrite may have been chosen for the value; only repeating the same steps shows it.
     """
@@ -140,7 +141,7 @@ def _read_otherwise(record: RewriteRecord, made: Model, other: Model) -> list[st
 
 
 def _agree(made: Model, again: Model) -> bool:
-    """Whether two models have the same nodes and constants, those that ``made`` has."""
+    """Returns True if two models have the same nodes and the constants of ``made``."""
     left, right = parameters_of(made), parameters_of(again)
     if any(right.get(name) != digest for name, digest in left.items()):
         return False
@@ -170,7 +171,7 @@ def _differing(
 
 
 def _fewer(operators: Mapping[str, int], there: Mapping[str, int]) -> list[str]:
-    """Operators of which the other has fewer: more it may have, if this one was cut out of it."""
+    """Returns operators with fewer nodes in the other model; more are allowed (a larger model)."""
     return [
         f"{text} ({count - there.get(text, 0)} fewer)"
         for text, count in operators.items()
@@ -213,15 +214,15 @@ def _check_weights(
     path: str | Path,
     needed: Callable[[Collection[str]], Mapping[str, WeightType]] | Mapping[str, WeightType],
 ) -> None:
-    """Refuses a file whose weights cannot take the place of a model's.
+    """Refuses a file whose weights cannot replace a model's.
 
-    Only initializers are looked at, before the graph is: weights of another shape often make a
-    graph that no longer fits together, which says less. A weight that the file computes (a folded
-    constant) is judged later.
+    Only initializers are checked, before the graph: weights of another shape often make the graph
+    inconsistent, with a less helpful error. A weight that the file computes (a folded constant) is
+    checked later.
 
     Args:
         path: The ONNX file.
-        needed: The weights by name; or what says them for the names that the file has.
+        needed: The weights by name, or a function that returns them for the file's names.
 
     Raises:
         DataError: Code "refit.mismatch"; the hint lists the weights.
@@ -254,12 +255,12 @@ def _differences(found: Mapping[str, WeightType], needed: Mapping[str, WeightTyp
 
 
 def _mismatch(faults: Sequence[str], total: int, where: str) -> DataError:
-    """Returns the error that lists weights which cannot be used.
+    """Returns the "refit.mismatch" error with a list of unusable weights.
 
     Args:
-        faults: A line for each.
-        total: Number of weights that were looked for.
-        where: The file they were looked for in.
+        faults: A line for each weight.
+        total: Number of needed weights.
+        where: The file that was searched.
     """
     return DataError(
         f"{len(faults)} of the build's {total} weights are missing from the file, or have "
@@ -271,15 +272,15 @@ def _mismatch(faults: Sequence[str], total: int, where: str) -> DataError:
 
 
 def needed_weights(rewritten: Model, there: Collection[str] = ()) -> dict[str, WeightType]:
-    """Returns the weights that another model must have to take the place of the original.
+    """Returns the weights that another model must have to replace the original.
 
     Args:
-        rewritten: A rewritten model, or one that is none.
-        there: Names of the other model's weights: what it has already of those that rewrites
-            derive need not be derived (it was rewritten, too).
+        rewritten: A model, rewritten or not.
+        there: Names of the other model's weights. Derived weights among them (of a model that was
+            rewritten, too) need not be derived.
 
     Raises:
-        ModelError: "rewrite.record": the model's record cannot be true.
+        ModelError: "rewrite.record": the model's record is invalid.
     """
     record = record_of(rewritten)
     types = _weight_types(rewritten)
@@ -302,25 +303,25 @@ def check_file(path: str | Path, rewritten: Model) -> None:
 
     Raises:
         DataError: Code "refit.mismatch"; the hint lists the weights.
-        ModelError: The file cannot be read, or ``rewritten`` has a record that cannot be true.
+        ModelError: The file cannot be read, or the record of ``rewritten`` is invalid.
     """
     _check_weights(path, lambda there: needed_weights(rewritten, there))
 
 
 def reweigh(rewritten: Model, other: Model) -> Model:
-    """Returns the rewritten network with the weights of another model of the original's names.
+    """Returns the rewritten network with the weights of another model that has the same names.
 
-    Rewriting ``other`` in the same steps gives the same model, bit for bit: the same recipes are
-    computed by the same code.
+    Rewriting ``other`` in the same steps gives the same model, bit for bit: the same code computes
+    the same recipes.
 
     Args:
-        rewritten: The model with its record; a model that was not rewritten just gets the weights.
-        other: The original network with other values, or one that was rewritten likewise.
+        rewritten: The model with its record; a model without rewrites just gets the weights.
+        other: The original network with other values, or a model with the same rewrites.
 
     Raises:
-        DataError: Code "refit.mismatch": weights that are missing or of another shape or type, or
-            constants and attributes that are no weights and differ.
-        ModelError: Code "rewrite.record": the model's record cannot be true.
+        DataError: Code "refit.mismatch": weights are missing or have another shape or type, or
+            attributes or constants other than weights differ.
+        ModelError: Code "rewrite.record": the model's record is invalid.
     """
     given = _constants(other)
     needed = needed_weights(rewritten, given)
@@ -347,14 +348,14 @@ def reweigh(rewritten: Model, other: Model) -> Model:
         return made
     before = record_of(other)
     original = before.original if before is not None else other.digest
-    # a number that recipes read may be another one now
+    # a number that recipes read may have changed
     there = before.parameters if before is not None else parameters_of(other)
     parameters = {name: there.get(name, digest) for name, digest in record.parameters.items()}
     return set_record(made, replace(record, original=original, parameters=parameters))
 
 
 def _constants(model: Model) -> dict[str, Constant]:
-    """Every constant of a model by name, none of them computed for it."""
+    """Returns every constant of a model by name, without computing values."""
     found: dict[str, Constant] = dict(entries(model.weights))
     for tensor in model.proto.graph.initializer:
         if tensor.name not in found:
@@ -365,7 +366,7 @@ def _constants(model: Model) -> dict[str, Constant]:
 def _retained(
     rewritten: Model, record: RewriteRecord | None, given: dict[str, Constant]
 ) -> dict[str, Constant]:
-    """The constants that no recipe derives and no weight of the other model replaces."""
+    """Returns the constants that no recipe derives and no weight of the other model replaces."""
     retained: dict[str, Constant] = {}
     for name, value in _constants(rewritten).items():
         made = record.weights.get(name) if record is not None else None
@@ -373,7 +374,7 @@ def _retained(
             if not made.recipe:
                 retained[name] = value
         elif name not in rewritten.weights:
-            # a small one of the original's, such as a factor: the other model's if it has it
+            # a small constant of the original, such as a factor: the other model's if present
             there = given.get(name)
             same = there is not None and (there.dtype, tuple(there.shape)) == (
                 value.dtype,
@@ -384,7 +385,7 @@ def _retained(
 
 
 def _put_back(proto: onnx.ModelProto, record: RewriteRecord, values: dict[str, Constant]) -> None:
-    """Puts recipes and what they read in the place of the weights that they derive."""
+    """Replaces derived weights by their recipes and the recipes' inputs."""
     graph = proto.graph
     derived = {name for name, item in record.weights.items() if item.recipe} - set(values)
     retained = [tensor for tensor in graph.initializer if tensor.name not in derived]

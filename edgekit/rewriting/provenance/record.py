@@ -1,5 +1,5 @@
-"""What was rewritten: in the model's metadata for a refit, and as a document with its proofs;
-read with distrust, since files come from anywhere.
+"""Records of applied rewrites: in the model's metadata for a refit, and as a document with
+proofs. Records are validated when read, since files are untrusted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from edgekit_device.protocol.codec import (
     write,
 )
 
-# a run must stand for so many elements, on average, to be shorter than they are
+# average elements per run from which run lengths are shorter than the elements
 _RUN = 4
 
 KEY = "edgekit.rewrite"
@@ -69,7 +69,7 @@ RECORD_SCHEMA = "edgekit.rewrites/1"
 
 @document(frozen=True)
 class WeightType:
-    """NumPy's name of a tensor's type ("bfloat16" among them), and its shape.
+    """A tensor's NumPy type name (or "bfloat16") and shape.
 
     Attributes:
         shape: Sizes of the axes.
@@ -79,7 +79,7 @@ class WeightType:
     shape: tuple[int, ...] = member(array(integer(0, _LARGEST_SIZE), 0, _LARGEST_RANK))
 
     def check(self) -> None:
-        """Refuses what no tensor can be."""
+        """Refuses a type or shape that no tensor can have."""
         if math.prod(self.shape) > _LARGEST_SIZE:
             fail("shape", "it is too large")
 
@@ -89,8 +89,8 @@ class StoredConstant(WeightType):
     """A constant's values.
 
     Attributes:
-        data: In base64, the lowest byte first; of equal neighbours one, where there are counts.
-        counts: How often each value of ``data`` follows.
+        data: The values in base64, little-endian; with ``counts``, one value per run.
+        counts: Run length of each value in ``data``.
     """
 
     counts: tuple[int, ...] | None = member(
@@ -100,10 +100,10 @@ class StoredConstant(WeightType):
 
     @staticmethod
     def of(value: np.ndarray) -> StoredConstant:
-        """Returns what holds an array; masks of 0 and 1, as large as weights, take few bytes."""
+        """Returns an array's stored form; masks of 0 and 1, as large as weights, take few bytes."""
         data = np.ascontiguousarray(value)
         data = data.astype(data.dtype.newbyteorder("<"), copy=False).reshape(-1)
-        # equal neighbours are written once, bit for bit
+        # bit-equal neighbours are written once
         rows = data.view(np.uint8).reshape(data.size, data.itemsize)
         starts = np.flatnonzero(np.r_[data.size > 0, (rows[1:] != rows[:-1]).any(axis=1)])
         counts = None
@@ -146,12 +146,12 @@ class StoredConstant(WeightType):
 
 @document(frozen=True)
 class DerivedWeight:
-    """Where a weight of the rewritten model comes from.
+    """The origin of a weight of the rewritten model.
 
     Attributes:
         sources: The original's weights.
-        recipe: Tensors that recipes write on the way to it, itself the last; empty for a constant
-            that a rewrite brought along.
+        recipe: Tensors that its recipes write, the weight last; empty for a constant that a
+            rewrite added.
     """
 
     sources: tuple[str, ...] = member(array(long_text), key="from")
@@ -163,22 +163,22 @@ _TYPES = mapping(record(WeightType), long_text)
 
 @document(frozen=True, kw_only=True)
 class RewriteRecord:
-    """How a model was made of its original.
+    """The derivation of a rewritten model from its original.
 
     Attributes:
         original: Digest of the model that the first rewriting started from.
-        opset: ai.onnx before and after.
-        sizes: How many of ``steps`` each rewriting took: one for a model that was rewritten once.
+        opset: ai.onnx version before and after.
+        sizes: Number of ``steps`` by rewriting; one number for a model that was rewritten once.
         steps: The (rewrite, anchor node) of all rewritings, in order.
-        weights: The rewritten model's weights that the original has not, by name.
+        weights: The rewritten model's weights that the original lacks, by name.
         originals: Type and shape of the original's weights that recipes read.
-        stations: Type and shape of what recipes derive and a model between two rewritings has as
-            weights: with those of such a model nothing before them is needed.
-        recipes: In topological order.
-        constants: What recipes read besides weights.
-        parameters: Digest of each constant of the original that is no weight, by name; rewrites
-            may have read its value.
-        operators: How many nodes of each operator and attributes the original has.
+        stations: Type and shape of derived tensors that are weights of a model between two
+            rewritings: with that model's weights, earlier recipes are not needed.
+        recipes: The recipes, in topological order.
+        constants: Constants that recipes read besides weights.
+        parameters: Digest of each constant of the original other than weights, by name;
+            rewrites may have read its value.
+        operators: Number of the original's nodes by operator and attributes.
     """
 
     schema: str = member(choice(SCHEMA), default=SCHEMA)
@@ -205,14 +205,14 @@ class RewriteRecord:
         return {name: recipe for recipe in self.recipes for name in recipe.outputs if name}
 
     def check(self) -> None:
-        """Refuses parts that do not fit together."""
+        """Refuses inconsistent parts."""
         if sum(self.sizes) != len(self.steps):
             fail("rounds", "their number is not that of the steps")
-        # runs are short in the text, however long they are
+        # long runs have a short text, so sizes are checked
         if sum(item.nbytes for item in self.constants.values()) > _LARGEST_TEXT:
             fail("constants", "they are too large")
         known = {*self.originals, *self.constants}
-        # each recipe reads only what is known before it, so there are no cycles
+        # each recipe reads only earlier tensors, so there are no cycles
         for number, recipe in enumerate(self.recipes):
             where = f"recipes[{number}]"
             lacking = [name for name in recipe.inputs if name and name not in known]
@@ -237,12 +237,12 @@ class RewriteRecord:
 def closure(
     roots: Iterable[str], makers: Mapping[str, Recipe], stop: Container[str] = ()
 ) -> list[str]:
-    """Returns what is needed to derive tensors, in topological order, the last root at the end.
+    """Returns the tensors needed to derive ``roots``, in topological order, the last root last.
 
     Args:
-        roots: The tensors; what several of them need is visited once.
+        roots: The tensors; shared inputs are visited once.
         makers: Recipes by the tensors that they write.
-        stop: Tensors that are known and not derived.
+        stop: Known tensors, which are not derived.
     """
     done: dict[str, None] = {}
     stack = list(roots)[::-1]
@@ -259,12 +259,12 @@ def closure(
 
 
 def parameters_of(model: Model) -> dict[str, str]:
-    """Returns a digest of each constant that is no weight, by name: bounds, axes, masks."""
+    """Returns a digest of each constant other than weights, by name: bounds, axes, masks."""
     return {name: _digest(value) for name, value in built_in(model).items()}
 
 
 def built_in(model: Model) -> dict[str, np.ndarray]:
-    """Returns the constants that engines have built in: all that are no weights, by name."""
+    """Returns the constants built into engines: all except weights, by name."""
     return {
         tensor.name: numpy_helper.to_array(tensor)
         for tensor in model.proto.graph.initializer
@@ -273,10 +273,10 @@ def built_in(model: Model) -> dict[str, np.ndarray]:
 
 
 def operators_of(model: Model) -> dict[str, int]:
-    """Returns how many nodes of each operator and attributes there are; bodies are left out.
+    """Returns the number of nodes by operator and attributes, without subgraphs.
 
-    Names of nodes and tensors are no part of it, so that another export of the same network has
-    the same.
+    Names of nodes and tensors are excluded, so that another export of the same network gives the
+    same result.
     """
     return dict(sorted(Counter(_described(node) for node in model.proto.graph.node).items()))
 
@@ -310,10 +310,10 @@ def _described(node: onnx.NodeProto) -> str:
 
 
 def record_of(model: Model) -> RewriteRecord | None:
-    """Returns how a model was rewritten; None for one that was not.
+    """Returns a model's record; None for a model without rewrites.
 
     Raises:
-        ModelError: Code "rewrite.record": what stands in its metadata cannot be true.
+        ModelError: Code "rewrite.record": the record in its metadata is invalid.
     """
     text = metadata(model, KEY)
     if text is None:
@@ -352,19 +352,19 @@ def with_record(
     The record has no measured number and no path, so equal models have equal records.
 
     Args:
-        model: What ``emit`` made of ``graph``.
+        model: The result of ``emit`` for ``graph``.
         graph: The graph after the rewrites.
-        applied: What was applied, in order.
-        original: What was rewritten; ``graph.model`` when None, which is right unless the opset
-            was raised before. When it was itself rewritten, its record is continued.
+        applied: The applied rewrites, in order.
+        original: The model before the rewrites; None for ``graph.model``, which is correct unless
+            the opset was raised before. If it was rewritten itself, its record is continued.
 
     Raises:
-        MalformedError: A rewrite derives a weight by an operator that recipes may not have.
+        MalformedError: A rewrite derives a weight by an operator that is not allowed in recipes.
     """
     original = original or graph.model
     before = record_of(original)
     known = {t.name for t in original.proto.graph.initializer}
-    # raising the opset is no step: it is done again wherever the opset is too old
+    # raising the opset is not a step: it is repeated for every model with an older opset
     steps = tuple((item.rewrite, item.anchor) for item in applied if item.rewrite != RAISED)
     made = RewriteRecord(
         original=original.digest,
@@ -400,16 +400,16 @@ def set_record(model: Model, record: RewriteRecord) -> Model:
 
 @document(frozen=True)
 class AppliedRewrites(FormerDict):
-    """An ``edgekit.rewrites/1``: what was applied to a model, and how it was proved.
+    """An ``edgekit.rewrites/1``: the rewrites applied to a model, and their proofs.
 
     Attributes:
-        model: Digest of what was rewritten.
-        rewritten: Digest of what came of it.
-        opset: ai.onnx before and after.
-        seed: Of the random inputs of the proofs.
-        runs: Their number.
-        rewrites: What was applied, in order.
-        weights: The original's weights that each new weight is made of.
+        model: Digest of the original model.
+        rewritten: Digest of the rewritten model.
+        opset: ai.onnx version before and after.
+        seed: Seed of the proofs' random inputs.
+        runs: Number of random inputs.
+        rewrites: The applied rewrites, in order.
+        weights: The original's weights that each new weight is derived from.
     """
 
     model: str = member(digest)
@@ -425,12 +425,12 @@ class AppliedRewrites(FormerDict):
 def record_document(
     original: Model, rewritten: Model, applied: Sequence[Applied]
 ) -> AppliedRewrites:
-    """Returns what was applied and how it was proved.
+    """Returns the document of the applied rewrites and their proofs.
 
     Args:
-        original: What was rewritten.
-        rewritten: What came of it; the same model when nothing was applied.
-        applied: What was applied, in order.
+        original: The model before the rewrites.
+        rewritten: The rewritten model; the same model if no rewrite was applied.
+        applied: The applied rewrites, in order.
     """
     record = record_of(rewritten)
     weights = record.weights if record else {}
@@ -452,7 +452,7 @@ def _completed(
     known: set[str],
     model: Model,
 ) -> RewriteRecord:
-    """Keeps the recipes that end in one of the final constants, and what they read."""
+    """Keeps the recipes that lead to a final constant, and their inputs."""
     makers = record.makers()
     weights: dict[str, DerivedWeight] = {}
     originals: dict[str, WeightType] = {}
@@ -493,14 +493,14 @@ def _completed(
 
 
 def _survives(name: str, before: RewriteRecord | None, known: set[str]) -> bool:
-    """Whether a constant is the first original's, under its own name."""
+    """Returns True if a constant is the first original's, with its original name."""
     return name in known and (before is None or name not in before.weights)
 
 
 def _constant(
     name: str, before: RewriteRecord | None, graph: RewriteGraph, known: set[str]
 ) -> StoredConstant | None:
-    """The value of what a recipe reads and no weight decides; None for the original's weights."""
+    """Returns a recipe's constant input that no weight decides; None for original weights."""
     if before is not None and name in before.constants:
         return before.constants[name]
     if before is not None and name in before.originals:
@@ -510,7 +510,7 @@ def _constant(
         return StoredConstant.of(fixed.stored())
     if _survives(name, before, known) and graph.floats(name):
         return None
-    # a shape or an index list, of which another export may have another name
+    # a shape or an index list, which may have another name in another export
     value = graph.value(name)
     return None if value is None else StoredConstant.of(value)
 
@@ -522,7 +522,7 @@ def _type_before(name: str, before: RewriteRecord | None, graph: RewriteGraph) -
 
 
 def _nodes(graph: RewriteGraph) -> list[Node]:
-    # a node of several outputs stands there under each of them
+    # a node of several outputs is listed under each output
     return list({id(node): node for node in graph.recipes().values()}.values())
 
 
@@ -533,7 +533,7 @@ def _apart(before: RewriteRecord, graph: RewriteGraph) -> RewriteRecord:
     names: dict[str, str] = {}
     used = {*taken, *before.makers(), *before.constants, *before.originals}
     for name in (*inner, *before.constants):
-        # the model has no such tensor any more, or it would not have been free
+        # the name was free, so the model no longer has such a tensor
         if name in taken:
             count = len(before.sizes)
             while f"{name}@{count}" in used or graph.taken(f"{name}@{count}"):

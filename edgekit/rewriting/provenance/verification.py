@@ -1,4 +1,4 @@
-"""The proofs of a record once more, and the whole network before and after."""
+"""Repeats a record's proofs, and compares the whole network before and after."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from edgekit_device.protocol.codec import (
 )
 
 _MOST_RUNS = 100
-#: Of the largest value of an output, from end to end: rounding adds up over the layers.
+#: Allowed error of the whole network, relative to an output's largest value: rounding adds up.
 LIMIT = 1e-3
 _LIMIT_FLOAT16 = 2e-2
-# whole numbers, the largest ones first
+# largest random integers, in the order in which they are tried
 _MOST = (3, 1, 0)
 SCHEMA = "edgekit.verified/1"
-# an approximation has no tolerance of its own: it must not be worse than what was recorded
+# an approximation has no tolerance: its error must not exceed the recorded error
 _SLACK = 1.1
 _LEAST_ERROR = 1e-6
 _ERROR = nullable(number(0, 1e308))
@@ -56,12 +56,12 @@ class Claim:
 
     Attributes:
         original: Digest of the model that was rewritten.
-        rewritten: Digest of what came of it.
-        opset: ai.onnx after it.
+        rewritten: Digest of the rewritten model.
+        opset: ai.onnx version after it.
         rounds: The (rewrite, anchor node) of each rewriting, in order.
-        proofs: ``max_error`` and ``max_error_float64`` of raising the opset, if it was, and of
-            each step in order; empty if the record has none.
-        seed: Of the random inputs.
+        proofs: ``max_error`` and ``max_error_float64`` of raising the opset (if it was raised) and
+            of each step, in order; empty if the record has no proofs.
+        seed: Seed of the random inputs.
         runs: Number of random inputs for each proof.
     """
 
@@ -75,15 +75,15 @@ class Claim:
 
 
 def claim_of_model(model: Model, original: Model | None = None) -> Claim:
-    """Returns what a rewritten model says about itself.
+    """Returns the claim of a rewritten model's record.
 
     Args:
         model: The rewritten model.
-        original: What was rewritten; where it is the same model, nothing was.
+        original: The model before the rewrites; the same model means that none was applied.
 
     Raises:
         DataError: "rewrite.no-record": it was not rewritten.
-        ModelError: "rewrite.record": its record cannot be true.
+        ModelError: "rewrite.record": its record is invalid.
     """
     made = record_of(model)
     if made is None and original is not None and original.digest == model.digest:
@@ -99,14 +99,14 @@ def claim_of_model(model: Model, original: Model | None = None) -> Claim:
 
 
 def claim_of_document(raw: Any, where: str) -> Claim:
-    """Returns what an ``edgekit.rewrites/1`` document says.
+    """Returns the claim of an ``edgekit.rewrites/1`` document.
 
     Args:
-        raw: The parsed JSON; an ``edgekit.rewrite/1`` document, which contains one, is as good.
-        where: What to call it in errors.
+        raw: The parsed JSON; also an ``edgekit.rewrite/1`` document, which contains it.
+        where: The document's name in errors.
 
     Raises:
-        DataError: "rewrite.record": it is something else.
+        DataError: "rewrite.record": it is another document.
     """
     if isinstance(raw, Mapping) and isinstance(raw.get("record"), Mapping):
         raw = raw["record"]
@@ -130,14 +130,15 @@ def claim_of_document(raw: Any, where: str) -> Claim:
 
 @document(frozen=True)
 class NetworkError:
-    """How far two networks are apart on random inputs.
+    """Difference of two networks on random inputs.
 
     Attributes:
-        max_error: Largest difference over an output's largest value; None when it is no number.
-        limit: What is allowed; None for an approximation.
+        max_error: Largest difference, relative to an output's largest value; None if it is not
+            finite.
+        limit: Allowed ``max_error``; None for an approximation.
         runs: Number of inputs.
-        seed: Their seed.
-        holds: Whether it is within the limit.
+        seed: Seed of the inputs.
+        holds: True if it is within the limit.
     """
 
     max_error: float | None = member(_ERROR)
@@ -149,7 +150,7 @@ class NetworkError:
 
 @document(frozen=True)
 class RecordedErrors:
-    """The errors of a proof as a record has them.
+    """A proof's errors, from a record.
 
     Attributes:
         max_error: Largest error in float32, relative to the output's largest magnitude.
@@ -165,9 +166,9 @@ class VerifiedRewrite(Applied):
     """A rewrite whose proof was repeated.
 
     Attributes:
-        recorded: What the record has; None where it has no proofs.
-        change: What the error has grown by; None where there is nothing to compare.
-        holds: Whether the proof holds.
+        recorded: The recorded errors; None if the record has no proofs.
+        change: Growth of the error; None without a recorded error to compare.
+        holds: True if the proof holds.
     """
 
     recorded: RecordedErrors | None = member(nullable(record(RecordedErrors)))
@@ -180,18 +181,18 @@ class Verified(FormerDict):
     """An ``edgekit.verified/1``: a rewriting repeated with its proofs.
 
     Attributes:
-        model: What was rewritten.
-        original: Its digest.
-        rewritten: Digest of what came of it now.
-        recorded: Digest of what came of it by the record.
-        same: Whether these are equal: the network is the record's, bit for bit.
-        seed: Of the random inputs.
-        runs: Their number.
-        rewrites: Each proof.
-        largest_change: By how much an error differs from the recorded one at most.
-        network: Both networks from end to end.
-        holds: Whether each proof and the whole network are within their limits.
-        record: The file that was repeated.
+        model: The original model.
+        original: Digest of the original model.
+        rewritten: Digest of the model rewritten now.
+        recorded: Digest of the rewritten model in the record.
+        same: True if both digests are equal: the network is the record's, bit for bit.
+        seed: Seed of the random inputs.
+        runs: Number of random inputs.
+        rewrites: The repeated proofs.
+        largest_change: Largest difference between an error and the recorded error.
+        network: Comparison of the whole networks.
+        holds: True if each proof and the whole network are within their limits.
+        record: The record's file.
     """
 
     schema: str = member(choice(SCHEMA), default=SCHEMA)
@@ -209,7 +210,7 @@ class Verified(FormerDict):
     record: str = member(long_text, absent="")
 
     def refusal(self) -> EdgekitError | None:
-        """Returns the error that a verification ends in; None when all is well."""
+        """Returns the error of a failed verification; None if it succeeded."""
         failed = [row for row in self.rewrites if not row.holds]
         report = f"please report this with the model and seed {self.seed}"
         if failed:
@@ -245,19 +246,19 @@ class Verified(FormerDict):
 def whole_network(
     model: Model, rewritten: Model, *, runs: int, seed: int, exact: bool = True
 ) -> NetworkError:
-    """Compares two networks from end to end on random inputs.
+    """Compares two whole networks on random inputs.
 
     Args:
-        model: The original.
-        rewritten: What came of it.
+        model: The original model.
+        rewritten: The rewritten model.
         runs: Number of inputs: standard normal numbers, fair truth values, and whole numbers from
-            0 to 3; from 0 to 1, or only 0, where the original refuses those (indices of a table).
-        seed: Of the inputs.
-        exact: Whether there is a limit at all: an approximation has none.
+            0 to 3; from 0 to 1, or only 0, if the original refuses those (indices of a table).
+        seed: Seed of the inputs.
+        exact: True if there is a limit: an approximation has none.
 
     Raises:
         ModelError: "rewrite.inputs": the original runs with none of these inputs;
-            "model.runtime": ONNX Runtime refuses one of the networks.
+            "model.runtime": ONNX Runtime refuses a network.
     """
     graph = RewriteGraph(model)
     random = np.random.default_rng(seed)
@@ -287,8 +288,8 @@ class _Pair:
     def error(self, feeds: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Returns ``max|a-b| / max|b|`` by output between the two in FP32 (ONNX Runtime).
 
-        Infinite where infinities and NaNs of the original are not those of the other, and where
-        only the other refuses the inputs.
+        The error is infinite if the original's infinities and NaNs differ from the other's, and
+        if only the other refuses the inputs.
 
         Raises:
             ModelError: "rewrite.inputs": the original refuses the inputs.
@@ -296,7 +297,7 @@ class _Pair:
         try:
             old = self._old.run(self._outputs, dict(feeds))
         except Exception as error:
-            # ONNX Runtime's own exceptions share no base class but Exception
+            # ONNX Runtime's exceptions share no base class but Exception
             raise ModelError(
                 f"the network cannot be run on random inputs: {' '.join(str(error).split())}",
                 code="rewrite.inputs",
@@ -313,7 +314,7 @@ class _Pair:
 
 
 def _error(pair: _Pair, graph: RewriteGraph, random: np.random.Generator) -> dict[str, float]:
-    """Returns the errors on random inputs that the original takes."""
+    """Returns the errors on random inputs that the original accepts."""
     forms = {name: (graph.shape(name), graph.dtype(name)) for name in graph.inputs}
     whole = any(dtype.startswith(("int", "uint")) for _, dtype in forms.values())
     for most in _MOST if whole else _MOST[-1:]:
@@ -354,12 +355,12 @@ def verify(
     """Repeats a rewriting with its proofs.
 
     Args:
-        model: What was rewritten.
-        claim: What the record says.
-        progress: Called with the number of steps done, and of all.
+        model: The original model.
+        claim: The record's claim.
+        progress: Called with the numbers of finished steps and of all steps.
 
     Raises:
-        DataError: "rewrite.other-model": another model than the recorded one.
+        DataError: "rewrite.other-model": the model is not the recorded model.
         GateError: "rewrite.not-repeated": a recorded step does not apply to it.
     """
     if model.digest != claim.original:

@@ -1,7 +1,7 @@
 """Activations, exact and approximate.
 
-Functions that the DLA lacks, by those that it has; GELU in the forms in which exporters write it.
-The approximate ones, which change results, are off unless allowed by name.
+Functions that the DLA lacks, written with supported functions; GELU in all forms of exporters.
+Approximate rewrites, which change results, are off unless allowed by name.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _THIRD = 0.044715 * _FIRST
     reason="the DLA has no HardSigmoid; a scale and a clip from 0 to 1 are the same function",
 )
 def hard_sigmoid(graph: RewriteGraph, node: Node) -> Replacement:
-    """max(0, min(1, alpha x + beta)) is word for word a scale and a clip.
+    """Writes max(0, min(1, alpha x + beta)) as a scale and a clip.
 
     At a HardSigmoid of an image.
     """
@@ -76,16 +76,16 @@ def write_hard_sigmoid(
     "function, without the exporters' extra factor",
 )
 def hard_swish(graph: RewriteGraph, node: Node) -> Replacement:
-    """Three layers whatever the exporter wrote; the product stays within the result's range.
+    """Writes three layers for any form; the product stays within the result's range.
 
-    The operator; x * Clip(x + 3, 0, 6) / 6 with the factor anywhere after the clip; and
+    Forms: the operator; x * Clip(x + 3, 0, 6) / 6 with the factor anywhere after the clip; and
     Clip(x + 3, 0, 6) / 6 without the product.
 
     At a HardSwish of an image, or the Clip(x + a, 0, b) of its other forms.
     """
     found: _HardSwish | None
     if node.op == "HardSwish":
-        # the operator's numbers, as ONNX defines it
+        # the operator's numbers by ONNX's definition
         swish = ((node,), node.inputs[0], 1 / 6, 0.5, 1.0, node.outputs[0], True)
         found = swish if image(graph, node.inputs[0]) else None
     else:
@@ -102,7 +102,12 @@ def hard_swish(graph: RewriteGraph, node: Node) -> Replacement:
 
 
 def _hard_swish_at(graph: RewriteGraph, clip: Node) -> _HardSwish | None:
-    """At Clip(x + a, 0, b): its nodes, x, alpha, beta, high, output, whether x is multiplied."""
+    """Returns nodes, x, alpha, beta, high, output and True for a product with x, or None.
+
+    Args:
+        graph: The graph.
+        clip: The node Clip(x + a, 0, b).
+    """
     shifted = clip.inputs[0]
     add = graph.producer(shifted)
     found = by_constant(graph, add, "Add")
@@ -145,12 +150,12 @@ def _hard_swish_at(graph: RewriteGraph, clip: Node) -> _HardSwish | None:
     ),
 )
 def mish(graph: RewriteGraph, node: Node) -> Replacement:
-    """x tanh(softplus(x)) without softplus.
+    """Writes x tanh(softplus(x)) without softplus.
 
     With s = sigmoid(x), 1 + exp(x) = 1 / (1 - s), so that tanh(ln(1 + exp(x))) = n / (2 - n) with
-    n = s (2 - s): no difference of near numbers anywhere, and a denominator from 1 to 2.
+    n = s (2 - s): no difference of similar numbers, and a denominator from 1 to 2.
 
-    At a Mish of an image, or Softplus, Tanh and Mul as exporters write it.
+    At a Mish of an image, or Softplus, Tanh and Mul, as in exports.
     """
     found = mish_at(graph, node)
     if found is None:
@@ -190,11 +195,11 @@ def mish_at(graph: RewriteGraph, node: Node) -> _Place | None:
     ),
 )
 def elu(graph: RewriteGraph, node: Node) -> Replacement:
-    """The exponential of what is not positive, by a tangent that never divides by little.
+    """Writes the exponential of non-positive numbers by tanh, without division by small numbers.
 
     For r >= 0, 1 - exp(-r) = 2 t / (1 + t) with t = tanh(r / 2), and 1 + t is from 1 to 2.
 
-    One of them with an image.
+    At one of the operators with an image.
     """
     if not image(graph, node.inputs[0]):
         return
@@ -257,7 +262,7 @@ def gated(graph: RewriteGraph, node: Node) -> _Gelu | None:
 
 
 def _bases(graph: RewriteGraph, factor: str) -> list[str]:
-    """What x may be when x, or x times a number, is multiplied with the gate."""
+    """Returns candidates for x if x, or x times a number, is multiplied with the gate."""
     before = graph.producer(factor)
     bases = [factor]
     if before is not None:
@@ -283,7 +288,7 @@ def _with_base(
 def _poly(
     graph: RewriteGraph, tensor: str, base: str, taken: dict[str, Node], depth: int
 ) -> _Poly | None:
-    """Returns a tensor as coefficients by power of ``base``; None when it is no such polynomial."""
+    """Returns a tensor as coefficients by power of ``base``; None if it is no such polynomial."""
     if tensor == base:
         return {1: 1.0}
     value = number(graph, tensor)
@@ -341,9 +346,11 @@ def erf_gelu(graph: RewriteGraph, node: Node) -> _Place | None:
     deviation=4.8e-4,
 )
 def approx_gelu_erf(graph: RewriteGraph, node: Node) -> Replacement:
-    """At most 4.8e-4 from GELU (at |x| near 2.7): 0.5 x (1 + tanh(z)) is x sigmoid(2 z).
+    """Writes an approximation of GELU: 0.5 x (1 + tanh(z)) is x sigmoid(2 z).
 
-    At a Gelu without approximation, or the Erf in what exporters write for it.
+    The error is at most 4.8e-4 (at |x| near 2.7).
+
+    At a Gelu without approximation, or the Erf of its form in exports.
     """
     found = erf_gelu(graph, node)
     if found is None:
@@ -366,7 +373,7 @@ def approx_gelu_erf(graph: RewriteGraph, node: Node) -> Replacement:
     deviation=0.0692,
 )
 def approx_sigmoid_hard_sigmoid(graph: RewriteGraph, node: Node) -> Replacement:
-    """At most 0.0692 from the sigmoid (at |x| = 3), with the slope 1/6 of HardSwish.
+    """Writes a hard sigmoid with the slope 1/6 of HardSwish; the error is at most 0.0692 (|x| = 3).
 
     At a Sigmoid of an image.
     """

@@ -1,7 +1,7 @@
 """Scales, arithmetic, broadcasting and logic.
 
-What becomes one scale or a sum; operands that repeat in a form that the DLA does not have; and
-truth values as numbers 0 and 1.
+Nodes that become one scale or a sum; operands that repeat in a form that the DLA does not support;
+and truth values as numbers 0 and 1.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LONGEST_CHAIN = 8
 _OPERATORS = ("Add", "Mul", "Sub", "Div", "Neg", "BatchNormalization")
 _PAIR = 2
 LOGICAL = frozenset({"And", "Or", "Xor", "Not"})
-# not (a < b), which only differs for what is not a number
+# not (a < b), which differs only for NaN
 NEGATED = {"GreaterOrEqual": "Less", "LessOrEqual": "Greater"}
 _LARGEST_TREE = 16
 _RANK = 4
@@ -42,11 +42,11 @@ _RANK = 4
     reason="consecutive multiplications and additions of constants become one SCALE layer",
 )
 def scale_chain(graph: RewriteGraph, node: Node) -> Replacement:
-    """Frozen batch normalisation (Mul, Add), normalised inputs (Sub, Div) and the like.
+    """Merges scales: frozen batch normalisation (Mul, Add), normalised inputs (Sub, Div), etc.
 
-    FP32 models only: what is derived in FP16 would be less exact than the nodes it stands for.
+    FP32 models only: constants derived in FP16 would be less exact than the replaced nodes.
 
-    At the last of two or more scales, with those before it.
+    At the last of two or more scales.
     """
     source = _scaled_by(graph, node)
     if not source or graph.dtype(source) != "float32":
@@ -75,7 +75,7 @@ def scale_chain(graph: RewriteGraph, node: Node) -> Replacement:
 
 
 def _scaled_by(graph: RewriteGraph, node: Node) -> str:
-    """Returns the image that a node scales, by numbers or one for each channel; "" if none."""
+    """Returns the image that a node scales by a number or by channel; "" if none."""
     if node.domain or node.op not in _OPERATORS:
         return ""
     if node.op in {"Neg", "BatchNormalization"}:
@@ -96,7 +96,7 @@ def _scaled_by(graph: RewriteGraph, node: Node) -> str:
 
 
 class _LinearMap:
-    """factor * x + shift, as vectors of C elements derived from constants."""
+    """The map factor * x + shift, as vectors of C elements derived from constants."""
 
     def __init__(self, graph: RewriteGraph, new: Writer, count: int) -> None:
         self._graph, self._new, self._count = graph, new, count
@@ -104,7 +104,7 @@ class _LinearMap:
         self.shift = new.constant(np.zeros(count), role="zero")
 
     def then(self, node: Node, source: str) -> None:
-        """Lets a node follow."""
+        """Appends a node's map."""
         if node.op == "Neg":
             self._turn()
             return
@@ -145,11 +145,11 @@ class _LinearMap:
     "one per element; other constants stay on the GPU",
 )
 def scale_form(graph: RewriteGraph, node: Node) -> Replacement:
-    """c - x, x / c, Sum(x, c), and constants that repeat along H or W only.
+    """Writes c - x, x / c, Sum(x, c), and constants that repeat along H or W only, as scales.
 
-    A constant that makes the result larger than the activation is left to "broadcast-operand".
+    "broadcast-operand" handles a constant that makes the result larger than the activation.
 
-    At an image and a constant that are no SCALE layer, or a division.
+    At an operation of an image and a constant that is not a SCALE layer, or a division.
     """
     if len(node.inputs) != 2:
         return
@@ -183,7 +183,7 @@ def scale_form(graph: RewriteGraph, node: Node) -> Replacement:
 
 @rewrite("neg", operators=("Neg",), reason="the DLA has no negation; a scale by -1 is the same")
 def neg(graph: RewriteGraph, node: Node) -> Replacement:
-    """NVIDIA's recipe for Neg is a scale too.
+    """Writes Neg as a scale, as NVIDIA's recipe does.
 
     At a Neg of an image.
     """
@@ -195,13 +195,13 @@ def neg(graph: RewriteGraph, node: Node) -> Replacement:
 
 
 def broadcasts(small: Sequence[int], large: Sequence[int]) -> bool:
-    """Whether an element-wise layer of the DLA takes these two, the larger one with all of it."""
+    """Returns True if a DLA element-wise layer supports these shapes; ``large`` is the result's."""
     n, c, _, _ = large
     return tuple(small) in {tuple(large), (n, c, 1, 1), (n, 1, 1, 1)}
 
 
 def spreadable(small: Sequence[int], large: Sequence[int]) -> bool:
-    """Whether ``spread`` can bring a tensor of one 4-D shape to another."""
+    """Returns True if ``spread`` can repeat a tensor of one 4-D shape to another."""
     if len(small) != len(large) or small[0] != large[0]:
         return False
     if any(s not in {1, t} for s, t in zip(small, large, strict=True)):
@@ -220,7 +220,7 @@ def spread(
         source: Tensor of shape ``small``, FP32.
         small: N x c x h x w, each the size in ``large`` or 1; N the same.
         large: N x C x H x W.
-        output: Tensor to write when there is anything to repeat; a new one when empty.
+        output: Tensor to write if the shapes differ; a new tensor if empty.
     """
     writes = []
     if small[1] != large[1]:
@@ -268,11 +268,11 @@ def _steps(factor: int) -> list[int] | None:
     "convolution with ones repeats along C, a nearest resize along H and W",
 )
 def broadcast_operand(graph: RewriteGraph, node: Node) -> Replacement:
-    """A spatial attention map [N, 1, H, W], a row [N, C, 1, W], a small tensor and large constant.
+    """Repeats a spatial attention map [N, 1, H, W], a row [N, C, 1, W], or a small tensor.
 
-    Batches are not repeated, nor operands of fewer dimensions: no DLA layer does either.
+    Batches and operands of fewer dimensions are not repeated: no DLA layer supports either.
 
-    At an operation of two images, or of an image and a constant, in no form of the DLA's.
+    At an operation of two images, or of an image and a (large) constant, that the DLA lacks.
     """
     whole = graph.shape(node.outputs[0])
     if len(node.inputs) != _PAIR or len(whole) != 4 or not _grows(graph, node, whole):
@@ -291,7 +291,7 @@ def broadcast_operand(graph: RewriteGraph, node: Node) -> Replacement:
 
 
 def _grows(graph: RewriteGraph, node: Node, whole: Sequence[int]) -> bool:
-    """Whether an operand must be repeated, and can be, for the operation to be one of the DLA's."""
+    """Returns True if an operand must and can be repeated for the DLA to support the operation."""
     fixed = [graph.constant(name) for name in node.inputs]
     if all(fixed) or graph.dtype(node.outputs[0]) != "float32":
         return False
@@ -313,7 +313,7 @@ def _grows(graph: RewriteGraph, node: Node, whole: Sequence[int]) -> bool:
 
 
 def _small_operand(graph: RewriteGraph, node: Node, whole: Sequence[int]) -> str:
-    """Returns the operand that may stay small, as the other one gets the whole shape."""
+    """Returns the operand that may stay small because the other operand gets the whole shape."""
     if any(graph.constant(name) for name in node.inputs):
         return ""
     fits = [name for name in node.inputs if broadcasts(graph.shape(name), whole)]
@@ -321,7 +321,7 @@ def _small_operand(graph: RewriteGraph, node: Node, whole: Sequence[int]) -> str
 
 
 def elem_type(dtype: str) -> int:
-    """Returns ONNX's number of a NumPy type name."""
+    """Returns ONNX's type number for a NumPy type name."""
     return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
@@ -330,7 +330,7 @@ class Tree(NamedTuple):
 
     Attributes:
         nodes: And, Or, Xor, Not, GreaterOrEqual and LessOrEqual.
-        again: Those of them that others read too, with what computes them, producers first.
+        again: Nodes of ``nodes`` that others read too, with their inputs' nodes, producers first.
     """
 
     nodes: tuple[Node, ...]
@@ -340,13 +340,13 @@ class Tree(NamedTuple):
 def tree(graph: RewriteGraph, root: str, reader: Node | None) -> Tree | None:
     """Returns the nodes that compute the truth value ``root``, down to comparisons and inputs.
 
-    None if one of the tensors is not N x C x H x W, or there is too much of it.
+    None if a tensor is not N x C x H x W, or if there are too many nodes.
 
     Args:
         graph: The graph.
         root: A tensor of truth values.
-        reader: The node that is to read numbers in its place; None when ``root`` is written anew
-            from numbers, for all that read it.
+        reader: The node that will read numbers instead; None if ``root`` is written again from
+            numbers, for all readers.
     """
     found: dict[str, Node] = {}
     waiting = [root]
@@ -377,7 +377,7 @@ def tree(graph: RewriteGraph, root: str, reader: Node | None) -> Tree | None:
 def _shared(
     graph: RewriteGraph, found: Mapping[str, Node], root: str, reader: Node | None
 ) -> tuple[Node, ...]:
-    """Nodes whose truth values others need, in topological order."""
+    """Returns the nodes whose truth values others need, in topological order."""
     inside = [*found.values(), *([reader] if reader is not None else [])]
     ordered: dict[str, Node] = {}
 
@@ -397,7 +397,7 @@ def _shared(
 
 
 class Mask:
-    """Writes the numbers of truth values.
+    """Writes truth values as numbers 0 and 1.
 
     NVIDIA's recipes (github.com/NVIDIA/Deep-Learning-Accelerator-SW, operators/op_reconstruction):
     And is the product, Or the maximum, Not 1 - a, Xor |a - b|.
@@ -408,12 +408,12 @@ class Mask:
         self._known: dict[str, str] = {}
 
     def repeat(self, nodes: Sequence[Node]) -> None:
-        """Writes logic again as it was, for those that still read its truth values."""
+        """Writes logic nodes again unchanged, for remaining readers of their truth values."""
         for node in nodes:
             self._new.node(node.op, node.inputs, output=node.outputs[0], name=node.name)
 
     def of(self, tensor: str, output: str = "") -> str:
-        """Returns a tensor of the numbers of ``tensor``, in its shape."""
+        """Returns a tensor with the truth values of ``tensor`` as numbers, in the same shape."""
         if tensor in self._known and not output:
             return self._known[tensor]
         node = None if self._graph.constant(tensor) else self._graph.producer(tensor)
@@ -441,7 +441,7 @@ class Mask:
         return new.node("Mul" if node.op == "And" else "Max", [left, right], output=output)
 
     def _with_constant(self, node: Node, place: int, output: str) -> str:
-        """A constant operand as factor and shift, so that it is no layer of its own."""
+        """Writes a constant operand as factor and shift, so that it needs no separate layer."""
         new = self._new
         constant, source = node.inputs[place], node.inputs[1 - place]
         fixed = self._cast(to_shape(self._graph, new, constant, self._graph.shape(source)))
@@ -474,7 +474,7 @@ class Mask:
     ),
 )
 def where(graph: RewriteGraph, node: Node) -> Replacement:
-    """c a + (1 - c) b for c of 0 and 1: differs where a or b is infinite or not a number.
+    """Writes c a + (1 - c) b for c of 0 and 1; differs if a or b is infinite or NaN.
 
     At a Where of images and constants that FP16 can hold.
     """
@@ -512,9 +512,9 @@ def _branch(graph: RewriteGraph, name: str, whole: Sequence[int]) -> bool:
 
 
 def _within(graph: RewriteGraph, name: str) -> bool:
-    """Whether a constant is within FP16: 0 times what is not (a mask of -inf) is no number.
+    """Returns True if a constant is within FP16: 0 times a larger value (a mask of -inf) is NaN.
 
-    The one place where the values of an array decide, looked at when all else fits.
+    Called last, because it reads an array's values.
     """
     value = graph.value(name)
     return value is None or bool((np.abs(value) <= LARGEST_FP16).all())
@@ -548,7 +548,7 @@ def _by_mask(graph: RewriteGraph, new: Writer, node: Node, again: Sequence[Node]
         scaled(new, mask, yes - no, no, shape[1], output=output)
         return
     if no == 0.0 or yes == 0.0:
-        # half of it is nothing
+        # one of the two products is zero
         part = mask if no == 0.0 else scaled(new, mask, -1.0, 1.0, shape[1], role="not")
         operand = branches[0] if no == 0.0 else branches[1]
         _product(graph, new, part, operand, whole, output)
@@ -576,7 +576,7 @@ def _product(
 
 
 def _by_constant(graph: RewriteGraph, new: Writer, node: Node) -> None:
-    """The condition is known: factors and shifts of 0 and 1."""
+    """Writes a Where with a constant condition, by factors and shifts of 0 and 1."""
     condition, *branches = node.inputs
     output = node.outputs[0]
     whole = graph.shape(output)
@@ -603,7 +603,7 @@ def _by_constant(graph: RewriteGraph, new: Writer, node: Node) -> None:
 
 
 def _passed(graph: RewriteGraph, new: Writer, fixed: str, part: str, whole: Sequence[int]) -> str:
-    """Returns the constant that is added where the condition lets it through, in full."""
+    """Returns the constant times its condition, in full shape, to be added."""
     product = new.node("Mul", [fixed, part], role="fixed")
     return new.node("Expand", [product, new.constant([1, *whole[1:]])], role="repeated")
 
@@ -615,9 +615,9 @@ def _passed(graph: RewriteGraph, new: Writer, fixed: str, part: str, whole: Sequ
     "a and Xor |a - b|",
 )
 def logic(graph: RewriteGraph, node: Node) -> Replacement:
-    """Casts stand right after the comparisons, as the DLA wants them; the rest is in numbers.
+    """Writes casts directly after the comparisons, as the DLA requires, and logic in numbers.
 
-    Equal to the truth values except where a comparison meets what is not a number (NaN).
+    Equal to the truth values unless a comparison reads NaN.
 
     At a Cast of logic to numbers, or logic whose truth values the graph returns.
     """
@@ -652,7 +652,7 @@ def logic(graph: RewriteGraph, node: Node) -> Replacement:
     ),
 )
 def compare_constant(graph: RewriteGraph, node: Node) -> Replacement:
-    """The other operand 0 * x + c is the constant c for every finite x.
+    """Writes a comparison's constant c as 0 * x + c, which is c for every finite x.
 
     At a comparison of an image with a number, or one for each channel, cast to numbers.
     """
@@ -664,7 +664,7 @@ def compare_constant(graph: RewriteGraph, node: Node) -> Replacement:
         return
     if form(graph.shape(constant), graph.shape(source)) not in {"uniform", "channel"}:
         return
-    # the DLA compares only where a cast to numbers follows
+    # the DLA compares only if a cast to numbers follows
     readers = graph.readers(node.outputs[0])
     if not readers or any(reader.op != "Cast" for reader in readers):
         return

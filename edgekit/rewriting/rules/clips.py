@@ -16,21 +16,22 @@ from edgekit.rewriting.rules.operands import (
 from edgekit.rewriting.step import in_half
 
 _LARGEST_FP32 = 3.4e38
-# farther from 0 than this, FP16 (11 bits) loses what is near 0 when it is shifted there and back
+# larger shifts lose values near 0 in FP16 (11 bits)
 _FAR = 8.0
-# bounds that are nearer to each other than this part of themselves cancel out
+# bounds at a smaller relative distance cancel out
 _NARROW = 1 / 32
 
 
 def bound(graph: RewriteGraph, tensor: str, dtype: str) -> tuple[bool, float | None]:
-    """Returns whether a bound is known, and the bound; None if it is none.
+    """Returns True if a bound is known, and the bound; None if it has no effect.
 
-    A bound that is one in FP32 and none in FP16 is not known: in one of the two it would be wrong.
+    A bound that has an effect in FP32 but not in FP16 counts as unknown: it would be wrong in one
+    of the types.
 
     Args:
         graph: The graph.
         tensor: A scalar constant; "" for no bound.
-        dtype: NumPy type of what is clipped, whose largest number is no bound either.
+        dtype: NumPy type of the clipped tensor; its largest number has no effect as a bound.
     """
     if not tensor:
         return True, None
@@ -43,13 +44,13 @@ def bound(graph: RewriteGraph, tensor: str, dtype: str) -> tuple[bool, float | N
 
 
 def native(low: float | None, high: float | None) -> bool:
-    """Whether the DLA has this clip as it is."""
+    """Returns True if the DLA supports this clip directly."""
     least, most = limit("activation.clip_upper")
     return low == 0 and high is not None and least <= high <= most
 
 
 def clippable(low: float | None, high: float | None) -> bool:
-    """Whether ``clipped`` has a numerically sound form for these bounds, in FP16 too."""
+    """Returns True if ``clipped`` has a numerically stable form for these bounds, also in FP16."""
     if low is None and high is None:
         return False
     if low is not None and high is not None and low >= high:
@@ -67,15 +68,15 @@ def clipped(
 ) -> str:
     """Writes ``min(max(source, low), high)`` with bounds that are ``clippable``.
 
-    Three ways: a clip from zero, scaled where its upper bound is out of range; a shift to zero and
+    Three forms: a clip from zero, scaled if its upper bound is out of range; a shift to zero and
     back; and for far bounds on both sides of zero, the positive part less the negative part, which
-    keeps the precision of what is near zero.
+    keeps the precision near zero.
 
     Args:
         new: The replacement.
         source: Tensor N x C x H x W.
-        low: Lower bound; None for none.
-        high: Upper bound; None for none.
+        low: Lower bound; None if unbounded.
+        high: Upper bound; None if unbounded.
         count: C.
         output: Tensor to write.
     """
@@ -101,7 +102,7 @@ def clipped(
 
 
 def _both_parts(new: Writer, source: str, high: float, count: int, output: str) -> str:
-    """Writes a clip from -high to high whose two parts are scaled back together."""
+    """Writes a clip from -high to high with one common scale of its two parts."""
     factor, upper = _fit(high)
     parts = [
         clip_from_zero(new, scaled(new, source, sign * factor, 0.0, count, role="to_range"), upper)
@@ -130,7 +131,7 @@ def _factors(width: float) -> tuple[float, float]:
 
 
 def _fit(width: float) -> tuple[float, float]:
-    """Returns the factor, and the upper bound of the clip that it leads to."""
+    """Returns the factor, and the upper bound of the scaled clip."""
     least, most = limit("activation.clip_upper")
     if width < least:
         return least / width, float(least)
@@ -167,9 +168,9 @@ def clip_from_zero(new: Writer, source: str, high: float, output: str = "") -> s
     "the clip allow any bounds",
 )
 def clip(graph: RewriteGraph, node: Node) -> Replacement:
-    """Bounds that are computed while running, or that cancel each other out, are left alone.
+    """Writes a Clip between other bounds; not for computed bounds or bounds that cancel out.
 
-    At a Clip of an image with constant bounds that the DLA does not have as it is.
+    At a Clip of an image with constant bounds that the DLA does not support directly.
     """
     source = node.inputs[0]
     if not image(graph, source):

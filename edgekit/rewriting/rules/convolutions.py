@@ -1,7 +1,7 @@
 """Convolutions beyond the limits of the DLA.
 
-As sums of convolutions within them, as two of smaller strides, or of one axis as of two; and what
-other modules need to know of a convolution (:class:`Conv`) and to write one.
+Written as sums of convolutions within the limits, as two of smaller strides, or of two axes instead
+of one. Other modules use :class:`Conv`, a convolution's parameters, and the writers.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit_device.protocol.codec import document
 
 _REMEMBERED = 4096
-# parts along one axis that are tried
+# most parts along one axis that are tried
 _MOST_PARTS = 16
-# taps of a part for which one tap of zero instead of a slice may be added
+# taps of a part that are required for each tap of zero instead of a slice
 _TAPS_PER_ZERO = 8
-# parts along the channels that are tried
+# most parts along the channels that are tried
 _MOST_CHANNEL_PARTS = 16
 _Key = tuple[tuple[int, int, int], ...]
 
@@ -38,8 +38,8 @@ class Conv(NamedTuple):
 
     Attributes:
         node: The node.
-        shape: Of its input.
-        target: Of its output.
+        shape: Shape of its input.
+        target: Shape of its output.
         weight: Shape of the weights [K, C / groups, *kernel].
         size: Kernel, stride, pads and dilation, ``auto_pad`` resolved.
         groups: Number of groups.
@@ -54,12 +54,12 @@ class Conv(NamedTuple):
 
     @property
     def bias(self) -> str:
-        """The bias; "" when there is none."""
+        """The bias; "" if there is none."""
         return self.node.input(2)
 
 
 def conv_of(graph: RewriteGraph, node: Node | None, spatial: int = 2) -> Conv | None:
-    """Returns a Conv of ``spatial`` axes with constant weights and bias; None for another node."""
+    """Returns a Conv of ``spatial`` axes with constant weights and bias; None for other nodes."""
     if node is None or node.op != "Conv" or node.domain or not graph.floats(node.outputs[0]):
         return None
     source, weight, bias = node.inputs[0], node.inputs[1], node.input(2)
@@ -112,18 +112,21 @@ def write_conv(
 
 
 def keep(new: Writer, node: Node) -> None:
-    """Writes a replaced node once more, for those who still read its output."""
+    """Writes a replaced node again, for remaining readers of its output."""
     new.many(node.op, node.inputs, node.outputs, name=node.name, **node.attrs)
 
 
 def within(rule: str, *values: int) -> bool:
-    """Whether values are in the range of a rule of the DLA."""
+    """Returns True if values are in the range of a DLA rule."""
     low, high = limit(rule)
     return all(low <= value <= high for value in values)
 
 
 def banks_available() -> int:
-    """Banks of the DLA's convolution buffer; a convolution that needs them all was refused."""
+    """Returns the number of banks of the DLA's convolution buffer.
+
+    A convolution that needs them all was refused.
+    """
     return memory_facts().cbuf.banks
 
 
@@ -138,11 +141,11 @@ def vector(graph: RewriteGraph, new: Writer, tensor: str, size: int) -> str:
     return new.node("Expand", [single, new.constant([size])])
 
 
-# Rows, columns and channels of zeros around a tensor, by layers that the DLA has.
+# Rows, columns and channels of zeros around a tensor, by layers that the DLA supports.
 #
 # A depthwise convolution whose kernel has a single 1 moves its input. With ``a + b + 1`` taps, the
 # 1 at tap b, and padding of a + b at either end, its result is the input with a rows of zeros
-# before and b after: the padding stays below the kernel, as the DLA wants it.
+# before and b after: the padding is smaller than the kernel, as the DLA requires.
 
 
 def write_zeros(
@@ -155,7 +158,7 @@ def write_zeros(
     name: str,
     output: str = "",
 ) -> str:
-    """Puts zeros around an image: (before, after) of the height and of the width."""
+    """Writes zeros around an image: (before, after) of the height and of the width."""
     steps = [(axis, *step) for axis, pair in enumerate((height, width)) for step in _steps(*pair)]
     for index, (axis, before, after) in enumerate(steps):
         end = output if index == len(steps) - 1 else ""
@@ -164,7 +167,7 @@ def write_zeros(
 
 
 def _steps(before: int, after: int) -> list[tuple[int, int]]:
-    """Splits an amount of zeros into steps of what one convolution can do."""
+    """Splits an amount of zeros into steps within the limit of one convolution."""
     most = min(limit("convolution.padding")[1], limit("convolution.kernel")[1] - 1)
     steps = []
     while before or after:
@@ -192,7 +195,7 @@ def _grown(
 def write_channels(
     new: Writer, data: str, channels: int, before: int, after: int, *, name: str, output: str = ""
 ) -> str:
-    """Puts channels of zeros before and after those of an image: a 1x1 convolution."""
+    """Writes channels of zeros before and after an image's channels, as a 1x1 convolution."""
     new.check_size(before + channels + after, channels)
     weight = np.zeros((before + channels + after, channels, 1, 1))
     weight[before : before + channels, :, 0, 0] = np.eye(channels)
@@ -211,7 +214,7 @@ def write_channels(
 def conv_1d(graph: RewriteGraph, node: Node) -> Replacement:
     """Conv on [N, C, L] -> Conv of [k, 1] on [N, C, L, 1], between reshapes.
 
-    TensorRT does the same inside; in the model the reshapes can move away.
+    TensorRT does the same internally; in the model, other rewrites can move the reshapes.
 
     At a Conv of one spatial axis with constant weights.
     """
@@ -235,24 +238,24 @@ def conv_1d(graph: RewriteGraph, node: Node) -> Replacement:
     new.node("Reshape", [made, narrow], output=node.outputs[0], name=f"{node.name}:sequence")
 
 
-# Ways to a stride that is over the DLA's limit: a stride of ``a b`` in two steps, a and then b.
+# Splits of a stride over the DLA's limit: a stride of ``a b`` in two steps, a and then b.
 #
 # - After: a convolution of stride a, and a pooling of window 1 that keeps every b-th value.
-# - Before: for a kernel of 1, the pooling of stride b first: nothing that is dropped is computed.
+# - Before: for a kernel of 1, the pooling of stride b first: no dropped value is computed.
 # - Blocks: blocks of a x a pixels become channels (a convolution of stride a with one 1 in each
 #   kernel); on these the convolution has ``ceil(k / a)`` taps and the stride b. It multiplies about
-#   as often as the original, where a pooling after drops all but one of b b results.
+#   as often as the original, while a pooling after drops all but one of b b results.
 
 
 class Pooled(NamedTuple):
     """A convolution and a pooling of window 1.
 
     Attributes:
-        first: The pooling comes first.
-        stride: Of the convolution.
-        pool: Of the pooling.
-        cost: Multiplications.
-        full: Whether the convolution buffer cannot hold it in FP16.
+        first: True if the pooling comes first.
+        stride: Stride of the convolution.
+        pool: Stride of the pooling.
+        cost: Number of multiplications.
+        full: True if the convolution buffer cannot hold it in FP16.
     """
 
     first: bool
@@ -264,17 +267,17 @@ class Pooled(NamedTuple):
 
 @document(frozen=True)
 class Blocked:
-    """One axis in blocks.
+    """An axis in blocks.
 
     Attributes:
         block: Pixels of a block.
-        count: Blocks of the input.
+        count: Number of blocks of the input.
         before: Padding of the blocks before the first pixel, in pixels.
-        after: After the last one.
+        after: Padding after the last pixel, in pixels.
         kernel: Taps on blocks.
-        stride: In blocks.
-        pad_before: Padding of these taps, in blocks.
-        pad_after: After the last block.
+        stride: Stride, in blocks.
+        pad_before: Padding before the first block, in blocks.
+        pad_after: Padding after the last block, in blocks.
     """
 
     block: int
@@ -287,7 +290,7 @@ class Blocked:
     pad_after: int
 
     def fits(self) -> bool:
-        """Whether the DLA takes it."""
+        """Returns True if the DLA supports it."""
         return (
             within("convolution.stride", self.block, self.stride)
             and within("convolution.kernel", self.kernel)
@@ -306,10 +309,10 @@ class StrideBlocks(NamedTuple):
 
 
 def way_of(conv: Conv) -> SplitPlan | Pooled | StrideBlocks | None:
-    """Returns the way of the fewest multiplications that keeps to the limits; None if none does.
+    """Returns the split of the fewest multiplications within the limits; None if there is none.
 
-    Where there is one output only along each axis of a large stride, that stride does not matter:
-    the convolution needs no second step, only an input without the rows that it does not read.
+    With a single output along each axis of a large stride, that stride has no effect: the
+    convolution needs no second step, only an input without the unread rows.
     """
     size = conv.size
     axes = axes_of(conv.shape, conv.target, (size.kernel, size.stride, size.pads, size.dilation))
@@ -322,7 +325,7 @@ def way_of(conv: Conv) -> SplitPlan | Pooled | StrideBlocks | None:
 
 
 def _factors(stride: int, most: int) -> Iterator[tuple[int, int]]:
-    """Splits a stride into one of a convolution and a second one of at most ``most``."""
+    """Splits a stride into a convolution's stride and a second stride of at most ``most``."""
     for first in range(1, limit("convolution.stride")[1] + 1):
         if stride % first == 0 and stride // first <= most:
             yield first, stride // first
@@ -368,7 +371,7 @@ def _full(conv: Conv, height: Blocked, width: Blocked) -> bool:
 def _blocked(axis: KernelAxis, block: int, stride: int) -> Blocked | None:
     kernel = -(-axis.kernel // block)
     pad, before = divmod(axis.before, block)
-    # blocks that the last output reads up to, without those of padding
+    # blocks up to the last block that the last output reads, without blocks of padding
     needed = (axis.out - 1) * stride + kernel - pad
     count = (axis.size + before) // block
     after = 0
@@ -390,9 +393,9 @@ def _blocked(axis: KernelAxis, block: int, stride: int) -> Blocked | None:
 def large_stride(graph: RewriteGraph, node: Node) -> Replacement:
     """Conv with a stride over the limit -> two layers whose strides multiply to it.
 
-    The patches of a vision transformer (16 x 16 with a stride of 16) become blocks of 8 x 8
-    pixels as channels and a convolution of 2 x 2 on these; where multiplying is cheaper so, a
-    convolution and a pooling of window 1. A stride with a prime factor over both limits stays.
+    The patches of a vision transformer (16 x 16 with a stride of 16) become blocks of 8 x 8 pixels
+    as channels and a convolution of 2 x 2 on these, or a convolution and a pooling of window 1 if
+    that multiplies less. A stride with a prime factor over both limits is not supported.
 
     At a 2-D Conv with constant weights and a stride over the limit.
     """
@@ -462,7 +465,7 @@ def _write_blocks(new: Writer, conv: Conv, way: StrideBlocks) -> None:
 
 
 def _on_blocks(new: Writer, conv: Conv, way: StrideBlocks) -> str:
-    """The weights of the convolution on blocks, as a recipe."""
+    """Writes the weights of the convolution on blocks, as a recipe."""
     weight = conv.node.inputs[1]
     maps, channels, rows, columns = conv.weight
     height, width = way.height, way.width
@@ -477,23 +480,23 @@ def _on_blocks(new: Writer, conv: Conv, way: StrideBlocks) -> str:
     return new.node("Reshape", [weight, joined])
 
 
-# Parts of a kernel along one axis, each a convolution of its own on some of the rows.
+# Parts of a kernel along one axis, each a separate convolution on some of the rows.
 #
 # A tap ``j`` of a kernel reads, for output ``o``, row ``o s + j d - p`` (stride s, dilation d,
 # padding p before the first row). Taps ``first`` to ``stop`` alone are a convolution that reads
-# rows from ``first d - p`` on: what is negative is padding, what is positive need not be read.
-# Their sum over all parts is the whole convolution.
+# rows from ``first d - p`` on: a negative start is padding, a positive start skips rows.
+# The sum over all parts is the whole convolution.
 
 
 class KernelAxis(NamedTuple):
-    """One axis of a convolution.
+    """An axis of a convolution.
 
     Attributes:
         size: Rows of the input.
         out: Rows of the output.
-        kernel: Taps.
-        stride: Rows from one output to the next.
-        dilation: Rows from one tap to the next.
+        kernel: Number of taps.
+        stride: Distance of neighbouring outputs, in rows.
+        dilation: Distance of neighbouring taps, in rows.
         before: Padding before the first row.
         after: Padding after the last row.
     """
@@ -507,25 +510,25 @@ class KernelAxis(NamedTuple):
     after: int
 
     def padded(self, before: int, after: int) -> KernelAxis:
-        """The axis after rows of zeros were put there by another layer."""
+        """Returns the axis after another layer added rows of zeros."""
         size = self.size + before + after
         return self._replace(size=size, before=self.before - before, after=self.after - after)
 
 
 class KernelPart(NamedTuple):
-    """Some taps of a kernel as a convolution of their own.
+    """Some taps of a kernel as a separate convolution.
 
     Attributes:
         first: First tap.
-        stop: One beyond the last tap.
-        lead: Taps of zero in front of them.
-        tail: Taps of zero after them.
+        stop: Last tap + 1.
+        lead: Taps of zero before the first tap.
+        tail: Taps of zero after the last tap.
         start: First row that it reads.
-        end: One beyond the last row that it reads.
+        end: Last row that it reads + 1.
         before: Padding before these rows.
-        after: Padding after them.
-        stride: Of the convolution.
-        dilation: Of the convolution; 1 where it has one tap.
+        after: Padding after these rows.
+        stride: Stride of the convolution.
+        dilation: Dilation of the convolution; 1 for a single tap.
     """
 
     first: int
@@ -541,11 +544,11 @@ class KernelPart(NamedTuple):
 
     @property
     def kernel(self) -> int:
-        """Taps, those of zero among them."""
+        """Number of taps, including taps of zero."""
         return self.stop - self.first + self.lead + self.tail
 
     def fits(self) -> bool:
-        """Whether the DLA takes kernel, padding and dilation."""
+        """Returns True if the DLA supports kernel, padding and dilation."""
         return (
             within("convolution.kernel", self.kernel)
             and within("convolution.padding", self.before, self.after)
@@ -569,7 +572,7 @@ def axes_of(
 
 
 def _part(axis: KernelAxis, first: int, stop: int) -> KernelPart | None:
-    """Taps first to stop; None when they read nothing but padding."""
+    """Returns the part with taps ``first`` to ``stop``; None if they read only padding."""
     step, taps, lead, tail = axis.dilation, stop - first, 0, 0
     low = first * step - axis.before
     high = (axis.out - 1) * axis.stride + (stop - 1) * step + 1 - axis.before
@@ -579,7 +582,7 @@ def _part(axis: KernelAxis, first: int, stop: int) -> KernelPart | None:
         lead, low = low // step, 0
     # the stride of a single output does not matter
     stride = axis.stride if axis.out > 1 or within("convolution.stride", axis.stride) else 1
-    # fewer unused rows than a stride make no further output
+    # fewer unused rows than a stride add no output
     spare = -(-(axis.size - high - stride + 1) // step)
     if spare > 0 and _free(taps + lead, spare):
         tail, high = spare, high + spare * step
@@ -607,12 +610,12 @@ def _part(axis: KernelAxis, first: int, stop: int) -> KernelPart | None:
 
 
 def _free(taps: int, zeros: int) -> bool:
-    """Whether taps of zero are better than a slice."""
+    """Returns True if taps of zero are better than a slice."""
     return zeros * _TAPS_PER_ZERO <= taps and within("convolution.kernel", taps + zeros)
 
 
 def parts_of(axis: KernelAxis, count: int) -> list[KernelPart]:
-    """Returns the kernel in ``count`` parts as equal as can be, without those that read nothing."""
+    """Returns ``count`` kernel parts of similar size, without parts that read only padding."""
     bounds = [axis.kernel * index // count for index in range(count + 1)]
     made = [_part(axis, a, b) for a, b in pairwise(bounds)]
     return [part for part in made if part is not None]
@@ -621,9 +624,10 @@ def parts_of(axis: KernelAxis, count: int) -> list[KernelPart]:
 def ways(
     axis: KernelAxis, fits: Callable[[KernelPart], bool] = KernelPart.fits
 ) -> Iterator[tuple[tuple[int, int], list[KernelPart]]]:
-    """Yields ways to split an axis: rows of zeros to put there before, and the parts.
+    """Yields splits of an axis: rows of zeros to add before, and the parts.
 
-    At most one for each amount of zeros: none, as many as make the padding allowed, all of it.
+    At most one split for each amount of zeros: none, as many as make the padding allowed, or the
+    whole padding.
     """
     most = limit("convolution.padding")[1]
     excess = (max(axis.before - most, 0), max(axis.after - most, 0))
@@ -637,13 +641,13 @@ def ways(
 
 
 class SplitPlan(NamedTuple):
-    """How a convolution is split.
+    """Split of a convolution.
 
     Attributes:
-        zeros: Rows and columns of zeros that other layers put around the input before: (before,
+        zeros: Rows and columns of zeros that other layers first add around the input: (before,
             after) of the height, then of the width.
         rows: Parts of the kernel's height.
-        columns: Parts of its width.
+        columns: Parts of the kernel's width.
         channels: Bounds of the parts of the input channels.
     """
 
@@ -653,21 +657,21 @@ class SplitPlan(NamedTuple):
     channels: list[int]
 
     def layers(self, shape: tuple[int, ...]) -> int:
-        """Layers that it takes: convolutions, sums, slices and layers of zeros."""
+        """Returns the number of layers: convolutions, sums, slices and layers of zeros."""
         parts = len(self.rows) * len(self.columns) * (len(self.channels) - 1)
         slices = len({key for *_, key in _pieces(self, shape) if key})
         return 2 * parts - 1 + slices + sum(any(pair) for pair in self.zeros)
 
 
 def banks(conv: Conv) -> int:
-    """Banks of the convolution buffer that a convolution takes in FP16."""
+    """Returns the number of convolution buffer banks that a convolution takes in FP16."""
     kernel = (conv.size.kernel[0], conv.size.kernel[1])
     shape = conv.shape
     return cbuf_banks(shape[1], kernel, conv.size.dilation[0], shape[3], "fp16", conv.groups)
 
 
 def plan_of(conv: Conv) -> SplitPlan | None:
-    """Returns the split of the fewest layers that keeps to every limit of the DLA; None if none."""
+    """Returns the split of the fewest layers within all DLA limits; None if there is none."""
     size = conv.size
     height, width = axes_of(
         conv.shape, conv.target, (size.kernel, size.stride, size.pads, size.dilation)
@@ -705,7 +709,7 @@ def _channel_bounds(conv: Conv) -> Iterator[list[int]]:
 def _pieces(
     plan: SplitPlan, shape: tuple[int, ...]
 ) -> Iterator[tuple[KernelPart, KernelPart, tuple[int, int], _Key]]:
-    """Every convolution of a plan with what it slices its input to: (axis, start, end)."""
+    """Yields every convolution of a plan with the slices of its input: (axis, start, end)."""
     sizes = (
         shape[1],
         shape[2] + sum(plan.zeros[0]),
@@ -722,7 +726,7 @@ def _pieces(
 
 
 def write_plan(new: Writer, conv: Conv, plan: SplitPlan, data: str) -> None:
-    """Writes the parts and their sum in place of a convolution of ``data``."""
+    """Writes the parts and their sum instead of a convolution of ``data``."""
     node = conv.node
     data = write_zeros(new, data, conv.shape[1], *plan.zeros, name=node.name)
     pieces = list(_pieces(plan, conv.shape))
@@ -760,7 +764,7 @@ def _slice(new: Writer, data: str, cut: Sequence[tuple[int, int, int]], name: st
 def _weight(
     new: Writer, conv: Conv, row: KernelPart, column: KernelPart, channels: tuple[int, int] | None
 ) -> str:
-    """The weights of a part, as a recipe."""
+    """Writes the weights of a part, as a recipe."""
     weight = conv.node.inputs[1]
     spans = [(1, *channels)] if channels else []
     for axis, part in ((2, row), (3, column)):
@@ -773,10 +777,10 @@ def _weight(
 
 
 def _split(graph: RewriteGraph, node: Node, beyond: Callable[[Conv], bool]) -> Replacement:
-    """At a 2-D Conv with constant weights beyond a limit: the split of the fewest layers.
+    """Splits a 2-D Conv with constant weights beyond a limit, into the fewest layers.
 
-    The split minds the limits of kernel, padding, dilation and convolution buffer together, so
-    that no part breaks another one.
+    The split respects the limits of kernel, padding, dilation and convolution buffer together, so
+    that no part exceeds another limit.
     """
     conv = conv_of(graph, node)
     plan = plan_of(conv) if conv is not None and beyond(conv) else None
@@ -787,17 +791,17 @@ def _split(graph: RewriteGraph, node: Node, beyond: Callable[[Conv], bool]) -> R
 
 
 def too_large(conv: Conv) -> bool:
-    """Whether the kernel is over its limit."""
+    """Returns True if the kernel is over its limit."""
     return not within("convolution.kernel", *conv.size.kernel)
 
 
 def too_far(conv: Conv) -> bool:
-    """Whether the dilation is over its limit."""
+    """Returns True if the dilation is over its limit."""
     return not within("convolution.dilation", *conv.size.dilation)
 
 
 def too_padded(conv: Conv) -> bool:
-    """Whether the padding is over its limit, or not smaller than the dilated kernel."""
+    """Returns True if the padding is over its limit, or not smaller than the dilated kernel."""
     size = conv.size
     reach = [(k - 1) * d for k, d in zip(size.kernel, size.dilation, strict=True)]
     over = not within("convolution.padding", *size.pads)
@@ -805,7 +809,7 @@ def too_padded(conv: Conv) -> bool:
 
 
 def too_full(conv: Conv) -> bool:
-    """Whether the convolution buffer is full, or too small, in FP16."""
+    """Returns True if the convolution buffer is full, or too small, in FP16."""
     return banks(conv) >= banks_available()
 
 
@@ -820,8 +824,8 @@ def too_full(conv: Conv) -> bool:
 def large_kernel(graph: RewriteGraph, node: Node) -> Replacement:
     """Conv with a kernel side over the limit -> Convs over parts of the kernel, added.
 
-    A part reads the input from its first tap on: by its own padding, by taps of zero, or, where
-    neither will do, by a Slice. The bias goes with the first part.
+    A part reads the input from its first tap on: by its own padding, by taps of zero, or, if
+    neither is possible, by a Slice. The first part has the bias.
     """
     return _split(graph, node, too_large)
 
@@ -837,6 +841,6 @@ def large_kernel(graph: RewriteGraph, node: Node) -> Replacement:
 def large_dilation(graph: RewriteGraph, node: Node) -> Replacement:
     """Conv with a dilation over the limit -> a Conv for each tap along that axis, added.
 
-    Each reads a Slice of the input; where there is padding, layers of zeros provide it before.
+    Each reads a Slice of the input; layers of zeros add the padding before.
     """
     return _split(graph, node, lambda conv: too_far(conv) and not too_large(conv))

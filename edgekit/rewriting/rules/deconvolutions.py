@@ -13,26 +13,26 @@ from edgekit.network.graph import Node
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 
 # A DLA multiplies 32 (INT8) or 16 (FP16) channels at once, so zeros between fewer channels cost
-# next to nothing; from twice as many channels on, parts save more than their slices cost ...
+# little; from twice as many channels on, parts save more than their slices cost ...
 _FULL = 64
 # ... unless there are too many parts: each is a slice and a deconvolution
 _MOST_PARTS = 8
 
 
 class Geometry(NamedTuple):
-    """What a ConvTranspose does over height and width.
+    """The parameters of a ConvTranspose over height and width.
 
     Attributes:
         groups: Groups.
         kernel: Kernel.
         stride: Stride.
         dilation: Dilation.
-        size: Of the input.
+        size: Size of the input.
         target: Size of the output.
-        begin: What is cropped at the beginning.
-        end: What is cropped at the end.
-        extra: Rows and columns that output_padding appends before that.
-        bias: Its tensor; "" without one.
+        begin: Rows and columns cropped at the beginning.
+        end: Rows and columns cropped at the end.
+        extra: Rows and columns that output_padding appends before the crop.
+        bias: The bias tensor; "" if there is none.
     """
 
     groups: int
@@ -48,22 +48,22 @@ class Geometry(NamedTuple):
 
     @property
     def full(self) -> tuple[int, ...]:
-        """Size of the result before anything is cropped or appended."""
+        """Size of the result before cropping and appending."""
         spans = zip(self.stride, self.size, self.dilation, self.kernel, strict=True)
         return tuple(s * (i - 1) + d * (k - 1) + 1 for s, i, d, k in spans)
 
     @property
     def padded(self) -> bool:
-        """Whether the result is cropped or appended to."""
+        """True if the result is cropped or appended to."""
         return any((*self.begin, *self.end, *self.extra))
 
 
 def geometry(graph: RewriteGraph, node: Node) -> Geometry | None:
     """Returns the sizes of a ConvTranspose with constant weights.
 
-    None if an activation holds its weights or its bias, where it has other spatial axes than
-    height and width, negative padding, or an output beyond what the kernel and the stride reach
-    (ONNX Runtime refuses the latter, so nothing could be proved).
+    None if its weights or its bias are an activation, and for other spatial axes than height and
+    width, negative padding, or an output beyond the reach of kernel and stride (ONNX Runtime
+    refuses the latter, so a proof is impossible).
     """
     source, weight, bias = node.input(0), node.input(1), node.input(2)
     if not graph.floats(source) or graph.rank(source) != 4:
@@ -107,10 +107,10 @@ def geometry(graph: RewriteGraph, node: Node) -> Geometry | None:
     enabling=True,
 )
 def deconv_padding(graph: RewriteGraph, node: Node) -> Replacement:
-    """Padding of a deconvolution only crops its result, so a Slice does the same.
+    """Replaces a deconvolution's padding, which only crops its result, by a Slice.
 
-    ``output_padding`` crops less at the end. Where it requires more rows or columns than the
-    kernel reaches (they hold the bias alone), zeros after the kernel reach them.
+    ``output_padding`` crops less at the end. If it requires more rows or columns than the kernel
+    reaches (they contain only the bias), the kernel is extended by zeros.
 
     At a ConvTranspose over H and W with padding of any kind.
     """
@@ -152,13 +152,13 @@ def deconv_padding(graph: RewriteGraph, node: Node) -> Replacement:
     enabling=True,
 )
 def deconv_groups(graph: RewriteGraph, node: Node) -> Replacement:
-    """Weights between channels of different groups are zero in a deconvolution of one group.
+    """Writes a deconvolution of one group, with zero weights between channels of different groups.
 
-    As many groups are merged into one deconvolution as fill the hardware with channels. If groups
-    are left, each part reads a Slice along C, and a Concat joins the parts.
+    Merges as many groups into a deconvolution as fill the hardware with channels. If groups are
+    left, each part reads a Slice along C, and a Concat joins the parts.
 
     At a grouped ConvTranspose over H and W: the depthwise upsampling of CenterNet and FairMOT, and
-    NVIDIA's YOLOv5 for the DLA, which has it instead of Resize.
+    of NVIDIA's YOLOv5 for the DLA, which uses it instead of Resize.
     """
     found = geometry(graph, node)
     if found is None or found.groups == 1:
@@ -192,7 +192,7 @@ def deconv_groups(graph: RewriteGraph, node: Node) -> Replacement:
 
 
 def _merged(groups: int, channels: int) -> int:
-    """Returns how many groups of ``channels`` input channels each become one."""
+    """Returns the number of groups, of ``channels`` input channels each, that become one."""
     for merged in range(1, groups):
         fits = groups % merged == 0 and groups // merged <= _MOST_PARTS
         if fits and merged * channels >= _FULL:

@@ -32,25 +32,25 @@ from edgekit.rewriting.rules.convolutions import (
 from edgekit.rewriting.rules.pools import pad_pool
 
 _VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
-# views in a row that are looked through
+# most consecutive views that are followed
 _MOST_VIEWS = 4
 _RANKS = (2, 3, 4)
 # channels last to channels first, and back
 _FIRST, _LAST = [0, 3, 1, 2], [0, 2, 3, 1]
 _SWAPPED = [0, 2, 1, 3]
 _ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div"})
-# readers of a Pad that are looked at
+# most readers of a Pad that are checked
 _MOST_READERS = 8
 
 
 class ProductSource(NamedTuple):
-    """What a product of rows reads as an image.
+    """The input of a product of rows, as an image.
 
     Attributes:
-        tensor: The tensor; of another shape than ``shape`` when it must be reshaped first.
+        tensor: The tensor; reshaped first if its shape differs from ``shape``.
         shape: [rows, C, H, W], with C H W the length of a row.
         views: Reshapes between it and the product, the nearest to the product first.
-        shared: How many of the last of them other nodes read, too.
+        shared: Number of the last ``views`` that other nodes read, too.
     """
 
     tensor: str
@@ -63,11 +63,11 @@ class Dense(NamedTuple):
     """A product [rows, depth] x [depth, columns].
 
     Attributes:
-        source: What it reads.
+        source: Its input.
         weight: The matrix.
-        turned: The matrix is stored [columns, depth].
+        turned: True if the matrix is stored [columns, depth].
         columns: Number of columns.
-        bias: Constant of one element or one for each column; "" when there is none.
+        bias: Constant of one element or one for each column; "" if there is none.
         factor: Factor of the matrix (Gemm's alpha).
         bias_factor: Factor of the bias (Gemm's beta).
     """
@@ -82,11 +82,11 @@ class Dense(NamedTuple):
 
 
 def image_of(graph: RewriteGraph, tensor: str, reader: Node) -> ProductSource:
-    """Returns the image [N, C, H, W] whose flattened rows ``tensor`` [N, C H W] has.
+    """Returns the image [N, C, H, W] whose flattened rows are ``tensor`` [N, C H W].
 
-    Looks through reshapes, which all keep the order of the elements. Without an image that the
-    DLA's convolution can take in one window, the rows are taken as [N, depth, 1, 1], or with a
-    column of the smallest height where they are longer than the DLA's channels.
+    Follows reshapes, which all keep the order of the elements. Without an image that fits into one
+    window of a DLA convolution, the rows become [N, depth, 1, 1], or a column of the smallest
+    height if they are longer than the DLA's channels.
     """
     rows, depth = graph.shape(tensor)
     current, last = tensor, reader
@@ -112,7 +112,7 @@ def image_of(graph: RewriteGraph, tensor: str, reader: Node) -> ProductSource:
     if within("general.dimension", depth):
         return ProductSource(tensor, (rows, depth, 1, 1))
     if largest is not None:
-        # one window too large for the DLA, which other rewrites split
+        # the window is too large for the DLA; other rewrites split it
         return largest
     for height in range(2, limit("convolution.kernel")[1] + 1):
         if depth % height == 0 and within("general.dimension", depth // height):
@@ -142,7 +142,7 @@ def write_dense(graph: RewriteGraph, new: Writer, dense: Dense, output: str, nam
 
 
 def bias_of(graph: RewriteGraph, new: Writer, dense: Dense) -> str:
-    """Returns the bias of a product as [columns]; "" when there is none."""
+    """Returns the bias of a product as [columns]; "" if there is none."""
     if not dense.bias or dense.bias_factor == 0.0:
         return ""
     bias = vector(graph, new, dense.bias, dense.columns)
@@ -152,12 +152,12 @@ def bias_of(graph: RewriteGraph, new: Writer, dense: Dense) -> str:
 
 
 def per_column(shape: Sequence[int], columns: int) -> bool:
-    """Whether a constant has one element, or one for each column in its last dimension."""
+    """Returns True if a constant has one element, or one for each column in its last dimension."""
     return math.prod(shape) == 1 or (math.prod(shape) == columns and shape[-1] == columns)
 
 
 def pointwise(new: Writer, data: str, weight: str, bias: str, name: str) -> str:
-    """Writes a convolution of 1x1."""
+    """Writes a 1x1 convolution."""
     window = KernelWindow((1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
     return write_conv(new, [data, weight, bias], window, name=name)
 
@@ -172,9 +172,9 @@ def pointwise(new: Writer, data: str, weight: str, bias: str, name: str) -> str:
 def gemm_to_conv(graph: RewriteGraph, node: Node) -> Replacement:
     """Gemm(flatten(x), W, b) -> Reshape(Conv(x, W as a window over all of x, b)).
 
-    A Gemm on rows that were no image is a 1x1 convolution on [N, C, 1, 1]. A Gemm whose first
-    operand is transposed stays: it would take a transposition of the batch. So does one with a
-    computed matrix or a third operand that is not one vector for all rows.
+    A Gemm on rows without an image is a 1x1 convolution on [N, C, 1, 1]. Not supported: a
+    transposed first operand (it would require a transposition of the batch), a computed matrix, and
+    a third operand other than one vector for all rows.
 
     Gemm of an activation and a constant matrix.
     """
@@ -206,9 +206,9 @@ def gemm_to_conv(graph: RewriteGraph, node: Node) -> Replacement:
 def matmul_to_conv(graph: RewriteGraph, node: Node) -> Replacement:
     """MatMul(x, W) -> a 1x1 convolution over x's last axis, with the Add after it as its bias.
 
-    Rows [N, C] become images as Gemm's do; [N, L, C] and [N, H, W, C] are transposed to channels
-    first and back. MatMul(W, x) works along x's last axis but one: no transposition is needed
-    for [N, C, L]. A matrix for each batch stays, there is no convolution with several weights.
+    Rows [N, C] become images as for Gemm; [N, L, C] and [N, H, W, C] are transposed to channels
+    first and back. MatMul(W, x) works along x's second-last axis, without a transposition for
+    [N, C, L]. A matrix for each batch is not supported: convolutions have one weight tensor.
 
     MatMul of an activation of 2 to 4 dimensions and one constant matrix.
     """
@@ -248,7 +248,7 @@ def matmul_to_conv(graph: RewriteGraph, node: Node) -> Replacement:
 
 
 def _bias(graph: RewriteGraph, add: Node | None, tensor: str, columns: int) -> str:
-    """The constant that an Add after the product adds for each column; "" when there is none."""
+    """Returns the constant that an Add after the product adds to each column; "" if none."""
     if add is None or add.op != "Add" or add.domain:
         return ""
     other = next((name for name in add.inputs if name != tensor), "")
@@ -258,7 +258,7 @@ def _bias(graph: RewriteGraph, add: Node | None, tensor: str, columns: int) -> s
 
 
 def _rows(new: Writer, dense: Dense, weight: str, bias: str, output: str, name: str) -> None:
-    """[N, L, C] or [N, H, W, C]."""
+    """Writes a product of rows, [N, L, C] or [N, H, W, C]."""
     data, shape = dense.source.tensor, dense.source.shape
     flat = len(shape) == 3
     if flat:
@@ -276,7 +276,7 @@ def _rows(new: Writer, dense: Dense, weight: str, bias: str, output: str, name: 
 def _columns(
     graph: RewriteGraph, new: Writer, source: ProductSource, weight: str, output: str, name: str
 ) -> None:
-    """The matrix on the left: [C, L], [N, C, L] or [N, B, C, L]."""
+    """Writes a product with the matrix on the left, of [C, L], [N, C, L] or [N, B, C, L]."""
     data, shape = source.tensor, source.shape
     if len(shape) == 4:
         data = new.node("Transpose", [data], name=f"{name}:first", perm=_SWAPPED)
@@ -296,10 +296,10 @@ class Scale(NamedTuple):
 
     Attributes:
         node: BatchNormalization, Add, Sub, Mul or Div.
-        data: The activation it reads.
-        channels: Of the activation.
-        operand: The constant of arithmetic; "" for a BatchNormalization.
-        turned: The constant is the left operand.
+        data: The activation that it reads.
+        channels: Channels of the activation.
+        operand: The constant operand; "" for a BatchNormalization.
+        turned: True if the constant is the left operand.
     """
 
     node: Node
@@ -310,12 +310,12 @@ class Scale(NamedTuple):
 
     @property
     def shifts(self) -> bool:
-        """Whether it adds something."""
+        """True if it adds a constant."""
         return self.node.op not in {"Mul", "Div"}
 
 
 def scale_of(graph: RewriteGraph, node: Node | None) -> Scale | None:
-    """Returns what a node does to each channel of [N, C, H, W]; None when it does anything else."""
+    """Returns a node's scale of each channel of [N, C, H, W]; None for any other node."""
     if node is None or node.domain or not node.outputs:
         return None
     if node.op == "BatchNormalization":
@@ -342,7 +342,7 @@ def _batch_norm(graph: RewriteGraph, node: Node) -> Scale | None:
         return None
     if graph.rank(data) != 4 or not all(graph.constant(name) for name in node.inputs[1:]):
         return None
-    # statistics may have a type of their own
+    # statistics may have another type
     if len({graph.dtype(name) for name in node.inputs}) > 1:
         return None
     return None if graph.constant(data) else Scale(node, data, graph.shape(data)[1])
@@ -371,7 +371,7 @@ def write_scale(graph: RewriteGraph, new: Writer, scale: Scale) -> tuple[str, st
 
 
 def _fold_after(graph: RewriteGraph, node: Node) -> Replacement:
-    """At the scale of a Conv's result that nothing else reads: the Conv with other weights."""
+    """Folds a scale into the weights of a Conv whose result has no other reader."""
     scale = scale_of(graph, node)
     conv = None if scale is None else conv_of(graph, graph.producer(scale.data))
     if scale is None or conv is None or not graph.inner(scale.data, [node]):
@@ -408,10 +408,10 @@ def fold_batch_norm(graph: RewriteGraph, node: Node) -> Replacement:
     "layer less, and no division or difference, which older releases lack",
 )
 def fold_scale(graph: RewriteGraph, node: Node) -> Replacement:
-    """Conv(x) * c, / c, + c, - c or c - Conv(x) -> Conv(x), c being one number or one a channel.
+    """Conv(x) * c, / c, + c, - c or c - Conv(x) -> Conv(x), for c of 1 or C elements.
 
-    A frozen batch normalization written out is folded one node after the other. Division of a
-    constant by the result stays, and so do constants that differ within a map.
+    A frozen batch normalization of several nodes is folded node by node. Not supported: division of
+    a constant by the result, and constants that differ within a map.
     """
     return _fold_after(graph, node)
 
@@ -425,9 +425,9 @@ def fold_scale(graph: RewriteGraph, node: Node) -> Replacement:
 def fold_scale_before(graph: RewriteGraph, node: Node) -> Replacement:
     """Conv(factor x + shift) -> Conv(x) with other weights and bias.
 
-    A shift only where the convolution does not pad: its zeros would have to be shifted too.
+    A shift only if the convolution does not pad: its zeros would have to be shifted too.
 
-    At a Conv that alone reads a scaled activation.
+    At a Conv that is the only reader of a scaled activation.
     """
     conv = conv_of(graph, node)
     scale = None if conv is None else scale_of(graph, graph.producer(node.inputs[0]))
@@ -450,7 +450,7 @@ def fold_scale_before(graph: RewriteGraph, node: Node) -> Replacement:
 
 
 def _by_input(new: Writer, conv: Conv, weight: str, values: str) -> str:
-    """Weights as [groups, K / groups, C / groups, taps], times a value for each input channel."""
+    """Writes weights [groups, K / groups, C / groups, taps] times a value by input channel."""
     maps, each = conv.weight[:2]
     apart = new.constant([conv.groups, maps // conv.groups, each, -1])
     weight = new.node("Reshape", [weight, apart])
@@ -459,7 +459,7 @@ def _by_input(new: Writer, conv: Conv, weight: str, values: str) -> str:
 
 
 def _through(new: Writer, conv: Conv, products: str) -> str:
-    """What a constant input adds to each map: the sum over channels and taps, as [K]."""
+    """Writes a constant input's part of each map: the sum over channels and taps, as [K]."""
     axes = new.constant([2, 3])
     summed = new.node("ReduceSum", [products, axes], keepdims=0)
     return new.node("Reshape", [summed, new.constant([conv.weight[0]])])
@@ -475,9 +475,9 @@ class Zeros(NamedTuple):
 
 
 def zeros_of(graph: RewriteGraph, node: Node | None) -> Zeros | None:
-    """Returns what a Pad of zeros puts around [N, C, H, W]; None for any other node.
+    """Returns the amounts of a Pad of zeros around [N, C, H, W]; None for any other node.
 
-    None too where it pads the batch or takes something away.
+    Also None if it pads the batch or crops.
     """
     if (
         node is None
@@ -511,9 +511,9 @@ def zeros_of(graph: RewriteGraph, node: Node | None) -> Zeros | None:
 def pad_conv(graph: RewriteGraph, node: Node) -> Replacement:
     """Conv(Pad(x)) -> Conv(x) with more padding; padded channels -> weights without them.
 
-    Only zeros: a convolution pads with nothing else. Where the padding would not be smaller than
-    the kernel, the kernel gets taps of zero; where it is over the DLA's limit all the same, the
-    Pad stays for ``pad-to-conv``. Other readers keep the Pad.
+    Only zeros, because a convolution pads with zeros. If the padding is not smaller than the
+    kernel, the kernel gets taps of zero; if it is over the DLA's limit, the Pad stays for
+    ``pad-to-conv``. Other readers keep the Pad.
 
     At a Conv with constant weights that reads a Pad of zeros.
     """
@@ -563,16 +563,16 @@ _TAKE = (pad_conv, pad_pool)
 def pad_to_conv(graph: RewriteGraph, node: Node) -> Replacement:
     """Pad of zeros -> a depthwise Conv along H and along W, a 1x1 Conv for channels.
 
-    Each has a single 1 in every kernel. Only where no convolution or pool after it takes the
-    padding over (``pad-conv``, ``pad-pool``). Other values, reflection and repetition of the
-    border stay.
+    Each has a single 1 in every kernel. Only if no convolution or pool after it can take the
+    padding (``pad-conv``, ``pad-pool``). Other values, reflection and repetition of the border are
+    not supported.
 
     At a Pad of zeros around the channels or the image.
     """
     zeros = zeros_of(graph, node)
     if zeros is None or not any((*zeros.channels, *zeros.height, *zeros.width)):
         return
-    # those are tried first that take it over without a layer of their own
+    # rewrites that take the padding without an additional layer are tried first
     for reader in graph.readers(node.outputs[0])[:_MOST_READERS]:
         if any(reader.op in item.operators and any(item.at(graph, reader)) for item in _TAKE):
             return

@@ -1,9 +1,9 @@
 """What several rewrites read and write: scales, constants, selections.
 
-A DLA has no gathering, no strided slices and no shuffles of blocks. What it has instead: slices
-with stride 1, pooling of window 1 with a stride, transpositions of four dimensions, and
-convolutions with weights of zeros and ones, which are exact in FP16 and INT8 too (each result is
-one product by 1).
+A DLA has no gathering, no strided slices and no shuffles of blocks. Instead it supports slices with
+stride 1, pooling of window 1 with a stride, transpositions of four dimensions, and convolutions
+with weights of zeros and ones, which are exact in FP16 and INT8 too (each result is one product
+by 1).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from edgekit.rewriting.graph import RewriteGraph, Writer
 
 LARGEST_FP16 = 65504.0
 _RANK = 4
-# a channel of the input, and the place in the kernel that picks it; channel -1: zero
+# an input channel, and the place in the kernel that selects it; channel -1: zero
 Tap = tuple[int, int, int]
-# up to this many slices and a concatenation of them instead of a convolution ...
+# most slices that are concatenated instead of a convolution ...
 _MOST_RUNS = 4
 # ... from this many channels on: below, a 1x1 convolution costs no more than moving the data
 _FEW_CHANNELS = 128
 
 
 def image(graph: RewriteGraph, tensor: str) -> bool:
-    """Whether a tensor is a floating-point activation N x C x H x W, as DLA layers read it."""
+    """Returns True if a tensor is a floating-point activation N x C x H x W, as in DLA layers."""
     if not tensor or graph.constant(tensor) or not graph.floats(tensor):
         return False
     return graph.rank(tensor) == _RANK
@@ -52,17 +52,17 @@ def scaled(
 ) -> str:
     """Writes ``source * factor + shift`` as one BatchNormalization and returns its output.
 
-    TensorRT's parser makes a SCALE layer of it at once; a Mul or Add becomes one only where the
-    builder fuses its constant, which it does not when others read that constant too.
+    TensorRT's parser makes it a SCALE layer directly; a Mul or Add becomes a SCALE layer only if
+    the builder fuses its constant, which it does not if others read that constant too.
 
     Args:
         new: The replacement.
         source: Tensor N x C x H x W.
         factor: A number, or the name of a vector of C elements.
-        shift: The same.
+        shift: A number, or the name of a vector of C elements.
         count: C.
-        output: Tensor to write; a new one when empty.
-        role: What the node is for, in a word.
+        output: Tensor to write; a new tensor if empty.
+        role: The node's purpose, in a word.
     """
     given = [
         item if isinstance(item, str) else new.constant(np.full(count, item), role=f"{role}:{part}")
@@ -70,7 +70,7 @@ def scaled(
     ]
     mean = new.constant(np.zeros(count), role=f"{role}:mean")
     variance = new.constant(np.ones(count), role=f"{role}:variance")
-    # no epsilon: the factor is exactly the one that is meant
+    # no epsilon, so that the factor is exact
     return new.node(
         "BatchNormalization",
         [source, *given, mean, variance],
@@ -81,14 +81,14 @@ def scaled(
 
 
 def number(graph: RewriteGraph, tensor: str) -> float | None:
-    """Returns the value of a constant of one floating-point element; None for all others."""
+    """Returns the value of a constant of one floating-point element; None for other tensors."""
     if not tensor or not graph.constant(tensor) or math.prod(graph.shape(tensor)) != 1:
         return None
     return graph.scalar(tensor)
 
 
 def other_input(node: Node, tensor: str) -> str:
-    """Returns what a node of two inputs reads besides ``tensor``; "" when it does not fit."""
+    """Returns the other input of a node that reads ``tensor`` and one more; "" for other nodes."""
     if len(node.inputs) != 2 or tensor not in node.inputs:
         return ""
     return node.inputs[1] if node.inputs[0] == tensor else node.inputs[0]
@@ -97,7 +97,7 @@ def other_input(node: Node, tensor: str) -> str:
 def by_constant(graph: RewriteGraph, node: Node | None, op: str) -> tuple[str, float] | None:
     """Returns (activation, number) of a node that combines an activation with a number.
 
-    A Div, Sub or Pow must have the number on the right, others may have it on either side.
+    A Div, Sub or Pow must have the number on the right, other operators on either side.
     """
     if node is None or node.domain or node.op != op or len(node.inputs) != 2:
         return None
@@ -120,10 +120,10 @@ def factor_of(graph: RewriteGraph, node: Node | None, tensor: str) -> float | No
 
 
 def form(part: Sequence[int], whole: Sequence[int]) -> str:
-    """Returns how a constant of shape ``part`` fits a tensor N x C x H x W of shape ``whole``.
+    """Returns the form of a constant of shape ``part`` for a tensor of shape ``whole`` (NCHW).
 
-    "uniform", "channel" and "element" are what a SCALE layer takes, "other" can be repeated to
-    "element", and "" makes the result larger than the tensor.
+    A SCALE layer supports "uniform", "channel" and "element"; "other" can be repeated to "element";
+    "" makes the result larger than the tensor.
     """
     if len(part) > len(whole):
         return ""
@@ -138,7 +138,7 @@ def form(part: Sequence[int], whole: Sequence[int]) -> str:
 
 
 def vector(graph: RewriteGraph, new: Writer, tensor: str, count: int) -> str:
-    """Returns a constant of form "uniform" or "channel" as a vector of C elements of its own."""
+    """Returns a constant of form "uniform" or "channel" as a separate vector of C elements."""
     size = math.prod(graph.shape(tensor))
     flat = new.node("Reshape", [tensor, new.constant([size])], role="vector")
     if size == count:
@@ -147,7 +147,7 @@ def vector(graph: RewriteGraph, new: Writer, tensor: str, count: int) -> str:
 
 
 def to_shape(graph: RewriteGraph, new: Writer, tensor: str, whole: Sequence[int]) -> str:
-    """Returns a constant repeated to "element" where a SCALE layer would not take it as it is."""
+    """Returns a constant, repeated to "element" if a SCALE layer does not support its form."""
     fits = form(graph.shape(tensor), whole)
     if fits != "other":
         return tensor
@@ -175,16 +175,16 @@ def selection(
     strides: tuple[int, int] = (1, 1),
     output: str = "",
 ) -> str:
-    """Writes a convolution whose output map k is what ``taps[k]`` picks, in as many groups as fit.
+    """Writes a convolution whose output map k is ``taps[k]``, in as many groups as possible.
 
     Args:
-        new: Where to.
+        new: The writer.
         source: Tensor [N, channels, H, W].
         channels: Its channels.
-        taps: For each output map.
-        kernel: Height and width.
-        strides: Along H and W; there is no padding.
-        output: Tensor to write; a new one when empty.
+        taps: The tap of each output map.
+        kernel: Height and width of the kernel.
+        strides: Strides along H and W; there is no padding.
+        output: Tensor to write; a new tensor if empty.
     """
     groups = _groups([tap[0] for tap in taps], channels)
     depth = channels // groups
@@ -208,12 +208,12 @@ def selection(
 
 
 def _known(new: Writer, tensor: str) -> bool:
-    # a tensor that this replacement writes has no type yet; the anchor's is taken then
+    # a tensor of this replacement has no type yet; the anchor's type is used
     return all(tensor not in node.outputs for node in new.nodes)
 
 
 def _groups(reads: Sequence[int], channels: int) -> int:
-    """The largest number of groups in which every output map reads within its own group."""
+    """Returns the largest number of groups for which every output map reads its own group."""
     common = math.gcd(channels, len(reads))
     for groups in sorted((g for g in range(1, common + 1) if common % g == 0), reverse=True):
         before, after = channels // groups, len(reads) // groups
@@ -236,10 +236,10 @@ def runs(picks: Sequence[int]) -> list[tuple[int, int]]:
 def pick_channels(
     new: Writer, source: str, channels: int, picks: Sequence[int], *, output: str = ""
 ) -> str:
-    """Writes what makes channel k of the result the channel ``picks[k]`` of ``source``.
+    """Writes nodes whose output channel k is channel ``picks[k]`` of ``source``.
 
-    One range is a slice, a few ranges of many channels are slices and a concatenation, anything
-    else is a 1x1 convolution.
+    One range is a slice, a few ranges of many channels are slices and a concatenation, other picks
+    are a 1x1 convolution.
     """
     parts = runs(picks)
     if len(parts) == 1:
@@ -260,15 +260,15 @@ def pick(
     *,
     output: str = "",
 ) -> str:
-    """Writes what makes element k along ``axis`` of the result element ``picks[k]`` of ``source``.
+    """Writes nodes whose output element k along ``axis`` is element ``picks[k]`` of ``source``.
 
     Args:
-        new: Where to.
-        source: Tensor of any rank from 2 on.
+        new: The writer.
+        source: Tensor of rank 2 or more.
         shape: Its shape.
-        axis: Any but the first.
-        picks: Indices, none negative.
-        output: Tensor to write; a new one when empty.
+        axis: Any axis except the first.
+        picks: Non-negative indices.
+        output: Tensor to write; a new tensor if empty.
     """
     wide, at = four(shape, axis)
     if list(wide) != list(shape):
@@ -286,9 +286,9 @@ def pick(
 
 
 def four(shape: Sequence[int], axis: int) -> tuple[tuple[int, ...], int]:
-    """Returns a shape of four dimensions that holds the same elements, and where ``axis`` is.
+    """Returns a shape of four dimensions with the same elements, and the position of ``axis``.
 
-    Dimensions besides ``axis`` may be merged; none changes places.
+    Dimensions other than ``axis`` may be merged; their order stays.
     """
     if len(shape) <= 4:
         return (*shape, *(1,) * (4 - len(shape))), axis
@@ -314,14 +314,14 @@ def stepped(
     *,
     output: str = "",
 ) -> str:
-    """Writes a slice with strides along H and W: a slice without any, and pooling of window 1.
+    """Writes a slice with strides along H and W: a slice without strides, and pooling of window 1.
 
     Args:
-        new: Where to.
+        new: The writer.
         source: Tensor [N, C, H, W].
         shape: Its shape.
         places: Start, count and step (positive; its factors within the pooling stride) by axis.
-        output: Tensor to write; a new one when empty.
+        output: Tensor to write; a new tensor if empty.
     """
     cuts, pools = {}, {}
     for axis, (start, count, step) in places.items():
@@ -330,7 +330,7 @@ def stepped(
         pools[axis] = factors(step, _pooling_stride()) or []
     rounds = max(len(steps) for steps in pools.values())
     if not cuts and not rounds:
-        # nothing goes, but something has to write the result
+        # all elements stay, but a node must write the result
         cuts = {axis: (0, shape[axis]) for axis in places}
     if cuts:
         source = _cut(new, source, cuts, "" if rounds else output)
@@ -348,7 +348,7 @@ def stepped(
 
 
 def factors(size: int, most: int) -> list[int] | None:
-    """Returns factors of ``size`` of at most ``most`` each, none of 1; None without."""
+    """Returns factors from 2 to ``most`` with the product ``size``; None if there are none."""
     found = []
     while size > 1:
         factor = next((f for f in range(min(size, most), 1, -1) if size % f == 0), 0)

@@ -1,4 +1,4 @@
-"""The rewrites that there are, in the order in which they are tried at a node."""
+"""All rewrites, in the order in which they are tried at a node."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ REWRITES: tuple[Rewrite, ...] = (
 
 #: Names of the rewrites that change results.
 APPROXIMATE = frozenset(item.name for item in REWRITES if item.approximate)
-#: Names of rewrites that went, which configurations may still have.
+#: Names of removed rewrites, which configurations may still have.
 REMOVED = frozenset({
     "approx-gelu-sigmoid", "approx-mish", "approx-silu-hard-swish", "approx-softplus-relu",
     "channel-shuffle-parts", "conv-3d", "conv-cbuf", "cumsum", "deconv-1d", "deconv-dilation",

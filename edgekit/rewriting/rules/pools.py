@@ -1,6 +1,6 @@
 """Pooling and reductions.
 
-Within the limits of the DLA; :mod:`~edgekit.rewriting.rules.windows` takes the windows apart.
+Written within the limits of the DLA; :mod:`~edgekit.rewriting.rules.windows` splits the windows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from edgekit.rewriting.rules.windows import (
 )
 
 _DROPPED = {"auto_pad", "storage_order"}
-# the smallest value that these return
+# the smallest result by operator
 _LOWEST = {
     "Abs": 0.0,
     "Exp": 0.0,
@@ -49,9 +49,9 @@ _LOWEST = {
     enabling=True,
 )
 def pool_1d(graph: RewriteGraph, node: Node) -> Replacement:
-    """A one-dimensional pool between two reshapes.
+    """Writes a one-dimensional pool as a two-dimensional pool between two reshapes.
 
-    At every pool of floats in three dimensions that writes no indices.
+    At every pool of floats in three dimensions without indices as output.
     """
     source = node.inputs[0]
     if any(node.outputs[1:]) or graph.rank(source) != 3 or not graph.floats(source):
@@ -78,7 +78,7 @@ def _wide(node: Node, source: tuple[int, ...], target: tuple[int, ...]) -> Attri
 
 
 class _Padding(NamedTuple):
-    """What surrounds the image: elements (top, left, bottom, right) of one value."""
+    """The border of an image: number of elements (top, left, bottom, right) and their value."""
 
     pads: tuple[int, int, int, int]
     value: float
@@ -90,12 +90,12 @@ class _Padding(NamedTuple):
     reason="no form of Pad is certain to run on the DLA; the pool's own padding replaces it",
 )
 def pad_pool(graph: RewriteGraph, node: Node) -> Replacement:
-    """The border of a Pad as the padding of the pool that reads it.
+    """Turns a Pad's border into the padding of the pool that reads it.
 
-    At a pool that alone reads a Pad of H and W whose value changes no result.
+    At a pool that is the only reader of a Pad of H and W whose value changes no result.
 
-    In an AveragePool that is zero, which then counts. In a MaxPool it must never win: it is
-    minus infinity, or no more than what the operator before the Pad can return.
+    The value for an AveragePool is zero, which then counts. For a MaxPool it must never win: it is
+    minus infinity, or at most the smallest result of the operator before the Pad.
     """
     pad = graph.producer(node.inputs[0])
     if pad is None or pad.op != "Pad" or graph.only_reader(pad.outputs[0]) is not node:
@@ -115,7 +115,7 @@ def pad_pool(graph: RewriteGraph, node: Node) -> Replacement:
         lowest = None if source is None else _lowest(graph, source)
         if source is None or lowest is None or border.value > lowest:
             return
-        # its own values are needed for the two forms to be equal
+        # the pool's own values are needed for equal results
         nodes = (node, pad, source)
     sizes = graph.shape(pad.inputs[0])[2:]
     pads = _pads(axes, border.pads, sizes)
@@ -166,7 +166,7 @@ def _lowest(graph: RewriteGraph, source: Node) -> float | None:
 def _pads(
     axes: tuple[PoolAxis, PoolAxis], border: tuple[int, int, int, int], sizes: tuple[int, ...]
 ) -> list[int] | None:
-    """Returns the pool's padding; None if a window would lie in it altogether."""
+    """Returns the pool's padding; None if a window would be entirely in the padding."""
     first, last = [], []
     for axis, around, size in zip(axes, border[:2], sizes, strict=True):
         span = (axis.size - 1) * axis.dilation + 1
@@ -182,13 +182,13 @@ def _pads(
 def _windows(
     graph: RewriteGraph, node: Node, parts_of: Callable[[Reduction], list[RowNode] | None]
 ) -> Replacement:
-    """A reduction as the windows that make it."""
+    """Replaces a reduction by windows."""
     found = reduction_of(graph, node)
     return _replaced(node, found and parts_of(found))
 
 
 def _replaced(node: Node, parts: Sequence[RowNode] | None) -> Replacement:
-    """A row of nodes in place of one; nothing where there is no such row."""
+    """Replaces a node by a row of nodes; does not apply if ``parts`` is None."""
     if parts:
         new = yield (node,)
         in_row(new, node.inputs[0], parts, node)
@@ -201,9 +201,9 @@ def _replaced(node: Node, parts: Sequence[RowNode] | None) -> Replacement:
     "convolutions replace it",
 )
 def global_average_pool(graph: RewriteGraph, node: Node) -> Replacement:
-    """The mean over the image as windows that the DLA has.
+    """Writes the mean over the image as windows that the DLA supports.
 
-    At every GlobalAveragePool over a 4-D tensor that windows can make.
+    At every GlobalAveragePool over a 4-D tensor that can be written as windows.
     """
     return _windows(graph, node, mean_parts)
 
@@ -215,9 +215,9 @@ def global_average_pool(graph: RewriteGraph, node: Node) -> Replacement:
     "replace it",
 )
 def large_max_pool(graph: RewriteGraph, node: Node) -> Replacement:
-    """A maximum over a large window as a maximum of maxima.
+    """Writes a maximum over a large window as a maximum of maxima.
 
-    At every 2-D MaxPool beyond the limits that writes no indices.
+    At every 2-D MaxPool beyond the limits without indices as output.
     """
     found = pool_of(graph, node)
     beyond = found is not None and not found.within
@@ -231,7 +231,7 @@ def large_max_pool(graph: RewriteGraph, node: Node) -> Replacement:
     "by position replace it",
 )
 def average_pool_inclusive(graph: RewriteGraph, node: Node) -> Replacement:
-    """An average of real elements as one with padding, times a map of positions.
+    """Writes an average without padding as an average with padding, times a map of positions.
 
     At every padded 2-D AveragePool with count_include_pad = 0 within the limits.
     """
@@ -248,9 +248,9 @@ def average_pool_inclusive(graph: RewriteGraph, node: Node) -> Replacement:
     "a 1x1 convolution over C replace it",
 )
 def reduce_mean(graph: RewriteGraph, node: Node) -> Replacement:
-    """A mean as windows over the image and a 1x1 convolution over the channels.
+    """Writes a mean as windows over the image and a 1x1 convolution over the channels.
 
-    At every ReduceMean of a 4-D tensor that leaves its batch alone.
+    At every ReduceMean of a 4-D tensor that keeps its batch.
     """
     return _windows(graph, node, mean_parts)
 
@@ -262,9 +262,9 @@ def reduce_mean(graph: RewriteGraph, node: Node) -> Replacement:
     "convolution over C replace it",
 )
 def reduce_sum(graph: RewriteGraph, node: Node) -> Replacement:
-    """A sum as depthwise convolutions over the image and a 1x1 convolution over the channels.
+    """Writes a sum as depthwise convolutions over the image and a 1x1 convolution over channels.
 
-    At every ReduceSum of a 4-D tensor that leaves its batch alone.
+    At every ReduceSum of a 4-D tensor that keeps its batch.
     """
     return _windows(graph, node, total_parts)
 
@@ -277,9 +277,9 @@ def reduce_sum(graph: RewriteGraph, node: Node) -> Replacement:
     enabling=True,
 )
 def l2_norm(graph: RewriteGraph, node: Node) -> Replacement:
-    """The root of the sum of x * x; LpNormalization divides x by it, or by 1 where it is 0.
+    """Writes a norm as the root of the sum of x * x; LpNormalization divides by it, or by 1 if 0.
 
-    At every ReduceL2 of an image and every LpNormalization of one with p = 2.
+    At every ReduceL2 of an image and every LpNormalization of an image with p = 2.
     """
     source = node.inputs[0]
     divides = node.op == "LpNormalization"
@@ -298,7 +298,7 @@ def l2_norm(graph: RewriteGraph, node: Node) -> Replacement:
         new.node("Sqrt", [total], output=node.outputs[0])
         return
     norm = new.node("Sqrt", [total])
-    # as TensorRT's parser writes it
+    # in the form of TensorRT's parser
     zero = new.node("Equal", [norm, new.constant(0.0, role="zero")])
     one = new.node("Cast", [zero], to=np_dtype_to_tensor_dtype(np.dtype(graph.dtype(source))))
     divisor = new.node("Add", [norm, one], role="divisor")

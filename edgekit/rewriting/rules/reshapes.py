@@ -1,8 +1,8 @@
 """Reshapes, operations that change nothing, and shared layouts.
 
 Reshapes merge, or move to the other side of an operation: they are read as views (:class:`View`),
-and :class:`Carried` is an operation written on the other side of one. Operations that change
-nothing or stand twice go away.
+and :class:`Carried` is an operation written on the other side of a reshape. Operations without
+effect and duplicates are removed.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.rules.operands import reshape
 from edgekit_device.protocol.codec import document
 
-#: Operators that change a shape and move nothing.
+#: Operators that change a shape without moving elements.
 RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 _DLA_RANK = 4
-# one activation, element by element; what else they read has one element
+# element by element on one activation; other inputs have one element
 SINGLE = (
     *ACTIVATIONS,
     *UNARY,
@@ -53,31 +53,31 @@ REDUCTIONS = (
 )
 _SUM_AXES_INPUT = 13
 _AXES_INPUT = 18
-# whichever neighbour is written again is proved again: rather the one with few weights
+# a neighbour that is written again is proved again, so a neighbour with few weights is preferred
 _HEAVY = 1 << 20
-# the constant on the right, or on either side, with which nothing changes
+# the neutral constant, on the right or on either side
 _NEUTRAL = {"Mul": 1.0, "Div": 1.0, "Add": 0.0, "Sub": 0.0, "Pow": 1.0}
 _EITHER_SIDE = {"Mul", "Add"}
 _OF_ONE = {"Concat", "Sum", "Max", "Min", "Mean"}
 _POOLS = {"AveragePool", "MaxPool"}
 _GLOBAL_POOLS = {"GlobalAveragePool", "GlobalMaxPool"}
-# a maximum over one NaN is no NaN in ONNX Runtime, so that it is not the operation's input
+# a maximum over one NaN is not a NaN in ONNX Runtime, so it differs from the operation's input
 _MAXIMA = {"MaxPool", "GlobalMaxPool"}
 _MAKE_NAN = {"Acos", "Acosh", "Asin", "Atanh", "Div", "Log", "Mod", "Pow", "Reciprocal", "Sqrt"}
 _REDUCTIONS = {"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"}
-# with one input that is an activation, those of the same shape and type change nothing
+# with one activation as input, they have no effect if shape and type stay
 _BY_SHAPE = {"Identity", "Expand", "Tile", "Cast", "Split", "DepthToSpace", "SpaceToDepth"}
 _LOOKED_AT = 16
-#: Operators whose result has the shape of what they read.
+#: Operators whose result has the shape of their input.
 KEEPING = (*SINGLE, *BROADCASTING, *ALONG, "BatchNormalization")
-#: All operators that :func:`carried` knows.
+#: All operators that :func:`carried` supports.
 CARRIED = (*KEEPING, *REDUCTIONS, "Concat", "Pad", "Slice", "Split", "Transpose")
 
 
 def cut_dimensions(sizes: Sequence[int], shape: Sequence[int]) -> list[list[int]] | None:
-    """Cuts dimensions where another shape of the same elements has its borders.
+    """Cuts dimensions at the borders of another shape of the same elements.
 
-    Dimensions of size 1 have no parts; None if a border does not divide.
+    Dimensions of size 1 have no parts; None if a border does not divide a dimension.
     """
     borders = {math.prod(shape[index:]) for index in range(len(shape) + 1)}
     high, found = math.prod(sizes), []
@@ -93,7 +93,7 @@ def cut_dimensions(sizes: Sequence[int], shape: Sequence[int]) -> list[list[int]
 
 
 def dimensions_of(sizes: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
-    """Returns the dimension of ``shape`` that each atom lies in."""
+    """Returns the dimension of ``shape`` that contains each atom."""
     found, dim, left = [], 0, shape[0] if shape else 1
     for size in sizes:
         while left == 1:
@@ -105,13 +105,13 @@ def dimensions_of(sizes: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]
 
 
 class View(NamedTuple):
-    """The dimensions of shape ``x`` that hold the elements of those of shape ``y``.
+    """Mapping of the dimensions of shape ``x`` to the dimensions of shape ``y``.
 
     Attributes:
-        x: One shape, usually N, C, H, W.
-        y: The other, with the same elements in the same order.
-        groups: Pairs of index lists: the dimensions of ``x`` and those of ``y`` with the same
-            product, as small as can be, in order.
+        x: A shape, usually N, C, H, W.
+        y: Another shape with the same elements in the same order.
+        groups: Pairs of index lists: the dimensions of ``x`` and the dimensions of ``y`` with the
+            same product, as small as possible, in order.
     """
 
     x: tuple[int, ...]
@@ -119,7 +119,7 @@ class View(NamedTuple):
     groups: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
     def operand(self, shape: Sequence[int]) -> tuple[int, ...] | None:
-        """Returns the shape that broadcasts to ``x`` as ``shape`` does to ``y``; None if none."""
+        """Returns the shape that broadcasts to ``x`` like ``shape`` to ``y``; None if none."""
         if len(shape) > len(self.y):
             return None
         wide = (*(1,) * (len(self.y) - len(shape)), *shape)
@@ -134,7 +134,7 @@ class View(NamedTuple):
         return tuple(found)
 
     def axis(self, y: int) -> int | None:
-        """Returns the dimension of ``x`` that is dimension ``y`` of ``y`` and nothing else."""
+        """Returns the dimension of ``x`` equal to dimension ``y`` of ``y``; None if none."""
         for xs, ys in self.groups:
             if y % len(self.y) not in ys:
                 continue
@@ -145,10 +145,10 @@ class View(NamedTuple):
         return None
 
     def joined(self, y: int) -> frozenset[int]:
-        """Returns the dimensions of ``x`` along which joining is joining along ``y``.
+        """Returns the dimensions of ``x`` along which joining equals joining along ``y``.
 
-        Only where ``y`` has the dimension alone: those up to the first that is not 1, for what
-        stands after is repeated as it is.
+        Only if the dimension is alone in its group of ``y``: the dimensions up to the first that is
+        not 1, since later dimensions are repeated unchanged.
         """
         for xs, ys in self.groups:
             if ys != (y % len(self.y),):
@@ -159,7 +159,7 @@ class View(NamedTuple):
 
 
 def view(x: Sequence[int], y: Sequence[int]) -> View | None:
-    """Returns how a tensor of shape ``x`` is seen as one of shape ``y``; None if it cannot be."""
+    """Returns the view of shape ``x`` as shape ``y``; None if there is none."""
     if math.prod(x) != math.prod(y) or math.prod(x) == 0:
         return None
     groups: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
@@ -174,21 +174,21 @@ def view(x: Sequence[int], y: Sequence[int]) -> View | None:
             else:
                 right, j = right * y[j], j + 1
         groups.append((tuple(range(first, i)), tuple(range(second, j))))
-    # what is left has size 1 and belongs to the last group
+    # remaining dimensions have size 1 and belong to the last group
     xs, ys = groups.pop() if groups else ((), ())
     groups.append(((*xs, *range(i, len(x))), (*ys, *range(j, len(y)))))
     return View(tuple(x), tuple(y), tuple(groups))
 
 
 def is_reshape(graph: RewriteGraph, node: Node | None) -> bool:
-    """Whether a node only gives an activation another shape."""
+    """Returns True if a node only changes an activation's shape."""
     if node is None or node.op not in RESHAPES or node.domain:
         return False
     return not node.input(1) or graph.constant(node.input(1))
 
 
 def lowered(graph: RewriteGraph, tensor: str) -> Node | None:
-    """Returns the reshape that makes ``tensor`` of a 4-D tensor, itself of another rank."""
+    """Returns the reshape of a 4-D tensor to ``tensor``, if that has another rank; else None."""
     node = graph.producer(tensor)
     if node is None or not is_reshape(graph, node) or graph.rank(tensor) == _DLA_RANK:
         return None
@@ -202,18 +202,18 @@ def permutation(graph: RewriteGraph, node: Node) -> tuple[int, ...]:
 
 
 def moves_ones(shape: Sequence[int], perm: Sequence[int]) -> bool:
-    """Whether a transposition of ``shape`` leaves all elements in their order."""
+    """Returns True if a transposition of ``shape`` keeps the order of all elements."""
     remaining = [i for i in perm if shape[i] != 1]
     return remaining == sorted(remaining)
 
 
 def normal(node: Node) -> bool:
-    """Whether a node can be written again: of ai.onnx, without graphs inside."""
+    """Returns True if a node can be written again: of ai.onnx, without subgraphs."""
     return not node.domain and node.op not in {"If", "Loop", "Scan", "SequenceMap"}
 
 
 def parameters(graph: RewriteGraph, node: Node, first: int) -> bool:
-    """Whether the inputs from ``first`` on are left out or constants of one element."""
+    """Returns True if the inputs from ``first`` on are omitted or constants of one element."""
     return all(
         not name or (graph.constant(name) and all(side == 1 for side in graph.shape(name)))
         for name in node.inputs[first:]
@@ -221,12 +221,12 @@ def parameters(graph: RewriteGraph, node: Node, first: int) -> bool:
 
 
 def reduces_by_input(op: str, opset: int) -> bool:
-    """Whether a reduction reads its axes as an input."""
+    """Returns True if a reduction reads its axes as an input."""
     return opset >= (_SUM_AXES_INPUT if op == "ReduceSum" else _AXES_INPUT)
 
 
 def reduced_axes(graph: RewriteGraph, node: Node) -> tuple[int, ...] | None:
-    """Returns the axes of a reduction from 0 on; None if they are computed or there are none."""
+    """Returns the non-negative axes of a reduction; None if they are computed or missing."""
     rank = graph.rank(node.inputs[0])
     if node.input(1):
         given = graph.ints(node.inputs[1])
@@ -240,13 +240,13 @@ def reduced_axes(graph: RewriteGraph, node: Node) -> tuple[int, ...] | None:
 
 
 class Operand(NamedTuple):
-    """What an operation reads there.
+    """An input of an operation on the other side.
 
     Attributes:
-        tensor: Read as it is, or through what the other attributes say; "" for one left out.
-        shape: Shape to be given to it first.
-        perm: Permutation to be applied to it then.
-        numbers: To be read instead of a tensor; fractions get the type of ``tensor``.
+        tensor: The tensor that is read, after the changes below; "" for an omitted input.
+        shape: New shape of the tensor, applied first; None for no change.
+        perm: Permutation, applied second; None for no change.
+        numbers: Constant to read instead of a tensor; fractions get the type of ``tensor``.
     """
 
     tensor: str = ""
@@ -260,10 +260,10 @@ class Carried:
     """An operation on the other side.
 
     Attributes:
-        operands: By input.
+        operands: The operands by input.
         attrs: All attributes.
-        passed: Nodes whose results the operation read and no longer reads, or now reads.
-        perm: Permutation that makes the old results of the new ones; None for another shape only.
+        passed: Nodes whose results the operation no longer reads, or now reads.
+        perm: Permutation from the new results to the old results; None if only the shape differs.
     """
 
     operands: tuple[Operand, ...]
@@ -273,7 +273,7 @@ class Carried:
 
 
 def put(new: Writer, operand: Operand) -> str:
-    """Writes what makes an operand and returns its tensor."""
+    """Writes the nodes of an operand and returns its tensor."""
     if operand.numbers is not None:
         return new.constant(list(operand.numbers), like=operand.tensor, role="numbers")
     tensor = operand.tensor
@@ -285,7 +285,7 @@ def put(new: Writer, operand: Operand) -> str:
 
 
 def write(new: Writer, node: Node, carried: Carried, outputs: list[str]) -> list[str]:
-    """Writes ``node`` on the other side, under its name, and returns what it writes."""
+    """Writes ``node`` on the other side, with its name, and returns its outputs."""
     read = [put(new, operand) for operand in carried.operands]
     return new.many(node.op, read, outputs, name=node.name, **carried.attrs)
 
@@ -297,9 +297,9 @@ def again(
     gone: tuple[Node, ...],
     carried: Carried | None = None,
 ) -> None:
-    """Writes those of ``nodes`` again, as they are, whose results are still needed.
+    """Writes the nodes of ``nodes`` again, unchanged, whose results are still needed.
 
-    Nodes other than ``gone`` need them, or the operation on the other side does.
+    Results are needed by nodes other than ``gone``, or by the operation on the other side.
     """
     read = {operand.tensor for operand in carried.operands} if carried else set()
     for node in nodes:
@@ -309,11 +309,11 @@ def again(
 
 
 def forward(graph: RewriteGraph, node: Node, source: str) -> Replacement:
-    """The removal of a node whose only used result equals ``source``, which it reads.
+    """Removes a node whose only used result equals its input ``source``.
 
-    What writes ``source`` writes the result instead when nothing else reads ``source``; else one
-    of the readers reads ``source``, the others in further applications. None when both is
-    impossible: a result that is returned, of a source that others need.
+    Without other readers of ``source``, its writer writes the result instead. Otherwise a reader of
+    the result reads ``source`` instead, other readers in further applications. Does not apply if
+    both are impossible: the graph returns the result, and others need the source.
     """
     output = node.outputs[0]
     if any(name and (graph.readers(name) or graph.returned(name)) for name in node.outputs[1:]):
@@ -341,7 +341,7 @@ def a_reader(graph: RewriteGraph, node: Node) -> Node | None:
 
 
 def read_instead(new: Writer, reader: Node, was: str, now: str) -> None:
-    """Writes a node again, reading ``now`` where it read ``was``."""
+    """Writes a node again, reading ``now`` instead of ``was``."""
     inputs = [now if name == was else name for name in reader.inputs]
     new.many(reader.op, inputs, reader.outputs, name=reader.name, **reader.attrs)
 
@@ -361,15 +361,15 @@ def _weight(graph: RewriteGraph, node: Node) -> int:
     enabling=True,
 )
 def identity_removal(graph: RewriteGraph, node: Node) -> Replacement:
-    """What gives back its input -> nothing.
+    """Removes a node that returns its input.
 
-    Reshapes to the same shape, transpositions that move nothing, whole Slices, a Concat, Sum, Max,
+    Reshapes to the same shape, transpositions without movement, whole Slices, a Concat, Sum, Max,
     Min or Mean of one tensor, multiplication by the scalar 1, addition of the scalar 0, Clip
     without bounds, pools of one element, reductions over dimensions of size 1, Resize by 1,
-    Expand and Cast to what it is. A result that the graph returns, of a tensor that others need
-    too, stays.
+    Expand to the same shape and Cast to the same type. Stays if the graph returns the result, and
+    others need the input.
 
-    Looks whether the result is an input.
+    At a node whose result equals an input.
     """
     source = _source(graph, node)
     if source is None or graph.constant(source):
@@ -384,7 +384,7 @@ def identity_removal(graph: RewriteGraph, node: Node) -> Replacement:
 
 
 def _source(graph: RewriteGraph, node: Node) -> str | None:
-    """The input that the result equals if it has the same shape and type."""
+    """Returns the input that the result equals if shape and type are the same; None if none."""
     if node.op in _NEUTRAL:
         return _neutral(graph, node)
     return node.inputs[0] if _idle(graph, node) else None
@@ -441,12 +441,12 @@ def _resizes_by_one(graph: RewriteGraph, node: Node) -> bool:
     enabling=True,
 )
 def share_layout(graph: RewriteGraph, node: Node) -> Replacement:
-    """Two equal Reshapes, or Transposes, of the same tensor -> one, which all readers read.
+    """Merges two equal Reshapes, or Transposes, of the same tensor.
 
-    One reader changes over at a time; a transposition or reshape that nothing reads is gone, so
-    it ends. One that the graph returns is kept, otherwise the first.
+    Each application changes one reader; a transposition or reshape without readers is removed, so
+    it ends. A node that the graph returns is kept, otherwise the first node.
 
-    Looks for a node equal to ``node`` and for a node that can read that one.
+    At a node with an equal node, and with a reader that can read the equal node instead.
     """
     if graph.returned(node.outputs[0]) or not _moves(graph, node):
         return
@@ -481,10 +481,10 @@ def _equal(graph: RewriteGraph, one: Node, other: Node) -> bool:
 
 
 def carried(graph: RewriteGraph, node: Node, by: View) -> Carried | None:
-    """Returns ``node``, which works on shape ``by.y``, as it is on shape ``by.x``.
+    """Returns ``node``, which works on shape ``by.y``, as an operation on shape ``by.x``.
 
-    None if the operation on ``by.x`` is not the same. Its results have to be given the old
-    shapes afterwards.
+    None if there is no equal operation on ``by.x``. The caller must reshape its results to the old
+    shapes.
     """
     if node.op in BROADCASTING:
         return _broadcasting(graph, node, by)
@@ -516,7 +516,7 @@ def carried(graph: RewriteGraph, node: Node, by: View) -> Carried | None:
 def _shaped(
     graph: RewriteGraph, tensor: str, shape: tuple[int, ...]
 ) -> tuple[Operand, tuple[Node, ...]]:
-    """A tensor in another shape: without the reshape that it comes from where that had it."""
+    """Returns a tensor in another shape, reading the source of a reshape that wrote it."""
     node = graph.producer(tensor)
     if node is not None and is_reshape(graph, node):
         source = node.inputs[0]
@@ -551,7 +551,7 @@ def _concat(graph: RewriteGraph, node: Node, by: View) -> Carried | None:
         shape = graph.shape(name)
         seen = view(graph.shape(source.inputs[0]), shape) if source is not None else None
         if seen is None:
-            # along one dimension of x: there it has its own size, and x's elsewhere
+            # along one dimension of x: its own size there, x's sizes elsewhere
             whole = by.axis(axis)
             if whole is None:
                 return None
@@ -595,7 +595,7 @@ def _reduction(
 
 
 def _blocks(by: View, perm: Sequence[int]) -> list[int] | None:
-    """The permutation of x's dimensions when y's move in whole groups."""
+    """Returns the permutation of x's dimensions if y's move in whole groups; else None."""
     left = list(perm)
     found: list[int] = []
     while left:
@@ -655,11 +655,11 @@ def _along(
 def merge_reshapes(graph: RewriteGraph, node: Node) -> Replacement:
     """Reshape, Reshape -> Reshape; of Reshape, Flatten, Squeeze and Unsqueeze.
 
-    A Transpose that moves only dimensions of size 1 is a reshape too, next to one. The second
-    reads what the first read, so every application shortens a chain. The first stays for others
-    that read it. One that changes nothing is left to ``identity-removal``.
+    A Transpose that moves only dimensions of size 1 counts as a reshape next to a reshape. The
+    second node reads the first node's input, so every application shortens a chain. The first stays
+    for other readers. ``identity-removal`` removes a reshape without effect.
 
-    Looks whether a reshape reads a reshape.
+    At a reshape that reads a reshape.
     """
     first = graph.producer(node.inputs[0])
     if first is None or not _reshapes(graph, node) or not _reshapes(graph, first):
@@ -688,12 +688,12 @@ def _reshapes(graph: RewriteGraph, node: Node) -> bool:
 def hoist_reshape(graph: RewriteGraph, node: Node) -> Replacement:
     """Operation, Reshape (to 4-D) -> Reshape, operation in 4-D.
 
-    For what stands between a graph input of fewer dimensions, or something that cannot work in
-    4-D, and the first 4-D layer: nothing can sink there. Only where the reshape alone reads the
-    result, so that no reshape back is needed. Every application leaves one operation fewer that
-    does not work on four dimensions, as with ``sink-reshape``.
+    For operations between a graph input of fewer dimensions, or an operation without a 4-D form,
+    and the first 4-D layer: ``sink-reshape`` does not apply there. Only if the reshape is the only
+    reader of the result, so that no reshape back is needed. Every application leaves one operation
+    fewer that does not work on four dimensions, as with ``sink-reshape``.
 
-    Looks at the producer of what a reshape makes 4-D.
+    At the writer of a tensor that a reshape makes 4-D.
     """
     if not is_reshape(graph, node) or graph.rank(node.outputs[0]) != _DLA_RANK:
         return
@@ -721,11 +721,11 @@ def sink_reshape(graph: RewriteGraph, node: Node) -> Replacement:
     """Reshape (4-D to another rank), operation -> operation in 4-D, Reshape.
 
     The operation is element-wise, a softmax, a reduction, or works along an axis that the 4-D
-    tensor has as well; other tensors that it reads are reshaped too. Every application leaves
-    one operation fewer that does not work on four dimensions, and no rewrite of this package adds
-    one, so it ends.
+    tensor has as well; its other inputs are reshaped too. Every application leaves one operation
+    fewer that does not work on four dimensions, and no rewrite of this package adds such an
+    operation, so it ends.
 
-    Looks for an operand that a reshape makes of a 4-D tensor.
+    At an operation with an operand reshaped from a 4-D tensor.
     """
     several = node.op in BROADCASTING or node.op == "Concat"
     for name in dict.fromkeys(node.inputs if several else node.inputs[:1]):

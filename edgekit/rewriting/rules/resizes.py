@@ -1,12 +1,11 @@
 """Resizing.
 
-What a Resize does along each axis is compared (:class:`Resizing`), as ONNX defines it; growth by
-whole factors goes in steps that the DLA has.
+Resizes are compared by their effect along each axis (:class:`Resizing`), as ONNX defines it; growth
+by whole factors is made in steps that the DLA supports.
 
-Left out, and why: ``antialias`` where an axis shrinks (runtimes differ at the borders); regions of
-interest (tf_crop_and_resize); and linear or cubic resizing of long axes by factors that are no
-power of 2: runtimes compute its coordinates in FP32, and what comes of that is no exact result to
-be equal to.
+Not supported: ``antialias`` if an axis shrinks (runtimes differ at the borders); regions of
+interest (tf_crop_and_resize); and linear or cubic resizing of long axes by factors other than
+powers of 2: runtimes compute its coordinates in FP32, so there is no exact result to reproduce.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ from edgekit.network.graph import Node
 from edgekit.rewriting.graph import Replacement, RewriteGraph, Writer, rewrite
 from edgekit.rewriting.rules.operands import factors
 
-# What a Resize does along each axis: coordinates and weights, as ONNX defines them.
+# Effect of a Resize along each axis: coordinates and weights, as ONNX defines them.
 #
 # Formulas: ONNX's description of Resize (opset 11 to 19).
 
 
-# modes that depend on the sizes and scales alone; tf_crop_and_resize reads a region of interest
+# modes that depend only on the sizes and scales; tf_crop_and_resize reads a region of interest
 _COORDINATES = frozenset(
     {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"}
 )
-# FP32 coordinates that are off by more make FP32 results differ by more than 1e-5 (three times
-# as much was seen, of two axes): more than a proof allows
+# larger errors of FP32 coordinates make FP32 results differ by more than 1e-5 (three times as much
+# was observed for two axes): more than a proof allows
 _OFF = 3.4e-6
 _NEAR = 1e-5
 Kind: TypeAlias = Literal["same", "repeat", "half_pixel", "asymmetric", "align_corners"]
 _Pair: TypeAlias = "tuple[GrowthStage | None, GrowthStage | None]"
-# what TensorRT calls LINEAR/HALF_PIXEL/FORMULA and .../UPPER
+# TensorRT's LINEAR/HALF_PIXEL/FORMULA and .../UPPER
 _LINEAR = frozenset({"half_pixel", "pytorch_half_pixel"})
 # the combinations that the rules allow, in ONNX's words
 _NEAREST = frozenset(
@@ -48,18 +47,18 @@ _NEAREST = frozenset(
     }
 )
 _LINEAR_MODES = frozenset({"half_pixel", "pytorch_half_pixel"})
-# elements of a matrix: 2048 to 2048, far more than pays
+# elements of a matrix: 2048 to 2048, far more than is worthwhile
 _MOST = 1 << 22
-# Transposes that lead to H as channels, from there (or from the start) to W, and back to C
+# Transposes to H as channels, from there (or from the start) to W as channels, and back to C
 _TO_H, _TO_W, _H_TO_W, _W_TO_END = [0, 2, 1, 3], [0, 3, 2, 1], [0, 3, 2, 1], [0, 2, 3, 1]
 
 
 class ResizeAxis(NamedTuple):
-    """One axis.
+    """An axis.
 
     Attributes:
-        size: Of the input.
-        out: Of the output.
+        size: Size of the input.
+        out: Size of the output.
         scale: The factor that coordinates are divided by.
     """
 
@@ -69,22 +68,22 @@ class ResizeAxis(NamedTuple):
 
     @property
     def factor(self) -> int:
-        """The scale where it is a whole number that gives the output's size; 0 if it is not."""
+        """The scale if it is a whole number and gives the output's size; else 0."""
         whole = int(self.scale)
         return whole if whole == self.scale and self.size * whole == self.out else 0
 
 
 class Resizing(NamedTuple):
-    """What a Resize does.
+    """The parameters of a Resize.
 
     Attributes:
-        axes: By axis of the tensor.
+        axes: The axes of the tensor, in order.
         mode: "nearest", "linear" or "cubic".
         coordinates: ``coordinate_transformation_mode``.
         rounding: ``nearest_mode``.
         cubic: ``cubic_coeff_a``.
         exclude: ``exclude_outside``.
-        scaled: Whether it is given as four (rank many) scales.
+        scaled: True if the node has four scales (one for each dimension).
     """
 
     axes: tuple[ResizeAxis, ...]
@@ -97,16 +96,15 @@ class Resizing(NamedTuple):
 
     @property
     def image(self) -> bool:
-        """Whether it resizes height and width of a 4-D tensor, and nothing else."""
+        """True if it resizes only height and width of a 4-D tensor."""
         return len(self.axes) == 4 and all(a.scale == 1 for a in self.axes[:2])
 
 
 def resizing(graph: RewriteGraph, node: Node) -> Resizing | None:
-    """Returns what a Resize of floating-point numbers does.
+    """Returns the parameters of a Resize of floating-point numbers.
 
-    None if scales and sizes are computed while running, where it crops (tf_crop_and_resize),
-    and where ``antialias`` changes anything but linear growth, for which it says nothing:
-    runtimes differ at the borders.
+    None if scales and sizes are computed while running, if it crops (tf_crop_and_resize), and for
+    ``antialias``, unless it has no effect (linear growth): runtimes differ at the borders.
     """
     given = node.attrs
     source = node.input(0)
@@ -120,7 +118,7 @@ def resizing(graph: RewriteGraph, node: Node) -> Resizing | None:
     if given.get("antialias") and not (mode == "linear" and all(a.scale >= 1 for a in axes)):
         return None
     for axis in axes:
-        # where it is not whole, these read another size of the output, each runtime its own
+        # with a fractional size, these modes read another output size, different in each runtime
         fractional = axis.scale * axis.size != axis.out
         if fractional and how in {"align_corners", "half_pixel_symmetric"} and _scaled(graph, node):
             return None
@@ -174,14 +172,14 @@ def resize(
     output: str = "",
     name: str = "",
 ) -> str:
-    """Writes a Resize of H and W in the combination that the DLA takes, and returns its output.
+    """Writes a Resize of H and W in the combination that the DLA supports; returns its output.
 
     Args:
-        new: Where to.
+        new: The writer.
         source: Tensor [N, C, H, W].
-        scales: Of H and W, whole numbers.
+        scales: Scales of H and W, whole numbers.
         mode: "nearest" (asymmetric, floor) or "linear" (half_pixel).
-        output: Tensor to write; a new one when empty.
+        output: Tensor to write; a new tensor if empty.
         name: The node's name.
     """
     nearest = mode == "nearest"
@@ -198,7 +196,7 @@ def resize(
 
 
 def rows(made: Resizing, axis: ResizeAxis) -> tuple[np.ndarray, np.ndarray]:
-    """Returns which elements each output along an axis reads, and their weights: [out, taps]."""
+    """Returns the indices that each output along an axis reads, and their weights: [out, taps]."""
     at = _coordinates(axis, made.coordinates, np.float64)
     if made.mode == "nearest":
         index = _rounded(at, made.rounding)[:, None]
@@ -218,10 +216,10 @@ def rows(made: Resizing, axis: ResizeAxis) -> tuple[np.ndarray, np.ndarray]:
 
 
 def steady(made: Resizing, axis: ResizeAxis) -> bool:
-    """Whether coordinates in FP32, as runtimes compute them, say the same as exact ones.
+    """Returns True if FP32 coordinates, as in runtimes, give the same result as exact coordinates.
 
-    On long axes with a scale that is no power of 2 they do not: what a Resize gives then is its
-    rounding errors, and no other form gives the same.
+    They do not on long axes with a scale other than a power of 2: the result then depends on
+    rounding errors, and no other form gives the same result.
     """
     exact = _coordinates(axis, made.coordinates, np.float64)
     rough = _coordinates(axis, made.coordinates, np.float32).astype(np.float64)
@@ -268,9 +266,9 @@ def _cubic(x: np.ndarray, a: float) -> np.ndarray:
     reason="The DLA needs whole-number scales instead of an output size",
 )
 def resize_sizes(graph: RewriteGraph, node: Node) -> Replacement:
-    """The same Resize, its size given by four scales; coordinates stay what they are.
+    """Writes the same Resize with four scales; coordinates stay.
 
-    At a Resize of H and W by whole factors that is given sizes or axes.
+    At a Resize of H and W by whole factors with sizes or axes.
     """
     made = resizing(graph, node)
     if made is None or not made.image or made.scaled:
@@ -285,21 +283,21 @@ def resize_sizes(graph: RewriteGraph, node: Node) -> Replacement:
     new.node("Resize", [node.inputs[0], "", scales], output=node.outputs[0], **attrs)
 
 
-# Growing an axis by a whole factor, in steps that the DLA has.
+# Growing an axis by a whole factor, in steps that the DLA supports.
 #
-# Linear interpolation is what a moving average makes of repeated elements: repeated s times each,
-# averaged over s neighbours, an element reaches as far as to its neighbours' centres, with weights
-# that fall linearly. Average pooling that leaves out what lies outside (``count_include_pad`` = 0)
-# does at the borders what clamping does, since all that such a window sees there is one element.
+# Linear interpolation equals a moving average of repeated elements: repeated s times each and
+# averaged over s neighbours, an element reaches to its neighbours' centres, with linearly falling
+# weights. Average pooling without the padding (``count_include_pad`` = 0) equals clamping at the
+# borders, since such a window contains copies of a single element there.
 
 
 class Growth(NamedTuple):
-    """How an axis grows.
+    """Growth of an axis.
 
     Attributes:
-        kind: "same", "repeat" (each element so many times), or the coordinates of a linear one.
-        factor: By how much; for "align_corners", elements from one corner to the next.
-        single: The axis has one element.
+        kind: "same", "repeat" (of each element), or the coordinate mode of linear growth.
+        factor: Growth factor; for "align_corners", output elements from one corner to the next.
+        single: True if the axis has one element.
     """
 
     kind: Kind
@@ -312,7 +310,7 @@ class GrowthStage(NamedTuple):
 
     Attributes:
         kind: "nearest" or "linear" (resizing), "pool" (averaging) or "crop".
-        size: The factor, the window, or the size that stays.
+        size: The factor, the window, or the remaining size.
         begin: Padding before.
         end: Padding after.
     """
@@ -332,10 +330,10 @@ class GrowthStage(NamedTuple):
 
 
 def growth(made: Resizing, axis: ResizeAxis) -> Growth | None:
-    """Returns how an axis grows; None if it does so in another way.
+    """Returns the growth of an axis; None if it is of another kind.
 
-    Coordinates and rounding that have the same effect for these sizes are one: what is compared
-    is which elements are read with which weights.
+    Compares the read elements and their weights, so coordinate and rounding modes with the same
+    effect for these sizes are equal.
     """
     if axis.out < axis.size:
         return None
@@ -347,7 +345,7 @@ def growth(made: Resizing, axis: ResizeAxis) -> Growth | None:
 
 
 def repeated(grown: tuple[Growth, ...]) -> bool:
-    """Whether every axis only repeats its elements."""
+    """Returns True if every axis only repeats its elements."""
     return all(item.kind in {"same", "repeat"} for item in grown)
 
 
@@ -373,7 +371,7 @@ def _plain(item: Growth, axis: ResizeAxis) -> tuple[Resizing, ResizeAxis]:
 
 
 def _effect(index: np.ndarray, weight: np.ndarray, size: int) -> np.ndarray:
-    """What it makes of numbers that no two different combinations of elements make alike."""
+    """Returns the result for numbers for which different combinations have different results."""
     probe = np.random.default_rng(0).standard_normal((size, 2))
     return np.asarray((probe[index] * weight[..., None]).sum(1))
 
@@ -383,11 +381,11 @@ def _alike(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def stages(item: Growth, *, linear: bool) -> list[GrowthStage] | None:
-    """Returns the steps for one axis; None if there are none within the DLA's limits.
+    """Returns the steps for an axis; None if there are none within the DLA's limits.
 
     Args:
-        item: How it grows.
-        linear: Whether a linear Resize by a factor within the DLA's limit may be a step.
+        item: The axis' growth.
+        linear: True if a linear Resize by a factor within the DLA's limit may be a step.
     """
     if item.kind == "same":
         return []
@@ -395,7 +393,7 @@ def stages(item: Growth, *, linear: bool) -> list[GrowthStage] | None:
         return _repeat(item)
     if item.kind == "half_pixel":
         return _half_pixel(item.factor, linear=linear)
-    # the knots of a linear growth by b are among the elements of one by a after it
+    # the knots of linear growth by b are among the elements of a following growth by a
     _, window = _limit("pooling.window")
     most = window
     if item.kind == "asymmetric":
@@ -417,7 +415,7 @@ def _repeat(item: Growth) -> list[GrowthStage] | None:
         return [GrowthStage("nearest", part) for part in parts]
     if not item.single:
         return None
-    # one element: too many of it do no harm
+    # one element: additional copies do no harm
     enough = item.factor
     while (parts := factors(enough, most)) is None:
         enough += 1
@@ -425,11 +423,12 @@ def _repeat(item: Growth) -> list[GrowthStage] | None:
 
 
 def _half_pixel(factor: int, *, linear: bool) -> list[GrowthStage] | None:
-    """Odd factors first: their elements hold the knots (the centres of the input's elements).
+    """Returns the steps of half_pixel growth, odd factors first.
 
-    A power of 2 has them between its elements. So it comes last; where it takes several steps,
-    they go by the elements' edges, one more than there are elements, and the mean of two
-    neighbouring edges ends it.
+    With an odd factor, the result's elements include the knots (the centres of the input's
+    elements); with a power of 2 the knots are between elements, so it comes last. If it takes
+    several steps, they work on the elements' edges (one more than elements), and the mean of two
+    neighbouring edges comes last.
     """
     _, window = _limit("pooling.window")
     _, native = _limit("resize.linear_scale")
@@ -471,17 +470,17 @@ def write(
     name: str,
     inclusive: bool = False,
 ) -> None:
-    """Writes the steps of H and W: together where they are of the same kinds, else H first.
+    """Writes the steps of H and W: together if their kinds are equal, else H first.
 
     Args:
-        new: Where to.
+        new: The writer.
         source: Tensor [N, C, H, W].
         shape: Its shape.
-        plan: Steps of each; not both empty.
+        plan: Steps of H and of W; not both empty.
         output: Tensor to write.
-        name: Of the first node.
-        inclusive: Whether averages count their padding, with a scale by position that makes up
-            for it, rather than leave it out.
+        name: Name of the first node.
+        inclusive: True if averages count their padding, corrected by a scale by position; False
+            if they exclude it.
     """
     down, across = plan
     pairs: list[_Pair]
@@ -531,7 +530,7 @@ def _write(
 
 
 def _map(pair: _Pair, sizes: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
-    """By how much averages that count their padding are too small; as large as the tensor."""
+    """Returns the correction factors of averages that count their padding, in the full shape."""
     sides = []
     for stage, size, out in zip(pair, sizes, shape[2:], strict=True):
         one = stage or GrowthStage("pool", 1)
@@ -548,13 +547,13 @@ def _map(pair: _Pair, sizes: tuple[int, ...], shape: tuple[int, ...]) -> np.ndar
     "others are equivalent to one of them",
 )
 def resize_coordinates(graph: RewriteGraph, node: Node) -> Replacement:
-    """Which elements are read, and with which weights, is compared, not how it is called.
+    """Compares the read elements and their weights, not the names of the modes.
 
-    Nearest resizing by whole factors repeats elements, whichever the coordinates and roundings
-    that say so; that is asymmetric and floor, which every release's DLA takes. The same goes for
-    a linear or cubic Resize of a single element.
+    Nearest resizing by whole factors repeats elements with several coordinate and rounding modes;
+    it equals asymmetric and floor, which the DLA of every release supports. The same applies to a
+    linear or cubic Resize of a single element.
 
-    At a Resize by whole factors in the effect, not the words, of one that is taken.
+    At a Resize by whole factors that equals a supported Resize.
     """
     found = grown(graph, node)
     if found is None:
@@ -573,9 +572,9 @@ def resize_coordinates(graph: RewriteGraph, node: Node) -> Replacement:
 
 
 def grown(graph: RewriteGraph, node: Node) -> tuple[Resizing, tuple[Growth, Growth]] | None:
-    """Returns how a Resize of H and W grows them; None for any other, and where nothing grows.
+    """Returns the growth of H and W by a Resize; None for other Resizes, and without growth.
 
-    None too where rounding errors of its coordinates are larger than a proof allows.
+    Also None if rounding errors of its coordinates are larger than a proof allows.
     """
     made = resizing(graph, node)
     if made is None or not made.image:
@@ -603,10 +602,10 @@ def _taken(made: Resizing, *, nearest: bool) -> bool:
     reason="The DLA repeats elements up to 32 times in one layer; two layers repeat more",
 )
 def resize_nearest_large(graph: RewriteGraph, node: Node) -> Replacement:
-    """Repeating elements a times and the result b times repeats them a * b times.
+    """Repeats elements a times, then b times, instead of a * b times.
 
-    A single element may be repeated too often, with a Slice after it: so global features are
-    brought back to any size. Other factors with a prime over the limit stay as they are.
+    A single element may be repeated too often, with a Slice after it: this restores global features
+    to any size. Other factors with a prime factor over the limit are not supported.
 
     At a Resize that repeats elements more often than one layer can.
     """
@@ -628,15 +627,15 @@ def resize_nearest_large(graph: RewriteGraph, node: Node) -> Replacement:
     enabling=True,
 )
 def resize_linear_in_steps(graph: RewriteGraph, node: Node) -> Replacement:
-    """Linear growth that one layer of the DLA cannot do, by several.
+    """Writes linear growth that one DLA layer does not support, as several layers.
 
-    Of half_pixel, an odd factor may stand before any other, for then the result's elements hold
-    the input's, and between these it is linear again: 6 is 3, then 2. What no linear layer does
-    (5, 7, 8 and more, and asymmetric and aligned corners) repeats elements and averages
-    neighbours. All steps are means of the elements: no value grows.
+    For half_pixel, an odd factor may precede any other factor, because the result's elements then
+    include the input's, with linear growth between them: 6 is 3, then 2. Growth without a linear
+    layer (5, 7, 8 and more, and asymmetric and aligned corners) repeats elements and averages
+    neighbours. All steps are means of the elements, so magnitudes do not grow.
 
-    Left are factors with a prime over the pooling window (11, 13), and aligned corners that are
-    no whole number of elements apart: resize-to-convolution has these.
+    Factors with a prime factor over the pooling window (11, 13), and aligned corners at a
+    fractional distance, are left to resize-to-convolution.
 
     At a linear Resize that takes more than one layer.
     """
@@ -684,16 +683,16 @@ def _write_at(
     "channels, a 1x1 convolution with fixed weights does any resize",
 )
 def resize_to_convolution(graph: RewriteGraph, node: Node) -> Replacement:
-    """Each row of the result is a sum of rows of the input with fixed weights.
+    """Computes each row of the result as a sum of input rows with fixed weights.
 
-    With H as channels that is a 1x1 convolution, with W another. It is exact for every mode, the
-    borders with them: cubic (clamped or with ``exclude_outside``), aligned corners, fractional
-    scales. A fixed deconvolution with a position map would do for whole factors alone, and of
-    cubic ones for ``exclude_outside`` alone: clamping moves the weight of what lies outside to
+    With H as channels this is a 1x1 convolution, with W as channels another. It is exact for every
+    mode, including borders: cubic (clamped or with ``exclude_outside``), aligned corners,
+    fractional scales. A fixed deconvolution with a position map would support only whole factors,
+    and cubic modes only with ``exclude_outside``: clamping moves the weights of outside elements to
     the border's elements, which no factor of the result can do. It would also need dense weights
-    between all channels, for the DLA has no grouped deconvolution.
+    between all channels, because the DLA has no grouped deconvolution.
 
-    At a Resize of H and W that no layer of the DLA does.
+    At a Resize of H and W that no DLA layer supports.
     """
     made = resizing(graph, node)
     if made is None or not made.image or _native(made):
@@ -720,7 +719,7 @@ def resize_to_convolution(graph: RewriteGraph, node: Node) -> Replacement:
 
 
 def _native(made: Resizing) -> bool:
-    """Whether a DLA takes it by itself: whole factors within the limits, in its combinations."""
+    """Returns True if the DLA supports it: whole factors within the limits, allowed modes."""
     factors = [axis.factor for axis in made.axes[2:]]
     words = (made.coordinates, made.rounding)
     nearest = made.mode == "nearest" and words in _NEAREST

@@ -1,6 +1,6 @@
 """Gathers and scatters.
 
-Whole channels, rows and columns at constant indices are selections.
+Whole channels, rows and columns at constant indices are written as selections.
 """
 
 from __future__ import annotations
@@ -23,25 +23,24 @@ from edgekit.rewriting.rules.operands import (
     to_channels,
 )
 
-#: Why, for all of them.
+#: Reason of all gather rewrites.
 GATHER_REASON = (
     "The DLA has no gather; for constant indices a slice, concatenated slices or a 1x1 "
     "convolution of 0 and 1 replaces it"
 )
-#: Why, for all of them.
+#: Reason of all scatter rewrites.
 SCATTER_REASON = (
     "The DLA has no scatter; for constant indices the updates are concatenated with the other "
     "channels, or placed by a 1x1 convolution of 0 and 1"
 )
-# indices that are looked at one by one
+# most indices that are checked one by one
 _MOST_INDICES = 1 << 20
 
 
 def picks_along(graph: RewriteGraph, node: Node) -> tuple[int, list[int]] | None:
     """Returns the axis and the indices along it of a GatherElements or a ScatterElements.
 
-    None if they are along the batch, leave out a part of another axis, or differ from place to
-    place.
+    None if they are along the batch, omit a part of another axis, or differ from place to place.
     """
     shape, found = graph.shape(node.inputs[0]), graph.shape(node.inputs[1])
     axis = int(node.attrs.get("axis", 0)) % len(shape)
@@ -56,14 +55,14 @@ def picks_along(graph: RewriteGraph, node: Node) -> tuple[int, list[int]] | None
 
 
 def readable(graph: RewriteGraph, node: Node) -> bool:
-    """Returns whether a node gathers from an activation of floats, at indices that are constant."""
+    """Returns True if a node gathers from a floating-point activation at constant indices."""
     data = node.inputs[0]
     fixed = graph.constant(node.inputs[1]) and not graph.constant(data)
     return fixed and graph.floats(data) and graph.rank(data) > 1 and 0 not in graph.shape(data)
 
 
 def gathered(graph: RewriteGraph, node: Node) -> tuple[int, list[int]] | None:
-    """Returns axis and indices of a Gather along any axis but the batch; else None."""
+    """Returns axis and indices of a Gather along any axis except the batch; else None."""
     if not readable(graph, node):
         return None
     shape = graph.shape(node.inputs[0])
@@ -78,7 +77,7 @@ def gathered(graph: RewriteGraph, node: Node) -> tuple[int, list[int]] | None:
 def write_selection(
     graph: RewriteGraph, node: Node, new: Writer, axis: int, picks: Sequence[int]
 ) -> None:
-    """Writes the selection of indices along an axis and a Reshape where shapes differ."""
+    """Writes the selection of indices along an axis, and a Reshape if shapes differ."""
     source, output = node.inputs[0], node.outputs[0]
     shape, result = graph.shape(source), graph.shape(output)
     made = (*shape[:axis], len(picks), *shape[axis + 1 :])
@@ -94,11 +93,11 @@ def write_selection(
 def gather(graph: RewriteGraph, node: Node) -> Replacement:
     """Gather of some channels, rows or columns of a 4-D tensor.
 
-    One range of channels is a Slice, a few are Slices and a Concat, others a 1x1 convolution.
-    Along H and W a range is a Slice, every n-th element a pooling of window 1, anything else goes
-    through the channels between transpositions. A table that computed indices look up (an
-    embedding) has no such form. A convolution is equal for finite values: an infinity or NaN of
-    one channel makes NaNs of all that it sums, as 0 times it.
+    One range of channels is a Slice, a few ranges are Slices and a Concat, others a 1x1
+    convolution. Along H and W a range is a Slice, every n-th element a pooling of window 1; other
+    indices are selected as channels between transpositions. A table with computed indices (an
+    embedding) has no such form. A convolution is equal for finite values only: an infinity or NaN
+    in a channel makes all its sums NaN, because 0 times it is NaN.
 
     At a Gather at a list of constant indices, not along the batch.
     """
@@ -114,10 +113,10 @@ def gather(graph: RewriteGraph, node: Node) -> Replacement:
 
 @rewrite("gather-shaped", operators=("Gather",), reason=GATHER_REASON, enabling=True)
 def gather_shaped(graph: RewriteGraph, node: Node) -> Replacement:
-    """Gather that changes the number of dimensions, or of a tensor that has not four.
+    """Gather that changes the number of dimensions, or of a tensor of another rank than 4.
 
-    The same selection on four dimensions and a Reshape; ``x[0]`` of a batch of 1 is the Reshape
-    alone. As a convolution it is equal for finite values only.
+    Writes the same selection on four dimensions and a Reshape; ``x[0]`` of a batch of 1 is only the
+    Reshape. As a convolution it is equal for finite values only.
 
     At a Gather at a constant index, or of another rank than 4.
     """
@@ -135,14 +134,14 @@ def gather_shaped(graph: RewriteGraph, node: Node) -> Replacement:
 
 
 class ScatterPlace(NamedTuple):
-    """Where updates go: whole slices along ``axis``, each index once."""
+    """The place of updates: whole slices along ``axis``, each index once."""
 
     axis: int
     picks: list[int]
 
 
 def writable(graph: RewriteGraph, node: Node) -> bool:
-    """Returns whether a node scatters activations of floats to constant indices."""
+    """Returns True if a node scatters floating-point activations to constant indices."""
     data, indices, updates = node.inputs
     return (
         node.attrs.get("reduction", "none") in {"none", "add"}
@@ -156,7 +155,7 @@ def writable(graph: RewriteGraph, node: Node) -> bool:
 
 
 def scatter(graph: RewriteGraph, node: Node, place: ScatterPlace) -> Replacement:
-    """What stays of the data, and the updates; nothing when an index comes twice."""
+    """Writes the remaining data and the updates; does not apply if an index is repeated."""
     if len(set(place.picks)) != len(place.picks):
         return
     new = yield (node,)
@@ -226,10 +225,10 @@ def _scatter(
 def scatter_elements(graph: RewriteGraph, node: Node) -> Replacement:
     """ScatterElements of whole channels, rows or columns at constant indices.
 
-    A range of channels is replaced by a Concat of what stays and the updates; scattered channels
-    are set to zero by a scale and the updates, placed by a 1x1 convolution, are added. Along H and
-    W the same is done between transpositions. Reductions other than "add", indices that differ
-    from place to place or come twice, and the batch have no such form.
+    A range of channels is replaced by a Concat of the remaining data and the updates; scattered
+    channels are set to zero by a scale and the updates, placed by a 1x1 convolution, are added.
+    Along H and W the same is done between transpositions. Not supported: reductions other than
+    "add", indices that differ from place to place or are repeated, and the batch axis.
 
     At a ScatterElements that writes whole channels, rows or columns.
     """

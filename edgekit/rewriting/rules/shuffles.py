@@ -1,7 +1,7 @@
 """Channel shuffles, space to depth and depth to space.
 
-Reshapes and transpositions are read as one move of blocks (:class:`Blocks`), which is folded into
-neighbouring weights, gathered at once, or written as a convolution.
+Reshapes and transpositions are read as a single move of blocks (:class:`Blocks`), which is folded
+into neighbouring weights, gathered at once, or written as a convolution.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _C, _H, _W = 1, 2, 3
 _MOST_TRANSPOSES = 4
 _REMEMBERED = 4096
 _Move = TypeVar("_Move")
-#: A rewrite follows so many readers of a shuffle.
+#: Most readers of a shuffle that a rewrite follows.
 MOST_BRANCHES = 8
 _SAME_FOR_ALL = frozenset(
     [
@@ -34,20 +34,20 @@ _SAME_FOR_ALL = frozenset(
     ]
 )
 _WITH_CONSTANT = frozenset({"Add", "Div", "Max", "Min", "Mul", "PRelu", "Pow", "Sub"})
-#: Whether a chain ends, or begins, at a node.
+#: Returns True if a chain ends, or begins, at a node.
 Ends: TypeAlias = Callable[["RewriteGraph", Node], bool]
-# a chain of per-channel operators is followed for so many nodes
+# most nodes of a chain of per-channel operators that is followed
 _MOST_NODES = 8
 
 
 class Blocks(NamedTuple):
     """A move of elements from one 4-D tensor to another, block by block.
 
-    Both tensors are read as one tensor of many small dimensions (atoms), which are the same for
-    both but stand in another order.
+    Both tensors are viewed with many small dimensions (atoms), which are the same for both but in
+    another order.
 
     Attributes:
-        sizes: Of the atoms, in the order of the source.
+        sizes: Sizes of the atoms, in the order of the source.
         origin: Dimension of the source that each atom is part of.
         order: Atoms in the order of the result.
         target: Dimension of the result that each atom is part of, by atom.
@@ -59,7 +59,7 @@ class Blocks(NamedTuple):
     target: tuple[int, ...]
 
     def atoms(self, origin: int, target: int) -> list[int]:
-        """Returns the atoms that go from one dimension to another, as the source orders them."""
+        """Returns the atoms that move from one dimension to another, in the source's order."""
         pairs = zip(self.origin, self.target, strict=True)
         return [atom for atom, pair in enumerate(pairs) if pair == (origin, target)]
 
@@ -73,7 +73,7 @@ class Blocks(NamedTuple):
         return self._dimension(0) == self._of_source(0)
 
     def shuffle(self) -> list[int] | None:
-        """Returns the source's channel by channel of the result; None when more than C moves."""
+        """Returns the source's channel by channel of the result; None if other axes move, too."""
         others = all(self._dimension(dim) == self._of_source(dim) for dim in (0, _H, _W))
         if not others:
             return None
@@ -82,8 +82,8 @@ class Blocks(NamedTuple):
     def to_space(self) -> tuple[np.ndarray, int, int] | None:
         """Returns the source's channel by [channel, row, column] of the block, and its sides.
 
-        None unless H and W of the result are those of the source, each element a block of
-        channels.
+        None unless H and W of the result are the source's, with a block of channels for each
+        element.
         """
         rows, columns = self.atoms(_C, _H), self.atoms(_C, _W)
         grown = all(
@@ -123,21 +123,21 @@ class Blocks(NamedTuple):
         return [atom for atom in self._dimension(dim) if self.origin[atom] == _C]
 
     def _table(self, source: list[int], result: list[int]) -> np.ndarray:
-        """Flat index into ``source``'s atoms by place in ``result``'s, the same atoms reordered."""
+        """Returns the flat index in the order ``source`` by place in the order ``result``."""
         sizes = [self.sizes[atom] for atom in source]
         grid = np.arange(math.prod(sizes)).reshape(sizes)
         return grid.transpose([source.index(atom) for atom in result])
 
 
-#: Nodes that move blocks, what they read and write, and the move.
+#: Nodes that move blocks, their input, their output, and the move.
 _Place = tuple[tuple[Node, ...], str, str, Blocks]
 
 
 def blocks_at(graph: RewriteGraph, node: Node) -> Iterator[_Place]:
-    """Yields the moves that begin at a Transpose: its nodes, what they read and write, the move.
+    """Yields the moves that begin at a Transpose: nodes, input, output and the move.
 
-    Reshapes and further transpositions follow it; a reshape may stand before it. The nodes begin
-    with the Transpose; longer chains come first.
+    Reshapes and more transpositions follow it; a reshape may precede it. The nodes begin with the
+    Transpose; longer chains come first.
     """
     first = graph.producer(node.inputs[0])
     before = first is not None and first.op in RESHAPES and not first.domain
@@ -177,12 +177,12 @@ def blocks_of(
     steps: Sequence[tuple[Sequence[int], Sequence[int]]],
     result: Sequence[int],
 ) -> Blocks | None:
-    """Returns the move that reshapes and transpositions make; None if it is none.
+    """Returns the move of a chain of reshapes and transpositions; None if it is not a move.
 
     Args:
-        source: Shape before.
-        steps: Shape that is transposed, and the permutation, one after the other.
-        result: Shape after it.
+        source: Shape before the chain.
+        steps: Transposed shape and permutation of each step, in order.
+        result: Shape after the chain.
     """
     moved = tuple((tuple(shape), tuple(perm)) for shape, perm in steps)
     return _blocks_of(tuple(source), moved, tuple(result))
@@ -194,7 +194,7 @@ def _blocks_of(
     steps: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...],
     result: tuple[int, ...],
 ) -> Blocks | None:
-    # atoms by number, in the order of the source and in the one reached
+    # numbers of the atoms, in the source's order and in the current order
     sizes = dict(enumerate(source))
     ordered, reached = list(sizes), list(sizes)
 
@@ -236,9 +236,9 @@ def _blocks_of(
 def space_to_depth(graph: RewriteGraph, node: Node) -> Replacement:
     """SpaceToDepth, or reshapes and transpositions of that effect (PixelUnshuffle, YOLOv2).
 
-    A convolution whose kernel and stride are the block, with weights of zeros and ones: grouped
-    where the order of the result allows it (PixelUnshuffle: depthwise). A block beyond the
-    largest stride is made in steps; one with a prime factor beyond it stays.
+    Writes a convolution whose kernel and stride are the block, with weights of zeros and ones:
+    grouped if the order of the result allows it (PixelUnshuffle: depthwise). A block beyond the
+    largest stride is made in steps; a block with a prime factor beyond it is not supported.
 
     At a SpaceToDepth, or a transposition between reshapes that makes one.
     """
@@ -281,7 +281,7 @@ def space_to_depth(graph: RewriteGraph, node: Node) -> Replacement:
 def _first(
     places: Iterable[_Place], move: Callable[[Blocks], _Move | None]
 ) -> tuple[tuple[Node, ...], str, str, _Move] | None:
-    """Returns the first place whose move is of a kind, with what that kind says of it."""
+    """Returns the first place for which ``move`` is not None: nodes, input, output and result."""
     for nodes, source, output, blocks in places:
         found = move(blocks)
         if found is not None:
@@ -292,7 +292,7 @@ def _first(
 def _blocks_of_one(
     graph: RewriteGraph, node: Node, shape: Sequence[int], perm: Sequence[int]
 ) -> Iterator[_Place]:
-    """Yields the place of a node that moves blocks by itself, as a reshape and a transposition."""
+    """Yields the place of a node that moves blocks itself, as a reshape and a transposition."""
     source, output = node.inputs[0], node.outputs[0]
     made = blocks_of(graph.shape(source), [(shape, perm)], graph.shape(output))
     if made is not None and graph.floats(source):
@@ -325,10 +325,10 @@ def _most() -> int:
 def depth_to_space(graph: RewriteGraph, node: Node) -> Replacement:
     """DepthToSpace (DCR and CRD), or reshapes and transpositions of that effect (PixelShuffle).
 
-    A deconvolution whose kernel and stride are the block, with weights of zeros and ones in one
-    group (a DLA has no grouped one). A large block is made along H first, then along W: square
-    strides from 23 on are disabled, and two steps cost hardly more than one. It is not folded into
-    a convolution before it, whose bias would be another one at each place of the block.
+    Writes a deconvolution whose kernel and stride are the block, with weights of zeros and ones in
+    one group (a DLA has no grouped deconvolution). A large block is made along H first, then along
+    W: square strides from 23 on are disabled, and two steps cost little more than a single step. It
+    is not folded into a preceding convolution, whose bias would differ by place in the block.
 
     At a DepthToSpace, or a transposition between reshapes that makes one.
     """
@@ -372,7 +372,7 @@ def _deconvolution(new: Writer, source: str, weight: np.ndarray, output: str) ->
 
 
 class Shuffle(NamedTuple):
-    """Tensors read and written, and the source's channel by channel of the result."""
+    """Input and output tensor, and the source's channel by channel of the result."""
 
     source: str
     output: str
@@ -380,7 +380,7 @@ class Shuffle(NamedTuple):
 
 
 def shuffle_at(graph: RewriteGraph, node: Node) -> tuple[tuple[Node, ...], Shuffle] | None:
-    """Returns the nodes that reorder channels from a Transpose on, and what they do."""
+    """Returns the nodes that reorder channels, from a Transpose on, and their shuffle."""
     for nodes, source, output, blocks in blocks_at(graph, node):
         picks = blocks.shuffle()
         if picks is not None and picks != sorted(picks):
@@ -389,11 +389,11 @@ def shuffle_at(graph: RewriteGraph, node: Node) -> tuple[tuple[Node, ...], Shuff
 
 
 class Channelwise(NamedTuple):
-    """What an operator reads.
+    """The inputs of an operator on separate channels.
 
     Attributes:
         data: Position of its only activation.
-        axes: Axis along the channels of its constants that have one, by position.
+        axes: Axis along the channels by position, for its constants with such an axis.
     """
 
     data: int
@@ -401,7 +401,7 @@ class Channelwise(NamedTuple):
 
 
 def channelwise(graph: RewriteGraph, node: Node) -> Channelwise | None:
-    """Returns what a node that treats every channel of a 4-D tensor alone reads; else None."""
+    """Returns the inputs of a node that treats channels of a 4-D tensor separately; else None."""
     if node.domain or len(node.outputs) != 1 or graph.rank(node.outputs[0]) != 4:
         return None
     data = [i for i, name in enumerate(node.inputs) if name and not graph.constant(name)]
@@ -428,7 +428,7 @@ def channelwise(graph: RewriteGraph, node: Node) -> Channelwise | None:
 
 
 def mixes_channels(graph: RewriteGraph, node: Node) -> bool:
-    """Whether a node is an ungrouped 2-D convolution with constant weights."""
+    """Returns True if a node is an ungrouped 2-D convolution with constant weights."""
     return (
         node.op == "Conv"
         and not node.domain
@@ -440,7 +440,7 @@ def mixes_channels(graph: RewriteGraph, node: Node) -> bool:
 
 
 def chain_before(graph: RewriteGraph, tensor: str, ends: Ends) -> tuple[Node, ...] | None:
-    """Returns the nodes from a convolution to a tensor that only one node reads, else None."""
+    """Returns the nodes from a convolution to a tensor with one reader; else None."""
     chain: list[Node] = []
     for _ in range(_MOST_NODES):
         node = graph.producer(tensor)
@@ -459,7 +459,7 @@ def chain_before(graph: RewriteGraph, tensor: str, ends: Ends) -> tuple[Node, ..
 def chains_after(
     graph: RewriteGraph, output: str, ends: Ends
 ) -> tuple[tuple[Node, ...], ...] | None:
-    """Returns the chains from a tensor to convolutions; None when another node reads it."""
+    """Returns the chains from a tensor to convolutions; None if it has other readers."""
     readers = graph.readers(output)
     if not 0 < len(readers) <= MOST_BRANCHES or not graph.inner(output, readers):
         return None
@@ -494,7 +494,7 @@ def write_chain(
     output: str,
     at_end: Mapping[int, int],
 ) -> None:
-    """Writes a chain again; ``at_end``: axis of its convolution's constants along the channels."""
+    """Writes a chain again; ``at_end`` is the channel axis of its convolution's constants."""
     for node in chain:
         parts = channelwise(graph, node)
         data, axes = (0, at_end) if parts is None else (parts.data, parts.axes)
@@ -514,15 +514,15 @@ def write_chain(
     "weights does the shuffle at no cost",
 )
 def channel_shuffle_fold(graph: RewriteGraph, node: Node) -> Replacement:
-    """A channel shuffle next to an ungrouped convolution: that one's weights in another order.
+    """Folds a channel shuffle into an ungrouped convolution, by reordering its weights.
 
-    The convolution before it computes its output maps in the shuffled order, or those after it
-    read their input maps in the old one; what stands between may be anything that treats each
-    channel alone (batch normalisation, activations, pooling, depthwise convolutions), whose
-    per-channel numbers are reordered too. A grouped convolution cannot take the permutation: it
-    reads and writes within its groups only.
+    The preceding convolution computes its output maps in the shuffled order, or the following
+    convolutions read their input maps in the old order. Operators between may treat each channel
+    separately (batch normalisation, activations, pooling, depthwise convolutions); their numbers by
+    channel are reordered too. A grouped convolution cannot include the permutation: it reads and
+    writes only within its groups.
 
-    At a shuffle with a convolution before it, or with nothing else after it.
+    At a shuffle after a convolution, or followed only by convolutions.
     """
     found = shuffle_at(graph, node)
     if found is None:
@@ -551,10 +551,10 @@ def channel_shuffle_fold(graph: RewriteGraph, node: Node) -> Replacement:
     "reorders the channels",
 )
 def channel_shuffle(graph: RewriteGraph, node: Node) -> Replacement:
-    """Reshapes and transpositions within C: a 1x1 convolution with a permutation matrix.
+    """Writes reshapes and transpositions within C as a 1x1 convolution with a permutation matrix.
 
-    Any regrouping of the channels counts, whatever rank the exporter chose between. It is grouped
-    where the permutation stays within groups.
+    Applies to any regrouping of the channels, with any rank between. The convolution is grouped if
+    the permutation stays within groups.
 
     At a transposition with its reshapes that together reorder the channels.
     """
@@ -567,7 +567,7 @@ def channel_shuffle(graph: RewriteGraph, node: Node) -> Replacement:
 
 
 class _PermutedChains(NamedTuple):
-    """Chains that take the permutation ``picks``, each beginning or ending at a convolution."""
+    """Chains for the permutation ``picks``, each beginning or ending at a convolution."""
 
     picks: tuple[int, ...]
     chains: tuple[tuple[Node, ...], ...]
@@ -581,11 +581,11 @@ class _PermutedChains(NamedTuple):
     "them, the neighbouring convolution does it at no extra layer",
 )
 def channel_shuffle_dense(graph: RewriteGraph, node: Node) -> Replacement:
-    """A permutation of the channels and the grouped convolution next to it are one (ShuffleNet V1).
+    """Merges a permutation of the channels and a grouped convolution next to it (ShuffleNet V1).
 
-    Zeros between the groups' weights make that convolution an ungrouped one, which can write or
-    read its channels in any order. Of the convolutions before and after, those with fewer
-    products are taken; what stands between treats each channel alone, as in channel-shuffle-fold.
+    With zeros between the groups' weights, the convolution becomes ungrouped, and can write or read
+    its channels in any order. Of the convolutions before and after, the side with fewer products is
+    used; operators between treat each channel separately, as in channel-shuffle-fold.
 
     At a 1x1 convolution that reorders channels, with convolutions next to it.
     """
@@ -619,9 +619,9 @@ def channel_shuffle_dense(graph: RewriteGraph, node: Node) -> Replacement:
 
 
 def _picks(graph: RewriteGraph, node: Node) -> tuple[int, ...] | None:
-    """The channel that each output map of a convolution copies, if they are a permutation.
+    """Returns the channel copied to each output map, if a convolution is a permutation; else None.
 
-    Only weights that a rewrite brought along are looked at.
+    Checks only weights that a rewrite added.
     """
     brought = graph.fixed(node.inputs[1]) if len(node.inputs) == 2 else None
     if brought is None or graph.rank(node.inputs[0]) != 4:
@@ -639,7 +639,7 @@ def _picks(graph: RewriteGraph, node: Node) -> tuple[int, ...] | None:
 
 
 def _convolution(graph: RewriteGraph, node: Node) -> bool:
-    """Whether a node is a 2-D convolution with constant weights that mixes channels."""
+    """Returns True if a node is a 2-D convolution with constant weights that mixes channels."""
     return (
         node.op == "Conv"
         and not node.domain
@@ -651,7 +651,7 @@ def _convolution(graph: RewriteGraph, node: Node) -> bool:
 
 
 def _products(graph: RewriteGraph, dense: _PermutedChains) -> int:
-    """Products of the ungrouped convolutions."""
+    """Returns the number of products of the ungrouped convolutions."""
     total = 0
     for chain in dense.chains:
         node = chain[0] if dense.before else chain[-1]

@@ -1,6 +1,7 @@
 """Slices, splits, concatenations and repetition.
 
-Each in what the DLA has: slices of stride 1, concatenation along C, resizes and convolutions.
+Written with layers that the DLA supports: slices of stride 1, concatenation along C, resizes and
+convolutions.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from edgekit.rewriting.rules.operands import (
 
 # start, count and step along one axis
 Span = tuple[int, int, int]
-# slices after each other that one part is made of: exporters write one for each axis
+# most consecutive slices of a part: exporters write a slice for each axis
 _MOST_SLICES = 4
 _MOST_PARTS = 64
-# a sum of more parts than these reads and writes the whole too often
+# most parts of a sum: with more parts, it reads and writes the whole tensor too often
 _MOST_CONCATENATED = 4
 _BROADCASTS = frozenset({"Add", "Div", "Max", "Min", "Mul", "Sub"})
 
 
 def slice_of(graph: RewriteGraph, node: Node) -> list[Span] | None:
-    """Returns what a Slice of an activation takes along each axis.
+    """Returns the span of a Slice of an activation along each axis.
 
-    None for other nodes, computed bounds, and results without elements.
+    None for other nodes, computed bounds, and empty results.
     """
     if node.op != "Slice" or node.domain or graph.constant(node.inputs[0]):
         return None
@@ -63,7 +64,7 @@ def slice_of(graph: RewriteGraph, node: Node) -> list[Span] | None:
 def write_slice(new: Writer, source: str, spans: dict[int, Span], *, output: str = "") -> str:
     """Writes a Slice of ``spans`` by axis and returns its output."""
     starts = [start for start, _, _ in spans.values()]
-    # a backward slice that ends at the first element ends before it: far enough below zero
+    # a backward slice to the first element needs an end before it: a large negative number
     ends = [start + (count - 1) * step for start, count, step in spans.values()]
     steps = [step for _, _, step in spans.values()]
     outside = -(2**31)
@@ -78,7 +79,7 @@ def write_slice(new: Writer, source: str, spans: dict[int, Span], *, output: str
 
 
 def float_spans(graph: RewriteGraph, node: Node) -> list[Span] | None:
-    """Returns what a Slice of a 4-D activation of floats takes; None for others."""
+    """Returns the spans of a Slice of a 4-D floating-point activation; None for other nodes."""
     if not graph.floats(node.inputs[0]) or graph.rank(node.inputs[0]) != 4:
         return None
     return slice_of(graph, node)
@@ -87,7 +88,7 @@ def float_spans(graph: RewriteGraph, node: Node) -> list[Span] | None:
 def slice_along(
     graph: RewriteGraph, node: Node, new: Writer, spans: Sequence[Span], axis: int
 ) -> None:
-    """Writes a Slice with ``axis`` picked and everything else sliced."""
+    """Writes a Slice as a selection along ``axis`` and a slice along the other axes."""
     source, output = node.inputs[0], node.outputs[0]
     shape = list(graph.shape(source))
     rest = {
@@ -95,7 +96,7 @@ def slice_along(
         for other, span in enumerate(spans)
         if other != axis and span != (0, shape[other], 1)
     }
-    # the rest first, while it is all the DLA's own: fewer elements are moved then
+    # the other axes first: the DLA can slice them, and fewer elements are moved then
     if rest:
         source = write_slice(new, source, rest)
         for other, (_, count, _) in rest.items():
@@ -112,12 +113,12 @@ def slice_along(
     "element",
 )
 def strided_slice(graph: RewriteGraph, node: Node) -> Replacement:
-    """A slice with steps along H or W: the same slice without, then pooling of window 1.
+    """Writes a slice with steps along H or W as a slice without steps and pooling of window 1.
 
-    Steps beyond the largest pooling stride take several poolings; one with a prime factor beyond
-    it stays. Where the slice begins at 0 and reaches the end there is nothing to slice.
+    Steps beyond the largest pooling stride take several poolings; steps with a prime factor beyond
+    it are not supported. A slice from 0 to the end needs only the pooling.
 
-    At a Slice with a step above 1 along H or W and none along N and C.
+    At a Slice with a step above 1 along H or W that keeps N and has step 1 along C.
     """
     spans = float_spans(graph, node)
     if spans is None or spans[0] != (0, graph.shape(node.inputs[0])[0], 1):
@@ -141,7 +142,7 @@ def strided_slice(graph: RewriteGraph, node: Node) -> Replacement:
     reason="The DLA slices with stride 1 only; a 1x1 convolution of 0 and 1 selects the channels",
 )
 def slice_channels(graph: RewriteGraph, node: Node) -> Replacement:
-    """A slice with a step along C, backwards too: a 1x1 convolution that picks the channels.
+    """Writes a slice with a step along C, also backwards, as a 1x1 convolution.
 
     At a Slice with a step along C.
     """
@@ -159,10 +160,10 @@ def slice_channels(graph: RewriteGraph, node: Node) -> Replacement:
     enabling=True,
 )
 def slice_4d(graph: RewriteGraph, node: Node) -> Replacement:
-    """A Slice of 2, 3, 5 or more dimensions: the same Slice of 4, between reshapes.
+    """Writes a Slice of 2, 3, 5 or more dimensions as a Slice of 4, between reshapes.
 
     [N, C] is [N, C, 1, 1]; with more dimensions, the axes that are not sliced are merged, so only
-    one may be sliced then. The batch is left alone: no DLA slices it.
+    one axis may be sliced then. The batch must not be sliced: no DLA supports it.
 
     At a Slice of a tensor of another rank than 4 that keeps the batch.
     """
@@ -189,7 +190,7 @@ def slice_4d(graph: RewriteGraph, node: Node) -> Replacement:
     enabling=True,
 )
 def split_4d(graph: RewriteGraph, node: Node) -> Replacement:
-    """A Split of 2, 3, 5 or more dimensions: the same Split of 4, between reshapes.
+    """Writes a Split of 2, 3, 5 or more dimensions as a Split of 4, between reshapes.
 
     At a Split of a tensor of another rank than 4, not along its batch.
     """
@@ -219,11 +220,11 @@ def split_4d(graph: RewriteGraph, node: Node) -> Replacement:
     ),
 )
 def focus(graph: RewriteGraph, node: Node) -> Replacement:
-    """Concat along C of slices with equal steps along H and W: one strided convolution.
+    """Writes a Concat along C of slices with equal steps along H and W as a strided convolution.
 
     Its kernel reaches to the furthest start, its stride is the step, its weights are 0 and 1
-    (YOLOv5's Focus: 2x2, stride 2). The slices may come one by one for each axis, share one and
-    take parts of the channels.
+    (YOLOv5's Focus: 2x2, stride 2). The slices may be separate for each axis, share a slice, and
+    read parts of the channels.
 
     At a Concat of slices of one tensor that a strided convolution can make.
     """
@@ -272,7 +273,7 @@ def focus(graph: RewriteGraph, node: Node) -> Replacement:
 
 
 def _up(graph: RewriteGraph, tensor: str) -> Iterator[tuple[str, list[Span], list[Node]]]:
-    """Yields what ``tensor`` is a slice of, from near to far: its source, spans and slices."""
+    """Yields the sources that ``tensor`` is a slice of, nearest first: source, spans, slices."""
     spans, nodes = [(0, size, 1) for size in graph.shape(tensor)], list[Node]()
     for _ in range(_MOST_SLICES):
         node = graph.producer(tensor)
@@ -314,7 +315,7 @@ def _fits(shape: Sequence[int], spans: Sequence[Sequence[Span]]) -> bool:
 
 
 def joined_axis(graph: RewriteGraph, node: Node) -> int:
-    """Returns H or W when a Concat of 4-D activations runs along it, else 0."""
+    """Returns the axis (H or W) of a Concat of 4-D activations along it; else 0."""
     axis = int(node.attrs["axis"]) % graph.rank(node.outputs[0])
     plain = graph.rank(node.outputs[0]) == 4 and graph.floats(node.outputs[0])
     if not plain or axis not in {2, 3} or len(node.inputs) < 2:
@@ -329,13 +330,13 @@ def joined_axis(graph: RewriteGraph, node: Node) -> int:
     "which are then added",
 )
 def concat_sum(graph: RewriteGraph, node: Node) -> Replacement:
-    """Concat of a few parts along H or W: each padded with zeros to the whole, and their sum.
+    """Writes a Concat of a few parts along H or W as the sum of parts padded with zeros.
 
-    The padding is that of a depthwise convolution with a single 1 in its kernel, so the rest of
-    the whole must be within the padding that a convolution may have. No transposition is needed,
-    which no source allows on Xavier.
+    The padding is that of a depthwise convolution with a single 1 in its kernel, so the difference
+    to the whole size must be within a convolution's padding limit. It needs no transposition, which
+    no source allows on Xavier.
 
-    At a Concat of a few 4-D activations along H or W, none of them too small.
+    At a Concat of a few 4-D activations along H or W that are not too small.
     """
     axis = joined_axis(graph, node)
     if not axis or len(node.inputs) > _MOST_CONCATENATED or any(map(graph.constant, node.inputs)):
@@ -348,7 +349,7 @@ def concat_sum(graph: RewriteGraph, node: Node) -> Replacement:
     new = yield (node,)
     total, begin = "", 0
     for index, name in enumerate(node.inputs):
-        # pads of `rest` on both sides; the place of the 1 in the kernel moves the part
+        # pads of `rest` on both sides; the position of the 1 in the kernel moves the part
         rest = whole - graph.shape(name)[axis]
         kernel = np.zeros((channels, 1, rest + 1))
         kernel[:, :, rest - begin] = 1.0
@@ -377,7 +378,7 @@ def concat_sum(graph: RewriteGraph, node: Node) -> Replacement:
     reason="The DLA concatenates along C only; transpositions around it turn H or W into C",
 )
 def concat_axis(graph: RewriteGraph, node: Node) -> Replacement:
-    """Concat along H or W: along C between transpositions that swap C with that axis.
+    """Writes a Concat along H or W as a Concat along C, between transpositions.
 
     At a Concat of 4-D activations along H or W.
     """
@@ -400,10 +401,10 @@ def concat_axis(graph: RewriteGraph, node: Node) -> Replacement:
 def concat_constant(graph: RewriteGraph, node: Node) -> Replacement:
     """Concat along C of activations and constants (coordinates, positions, channels of zeros).
 
-    The activations are joined, a 1x1 convolution of 0 and 1 spreads them over the whole, leaving
-    zeros where the constants go, and the constants are added as a scale of every element.
+    The activations are joined, a 1x1 convolution of 0 and 1 spreads them over all channels, with
+    zeros in place of the constants, and the constants are added as a scale by element.
 
-    At a Concat along C of 4-D tensors, some of them constant and some not.
+    At a Concat along C of constant and other 4-D tensors.
     """
     output = node.outputs[0]
     if graph.rank(output) != 4 or node.attrs["axis"] % 4 != 1 or not graph.floats(output):
@@ -444,7 +445,7 @@ def scale_limit() -> int:
 
 
 def enlarge(new: Writer, source: str, scales: Sequence[int], output: str) -> str:
-    """Writes nearest resizes of H and W by whole factors and returns the last one's output."""
+    """Writes nearest resizes of H and W by whole factors and returns the last output."""
     steps = [factors(scale, scale_limit()) or [] for scale in scales]
     rounds = max(len(part) for part in steps)
     for index in range(rounds):
@@ -467,7 +468,7 @@ def enlarge(new: Writer, source: str, scales: Sequence[int], output: str) -> str
     reason=("The DLA's element-wise operations broadcast [N, C, 1, 1] without an Expand"),
 )
 def drop_expand(graph: RewriteGraph, node: Node) -> Replacement:
-    """An Expand or Tile before an element-wise operation that broadcasts by itself.
+    """Removes an Expand or Tile before an element-wise operation that broadcasts by itself.
 
     At an operation of a whole tensor and a repeated [N, C, 1, 1] or [N, 1, 1, 1].
     """
@@ -497,7 +498,7 @@ def drop_expand(graph: RewriteGraph, node: Node) -> Replacement:
     new.node(node.op, inputs, output=node.outputs[0], **node.attrs)
     repeated = repeat.outputs[0]
     if not graph.inner(repeated, (node, repeat)):
-        # others need it still
+        # others still need it
         new.node(repeat.op, repeat.inputs, output=repeated, **repeat.attrs)
 
 
@@ -508,10 +509,10 @@ def drop_expand(graph: RewriteGraph, node: Node) -> Replacement:
     "convolution repeats channels, a nearest resize rows and columns",
 )
 def repeat(graph: RewriteGraph, node: Node) -> Replacement:
-    """Expand or Tile of a 4-D tensor: a convolution along C, a nearest resize along H and W.
+    """Writes Expand or Tile of a 4-D tensor: a convolution along C, nearest resizes of H and W.
 
-    A side of 1 is enlarged by a nearest resize (several where the factor is beyond its limit, none
-    where it has a prime factor beyond it); a larger side that Tile repeats goes through the
+    A side of 1 is enlarged by a nearest resize (several if the factor is beyond its limit; not
+    supported if it has a prime factor beyond it). A larger side that Tile repeats is repeated as
     channels between transpositions. The batch is not repeated.
 
     At an Expand or Tile that keeps four dimensions and the batch.

@@ -1,6 +1,6 @@
 """Transpositions.
 
-They merge, move after an operation, or go into weights.
+Transpositions merge, move after an operation, or become part of weights.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from edgekit.rewriting.rules.reshapes import (
 
 # batch and channels come before the axes of an image
 _LED = 2
-# operands after the first, attributes, axes that are gone
+# operands after the first, attributes, dropped axes
 _Found: TypeAlias = tuple[tuple[Operand, ...], Attributes, set[int]]
 _ARG = ("ArgMax", "ArgMin")
 _AXES = ("Pad", "Slice", "Split", "Tile", "Resize", "Gather")
-#: All operators that :func:`turned` knows.
+#: All operators that :func:`turned` supports.
 TURNED = (
     *SINGLE,
     *BROADCASTING,
@@ -52,10 +52,10 @@ _DLA_RANK = 4
 
 
 def with_axes(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> _Found | None:
-    """Returns what an operation reads besides its data, its attributes, and the axes it drops.
+    """Returns an operation's other operands, its attributes, and its dropped axes.
 
     Args:
-        graph: Where it stands.
+        graph: The graph with the operation.
         node: Pad, Slice, Split, Tile, Resize or Gather, which reads a tensor transposed by
             ``perm``.
         perm: Source axis by axis.
@@ -118,7 +118,7 @@ def _pad(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> _Found | Non
 def _resize(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> _Found | None:
     if node.input(1) or node.attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
         return None
-    # of images, height and width only: other axes no runtime resizes in every mode
+    # only height and width of images: no runtime resizes other axes in every mode
     if len(perm) > _LED and any(perm[axis] < _LED for axis in _resized(graph, node)):
         return None
     attrs = dict(node.attrs)
@@ -140,23 +140,23 @@ def _resize(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> _Found | 
 
 
 def _resized(graph: RewriteGraph, node: Node) -> set[int]:
-    """The axes that a Resize changes, or may change."""
+    """Returns the axes that a Resize changes, or may change."""
     source, target = graph.shape(node.inputs[0]), graph.shape(node.outputs[0])
     found = {axis for axis in range(len(source)) if source[axis] != target[axis]}
     scales = None if node.input(3) else graph.value(node.input(2))
     if scales is not None:
-        # a scale near 1 can leave the size as it is and yet move every value
+        # a scale near 1 can keep the size and still move every value
         which = [axis % len(source) for axis in node.attrs.get("axes", range(len(source)))]
         found |= {axis for axis, scale in zip(which, scales, strict=True) if scale != 1}
     return found
 
 
 def turned(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> Carried | None:
-    """Returns ``node``, which reads a tensor transposed by ``perm``, as it is without that.
+    """Returns ``node``, which reads a tensor transposed by ``perm``, without the transposition.
 
-    None if another tensor that it reads is no constant and not transposed in the same way, or
-    where the operation has no such form. ``Carried.perm`` makes the old results of the new ones;
-    it is the identity where the axes that moved are gone.
+    None if it reads another activation that is not transposed in the same way, or if the operation
+    has no such form. ``Carried.perm`` turns the new results into the old results; it is the
+    identity if the moved axes are dropped.
     """
     if node.op in BROADCASTING or node.op == "Concat":
         return _joining(graph, node, perm)
@@ -190,14 +190,14 @@ def turned(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> Carried | 
 
 
 def _joining(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> Carried | None:
-    """An operation of several tensors of equal standing."""
+    """Returns an operation that treats all its operands alike; None if it has no such form."""
     if graph.rank(node.outputs[0]) != len(perm):
         return None
     operands: list[Operand] = []
     passed: dict[str, Node] = {}
     before = [graph.producer(name) for name in node.inputs]
     plain = {item.inputs[0] for item in before if item and _transposes(graph, item, perm)}
-    # a sum of an input and its own transposition would turn for ever
+    # a sum of an input and its own transposition would turn endlessly
     fed = frozenset() if plain & set(graph.inputs) else frozenset(graph.inputs)
     for name in node.inputs:
         found = _other(graph, name, perm, fed, scalars=node.op != "Concat")
@@ -209,7 +209,7 @@ def _joining(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> Carried 
     if node.op == "Concat":
         attrs["axis"] = perm[attrs["axis"]]
         if len(perm) == 4 and attrs["axis"] != 1 and node.attrs["axis"] % 4 == 1:
-            # the DLA joins channels only, which is what the transpositions may be there for
+            # the DLA joins only channels, which may be the purpose of the transpositions
             return None
     return Carried(tuple(operands), attrs, tuple(passed.values()), perm)
 
@@ -217,7 +217,7 @@ def _joining(graph: RewriteGraph, node: Node, perm: tuple[int, ...]) -> Carried 
 def _other(
     graph: RewriteGraph, name: str, perm: tuple[int, ...], fed: frozenset[str], *, scalars: bool
 ) -> tuple[Operand, tuple[Node, ...]] | None:
-    """An operand as it is before the transposition."""
+    """Returns an operand before the transposition, with its transposition; None if impossible."""
     shape = graph.shape(name)
     if scalars and all(side == 1 for side in shape) and (len(shape) < 2 or graph.constant(name)):
         return Operand(name), ()
@@ -228,7 +228,7 @@ def _other(
         return Operand(source.inputs[0]), (source,)
     back = tuple(sorted(range(len(perm)), key=lambda i: perm[i]))
     for reader in islice(graph.readers(name) if name in fed else (), _LOOKED_AT):
-        # it is transposed back for another reader already
+        # it is already transposed back for another reader
         if _transposes(graph, reader, back):
             return Operand(reader.outputs[0]), (reader,)
     wide = (*(1,) * (len(perm) - len(shape)), *shape)
@@ -259,7 +259,7 @@ def _reduction(
 
 
 def _left(perm: Sequence[int], gone: set[int]) -> tuple[int, ...]:
-    """The permutation of the dimensions that are left."""
+    """Returns the permutation of the remaining dimensions."""
     remaining = [i for i in perm if i not in gone]
     return tuple(sorted(remaining).index(i) for i in remaining)
 
@@ -274,10 +274,10 @@ def _left(perm: Sequence[int], gone: set[int]) -> tuple[int, ...]:
 def merge_transposes(graph: RewriteGraph, node: Node) -> Replacement:
     """Transpose, Transpose -> Transpose.
 
-    The second reads what the first read, so every application shortens a chain; the first stays
-    for others that read it. One that changes nothing is left to ``identity-removal``.
+    The second node reads the first node's input, so every application shortens a chain; the first
+    stays for other readers. ``identity-removal`` removes a transposition without effect.
 
-    Looks whether a transposition reads a transposition.
+    At a transposition that reads a transposition.
     """
     first = graph.producer(node.inputs[0])
     if first is None or first.op != "Transpose" or first.domain:
@@ -299,16 +299,15 @@ def merge_transposes(graph: RewriteGraph, node: Node) -> Replacement:
 def sink_transpose(graph: RewriteGraph, node: Node) -> Replacement:
     """Transpose, operation -> operation, Transpose.
 
-    The operation is element-wise, or works along axes, which are mapped; constants that it reads
-    are transposed by recipes. Operations of several tensors need them all transposed in the same
-    way, or with only dimensions of size 1 to be moved; a graph input may be read where it is
-    transposed back already. The number of ways from transpositions to operations gets smaller
-    with every application, and nothing moves a transposition towards the inputs, so it ends. (A
-    graph input that is read after its transposition is one way more; that happens when another
-    operand loses a transposition, of which what stands before has a limited number.) A Resize
-    changes height and width on the other side, or the transposition stays where it is.
+    The operation is element-wise, or works along axes, which are mapped; its constants are
+    transposed by recipes. Several operands must all be transposed in the same way, or have only
+    dimensions of size 1 to move; a graph input may be read if it is already transposed back. The
+    number of paths from transpositions to operations gets smaller with every application, and no
+    rewrite moves a transposition towards the inputs, so it ends. (A graph input that is read after
+    its transposition adds a path; that happens when another operand loses a transposition, whose
+    number before an operation is limited.) A Resize must change height and width on the other side.
 
-    Looks for an operand that a transposition wrote.
+    At an operation with a transposed operand.
     """
     several = node.op in BROADCASTING or node.op == "Concat"
     for name in dict.fromkeys(node.inputs if several else node.inputs[:1]):
@@ -335,11 +334,11 @@ def sink_transpose(graph: RewriteGraph, node: Node) -> Replacement:
 
 
 class _Product(NamedTuple):
-    """Where the weights have the elements that are summed.
+    """Layout of a product's summed elements in its weights.
 
     Attributes:
-        flat: Shape in which the product reads its data; None as it is transposed.
-        depth_first: The weights' summed dimension stands before that of the outputs.
+        flat: Shape in which the product reads its data; None for the transposed shape.
+        depth_first: True if the weights' summed dimension precedes the outputs' dimension.
         back: Permutation that undoes the transposition.
     """
 
@@ -358,11 +357,11 @@ class _Product(NamedTuple):
 def transpose_into_weights(graph: RewriteGraph, node: Node) -> Replacement:
     """Transpose, Flatten, Gemm (MatMul, 1x1 Conv) -> Flatten, Gemm with its weights transposed.
 
-    Also Transpose, Conv whose window is the whole tensor. The sum runs over all elements of a
-    sample, so their order does not matter as long as the weights have the same one; they are
-    transposed by a recipe. Every application leaves one product fewer after a transposition.
+    Also Transpose, Conv whose window is the whole tensor. The sum is over all elements of a sample,
+    so any order is correct if the weights have the same order; a recipe transposes them. Every
+    application leaves one product fewer after a transposition.
 
-    Looks through a reshape for a transposition that keeps the batch.
+    At a product of a transposition that keeps the batch, with or without a reshape between.
     """
     weights = node.input(1)
     if graph.constant(node.inputs[0]) or not graph.constant(weights):
@@ -414,7 +413,7 @@ def transpose_into_weights(graph: RewriteGraph, node: Node) -> Replacement:
 
 
 def _covers(graph: RewriteGraph, node: Node) -> bool:
-    """Whether a convolution's window is the whole tensor, without padding."""
+    """Returns True if a convolution's window is the whole tensor, without padding."""
     spatial = graph.shape(node.inputs[0])[2:]
     window = graph.shape(node.inputs[1])[2:]
     spread = zip(window, node.attrs.get("dilations", ()), strict=False)
@@ -426,7 +425,7 @@ def _covers(graph: RewriteGraph, node: Node) -> bool:
 def _turned(
     graph: RewriteGraph, new: Writer, weights: str, data: tuple[int, ...], product: _Product
 ) -> str:
-    """Recipe for the weights in the order of what was transposed."""
+    """Writes a recipe for the weights in the order before the transposition."""
     shape, back = graph.shape(weights), product.back
     if product.depth_first:
         wide = reshape(new, weights, (*data[1:], shape[1]))

@@ -1,7 +1,7 @@
 """Large windows as several that the DLA has.
 
 Along one axis (:class:`PoolAxis`) a window is a cascade of averages, maxima or convolutions; over H
-and W it is pools and depthwise convolutions in a row (:class:`RowNode`).
+and W it is a row of pools and depthwise convolutions (:class:`RowNode`).
 """
 
 from __future__ import annotations
@@ -22,26 +22,27 @@ from edgekit.network.windows import window
 from edgekit.rewriting.graph import RewriteGraph, Writer
 from edgekit_device.protocol.codec import document
 
-# a longer cascade is no gain over a reduction on the GPU
+# a longer cascade is not faster than a reduction on the GPU
 MOST_STAGES = 5
 _IMAGE = (2, 3)
 _RANK = 4
 _ROLES = {"Conv": "weights", "Mul": "factor", "Reshape": "shape"}
-# the opset since which the axes are an input
+# opset from which the axes are an input
 _AXES_INPUT = {"ReduceSum": 13}
 _AXES_INPUT_OTHERS = 18
 
 
 class PoolStage(NamedTuple):
-    """One window along one axis.
+    """A window along one axis.
 
     Attributes:
-        size: Its number of elements.
-        stride: From one window to the next.
+        size: Number of elements of the window.
+        stride: Distance of neighbouring windows.
         before: Padding before the first element.
-        after: Padding after the last one.
-        dilation: From one element of the window to the next; more than 1 for a convolution only.
-        conv: It is a depthwise convolution, or else a pooling layer.
+        after: Padding after the last element.
+        dilation: Distance of neighbouring elements of the window; more than 1 only for a
+            convolution.
+        conv: True for a depthwise convolution, False for a pooling layer.
     """
 
     size: int
@@ -52,7 +53,7 @@ class PoolStage(NamedTuple):
     conv: bool = False
 
     def outputs(self, length: int) -> int:
-        """Returns how many windows there are on ``length`` elements."""
+        """Returns the number of windows on ``length`` elements."""
         span = (self.size - 1) * self.dilation + 1
         return (length + self.before + self.after - span) // self.stride + 1
 
@@ -62,19 +63,19 @@ IDENTITY = PoolStage(1)
 
 @document(frozen=True)
 class PoolAxis:
-    """What a pooling layer does along one axis.
+    """A pooling layer along one axis.
 
     Attributes:
         length: Elements of the input.
         count: Elements of the output.
         size: Elements of the window.
-        stride: From one window to the next; 0 if there is one window that reaches to the end,
-            so that any stride does.
+        stride: Distance of neighbouring windows; 0 if a single window reaches to the end, so that
+            any stride is correct.
         before: Padding before the first element.
-        after: Padding that the last window reaches into, whatever the node declares: less than
-            declared where the windows end before, more in ceil mode.
-        dilation: From one element of the window to the next.
-        beyond: The last window reaches beyond the padding that the node declares.
+        after: Padding that the last window uses: less than the node declares if the windows end
+            before, more in ceil mode.
+        dilation: Distance of neighbouring elements of the window.
+        beyond: True if the last window reaches beyond the declared padding.
     """
 
     length: int
@@ -87,16 +88,16 @@ class PoolAxis:
     beyond: bool = False
 
     def real(self) -> tuple[int, ...]:
-        """Returns how many elements of each window are not padding."""
+        """Returns the number of elements other than padding, by window."""
         first = np.arange(self.count) * (self.stride or 1) - self.before
-        # the first element of each window that is not before the input, and the one after its end
+        # the first element of each window inside the input, and the first element after its end
         bounds = (-(place // self.dilation) for place in (first, first - self.length))
         start, end = (np.clip(bound, 0, self.size) for bound in bounds)
         return tuple((end - start).tolist())
 
 
 def fits(size: int, stride: int, before: int, after: int) -> bool:
-    """Whether a pooling layer has this window, stride and padding."""
+    """Returns True if a pooling layer supports this window, stride and padding."""
     _, most = limit("pooling.padding")
     return (
         size <= limit("pooling.window")[1]
@@ -106,10 +107,10 @@ def fits(size: int, stride: int, before: int, after: int) -> bool:
 
 
 def pool_stages(axis: PoolAxis) -> tuple[PoolStage, ...] | None:
-    """Returns average pools, one after the other, that make the average of ``axis``.
+    """Returns average pools whose sequence equals the average of ``axis``.
 
-    A window of ``a * b`` elements is a window of b over the averages of windows of a that lie side
-    by side; the padding counts as zeros. None if the window has no such factors.
+    A window of ``a * b`` elements is a window of b over the averages of adjacent windows of a; the
+    padding counts as zeros. None if the window has no such factors.
     """
     if axis.dilation != 1:
         return None
@@ -138,7 +139,7 @@ def _averages(
 def _average_splits(
     size: int, stride: int, before: int, after: int
 ) -> Iterator[tuple[PoolStage, int, int, int, int]]:
-    """Yields a first pool, and size, stride and padding of what is left to do after it."""
+    """Yields a first pool, and size, stride and padding of the remaining window."""
     for a in range(limit("pooling.window")[1], 1, -1):
         if size % a == 0 and stride % a == 0:
             first = PoolStage(a, a, before % a, after % a)
@@ -154,7 +155,7 @@ def _parts(stride: int, most: int) -> list[int]:
 
 
 def conv_stages(axis: PoolAxis) -> tuple[PoolStage, ...] | None:
-    """Returns one convolution for ``axis``, and a pool of window 1 for the rest of its stride."""
+    """Returns a convolution for ``axis``, and a pool of window 1 for the rest of its stride."""
     fits = (
         axis.size <= limit("convolution.kernel")[1]
         and axis.dilation <= limit("convolution.dilation")[1]
@@ -179,9 +180,9 @@ def conv_stages(axis: PoolAxis) -> tuple[PoolStage, ...] | None:
 def mixed_stages(axis: PoolAxis) -> tuple[tuple[PoolStage, ...], float] | None:
     """Returns average pools and a convolution after them for ``axis``, and a factor for the result.
 
-    Pools go first, for they cost less than a large convolution. A window that reaches to both ends
-    may be longer than the axis, with zeros around it, so that it has factors: the average changes
-    by the factor, which the convolution's weights take. Just a convolution where there is no pool.
+    Pools come first, because they cost less than a large convolution. A window that reaches to both
+    ends may be longer than the axis, with zeros around it, so that it has factors: the weights of
+    the convolution include the resulting factor of the average. Without a pool, only a convolution.
     """
     if axis.dilation != 1:
         return None
@@ -225,18 +226,18 @@ def _pools_and_conv(axis: PoolAxis, most: int) -> tuple[PoolStage, ...] | None:
 
 @cache
 def max_stages(axis: PoolAxis) -> tuple[PoolStage, ...] | None:
-    """Returns maximum pools, one after the other, that make the maximum of ``axis``.
+    """Returns maximum pools whose sequence equals the maximum of ``axis``.
 
-    Windows of a, at a distance of d <= a, and b of those make a window of ``(b - 1) * d + a``.
-    The padding never wins. None if no short cascade does it; a dilated window is taken apart
-    where the other elements can be left out first.
+    b windows of a elements, at a distance of d <= a, make a window of ``(b - 1) * d + a`` elements.
+    The padding never wins. None without a short cascade; a dilated window is split if the other
+    elements can be dropped first.
     """
     if axis.dilation == 1:
         return _fewest(axis.size, axis.stride, axis.before, axis.after)
     d, last = axis.dilation, axis.length - 1
     if axis.before % d or axis.stride % d or d > limit("pooling.stride")[1]:
         return None
-    # elements at a distance of d are left, the last of them at the one that d divides
+    # elements at multiples of d are left
     after = (last + axis.after) // d - last // d
     rest = _fewest(axis.size, axis.stride // d, axis.before // d, after)
     return rest and (PoolStage(1, d), *rest)
@@ -245,7 +246,7 @@ def max_stages(axis: PoolAxis) -> tuple[PoolStage, ...] | None:
 @cache
 def _fewest(size: int, stride: int, before: int, after: int) -> tuple[PoolStage, ...] | None:
     for most in range(1, MOST_STAGES + 1):
-        # one window that reaches to the end may reach further
+        # a single window that reaches to the end may reach further
         for more in (0, *range(1, limit("pooling.padding")[1] + 1)) if not stride else (0,):
             found = _maxima(size + more, stride, before, after + more, most)
             if found:
@@ -280,10 +281,10 @@ def _maxima(
 
 
 def _inner_padding(pad: int, a: int, d: int) -> tuple[int, int]:
-    """Returns how much of a padding the first pool takes, and how many windows that leaves out.
+    """Returns the part of a padding for the first pool, and the number of omitted windows.
 
-    Every window of the first pool must hold one real element; those that are left out hold none
-    that their neighbours do not.
+    Every window of the first pool must contain a real element; real elements of omitted windows are
+    in neighbouring windows, too.
     """
     own = min(pad, a - 1, limit("pooling.padding")[1])
     own -= (own - pad) % d
@@ -292,7 +293,7 @@ def _inner_padding(pad: int, a: int, d: int) -> tuple[int, int]:
 
 @document(frozen=True)
 class RowNode:
-    """One node of a row: it reads the node before it, and ``constants``."""
+    """A node of a row: it reads the previous node and ``constants``."""
 
     op: str
     constants: tuple[Any, ...] = ()
@@ -300,16 +301,16 @@ class RowNode:
 
 
 def in_row(new: Writer, source: str, parts: Sequence[RowNode], node: Node, output: str = "") -> str:
-    """Writes nodes one after the other in place of ``node`` and returns what the last one writes.
+    """Writes a sequence of nodes instead of ``node`` and returns the last node's output.
 
-    The last one that computes keeps the node's name; a reshape after it does not.
+    The last computing node keeps the node's name; a reshape after it does not.
 
     Args:
-        new: Where to write.
-        source: What the first node reads.
+        new: The writer.
+        source: Input of the first node.
         parts: The nodes; at least one.
-        node: What they replace.
-        output: What the last one writes; the node's output when empty.
+        node: The replaced node.
+        output: Output of the last node; the replaced node's output if empty.
     """
     output = output or node.outputs[0]
     last = max((i for i, part in enumerate(parts) if part.op != "Reshape"), default=len(parts) - 1)
@@ -325,10 +326,10 @@ class PoolNode(NamedTuple):
     """A MaxPool or AveragePool over H and W.
 
     Attributes:
-        height: Along H.
-        width: Along W.
-        padded: The node declares padding.
-        within: The DLA takes its window, stride, padding and dilation.
+        height: The axis along H.
+        width: The axis along W.
+        padded: True if the node declares padding.
+        within: True if the DLA supports its window, stride, padding and dilation.
     """
 
     height: PoolAxis
@@ -338,9 +339,9 @@ class PoolNode(NamedTuple):
 
 
 def pool_of(graph: RewriteGraph, node: Node) -> PoolNode | None:
-    """Returns what a MaxPool or AveragePool does, None if it is not floats in N, C, H and W.
+    """Returns the axes of a MaxPool or AveragePool; None unless on floats in N, C, H and W.
 
-    Only the first output may be written. A window that lies in the padding altogether is refused.
+    Also None with a second output, or with a window entirely in the padding.
     """
     source, target = node.inputs[0], node.outputs[0]
     kernel = node.attrs.get("kernel_shape", ())
@@ -361,7 +362,7 @@ def pool_of(graph: RewriteGraph, node: Node) -> PoolNode | None:
         if counts[at] == 1 and after >= 0:
             stride = 0
         elif counts[at] == 1 and stride % size and 1 - after <= limit("convolution.stride")[1]:
-            # the least stride at which no second window fits
+            # the smallest stride without a second window
             stride = 1 - after
         axes.append(
             PoolAxis(
@@ -379,7 +380,7 @@ def pool_of(graph: RewriteGraph, node: Node) -> PoolNode | None:
 
 
 def whole(length: int) -> PoolAxis:
-    """Returns a window over all of an axis."""
+    """Returns a window over a whole axis."""
     return PoolAxis(length, 1, length)
 
 
@@ -387,8 +388,8 @@ class Reduction(NamedTuple):
     """A reduction of a tensor [N, C, H, W].
 
     Attributes:
-        shape: Of the input.
-        axes: Axes that it reduces and that have more than one element: 1, 2, 3.
+        shape: Shape of the input.
+        axes: Reduced axes with more than one element: 1, 2, 3.
         target: Shape of the output.
     """
 
@@ -398,7 +399,7 @@ class Reduction(NamedTuple):
 
     @property
     def height(self) -> PoolAxis:
-        """The part along H: all of it, or nothing."""
+        """The part along H: a window over the whole axis, or of one element."""
         return self._axis(2)
 
     @property
@@ -411,7 +412,7 @@ class Reduction(NamedTuple):
         return whole(length) if axis in self.axes else PoolAxis(length, length, 1, 1)
 
     def reshape(self) -> list[RowNode]:
-        """Returns the reshape that drops reduced dimensions, where the node drops them."""
+        """Returns the reshape that drops reduced dimensions, if the node drops them."""
         reduced = tuple(1 if axis in self.axes else size for axis, size in enumerate(self.shape))
         return (
             []
@@ -421,9 +422,9 @@ class Reduction(NamedTuple):
 
 
 def reduction_of(graph: RewriteGraph, node: Node) -> Reduction | None:
-    """Returns what a Reduce* or a global pool reduces; None if no such form is known.
+    """Returns the reduction of a Reduce* or a global pool; None for other forms.
 
-    That is: floats in N, C, H and W, known axes, and no sum over batches.
+    Supported: floats in N, C, H and W, constant axes, and no sum over batches.
     """
     source = node.inputs[0]
     if not graph.floats(source) or graph.rank(source) != _RANK:
@@ -451,7 +452,7 @@ _Both = tuple[PoolStage, PoolStage]
 
 
 def maximum_parts(height: PoolAxis, width: PoolAxis) -> list[RowNode] | None:
-    """Returns MaxPools, one after the other, that make one maximum over windows."""
+    """Returns MaxPools whose sequence equals a maximum over windows; None if there are none."""
     down, across = max_stages(height), max_stages(width)
     if not (down and across):
         return None
@@ -461,11 +462,11 @@ def maximum_parts(height: PoolAxis, width: PoolAxis) -> list[RowNode] | None:
 def average_parts(
     height: PoolAxis, width: PoolAxis, channels: int, gain: float = 1.0
 ) -> list[RowNode] | None:
-    """Returns what makes the average over windows, padding counted as zeros, times ``gain``.
+    """Returns nodes for the average over windows, padding counted as zeros, times ``gain``.
 
-    Average pools where the windows have factors that the DLA takes; otherwise a depthwise
-    convolution, after pools or along one axis at a time where its kernel or the convolution buffer
-    requires that. None if there is no such form.
+    Average pools if the windows have factors that the DLA supports; otherwise a depthwise
+    convolution, after pools or along one axis at a time if its kernel or the convolution buffer
+    requires it. None if there is no such form.
     """
     down, across = pool_stages(height), pool_stages(width)
     if down and across:
@@ -475,7 +476,7 @@ def average_parts(
 
 
 def sum_parts(height: PoolAxis, width: PoolAxis, channels: int) -> list[RowNode] | None:
-    """Returns what makes the sum over windows: depthwise convolutions, after pools where needed.
+    """Returns nodes for the sum over windows: depthwise convolutions, after pools if needed.
 
     An average times the number of elements is the same, but its small values lose digits in INT8.
     """
@@ -509,7 +510,7 @@ def _with_convolutions(
 
 
 def _together(down: Sequence[PoolStage], across: Sequence[PoolStage]) -> list[_Both]:
-    """Returns both axes' stages side by side, the convolutions in one."""
+    """Returns the stages of both axes paired, with the convolutions combined."""
     i, j = _conv_at(down), _conv_at(across)
     before, after = (
         _side_by_side(down[:i], across[:j]),
@@ -527,13 +528,13 @@ def _conv_at(stages: Sequence[PoolStage]) -> int:
 
 
 def _apart(down: Sequence[PoolStage], across: Sequence[PoolStage]) -> list[_Both]:
-    """Returns W's stages and then H's, for which one column a window is left."""
+    """Returns W's stages and then H's, which have one column per window left."""
     apart = [*((IDENTITY, stage) for stage in across), *((stage, IDENTITY) for stage in down)]
     return [both for both in apart if max(part.size * part.stride for part in both) > 1]
 
 
 def _in_buffer(stages: Sequence[_Both], height: int, width: int, channels: int) -> bool:
-    """Whether each convolution leaves a bank of the buffer free in FP16, which needs most."""
+    """Returns True if each convolution leaves a buffer bank free in FP16, the largest type."""
     most = memory_facts().cbuf.banks
     for down, across in stages:
         if down.conv or across.conv:
@@ -546,7 +547,7 @@ def _in_buffer(stages: Sequence[_Both], height: int, width: int, channels: int) 
 
 
 def _pool_parts(stages: Sequence[_Both], channels: int, gain: float) -> list[RowNode]:
-    """Returns the nodes of average stages; the last convolution takes the factor."""
+    """Returns the nodes of average stages; the last convolution's weights include the factor."""
     convs = [i for i, (down, across) in enumerate(stages) if down.conv or across.conv]
     parts = []
     for index, both in enumerate(stages):
@@ -591,16 +592,16 @@ def over_channels(channels: int, weight: float) -> RowNode:
 
 
 def position_map(height: PoolAxis, width: PoolAxis) -> np.ndarray:
-    """Returns elements of a window by its elements that are not padding, [H, W]."""
+    """Returns the ratio of a window's elements to its elements without padding, [H, W]."""
     return height.size * width.size / np.outer(height.real(), width.real())
 
 
 def inclusive_parts(graph: RewriteGraph, node: Node, pool: PoolNode) -> list[RowNode] | None:
-    """Returns what makes an AveragePool's result with padding that counts as zeros.
+    """Returns nodes for an AveragePool's result, by an average with padding counted as zeros.
 
-    The map is a constant of the whole tensor, which TensorRT takes as a scale; where it is the same
-    everywhere it is a factor. None if there is no such form, or where a window that counts its
-    padding reaches beyond it (ceil mode): implementations differ there.
+    The map is a constant of the tensor's full shape, which TensorRT runs as a scale; if it is
+    uniform, it is a factor. None if there is no such form, or if a window that counts its padding
+    reaches beyond it (ceil mode): implementations differ there.
     """
     channels = graph.shape(node.inputs[0])[1]
     if node.attrs.get("count_include_pad", 0):
@@ -617,13 +618,13 @@ def inclusive_parts(graph: RewriteGraph, node: Node, pool: PoolNode) -> list[Row
 
 
 def mean_parts(item: Reduction) -> list[RowNode] | None:
-    """Returns what makes the mean; None if there is no such form."""
+    """Returns nodes for the mean; None if there is no such form."""
     image = average_parts(item.height, item.width, item.shape[1])
     return _reduction_parts(item, image, 1 / item.shape[1])
 
 
 def total_parts(item: Reduction) -> list[RowNode] | None:
-    """Returns what makes the sum; None if there is no such form."""
+    """Returns nodes for the sum; None if there is no such form."""
     return _reduction_parts(item, sum_parts(item.height, item.width, item.shape[1]), 1.0)
 
 
