@@ -40,7 +40,7 @@ _HEADER = re.compile(r"TRT-(\d{1,9})-(\w+)\s*")
 _LINE = re.compile(r"(.+):\s*(?:0[xX])?([0-9a-fA-F]{1,8})\s*", re.DOTALL)
 #: Which scale counts if several caches have a tensor.
 POLICIES = ("last", "first", "max", "error")
-# so many order statistics distinguish tensors; float32 sums in another order differ by
+# number of order statistics that distinguish tensors; float32 sums in another order differ by
 # far less than the tolerance, different tensors by far more
 _STATISTICS = 1025
 _TOLERANCE = 1e-4

@@ -223,7 +223,7 @@ def cache_for_both(
     Args:
         scales: Scales of the rewritten network's tensors.
         model: The rewritten model.
-        original: The original model; the same object if nothing was rewritten.
+        original: The original model; the same object if no rewrite was made.
         tensorrt: The release that will read the cache.
     """
     # 0: no scale suits the tensor, and layers that need it run in FP16

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from edgekit.network.model import Layer, Network
 
 
-#: The largest float32 / 128: with a larger scale a code stands for infinity.
+#: The largest float32 / 128: with a larger scale, dequantised values may be infinite.
 LARGEST_SCALE = float.fromhex("0x1.fffffep+120")
-#: A tensor that loses more of its 8 bits is reported.
+#: A tensor that loses more bits (of 8) is reported.
 COSTLY_BITS = 2.0
 _BITS = 8.0
 _SHOWN = 5

@@ -111,7 +111,7 @@ class NonfiniteOutput:
         what: "NaN", "infinity", or both.
         inputs: Number of inputs with such values.
         since: The first node whose result is not finite; None if it is not found.
-        told: The same as a sentence.
+        told: The finding as a sentence.
     """
 
     output: str = member(fields.name)
@@ -125,7 +125,7 @@ class NonfiniteOutput:
 class ConstantOutput:
     """An output that is nearly the same for all inputs, so that its figures are not meaningful.
 
-    ``told`` is the same as a sentence.
+    ``told`` is the finding as a sentence.
 
     Attributes:
         variation: Share of the FP32 output's root mean square that differs between the inputs, 0

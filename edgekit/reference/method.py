@@ -48,8 +48,8 @@ _EXACT, _WORST = 999.0, -999.0
 # engines stay loaded if their weights take at most this many bytes: loading a fully connected layer
 # takes as long as twenty inferences
 _LOADED_BYTES = 1 << 29
-# if the data have no inputs beyond the measured ones, the ranges of each half are measured again,
-# of this many inputs
+# if the data have no inputs beyond the measured inputs, the ranges of each half are measured again,
+# of at most this many inputs
 _RETAINED = 64
 _HELD_BYTES = 1 << 28
 # its square is finite
@@ -324,7 +324,7 @@ class MethodErrors:
         }
 
     def decided(self) -> bool:
-        """Returns True if the best method is surely not far worse than another; drops worse ones.
+        """Returns True if the best method is known well enough; drops methods that are worse.
 
         The standard errors of the gaps are from a jackknife over the inputs.
         """

@@ -78,7 +78,7 @@ class MeasurementState:
     """Keeps the state of a measurement in a file every few seconds.
 
     Args:
-        path: The file; None keeps nothing.
+        path: The file; None keeps no state.
         model: The model.
         names: The tensors that are measured, in order.
     """
@@ -473,7 +473,7 @@ class _RangeMeasurement:
 
     Attributes:
         histograms: Histograms of the counted tensors.
-        every: Histograms of all tensors, derived ones included; empty until ``ranges``.
+        every: Histograms of all tensors, including derived tensors; empty until ``ranges``.
     """
 
     def __init__(
