@@ -71,7 +71,7 @@ class ReadScale(CachedScale):
 
 @document(frozen=True, kw_only=True)
 class InferredScale:
-    """A scale that follows from others; ``source`` is how.
+    """A scale that follows from others; ``source`` is its origin.
 
     Attributes:
         scale: The value of one step of INT8.

@@ -317,7 +317,7 @@ class MethodErrors:
 
     @property
     def by_output(self) -> dict[str, dict[str, list[Deviation]]]:
-        """Returns the errors of each input, by method and output."""
+        """The errors of each input, by method and output."""
         return {
             method: {name: [errors[name] for errors in found] for name in self._names}
             for method, found in self._found.items()

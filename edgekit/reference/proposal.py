@@ -50,8 +50,8 @@ def with_fp16(plan: Plan, layers: Collection[str]) -> Plan:
 def reaches(accuracy: Accuracy, metric: str, minimum: float | None) -> bool:
     """Returns True if an accuracy passes a gate; a bit-equal result has no SNR and passes.
 
-    An accuracy with a collapsed part (``failures``) never passes, with any figure of the whole. Not
-    meaningful figures, of outputs that hardly vary (not ``judged``), pass every gate.
+    An accuracy with a collapsed part (``failures``) never passes, with any figure of the whole.
+    Figures of outputs that hardly vary (not ``judged``) are not meaningful and miss no gate.
     """
     return not accuracy.failures and reaches_value(accuracy, metric, minimum)
 

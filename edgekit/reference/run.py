@@ -99,7 +99,7 @@ class Runner:
     def run_group(
         self, group: Sequence[Feed], *, observe: bool = False
     ) -> list[dict[str, np.ndarray]]:
-        """Runs an inference of each input; arguments and errors as of ``run``."""
+        """Runs an inference of each input; arguments and errors as in ``run``."""
         artefacts = self.artefacts
         for inputs in group:
             if set(inputs) != set(artefacts.inputs):

@@ -23,8 +23,8 @@ Feeds = Iterable[Mapping[str, np.ndarray]]
 _RANKING_MACS = 1_000_000_000_000
 # multiply-accumulates for a trial build, and the least and most inputs of a trial
 _TRIAL_MACS, _FEWEST_INPUTS, _MOST_INPUTS = 64_000_000_000, 16, 64
-# multiply-accumulates for all trial builds, and the least and most builds; only the last builds
-# give back single kernels
+# multiply-accumulates for all trial builds, and the least and most builds; further builds would
+# only give back single kernels
 _SEARCH_MACS, _FEWEST_BUILDS, _MOST_BUILDS = 640_000_000_000, 12, 32
 # builds that remain for a plan with other places, after any number of trials
 _LAST_BUILDS = 4

@@ -472,7 +472,7 @@ class KernelChain:
     def take(
         self, feed: Mapping[str, np.ndarray], pool: ThreadPoolExecutor, workers: int, sample: int
     ) -> Iterable[int]:
-        """Adds an input; yields after each kernel the part of ``work`` that is done."""
+        """Adds an input; yields after each kernel the bytes of ``work`` that are done."""
         starts = {group.start for group in self._groups[1:]}
         saved: dict[int, dict[str, VariantRows]] = {}
         done = 0

@@ -137,7 +137,7 @@ def derive_weights(
     Args:
         weights: ``Artefacts.weights`` (or a bundle's) of the build.
         model: The model with the new values.
-        keep: As of ``WeightStore``.
+        keep: As in ``WeightStore``.
 
     Returns:
         The weights by name with new digests, and the values by digest.

@@ -77,7 +77,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Border:
-    """A tensor with its producer (a node or OUTSIDE), consumers, and ``output`` for the network's.
+    """A tensor with its producer (a node or OUTSIDE) and consumers; ``output``: of the network.
 
     A tensor without transfers still orders its consumers after its producer.
     """

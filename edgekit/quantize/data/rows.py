@@ -104,7 +104,7 @@ class RowSource(Protocol):
     """Rows that can be read repeatedly."""
 
     size: int | None
-    """How many there are; None if only reading them all would show."""
+    """Number of rows; None if unknown without reading them all."""
 
     def rows(self, picks: Iterable[int]) -> Iterator[DataRow]:
         """Yields the rows of these ascending numbers; only a few are in memory at once."""

@@ -83,7 +83,7 @@ class RefusedLayer:
 
 @document(frozen=True)
 class LoweredCheck:
-    """How many layers of a Q/DQ model could run on the DLA, in how many loadables.
+    """The numbers of a Q/DQ model's layers that could run on the DLA, and of their loadables.
 
     Attributes:
         layers: Number of layers without Q/DQ nodes.

@@ -393,8 +393,8 @@ def to_open_qdq(
     Args:
         model: The plain FP32 model with its open axes.
         network: The layers of the same model at one shape.
-        scales: As of ``to_qdq``, at that shape.
-        fp16_layers: As of ``to_qdq``.
+        scales: As in ``to_qdq``, at that shape.
+        fp16_layers: As in ``to_qdq``.
 
     Returns:
         The typed model; None if the file's opset is below 13.
