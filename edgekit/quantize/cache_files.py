@@ -45,7 +45,7 @@ class CachedScale:
     """A tensor of a calibration cache.
 
     With a model, ``writer`` and ``readers`` are the layers that write and read it, and ``known``
-    says whether the network has it.
+    is True if the network has it.
 
     Attributes:
         scale: The value of one step of INT8.
@@ -62,7 +62,7 @@ class CachedScale:
 
 @document(frozen=True, kw_only=True)
 class ReadScale(CachedScale):
-    """A tensor of a calibration cache, beside a network."""
+    """A tensor of a calibration cache, with a network."""
 
     writer: str | None = member(nullable(long_text))
     readers: tuple[str, ...] = member(array(long_text))
@@ -71,7 +71,7 @@ class ReadScale(CachedScale):
 
 @document(frozen=True, kw_only=True)
 class InferredScale:
-    """A scale that follows from others; ``source`` says how.
+    """A scale that follows from others; ``source`` is its origin.
 
     Attributes:
         scale: The value of one step of INT8.
@@ -101,9 +101,9 @@ class ShownCache(FormerDict):
         header: Its first line.
         version: TensorRT's number in it.
         algorithm: The calibrator in it.
-        model: The model that it is shown beside, or None.
+        model: The model that it is shown with, or None.
         tensors: Its tensors.
-        notes: What a person should know.
+        notes: Notes for the user.
     """
 
     schema: str = member(choice("edgekit.cache/1"), default="edgekit.cache/1")
@@ -118,15 +118,15 @@ class ShownCache(FormerDict):
 
 @document(frozen=True, kw_only=True)
 class ReadCache(ShownCache):
-    """An ``edgekit.cache/1`` beside a model.
+    """An ``edgekit.cache/1`` with a model.
 
     Attributes:
-        tensors: Its tensors, with what writes and reads them.
+        tensors: Its tensors, with the layers that write and read them.
         inferred: Scales that follow from others.
         missing: Tensors that need a scale and have none.
-        without: Tensors that are listed without one.
+        without: Tensors that are listed without a scale.
         unknown: Names that the network does not have.
-        unnamed: How many entries are of TensorRT's unnamed layers.
+        unnamed: Number of entries of TensorRT's unnamed layers.
     """
 
     tensors: tuple[ReadScale, ...] = member(records(ReadScale))
@@ -139,12 +139,12 @@ class ReadCache(ShownCache):
 
 @document(frozen=True)
 class ScaleDifference:
-    """A tensor whose scale differs; ``ratio`` is None where the old one is 0.
+    """A tensor whose scale differs; ``ratio`` is None if the old scale is 0.
 
     Attributes:
         old: The value of one step of INT8 in the first cache.
         new: The same in the second cache.
-        ratio: The new one over the old one.
+        ratio: The new scale over the old scale.
     """
 
     name: str = member(long_text)
@@ -158,7 +158,7 @@ class CacheDifference(FormerDict):
     """An ``edgekit.cache-diff/1``: two calibration caches compared; ``same`` if they are equal.
 
     Attributes:
-        equal: How many tensors have the same scale in both.
+        equal: Number of tensors with the same scale in both.
     """
 
     schema: str = member(choice("edgekit.cache-diff/1"), default="edgekit.cache-diff/1")
@@ -173,10 +173,10 @@ class CacheDifference(FormerDict):
 
 @document(frozen=True, kw_only=True)
 class MergedCache(FormerDict):
-    """An ``edgekit.cache-merge/1``: the calibration cache made of ``files``.
+    """An ``edgekit.cache-merge/1``: the calibration cache merged from ``files``.
 
     Attributes:
-        tensors: How many tensors it has.
+        tensors: Number of its tensors.
         conflicts: The tensors whose scales differed.
     """
 
@@ -191,7 +191,7 @@ class MergedCache(FormerDict):
 
 
 def ranges(options: Sequence[str]) -> dict[str, float]:
-    """Parses NAME=AMAX; a name may hold the sign itself."""
+    """Parses NAME=AMAX; a name may contain "="."""
     found = {}
     for option in options:
         name, _, text = option.rpartition("=")
@@ -207,7 +207,7 @@ def ranges(options: Sequence[str]) -> dict[str, float]:
 
 
 def renames(options: Sequence[str], scales: Mapping[str, float]) -> dict[str, str]:
-    """Parses OLD=NEW; where names hold the sign, OLD is what the cache has."""
+    """Parses OLD=NEW; if names contain "=", OLD is a name of the cache."""
     found = {}
     for option in options:
         cuts = [place for place, sign in enumerate(option) if sign == "="]
@@ -231,18 +231,18 @@ def show_document(
     batch: int | None = None,
     outputs: Sequence[str] | None = None,
 ) -> ShownCache:
-    """Returns an ``edgekit.cache/1``: a cache's scales; with a model, what writes and reads them.
+    """Returns an ``edgekit.cache/1``: a cache's scales; with a model, their writers and readers.
 
     Args:
         path: The cache.
-        model: An ONNX file or "builtin:NAME"; None shows the cache alone. Of a Q/DQ model the
-            translation is shown, which is what reads a cache.
+        model: An ONNX file or "builtin:NAME"; None shows the cache alone. A Q/DQ model is shown
+            translated, because only the translation reads a cache.
         shapes: Shapes by input name of the model, for sizes that its file leaves open.
-        batch: The batch where that is all that is open; 1 when None.
+        batch: The batch if only the batch is open; 1 when None.
         outputs: Tensors that the model is cut at.
 
     Raises:
-        UsageError: Shapes or outputs without a model, or such as it has none.
+        UsageError: Shapes or outputs without a model, or that the model does not have.
         DataError: The file is no cache, or of another network than ``model``.
         ModelError: The model cannot be loaded.
     """
@@ -312,7 +312,7 @@ def _with_network(
             )
             for tensor, why in reading.inferred.items()
         ),
-        # as calibrate, plan and build have it: 0 in the cache says that no scale suits
+        # as in calibrate, plan and build: 0 in the cache means that no scale suits
         missing=tuple(
             LackingTensor(lack.tensor, tuple(lack.layers))
             for lack in reading.lacks
@@ -351,13 +351,13 @@ def _model(
 def diff_document(
     first: Path, second: Path, *, tolerance: float = 0.0, headers: bool = True
 ) -> CacheDifference:
-    """Returns an ``edgekit.cache-diff/1``; ``same`` says whether the caches are equal.
+    """Returns an ``edgekit.cache-diff/1``; ``same`` is True if the caches are equal.
 
     Args:
         first: The old cache.
         second: The new cache.
         tolerance: Scales that differ by at most this part of the smaller are equal.
-        headers: Whether different headers count as a difference.
+        headers: True if different headers count as a difference.
 
     Raises:
         DataError: A file is no cache.
@@ -392,7 +392,8 @@ def merge_document(
 ) -> MergedCache:
     """Merges caches into a file and returns an ``edgekit.cache-merge/1``.
 
-    All are read before anything is written, so ``out`` may be one of them; it is replaced at once.
+    All are read before the file is written, so ``out`` may also be a source; it is replaced
+    atomically.
 
     Args:
         sources: One or more caches.
@@ -405,7 +406,7 @@ def merge_document(
 
     Raises:
         DataError: A file is no cache, or ``out`` cannot be written.
-        UsageError: An edit that fits nothing.
+        UsageError: An edit that matches no tensor.
     """
     caches = [load_cache(path) for path in sources]
     merged = merge(caches, policy=policy, names=[str(path) for path in sources], tensorrt=tensorrt)

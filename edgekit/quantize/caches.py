@@ -1,6 +1,6 @@
-"""TensorRT's calibration caches: text, one tensor a line, read leniently and written exactly;
-compared, merged and edited. And a network's scales from one: what is listed, what follows, what is
-lacking; for a rewritten network also by tensors that hold the same values.
+"""TensorRT's calibration caches: text with a tensor per line, read leniently and written exactly;
+compared, merged and edited. Also a network's scales from a cache: listed, inferred and missing; for
+a rewritten network also by tensors that hold the same values.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _ALGORITHMS = frozenset({ALGORITHM, "EntropyCalibration", "MinMaxCalibration", "
 _LARGEST = 64 << 20  # bytes of a file; a line has a name and eight digits
 _HEADER = re.compile(r"TRT-(\d{1,9})-(\w+)\s*")
 _LINE = re.compile(r"(.+):\s*(?:0[xX])?([0-9a-fA-F]{1,8})\s*", re.DOTALL)
-#: What counts where several caches have a tensor.
+#: Which scale counts if several caches have a tensor.
 POLICIES = ("last", "first", "max", "error")
-# so many order statistics distinguish tensors; float32 sums in another order differ by
+# number of order statistics that distinguish tensors; float32 sums in another order differ by
 # far less than the tolerance, different tensors by far more
 _STATISTICS = 1025
 _TOLERANCE = 1e-4
-# how TensorRT calls the result of a layer that has no name in the ONNX model
+# TensorRT's name for the result of a layer without a name in the ONNX model
 _UNNAMED = "(Unnamed Layer*"
 _SHOWN = 3
 
@@ -53,7 +53,7 @@ def number_of(version: str) -> int:
     """Returns NV_TENSORRT_VERSION of a release: "8.6.2" is 8602, and "10.3" is 100300.
 
     Raises:
-        UsageError: ``version`` is none ("tensorrt.version").
+        UsageError: ``version`` is no version ("tensorrt.version").
     """
     return tensorrt_number(parse_version(version))
 
@@ -64,7 +64,7 @@ def major_of(number: int) -> int:
 
 
 def bad_scale(name: str, scale: float, where: str) -> DataError:
-    """Returns the error that says so."""
+    """Returns the "cache.scale" error."""
     return DataError(
         f"tensor {name!r} has the scale {scale}",
         code="cache.scale",
@@ -75,10 +75,10 @@ def bad_scale(name: str, scale: float, where: str) -> DataError:
 
 
 def checked_scale(name: str, scale: float) -> float:
-    """Returns the float32 of a tensor's scale, or the 0 that says that it has none.
+    """Returns the float32 of a tensor's scale, or 0 if it has none.
 
     Raises:
-        DataError: "cache.scale": it is neither (see ``is_scale``).
+        DataError: "cache.scale": not a scale (see ``is_scale``) and not 0.
     """
     if scale and not is_scale(scale):
         raise bad_scale(name, scale, name)
@@ -106,7 +106,7 @@ def check_name(name: str) -> None:
         )
 
 
-# TensorRT's calibration caches: text, one tensor a line, read leniently and written exactly.
+# TensorRT's calibration caches: text with a tensor per line, read leniently and written exactly.
 #
 # TensorRT's own reader is not public; trtexec's is (readScalesFromCalibrationCache in
 # samples/common/sampleEngines.cpp of github.com/NVIDIA/TensorRT, the same from 8.0 to 10.x): a line
@@ -123,7 +123,7 @@ class CalibrationCache:
         version: NV_TENSORRT_VERSION of its header: 8602, 100300.
         algorithm: The calibrator of its header: "EntropyCalibration2".
         scales: Scale (amax / 127, float32) by tensor name, in file order; 0 if a tensor has
-            none: what reads or writes it does not run in INT8.
+            none: layers that read or write it do not run in INT8.
         notes: Irregularities of the file, as sentences.
     """
 
@@ -142,8 +142,8 @@ class CalibrationCache:
         """The file as TensorRT writes it.
 
         Raises:
-            DataError: "cache.name": a tensor name that a line cannot hold; "cache.scale": what is
-                no scale.
+            DataError: "cache.name": a tensor name that a line cannot hold; "cache.scale": an
+                invalid scale.
         """
         lines = [self.header]
         for name, scale in self.scales.items():
@@ -156,12 +156,12 @@ class CalibrationCache:
         return replace(self, version=number_of(version), algorithm=ALGORITHM)
 
     def complaint(self, version: str) -> str:
-        """Returns what TensorRT ``version`` says of the header on a DLA; empty if nothing.
+        """Returns the complaint of TensorRT ``version`` about the header on a DLA; empty if none.
 
         TensorRT does not use a cache of another calibrator, and calibrates again: "Calibration
-        table does not match calibrator algorithm type". Without data that fails, or gives the
-        ranges of trtexec's random inputs. TRT-8600 is reported to be refused so by 10.3, and
-        TRT-100300 to be read by 10.16: the major number counts.
+        table does not match calibrator algorithm type". Without data this fails, or gives the
+        ranges of trtexec's random inputs. According to reports, 10.3 refuses TRT-8600 in this way,
+        and 10.16 reads TRT-100300: the major number counts.
         """
         wanted = number_of(version)
         if self.algorithm == ALGORITHM and major_of(self.version) == major_of(wanted):
@@ -177,8 +177,8 @@ def load_cache(path: str | Path) -> CalibrationCache:
 
     Lenient as TensorRT: line ends may be CRLF, lines empty, digits upper case or without leading
     zeros, the last line unfinished; names may hold colons and spaces. Of a tensor's lines the
-    last counts, and ``notes`` reports it. A scale with which a code would stand for infinity (an
-    attention mask's, measured by TensorRT) is none, and ``notes`` reports that, too.
+    last counts, and ``notes`` reports it. A scale with infinite dequantised values (an attention
+    mask's, measured by TensorRT) counts as no scale; ``notes`` reports that, too.
 
     Raises:
         DataError: The file cannot be read, or is no cache ("cache.header", "cache.line",
@@ -198,11 +198,11 @@ def load_cache(path: str | Path) -> CalibrationCache:
 
 
 def parse_cache(text: str, where: str = "") -> CalibrationCache:
-    """Returns the cache that stands in a text.
+    """Returns the cache in a text.
 
     Args:
         text: A file's content.
-        where: What errors call it.
+        where: Its name in errors.
 
     Raises:
         DataError: As :func:`load_cache`.
@@ -261,7 +261,7 @@ def _parse(line: str, where: str) -> tuple[str, float]:
 def cache_of(scales: Mapping[str, float], tensorrt: str) -> CalibrationCache:
     """Returns the cache that IInt8EntropyCalibrator2, the calibrator a DLA needs, reads back.
 
-    The algorithm in the header is always EntropyCalibration2, whatever measured the scales:
+    The algorithm in the header is always EntropyCalibration2, for all calibration methods:
     TensorRT ignores a cache whose header names another calibrator than its own.
 
     Args:
@@ -269,7 +269,8 @@ def cache_of(scales: Mapping[str, float], tensorrt: str) -> CalibrationCache:
         tensorrt: The release that will read it.
 
     Raises:
-        DataError: No TensorRT version; "cache.scale": what is no scale, or none in float32.
+        DataError: No TensorRT version; "cache.scale": an invalid scale, also after rounding to
+            float32.
     """
     rounded = {name: checked_scale(name, scale) for name, scale in scales.items()}
     return CalibrationCache(number_of(tensorrt), ALGORITHM, rounded)
@@ -278,15 +279,15 @@ def cache_of(scales: Mapping[str, float], tensorrt: str) -> CalibrationCache:
 def write_cache(
     scales: Scales | CalibrationCache, path: str | Path, tensorrt: str | None = None
 ) -> None:
-    """Writes a calibration cache; a reader sees the old file or the new one, never a part.
+    """Writes a calibration cache atomically: a reader sees the old or the new file, never a part.
 
     Args:
-        scales: Scales, which get the header of :func:`cache_of`, or a cache as it is.
+        scales: Scales, which get the header of :func:`cache_of`, or a cache, written unchanged.
         path: The file.
         tensorrt: The release that will read it; for a cache, None keeps its header.
 
     Raises:
-        DataError: "cache.name": a tensor name that a line cannot hold; "cache.scale": what is no
+        DataError: "cache.name": a tensor name that a line cannot hold; "cache.scale": an invalid
             scale; or the file cannot be written.
     """
     if isinstance(scales, CalibrationCache):
@@ -310,14 +311,14 @@ def write_cache(
 
 @dataclass(frozen=True, slots=True)
 class CacheDiff:
-    """How one cache became another.
+    """The differences between two caches.
 
     Attributes:
         headers: Both first lines.
-        added: Scales of tensors that only the second has, in its order.
-        removed: Scales of tensors that only the first has, in its order.
+        added: Scales of tensors that only the second cache has, in its order.
+        removed: Scales of tensors that only the first cache has, in its order.
         changed: (tensor, first scale, second scale), the largest ratio first.
-        equal: Tensors with the same scale, or one within the tolerance.
+        equal: Tensors whose scales are the same within the tolerance.
     """
 
     headers: tuple[str, str]
@@ -328,7 +329,7 @@ class CacheDiff:
 
     @property
     def same_scales(self) -> bool:
-        """Whether no scale differs; the headers may."""
+        """True if no scale differs; the headers may."""
         return not (self.added or self.removed or self.changed)
 
 
@@ -336,9 +337,9 @@ def diff(first: CalibrationCache, second: CalibrationCache, *, tolerance: float 
     """Compares two caches.
 
     Args:
-        first: The old one.
-        second: The new one.
-        tolerance: Scales whose larger is at most ``1 + tolerance`` times the smaller are equal.
+        first: The old cache.
+        second: The new cache.
+        tolerance: Scales are equal if the larger is at most ``1 + tolerance`` times the smaller.
     """
     changed = []
     equal = 0
@@ -374,13 +375,13 @@ def merge(
 ) -> CalibrationCache:
     """Returns the union of caches.
 
-    A scale of 0 says that there was no range, so it never hides another cache's scale.
+    A scale of 0 means that no range was measured, so it never hides another cache's scale.
 
     Args:
         caches: One or more.
         policy: Of several scales for a tensor "last" or "first" (in the order of the caches) or
             the "max" counts; "error" refuses them unless they are equal.
-        names: What errors call the caches.
+        names: Names of the caches in errors.
         tensorrt: The TensorRT release whose header it gets; None keeps the first cache's.
 
     Raises:
@@ -435,9 +436,9 @@ def edit(
     Args:
         cache: A cache.
         drop: Names, or shell patterns of names.
-        rename: New name by old one; a tensor keeps its place.
-        amax: Largest magnitude by tensor, whose 127th part becomes the scale; a tensor that is
-            not there is added at the end.
+        rename: New name by old name; a tensor keeps its place.
+        amax: Largest magnitude by tensor; the scale becomes amax / 127. A tensor that the cache
+            does not have is added at the end.
 
     Raises:
         UsageError: A name or pattern fits no tensor ("cache.unknown"), a new name is taken
@@ -493,20 +494,20 @@ def equal_tensors(
 ) -> dict[str, tuple[str, ...]]:
     """Returns the tensors of the original whose values tensors of the rewritten network hold.
 
-    Both networks run once in FP32 on one seeded input. Tensors with as many elements and the same
-    sorted values, to float32's rounding, are the same up to their order: a Gemm that became a
-    convolution, a transposed layout. A rewriting is proved for its outputs; this is evidence for
-    what lies between, and what it is used for, a range, depends on the sorted values alone.
+    Both networks run once in FP32 on one seeded input. Tensors with equal element counts and the
+    same sorted values, to float32's rounding, are the same up to their order: a Gemm that became a
+    convolution, a transposed layout. A rewrite is proved for the network's outputs; for inner
+    tensors this is evidence. It is used for ranges, which depend on the sorted values alone.
 
     Args:
-        original: The model as it came.
-        rewritten: What rewrites made of it; it has the same inputs.
+        original: The original model.
+        rewritten: The rewritten model, with the same inputs.
         old: Tensors of the original.
-        new: Tensors of the rewritten one.
+        new: Tensors of the rewritten model.
 
     Returns:
-        The original's tensors by the rewritten network's; only those that have some. Tensors that
-        are always zero are equal to none.
+        The original's tensors by the rewritten network's tensor; only tensors with a match. Tensors
+        that are always zero match none.
     """
     if not old or not new:
         return {}
@@ -568,19 +569,19 @@ def _counts(model: Model, names: Collection[str]) -> dict[str, int]:
 
 @dataclass(frozen=True, eq=False)
 class CacheReading:
-    """What a calibration cache gives a network.
+    """The scales that a calibration cache gives a network.
 
     Attributes:
         scales: The scales, listed and inferred; ``missing`` are the tensors of ``lacks``.
-        lacks: Tensors that INT8 layers need a scale of and that have none.
-        without: Tensors that the cache lists as having none, and those that hold the same values:
+        lacks: Tensors without a scale that INT8 layers need.
+        without: Tensors that the cache lists without a scale, and tensors with the same values:
             layers that read or write them run in FP16.
-        listed: Those of them that the cache lists.
+        listed: The tensors of ``without`` that the cache lists.
         free: Tensors that need no scale and have none.
-        inferred: Where a scale that the cache does not list comes from, by tensor: "follows",
+        inferred: The origin of scales that the cache does not list, by tensor: "follows",
             "bound" or the original network's tensor of the same values.
-        unknown: The cache's tensors that the network does not have, less ``unnamed``.
-        unnamed: The cache's results of layers without a name, which TensorRT numbers as it likes
+        unknown: The cache's tensors that the network does not have, without ``unnamed``.
+        unnamed: The cache's results of layers without a name, which TensorRT numbers itself
             ("(Unnamed Layer* 64) [Shuffle]_output").
     """
 
@@ -595,7 +596,7 @@ class CacheReading:
 
     @property
     def judged(self) -> Mapping[str, float]:
-        """What ``dla.judge`` takes as scales: tensors that need none count as having one."""
+        """The scales for ``dla.judge``: tensors that need no scale count as having one."""
         return {**dict.fromkeys(self.free, 1.0), **self.scales.scales}
 
 
@@ -610,15 +611,15 @@ def scales_of(
 ) -> CacheReading:
     """Returns the scales that a cache gives a network.
 
-    Tensors that the cache does not list get a scale where it follows exactly from others (moves,
-    maxima, ReLU, concatenation). Where the network was rewritten and the cache is of the
-    original, a tensor that is new gets the scale of the original's tensor that holds the same
-    values, or else a bound that can be proved.
+    Tensors that the cache does not list get a scale if it follows exactly from others (moves,
+    maxima, ReLU, concatenation). If the network was rewritten and the cache is of the original, a
+    new tensor gets the scale of the original's tensor with the same values, or else a bound that
+    can be proved.
 
     Args:
         cache: The cache.
         network: The layers that the scales are for.
-        model: Their model, all of whose tensors are known then; needed in addition to ``original``.
+        model: Their model, so that all its tensors are known; needed in addition to ``original``.
         original: The model before it was rewritten.
         on_dla: Layers that can run on the target's DLA; None if all may.
         name: The cache's file, for people.
@@ -629,7 +630,7 @@ def scales_of(
     """
     floats = [n for n, tensor in network.tensors.items() if tensor.dtype in FLOATS]
     old = original.graph.tensor_names if original is not None else frozenset()
-    # some of the model's tensors are none of the layers': TensorRT merges what only moves values
+    # layers lack some of the model's tensors: TensorRT merges layers that only move values
     either = old | model.graph.tensor_names if model is not None else old
     used = {n: s for n, s in cache.scales.items() if n in network.tensors or n in either}
     known = {n: used[n] for n in floats if used.get(n, 0.0) > 0}
@@ -699,8 +700,8 @@ def scales_of(
 def _marked(network: Network, known: Mapping[str, float]) -> list[str]:
     """Returns the tensors that qdq-translator's --add_unary_ew_scales_for_dla marks as fused.
 
-    It gives a convolution whose one reader is an addition of two the scale 1.0, which DLA's
-    compiler takes for none.
+    The option gives a convolution whose only reader is an addition of two tensors the scale 1.0,
+    which DLA's compiler treats as no scale.
     """
     consumers = network.consumers()
     marked = []

@@ -1,5 +1,5 @@
-"""INT8 scales that are given: the verdicts that they allow, the refusal where some are missing,
-and the tensors that the board binds to one scale.
+"""Given INT8 scales: the verdicts that they allow, the error if some are missing, and the tensors
+that must share a scale on the board.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _LAYERS_SHOWN = 3
 
 @dataclass(frozen=True, eq=False)
 class KnownScales:
-    """What a calibration cache gives a network on a board.
+    """The scales that a calibration cache gives a network on a board.
 
     Attributes:
-        reading: Its scales, and what is lacking.
+        reading: Its scales, and the tensors without a scale.
         judgement: The verdicts with these scales.
-        runs: Where each layer runs that falls from INT8 for want of a scale, for people.
+        runs: The device of each layer that leaves INT8 because a scale is missing, for people.
         name: The cache's file.
-        header: What the board's TensorRT says of its header; empty where nothing.
-        made: Tensors without a scale that rewrites made.
+        header: The complaint of the board's TensorRT about its header; empty if none.
+        made: Tensors without a scale that rewrites created.
     """
 
     reading: CacheReading
@@ -53,7 +53,7 @@ class KnownScales:
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know of the cache, what is lacking last."""
+        """Notes on the cache for the user, missing scales last."""
         from edgekit.quantize.calibration.calibrate import describe_missing
 
         texts = [*self.reading.scales.warnings]
@@ -80,12 +80,12 @@ class KnownScales:
 
     @property
     def unlisted(self) -> tuple[Lack, ...]:
-        """What is lacking and the cache does not list as having no scale."""
+        """Missing scales, except of tensors that the cache lists without a scale."""
         return tuple(x for x in self.reading.lacks if x.tensor not in self.reading.without)
 
     @property
     def lacking(self) -> str:
-        """The tensors that the cache does not list, and the layers that fall from INT8."""
+        """The tensors that the cache does not list, and the layers that leave INT8."""
         lacks = self.unlisted
         texts = [f"{lack.tensor!r} ({self._fates(lack.layers)})" for lack in lacks[:_SHOWN]]
         more = len(lacks) - len(texts)
@@ -145,10 +145,10 @@ def judge_with(
         cache: The cache; its names may be those of the network before it was rewritten.
         model: The model.
         network: Its layers.
-        judging: Judges the network with scales; None: as if each tensor had one.
-        original: The model before it was rewritten; None where it was not.
+        judging: Judges the network with scales; with None, as if each tensor had a scale.
+        original: The model before it was rewritten; None if it was not rewritten.
         name: The cache's file, for people.
-        typed: Whether the scales become Q/DQ nodes, so that TensorRT never reads the cache.
+        typed: True if the scales become Q/DQ nodes, so that TensorRT never reads the cache.
 
     Raises:
         DataError: The cache names no tensor of the network.
@@ -181,10 +181,10 @@ def _runs(before: bool, after: bool) -> str:
 
 
 def named_scales(scales: Scales, model: Model) -> Scales:
-    """Returns scales of ONNX tensors alone: what is counted, shown and written to a cache.
+    """Returns the scales of ONNX tensors only, to be counted, shown and written to a cache.
 
-    Those of the tensors that TensorRT's parser puts between layers (a reshape before a matrix
-    product) follow from them; tensors that only hold another one's values have its scale.
+    Scales of tensors that TensorRT's parser inserts between layers (a reshape before a matrix
+    product) follow from these. A tensor that only holds another tensor's values has its scale.
 
     Args:
         scales: Scales of the model's layers.
@@ -200,11 +200,11 @@ def named_scales(scales: Scales, model: Model) -> Scales:
 
 
 def _moved(scales: dict[str, float], model: Model) -> dict[str, float]:
-    """Adds the tensors that hold the values of another one; the layers do not have them all."""
+    """Adds the tensors that hold another tensor's values; the layers lack some of these."""
     for node in model.proto.graph.node:
         if node.op_type in SAME_VALUES and node.input[0] in scales:
             scales.setdefault(node.output[0], scales[node.input[0]])
-    # what a matrix product writes is no layer's where TensorRT merges the moves after it
+    # if TensorRT merges the moves after a matrix product, no layer has the product's result
     named = model.graph.tensor_names
     for node in reversed(model.proto.graph.node):
         if node.op_type in SAME_VALUES and node.output[0] in scales and node.input[0] in named:
@@ -217,21 +217,20 @@ def cache_for_both(
 ) -> CalibrationCache:
     """Returns a cache of measured scales for the rewritten network and for the original.
 
-    TensorRT on the file as it came asks for the original's tensors; it leaves others aside. Names
-    are those of ONNX tensors only: what TensorRT calls the tensors of layers that its parser puts
-    in is not known.
+    TensorRT reads the original's tensors for the original file and ignores others. Only names of
+    ONNX tensors are written: TensorRT's names for the tensors of inserted layers are unknown.
 
     Args:
         scales: Scales of the rewritten network's tensors.
         model: The rewritten model.
-        original: The model as it came; the same one where nothing was rewritten.
+        original: The original model; the same object if no rewrite was made.
         tensorrt: The release that will read the cache.
     """
-    # 0: no scale suits the tensor, and what needs one is meant to run in FP16
+    # 0: no scale suits the tensor, and layers that need it run in FP16
     known = {**dict.fromkeys(scales.missing, 0.0), **scales.scales}
     if model is not original:
         old = original.graph.tensor_names
-        # where no tensor is in both networks there is nothing to add
+        # without a tensor in both networks no scale can be added
         with suppress(DataError):
             reading = scales_of(
                 cache_of(known, tensorrt),
@@ -246,22 +245,22 @@ def cache_for_both(
     return cache_of({name: scale for name, scale in known.items() if name in named}, tensorrt)
 
 
-# the network is judged as it comes, and is given Q/DQ nodes afterwards
+# the network is judged unchanged, and gets its Q/DQ nodes afterwards
 _LOWERED = "general.implicit_int8"
 _CHANGES_SHOWN = 3
 
 
 class ScaleBinding(TypedDict):
-    """Which layers bind scales, as ``quantize.tie`` takes it."""
+    """The layers that bind scales, as arguments of ``quantize.tie``."""
 
     dla_layers: Collection[str] | None
     fp16_layers: Collection[str]
 
 
 def scale_binding(judgement: Judgement, fp16_layers: Collection[str]) -> ScaleBinding:
-    """Returns what binds scales on a board: what its DLA can run, less what is kept in FP16.
+    """Returns the layers that bind scales on a board: its DLA's layers without FP16 layers.
 
-    A layer may end up on the GPU all the same; its scales are right there, too.
+    A layer may still run on the GPU; its scales are valid there, too.
     """
     verdicts = judgement.verdicts
     if any(reason.rule == _LOWERED for one in verdicts.values() for reason in one.reasons):
@@ -271,7 +270,7 @@ def scale_binding(judgement: Judgement, fp16_layers: Collection[str]) -> ScaleBi
 
 
 def warn_unequal(scales: Scales, network: Network, bound: ScaleBinding) -> Scales:
-    """Returns the scales of Q/DQ nodes as they are, with a warning where the board wants others."""
+    """Returns the scales of Q/DQ nodes unchanged, with warnings if the board needs others."""
     found = [one for one in violations(network, scales.scales, **bound) if not one.disputed]
     if not found:
         return scales
@@ -288,8 +287,9 @@ def warn_unequal(scales: Scales, network: Network, bound: ScaleBinding) -> Scale
 
 
 def tie_qdq(scales: Scales, network: Network, bound: ScaleBinding) -> Scales:
-    """Returns the scales of Q/DQ nodes as a build without these nodes takes them, with a warning of
-    those that change.
+    """Returns the scales of Q/DQ nodes as a build without these nodes takes them.
+
+    Adds a warning about scales that change.
     """
     scales = tied(scales, network, **bound)
     widened = describe_widened(scales.changes, "the largest is used, as TensorRT does")
@@ -297,11 +297,11 @@ def tie_qdq(scales: Scales, network: Network, bound: ScaleBinding) -> Scales:
 
 
 def describe_widened(changes: Sequence[Change], what: str) -> list[str]:
-    """Says which scales of a Q/DQ model are wider in a build without Q/DQ nodes.
+    """Returns notes on scales of a Q/DQ model that are wider in a build without Q/DQ nodes.
 
     Args:
-        changes: What tying changed.
-        what: What was done about it, or can be.
+        changes: The changes made by tying.
+        what: The action taken or possible, as text.
     """
     if not changes:
         return []
@@ -317,12 +317,13 @@ def describe_widened(changes: Sequence[Change], what: str) -> list[str]:
 def builder_scales(
     found: Translated, board: Target | None, release: str | None
 ) -> tuple[dict[str, float], tuple[Change, ...]]:
-    """Returns the scales of a translated Q/DQ model as the builder takes them, and what differs.
+    """Returns the scales of a translated Q/DQ model as the builder takes them, and the changes.
 
     Args:
         found: The translation.
-        board: The board; what its DLA cannot run ties nothing. None: every layer is one of a DLA.
-        release: The TensorRT that builds; None for the board's own.
+        board: The board; layers that its DLA cannot run tie no scales. None: all layers run on
+            a DLA.
+        release: The TensorRT release that builds; None for the board's own.
     """
     network = layers(found.model, release or (board.tensorrt if board else FOLLOWED))
     fp16 = layers_named(network, found.fp16_nodes, strict=False)

@@ -1,5 +1,5 @@
-"""Which tensors need an INT8 scale, and which scales follow from others: one answer for check,
-plan and build.
+"""Finds the tensors that need an INT8 scale, and scales that follow from others. Check, plan and
+build all use it.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 # Scales that follow from others, exactly or as a bound that can be proved.
 #
-# What NVIDIA's qdq-translator propagates forward and backward (MaxPool, Flatten, Relu, Pad,
+# The forward and backward propagation of NVIDIA's qdq-translator (MaxPool, Flatten, Relu, Pad,
 # Transpose, Reshape, Squeeze; Concat; github.com/NVIDIA/Deep-Learning-Accelerator-SW,
 # tools/qdq-translator) is exact: rounding and clipping to a symmetric grid is monotone, so it
-# commutes with whatever only moves, selects or cuts off values. Bounds go further: an average of
+# commutes with operators that only move, select or clip values. Bounds go further: an average of
 # values within [-a, a] is within [-a, a], a sigmoid within [0, 1].
 
 
-#: Types of tensors that INT8 can stand for.
+#: Tensor types that INT8 can represent.
 FLOATS = frozenset({"float32", "float16"})
 _ONE = 1 / LEVELS
 _MOVING = SHUFFLES | {"IDENTITY"}
-# the largest magnitude of a result, whatever is read; they never fall on the negative side
+# largest magnitude of a result for any input; these functions do not decrease below zero
 _WITHIN_ONE = frozenset({"SIGMOID", "TANH", "HARD_SIGMOID", "SOFTSIGN"})
 _SLOPES = frozenset({"LEAKY_RELU", "THRESHOLDED_RELU"})
 
@@ -43,17 +43,17 @@ def follow(
     bounds: Collection[str] | None = None,
     without: Collection[str] = (),
 ) -> dict[str, float]:
-    """Returns scales of float tensors that have none and whose scale follows from ``scales``.
+    """Returns scales of float tensors that are not in ``scales`` but follow from them.
 
     Linear in the number of layers: a tensor gets a scale once.
 
     Args:
         network: The layer graph.
         scales: Scale by tensor.
-        bounds: None for what follows exactly alone. Otherwise a bound that holds whatever is read
-            (a sigmoid's, a clip's) will do for any tensor, and one that is proved from what is
-            read for these.
-        without: Tensors that are to get none.
+        bounds: None: only scales that follow exactly. Otherwise any tensor may also take a bound
+            that holds for all inputs (a sigmoid's, a clip's), and the tensors of ``bounds`` also
+            a bound proved from the layer's inputs.
+        without: Tensors that must not get a scale.
     """
     floats = {n for n, t in network.tensors.items() if t.dtype in FLOATS}.difference(without)
     known = {name: scale for name, scale in scales.items() if scale > 0}
@@ -68,7 +68,7 @@ def follow(
             return
         known[name] = found[name] = scale
         near = (*((producers[name],) if name in producers else ()), *consumers.get(name, ()))
-        # a tensor's readers decide together what it needs, so their other tensors matter, too
+        # a tensor's readers decide its need together, so their other tensors matter, too
         for layer in near:
             if layer.name not in queued:
                 queued.add(layer.name)
@@ -94,7 +94,7 @@ def without_too(
 ) -> frozenset[str]:
     """Returns ``without`` and the tensors that hold the same values and are not ``known``.
 
-    Those that TensorRT's parser puts between layers are in no calibration cache.
+    Tensors that TensorRT's parser inserts between layers are in no calibration cache.
     """
     found = {name for name in without if name in network.tensors and name not in known}
     moves = [layer for layer in network.layers if layer.kind in _MOVING and len(layer.inputs) == 1]
@@ -109,14 +109,14 @@ def without_too(
 def _forward(
     layer: Layer, result: str, known: Mapping[str, float], bounds: Collection[str] | None
 ) -> float | None:
-    """Returns the scale of a layer's result from those of what it reads."""
+    """Returns the scale of a layer's result from the scales of its inputs."""
     params = layer.params
     read = [known.get(name) for name in layer.inputs]
     if _selects(layer):
         return read[0] if read else None
     scales = [scale for scale in read if scale is not None]
     if layer.kind == "CONCATENATION":
-        # an operand that is constant has a range of its own
+        # a constant operand has its own range
         whole = len(scales) == len(read) == params.get("inputs", len(read))
         return max(scales) if whole else None
     if bounds is None:
@@ -132,7 +132,7 @@ def _forward(
 
 
 def _fixed_bound(layer: Layer) -> float | None:
-    """Returns the scale of a result that is bounded whatever is read."""
+    """Returns the scale of a result that is bounded for all inputs."""
     if layer.kind == "SOFTMAX":
         return _ONE
     if layer.kind != "ACTIVATION":
@@ -147,7 +147,7 @@ def _fixed_bound(layer: Layer) -> float | None:
 
 
 def _bound(layer: Layer, scales: list[float]) -> float | None:
-    """Returns the scale of a result that is bounded by what is read."""
+    """Returns the scale of a result that is bounded by the layer's inputs."""
     function = layer.params.get("function")
     kind = layer.kind
     if kind == "POOLING":
@@ -174,17 +174,17 @@ def _bound(layer: Layer, scales: list[float]) -> float | None:
 
 
 def _backward(layer: Layer, known: Mapping[str, float]) -> float | None:
-    """Returns the scale that a layer needs of what it reads; None if nothing follows."""
+    """Returns the scale that a layer's input needs; None if no scale follows."""
     if not layer.outputs or layer.outputs[0] not in known:
         return None
-    # a slice's parts are layers of their own, so that one result counts here
+    # the parts of a slice are separate layers, so a layer has a single result here
     if _selects(layer, back=True) or layer.kind == "CONCATENATION":
         return known[layer.outputs[0]]
     return None
 
 
 def _selects(layer: Layer, *, back: bool = False) -> bool:
-    """Tells whether each value written is one of those read (or 0), cut off at most."""
+    """Returns True if each output value is an input value (or 0), clipped at most."""
     kind, params = layer.kind, layer.params
     function = params.get("function")
     if kind in _MOVING:
@@ -196,7 +196,7 @@ def _selects(layer: Layer, *, back: bool = False) -> bool:
     if kind == "RESIZE":
         return params.get("mode") == "NEAREST"
     if kind == "ACTIVATION":
-        # what a clipped result keeps is what a clip of its rounded input keeps
+        # rounding a clipped result equals clipping the rounded input
         return function == "RELU" or (back and function == "CLIP")
     return kind == "GATHER" and not back
 
@@ -207,7 +207,7 @@ class Lack:
 
     Attributes:
         tensor: Its name.
-        layers: The layers that cannot run in INT8 for want of it, in graph order.
+        layers: The layers that cannot run in INT8 without it, in graph order.
     """
 
     tensor: str
@@ -216,12 +216,12 @@ class Lack:
 
 @dataclass(frozen=True, eq=False)
 class Needs:
-    """What is lacking, and what is not.
+    """Tensors whose scale is missing, and tensors that need none.
 
     Attributes:
         lacks: Tensors that need a scale and have none, in graph order.
-        free: Tensors without a scale that need none: of layers that have no INT8, inside a fused
-            kernel, floats for the caller, and all that are no floats.
+        free: Tensors that have no scale and need none: those of layers without INT8, inside a
+            fused kernel, floats for the caller, and all non-float tensors.
         inside: Tensors that never leave a fused kernel, with a scale or without.
     """
 
@@ -237,19 +237,19 @@ def needs(
     on_dla: Collection[str] | None = None,
     without: Collection[str] = (),
 ) -> Needs:
-    """Says which tensors lack a scale, as TensorRT's builder would.
+    """Returns the tensors that lack a scale, as TensorRT's builder would.
 
-    It warns "Missing scale and zero-point for tensor X, expect fall back to non-int8
-    implementation for any layer consuming or producing given tensor". What a convolution hands to
-    the activation that is fused with it never leaves the kernel and needs none; neither does the
-    result of a kernel on the GPU that no INT8 layer reads, which is written as floats.
+    The builder warns "Missing scale and zero-point for tensor X, expect fall back to non-int8
+    implementation for any layer consuming or producing given tensor". The tensor between a
+    convolution and its fused activation never leaves the kernel and needs no scale. The result of
+    a GPU kernel that no INT8 layer reads is written as floats and needs no scale either.
 
     Args:
         network: The layer graph.
-        scales: Tensors that have one.
+        scales: Tensors with a scale.
         on_dla: Layers that can run on the target's DLA; None if all may.
-        without: Tensors that no scale suits, those of a mask for one: what reads or writes them
-            runs in FP16, wherever it runs and whatever it could be fused with.
+        without: Tensors that no scale suits, such as masks: layers that read or write them run in
+            FP16, on any device and with any fusion.
     """
     return _NeedsAnalysis(network, frozenset(scales), on_dla, frozenset(without)).answer()
 
@@ -275,7 +275,7 @@ class _NeedsAnalysis:
         self.able = self._able()
 
     def _able(self) -> set[str]:
-        """The layers with an INT8 kernel, less those that only move what is FP16 at both ends."""
+        """Returns layers with an INT8 kernel, except moves between FP16 tensors."""
         ops = int8_operators()
         able = {
             layer.name
@@ -321,7 +321,7 @@ class _NeedsAnalysis:
             for name, lacking in fallen.items():
                 blame.add(name, lacking)
             running -= fallen.keys()
-            # a kernel that loses a part loses what lay between; nothing else changes
+            # a kernel that loses a part loses the tensors between; all else stays the same
             lost = []
             for layer in self._touching(fallen):
                 old, new = inside[layer.name], self._inner(layer, running)
@@ -355,7 +355,7 @@ class _NeedsAnalysis:
         )
 
     def _lacking(self, layer: Layer, inner: set[str], running: set[str]) -> list[str]:
-        """What a layer reads and writes in INT8 and that has no scale."""
+        """Returns the tensors without a scale that a layer reads or writes in INT8."""
         return [
             name
             for name in dict.fromkeys((*layer.inputs, *layer.outputs))
@@ -365,7 +365,7 @@ class _NeedsAnalysis:
         ]
 
     def _is_float_result(self, name: str, running: set[str]) -> bool:
-        """Tells whether a kernel on the GPU writes floats, since no INT8 layer reads it."""
+        """Returns True if a GPU kernel writes floats because no INT8 layer reads the tensor."""
         source = self.producers.get(name)
         if source is None or self.on_dla is None or source.name in self.on_dla:
             return False
@@ -377,7 +377,7 @@ class _NeedsAnalysis:
         )
 
     def _touching(self, names: Collection[str]) -> Iterator[Layer]:
-        """Yields the layers of these names and those that read what they write."""
+        """Yields the layers of these names and the readers of their outputs."""
         for name in names:
             layer = self.network.layers[self.place[name]]
             yield layer
@@ -385,7 +385,7 @@ class _NeedsAnalysis:
                 yield from self.consumers.get(result, ())
 
     def _inner(self, layer: Layer, running: set[str]) -> str | None:
-        """The tensor that a layer reads and that does not leave the kernel fused with it."""
+        """Returns the layer's input that does not leave its fused kernel, or None."""
         if layer.name not in running or layer.op not in int8_operators().pointwise:
             return None
         eligible = []
@@ -402,7 +402,7 @@ class _NeedsAnalysis:
                 and self._together(source, layer)
             ):
                 eligible.append(name)
-        # a sum of two chains: the later one goes on, the earlier is read back as INT8
+        # a sum of two chains: the later chain is fused, the earlier is read back as INT8
         return max(eligible, key=lambda n: self.place[self.producers[n].name], default=None)
 
     def _together(self, source: Layer, layer: Layer) -> bool:
@@ -410,10 +410,10 @@ class _NeedsAnalysis:
 
 
 class _Blame:
-    """For want of which tensors which layers fall.
+    """The layers that leave INT8, by the tensor without a scale.
 
     Attributes:
-        layers: The layers that fall, by tensor.
+        layers: The layers that leave INT8, by tensor.
     """
 
     def __init__(self) -> None:
@@ -422,14 +422,14 @@ class _Blame:
         self._lost: dict[str, set[str]] = {}
 
     def add(self, layer: str, lacking: list[str]) -> None:
-        """Records that a layer falls back; inside a kernel the kernel's end is the reason."""
+        """Records that a layer leaves INT8; inside a kernel the kernel's end is the reason."""
         roots = {root for name in lacking for root in self._lost.get(name, {name})}
         self._why[layer] = roots
         for root in roots:
             self.layers.setdefault(root, set()).add(layer)
 
     def lose(self, tensor: str, *ends: str) -> None:
-        """Records that a tensor is inside no kernel any more, since one of its ends fell back."""
+        """Records that a tensor is no longer inside a kernel, since an end of it left INT8."""
         causes = set().union(*(self._why.get(end, ()) for end in ends))
         if causes:
             self._lost.setdefault(tensor, causes)

@@ -1,6 +1,5 @@
-"""Activation ranges, scales and where they came from, as values; and tensors that must share one
-scale, since the hardware cannot rescale between them: what that costs, and where given scales
-break it.
+"""Activation ranges and scales with their origin. Also the tensors that must share a scale, since
+the hardware cannot rescale between them: the cost, and the layers whose given scales differ.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ if TYPE_CHECKING:
     from edgekit.network.model import Layer, Network
 
 
-#: The largest float32 / 128: with a larger scale a code stands for infinity.
+#: The largest float32 / 128: with a larger scale, dequantised values may be infinite.
 LARGEST_SCALE = float.fromhex("0x1.fffffep+120")
-#: A tensor that loses more of its 8 bits is reported.
+#: A tensor that loses more bits (of 8) is reported.
 COSTLY_BITS = 2.0
 _BITS = 8.0
 _SHOWN = 5
@@ -48,13 +47,12 @@ class Ranges:
 
     Attributes:
         amax: By method ("entropy", "minmax", "percentile", "mse"), then by tensor name, in the
-            unit of the tensor; 0 for a tensor that was always zero. Also of ONNX tensors that no
-            layer has: reshaped ones, where TensorRT merges the reshape with the next.
-        data: What they were measured on, for people.
-        samples: Inputs measured.
+            unit of the tensor; 0 for a tensor that was always zero. ONNX tensors that no layer
+            has are included: reshaped tensors, if TensorRT merges the reshape with the next layer.
+        data: Description of the measured inputs, for people.
+        samples: Number of inputs measured.
         warnings: Warnings about the data (a tensor that never changes, ...).
-        masked: Tensors in which masked values lie far below all others, so that no scale suits
-            both.
+        masked: Tensors with masked values far below all others, so that no scale suits both.
         few: Tensors with too few values for the histogram of the entropy method.
     """
 
@@ -76,7 +74,7 @@ class Change:
         new: Scale after.
         rule: The rule that requires it, by its id in ``edgekit explain``.
         layers: The layers that tie it to others, in graph order.
-        widest: The tensor whose range all that are tied together take.
+        widest: The tensor whose range all tied tensors take.
     """
 
     tensor: str
@@ -88,7 +86,7 @@ class Change:
 
     @property
     def bits(self) -> float:
-        """Resolution lost, in bits: log2 of new over old, all 8 at most; 0 without an old scale."""
+        """Lost resolution in bits: log2 of new over old, at most 8; 0 without an old scale."""
         return min(_BITS, log2(self.new / self.old)) if self.old else 0.0
 
 
@@ -97,18 +95,18 @@ class Scales:
     """Symmetric per-tensor INT8 scales: ``scale = amax / 127``.
 
     Attributes:
-        scales: By tensor name; graph inputs and every activation tensor of the layer graph, those
-            between layers that TensorRT's parser puts in too. ONNX tensors that no layer has take
-            the scale of the tensor whose values they hold.
+        scales: By tensor name; graph inputs and every activation tensor of the layer graph,
+            including tensors between layers that TensorRT's parser inserts. ONNX tensors that no
+            layer has take the scale of the tensor whose values they hold.
         method: "entropy", "minmax", "percentile", "mse", "cache" or "qdq".
-        data: What they were measured on, for people ("16 synthetic inputs, seed 0").
+        data: Description of the measured inputs, for people ("16 synthetic inputs, seed 0").
         digest: SHA-256 (hex) of names and values.
         missing: Float tensors of the network without a scale (a calibration cache may lack
-            some, and none may suit what was measured); layers that need them run in FP16.
-        changes: What the hardware's constraints changed.
-        warnings: What a person should know.
-        quantised: Tensors that Q/DQ nodes stand on, where the network is lowered to a strongly
-            typed one; None if the builder decides what it rounds to INT8.
+            some, or no scale suits the measured values); layers that need them run in FP16.
+        changes: Scales changed by the hardware's constraints.
+        warnings: Warnings for the user.
+        quantised: Tensors with Q/DQ nodes, if the network is lowered to a strongly typed
+            network; None if the builder decides which tensors it rounds to INT8.
     """
 
     scales: Mapping[str, float]
@@ -122,7 +120,7 @@ class Scales:
 
 
 def is_scale(value: float) -> bool:
-    """Whether a number can be a tensor's INT8 scale: above 0, in float32 too, and not too large.
+    """Returns True if a number can be an INT8 scale: above 0 in float32 too, and not too large.
 
     Measuring, calibration caches, Q/DQ nodes and the reference build all use this.
     """
@@ -130,7 +128,7 @@ def is_scale(value: float) -> bool:
 
 
 def float32(value: float) -> float:
-    """Returns the nearest single-precision value (what engines and caches hold)."""
+    """Returns the nearest single-precision value, as engines and caches hold it."""
     return float(struct.unpack(">f", struct.pack(">f", value))[0])
 
 
@@ -158,24 +156,24 @@ def tie(
     fp16_layers: Collection[str] = frozenset(),
     inferred: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[dict[str, float], tuple[Change, ...]]:
-    """Returns scales that keep the constraints of the hardware, and what changed.
+    """Returns scales that keep the constraints of the hardware, and the changes.
 
-    Every group takes the union of its ranges: the largest scale. Nothing is clipped by it, but
-    the others lose resolution, ``Change.bits`` of it. Linear in the number of layers.
+    Every group takes the union of its ranges: the largest scale. No value is clipped, but the
+    other tensors lose ``Change.bits`` of resolution. Linear in the number of layers.
 
-    A tensor without a value gets one where layers that only move values lead to it: the builder
-    inserts reshapes whose tensors no ONNX node knows. No other one does, for the range of one
-    operand says nothing of the other's.
+    A tensor without a value gets one if layers that only move values lead to it: the builder
+    inserts reshapes whose tensors no ONNX node has. Other tensors do not, because an operand's
+    range does not follow from the other operand's.
 
     Args:
         network: The layer graph.
-        scales: Scale, or clipping magnitude, by tensor; 0 for one that was always zero.
+        scales: Scale, or clipping magnitude, by tensor; 0 for a tensor that was always zero.
         dla_layers: Layers that can run on the target's DLA; None if all may.
-        fp16_layers: Layers kept in FP16, which bind nothing.
-        inferred: Values of tensors without one in ``scales``, which follow from those there.
+        fp16_layers: Layers kept in FP16, which bind no scales.
+        inferred: Values of tensors not in ``scales``, which follow from the values there.
 
     Returns:
-        The values by tensor, in the unit of ``scales``; and the changes of those given, worst
+        The values by tensor, in the unit of ``scales``; and the changes of given values, worst
         first.
     """
     bound = list(bindings(network, dla_layers=dla_layers, fp16_layers=fp16_layers))
@@ -197,7 +195,7 @@ def tie(
         known_names = [name for name in names if name in values]
         if not known_names:
             continue
-        # of several that are as wide, the one that was given
+        # of several equally wide tensors, the given one
         widest = max(known_names, key=lambda name: (values[name], name in scales))
         for name in known_names:
             if values[name] != values[widest]:
@@ -207,11 +205,11 @@ def tie(
     return values, tuple(sorted(changes, key=lambda change: (-change.bits, change.tensor)))
 
 
-# Tensors that must share one INT8 scale, for the hardware cannot rescale between them.
+# Tensors that must share one INT8 scale, because the hardware cannot rescale between them.
 #
-# Which layers require it is stated by the rules under ``dla/`` (their ``ties``). A tensor has
-# one scale whatever reads it, so that what several layers tie is one group; its scale is the
-# largest.
+# The rules under ``dla/`` (their ``ties``) define which layers require it. A tensor has the same
+# scale for all readers, so the tensors that several layers tie form one group. The group takes its
+# largest scale.
 
 
 class BoundLayer(NamedTuple):
@@ -234,8 +232,8 @@ def bindings(
     Args:
         network: The layer graph.
         dla_layers: Layers that can run on the target's DLA; None if all may.
-        fp16_layers: Layers kept in FP16, which bind nothing.
-        apart: Yield those whose scales stay apart, since the sources do not settle it, instead.
+        fp16_layers: Layers kept in FP16, which bind no scales.
+        apart: Yield instead the layers whose scales stay apart, since the sources do not settle it.
     """
     on_dla = None if dla_layers is None else frozenset(dla_layers)
     for layer in network.layers:
@@ -256,7 +254,7 @@ def bindings(
 def _change(
     name: str, old: float, values: Mapping[str, float], widest: str, bound: list[BoundLayer]
 ) -> Change:
-    # what moves values hands a scale on; the rule that requires it says more
+    # layers that move values pass a scale on; a rule that requires it gives the reason
     reason = next((one for one in bound if not one.tie.ties.moves), bound[0])
     return Change(
         tensor=name,
@@ -276,7 +274,7 @@ class Violation:
         layer: Its name.
         rule: The rule that requires it.
         scales: The scales, by tensor.
-        disputed: The sources do not settle the rule.
+        disputed: True if the sources do not settle the rule.
     """
 
     layer: str
@@ -286,7 +284,7 @@ class Violation:
 
     @property
     def bits(self) -> float:
-        """What one scale for all would cost: log2 of the largest over the smallest, at most 8."""
+        """Bits lost by a shared scale: log2 of the largest over the smallest scale, at most 8."""
         least = min(self.scales.values())
         return min(_BITS, log2(max(self.scales.values()) / least)) if least > 0 else _BITS
 
@@ -306,13 +304,14 @@ def violations(
 ) -> tuple[Violation, ...]:
     """Returns the layers that given scales (Q/DQ nodes', a cache's) do not suit, in graph order.
 
-    Scales are compared as float32; tensors without one break nothing. After ``tie`` there is none.
+    Scales are compared as float32; tensors without a scale are ignored. After ``tie`` the result
+    is empty.
 
     Args:
         network: The layer graph.
         scales: Scale by tensor.
         dla_layers: Layers that can run on the target's DLA; None if all may.
-        fp16_layers: Layers kept in FP16, which bind nothing.
+        fp16_layers: Layers kept in FP16, which bind no scales.
     """
     found = []
     for bound in bindings(network, dla_layers=dla_layers, fp16_layers=fp16_layers):
@@ -332,12 +331,12 @@ def constraint_warnings(
     dla_layers: Collection[str] | None = None,
     fp16_layers: Collection[str] = frozenset(),
 ) -> tuple[str, ...]:
-    """Says where a shared scale costs much, and where the sources leave open whether it must be.
+    """Returns warnings about shared scales that cost much or that the sources do not settle.
 
     Args:
         network: The layer graph.
         scales: Scale by tensor, after ``tie``.
-        changes: What ``tie`` changed.
+        changes: The changes made by ``tie``.
         dla_layers: Layers that can run on the target's DLA; None if all may.
         fp16_layers: Layers kept in FP16.
     """
@@ -362,8 +361,8 @@ class ChangedScale:
         new: The scale.
         bits: The resolution lost.
         rule: The rule that ties it to others.
-        layers: The layers that do so.
-        widest: The tensor whose scale it takes; empty where no other one has it.
+        layers: The layers that tie it.
+        widest: The tensor whose scale it takes; empty if no other tensor has it.
     """
 
     tensor: str = member(long_text)
@@ -376,7 +375,7 @@ class ChangedScale:
 
 
 def change_rows(changes: Iterable[Change]) -> tuple[ChangedScale, ...]:
-    """Returns changes as documents have them."""
+    """Returns changes in the form of documents."""
     return tuple(
         ChangedScale(
             tensor=change.tensor,
@@ -411,7 +410,7 @@ def _unsettled_warnings(
     dla_layers: Collection[str] | None,
     fp16_layers: Collection[str],
 ) -> list[str]:
-    """One warning for each rule that the sources do not settle and that scales do not keep."""
+    """Returns a warning for each rule that the sources do not settle and the scales break."""
     apart: dict[str, list[Violation]] = {}
     found = bindings(network, dla_layers=dla_layers, fp16_layers=fp16_layers, apart=True)
     for bound in found:
@@ -444,17 +443,17 @@ def tied(
     """Returns the scales of a calibration cache as TensorRT's builder takes them.
 
     A calibrator takes the largest of scales that must be equal (NvInfer.h on element-wise layers;
-    tensorflow/tensorflow#25771 on concatenation and pooling). Measured ranges are tied by
-    ``scales_from`` already.
+    tensorflow/tensorflow#25771 on concatenation and pooling). ``scales_from`` already ties
+    measured ranges.
 
     Args:
-        scales: As given.
+        scales: The cache's scales.
         network: The layer graph.
         dla_layers: Layers that can run on the target's DLA; None if all may.
-        fp16_layers: Layers kept in FP16, which bind nothing.
+        fp16_layers: Layers kept in FP16, which bind no scales.
 
     Returns:
-        Them, with ``changes`` and with warnings about what is costly or open.
+        The tied scales with ``changes``, and warnings about costly or unsettled ties.
     """
     values, changes = tie(network, scales.scales, dla_layers=dla_layers, fp16_layers=fp16_layers)
     costs = constraint_warnings(

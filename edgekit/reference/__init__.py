@@ -1,4 +1,4 @@
-"""A plan on a CPU with the numerics of the target: FP16 rounding and INT8 scales, run by ONNX
-Runtime; its accuracy, and what INT8 costs layer by layer. Start with ``build_reference`` in
-``build`` and ``run`` in ``run``.
+"""Runs a plan on a CPU in ONNX Runtime with the numerics of the target (FP16 rounding and INT8
+scales); measures its accuracy and the cost of INT8 layer by layer. Start with ``build_reference``
+in ``build`` and ``run`` in ``run``.
 """

@@ -1,5 +1,5 @@
-"""How far a build is from ONNX Runtime's FP32, whole and segment by segment, and where it
-first has values that are not finite.
+"""The error of a build against ONNX Runtime's FP32, whole and segment by segment, and the node
+that first writes values that are not finite.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from edgekit_device.runtime.deviation import (
     worst_of,
 )
 
-# Outputs that are NaN or infinite although the network's FP32 has numbers there, and since where.
+# Outputs that are NaN or infinite although the network's FP32 is finite, and their first node.
 #
-# An average of cosines shows such an output as 0; whoever reads that looks for the wrong fault.
+# An average of cosines shows such an output as 0, which suggests the wrong fault.
 
 
-#: Fewer objects say nothing about shares.
+#: With fewer objects, shares are not meaningful.
 FEW_OBJECTS = 20
 _TRIED = 24  # tensors that are computed in FP32, too; masks are infinite in FP32, too
-#: Of an accuracy whose outputs are nearly the same for all inputs.
+#: Text for an accuracy whose outputs are nearly the same for all inputs.
 NOT_KNOWN = "unknown, because the outputs hardly differ between the inputs"
 
 
@@ -63,13 +63,13 @@ class ChannelGroup(SimilarChannels):
 
     Attributes:
         output: The output.
-        channels: Pairs of first and last.
+        channels: Pairs of first and last channel.
         range: Largest magnitude.
-        snr_db: As of ``Measures``.
-        exact: As of ``Measures``.
+        snr_db: As in ``Measures``.
+        exact: As in ``Measures``.
         cosine: Cosine similarity of the group.
         worst: Its worst channel.
-        collapsed: A constant would be as near as the result, or the cosine is below 0.9.
+        collapsed: True if a constant would be as near as the result, or the cosine is below 0.9.
     """
 
     output: str = member(fields.name)
@@ -77,11 +77,11 @@ class ChannelGroup(SimilarChannels):
 
 @document(frozen=True)
 class KeptScores:
-    """How many of a detector's scores above 0.25 stay above it.
+    """A detector's scores above 0.25, and how many stay above 0.25.
 
     Attributes:
-        above: How many of FP32's scores are above 0.25.
-        kept: How many of these are above 0.25 in the build, too.
+        above: Number of FP32's scores above 0.25.
+        kept: Number of these that are above 0.25 in the build, too.
     """
 
     output: str = member(fields.name)
@@ -104,14 +104,14 @@ class NodePlace:
 
 @document(frozen=True)
 class NonfiniteOutput:
-    """An output with NaN or infinity although FP32 has numbers there.
+    """An output with NaN or infinity although FP32 is finite there.
 
     Attributes:
         output: The output.
         what: "NaN", "infinity", or both.
-        inputs: For how many inputs.
+        inputs: Number of inputs with such values.
         since: The first node whose result is not finite; None if it is not found.
-        told: All of this in a sentence.
+        told: The finding as a sentence.
     """
 
     output: str = member(fields.name)
@@ -123,13 +123,13 @@ class NonfiniteOutput:
 
 @document(frozen=True)
 class ConstantOutput:
-    """An output that is nearly the same for all inputs: its figures say nothing.
+    """An output that is nearly the same for all inputs, so that its figures are not meaningful.
 
-    ``variation`` is how much of the FP32 output's root mean square differs between the inputs, 0 to
-    1; ``told`` says it in a sentence.
+    ``told`` is the finding as a sentence.
 
     Attributes:
-        variation: How much of FP32's root mean square differs between the inputs, 0 to 1.
+        variation: Share of the FP32 output's root mean square that differs between the inputs, 0
+            to 1.
     """
 
     output: str = member(fields.name)
@@ -139,14 +139,14 @@ class ConstantOutput:
 
 @document(frozen=True, kw_only=True)
 class SegmentMeasures(Measures):
-    """The error of a segment's outputs, accumulated up to there.
+    """The error of a segment's outputs, accumulated from the network's inputs.
 
     Attributes:
         segment: Its index.
-        device: Where it runs.
+        device: Its device.
         tensor: The worst output.
-        constant: Whether all its outputs are nearly the same for all inputs.
-        lane: The plan variant; None of one that was compared alone.
+        constant: True if all its outputs are nearly the same for all inputs.
+        lane: The plan variant; None if only one variant was compared.
     """
 
     segment: int = member(fields.count)
@@ -158,22 +158,22 @@ class SegmentMeasures(Measures):
 
 @document(frozen=True, kw_only=True)
 class Accuracy(Measures):
-    """How far a build is from the FP32 model; of outputs that vary between the inputs, if any does.
+    """The error of a build against the FP32 model, over outputs that vary between inputs, if any.
 
     Attributes:
-        judged: Whether any output varies; otherwise no gate judges by these figures.
+        judged: True if any output varies; otherwise no gate judges by these figures.
         top1_agreement: Share of inputs whose largest value of the first output is at the same
             place, 0 to 1.
-        count: Inputs.
+        count: Number of inputs.
         nonfinite: Outputs with NaN or infinity.
-        constant: Outputs that are nearly the same for all inputs. A single input leaves that open.
+        constant: Outputs that are nearly the same for all inputs; unknown with a single input.
         groups: Groups of channels of outputs whose ranges differ.
-        scores: How many of a detector's scores are kept.
+        scores: A detector's scores and how many are kept.
         objects: The objects that the head decodes; None without a head.
-        failures: What no figure of the whole may hide: groups that collapse, segments with a
-            cosine below 0.9, lost scores and objects; empty if all is well.
+        failures: Faults that the figures of the whole may hide: collapsed groups, segments with a
+            cosine below 0.9, lost scores and objects; empty if there are none.
         per_segment: The error of each segment.
-        data: What it was measured on, in words; empty where nobody named it.
+        data: Description of the measured inputs; empty if not named.
     """
 
     judged: bool = member(flag)
@@ -195,7 +195,7 @@ class Accuracy(Measures):
 
 
 class Nonfinite:
-    """Collects what is not finite in a build's outputs.
+    """Collects NaNs and infinities in a build's outputs.
 
     Args:
         model: The FP32 model.
@@ -209,7 +209,7 @@ class Nonfinite:
         self._feeds: dict[str, Mapping[str, np.ndarray]] = {}
 
     def add(self, name: str, value: np.ndarray, feed: Mapping[str, np.ndarray]) -> None:
-        """Takes in one output of one inference, whose FP32 is finite."""
+        """Adds an output of an inference, whose FP32 is finite."""
         if value.dtype.kind != "f" or np.isfinite(value).all():
             return
         kinds = self._found.setdefault(name, {"inputs": 0, "NaN": 0, "infinity": 0})
@@ -219,7 +219,7 @@ class Nonfinite:
         self._feeds.setdefault(name, feed)
 
     def rows(self, count: int) -> tuple[NonfiniteOutput, ...]:
-        """Returns each such output; ``count`` is how many inputs there were."""
+        """Returns each output with such values; ``count`` is the number of inputs."""
         found = []
         known: dict[int, NodePlace | None] = {}
         for name, kinds in self._found.items():
@@ -239,7 +239,7 @@ class Nonfinite:
         return tuple(found)
 
     def _since(self, feed: Mapping[str, np.ndarray]) -> NodePlace | None:
-        """Returns the first node whose output is not finite although it is in FP32."""
+        """Returns the first node whose output is not finite, but finite in FP32."""
         writers = {
             tensor: node.name for node in self._model.proto.graph.node for tensor in node.output
         }
@@ -262,7 +262,7 @@ class Nonfinite:
 def _inside(
     artefacts: Artefacts, segment: EngineSegment, tensors: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Returns all that the nodes of a segment write, in their order, from what it reads."""
+    """Returns all results of a segment's nodes in their order, computed from its inputs."""
     proto = onnx.ModelProto.FromString(artefacts.engines[segment.engine])
     names = [name for node in proto.graph.node for name in node.output if name]
     del proto.graph.output[:]
@@ -279,7 +279,7 @@ class Float32:
     """A model in ONNX Runtime FP32, for several comparisons on the same inputs.
 
     Args:
-        model: The model; of one with opaque layers what comes before them runs.
+        model: The model; if it has opaque layers, the part before these runs.
         room: Bytes of outputs that are kept for further comparisons.
     """
 
@@ -291,12 +291,12 @@ class Float32:
 
     @property
     def streams(self) -> bool:
-        """Whether the model runs in pieces."""
+        """True if the model runs in pieces."""
         return is_large(self.model.weights)
 
     @property
     def between(self) -> int:
-        """Bytes that one input keeps between the pieces of a streamed model; 0 of others."""
+        """Bytes that an input keeps between the pieces of a streamed model; 0 if not streamed."""
         return max((getattr(one, "between", 0) for one in self._sessions.values()), default=0)
 
     def outputs(
@@ -342,18 +342,18 @@ def accuracy(
     """Compares a reference build with the model in ONNX Runtime FP32.
 
     Args:
-        model: The FP32 model; of one with opaque layers what comes before them is compared. A
-            ``Float32`` where other builds are compared on the same inputs.
-        artefacts: A build of it.
+        model: The FP32 model; if it has opaque layers, the part before these is compared. Pass a
+            ``Float32`` to compare several builds on the same inputs.
+        artefacts: A build of the model.
         data: Inputs by name, one dict an inference; read once.
         outputs: Outputs to compare; all when None.
-        lane: Which plan variant to run.
+        lane: The plan variant to run.
         scores: Share of a detector's scores above 0.25 that must stay above it; with
             ``detection`` the share of its objects, too.
-        detection: How the outputs become objects; None if they do not.
+        detection: Decoding of the outputs to objects; None without objects.
 
     Raises:
-        DataError: No data, or it does not fit.
+        DataError: No data, or data that do not fit.
         BuildError: ONNX Runtime failed in an engine.
     """
     reference = model if isinstance(model, Float32) else Float32(model)
@@ -397,7 +397,7 @@ def accuracy(
     segments = [_of_segment(segment, errors, varied) for segment in runner.segments]
     groups, detected = _parts({name: errors[name] for name in wanted})
     groups = [
-        # the SNR of an output that hardly varies says nothing
+        # the SNR of an output that hardly varies is not meaningful
         group
         if group.output in varying
         else replace(group, collapsed=group.cosine < COLLAPSED_COSINE)
@@ -438,7 +438,7 @@ def _compared(
     names: Sequence[str],
     data: Iterable[Mapping[str, np.ndarray]],
 ) -> Iterator[tuple[Mapping[str, np.ndarray], dict[str, np.ndarray], list[np.ndarray]]]:
-    """Yields each input with the build's tensors and with FP32's."""
+    """Yields each input with the build's tensors and FP32's."""
     count = 0
     for group in grouped(data, [runner, reference]):
         found = runner.run_group(group, observe=True)
@@ -447,10 +447,10 @@ def _compared(
 
 
 def collapses(errors: Mapping[str, Deviation], scores: float) -> list[str]:
-    """Says which groups of channels of outputs collapse, and which lose too many scores.
+    """Returns sentences on outputs whose groups of channels collapse or that lose too many scores.
 
     Args:
-        errors: By output, summed by channel.
+        errors: Errors by output, summed by channel.
         scores: Share of a detector's scores above 0.25 that must stay above it.
     """
     groups, detected = _parts(errors)
@@ -458,7 +458,7 @@ def collapses(errors: Mapping[str, Deviation], scores: float) -> list[str]:
 
 
 def _parts(errors: Mapping[str, Deviation]) -> tuple[list[ChannelGroup], list[KeptScores]]:
-    """Returns the groups of channels of outputs, and the scores that are kept."""
+    """Returns the groups of channels of outputs, and the kept scores."""
     groups = [
         ChannelGroup(**vars(group), output=name)
         for name, error in errors.items()
@@ -473,8 +473,10 @@ def _parts(errors: Mapping[str, Deviation]) -> tuple[list[ChannelGroup], list[Ke
 
 
 def _variation(total: np.ndarray, error: Deviation) -> float:
-    """Returns the root mean square of a tensor's differences from its mean over the inputs, as a
-    share of its root mean square, given its sum over the inputs; 1 of a single input.
+    """Returns the variation of a tensor over the inputs, from its sum over the inputs.
+
+    That is the root mean square of its differences from its mean over the inputs, as a share of
+    its root mean square; 1 with a single input.
     """
     count = len(error.cosines)
     size = count * error.total_squares
@@ -514,12 +516,12 @@ def _failures(segments: Iterable[SegmentMeasures], groups: Iterable[ChannelGroup
 def describe_parts(
     groups: Iterable[ChannelGroup], scores: Iterable[KeptScores], constant: Collection[str]
 ) -> list[str]:
-    """Says of each output whose channels differ in range which are the worst, and what it keeps.
+    """Returns sentences on outputs whose channels differ in range: worst channels, kept scores.
 
     Args:
         groups: The groups of channels.
         scores: The scores of a detector.
-        constant: Outputs that hardly differ between the inputs: no SNR is said of these.
+        constant: Outputs that hardly differ between the inputs: their SNR is left out.
     """
     worst: dict[str, ChannelGroup] = {}
     for group in groups:
@@ -565,7 +567,7 @@ def describe_channels(spans: Iterable[Sequence[int]]) -> str:
 
 
 class _Ratio(Protocol):
-    """An SNR, and whether its None stands for equal bits."""
+    """An SNR; ``exact`` is True if its None means equal bits."""
 
     @property
     def snr_db(self) -> float | None: ...
@@ -574,7 +576,7 @@ class _Ratio(Protocol):
 
 
 def describe_snr(measures: _Ratio, form: str = "{:.1f} dB") -> str:
-    """Returns an SNR for people: "30.1 dB", "exact" or "unknown"; ``form`` is the figure's."""
+    """Returns an SNR for people: "30.1 dB", "exact" or "unknown"; ``form`` formats the figure."""
     return decibels(measures.snr_db, measures.snr_db is None and bool(measures.exact), form)
 
 
@@ -587,13 +589,13 @@ def describe_metric(accuracy: Accuracy, metric: str) -> str:
 
 
 def accuracy_text(accuracy: Accuracy, figures: str, metric: str, minimum: float | None) -> str:
-    """Returns ``figures``, or that the accuracy says nothing, and that no gate judges.
+    """Returns ``figures``, or a text that the accuracy is unknown and no gate judges it.
 
     Args:
-        accuracy: The build's.
-        figures: What it says where it is known.
-        metric: The gate's.
-        minimum: The gate's lowest value; None: there is no gate.
+        accuracy: The build's accuracy.
+        figures: The text if the accuracy is known.
+        metric: The gate's metric.
+        minimum: The gate's lowest value; None without a gate.
     """
     if not accuracy.constant:
         return figures
@@ -611,20 +613,20 @@ def accuracy_of_variants(
     scores: float,
     detection: Detection | None = None,
 ) -> Accuracy:
-    """Compares all plan variants of a build: the figures are those of the worst.
+    """Compares all plan variants of a build; returns the figures of the worst variant.
 
-    ``per_segment`` and ``failures`` are of all; variants that differ in nothing but the DLA core
-    are one.
+    ``per_segment`` and ``failures`` are of all variants. Variants that differ only in the DLA core
+    are compared once.
 
     Args:
-        model: As of ``accuracy``.
-        artefacts: As of ``accuracy``.
-        data: Returns the inputs for a variant, by its number and how many there are.
-        scores: As of ``accuracy``.
-        detection: As of ``accuracy``.
+        model: As in ``accuracy``.
+        artefacts: As in ``accuracy``.
+        data: Returns the inputs for a variant, by its number and the number of variants.
+        scores: As in ``accuracy``.
+        detection: As in ``accuracy``.
 
     Raises:
-        EdgekitError: As of ``accuracy``.
+        EdgekitError: As in ``accuracy``.
     """
     lanes: dict[tuple[str, ...], int] = {}
     for lane, (_, parts) in enumerate(artefacts.lanes):

@@ -1,4 +1,4 @@
-"""What an approximate rewrite changes: both models run on the same inputs with ONNX Runtime."""
+"""The error of an approximate rewrite: both models run on the same inputs with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edgekit.placement.rewrite_document import Approximation
 def approximation(
     rewrite: str, before: Model, after: Model, inputs: Iterable[Mapping[str, np.ndarray]]
 ) -> Approximation:
-    """Returns the error of a model that a rewrite made; the data are not named yet."""
+    """Returns the error of a rewritten model; the data are not named yet."""
     outputs = [value.name for value in before.proto.graph.output]
     old, new = session(before), session(after)
     worst, squares, count = 0.0, 0.0, 0
@@ -32,7 +32,7 @@ def approximation(
 
 
 def _difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """``|b-a|`` over the largest ``|a|``; infinite where NaNs and infinities are not the same."""
+    """Returns ``|b-a|`` over the largest ``|a|``; infinite at unequal NaNs and infinities."""
     sane = np.isfinite(a)
     if not np.array_equal(b[~sane], a[~sane], equal_nan=True):
         return np.full(1, np.inf)
@@ -42,7 +42,7 @@ def _difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def approximation_note(item: Approximation, data: str) -> str:
-    """Returns in words what an approximate rewrite changes on ``data``."""
+    """Returns a sentence with the error of an approximate rewrite on ``data``."""
     if item.max_error is None:
         return (
             f"{item.rewrite} changes results too much to compare: values are finite only "

@@ -1,4 +1,4 @@
-"""What a build makes: segments, engines and the weights that a strip takes out."""
+"""The result of a build: segments, engines, and the weights removed by stripping."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @document(frozen=True)
 class EngineSegment:
-    """A maximal run of layers on one device, cut out as its own ONNX model.
+    """A maximal run of layers on one device, as a separate ONNX model.
 
     Attributes:
-        index: Running order.
+        index: Position in the running order.
         device: "GPU", "DLA0" or "DLA1".
         layers: Layer names.
         inputs: Tensor names read: graph inputs or outputs of earlier segments.
@@ -46,10 +46,10 @@ class Weight:
     Attributes:
         name: Initializer name in the engines (same name, same bytes, in every engine).
         source: Weight name in the user's ONNX model.
-        transform: How the value follows from the source: "none", "fp16", "int8:AXIS" (codes) or
-            "int8-scale:AXIS" (FP32 scales); AXIS is the output channel axis. What TensorRT's
-            parser makes: "batch-norm-scale:TENSOR", "batch-norm-bias:TENSOR" or
-            "constant-of-shape:TENSOR", of the node whose first output (also ``source``) it is.
+        transform: From the source to the value: "none", "fp16", "int8:AXIS" (codes) or
+            "int8-scale:AXIS" (FP32 scales); AXIS is the output channel axis. For weights that
+            TensorRT's parser computes: "batch-norm-scale:TENSOR", "batch-norm-bias:TENSOR" or
+            "constant-of-shape:TENSOR"; TENSOR is the node's first output, also in ``source``.
         digest: SHA-256 (hex) of the value's little-endian C-order bytes.
         dtype: NumPy type name.
         shape: Static shape.
@@ -65,7 +65,7 @@ class Weight:
 
 @document(frozen=True, eq=False)
 class Artefacts:
-    """What a backend built.
+    """The result of a backend's build.
 
     Attributes:
         backend: "reference" or "tensorrt".
@@ -74,14 +74,14 @@ class Artefacts:
             weights are EXTERNAL tensors with location "stripped").
         weights: Every weight that the engines lack, by name.
         values: The weights' values by SHA-256; may be memory maps.
-        fingerprint: What the engines need: backend, runtime, versions, machine.
+        fingerprint: Requirements of the engines: backend, runtime, versions, machine.
         inputs: Network inputs, in the model's order.
         outputs: Network outputs, in the model's order.
-        notes: What a person should know, such as layers that fell back to FP16.
-        entries: Of engines that TensorRT built, what a loader must know, by their digest: the
-            manifest's ``engines``.
+        notes: Notes for the user, such as layers that fell back to FP16.
+        entries: Loader data of engines that TensorRT built, by their digest: the manifest's
+            ``engines``.
         functions: The user's own plugins that this machine runs as functions.
-        plugins: What must be registered before they are loaded: the manifest's ``plugins``.
+        plugins: Plugins to register before the engines are loaded: the manifest's ``plugins``.
         libraries: The plugins' libraries by SHA-256.
     """
 

@@ -1,5 +1,5 @@
-"""The reference backend: a plan's segments as ONNX models with the target's numerics, weights
-aside.
+"""The reference backend: a plan's segments as ONNX models with the target's numerics, without
+weights.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ def build_reference(
 
     Args:
         plan: The FP32 model with placement, precision and segment by layer; of a model with opaque
-            layers what comes before them is built.
-        scales: INT8 scales; INT8 layers whose tensors lack one run in FP16, and ``notes`` says so.
+            layers the part before these is built.
+        scales: INT8 scales; INT8 layers whose tensors lack a scale run in FP16, which ``notes``
+            reports.
         progress: Called with (segments done, segments in all).
-        store: Weights of the model (before opaque layers) that other builds made and whose
-            transforms are used again; the result has those, too.
+        store: Weights of the model (before opaque layers) that other builds transformed and that
+            are used again; the result includes these weights.
 
     Returns:
-        Artefacts whose engines need nothing but ONNX Runtime and the weights.
+        Artefacts whose engines need only ONNX Runtime and the weights.
 
     Raises:
         BuildError: The model's opset is too old.
@@ -78,7 +79,7 @@ def build_reference(
 
 
 def reference_fingerprint() -> dict[str, str]:
-    """Returns what the engines of this machine's builds need."""
+    """Returns the requirements of engines that this machine builds."""
     import onnxruntime
 
     return {
@@ -115,7 +116,7 @@ def full_engine(artefacts: Artefacts, engine: str) -> bytes:
 
     Args:
         artefacts: The build.
-        engine: SHA-256 of one of ``artefacts.engines``.
+        engine: SHA-256 of an engine in ``artefacts.engines``.
     """
     proto = onnx.ModelProto.FromString(artefacts.engines[engine])
     stubs = [

@@ -1,4 +1,4 @@
-"""What an accuracy gate may require: its metrics, and minimums that no build can reach."""
+"""The requirements of an accuracy gate: its metrics, and minimums that no build can reach."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edgekit_device.protocol.codec import (
     text,
 )
 
-#: What an accuracy against the FP32 network is measured in.
+#: Metrics of an accuracy against the FP32 network.
 Metric = Literal["cosine", "snr_db", "top1_agreement", "boxes"]
 METRICS: tuple[str, ...] = get_args(Metric)
 
@@ -26,10 +26,10 @@ _MOST = {"cosine": 1.0, "top1_agreement": 1.0, "boxes": 1.0}
 
 
 def impossible(metric: str, minimum: float) -> str:
-    """Returns why no build can reach an accuracy; empty if one may.
+    """Returns why no build can reach an accuracy; empty if a build may.
 
     Args:
-        metric: One of ``METRICS``.
+        metric: A metric of ``METRICS``.
         minimum: The lowest value that passes.
     """
     if not math.isfinite(minimum):
@@ -44,14 +44,14 @@ def impossible(metric: str, minimum: float) -> str:
 
 @document(frozen=True, eq=False)
 class GateChoice:
-    """The calibration method that the accuracy gate took after it had tried all of them.
+    """The calibration method that the accuracy gate chose after trying all methods.
 
     Attributes:
-        method: The best one by the gate's metric.
-        metric: One of ``METRICS``.
-        figures: The metric by method, the best first; None where an SNR is not finite.
-        failures: What else misses the gate, by method.
-        passes: Whether the method reaches the gate without a layer in FP16.
+        method: The best method by the gate's metric.
+        metric: A metric of ``METRICS``.
+        figures: The metric by method, the best first; None if an SNR is not finite.
+        failures: Other reasons why a method misses the gate, by method.
+        passes: True if the method reaches the gate without a layer in FP16.
     """
 
     method: str = member(text())

@@ -1,9 +1,9 @@
-"""The kernels of a plan, each as a model of its own: in FP32, or in INT8 as the build has it.
+"""The kernels of a plan, each as a separate model: in FP32, or in INT8 as in the build.
 
-A kernel is what the target runs as one: a convolution with the addition and the activation after
-it (:mod:`edgekit.reference.numerics` decides which tensors stay inside). Run one after the other in
-FP32 the kernels are the network; with one of them in INT8 they are the network with that kernel
-alone quantised, weights and activations as in the build.
+A kernel is a group of layers that the target runs together: a convolution with the addition and the
+activation after it (:mod:`edgekit.reference.numerics` decides which tensors stay inside). Run in
+sequence in FP32, the kernels are the network. With a single kernel in INT8 they are the network
+with only this kernel quantised, weights and activations as in the build.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _BATCH = "rows"
 
 @dataclass(frozen=True, eq=False)
 class ReferenceKernel:
-    """Layers that the target runs as one.
+    """Layers that the target runs together.
 
     Attributes:
-        layers: Their names, in graph order (a node's name where no layer has the node).
+        layers: Their names, in graph order (a node's name if no layer has the node).
         device: "GPU", "DLA0" or "DLA1".
-        precision: What the build computes it in: "int8", "fp16" or "fp32".
+        precision: The build's precision: "int8", "fp16" or "fp32".
         inputs: Activation tensors that it reads from outside.
         outputs: Tensors that other kernels or the caller read.
         unscaled: Tensors whose missing scale keeps it out of INT8.
@@ -71,7 +71,7 @@ class Kernels:
         self._store = WeightStore(runnable.model)
         self._place = {node.name: at for at, node in enumerate(self._graph.computed)}
         self.inputs = self._graph.inputs
-        # a constant output is the same whatever runs in INT8
+        # a constant output does not depend on the precision of kernels
         self.outputs = tuple(n for n in self._graph.outputs if n not in self._graph.derived)
 
     @cached_property
@@ -83,7 +83,7 @@ class Kernels:
         for device, unit in units:
             groups.setdefault(merged.root(unit.name), []).append((device, unit))
         ordered = self._ordered(list(groups.values()))
-        if ordered is None:  # kernels that wait for each other: each layer by itself then
+        if ordered is None:  # kernels that wait for each other: each layer is a kernel then
             ordered = self._ordered([[item] for item in units])
         assert ordered is not None, "a checked graph has no cycle"
         return tuple(ordered)
@@ -96,10 +96,10 @@ class Kernels:
         """Opens a kernel in ONNX Runtime, on one thread.
 
         Args:
-            kernel: One of :attr:`kernels`.
+            kernel: A kernel of :attr:`kernels`.
             quantised: In INT8 as in the build, instead of in FP32.
-            stacked: For any multiple of the model's batch along the first axis. Nothing checks
-                that the kernel treats the rows alike; the caller does.
+            stacked: For any multiple of the model's batch along the first axis. The caller must
+                check that the kernel treats the rows alike.
 
         Raises:
             BuildError: ONNX Runtime refuses it.
@@ -140,7 +140,7 @@ class Kernels:
         return sets
 
     def _stays_inside(self, tensor: str, writer: str) -> bool:
-        """Tells whether a tensor between two units is never rounded: an INT8 kernel has both."""
+        """Returns True if a tensor between two units of an INT8 kernel is never rounded."""
         numerics = self._numerics
         return (
             numerics.precision[writer] == "int8"
@@ -185,7 +185,7 @@ class Kernels:
         )
 
     def _stacked(self, engine: bytes) -> bytes:
-        """Opens the first axis of what an engine reads and writes, and of its reshapes."""
+        """Makes the first axis of an engine's inputs, outputs and reshapes dynamic."""
         proto = onnx.ModelProto.FromString(engine)
         for value in (*proto.graph.input, *proto.graph.output):
             dims = value.type.tensor_type.shape.dim
@@ -200,7 +200,7 @@ class Kernels:
                 continue
             source, target = map(self._graph.shape, ends)
             if source and target and source[0] == target[0] and len(target) > 1:
-                # 0: as many as the input has
+                # 0: the input's size
                 shape = np.array([0, *target[1:]], np.int64)
                 node.input[1] = f"{node.output[0]}#rows"
                 proto.graph.initializer.append(numpy_helper.from_array(shape, node.input[1]))

@@ -1,4 +1,4 @@
-"""Which calibration method's INT8 is nearest to FP32 for a plan, on inputs held out, and why."""
+"""Chooses the calibration method whose INT8 is nearest to FP32 for a plan, on held-out inputs."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ from edgekit_device.protocol.codec import (
 from edgekit_device.runtime.deviation import Deviation, decibels, worst_of
 
 Feed = Mapping[str, "np.ndarray"]
-# inputs after which the methods are compared, until the best is known well enough
+# numbers of inputs after which the methods are compared, until the best is known well enough
 COMPARED = (8, 16, 32, 64)
-# how many inputs all methods may take: by multiply-accumulates (ResNet-50: 15), at least, at most.
-# What a method that is surely not the best no longer takes is left to the others
+# inputs for all methods: by multiply-accumulates (ResNet-50: 15), at least, at most. The share of a
+# method that is surely not the best goes to the others
 _MACS, _FEWEST, _MOST = 64_000_000_000, 8, 64
-# a method is no longer compared when it is surely worse than the best (standard errors), and the
-# best is known when no other one can be further ahead of it than this (dB)
+# a method is dropped when it is surely worse than the best (standard errors); the best is known
+# when no other method can be ahead by more than this (dB)
 _SURE, _NEGLIGIBLE_DB = 3.0, 1.0
 _EXACT, _WORST = 999.0, -999.0
-# engines stay loaded where their weights take at most so many bytes: to load a fully connected
-# layer takes as long as twenty inferences
+# engines stay loaded if their weights take at most this many bytes: loading a fully connected layer
+# takes as long as twenty inferences
 _LOADED_BYTES = 1 << 29
-# where the data hold no inputs beyond those measured, the ranges of each half of them are measured
-# once more: of so many of them
+# if the data have no inputs beyond the measured inputs, the ranges of each half are measured again,
+# of at most this many inputs
 _RETAINED = 64
 _HELD_BYTES = 1 << 28
-# no square of it is infinite
+# its square is finite
 _INFINITE = 1e60
 _method = choice(*METHODS)
 _decibels = mapping(number(-1000, 1000), _method)
@@ -60,18 +60,19 @@ _decibels = mapping(number(-1000, 1000), _method)
 
 @document(frozen=True)
 class MethodChoice:
-    """Which calibration method was chosen, and by which figures.
+    """The chosen calibration method, with its figures.
 
     Attributes:
         method: The method.
-        snr_db: By method, of the worst output, or group of its channels where their ranges
-            differ; 999 where every bit is the same, -999 where the result is not finite.
-        measured_snr_db: Of methods that were within 1 dB of the best, where several were.
-        compared: On how many inputs, by method.
-        failures: What a method loses, by method, where it does.
-        inputs: How many inputs there were at most.
-        held_out: How many of them the ranges had not seen.
-        gate: What the accuracy gate took instead; None: it left the choice.
+        snr_db: SNR by method, of the worst output, or group of its channels if their ranges
+            differ; 999 if every bit is the same, -999 if the result is not finite.
+        measured_snr_db: SNR over the measured inputs of methods within 1 dB of the best, if there
+            are several.
+        compared: Number of inputs compared, by method.
+        failures: Collapsed groups and lost scores, by method that has any.
+        inputs: Largest number of inputs.
+        held_out: Number of these inputs that the ranges had not seen.
+        gate: The accuracy gate's choice instead; None if the gate kept the choice.
     """
 
     method: str = member(_method)
@@ -86,7 +87,7 @@ class MethodChoice:
 
 @document(frozen=True)
 class HeldOutInput:
-    """An input to compare on, the ranges to compare with, and whether these leave it out."""
+    """An input to compare on, its ranges, and True if the ranges were measured without it."""
 
     feed: Feed
     ranges: Ranges
@@ -99,16 +100,16 @@ def inputs_to_compare(
     inputs: Iterable[Feed],
     measure: Callable[[Sequence[Feed], str], Ranges],
 ) -> Iterator[HeldOutInput]:
-    """Yields inputs to compare on, those first that the ranges leave out.
+    """Yields inputs to compare on, beginning with inputs that the ranges leave out.
 
     Args:
-        ranges: Measured on ``inputs``.
-        beyond: Returns further inputs; the first one that is damaged ends them.
-        inputs: Those that were measured.
+        ranges: Ranges measured on ``inputs``.
+        beyond: Returns further inputs, up to the first damaged input.
+        inputs: The measured inputs.
         measure: Measures the ranges of a half of the inputs, "first" or "second".
     """
     found = 0
-    # an input that is not needed may be damaged
+    # an unneeded input may be damaged
     with suppress(DataError):
         for feed in beyond():
             yield HeldOutInput(feed, ranges, held_out=True)
@@ -131,7 +132,7 @@ def inputs_to_compare(
     half = len(every) // 2
     parts = every[:half], every[half:]
     others = measure(parts[1], "second"), measure(parts[0], "first")
-    # of each half by turns
+    # alternately from each half
     for i in range(half):
         for part, own in zip(parts, others, strict=True):
             yield HeldOutInput(part[i], own, held_out=True)
@@ -144,19 +145,19 @@ def compare_methods(
 ) -> MethodChoice:
     """Compares the methods with FP32 until the best is known well enough.
 
-    A few inputs cost INT8 much more than the others: in a squared error over all inputs one of 64
-    can have more than half, so that any 16 would choose by chance. What is compared is therefore
-    the mean of the inputs' RMS errors; and more inputs are taken until no method can be more than
-    1 dB ahead of the best by three standard errors.
+    A few inputs have much larger INT8 errors than the others: a single input of 64 can have more
+    than half of the squared error over all inputs, so that any 16 would choose by chance.
+    Therefore the mean of the inputs' RMS errors is compared. More inputs are taken until no method
+    can be more than 1 dB ahead of the best by three standard errors.
 
-    Of the methods that are within 1 dB of the best, the one with the best SNR as the accuracy has
-    it, over the measured inputs, is taken: there an odd input counts.
+    Of the methods within 1 dB of the best, the method with the best SNR over the measured inputs,
+    computed as in the accuracy, is chosen: there an odd input counts.
 
     A method with which groups of channels collapse, or a detector loses its scores, is chosen only
-    where all others do the same.
+    if all others do the same.
 
     Args:
-        errors: What the methods cost.
+        errors: The errors of the methods.
         inputs: Inputs to compare on.
         measured: Returns the inputs that accuracy is measured on.
 
@@ -174,22 +175,22 @@ def compare_methods(
 
 
 def most_inputs(macs: int) -> int:
-    """Returns how many inputs each method may take, by a network's multiply-accumulates."""
+    """Returns the number of inputs for each method, by a network's multiply-accumulates."""
     return min(max(_MACS // max(1, macs), _FEWEST), _MOST)
 
 
 class MethodErrors:
-    """What the methods' INT8 costs the outputs, by input.
+    """The output errors of the methods' INT8, by input.
 
     Args:
         segments: The plan that is built.
-        scales_of: Returns a method's scales for the plan, of ranges.
+        scales_of: Returns a method's scales for the plan, from ranges.
         scores: Share of a detector's scores above 0.25 that must stay above it.
-        most: How many inputs each method may take when all are compared to the end.
-        update: Called with (inferences done, inferences in all, what is done).
+        most: Number of inputs for each method if all are compared to the end.
+        update: Called with (inferences done, inferences in all, description of the step).
 
     Attributes:
-        count: Inputs so far.
+        count: Number of inputs so far.
     """
 
     def __init__(
@@ -215,12 +216,12 @@ class MethodErrors:
 
     @property
     def affordable(self) -> int:
-        """How many further inputs the methods that are left may take; 0 for a few."""
+        """Number of further inputs for the remaining methods; 0 for a few."""
         more = (self._most_runs - self._runs) // len(self._left)
         return more if more >= _FEWEST // 2 else 0
 
     def add(self, inputs: Sequence[HeldOutInput]) -> None:
-        """Compares on further inputs, each with the scales of its own ranges."""
+        """Compares on further inputs, each with the scales of its ranges."""
         text = f"comparing calibration methods on inputs {self.count + 1} to "
         text += f"{self.count + len(inputs)}"
         for method, found in self._compare(inputs, self._left, text).items():
@@ -229,9 +230,9 @@ class MethodErrors:
         self._held_out += sum(one.held_out for one in inputs)
 
     def settle(self, measured: Callable[[], Iterable[HeldOutInput]]) -> None:
-        """Compares the methods that are near the best on the inputs that accuracy is measured on.
+        """Compares the methods near the best on the inputs on which accuracy is measured.
 
-        Their SNR is that of the accuracy.
+        Their SNR is computed as in the accuracy.
 
         Args:
             measured: Returns these inputs.
@@ -247,7 +248,7 @@ class MethodErrors:
             joined = [Deviation.joined([one[name] for one in each]) for name in self._names]
             whole = worst_of(joined)
             if whole.snr_db is None and not whole.exact:
-                self._measured = {}  # the accuracy's SNR is not known: nothing varies
+                self._measured = {}  # the accuracy's SNR is unknown: no output varies
                 return
             value = _EXACT if whole.exact or whole.snr_db is None else whole.snr_db
             self._measured[method] = round(value, 2)
@@ -304,7 +305,7 @@ class MethodErrors:
         return found
 
     def _runner(self, scales: Scales, ranges: int) -> Runner:
-        """Returns a loaded build; it stays loaded where all that there may be are small."""
+        """Returns a loaded build; it stays loaded if all possible builds together are small."""
         if scales.digest in self._loaded:
             return self._loaded[scales.digest]
         built = build_reference(self._segments, scales, store=self._weights)
@@ -323,9 +324,9 @@ class MethodErrors:
         }
 
     def decided(self) -> bool:
-        """Whether the best method is surely not far worse than another; drops those that are worse.
+        """Returns True if the best method is known well enough; drops methods that are worse.
 
-        Errors of the gaps are those of a jackknife over the inputs.
+        The standard errors of the gaps are from a jackknife over the inputs.
         """
         if self.count < 2:
             return False
@@ -345,14 +346,14 @@ class MethodErrors:
             error = float(np.sqrt((self.count - 1) * np.mean((gaps - gaps.mean()) ** 2)))
             if gap <= _SURE * error or gap <= 0:
                 left.append(other)
-            # one that fails is not chosen, however near it is
+            # a method that fails is not chosen, however near it is
             near = _SURE * error - gap < _NEGLIGIBLE_DB
             decided &= near or bool(self._failures(other))
         self._left = [name for name in self._left if name in left]
         return decided
 
     def _noise(self, method: str) -> np.ndarray:
-        """Returns RMS error over RMS signal by input and by part of the outputs."""
+        """Returns the RMS error over the RMS signal, by input and by part of the outputs."""
         columns = []
         for each in self.by_output[method].values():
             joined = Deviation.joined(each)
@@ -371,7 +372,7 @@ class MethodErrors:
         return collapses(joined, self._scores)
 
     def choice(self) -> MethodChoice:
-        """Returns the best method, and by which figures."""
+        """Returns the best method and its figures."""
         snr = {name: round(float(_db(self._noise(name).mean(axis=0))), 2) for name in self._found}
         failures = {name: self._failures(name) for name in self._found}
         return MethodChoice(
@@ -390,20 +391,20 @@ class MethodErrors:
 
 
 def _db(noise: np.ndarray) -> np.ndarray:
-    """Returns the SNR of the worst part, of RMS noise over signal."""
+    """Returns the SNR of the worst part in dB, from RMS noise over signal."""
     with np.errstate(divide="ignore"):
         found = -20 * np.log10(noise.max(axis=-1))
     return np.asarray(np.where(np.isposinf(found), _EXACT, np.maximum(found, _WORST)))
 
 
 def methods_are_equal(choice: MethodChoice) -> bool:
-    """Whether all methods give the same; then the first is taken."""
+    """Returns True if all methods give the same result; then the first is taken."""
     figures = choice.snr_db, choice.measured_snr_db
     return not choice.failures and all(len(set(each.values())) <= 1 for each in figures)
 
 
 def choice_note(choice: MethodChoice) -> str:
-    """Says in sentences which method was chosen, by which figures, and what rules others out."""
+    """Returns sentences on the chosen method, its figures, and the failures of others."""
     chosen, snr, failures = choice.method, choice.snr_db, choice.failures
     measured, most = choice.measured_snr_db, choice.inputs
     where = _compared_on(choice)
@@ -413,7 +414,7 @@ def choice_note(choice: MethodChoice) -> str:
             f"{text} All methods give the same SNR against FP32 on {where}: "
             f"{decibels(snr[chosen], False)} (emulated on this machine)"
         )
-    # methods that were surely worse after a few inputs have figures of these alone: they come last
+    # methods dropped after a few inputs have figures of only these inputs: they come last
     ranked = sorted(snr, key=lambda name: (choice.compared[name] < most, -float(snr[name])))
     early = [name for name in ranked if choice.compared[name] < most]
     out = [] if len(failures) == len(snr) else list(failures)
@@ -444,7 +445,7 @@ def choice_note(choice: MethodChoice) -> str:
 
 
 def _compared_on(choice: MethodChoice) -> str:
-    """Returns on how many inputs methods were compared, and whether their ranges include them."""
+    """Returns a text on the number of compared inputs, and if the ranges include them."""
     text, known = counted(choice.inputs, "input"), choice.inputs - choice.held_out
     if not known:
         return f"{text} other than those of the ranges"
@@ -460,19 +461,19 @@ def _figures(values: Mapping[str, float], names: Sequence[str]) -> str:
 def choice_by_gate(
     found: Mapping[str, Accuracy], first: str, metric: str, minimum: float | None
 ) -> GateChoice:
-    """Returns the method whose build is the nearest to FP32 by the accuracy gate's measure.
+    """Returns the method whose build is nearest to FP32 by the accuracy gate's metric.
 
     Args:
         found: The accuracy of each method's build, on the same inputs.
-        first: The method that is taken where another is as near.
-        metric: One of ``gate.METRICS``.
-        minimum: The lowest value that passes; None if only nothing may collapse.
+        first: The method that wins a tie.
+        metric: A metric of ``gate.METRICS``.
+        minimum: The lowest value that passes; None if the gate only forbids collapses.
     """
 
     def nearness(name: str) -> tuple[bool, int, float, bool]:
         one = found[name]
         value = getattr(one, metric)
-        if value is None:  # no error, or nothing that varies
+        if value is None:  # no error, or no output varies
             value = -math.inf if one.max_abs else math.inf
         return reaches(one, metric, minimum), -len(one.failures), value, name == first
 
@@ -493,14 +494,14 @@ def gate_note(
     first: str,
     inputs: str,
 ) -> str:
-    """Says why the accuracy gate took a method.
+    """Returns a note on why the accuracy gate chose a method.
 
     Args:
-        by_gate: What it took.
+        by_gate: The gate's choice.
         found: As for :func:`choice_by_gate`, likewise ``minimum``.
         minimum: The lowest value that passes, or None.
-        first: In words the method that missed the gate.
-        inputs: In words what the builds are compared on.
+        first: Description of the method that missed the gate.
+        inputs: Description of the compared inputs.
     """
     taken, metric = by_gate.method, by_gate.metric
     each = ", ".join(f"{name} {describe_metric(found[name], metric)}" for name in by_gate.figures)

@@ -1,4 +1,4 @@
-"""Which numerics each unit runs in, where values are rounded, and what leaves a fused kernel."""
+"""The numerics of each unit: precision, rounding of values, and outputs of fused kernels."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def leaving(graph: OnnxGraph, unit: Unit) -> list[str]:
 
 
 def _computes(unit: Unit) -> bool:
-    """Tells whether the unit ends in arithmetic, so that its result first exists in FP32."""
+    """Returns True if the unit ends in arithmetic, so that its result first exists in FP32."""
     ops = int8_operators()
     return unit.ops[-1] in ops.computing and set(unit.ops) <= ops.computing | ops.moving
 
@@ -44,7 +44,7 @@ def _computes(unit: Unit) -> bool:
 def float_results(
     graph: OnnxGraph, cuts: tuple[Segment, ...], precision: Mapping[str, str]
 ) -> set[str]:
-    """Returns what INT8 kernels on the GPU write as floats, since no INT8 unit reads it."""
+    """Returns results that INT8 kernels on the GPU write as floats, as no INT8 unit reads them."""
     unit_of = {node.name: unit.name for cut in cuts for unit in cut.units for node in unit.nodes}
     found: set[str] = set()
     for segment in cuts:
@@ -87,7 +87,7 @@ def inside_kernels(
                 ):
                     eligible.append(name)
             if eligible:
-                # a sum of two chains: the later one goes on, the earlier is read back as INT8
+                # a sum of two chains: the later chain is fused, the earlier is read back as INT8
                 inside.add(max(eligible, key=_by_place(place, writer)))
     return inside
 
@@ -96,10 +96,10 @@ def _by_place(place: Mapping[str, int], writer: Mapping[str, Unit]) -> Callable[
     return lambda name: place[writer[name].name]
 
 
-# Numerics of a strongly typed network: Q/DQ nodes say which tensors are rounded to INT8.
+# Numerics of a strongly typed network: tensors with Q/DQ nodes are rounded to INT8.
 #
-# Nothing is left to the builder there: a tensor with Q/DQ nodes is INT8 for every reader, and what
-# an INT8 layer hands on without them stays within its fused kernel.
+# The builder makes no choice there: a tensor with Q/DQ nodes is INT8 for every reader, and an INT8
+# layer's result without Q/DQ nodes stays within its fused kernel.
 
 
 def typed_inside(
@@ -109,7 +109,7 @@ def typed_inside(
 
     Args:
         units: The layers of a lane.
-        precision: Of each, by name.
+        precision: Precision by unit name.
         quantised: Tensors with Q/DQ nodes.
     """
     return {
@@ -121,25 +121,25 @@ def typed_inside(
     }
 
 
-# Which numerics each unit runs in, and where values are rounded.
+# The numerics of each unit, and the rounding of values.
 #
-# FP32 rounds nothing. FP16 rounds the output of every layer. INT8 rounds at the borders of
-# kernels: a chain that the target runs as one (convolution, batch normalisation, sum, activation)
-# stays in FP32 inside, and its result is rounded to INT8 with the tensor's scale. On the GPU an
+# FP32 does not round. FP16 rounds the output of every layer. INT8 rounds at the borders of
+# kernels: a chain that the target fuses (convolution, batch normalisation, sum, activation) stays
+# in FP32 inside, and its result is rounded to INT8 with the tensor's scale. On the GPU an
 # arithmetic kernel (not a pool, not a reshape) whose result no INT8 layer reads, such as logits
 # before a softmax or a network output, writes floats rounded to FP16: TensorRT has such kernels and
-# picks them, as there is nothing to gain from INT8. A DLA writes INT8.
+# picks them, because INT8 has no advantage there. A DLA writes INT8.
 
 
 @dataclass(frozen=True, eq=False)
 class Numerics:
-    """Decisions for one lane.
+    """The numerics of a lane.
 
     Attributes:
         precision: "fp32", "fp16" or "int8" by unit name, after fall-backs.
         rounding: "none", "fp16" or "int8" by tensor that a unit writes.
-        exact: Tensors that need no rounding because their values already are on the grid.
-        scales: INT8 scale by tensor, inherited ones too.
+        exact: Tensors that need no rounding because their values are already on the grid.
+        scales: INT8 scale by tensor, inherited scales included.
         unscaled: Units meant for INT8 that lack a scale, with the tensors.
     """
 
@@ -155,12 +155,12 @@ def decide(
 ) -> Numerics:
     """Chooses numerics for all units of a lane, and the rounding of all tensors.
 
-    A build of several lanes (not ``alone``) has one golden answer for all of them. Lanes are cut
-    at other places, so that results which stay in FP16 to the end would differ a little.
+    A build of several lanes (not ``alone``) has the same golden answer for all lanes. Lanes are cut
+    at different places, so results that stay in FP16 to the end would differ a little.
 
-    INT8 units fall back to FP16 when their operators have no INT8 kernel, their weights are not
+    INT8 units fall back to FP16 if their operators have no INT8 kernel, their weights are not
     constants, or a tensor that they read or write lacks a scale. Falling back moves the borders
-    of kernels, so the choice is repeated until it holds.
+    of kernels, so the choice is repeated until it is stable.
     """
     known = _inherit(graph, scales.scales if scales is not None else {})
     units = [unit for segment in cuts for unit in segment.units]
@@ -217,11 +217,11 @@ def quantised_weight(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[str, int] 
 
 
 def _inherit(graph: OnnxGraph, scales: Mapping[str, float]) -> dict[str, float]:
-    """Gives a tensor without a scale that of the tensor whose values it only moves.
+    """Gives a tensor without a scale the scale of the tensor with the same values.
 
-    TensorRT's layers, and so its calibration caches, do not know every ONNX tensor: it merges
-    neighbouring shuffles and drops Dropout and Identity. Where it merges all that lies between a
-    matrix product and what a Transpose writes, that is the only tensor of these with a scale.
+    TensorRT's layers, and so its calibration caches, do not have every ONNX tensor: it merges
+    neighbouring shuffles and drops Dropout and Identity. If it merges all layers between a matrix
+    product and a Transpose, only the result of the Transpose has a scale.
     """
     known = dict(scales)
     for node in graph.computed:
@@ -252,7 +252,7 @@ def _keeps_grid(
     scales: Mapping[str, float],
     inside: set[str],
 ) -> bool:
-    """Tells whether the unit only moves or selects values that its inputs already rounded."""
+    """Returns True if the unit only moves or selects values that its inputs already rounded."""
     if not set(unit.ops) <= int8_operators().selecting:
         return False
     for node in unit.nodes:
@@ -262,7 +262,7 @@ def _keeps_grid(
                 return False
     if kind == "int8":
         reads = [read for read in unit.reads if graph.is_float32(read)]
-        # what stays inside a kernel has a scale perhaps, but was never rounded
+        # a tensor inside a kernel may have a scale, but was never rounded
         return all(scales[read] == scales[name] and read not in inside for read in reads)
     return True
 
@@ -272,7 +272,7 @@ def _able(graph: OnnxGraph, unit: Unit) -> str:
         return unit.precision
     for node in unit.nodes:
         if plugin_for(graph.plugins, node.op_type, node.domain) is not None:
-            continue  # the plan has it in INT8 because it takes INT8
+            continue  # the plan has it in INT8 because it accepts INT8
         if node.op_type not in int8_operators().every:
             return "fp16"
         if node.op_type in int8_operators().weighted and quantised_weight(graph, node) is None:
@@ -281,9 +281,10 @@ def _able(graph: OnnxGraph, unit: Unit) -> str:
 
 
 def _follow_floats(graph: OnnxGraph, units: list[Unit], precision: dict[str, str]) -> None:
-    """Lets what only moves FP16 values for other than INT8 readers move them as they are.
+    """Lets units that only move FP16 values for non-INT8 readers keep FP16.
 
-    A reshape after a softmax, which has no INT8, would round the network's result for no reader.
+    A reshape in INT8 after a softmax, which has no INT8, would round the network's result without
+    an INT8 reader.
     """
     producer = {name: unit for unit in units for name in unit.writes}
     unit_of = {node.name: unit.name for unit in units for node in unit.nodes}

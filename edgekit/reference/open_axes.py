@@ -1,4 +1,4 @@
-"""The reference build of a range of shapes: one engine for all of them, in FP32."""
+"""The reference build of a range of shapes: a single engine for all shapes, in FP32."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def build_open(model: Model, layers: Sequence[str]) -> Artefacts:
 
 
 def golden_shapes(profiles: Sequence[Profile], own: Sizes) -> list[Sizes]:
-    """Returns the shapes that a range is tested at: each profile's best, smallest and largest.
+    """Returns the shapes at which a range is tested: each profile's best, smallest and largest.
 
     Args:
         profiles: The ranges.
-        own: The shape of the engine's network: it is the first, as an empty mapping.
+        own: The shape of the engine's network, which comes first as an empty mapping.
     """
     found: list[Sizes] = [{}]
     for profile in profiles:

@@ -20,15 +20,16 @@ if TYPE_CHECKING:
     from edgekit.placement.plan import PlacedLayer, Plan
 
 
-# to find the head of the ranking takes about ten; the rest gives back halves, quarters and eighths
+# finding the head of the ranking takes about ten builds; the others give back halves, quarters and
+# eighths
 _BUILDS = 32
 _SHOWN = 3
 
 
 def with_fp16(plan: Plan, layers: Collection[str]) -> Plan:
-    """Returns the plan with these layers in FP16 where they were in INT8.
+    """Returns the plan with these layers in FP16 instead of INT8.
 
-    It is for trying numerics out: places and predicted times stay those of INT8.
+    It is for trials of numerics: places and predicted times stay those of INT8.
     """
 
     def changed(placed: tuple[PlacedLayer, ...]) -> tuple[PlacedLayer, ...]:
@@ -47,16 +48,16 @@ def with_fp16(plan: Plan, layers: Collection[str]) -> Plan:
 
 
 def reaches(accuracy: Accuracy, metric: str, minimum: float | None) -> bool:
-    """Says whether an accuracy passes a gate; a bit-equal result has no SNR and passes.
+    """Returns True if an accuracy passes a gate; a bit-equal result has no SNR and passes.
 
-    None passes in which a part collapses, whatever the figure of the whole (``failures``). Figures
-    that say nothing, of outputs that hardly vary (``judged``), miss no gate.
+    An accuracy with a collapsed part (``failures``) never passes, with any figure of the whole.
+    Figures of outputs that hardly vary (not ``judged``) are not meaningful and miss no gate.
     """
     return not accuracy.failures and reaches_value(accuracy, metric, minimum)
 
 
 def reaches_value(accuracy: Accuracy, metric: str, minimum: float | None) -> bool:
-    """Says whether the figure of the whole alone passes a gate."""
+    """Returns True if the figure of the whole alone passes a gate."""
     value: float | None = getattr(accuracy, metric)
     return minimum is None or value is None or not accuracy.judged or value >= minimum
 
@@ -72,20 +73,20 @@ def propose(
 ) -> Proposal:
     """Looks for the fewest kernels to keep in FP16.
 
-    The worst kernels are taken until the build reaches the accuracy (their number by bisection of
-    its logarithm), then those that turn out superfluous are given back: first many at once, at
-    last one by one; both while ``most`` allows. What is proposed was measured; where it is
-    reported to be minimal, so was each of it without one of its kernels. There may be a smaller
-    set of others: all sets are too many.
+    The worst kernels are kept in FP16 until the build reaches the accuracy (their number by
+    bisection of its logarithm). Then superfluous kernels are given back: first many at once, at
+    last one by one; both within ``most`` builds. The proposal itself was measured. If it is
+    reported as minimal, the proposal without each single kernel was measured, too. A smaller set of
+    other kernels may exist: there are too many sets to try all.
 
     Args:
         impacts: The kernels in INT8, worst first.
-        measure: Builds with these layers in FP16 and returns what ``build.accuracy`` does.
-        metric: One of ``gate.METRICS``.
-        minimum: The lowest value that passes; None if only nothing may collapse.
-        keep: Layers that stay in FP16 whatever is found.
-        most: Builds to measure, and no fewer than two; a proposal that is not minimal by then is
-            reported as such. None: as many as it takes.
+        measure: Builds with these layers in FP16 and returns its ``build.accuracy``.
+        metric: A metric of ``gate.METRICS``.
+        minimum: The lowest value that passes; None if the gate only forbids collapses.
+        keep: Layers that always stay in FP16.
+        most: Builds to measure, at least two; a proposal that is not minimal by then is reported
+            as such. None: no limit.
     """
     known: dict[frozenset[int], Accuracy] = {}
 
@@ -131,7 +132,7 @@ def _worst(
     """Returns the fewest kernels from the head of the ranking that reach the accuracy."""
     low, high = 0, count
     while high - low > 1 and more():
-        # a few culprits are more likely than many
+        # a few bad kernels are more likely than many
         middle = min(max(math.isqrt(low * high), low + 1), high - 1)
         if passes(range(middle)):
             high = middle
@@ -143,7 +144,7 @@ def _worst(
 def _fewest(
     chosen: list[int], passes: Callable[[Sequence[int]], bool], more: Callable[[], bool]
 ) -> tuple[list[int], bool]:
-    """Leaves out what is not needed: halves, quarters, ... (delta debugging), the mildest first."""
+    """Drops superfluous kernels: halves, quarters, ... (delta debugging), the mildest first."""
     size = max(1, len(chosen) // 2)
     while True:
         smaller = False
@@ -162,7 +163,7 @@ def _fewest(
 
 
 def shortfall(proposal: Proposal) -> str:
-    """Says that FP16 of all layers misses the accuracy too, with the numbers."""
+    """Returns a sentence that FP16 of all layers misses the accuracy too, with the numbers."""
     metric = proposal.metric
     every = all_of(proposal.kernels, "INT8 kernel")
     if reaches_value(proposal.accuracy, metric, proposal.minimum):
@@ -180,7 +181,7 @@ def shortfall(proposal: Proposal) -> str:
 
 
 def missed(accuracy: Accuracy, metric: str, minimum: float | None) -> str:
-    """Says in what an accuracy misses a gate; empty where it passes (``reaches``)."""
+    """Returns how an accuracy misses a gate; empty if it passes (``reaches``)."""
     if reaches(accuracy, metric, minimum):
         return ""
     notes = []
@@ -198,11 +199,11 @@ def below_gate(
     """Returns the error of a build that is below its gate: "accuracy.below-gate".
 
     Args:
-        text: In what.
-        accuracy: The build's.
-        data: What it was measured on.
-        int8: Whether the build is INT8 and may pass in FP16.
-        fallback: Whether layers were tried in FP16 (``accuracy.fallback``).
+        text: How it misses the gate.
+        accuracy: The build's accuracy.
+        data: Description of the measured inputs.
+        int8: True if the build is INT8 and may pass in FP16.
+        fallback: True if layers were tried in FP16 (``accuracy.fallback``).
     """
     hint = "use precision: fp32, or lower the gate"
     if int8:
@@ -216,12 +217,11 @@ def below_gate(
     return failure
 
 
-# A plan of other precisions has other places, so what was proposed for one is planned and measured
-# anew.
+# A plan with other precisions has other places, so a proposal is planned and measured anew.
 
 
 _Planned = TypeVar("_Planned")
-# plans in which more and more layers are FP16
+# most plans to try, each with more layers in FP16
 _ROUNDS = 4
 
 
@@ -231,13 +231,13 @@ class Search(Generic[_Planned]):
 
     Attributes:
         propose: Returns the layers for a plan, within bounds, by the ranking of another plan's
-            kernels; it raises where no layers do.
+            kernels; raises if no layers suffice.
         keep: Returns the plan with the proposed layers in FP16.
         kept: Returns the layers that a plan keeps in FP16 by this search.
         int8: Returns the layers that a plan has in INT8.
-        passes: Says whether a plan's build passes the gate.
-        thorough: Whether the kernels of each plan are ranked anew, which takes as long as many
-            builds. Otherwise only those of a plan that has further ones in INT8 are.
+        passes: Returns True if a plan's build passes the gate.
+        thorough: True if the kernels of each plan are ranked anew, which takes as long as many
+            builds. Otherwise only if a plan has further kernels in INT8.
     """
 
     propose: Callable[[_Planned, SearchBounds, _Planned], Proposal]
@@ -248,14 +248,14 @@ class Search(Generic[_Planned]):
     thorough: bool
 
     def run(self, planned: _Planned, bounds: SearchBounds) -> _Planned:
-        """Returns the first plan that passes, or the last that was found."""
+        """Returns the first plan that passes, or the last plan found."""
         ranking = planned
         for _ in range(_ROUNDS):
             if self.thorough or not self.int8(planned) <= self.int8(ranking):
                 ranking = planned
             found = self.propose(planned, bounds, ranking)
             if not found.layers or self.kept(planned).issuperset(found.layers):
-                break  # a plan of other places had it; the gate says how far this one is
+                break  # already tried for a plan with other places; the gate reports the distance
             planned, bounds = self.keep(planned, found), bounds.after(found.builds)
             if self.passes(planned):
                 break

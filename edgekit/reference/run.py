@@ -1,4 +1,4 @@
-"""Runs a build on this machine with ONNX Runtime, segment after segment."""
+"""Runs a build on this machine with ONNX Runtime, segment by segment."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Runner:
     piece by piece at each ``run``. ``run_group`` runs several inputs through each piece.
 
     Attributes:
-        streams: Whether anything is streamed.
-        between: Bytes that one input keeps between pieces; 0 where nothing is streamed.
+        streams: True if weights are streamed.
+        between: Bytes that an input keeps between pieces; 0 if no weights are streamed.
 
     Raises:
         BuildError: ONNX Runtime refuses an engine; names segment and node.
@@ -84,7 +84,7 @@ class Runner:
 
         Raises:
             DataError: Input names, shapes or types do not fit.
-            ModelError: ``model.shape_conflict``: a tensor has not the shape that was given for it.
+            ModelError: ``model.shape_conflict``: a tensor does not have the shape given for it.
             BuildError: ONNX Runtime failed; names segment and node.
         """
         return self.run_group([inputs], observe=observe)[0]
@@ -92,14 +92,14 @@ class Runner:
     def run_all(
         self, inputs: Iterable[Feed], *, observe: bool = False
     ) -> Iterator[tuple[Feed, dict[str, np.ndarray]]]:
-        """Yields each input with what ``run`` returns, in groups where weights are streamed."""
+        """Yields each input with ``run``'s result, in groups if weights are streamed."""
         for group in grouped(inputs, [self]):
             yield from zip(group, self.run_group(group, observe=observe), strict=True)
 
     def run_group(
         self, group: Sequence[Feed], *, observe: bool = False
     ) -> list[dict[str, np.ndarray]]:
-        """Runs an inference of each input; arguments and errors as of ``run``."""
+        """Runs an inference of each input; arguments and errors as in ``run``."""
         artefacts = self.artefacts
         for inputs in group:
             if set(inputs) != set(artefacts.inputs):
@@ -176,10 +176,10 @@ def open_engine(
     threads: int = 0,
     plugins: Sequence[Plugin] = (),
 ) -> Any:
-    """Opens a stripped engine by itself; one of many, so it keeps no memory between its runs.
+    """Opens a single stripped engine; it keeps no memory between runs, because many are opened.
 
     Raises:
-        BuildError: ONNX Runtime refuses it; ``name`` says which one it is.
+        BuildError: ONNX Runtime refuses it; ``name`` identifies the engine.
     """
     lent = {name: lent_value(v) for name, v in _lacking(engine, weights, values).items()}
     try:
@@ -196,7 +196,7 @@ def open_engine(
 def _lacking(
     engine: bytes, weights: Mapping[str, Weight], values: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """The weights that a stripped engine lacks, as it wants them: alike bytes are kept once."""
+    """Returns the weights that a stripped engine lacks, in its form: equal bytes are kept once."""
     graph = onnx.ModelProto.FromString(engine).graph
     found = {}
     for tensor in graph.initializer:
@@ -260,7 +260,7 @@ def _failure(artefacts: Artefacts, segment: EngineSegment, error: Exception) -> 
 
 
 def _named_node(engine: bytes, text: str) -> str:
-    """Returns the node that a message names: its wordings differ, the node's name does not."""
+    """Returns the node named in a message, for any wording of the message."""
     nodes = onnx.ModelProto.FromString(engine).graph.node
     found = [n for n in nodes if re.search(rf"(?<!\w){re.escape(n.name)}(?!\w)", text)]
     if not found:

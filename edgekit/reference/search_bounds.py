@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 Feeds = Iterable[Mapping[str, np.ndarray]]
 
-# multiply-accumulates that rank the kernels: one kernel in INT8 is half a network in FP32
+# multiply-accumulates for ranking the kernels: a kernel in INT8 counts as half a network in FP32
 _RANKING_MACS = 1_000_000_000_000
-# those of one build that is tried, and the inputs that it is tried on whatever they take
+# multiply-accumulates for a trial build, and the least and most inputs of a trial
 _TRIAL_MACS, _FEWEST_INPUTS, _MOST_INPUTS = 64_000_000_000, 16, 64
-# those of all builds, and how many are tried whatever they take; more than the last few give back
-# single kernels
+# multiply-accumulates for all trial builds, and the least and most builds; further builds would
+# only give back single kernels
 _SEARCH_MACS, _FEWEST_BUILDS, _MOST_BUILDS = 640_000_000_000, 12, 32
-# builds that are left for a plan of other places, whatever was tried before
+# builds that remain for a plan with other places, after any number of trials
 _LAST_BUILDS = 4
 
 
 @dataclass(frozen=True)
 class SearchBounds:
-    """What a search may take; None is as much as there is or as it needs.
+    """The bounds of a search; None means all inputs, or as many builds as needed.
 
     Attributes:
         ranked: Inputs on which the kernels are ranked.
@@ -45,19 +45,19 @@ class SearchBounds:
     builds: int | None = None
 
     def after(self, builds: int) -> SearchBounds:
-        """Returns what is left after so many builds."""
+        """Returns the remaining bounds after ``builds`` builds."""
         if self.builds is None:
             return self
         return SearchBounds(self.ranked, self.tried, max(self.builds - builds, _LAST_BUILDS))
 
 
 def bounds_of_question(minimum: float | None, *, thorough: bool) -> SearchBounds:
-    """Returns the bounds for somebody who asks for the fewest layers: all inputs count."""
+    """Returns the bounds for a user's search for the fewest layers: all inputs count."""
     return SearchBounds(builds=None if thorough else most_builds(minimum))
 
 
 def most_builds(minimum: float | None) -> int:
-    """Returns the most builds to try; without a gate the fewest layers of all are not needed."""
+    """Returns the most builds to try; without a gate the minimum of layers is not needed."""
     return _FEWEST_BUILDS if minimum is None else _MOST_BUILDS
 
 
@@ -68,7 +68,7 @@ def bounds_of_run(network: Network, plan: Plan, count: int, minimum: float | Non
         network: The layers.
         plan: Their places.
         count: Calibration inputs.
-        minimum: What the gate asks for; None if only nothing may collapse.
+        minimum: The gate's minimum; None if the gate only forbids collapses.
     """
     macs = max(1, int(sum(layer.macs for layer in network.layers)))
     layers = sum(layer.precision == "int8" for layer in plan.layers)
@@ -96,19 +96,19 @@ class FirstInputs:
 
 
 def part_of(inputs: Feeds, most: int | None) -> int | None:
-    """Returns ``most`` where there are more inputs, or else None: it is no bound then."""
+    """Returns ``most`` if there are more inputs, else None, because it is no bound then."""
     if most is None or (isinstance(inputs, Sized) and len(inputs) <= most):
         return None
     return most
 
 
 def part_text(part: int | None, inputs: str) -> str:
-    """Says for people which inputs builds are tried on; ``inputs`` names all of them."""
+    """Returns a text on the inputs of trial builds; ``inputs`` describes all inputs."""
     return inputs if part is None else f"the first {part} of {inputs}"
 
 
 def bound_note(builds: int | None, ranked: int | None, tried: int | None) -> str:
-    """Returns a note of what a bounded search left out; empty if it left out nothing.
+    """Returns a note on the limits that a bounded search reached; empty if it was complete.
 
     Args:
         builds: The builds after which the search stopped; None if it was complete.

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 # Codes of activations are -128 to 127, of weights -127 to 127. The TensorRT Developer Guide, of
 # implicit and of explicit quantisation alike: xq = roundWithTiesToEven(clip(x / s, -128, 127))
-# ("Quantization Schemes"); NVIDIA/TensorRT#1796 on weights. ONNX's QuantizeLinear saturates so
-# too. Assumed for the DLA, of which no text says otherwise.
+# ("Quantization Schemes"); NVIDIA/TensorRT#1796 on weights. ONNX's QuantizeLinear saturates in the
+# same way. Assumed for the DLA, because no document contradicts it.
 LOWEST_CODE, HIGHEST_CODE = -128, 127
-# all partial sums of so many products are exact in float32, whose integers are up to 2**24
+# all partial sums of up to this many products are exact in float32, with integers up to 2**24
 EXACT_PRODUCTS = (1 << 24) // (-LOWEST_CODE * HIGHEST_CODE)
 STRIPPED = "stripped"
 MICROSOFT = "com.microsoft"
@@ -40,7 +40,7 @@ _FLOAT, _UINT8, _INT8, _INT32, _HALF, _DOUBLE = 1, 2, 3, 6, 10, 11
 
 
 class ModelWriter:
-    """The nodes and initializers of one engine; each tensor is made once."""
+    """The nodes and initializers of an engine; each tensor is created once."""
 
     def __init__(self, opset: int) -> None:
         self.opset = opset
@@ -64,7 +64,7 @@ class ModelWriter:
         return name
 
     def keep(self, tensor: onnx.TensorProto) -> str:
-        """Adds an initializer of the model as it is."""
+        """Adds an initializer of the model unchanged."""
         self.initializers.setdefault(tensor.name, tensor)
         return tensor.name
 
@@ -83,7 +83,7 @@ class ModelWriter:
         return target if target in self.made else self.node("Cast", [source], target, to=elem)
 
     def clip(self, source: str, target: str, low: float, high: float) -> str:
-        """Adds a Clip: bounds are attributes before opset 11 and inputs since."""
+        """Adds a Clip: bounds are attributes before opset 11 and inputs from opset 11."""
         if self.opset < 11:
             return self.node("Clip", [source], target, min=low, max=high)
         bounds = [
@@ -97,7 +97,7 @@ class ModelWriter:
         return self.node("Reshape", [source, name], target)
 
     def split(self, source: str, sizes: list[int], axis: int, target: str) -> list[str]:
-        """Adds a Split: sizes are an attribute before opset 13 and an input since."""
+        """Adds a Split: sizes are an attribute before opset 13 and an input from opset 13."""
         names = [f"{target}{number}" for number in range(len(sizes))]
         title = f"{target}#Split"
         if self.opset < 13:
@@ -112,21 +112,21 @@ class ModelWriter:
 
 # INT32 sums of INT8 products that float32 could not hold.
 #
-# Which form a layer gets follows from its shape alone, so that a refit with other weights needs no
-# build. ONNX Runtime's integer kernels are used with UINT8 on both sides, 128 above the codes:
-# those widen before they multiply, so that they are exact on every CPU, where UINT8 by INT8
-# saturates sums of two products on AVX2 (ONNX Runtime, "Quantize ONNX models", data type
-# selection). They came with opset 10. Deconvolutions, which have no integer kernel, and engines
-# that cannot be lifted to opset 10 add parts in float64, each of them exact in float32.
+# A layer's form depends on its shape alone, so that a refit with other weights needs no build.
+# ONNX Runtime's integer kernels are used with UINT8 on both sides, 128 above the codes: these
+# widen before they multiply, so they are exact on every CPU. UINT8 by INT8 would saturate sums of
+# two products on AVX2 (ONNX Runtime, "Quantize ONNX models", data type selection). The integer
+# kernels exist from opset 10. Deconvolutions, which have no integer kernel, and engines that cannot
+# be raised to opset 10 add parts in float64; each part is exact in float32.
 
 
 _OLDEST_OPSET, _INTEGER_OPSET = 7, 10
-# opset 10 gave them optional attributes, and changed nothing else that a CPU's inference sees
+# opset 10 only added optional attributes to them, as far as inference on a CPU is concerned
 _GREW = frozenset({"AveragePool", "Dropout", "MaxPool"})
 
 
 def products(graph: OnnxGraph, node: onnx.NodeProto, axis: int) -> int:
-    """Returns the most products that one output of a weighted node adds up."""
+    """Returns the largest number of products that an output of a weighted node sums."""
     shape: list[int] = list(graph.initializers[node.input[1]].dims)
     if node.op_type != "ConvTranspose":
         return prod(shape) // shape[axis]
@@ -135,7 +135,7 @@ def products(graph: OnnxGraph, node: onnx.NodeProto, axis: int) -> int:
 
 
 def _taps(node: onnx.NodeProto, kernel: list[int]) -> int:
-    """Returns how many places of a deconvolution's kernel meet in one output.
+    """Returns the number of places of a deconvolution's kernel that contribute to an output.
 
     An output takes every (stride / gcd(stride, dilation))-th place.
     """
@@ -146,10 +146,10 @@ def _taps(node: onnx.NodeProto, kernel: list[int]) -> int:
 
 
 def engine_opset(model: Model, segment: Segment, numerics: Numerics) -> int:
-    """Returns the opset for a segment: the model's, or 10 where long sums need and allow it.
+    """Returns the opset for a segment: the model's, or 10 if long sums need it and nodes allow it.
 
     Raises:
-        BuildError: The model's is too old for broadcasting, which rounding needs.
+        BuildError: The model's opset is too old for broadcasting, which rounding needs.
     """
     graph, opset = model.graph, model.graph.opset
     rounds = any(p != "fp32" for p in numerics.precision.values())
@@ -176,7 +176,7 @@ def engine_opset(model: Model, segment: Segment, numerics: Numerics) -> int:
 
 
 def _means_the_same(nodes: Iterable[onnx.NodeProto], opset: int) -> bool:
-    """Tells whether nodes of an older opset are the same nodes in opset 10."""
+    """Returns True if nodes of an older opset are unchanged in opset 10."""
     import onnx.defs
 
     for node in nodes:
@@ -196,16 +196,16 @@ def _means_the_same(nodes: Iterable[onnx.NodeProto], opset: int) -> bool:
 
 
 def write_sum(engine: SegmentWriter, node: onnx.NodeProto, weight: str, target: str) -> str:
-    """Writes the sums of a weighted node's products, exact whatever the codes, as floats.
+    """Writes the sums of a weighted node's products, exact for all codes, as floats.
 
     Args:
-        engine: Where to.
+        engine: The engine to write to.
         node: A convolution, deconvolution, Gemm or MatMul that reads INT8 codes.
         weight: The stub of its INT8 weights.
-        target: Name of the node's result, for names of what is added.
+        target: Name of the node's result, for names of added tensors.
 
     Returns:
-        Name of the sums, each rounded once to float32, as INT32 is when scales are applied.
+        Name of the sums, each rounded once to float32, as for INT32 when scales are applied.
     """
     if node.op_type == "ConvTranspose" or engine.out.opset < _INTEGER_OPSET:
         return _in_parts(engine, node, weight, target)
@@ -234,7 +234,7 @@ def _shifted(engine: SegmentWriter, weight: str) -> str:
 def _turned(
     engine: SegmentWriter, node: onnx.NodeProto, codes: str, weight: str, target: str
 ) -> tuple[str, str]:
-    """Transposes what a Gemm reads transposed."""
+    """Transposes the operands that a Gemm reads transposed."""
     if node.op_type == "Gemm":
         if _attribute(node, "transA", 0):
             codes = engine.out.node("Transpose", [codes], f"{target}#a", perm=[1, 0])
@@ -262,7 +262,7 @@ def _in_parts(engine: SegmentWriter, node: onnx.NodeProto, weight: str, target: 
         size = shape[0] // groups if deconvolution else shape[1]
         taps = _taps(node, shape[2:]) if deconvolution else prod(shape[2:])
         weight_axis = 0 if deconvolution else 1
-    # a kernel of more than EXACT_PRODUCTS places a channel would still leave the exact integers
+    # a kernel of more than EXACT_PRODUCTS places a channel would still exceed the exact integers
     part = max(1, EXACT_PRODUCTS // taps)
     sizes = [min(part, size - start) for start in range(0, size, part)]
     inputs = _split(engine, codes, sizes * groups, channels, f"{target}#x")
@@ -312,17 +312,17 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
 #
 # INT8 products are summed as integer-valued floats: with codes of the input and of the weights
 # every product is an integer, so the float32 sum is the INT32 accumulator bit for bit while partial
-# sums stay within 2**24, in whatever order the kernel adds. Layers whose shape allows larger sums
-# are written in another form (:func:`write_sum`). Then come, each rounded to FP32: the sum, times
+# sums stay within 2**24, in any order of additions. Layers whose shape allows larger sums are
+# written in another form (:func:`write_sum`). Then follow, each rounded to FP32: the sum, times
 # scale of the input * scale of the channel's weights, plus the bias. The bias is FP32 as in
 # TensorRT's kernels on the GPU ("Bias": {"Type": "Float"} of INT8 convolutions in engine
 # information, NVIDIA/TensorRT#3737). Assumed for the DLA: its open relative NVDLA holds a bias in
 # steps of the sum, INT16 with a common shift (nvdla/sw, BiasOp.cpp).
 
 
-# no sum of codes is beyond: a Clip there changes nothing, and keeps ONNX Runtime from folding the
-# scale into the integer weights, which would make the sums inexact, and from joining scale and
-# bias into a multiplication and addition that round once
+# no sum of codes exceeds this bound: a Clip there changes no value, but keeps ONNX Runtime from
+# folding the scale into the integer weights, which would make the sums inexact, and from joining
+# scale and bias into a multiplication and addition that round once
 _ACCUMULATOR = 2.0**31
 
 
@@ -351,7 +351,7 @@ def _write_floats(
     """Writes the node itself on codes as floats, and returns its alpha and beta."""
     data = node.input[0]
     source = engine.codes(data, data)
-    # a weight read along two axes has two stubs, so casts are named after the stub
+    # a weight that is read along two axes has two stubs, so casts are named after the stub
     as_float = engine.out.cast(codes, f"{codes}#float", _FLOAT)
     core = onnx.NodeProto()
     core.CopyFrom(node)
@@ -371,7 +371,7 @@ def _write_floats(
 
 
 def _spread(engine: SegmentWriter, node: onnx.NodeProto) -> list[int]:
-    """Returns the shape that lays one value per output channel over the node's output."""
+    """Returns the shape that broadcasts a value per output channel over the node's output."""
     if node.op_type in ("Gemm", "MatMul"):
         return []
     spatial = engine.graph.initializers[node.input[1]].dims[2:]
@@ -387,7 +387,7 @@ def _factor(
     target: str,
     spread: list[int],
 ) -> str:
-    """Writes scale of the input times scales of the weights, one value per output channel."""
+    """Writes scale of the input times scales of the weights, a value per output channel."""
     scales = engine.out.weight(engine.store.get(weight, f"int8-scale:{axis}"))
     groups = next((a.i for a in node.attribute if a.name == "group"), 1)
     if node.op_type == "ConvTranspose" and groups > 1:
@@ -408,7 +408,7 @@ def _bias(engine: SegmentWriter, name: str, beta: float, target: str, spread: li
 
 
 def _factors(node: onnx.NodeProto) -> tuple[float, float]:
-    """Returns alpha and beta of a Gemm, (1, 1) of others."""
+    """Returns alpha and beta of a Gemm, (1, 1) for other nodes."""
     found = {a.name: a.f for a in node.attribute if a.name in ("alpha", "beta")}
     return found.get("alpha", 1.0), found.get("beta", 1.0)
 
@@ -417,13 +417,13 @@ def _zero() -> np.ndarray:
     return np.zeros(1, np.float32)
 
 
-# Writes averages, interpolations and plain sums on INT8 codes instead of on their values.
+# Writes averages, interpolations and plain sums on INT8 codes instead of their values.
 #
-# Averages of codes fall on the middle between two codes often (two of four, three of six), where
-# rounding decides; averages of values, each of them code * scale rounded to FP32, miss the middle
-# by chance. Integer sums do not: the result is in steps of the input's scale, exact up to one
-# division, and where the output has the same scale (which the DLA wants of pooling) it is rounded
-# as it is. Assumed of the hardware: no document says how a DLA divides.
+# Averages of codes are often halfway between two codes (two of four, three of six), where rounding
+# decides. Averages of values, each code * scale rounded to FP32, miss the middle by chance. Integer
+# sums do not: the result is in steps of the input's scale, exact up to one division. If the output
+# has the same scale (which the DLA requires of pooling), it is rounded without rescaling. This is
+# assumed for the hardware: the DLA's division is undocumented.
 
 
 # f(scale * codes) = scale * f(codes)
@@ -432,10 +432,10 @@ _SUMS = frozenset({"Add", "Sub", "Sum"})
 
 
 def write_on_codes(engine: SegmentWriter, node: onnx.NodeProto) -> bool:
-    """Writes a node of an INT8 unit on codes, if it is one of these and its inputs have them.
+    """Writes a node of an INT8 unit on codes, if its operator allows it and its inputs have codes.
 
     Returns:
-        Whether it was written.
+        True if it was written.
     """
     if node.op_type in _AVERAGES:
         moving = list(node.input[:1])
@@ -469,11 +469,11 @@ def write_on_codes(engine: SegmentWriter, node: onnx.NodeProto) -> bool:
 def write_plugin_on_codes(engine: SegmentWriter, node: onnx.NodeProto) -> bool:
     """Writes a plugin's node on INT8 codes, if its function takes them, as the board's plugin does.
 
-    The function gets the scales of input and output as attributes. One that takes no INT8 gets the
-    values that the codes stand for, and its result is rounded as any other.
+    The function gets the scales of input and output as attributes. A function without INT8 gets
+    dequantised values, and its result is rounded like any other.
 
     Returns:
-        Whether it was written.
+        True if it was written.
     """
     plugin = plugin_for(engine.graph.plugins, node.op_type, node.domain)
     reads, writes = [n for n in node.input if n], [n for n in node.output if n]
@@ -498,7 +498,7 @@ def write_plugin_on_codes(engine: SegmentWriter, node: onnx.NodeProto) -> bool:
 
 
 def _has_codes(engine: SegmentWriter, node: onnx.NodeProto, name: str) -> bool:
-    """Tells whether the unit's kernel reads a tensor as INT8 codes."""
+    """Returns True if the unit's kernel reads a tensor as INT8 codes."""
     if engine.is_static(name) or not engine.graph.is_float32(name) or name not in engine.scales:
         return False
     if engine.written_by.get(name) is engine.unit_of[node.name]:
@@ -507,14 +507,14 @@ def _has_codes(engine: SegmentWriter, node: onnx.NodeProto, name: str) -> bool:
     return engine.numerics.rounding.get(name, "none") == "int8" or not inside
 
 
-# Writes one segment as a stripped ONNX model with the target's numerics in the graph.
+# Writes a segment as a stripped ONNX model with the target's numerics in the graph.
 #
-# Every tensor between units is FP32 and carries values already rounded. Names that edgekit adds
-# hold a ``#``: ``T#raw`` before rounding, ``T#q`` INT8 codes, ``T#codes`` the same as floats,
-# ``T#u8`` as UINT8, ``T#half`` and ``T#grid`` a tensor rounded by its reader, ``W#...`` weights.
+# Every tensor between units is FP32 with rounded values. Names that edgekit adds contain a ``#``:
+# ``T#raw`` before rounding, ``T#q`` INT8 codes, ``T#codes`` the same as floats, ``T#u8`` as UINT8,
+# ``T#half`` and ``T#grid`` a tensor rounded by its reader, ``W#...`` weights.
 
 
-# IR version that opset 10 came with
+# IR version of opset 10
 _IR_OF_INTEGERS = 5
 
 
@@ -526,8 +526,8 @@ def emit(
 ) -> bytes:
     """Returns the engine: a serialized ModelProto whose weights are EXTERNAL stubs.
 
-    The bytes depend on the nodes, numerics and scales only, not on device, segment number or
-    weight values, so equal segments of different lanes share one engine.
+    The bytes depend only on the nodes, numerics and scales, not on device, segment number or
+    weight values, so equal segments of different lanes share an engine.
 
     Raises:
         BuildError: The model's opset is too old for broadcasting, which rounding needs.
@@ -549,14 +549,14 @@ def emit(
     proto.graph.output.extend(engine.value(name) for name in segment.outputs)
     proto.graph.node.extend(engine.out.nodes)
     proto.graph.initializer.extend(engine.out.initializers.values())
-    # a session runs them apart from the nodes after them, whose types it must know
+    # a session runs plugins apart from the nodes after them, and must know the types
     proto.graph.value_info.extend(engine.written_by_plugins())
     data: bytes = proto.SerializeToString(deterministic=True)
     return data
 
 
 class SegmentWriter:
-    """One segment being written."""
+    """Writes a segment."""
 
     def __init__(
         self,
@@ -571,7 +571,7 @@ class SegmentWriter:
         self.scales = numerics.scales
         self.store = store
         self.out = ModelWriter(engine_opset(model, segment, numerics))
-        # tensors that their node wrote in steps of their own scale, as T#mean
+        # tensors that their node wrote in steps of the tensor's scale, as T#mean
         self.in_steps: set[str] = set()
         self.unit_of = {node.name: unit for unit in segment.units for node in unit.nodes}
         self.written_by = {t: unit for unit in segment.units for t in unit.writes}
@@ -586,7 +586,7 @@ class SegmentWriter:
         return blank
 
     def written_by_plugins(self) -> list[onnx.ValueInfoProto]:
-        """Returns the types of what the nodes of the user's own plugins write."""
+        """Returns the output types of the user's own plugin nodes."""
         if not self.graph.plugins:
             return []
         found = []
@@ -620,13 +620,13 @@ class SegmentWriter:
                 self.static(name)
 
     def plain(self, node: onnx.NodeProto, precision: str) -> None:
-        """Copies a node; its inputs become what its precision reads."""
+        """Copies a node; its inputs are replaced by their form in its precision."""
         copy = onnx.NodeProto()
         copy.CopyFrom(node)
         own = set(node.input)
         for name in reads(node):
             if name not in own:
-                # captured by a subgraph, which refers to it by its own name
+                # captured by a subgraph, which refers to it by its name
                 self.static(name)
         for position, name in enumerate(node.input):
             if name:
@@ -649,7 +649,7 @@ class SegmentWriter:
         return name in self.graph.initializers or name in self.graph.derived
 
     def static(self, name: str, *, half: bool = False) -> str:
-        """Brings in a weight, a small constant, or a node that computes one."""
+        """Adds a weight, a small constant, or a node that computes a constant."""
         weight = self.graph.weights.get(name)
         if weight is not None:
             if half and str(weight.dtype) == "float32":
@@ -672,7 +672,7 @@ class SegmentWriter:
         return f"{name}#raw" if rounds and name not in self.numerics.exact else name
 
     def round(self, name: str) -> None:
-        """Rounds a tensor that has just been written, if it is to be rounded."""
+        """Rounds the tensor just written, if it must be rounded."""
         kind = self.numerics.rounding.get(name, "none")
         if name in self.numerics.exact:
             return
@@ -698,9 +698,9 @@ class SegmentWriter:
         return target
 
     def is_inside(self, name: str, precision: str) -> bool:
-        """Tells whether a unit here writes the tensor in a precision.
+        """Returns True if a unit of the segment writes the tensor in a precision.
 
-        One that stays inside an INT8 kernel is not rounded at all.
+        A tensor that stays inside an INT8 kernel is not rounded.
         """
         local = self.written_by.get(name)
         return local is not None and self.numerics.precision[local.name] == precision
@@ -712,7 +712,7 @@ class SegmentWriter:
         """Writes a tensor's INT8 scale.
 
         Raises:
-            BuildError: It is no scale: zero, negative, NaN, or so large that codes overflow.
+            BuildError: It is not valid: zero, negative, NaN, or so large that codes overflow.
         """
         value = self.scales[name]
         if not is_scale(value):
@@ -731,7 +731,7 @@ class SegmentWriter:
     def quantised(self, name: str, source: str, *, shifted: bool = False) -> str:
         """Writes INT8 codes: round half to even of value / scale, saturated to [-128, 127].
 
-        ``shifted`` ones are UINT8, 128 above. What is not a number has no code: any comes out.
+        ``shifted`` codes are UINT8, 128 above. NaN has no code: the result is arbitrary.
         """
         target = f"{name}#u8" if shifted else f"{name}#q"
         if target in self.out.made:

@@ -1,4 +1,4 @@
-"""What INT8 of each kernel alone costs at the outputs: one pass over the inputs for all
+"""The error at the outputs of INT8 in each kernel alone, in one pass over the inputs for all
 kernels; and the ``edgekit.sensitivity/1`` document.
 """
 
@@ -45,29 +45,29 @@ if TYPE_CHECKING:
     from edgekit.dla.verdicts import Judgement
 
 
-# what one call reads: more rows at once are no faster
+# bytes that a call reads: more rows at once are no faster
 _CALL_BYTES = 1 << 25
-# as far as sums in another order differ
+# largest relative difference of sums in another order
 _CLOSE = 1e-3
-# tensors held at once; above it the variants are taken in several groups
+# bytes of tensors held at once; above this the variants run in several groups
 _MEMORY = 1 << 30
 
 
 @document(frozen=True)
 class Impact:
-    """What INT8 of one kernel alone costs at the network's outputs, all else in FP32.
+    """The error at the network's outputs of INT8 in one kernel, all else in FP32.
 
     Attributes:
-        layers: The kernel's layers: what the target runs as one.
-        device: Where the plan has it.
+        layers: The kernel's layers, which the target runs together.
+        device: Its device in the plan.
         snr_db: Variance of the FP32 output over mean squared error, in dB, of the worst output or
             group of its channels; None if every output is bit-equal.
         cosine: Mean over the inputs of the cosine similarity with FP32, the worst output's.
         cosine_min: The worst input's.
         max_abs: Largest absolute difference, in the output's unit.
         top1_agreement: Share of inputs whose largest value is at the same place, 0 to 1.
-        place: "first" where it reads a network input, "last" where it writes an output, both
-            or neither of them.
+        place: "first" if it reads a network input, "last" if it writes an output; both or neither
+            are possible.
     """
 
     layers: tuple[str, ...] = member(fields.names)
@@ -81,12 +81,12 @@ class Impact:
 
     @property
     def exact(self) -> bool:
-        """Whether every output is bit-equal."""
+        """True if every output is bit-equal."""
         return self.max_abs == 0
 
     @property
     def name(self) -> str:
-        """Its layers, as the target's builder joins them."""
+        """Its layers, joined as in the target's builder."""
         return " + ".join(self.layers)
 
 
@@ -96,8 +96,8 @@ class Sensitivity:
 
     Attributes:
         impacts: The ranking.
-        floats: Why a layer does not run in INT8, by layer name, for those that do not.
-        samples: Inputs measured.
+        floats: Reasons of layers that do not run in INT8, by layer name.
+        samples: Number of inputs measured.
     """
 
     impacts: tuple[Impact, ...] = member(records(Impact))
@@ -111,15 +111,15 @@ class Proposal:
 
     Attributes:
         metric: "cosine", "snr_db" or "top1_agreement".
-        minimum: The lowest value that is wanted of it.
-        layers: To be kept in FP16, worst first; None if FP16 of all layers misses it too.
-        kernels: How many kernels they are.
-        accuracy: Of the build with ``layers`` in FP16 (of all of them where that is None).
-        int8: Of the build without.
-        minimal: Whether every single kernel was left out once and missed the accuracy.
-        builds: Builds that were measured.
-        ranked: Inputs that the kernels were ranked on; None for all.
-        tried: Inputs that the builds were measured on; None for all.
+        minimum: The lowest value of the metric that passes.
+        layers: Layers to keep in FP16, worst first; None if FP16 of all layers misses it too.
+        kernels: Number of kernels of these layers.
+        accuracy: Accuracy of the build with ``layers`` in FP16 (all layers if None).
+        int8: Accuracy of the build without these layers in FP16.
+        minimal: True if each single kernel was left out once and the build missed the accuracy.
+        builds: Number of builds measured.
+        ranked: Number of inputs that ranked the kernels; None for all.
+        tried: Number of inputs that measured the builds; None for all.
     """
 
     metric: str = member(choice(*METRICS))
@@ -136,14 +136,14 @@ class Proposal:
 
 @document(frozen=True, kw_only=True)
 class RankedKernel(Impact):
-    """A kernel in the ranking; ``kinds`` are those of its layers."""
+    """A kernel in the ranking; ``kinds`` are its layers' kinds."""
 
     kinds: tuple[str, ...] = member(array(text()))
 
 
 @document(frozen=True)
 class FloatLayer:
-    """A layer that does not run in INT8, why, and the DLA's rule that says so, if one does."""
+    """A layer that does not run in INT8, the reason, and the DLA's rule for it, if any."""
 
     layer: str = member(fields.name)
     why: str = member(fields.name)
@@ -156,14 +156,14 @@ class ProposedLayers:
 
     Attributes:
         metric: "cosine", "snr_db" or "top1_agreement".
-        min: The lowest value that is wanted of it.
-        reached: Whether keeping layers in FP16 reaches it.
-        fp16_layers: These layers; empty where it is not reached.
-        kernels: How many kernels they are.
-        minimal: Whether every single kernel was left out once and missed the accuracy.
-        builds: Builds that were measured.
-        accuracy: Of the build with the layers in FP16 (with all of them where it is not reached).
-        int8: Of the build without.
+        min: The lowest value of the metric that passes.
+        reached: True if keeping layers in FP16 reaches it.
+        fp16_layers: These layers; empty if it is not reached.
+        kernels: Number of kernels of these layers.
+        minimal: True if each single kernel was left out once and the build missed the accuracy.
+        builds: Number of builds measured.
+        accuracy: Accuracy of the build with the layers in FP16 (all layers if not reached).
+        int8: Accuracy of the build without these layers in FP16.
     """
 
     metric: str = member(choice(*METRICS))
@@ -179,16 +179,16 @@ class ProposedLayers:
 
 @document(frozen=True, kw_only=True)
 class ModuleImpact:
-    """What INT8 of a PyTorch module's kernels costs, each alone; the inner modules are included.
+    """The error of INT8 in each kernel alone of a PyTorch module, inner modules included.
 
     Attributes:
         module: Its path; "" for the network.
-        kind: Its class; "" where the file does not name it.
-        kernels: Number of its INT8 kernels. One with layers of several modules is of the module
-            around them.
-        devices: Number of them by device.
-        snr_db: The worst of theirs; None if every output is bit-equal.
-        cosine: The worst of theirs; None without a kernel.
+        kind: Its class; "" if the file does not name it.
+        kernels: Number of its INT8 kernels. A kernel with layers of several modules belongs to
+            their common outer module.
+        devices: Number of kernels by device.
+        snr_db: The worst SNR of its kernels; None if every output is bit-equal.
+        cosine: The worst cosine of its kernels; None without a kernel.
         floats: Number of its layers that do not run in INT8.
     """
 
@@ -203,22 +203,22 @@ class ModuleImpact:
 
 @document(frozen=True)
 class SensitivityRanking(FormerDict):
-    """An ``edgekit.sensitivity/1``: what INT8 of each kernel costs, and what to keep in FP16.
+    """An ``edgekit.sensitivity/1``: the error of INT8 by kernel, and layers to keep in FP16.
 
     Attributes:
-        samples: Inputs measured.
+        samples: Number of inputs measured.
         kernels: Every INT8 kernel, worst first.
         floats: Layers that do not run in INT8.
-        proposal: What to keep in FP16; None if no accuracy was requested.
+        proposal: Layers to keep in FP16; None if no accuracy was requested.
         model: The model.
         target: The board.
-        data: What was measured on, in words.
-        method: Of the calibration.
-        notes: What else to know.
-        config: The proposal as YAML; empty without one.
-        file: Where a configuration with the proposal was written.
+        data: Description of the measured inputs.
+        method: The calibration method.
+        notes: Notes for the user.
+        config: The proposal as YAML; empty without a proposal.
+        file: The written configuration with the proposal.
         shortfall: Why keeping layers in FP16 does not reach the accuracy.
-        modules: PyTorch's modules, each before those inside it; empty of a file that names none.
+        modules: PyTorch's modules, each before its inner modules; empty if the file names none.
     """
 
     samples: int = member(fields.count)
@@ -239,9 +239,9 @@ class SensitivityRanking(FormerDict):
 
 @document(frozen=True, eq=False)
 class VariantRows:
-    """One tensor: row 0 is FP32's, row 1 + i that of variant ``ids[i]``.
+    """A tensor's rows: row 0 of the FP32 network, row 1 + i of variant ``ids[i]``.
 
-    Variants that are not listed have row 0 here: nothing upstream of this tensor is in INT8 there.
+    Variants that are not listed have row 0: no kernel upstream of the tensor is in INT8.
     """
 
     ids: tuple[int, ...]
@@ -249,7 +249,7 @@ class VariantRows:
 
     @classmethod
     def of(cls, value: np.ndarray) -> VariantRows:
-        """A tensor that no variant changes."""
+        """Returns a tensor that no variant changes."""
         return cls((), value[None])
 
     @property
@@ -259,12 +259,12 @@ class VariantRows:
         return value
 
     def row(self, variant: int) -> np.ndarray:
-        """The tensor in a variant."""
+        """Returns the tensor in a variant."""
         value: np.ndarray = self.array[self.ids.index(variant) + 1 if variant in self.ids else 0]
         return value
 
     def gather(self, ids: Sequence[int]) -> np.ndarray:
-        """Returns row 0 and the rows of ``ids``; no copy where these are the tensor's own."""
+        """Returns row 0 and the rows of ``ids``; without a copy if these are the tensor's own."""
         if tuple(ids) == self.ids:
             return self.array
         at = {variant: number for number, variant in enumerate(self.ids, 1)}
@@ -275,8 +275,8 @@ class VariantRows:
 class KernelRun:
     """A kernel's sessions, opened when they are needed.
 
-    Rows are stacked along the batch where the kernel treats them alike. That is tried, once, on
-    two rows of different values: together they must give what each gives alone.
+    Rows are stacked along the batch if the kernel treats them alike. A single trial with two rows
+    of different values checks this: stacked rows must give the same results as each row alone.
     """
 
     def __init__(self, kernels: Kernels, kernel: ReferenceKernel) -> None:
@@ -288,7 +288,7 @@ class KernelRun:
         self._tried = False
 
     def prepare(self, feed: Mapping[str, np.ndarray], *, quantised: bool) -> None:
-        """Opens what is not open yet; ``feed`` are values to try stacking with."""
+        """Opens missing sessions; ``feed`` are values for the trial of stacking."""
         if quantised and self._quantised is None:
             self._quantised = self._open(self.kernel, quantised=True)
         if not self._tried:
@@ -304,7 +304,7 @@ class KernelRun:
         """Runs the kernel in FP32 on ``count`` rows of each tensor.
 
         Returns:
-            By output its rows, and space for ``spare`` more after them.
+            By output its rows, followed by space for ``spare`` more rows.
         """
         size = sum(value.nbytes for value in feed.values()) // count
         step = max(1, min(-(-count // workers), _CALL_BYTES // max(1, size)))
@@ -330,11 +330,11 @@ class KernelRun:
             flat = {name: v.reshape(-1, *v.shape[2:]) for name, v in feed.items()}
             found = self._call(self._stacked, flat)
             return [value.reshape(count, -1, *value.shape[1:]) for value in found]
-        # one row, as `rows` cuts them
+        # a single row, as `rows` cuts them
         return [v[None] for v in self._call(self._plain, {n: v[0] for n, v in feed.items()})]
 
     def _try(self, feed: Mapping[str, np.ndarray]) -> None:
-        """Finds out whether rows can be stacked."""
+        """Checks if rows can be stacked."""
         self._tried = True
         feed = {name: _finite(value) for name, value in feed.items()}
         if feed and all(value.ndim for value in feed.values()):
@@ -348,7 +348,7 @@ class KernelRun:
                     self._stacked = session
                     return
             except (BuildError, ValueError):
-                pass  # ONNX Runtime or NumPy refuses rows: then one after the other
+                pass  # ONNX Runtime or NumPy refuses stacked rows: run them in sequence
         self._plain = self._open(self.kernel, quantised=False)
 
     def _call(self, session: Any, feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
@@ -365,7 +365,7 @@ class KernelRun:
 
 
 def _finite(value: np.ndarray) -> np.ndarray:
-    """Returns the values with 0 for NaN and 1 for infinity, which no comparison distinguishes."""
+    """Returns the values with 0 for NaN and 1 for infinity, so that they compare as equal."""
     if value.dtype.kind != "f" or np.isfinite(value).all():
         return value
     finite: np.ndarray = np.nan_to_num(value, nan=0.0, posinf=1.0, neginf=-1.0)
@@ -395,7 +395,7 @@ def _alike(found: np.ndarray, wanted: np.ndarray) -> bool:
 
 @document(frozen=True)
 class _VariantRange:
-    """Variants ``first`` to ``end`` (excluded), in one pass that begins at kernel ``start``."""
+    """Variants ``first`` to ``end`` (excluded) of a pass that begins at kernel ``start``."""
 
     first: int
     end: int
@@ -403,7 +403,7 @@ class _VariantRange:
 
 
 class KernelChain:
-    """The kernels in order, the INT8 ones among them (the variants), and the running sums."""
+    """The kernels in order, the INT8 kernels among them (the variants), and the running sums."""
 
     def __init__(self, kernels: Kernels, memory: int) -> None:
         self._all = kernels
@@ -424,11 +424,11 @@ class KernelChain:
 
     @cached_property
     def work(self) -> int:
-        """Bytes that the kernels write for one input, the rows of all variants."""
+        """Bytes that the kernels write for an input, with the rows of all variants."""
         return sum(sum(self._written(group)) for group in self._groups)
 
     def _written(self, group: _VariantRange) -> Iterator[int]:
-        """Yields how many bytes each kernel of a pass writes."""
+        """Yields the bytes written by each kernel of a pass."""
         bits = {at: 1 << n for n, at in enumerate(self._variants[group.first : group.end])}
         reach: dict[str, int] = {}
         for at, kernel in enumerate(self.kernels[group.start :], group.start):
@@ -442,7 +442,7 @@ class KernelChain:
     def _split(self, first: int, end: int) -> list[_VariantRange]:
         if first == end:
             return []
-        # the first group's pass is also the one that the others begin from
+        # the other groups begin from the first group's pass
         start = self._variants[first] if first else 0
         if end - first == 1 or self._peak(first, end, start) <= self._memory:
             return [_VariantRange(first, end, start)]
@@ -450,7 +450,7 @@ class KernelChain:
         return [*self._split(first, middle), *self._split(middle, end)]
 
     def _peak(self, first: int, end: int, start: int) -> int:
-        """Returns the bytes that the rows of some variants take where they take most."""
+        """Returns the peak of bytes that the rows of some variants take."""
         bits = {at: 1 << n for n, at in enumerate(self._variants[first:end])}
         reach: dict[str, int] = {}
         alive: dict[str, int] = {}
@@ -472,7 +472,7 @@ class KernelChain:
     def take(
         self, feed: Mapping[str, np.ndarray], pool: ThreadPoolExecutor, workers: int, sample: int
     ) -> Iterable[int]:
-        """Takes in one input; reports after each kernel how much of ``work`` is done."""
+        """Adds an input; yields after each kernel the bytes of ``work`` that are done."""
         starts = {group.start for group in self._groups[1:]}
         saved: dict[int, dict[str, VariantRows]] = {}
         done = 0
@@ -495,7 +495,7 @@ class KernelChain:
         self, at: int, variant: int | None, alive: dict[str, VariantRows], pool: ThreadPoolExecutor,
         workers: int,
     ) -> None:  # fmt: skip
-        """Runs one kernel on all rows, and in INT8 on the FP32 network's."""
+        """Runs a kernel on all rows, and in INT8 on the FP32 network's row."""
         kernel, running = self.kernels[at], self._running[at]
         ids = sorted({i for name in kernel.inputs for i in alive[name].ids})
         feed = {name: alive[name].gather(ids) for name in kernel.inputs}
@@ -533,7 +533,7 @@ class KernelChain:
             list(pool.map(add, range(group.first, group.end)))
 
     def impacts(self) -> tuple[Impact, ...]:
-        """Returns what each variant costs, worst first."""
+        """Returns the error of each variant, worst first."""
         found = []
         for variant, at in enumerate(self._variants):
             kernel, errors = self.kernels[at], self._errors[variant]
@@ -562,12 +562,12 @@ def _badness(impact: Impact) -> tuple[bool, float, float]:
     return impact.snr_db is None, impact.snr_db or 0.0, impact.cosine
 
 
-# What INT8 of each kernel alone costs at the outputs: one pass over the inputs for all of them.
+# The error at the outputs of INT8 in each kernel alone: a single pass over the inputs for all.
 #
-# For each input the kernels run once, in order. A tensor has a row for the FP32 network and one for
-# each variant that differs from it there, so a variant begins at its own kernel, from what the FP32
-# network computed before it, and is in no kernel that its kernel does not reach. The rows
-# of all variants pass a kernel in one call, stacked along the batch.
+# For each input the kernels run once, in order. A tensor has a row for the FP32 network and a row
+# for each variant that differs there. So a variant begins at its own kernel, with the FP32
+# network's tensors, and skips kernels that its kernel does not reach. The rows of all variants pass
+# a kernel in one call, stacked along the batch.
 
 
 def analyse(
@@ -578,26 +578,26 @@ def analyse(
     progress: Callable[[int, int], None] | None = None,
     memory: int = _MEMORY,
 ) -> Sensitivity:
-    """Measures for each INT8 kernel what its INT8 costs, with all others in FP32.
+    """Measures the error of each INT8 kernel, with all others in FP32.
 
-    Weights and activations of the kernel are quantised as ``build_reference`` has them in the
-    plan's build: its result is that of a build in which the kernel alone is in INT8, up to the
-    order in which ONNX Runtime adds.
+    Weights and activations of the kernel are quantised as by ``build_reference`` in the plan's
+    build: the result equals a build with only this kernel in INT8, up to the order in which ONNX
+    Runtime adds.
 
     Args:
         plan: The FP32 model with placement and precision by layer.
         scales: INT8 scales.
         data: Inputs by name, one dict an inference; read once, one at a time.
-        progress: Called with (bytes that kernels wrote, bytes that they are to write or 0 if the
-            inputs' number is unknown).
-        memory: Bytes that tensors between kernels may take at once. What one kernel takes for
-            itself comes on top, and is no more than in a run of the network.
+        progress: Called with (bytes that kernels wrote, bytes in all or 0 if the number of inputs
+            is unknown).
+        memory: Bytes that tensors between kernels may take at once. A kernel's own memory is added,
+            and is no more than in a run of the network.
 
     Returns:
-        The kernels, worst first, and what does not run in INT8.
+        The kernels, worst first, and the layers that do not run in INT8.
 
     Raises:
-        DataError: No data, or it does not fit, or FP32 itself gives NaN or infinity.
+        DataError: No data, data that do not fit, or FP32 itself gives NaN or infinity.
         BuildError: ONNX Runtime fails.
     """
     chain = KernelChain(Kernels(plan, scales), memory)
@@ -649,7 +649,7 @@ def ranked_kernels(found: Sensitivity, network: Network) -> tuple[RankedKernel, 
 
 
 def module_impacts(found: Sensitivity, network: Network) -> tuple[ModuleImpact, ...]:
-    """Returns what the modules' INT8 costs, each before those inside it; none without names."""
+    """Returns the modules' INT8 errors, each before its inner modules; empty without names."""
     module = modules_of(network)
     kernels: dict[str, list[Impact]] = defaultdict(list)
     for impact in found.impacts:
@@ -683,9 +683,9 @@ def float_layers(
     """Returns the layers that run in FP16 anyway.
 
     Args:
-        found: What :func:`analyse` measured.
+        found: The result of :func:`analyse`.
         network: The layers.
-        judgement: Their verdicts, which say what a DLA computes in FP16 whatever is requested.
+        judgement: Their verdicts, with the layers that a DLA always computes in FP16.
     """
     return tuple(
         FloatLayer(name, why, _rule(name, network, judgement)) for name, why in found.floats.items()
@@ -693,7 +693,7 @@ def float_layers(
 
 
 def _rule(name: str, network: Network, judgement: Judgement) -> str:
-    """Returns the rule by which a DLA computes a layer in FP16 in an INT8 loadable, if one does."""
+    """Returns the rule by which a DLA computes a layer in FP16 in an INT8 loadable, if any."""
     verdict = judgement.verdicts.get(name)
     if verdict is None or verdict.precision != "fp16" or judgement.precision_of(name) != "int8":
         return ""
@@ -704,7 +704,7 @@ def _rule(name: str, network: Network, judgement: Judgement) -> str:
 
 
 def proposed(proposal: Proposal) -> ProposedLayers:
-    """Returns what a document says of a proposal."""
+    """Returns the document's form of a proposal."""
     return ProposedLayers(
         metric=proposal.metric,
         min=proposal.minimum,

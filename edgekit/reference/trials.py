@@ -1,4 +1,4 @@
-"""The inputs on which builds of one network are tried and compared with FP32."""
+"""The inputs on which builds of a network are tried and compared with FP32."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class TrialInputs:
     Args:
         model: The FP32 model.
         inputs: The calibration inputs.
-        most: How many of them to take; None for all.
+        most: Number of inputs to take; None for all.
 
     Attributes:
-        part: How many are taken; None for all.
-        inputs: Those, in memory where they fit.
-        float32: The model, which keeps its outputs where they fit.
+        part: Number of inputs taken; None for all.
+        inputs: The inputs taken, in memory if they fit.
+        float32: The model, which keeps its outputs in memory if they fit.
     """
 
     def __init__(self, model: Model, inputs: Feeds, most: int | None) -> None:

@@ -34,8 +34,8 @@ def transform_value(value: np.ndarray, transform: str) -> np.ndarray:
     """Applies a ``Weight.transform``: "none", "fp16", "int8:AXIS" or "int8-scale:AXIS".
 
     INT8 is TensorRT's symmetric scheme per output channel: scale = amax / 127, code = round half
-    to even of value / scale, in [-127, 127]. A channel of zeros has scale 1 and codes 0, and so has
-    one whose scale would be below the normal float32 numbers (amax below 1.5e-36).
+    to even of value / scale, in [-127, 127]. A channel of zeros has scale 1 and codes 0; so has a
+    channel whose scale would be below the normal float32 numbers (amax below 1.5e-36).
 
     Raises:
         DataError: Code ``weight.not_finite``; INT8 of a weight with NaN or infinities.
@@ -44,7 +44,7 @@ def transform_value(value: np.ndarray, transform: str) -> np.ndarray:
     if kind == "none":
         return np.ascontiguousarray(value)
     if kind == "fp16":
-        # beyond 65504 is infinity, as on the hardware
+        # magnitudes above 65504 become infinite, as on the hardware
         with np.errstate(over="ignore"):
             return np.ascontiguousarray(value, np.float16)
     if kind == "int8-scale":
@@ -72,10 +72,10 @@ def _channel_scales(value: np.ndarray, axis: int) -> np.ndarray:
 
 
 class WeightStore:
-    """Collects the weights that the engines of one build lack; each transform is made once.
+    """Collects the weights that a build's engines lack; each transform is computed once.
 
     Args:
-        model: Whose weights they are.
+        model: The model with the weights.
         keep: Stores a value under its digest and returns it, such as a map of a file; by default
             the values stay in memory.
     """
@@ -87,7 +87,7 @@ class WeightStore:
         self.values: dict[str, np.ndarray] = {}
 
     def get(self, source: str, transform: str) -> Weight:
-        """Returns the weight for a source and transform, making it at first use."""
+        """Returns the weight for a source and transform, computed at first use."""
         key = (source, transform)
         if key not in self._made:
             name = self._name(source, transform)
@@ -112,7 +112,7 @@ def _make(
     values: dict[str, np.ndarray],
     keep: Keep | None,
 ) -> Weight:
-    """Makes one weight and puts its value into ``values``."""
+    """Computes a weight and puts its value into ``values``."""
     original = model.weights[source]
     try:
         value = transform_value(original, transform)
@@ -137,7 +137,7 @@ def derive_weights(
     Args:
         weights: ``Artefacts.weights`` (or a bundle's) of the build.
         model: The model with the new values.
-        keep: As of ``WeightStore``.
+        keep: As in ``WeightStore``.
 
     Returns:
         The weights by name with new digests, and the values by digest.
@@ -157,7 +157,7 @@ def derive_weights(
 def _check_same(weights: Mapping[str, Weight], model: Model) -> None:
     sources: dict[str, Weight] = {}
     for weight in weights.values():
-        # scales do not have the source's shape; their codes, which are always there, do
+        # scales do not have the source's shape, but the codes do, and always exist
         if not weight.transform.startswith("int8-scale"):
             sources[weight.source] = weight
     faults = [f"{name} (missing)" for name in sources if name not in model.weights]
@@ -182,11 +182,11 @@ def _check_same(weights: Mapping[str, Weight], model: Model) -> None:
 
 
 def hint_for_other_weights(weights: Path, *, calibrated: bool) -> str:
-    """Says what to do where a board's engines are off with the weights of another file.
+    """Returns a hint for a board whose engines deviate with the weights of another file.
 
     Args:
         weights: The file.
-        calibrated: Whether the engines have INT8 scales.
+        calibrated: True if the engines have INT8 scales.
     """
     built = f"build engines from {weights} itself: set it as the model and use edgekit run"
     if not calibrated:

@@ -1,4 +1,4 @@
 """Placement problems without their networks: nodes with costs on devices, loadables with limits.
-A relaxation bounds and nearly always decides; exact searches do what is left.
-Start with ``minimise`` in ``optimiser``; what a problem is stands in ``problem``.
+A relaxation gives the bound and nearly always the optimum; exact searches close the remaining gap.
+Start with ``minimise`` in ``optimiser``; ``problem`` defines a problem.
 """

@@ -1,5 +1,5 @@
-"""What a placement costs: the loads of given modes, and the best way to run them. Also which
-cores are identical, so that one of the two ways to use them is enough.
+"""The cost of a placement: the loads of given modes, and the best way to run them. Also finds
+identical cores, so that equivalent placements are searched only once.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from edgekit.solver.problem import (
 from edgekit.solver.program import Expression, Program
 
 TOLERANCE = 2e-6  # relative, on bounds; the solvers keep rows to 1e-6
-STEPS_SECONDS = 5.0  # of CP-SAT, for loadables of many nodes that pools or a least size limit
-SAME = 1e-9  # relative, of values that are equal but for their rounding
+STEPS_SECONDS = 5.0  # of CP-SAT, for loadables of many nodes limited by pools or a least size
+SAME = 1e-9  # relative, of values that are equal except for rounding
 
 
 def allows(
     problem: PlacementProblem, goal: Goal, load_us: Sequence[float], energy_uj: float
 ) -> bool:
-    """Returns whether loads keep the goal's bounds."""
+    """Returns True if loads keep the goal's bounds."""
     if not goal.bounds:
         return True
     have = metrics(problem, load_us, energy_uj)
@@ -37,7 +37,7 @@ def allows(
 
 
 def better(one: Placing, other: Placing | None) -> bool:
-    """Returns whether a placement is less, or as much with fewer transitions."""
+    """Returns True if a placement's value is less, or equal with fewer transitions."""
     if other is None:
         return True
     slack = SAME * max(abs(one.value), abs(other.value))
@@ -52,7 +52,7 @@ def _rank(placing: Placing) -> tuple[int, int, float, tuple[int, ...]]:
 
 
 def paid_transfers(problem: PlacementProblem, modes: Sequence[int]) -> list[tuple[int, int]]:
-    """Returns the transfers to pay, as indices of the border and of the transfer in it."""
+    """Returns the transfers to pay, as indices of the border and of the border's transfer."""
     found = []
     for b, border in enumerate(problem.borders):
         source = problem.outside if border.producer == OUTSIDE else modes[border.producer]
@@ -72,9 +72,9 @@ def settle(
     goal: Goal,
     ways: Sequence[tuple[int, int, int]] | None = None,
 ) -> Placing | None:
-    """Returns the placement that runs these steps, or None when it breaks a bound or the slots.
+    """Returns the placement that runs these steps, or None if it breaks a bound or the slots.
 
-    Without ``ways`` those are taken that suit the goal best.
+    Without ``ways`` the best ways for the goal are taken.
     """
     loads = [0.0] * (len(problem.devices) + 1)
     energy = 0.0
@@ -110,7 +110,7 @@ def _add_costs(loads: list[float], energy: float, cost: Cost) -> float:
 
 
 def useful_ways(ways: Sequence[Cost], goal: Goal) -> list[int]:
-    """Returns the ways that can suit the goal best: one, where a weighted sum decides."""
+    """Returns the ways that can be best for the goal: a single way if a weighted sum decides."""
     if goal.weights is not None:
         values = [goal.value(way.load_us, way.energy_uj) for way in ways]
         order = sorted(range(len(ways)), key=lambda w: (values[w], sum(ways[w].load_us), w))
@@ -135,7 +135,7 @@ def _ways(
     energy: float,
     transfers: Sequence[tuple[int, int]],
 ) -> list[tuple[int, int, int]] | None:
-    """Returns the best ways of the transfers to pay; None: none keeps the bounds."""
+    """Returns the best ways of the transfers to pay, or None if none keep the bounds."""
     choices = [useful_ways(problem.borders[b].transfers[t].ways, goal) for b, t in transfers]
     if all(len(ways) == 1 for ways in choices):
         return [(b, t, ways[0]) for (b, t), ways in zip(transfers, choices, strict=True)]
@@ -208,7 +208,7 @@ def state_goal(
 
 
 def _weighted(problem: PlacementProblem, loads: Sequence[Expression]) -> list[Expression]:
-    """Returns the sums of loads of which the period is the largest."""
+    """Returns the sums of loads; their maximum is the period."""
     found = []
     for row in problem.shares:
         found.append(Expression())
@@ -218,12 +218,12 @@ def _weighted(problem: PlacementProblem, loads: Sequence[Expression]) -> list[Ex
 
 
 def evaluate(problem: PlacementProblem, modes: Sequence[int], goal: Goal) -> Placing | None:
-    """Returns the best way to run a placement's modes, or None when there is no allowed one.
+    """Returns the best way to run a placement's modes, or None if none is allowed.
 
     Args:
-        problem: What to place.
+        problem: The placement problem.
         modes: By node, an index into ``problem.modes``.
-        goal: What to minimise; of several transfer ways and running orders the best are taken.
+        goal: The goal; the best transfer ways and running order for it are taken.
     """
     found, exact = evaluated(problem, modes, goal)
     if exact:
@@ -242,7 +242,7 @@ def evaluate(problem: PlacementProblem, modes: Sequence[int], goal: Goal) -> Pla
 def evaluated(
     problem: PlacementProblem, modes: Sequence[int], goal: Goal
 ) -> tuple[Placing | None, bool]:
-    """Returns the best way to run modes, and whether every way was looked at."""
+    """Returns the best way to run modes, and True if the search was exhaustive."""
     orders = arrange(problem, [problem.device(m) for m in modes])
     best: Placing | None = None
     for arrangement in orders.found:
@@ -253,7 +253,7 @@ def evaluated(
 
 
 def swapped_modes(problem: PlacementProblem, one: int, other: int) -> tuple[int, ...] | None:
-    """Returns each mode's image when two devices change places, or None when one has none."""
+    """Returns each mode's image when two devices are exchanged, or None if a mode has no image."""
     change = {one: other, other: one}
     index = {mode: i for i, mode in enumerate(problem.modes)}
     if len(index) < len(problem.modes):
@@ -265,7 +265,7 @@ def swapped_modes(problem: PlacementProblem, one: int, other: int) -> tuple[int,
 
 
 def twin_cores(problem: PlacementProblem) -> tuple[tuple[int, int], ...]:
-    """Returns pairs of neighbouring cores that can change places without any difference."""
+    """Returns pairs of neighbouring cores that can be exchanged without any difference."""
     pairs = zip(problem.cores, problem.cores[1:], strict=False)
     return tuple(pair for pair in pairs if _alike(problem, *pair))
 
@@ -307,10 +307,10 @@ def _alike(problem: PlacementProblem, one: int, other: int) -> bool:
 
 
 def as_one_core(problem: PlacementProblem) -> tuple[PlacementProblem, Mapping[int, int]] | None:
-    """Returns two twin cores as one with the slots of both, and the second core's modes.
+    """Returns the problem with two twin cores merged, and the second core's modes.
 
-    It is a relaxation of the problem, for goals that weigh both cores alike: what would be moved
-    from one core to the other is for nothing. None: the cores are not two twins.
+    The merged core has the slots of both. This is a relaxation for goals that weigh both cores
+    alike: moves between the cores are free. Returns None if the cores are not two twins.
     """
     if len(problem.cores) != 2 or not twin_cores(problem):
         return None
@@ -321,7 +321,7 @@ def as_one_core(problem: PlacementProblem) -> tuple[PlacementProblem, Mapping[in
         return None
     gone = set(second.values())
     if not any(row[m] for row in problem.costs for m in gone):
-        return None  # nothing can run on either
+        return None  # no node can run on either
     slots = problem.max_loadables
     single = replace(
         problem,
@@ -337,9 +337,9 @@ def as_one_core(problem: PlacementProblem) -> tuple[PlacementProblem, Mapping[in
 def shared_out(
     problem: PlacementProblem, goal: Goal, single: Placing, second: Mapping[int, int]
 ) -> Iterator[Placing]:
-    """Yields placements on both cores that run a placement of the one in its order.
+    """Yields placements on both cores from a placement on the merged core, in its order.
 
-    As many neighbouring loadables as one core cannot hold go to the other.
+    Neighbouring loadables that a core cannot hold go to the other core.
     """
     one, other = problem.cores
     own = [i for i, step in enumerate(single.steps) if step.device == one]
@@ -359,7 +359,7 @@ def shared_out(
 
 
 def _cheaper_together(problem: PlacementProblem, second: Mapping[int, int]) -> bool:
-    """Returns whether what is paid on one core is also paid on the two, wherever each part is."""
+    """Returns True if each cost on the merged core is also paid on two cores, for any division."""
     image = {**second, **{b: a for a, b in second.items()}}
     for transfer in (t for border in problem.borders for t in border.transfers):
         pairs = transfer.pairs

@@ -1,5 +1,5 @@
-"""Which nodes can share a loadable, and in what order loadables and other nodes can run.
-A set of loadables is allowed if the graph over them and all single nodes has no cycle.
+"""Nodes that can share a loadable, and running orders of loadables and other nodes. A set of
+loadables is allowed if the graph over the loadables and all single nodes has no cycle.
 """
 
 from __future__ import annotations
@@ -11,22 +11,21 @@ from math import ceil
 
 from edgekit.solver.problem import ExecutionStep, PlacementProblem
 
-# Running orders: into which loadables a placement's nodes can go, and in what order all run.
+# Running orders: the loadables of a placement's nodes, and the order of all steps.
 #
-# A set of loadables is allowed when the graph over all loadables and other single nodes has no
-# cycle, which is the same as: there is a running order in which every loadable is one unbroken
-# run. A search over what has been done so far finds the orders that are not worse than another
-# one in the loadables of every core and in the transitions. Where nothing limits a loadable, a
-# run takes every node of its device that is ready (taking more never hurts), so that the search
-# is over the order of devices alone. Where pools or a least size limit loadables,
-# :class:`LoadablePacker` says which sets one can be, and the search may be cut short: then its
-# answer is allowed, but maybe not the best.
+# A set of loadables is allowed if the graph over all loadables and other single nodes has no cycle.
+# Equivalently, a running order exists in which every loadable is one unbroken run. A search over
+# the sets of finished nodes finds the orders that are not dominated in the loadables of every core
+# and in the transitions. Without limits on a loadable, a run takes every ready node of its device
+# (taking more never hurts), so the search is over the order of devices alone. If pools or a least
+# size limit loadables, :class:`LoadablePacker` finds the possible sets, and the search may be cut
+# short: then its answer is allowed, but maybe not the best.
 
 
-LABELS = 4_000  # of a search, before it is cut short
+LABELS = 4_000  # in a search, before it is cut short
 SLACK = 1e-9  # relative, on a pool's limit
-SETS = 4_000  # candidates looked at for one loadable before the search is cut short
-EFFORT = 40_000  # and for all of them together; then a hundred each
+SETS = 4_000  # candidates tried for one loadable before the search is cut short
+EFFORT = 40_000  # candidates tried for all loadables; after that a hundred each
 
 
 def count_transitions(steps: Sequence[ExecutionStep]) -> int:
@@ -36,7 +35,7 @@ def count_transitions(steps: Sequence[ExecutionStep]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """Loadables by device (0 for devices without), and the steps in their running order."""
+    """Number of loadables by device (0 without loadables), and the steps in running order."""
 
     counts: tuple[int, ...]
     transitions: int
@@ -45,7 +44,7 @@ class Arrangement:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """The arrangements that no other one beats; whether these are all."""
+    """The arrangements that no other beats, and True if these are all."""
 
     found: tuple[Arrangement, ...]
     exact: bool
@@ -53,7 +52,7 @@ class Orders:
 
 @dataclass(frozen=True, slots=True)
 class _Label:
-    """What has been done, as a bit mask, and how."""
+    """A partial running order: the finished nodes as a bit mask, and its steps."""
 
     done: int
     counts: tuple[int, ...]
@@ -62,7 +61,7 @@ class _Label:
     steps: tuple[tuple[int, int], ...]  # device, mask of nodes
 
     def covers(self, other: _Label) -> bool:
-        """Returns whether at least as much is done with at most as many loadables."""
+        """Returns True if at least as much is done with at most as many loadables."""
         return other.done & ~self.done == 0 and all(
             a <= b for a, b in zip(self.counts, other.counts, strict=True)
         )
@@ -74,7 +73,7 @@ class NodeGraph:
     def __init__(
         self, problem: PlacementProblem, devices: Sequence[int], wild: Collection[int] = ()
     ) -> None:
-        """Takes devices by node; ``wild`` nodes may run at any time for nothing."""
+        """Takes devices by node; ``wild`` nodes may run at any time at no cost."""
         self.before = [sum(1 << u for u in before) for before in problem.predecessors]
         self.count = len(self.before)
         self.all = (1 << self.count) - 1
@@ -89,7 +88,7 @@ class NodeGraph:
         self.free = free
 
     def ready(self, done: int, device: int) -> int:
-        """Returns all that one run on a device can do now, in one mask."""
+        """Returns a mask of all nodes that a run on a device can do now."""
         now = done
         for i in self.on.get(device, self.free):
             if self.before[i] & ~now == 0:
@@ -102,7 +101,7 @@ class NodeGraph:
 
 
 def is_packed(problem: PlacementProblem) -> bool:
-    """Returns whether a loadable is limited by anything but the order."""
+    """Returns True if loadables have limits other than the order."""
     return bool(problem.pools) or problem.fits is not None or problem.min_size > 1
 
 
@@ -131,7 +130,7 @@ def _search(problem: PlacementProblem, graph: NodeGraph, packer: LoadablePacker 
 
 
 class _LabelSearch:
-    """Labels by number of steps taken; a label that another one beats is dropped."""
+    """Labels by number of steps taken; a label that another label beats is dropped."""
 
     def __init__(
         self,
@@ -143,12 +142,12 @@ class _LabelSearch:
         self.devices = sorted(graph.on)
         limit = problem.max_transitions
         self.limit = graph.count if limit is None else limit
-        self.blind = packer is not None and limit is None  # to transitions
+        self.blind = packer is not None and limit is None  # ignores transitions
         self.exact = True
         self.undominated: dict[object, list[_Label]] = {}
 
     def run(self) -> tuple[list[_Label], bool]:
-        """Returns the finished labels that no other one beats, and whether these are all."""
+        """Returns the finished labels that no other beats, and True if these are all."""
         nothing = (0,) * len(self.problem.devices)
         layer = [_Label(self.graph.ready(0, -1), nothing, -1, -1, ())]
         self.undominated[self._key(layer[0])] = list(layer)
@@ -174,7 +173,7 @@ class _LabelSearch:
         return label.done if self.packer and self.packer.min_size > 1 else None
 
     def _add_if_useful(self, label: _Label, ends: Iterable[_Label]) -> bool:
-        """Keeps a label unless a known one beats it or it breaks a limit."""
+        """Keeps a label unless a known label beats it or it breaks a limit."""
         slots = self.problem.max_loadables
         if label.changes > self.limit or (slots is not None and max(label.counts) > slots):
             return False
@@ -188,12 +187,12 @@ class _LabelSearch:
         return True
 
     def _beats(self, one: _Label, other: _Label) -> bool:
-        """Returns whether every continuation of ``other`` is at least as good after ``one``."""
+        """Returns True if every continuation of ``other`` is at least as good after ``one``."""
         if not one.covers(other):
             return False
         if self.blind:
             return True
-        # a run without pools takes all that is ready, so that its device has nothing left to do
+        # a run without pools takes all ready nodes, so that none are left for its device
         again = self.packer is not None and one.last != other.last
         return one.changes + again <= other.changes
 
@@ -220,7 +219,7 @@ class _LabelSearch:
                 )
 
     def _turns(self, label: _Label) -> Sequence[int]:
-        """Returns the devices to try next: one without loadables at once where that is free."""
+        """Returns the devices to try next: a ready device without loadables first if it is free."""
         if self.blind:
             for device in self.devices:
                 if device not in self.problem.cores and self.graph.ready(label.done, device):
@@ -253,7 +252,7 @@ def least_loadables(
     devices: Sequence[int],
     wild: Collection[int] = (),
 ) -> int:
-    """Returns loadables that a core needs at least: entries along a path, and what pools hold."""
+    """Returns the least number of loadables on a core, from entries along a path and from pools."""
     if core not in problem.cores:
         return 0
     least = 0
@@ -278,7 +277,7 @@ def least_loadables(
 
 
 def fits(problem: PlacementProblem, nodes: Sequence[int]) -> bool:
-    """Returns whether nodes can be in one loadable together, whatever its least size."""
+    """Returns True if nodes can share a loadable, without regard to its least size."""
     for pool in problem.pools:
         if sum(pool.needs[v] for v in nodes) > pool.limit * (1 + SLACK):
             return False
@@ -291,7 +290,7 @@ class LoadablePacker:
     def __init__(
         self, problem: PlacementProblem, before: Sequence[int], wild: Collection[int]
     ) -> None:
-        """Takes what comes before each node; the ``wild`` nodes need nothing."""
+        """Takes the predecessors of each node; the ``wild`` nodes have no needs."""
         self.problem, self.before = problem, before
         self.wild = frozenset(wild)
         self.min_size = 0 if wild else problem.min_size
@@ -300,7 +299,7 @@ class LoadablePacker:
         self._found: dict[tuple[int, int], tuple[tuple[int, ...], bool]] = {}
 
     def allows(self, nodes: Sequence[int]) -> bool:
-        """Returns whether nodes of the problem can be one loadable."""
+        """Returns True if nodes of the problem can form a loadable."""
         mask = sum(1 << v for v in nodes)
         return self._fitting(mask) and self._large(mask)
 
@@ -318,10 +317,10 @@ class LoadablePacker:
         return sum(sizes[v] if sizes else 1 for v in self._members(mask)) >= self.min_size
 
     def loadables(self, ready: int, done: int) -> tuple[tuple[int, ...], bool]:
-        """Returns sets of ready nodes that pay for a loadable, largest first, and if all were seen.
+        """Returns sets of ready nodes worth a loadable, largest first, and True if all were seen.
 
-        ``ready`` is closed: a node in it has its predecessors there or in ``done``. Without a
-        least size only the sets that cannot take another node count.
+        ``ready`` is closed: predecessors of its nodes are in ``ready`` or in ``done``. Without a
+        least size only sets that cannot take another node are returned.
         """
         small = self.min_size > 1
         if not small and self._fitting(ready):
@@ -339,7 +338,7 @@ class LoadablePacker:
         return needed
 
     def _every(self, ready: int, done: int, small: bool) -> tuple[tuple[int, ...], bool]:
-        """Walks through the sets of ready nodes that are closed and fit, each once."""
+        """Enumerates the sets of ready nodes that are closed and fit, each once."""
         order = [i for i in range(len(self.before)) if ready >> i & 1]
         found: list[int] = []
         whole = True
@@ -370,7 +369,7 @@ class LoadablePacker:
         return tuple(found), whole
 
     def _growing(self, order: Sequence[int], taken: int, done: int) -> bool:
-        """Returns whether another node fits."""
+        """Returns True if another node fits."""
         return any(
             not taken >> i & 1
             and self.before[i] & ~(done | taken) == 0
@@ -379,11 +378,11 @@ class LoadablePacker:
         )
 
 
-# Cuts for a least size of loadables: what a small one could be joined with.
+# Cuts for a least size of loadables: the nodes that a small loadable could be joined with.
 #
-# Where nodes of one core hang together and none of their neighbours is on it, such a node can
-# share a loadable only with nodes that no path joins with it by way of a neighbour (convexity).
-# As long as the neighbours stay away, what is in reach has to make up the least size.
+# If connected nodes of a core have no neighbour on it, such a node can share a loadable only with
+# nodes that no path through a neighbour joins with it (convexity). As long as the neighbours are on
+# other devices, the nodes in reach must make up the least size.
 
 
 class Reach:
@@ -406,7 +405,7 @@ class Reach:
 def too_small(
     problem: PlacementProblem, reach: Reach, devices: Sequence[int]
 ) -> Iterator[tuple[int, list[int], list[int]]]:
-    """Yields nodes whose loadable cannot be large enough, with neighbours and what is in reach."""
+    """Yields nodes whose loadable cannot be large enough, with neighbours and nodes in reach."""
     sizes = problem.sizes or (1,) * len(devices)
     seen: set[int] = set()
     for first, device in enumerate(devices):

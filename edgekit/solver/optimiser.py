@@ -1,6 +1,6 @@
-"""The exact optimiser: a relaxation, the exact value of its placements, and cuts between the two
-until the gap is closed (``minimise``). With it the Pareto front of two metrics, point by
-point, each one proved (``pareto``), and the smallest set of constraints that conflict.
+"""The exact optimiser: a relaxation, the exact value of its placements, and cuts until the gap
+between both is closed (``minimise``). Also the Pareto front of two metrics, with each point proved
+(``pareto``), and the smallest set of constraints that conflict.
 """
 
 from __future__ import annotations
@@ -37,29 +37,30 @@ from edgekit.solver.program import INFINITY, Progress
 from edgekit.solver.relaxation import Relaxation
 
 # With one core and no pools the relaxation is exact (see ``relaxation``): networks of a few
-# hundred nodes are proved in a second. With more cores the paths of one core bound its loadables
-# from below, but the loadables of all need a common order as well, and pools and least sizes can
-# take more of them. That is added where a solution lacks it, as a combinatorial Benders cut over
-# the few nodes that force it (Hooker and Ottosson, 2003), until a solution stands. What is still
-# open then, as where pools bind, goes to the formulation over steps (``cpsat.running_order``),
-# which states everything, with the bound and the placement found so far.
+# hundred nodes are proved in a second. With more cores the paths of a core bound its loadables
+# from below, but all loadables need a common order as well, and pools and least sizes can require
+# more loadables. If a solution violates this, a combinatorial Benders cut over the few nodes that
+# force it is added (Hooker and Ottosson, 2003), until a solution is valid. A gap that is still
+# open then, for example if pools bind, goes to the formulation over steps
+# (``cpsat.running_order``), which contains all constraints, with the bound and the placement found
+# so far.
 
 
 ROUNDS = 40  # cuts before the steps are tried
 EXACT_GAP = 1e-7
-TIE_SLACK = 5e-5  # what the costs that decide ties may leave open
+TIE_SLACK = 5e-5  # relative gap that the tie-breaking costs may leave open
 PERIOD_GAP = 5e-5  # of a min-max problem: proven means 1e-4
-PLAIN = 16  # modes that placements without a core are begun with
-STEPS_SHARE = 0.5  # of the effort left
+PLAIN = 16  # most modes for initial placements without a core
+STEPS_SHARE = 0.5  # of the remaining effort
 METRICS = ("latency_us", "energy_uj", "gpu_us", "period_us")
 OBJECTIVE_OF_METRIC = {
     "latency_us": "latency", "energy_uj": "energy", "gpu_us": "gpu_time", "period_us": "period",
 }  # fmt: skip
 APART = 1e-5
-"""Relative: points whose metrics differ by less are one; the solver keeps bounds to 2e-6."""
+"""Relative: points whose metrics differ by less are equal; the solver keeps bounds to 2e-6."""
 EACH = 60.0  # units of Effort for one search
 TRIALS = 60
-"""Sets that the search for a smaller one may try."""
+"""Sets that the search for a smaller set may try."""
 T = TypeVar("T", bound=Hashable)
 
 
@@ -76,14 +77,14 @@ def minimise(
     """Returns the placement with the least goal, and the bound that proves it.
 
     Args:
-        problem: What to place.
-        goal: What to minimise, and the bounds on other metrics.
+        problem: The placement problem.
+        goal: The goal to minimise, with bounds on other metrics.
         starts: Placements to begin from; only their modes count.
-        seconds: Of work on a free core, counted as ``Effort`` does, so that the answer is the
-            same everywhere; the clock ends a search at ten times that, which the result says.
-        effort: The account of a larger search, which this one spends of, instead.
-        enough: The share by which a placement may be worse than the bound: for less it does not
-            search. 0: what counts as optimal.
+        seconds: Seconds of work on a free core, counted as in ``Effort``, so that the answer is
+            the same on every machine. The wall clock ends a search after ten times as long, which
+            the result reports.
+        effort: The account of a larger search, which is charged instead.
+        enough: Relative gap at which the search stops. 0: the gap that counts as optimal.
         progress: Called with the best value and the bound now and then during long work.
     """
     account = Effort(seconds) if effort is None else effort.part(effort.left)
@@ -96,7 +97,7 @@ def minimise(
 
 
 def without_impossible_modes(problem: PlacementProblem) -> PlacementProblem:
-    """Returns the problem without the modes in which a node cannot be in any loadable."""
+    """Returns the problem without modes in which a node fits no loadable."""
     cores = set(problem.cores)
     alone = [not is_packed(problem) or fits(problem, (v,)) for v in range(len(problem.costs))]
     costs = tuple(
@@ -110,7 +111,7 @@ def without_impossible_modes(problem: PlacementProblem) -> PlacementProblem:
 
 
 class _Solver:
-    """One problem and goal, the best placement so far and the bound."""
+    """A problem and goal, with the best placement so far and the bound."""
 
     def __init__(
         self,
@@ -129,7 +130,7 @@ class _Solver:
         self.enough = enough
 
     def run(self, starts: Sequence[Sequence[int]] = ()) -> Optimum:
-        """Tries one way after the other until one proves the best placement."""
+        """Tries the methods in sequence until one proves the best placement."""
         if any(all(cost is None for cost in row) for row in self.problem.costs):
             return Optimum(None, INFINITY)
         for modes in (*starts, *self._plain()):
@@ -144,10 +145,10 @@ class _Solver:
         return Optimum(None, self.bound)
 
     def _plain(self) -> list[list[int]]:
-        """Returns placements without any core: each mode where it can be, else the cheapest.
+        """Returns placements without cores: a mode for all nodes that allow it, else the cheapest.
 
-        Of many modes, as where every layer has formats of its own, those of the most nodes: what
-        only one node can have makes no other start.
+        Of many modes (if every layer has its own formats) those of the most nodes are tried: a mode
+        of a single node gives no different start.
         """
         problem = self.problem
         cheapest = [
@@ -171,18 +172,18 @@ class _Solver:
         return self.goal.value(cost.load_us, cost.energy_uj)
 
     def done(self, gap: float) -> bool:
-        """Returns whether the best placement, or that there is none, is proven to a gap."""
+        """Returns True if the best placement, or that none exists, is proven to a gap."""
         if self.best is None:
             return self.bound == INFINITY
         return self.best.value - self.bound <= gap * abs(self.best.value)
 
     def take(self, found: Placing | None) -> None:
-        """Keeps a placement when it is better."""
+        """Keeps a placement if it is better."""
         if found and better(found, self.best):
             self.best = found
 
     def _as_one_core(self) -> None:
-        """Identical cores that run one after the other are one core with the slots of all."""
+        """Solves identical cores that run in sequence as one core with the slots of all."""
         weights = self.goal.weights
         if weights is None or "period_us" in self.goal.bounds:
             return
@@ -201,15 +202,15 @@ class _Solver:
             self.take(evaluate(self.problem, one.best.modes, self.goal))
 
     def _relaxed(self) -> None:
-        """The relaxation with its cuts: most goals are done with it."""
+        """Solves the relaxation with cuts, which is enough for most goals."""
         gap = EXACT_GAP if self.goal.weights else PERIOD_GAP
         self._search(Relaxation(self.problem, self.goal), gap)
         if self.goal.weights and self.best and not self.done(self.close):
-            # the costs that decide ties may weigh too much against so small a value
+            # the tie-breaking costs may be too large against so small a value
             self._search(Relaxation(self.problem, self.goal, ties=False), gap)
 
     def _search(self, model: Relaxation, gap: float) -> None:
-        """Solves the relaxation, adding cuts until its placement can be run as it says."""
+        """Solves the relaxation, adding cuts until its placement can run as computed."""
         for _ in range(ROUNDS):
             if self.effort.over:
                 return
@@ -222,7 +223,7 @@ class _Solver:
                 else INFINITY,
                 progress=self.progress and self._report_part,
             )
-            if bound < INFINITY or self.best is None:  # else the rows miss it by a rounding
+            if bound < INFINITY or self.best is None:  # else the rows exclude it by rounding
                 self.bound = max(self.bound, bound)
             if modes is None:
                 return
@@ -234,7 +235,7 @@ class _Solver:
                 return
 
     def _enlarge(self, model: Relaxation, modes: Sequence[int]) -> bool:
-        """Adds cuts where loadables are too small whatever they are joined with."""
+        """Adds cuts if loadables are too small with any nodes they could be joined with."""
         if self.problem.min_size <= 1:
             return False
         devices = [self.problem.device(m) for m in modes]
@@ -245,7 +246,7 @@ class _Solver:
         return bool(small)
 
     def _cut(self, model: Relaxation, modes: Sequence[int]) -> bool:
-        """Adds a cut where modes take more loadables than the relaxation counted."""
+        """Adds a cut if modes take more loadables than the relaxation counted."""
         devices = [self.problem.device(m) for m in modes]
         problem = replace(self.problem, max_loadables=None, max_transitions=None)
         cores = [core for core in problem.cores if core in devices]
@@ -255,7 +256,7 @@ class _Solver:
         if total <= sum(least_loadables(problem, core, devices) for core in cores):
             return False
         wild: list[int] = []
-        for v in range(len(devices)):  # keep only the nodes without which fewer would do
+        for v in range(len(devices)):  # keep only nodes that increase the number of loadables
             if _fewest(problem, devices, (*wild, v)) == total:
                 wild.append(v)
         forcing = {v: device for v, device in enumerate(devices) if v not in wild}
@@ -281,12 +282,12 @@ class _Solver:
         self.take(found.placing)
 
     def _report(self) -> None:
-        """Reports what is known."""
+        """Reports the best value and the bound."""
         if self.progress and self.best is not None:
             self.progress(self.best.value, self.bound)
 
     def _report_part(self, value: float, bound: float) -> None:
-        """Reports a part's progress, which may know less than the whole does."""
+        """Reports a part's progress, with the better of its values and the whole's."""
         best = value if self.best is None else min(value, self.best.value)
         if self.progress and best < INFINITY:
             self.progress(best, min(max(bound, self.bound), best))
@@ -295,19 +296,19 @@ class _Solver:
 def _fewest(
     problem: PlacementProblem, devices: Sequence[int], wild: Sequence[int] = ()
 ) -> int | None:
-    """Returns the fewest loadables on all cores together, if it is known."""
+    """Returns the fewest loadables on all cores together; None if unknown."""
     orders = arrange(problem, devices, wild)
     if not orders.exact:
         return None
     return min((sum(order.counts) for order in orders.found), default=None)
 
 
-# The exact Pareto front of two metrics, point by point, each one proved.
+# The exact Pareto front of two metrics, with each point proved.
 #
-# Between two neighbours of the front lies a box in which further points can be. The largest box
-# is cut in halves: the best point of its lower half and the best one above that leave two smaller
-# boxes (the box method of Hamacher, Pedersen and Ruzika, 2007). So the front is complete when no
-# box is left, and evenly thinned, to a known resolution, when the limit comes first.
+# Further points can only be in boxes between two neighbours of the front. The largest box is
+# halved: the best point of its lower half and the best point above that leave two smaller boxes
+# (the box method of Hamacher, Pedersen and Ruzika, 2007). So the front is complete when no box is
+# left, and evenly thinned, to a known resolution, if the limit is reached first.
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,9 +319,9 @@ class ParetoPoint:
         placing: The placement.
         first: Its value of the first metric.
         second: Its value of the second metric.
-        bound: What the first metric cannot be below when the second is at most ``second``.
-        optimal: Whether both metrics are proved, each for the other one's value, to a gap of at
-            most 1e-4.
+        bound: Lower bound of the first metric if the second is at most ``second``.
+        optimal: True if both metrics are proved, each for the other's value, to a gap of at most
+            1e-4.
     """
 
     placing: Placing
@@ -335,12 +336,11 @@ class ParetoFront:
     """Points by ascending first and descending second metric.
 
     Attributes:
-        metrics: Names of the two.
-        points: At least one.
-        complete: Whether every point of the front is there (but for those within 1e-5), all of
-            them proved.
-        resolution: What may be between two neighbours, as shares of the whole front's extent in
-            the first and the second metric; zeros when complete.
+        metrics: Names of the two metrics.
+        points: At least one point.
+        complete: True if it has every point of the front (except points within 1e-5), all proved.
+        resolution: Largest gap between two neighbours, as shares of the whole front's extent in
+            the first and the second metric; zeros if complete.
     """
 
     metrics: tuple[str, str]
@@ -350,7 +350,7 @@ class ParetoFront:
 
 
 def two_metrics(*names: str) -> tuple[str, str]:
-    """Returns the metrics of a front; each name is a metric's or that of its objective.
+    """Returns the metrics of a front; each name is a metric's or its objective's.
 
     Raises:
         UsageError: "usage.pareto": not two different metrics.
@@ -376,20 +376,19 @@ def pareto(
     starts: Sequence[Placing] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> ParetoFront | None:
-    """Returns the front of two metrics, or None when no placement keeps the bounds.
+    """Returns the front of two metrics, or None if no placement keeps the bounds.
 
     Args:
-        problem: What to place.
+        problem: The placement problem.
         metrics: Two of latency_us, energy_uj, gpu_us, period_us.
         bounds: Limits that every point keeps.
         limit: Most points; beyond, the front is thinned evenly.
-        seconds: Of search, as ``minimise`` counts them; what is not looked at by then counts as
-            thinned.
+        seconds: Seconds of search, as in ``minimise``; unsearched boxes then count as thinned.
         starts: Placements to begin from.
         progress: Called with the points found and the boxes still open.
 
     Raises:
-        UsageError: Unknown metrics, or not two different ones.
+        UsageError: Unknown metrics, or not two different metrics.
     """
     names = two_metrics(*metrics)
     if limit < 2:
@@ -416,7 +415,7 @@ class _FrontSearch:
         self.effort = Effort(seconds)
 
     def run(self, limit: int, progress: Callable[[int, int], None] | None) -> ParetoFront | None:
-        """Finds both ends and fills in what is between."""
+        """Finds both ends and fills in the points between."""
         upper = self.least(0, {})
         lower = self.least(1, {}) if upper else None
         if upper is None or lower is None:
@@ -467,13 +466,13 @@ class _FrontSearch:
         return [below, (above, [(upper, above)])]
 
     def apart(self, one: ParetoPoint, other: ParetoPoint) -> bool:
-        """Returns whether two points differ by more than the solver's tolerance."""
+        """Returns True if two points differ by more than the solver's tolerance."""
         return abs(one.first - other.first) > APART * abs(other.first) and abs(
             one.second - other.second
         ) > APART * abs(one.second)
 
     def least(self, which: int, limits: Mapping[str, float]) -> ParetoPoint | None:
-        """Returns the point with the least of one metric, and then of the other one."""
+        """Returns the point with the least of one metric, and then of the other."""
         one, other = self.names[which], self.names[1 - which]
         bounds = self.joined(limits)
         best, bound = self.solve(one, bounds)
@@ -512,19 +511,19 @@ class _FrontSearch:
 
 # The smallest set of constraints that cannot hold together.
 #
-# More constraints than a conflicting set conflict, too. So a deletion filter finds a set of which
-# every constraint is needed (Chinneck, Feasibility and Infeasibility in Optimization, 2008, section
-# 6.2), and smaller sets are then tried by size.
+# A superset of a conflicting set conflicts, too. So a deletion filter finds a set in which every
+# constraint is needed (Chinneck, Feasibility and Infeasibility in Optimization, 2008, section 6.2),
+# and smaller sets are then tried by size.
 
 
 def smallest_conflict(
     constraints: Sequence[T], fails: Callable[[Sequence[T]], bool]
 ) -> tuple[list[T], bool]:
-    """Returns a smallest conflicting set, and whether all smaller ones were tried.
+    """Returns a smallest conflicting set, and True if all smaller sets were tried.
 
     Args:
-        constraints: All of them, which together conflict; what comes first is dropped first.
-        fails: Whether some of them cannot hold together.
+        constraints: All constraints, which together conflict; the first are dropped first.
+        fails: Returns True if given constraints cannot hold together.
     """
     needed = list(constraints)
     for one in constraints:
@@ -535,7 +534,7 @@ def smallest_conflict(
     for size in range(1, len(needed)):
         for few in itertools.combinations(constraints, size):
             if set(few) <= set(needed):
-                continue  # all of the set are needed for its conflict
+                continue  # the conflict needs all constraints of the set
             if tried == TRIALS:
                 return needed, False
             tried += 1

@@ -1,7 +1,7 @@
-"""A placement problem without its network: what each node costs where, what a move costs, what
-has to hold, and what a placement of it is. Times are in microseconds.
-Also how much a search may still work (``Effort``), and the scaling of loads and energies to
-sizes that solvers can work with (``Units``).
+"""A placement problem without its network: the cost of each node on each device, the cost of
+transfers, the constraints, and a placement. Times are in microseconds.
+Also the remaining effort of a search (``Effort``), and the scaling of loads and energies for
+solvers (``Units``).
 """
 
 from __future__ import annotations
@@ -14,31 +14,30 @@ from functools import cache, cached_property
 from itertools import combinations
 from typing import TypeVar, overload
 
-# Nodes are kernels of a network, or groups of them.
+# Nodes are kernels of a network, or groups of kernels.
 # Every node gets one mode (a device and the tensor formats it reads and writes there). Costs are
-# vectors of loads, so that every objective is a weighted sum of them or their maximum:
+# vectors of loads, so that every objective is a weighted sum of loads or their maximum:
 #
-# - latency: everything one after the other, the sum of all loads;
-# - period: one plan in steady state, the largest load of a device; of devices that slow each
-# other down while they work at once, the largest of several weighted sums of loads
+# - latency: all nodes in sequence, the sum of all loads;
+# - period: one plan in steady state, the largest load of a device; if devices slow each other down
+# while they work at once, the largest of several weighted sums of loads
 # (``PlacementProblem.shares``);
 # - gpu_time: the load of the GPU;
-# - energy: a sum of its own.
+# - energy: a separate sum.
 
 
 OPTIMAL_GAP = 1e-4
-"""Relative gap to the proven bound up to which an answer is called optimal, as docs/placement.md
-says."""
+"""Relative gap to the proven bound up to which an answer is called optimal (docs/placement.md)."""
 
 OUTSIDE = -1
-"""Producer of what enters a network; it is in the mode ``PlacementProblem.outside``."""
+"""Producer of a network's inputs; it is in the mode ``PlacementProblem.outside``."""
 
 _ROUNDING = 1e-9
 CLOCK = 10.0
-"""Seconds by the clock for each unit: a last resort; no usable machine takes so long."""
+"""Wall-clock seconds for each unit: a last resort; no usable machine takes so long."""
 LEAST_S = 10.0
-LEAST, MOST = 2.0, 2.0**22  # totals that are left alone
-AIM = 12  # the binary exponent of others
+LEAST, MOST = 2.0, 2.0**22  # totals that are not scaled
+AIM = 12  # the binary exponent of scaled totals
 T = TypeVar("T")
 
 
@@ -56,7 +55,7 @@ class Cost:
     """Microseconds by resource (the devices, then the delay), and microjoules.
 
     The delay is time in which no device works, such as a copy by another engine: it counts for
-    the latency and for no device's load.
+    the latency, but not for the load of a device.
     """
 
     load_us: tuple[float, ...]
@@ -65,11 +64,11 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A conversion of a tensor, paid once however many consumers need it.
+    """A conversion of a tensor, paid once for any number of consumers.
 
-    It is paid when for any consumer (producer's mode, consumer's mode) is one of ``pairs``; the
-    caller, who reads a network's outputs, is in the mode ``PlacementProblem.outside``. ``ways`` are
-    alternatives, of which the one that suits the goal best is taken.
+    It is paid if for any consumer (producer's mode, consumer's mode) is in ``pairs``. The caller,
+    who reads a network's outputs, is in the mode ``PlacementProblem.outside``. ``ways`` are
+    alternatives; the best way for the goal is taken.
     """
 
     pairs: frozenset[tuple[int, int]]
@@ -78,7 +77,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Border:
-    """A tensor: who writes it (a node or OUTSIDE), who reads it, whether it leaves the network.
+    """A tensor with its producer (a node or OUTSIDE) and consumers; ``output``: of the network.
 
     A tensor without transfers still orders its consumers after its producer.
     """
@@ -91,7 +90,7 @@ class Border:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPool:
-    """A memory pool of which a loadable has ``limit``: the sum of its nodes' ``needs``, no more."""
+    """A memory pool: the sum of ``needs`` over a loadable's nodes is at most ``limit``."""
 
     name: str
     limit: float
@@ -100,28 +99,29 @@ class MemoryPool:
 
 @dataclass(frozen=True)
 class PlacementProblem:
-    """What to place, and what has to hold.
+    """The nodes to place, and the constraints.
 
-    A loadable is a set of nodes in modes of one core. All loadables and the runs
-    of nodes between them can be ordered: the graph over loadables and single other nodes has no
-    cycle (so a loadable is convex). Two loadables of one core may follow each other directly.
+    A loadable is a set of nodes in modes of one core. All loadables and the runs of nodes between
+    loadables can be ordered: the graph over loadables and single other nodes has no cycle (so a
+    loadable is convex). Two loadables of a core may follow each other directly.
 
     Attributes:
-        devices: Names; those with a launch cost are cores that run loadables ("DLA0", ...).
+        devices: Names; devices with a launch cost are cores that run loadables ("DLA0", ...).
         modes: All modes, of all nodes.
-        costs: By node (in a topological order) and mode; None where the node cannot run.
+        costs: By node (in a topological order) and mode; None if the node cannot run in the mode.
         borders: The tensors; they define the edges.
-        launch: By device: what starting one loadable costs; None for a device without loadables.
+        launch: Cost of starting a loadable, by device; None for a device without loadables.
         max_loadables: Loadables that each core can hold; None: no limit.
-        pools: What a loadable may hold.
-        fits: Whether a set of nodes can be one loadable, beyond the pools: what fits, fits with
-            fewer nodes, too. None: everything.
+        pools: Memory limits of a loadable.
+        fits: Returns True if a set of nodes can be a loadable, beyond the pools; true for all
+            subsets of a set that fits. None: every set fits.
         min_size: The least sum of ``sizes`` of a loadable.
-        sizes: By node, its layers; empty: 1 each.
-        outside: The mode of what enters and leaves the network.
+        sizes: Number of layers by node; empty: 1 each.
+        outside: The mode of the network's inputs and outputs.
         max_transitions: The most device changes along the running order, or None.
         together: Each set of devices that can work at once, as their speeds while they do (0 for
-            the others): work of a microsecond takes 1 / speed. Empty: none slows another down.
+            the others): a microsecond's work takes 1 / speed. Empty: devices do not slow each
+            other down.
     """
 
     devices: tuple[str, ...]
@@ -140,11 +140,11 @@ class PlacementProblem:
 
     @property
     def shares(self) -> tuple[tuple[float, ...], ...]:
-        """Weights by device: the period is the largest of the loads weighted with any of them."""
+        """Rows of weights by device: the period is the largest weighted sum of loads."""
         return shares_of(self.together or ((1.0,) * len(self.devices),))
 
     def period_us(self, load_us: Sequence[float]) -> float:
-        """Returns the least time in which the devices get loads done, all working at once."""
+        """Returns the least time in which the devices, working at once, complete their loads."""
         return max(_dot(row, load_us) for row in self.shares)
 
     @cached_property
@@ -169,13 +169,13 @@ class PlacementProblem:
 
 @dataclass(frozen=True)
 class Goal:
-    """What to minimise, and the bounds on other metrics.
+    """The objective to minimise, and the bounds on other metrics.
 
     Attributes:
         weights: By resource (devices, then the delay); None: the largest load of a device.
         energy: Weight of the energy relative to the loads.
         bounds: Limits by metric: latency_us, energy_uj, gpu_us, period_us.
-        shares: Without weights, those of the problem whose period is minimised; empty: the
+        shares: Without weights, ``shares`` of the problem whose period is minimised; empty: the
             largest load counts.
     """
 
@@ -200,7 +200,7 @@ class Goal:
         return cls(weights[objective], energy, dict(bounds or {}), problem.shares)
 
     def value(self, load_us: Sequence[float], energy_uj: float) -> float:
-        """Returns what is minimised; ``load_us`` by resource."""
+        """Returns the value to minimise; ``load_us`` is by resource."""
         if self.weights is None:
             if not self.shares:
                 return max(load_us[:-1])
@@ -224,10 +224,10 @@ class Placing:
     Attributes:
         modes: By node.
         steps: Loadables and runs, in running order.
-        ways: Of every transfer paid: index of its border, of the transfer in it, of the way.
-        load_us: By resource.
+        ways: For every transfer paid: indices of the border, the border's transfer, and the way.
+        load_us: Microseconds by resource.
         energy_uj: Microjoules.
-        value: Of the goal.
+        value: Value of the goal.
     """
 
     modes: tuple[int, ...]
@@ -242,8 +242,8 @@ class Placing:
 class Optimum:
     """The best placement found and a proven lower bound of the goal.
 
-    Without a placement the bound is infinite when there provably is none. ``clocked``: the wall
-    clock ended the search, so that another run may find more, or less.
+    Without a placement the bound is infinite if provably none exists. ``clocked``: the wall clock
+    ended the search, so that another run may find more or less.
     """
 
     placing: Placing | None
@@ -277,11 +277,11 @@ def _dot(row: Sequence[float], load_us: Sequence[float]) -> float:
 
 @cache
 def shares_of(together: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
-    """Returns the weights whose largest sum of loads is the least time for them.
+    """Returns the weights whose largest weighted sum of loads is the least time for the loads.
 
-    That time is a linear programme: time for each set of devices, such that every device gets its
-    load done. Its dual does not depend on the loads: the weights are the corners of a polytope, of
-    which those below another one are left out. Few devices: all corners are looked at.
+    That time is a linear programme: time for each set of devices, such that every device completes
+    its load. The dual's constraints do not depend on the loads: the weights are the corners of a
+    polytope, without dominated corners. All corners are tried, as devices are few.
     """
     count = len(together[0])
     rows = [(row, 1.0) for row in together]
@@ -307,7 +307,7 @@ def shares_of(together: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...
 
 
 def _solve_equations(rows: list[list[float]]) -> tuple[float, ...] | None:
-    """Returns the solution of linear equations, or None where there is not exactly one."""
+    """Returns the solution of linear equations, or None without a unique solution."""
     count = len(rows)
     for column in range(count):
         pivot = max(range(column, count), key=lambda r: abs(rows[r][column]))
@@ -321,18 +321,18 @@ def _solve_equations(rows: list[list[float]]) -> tuple[float, ...] | None:
     return tuple(rows[r][-1] / rows[r][r] for r in range(count))
 
 
-# How much a search may still work, counted the same on every machine.
+# The remaining effort of a search, counted the same on every machine.
 #
-# A unit is about a second on a free core of 2024, but what is counted is work: CP-SAT's
-# deterministic time, simplex iterations, sets looked at.
-# The clock ends a search only at ``CLOCK`` times as many seconds.
+# A unit is about a second on a free core of 2024, but it counts work: CP-SAT's deterministic time,
+# simplex iterations, sets tried.
+# The wall clock ends a search only after ``CLOCK`` times as many seconds.
 
 
 class Effort:
-    """What is left to a search, or to a part of one: a part spends of the whole, too.
+    """The remaining effort of a search or of a part; a part also spends the whole's units.
 
     Attributes:
-        left: Units.
+        left: Units left.
     """
 
     def __init__(
@@ -347,18 +347,18 @@ class Effort:
             self.ends = min(self.ends, whole.ends)
 
     def part(self, units: float) -> Effort:
-        """Returns an account of at most so many units."""
+        """Returns an account of at most ``units``, charged to this account, too."""
         return Effort(max(0.0, min(units, self.left)), self)
 
     def spend(self, units: float) -> None:
-        """Takes units off what is left."""
+        """Subtracts units from this account and the whole's."""
         self.left -= units
         if self._whole is not None:
             self._whole.spend(units)
 
     @property
     def over(self) -> bool:
-        """Whether nothing is left."""
+        """True if no units or no time are left."""
         if self.left <= 0:
             return True
         if time.monotonic() < self.ends:
@@ -374,24 +374,24 @@ class Effort:
 
     @property
     def clocked(self) -> bool:
-        """Whether the clock ended any of it, so that another run may end elsewhere."""
+        """True if the clock ended any part, so that another run may end elsewhere."""
         return self._clocked
 
     @property
     def seconds(self) -> float:
-        """What the clock leaves, for solvers that are to watch it as well."""
+        """Seconds left on the clock, for solvers that also have a time limit."""
         return max(0.1, self.ends - time.monotonic())
 
 
-# Loads and energies in units of a size that solvers can work with.
+# Loads and energies in units that suit solvers.
 #
-# The tolerances of GLOP are absolute, and sums of CP-SAT must stay below 1e13. What is far
-# larger or smaller than a few thousand is therefore scaled by a power of two before any solver
-# sees it, and back: that is exact.
+# The tolerances of GLOP are absolute, and sums of CP-SAT must stay below 1e13. Totals far larger or
+# smaller than a few thousand are therefore scaled by a power of two for solvers, and results are
+# scaled back: this is exact.
 
 
 def _exponent(total: float) -> int:
-    """Returns by which power of two a total becomes one of usual size."""
+    """Returns the exponent of the power of two that scales a total to a suitable size."""
     if total == 0 or LEAST <= total <= MOST or not math.isfinite(total):
         return 0
     return AIM - math.frexp(total)[1]
@@ -418,7 +418,7 @@ class Units:
 
     @property
     def plain(self) -> bool:
-        """Whether nothing changes."""
+        """True if all factors are 1."""
         return not (self.load or self.energy or self.value)
 
     def problem(self, problem: PlacementProblem) -> PlacementProblem:
@@ -481,12 +481,12 @@ class Units:
         return self.placing(placing, -1)
 
     def real_value(self, value: float) -> float:
-        """Returns a value of the goal, or a bound of it, in the units of the request."""
+        """Returns a value or a bound of the goal in the units of the request."""
         return math.ldexp(value, -self.value)
 
 
 def _typical_total(problem: PlacementProblem, amount: Callable[[Cost], float]) -> float:
-    """Returns the least that all nodes can take together; if that is nothing, the most of any."""
+    """Returns the least total of all nodes; if it is 0, the largest amount of any cost."""
     rows = [[amount(cost) for cost in row if cost is not None] for row in problem.costs]
     least = math.fsum(min(row) for row in rows if row)
     return least if least > 0 else max(map(abs, _every(problem, rows, amount)), default=0.0)

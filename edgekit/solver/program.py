@@ -1,8 +1,8 @@
-"""Linear programmes by GLOP and those in whole numbers by CP-SAT, both OR-Tools', solved the same
-way every time. A Ctrl-C ends a solve.
+"""Linear programmes with GLOP and integer programmes with CP-SAT (both from OR-Tools), solved
+deterministically. A Ctrl-C ends a solve.
 
-The relaxation is solved first: near a minimum cut, as placements are, it is whole nearly always,
-and then nothing is left to search.
+The relaxation is solved first. Placements are close to a minimum cut, so it is nearly always
+integral, and then no search is needed.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from edgekit.errors import EnvironmentLack
 from edgekit.solver.problem import Effort
 
 INFINITY = float("inf")
-# What a solve takes, in units of Effort.
+# Cost of a solve, in units of Effort.
 ITERATION = 2.5e-8  # of the simplex method in a linear programme, by entry
 SOLVE = 3e-6  # of any linear programme, by entry
-UNITS = 1.7  # for one of CP-SAT's deterministic time
-CALL = 0.02  # what a call of CP-SAT takes in addition to its search
-# CP-SAT takes whole numbers alone. Sums stay in what its linear programmes, in doubles, bear.
+UNITS = 1.7  # for a unit of CP-SAT's deterministic time
+CALL = 0.02  # of a call of CP-SAT in addition to its search
+# CP-SAT takes integers only. Sums stay within the precision of its linear programmes in doubles.
 GRID = 2.0**22  # steps of a real variable from 0 to its largest value
 SUM = 2.0**40  # of a row or of the costs
-WHOLE = 1e-6  # what a relaxed variable may be off a whole number
+WHOLE = 1e-6  # largest distance of a relaxed variable from an integer
 Progress = Callable[[float, float], None]
 
 
@@ -42,7 +42,7 @@ class Expression(dict[int, float]):
         self[variable] = self.get(variable, 0.0) + coefficient
 
     def plus(self, other: Expression, factor: float = 1.0) -> Expression:
-        """Adds another expression to this one, and returns this one."""
+        """Adds another expression to this expression, and returns it."""
         for variable, coefficient in other.items():
             self.add(variable, factor * coefficient)
         self.constant += factor * other.constant
@@ -55,9 +55,9 @@ class Expression(dict[int, float]):
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """Values by variable, objective and dual bound; of a linear programme the duals by row.
+    """Values by variable, objective and dual bound; for a linear programme the duals by row.
 
-    Without a solution ``values`` is None, and ``bound`` is infinite when there provably is none.
+    Without a solution ``values`` is None, and ``bound`` is infinite if provably none exists.
     """
 
     values: list[float] | None
@@ -68,7 +68,7 @@ class Solution:
 
 @dataclass
 class Program:
-    """Minimise a linear function; variables and rows are added one by one and known by index."""
+    """A linear function to minimise; variables and rows are added in sequence and have an index."""
 
     cost: list[float] = field(default_factory=list)
     upper: list[float] = field(default_factory=list)
@@ -81,13 +81,13 @@ class Program:
     def variable(self, upper: float, cost: float = 0.0, integer: bool = False) -> int:
         """Adds a variable from 0 to ``upper`` and returns its index.
 
-        It is a whole number: where not ``integer``, because it is one in a best solution as soon
-        as those that are ``integer`` are.
+        It is an integer. Without ``integer`` it is integral in a best solution if the ``integer``
+        variables are.
         """
         return self._add(upper, cost, "integer" if integer else "implied")
 
     def real(self, upper: float = INFINITY, cost: float = 0.0) -> int:
-        """Adds a real variable from 0 to ``upper``, finite in a program with whole numbers."""
+        """Adds a real variable from 0 to ``upper``, which is finite in an integer programme."""
         return self._add(upper, cost, "real")
 
     def _add(self, upper: float, cost: float, kind: str) -> int:
@@ -103,7 +103,7 @@ class Program:
         self.row_upper.append(high - terms.constant)
 
     def relax(self, effort: Effort | None = None) -> Solution:
-        """Minimises without regard to whole numbers, from the last solution."""
+        """Minimises without integer constraints, from the last solution."""
         if self._relaxation is None:
             self._relaxation = _GlopProgram()
         return self._relaxation.solve(self, effort)
@@ -119,7 +119,7 @@ class Program:
     ) -> Solution:
         """Minimises, from ``start`` (some values of a first solution), within the limits.
 
-        Where no solution has a value under ``below``, there is a bound and no search.
+        If no solution can have a value under ``below``, it returns a bound without a search.
         ``progress`` is called with the best value and the bound now and then.
         """
         relaxed = self.relax(effort)
@@ -136,7 +136,7 @@ class Program:
 
 
 class _GlopProgram:
-    """A programme in GLOP, which goes on from the last solution when variables or rows come."""
+    """A programme in GLOP, which resumes from the last solution after additions."""
 
     def __init__(self) -> None:
         pywraplp = _loaded("ortools.linear_solver.pywraplp")
@@ -164,7 +164,7 @@ class _GlopProgram:
         return Solution(values, value, value, tuple(row.dual_value() for row in self._rows))
 
     def _take(self, program: Program) -> None:
-        """Adds what has come since the last time."""
+        """Adds the new variables and rows."""
         solver, infinity = self._solver, self._solver.infinity()
         objective = solver.Objective()
         for index in range(len(self._variables), len(program.cost)):
@@ -180,7 +180,7 @@ class _GlopProgram:
 
 
 class _Integers:
-    """A programme in whole numbers for CP-SAT: a real variable in steps of its grid."""
+    """An integer programme for CP-SAT; real variables are in steps of a grid."""
 
     def __init__(self, program: Program, relaxed: Solution) -> None:
         cp_model = load_cp_model()
@@ -200,17 +200,17 @@ class _Integers:
         self.factor = self._factor(costs, ())
         real = [index for index in costs if program.kinds[index] == "real"]
         for index in real[:1]:
-            # its coefficient has the fewest digits: exact, it loses none
+            # its coefficient has the fewest digits: make it exact
             cost = abs(costs[index]) / self.grid[index]
             self.factor = max(1, round(cost * self.factor)) / cost
-        # what rounding can add: of the costs, and up to a step of each real variable's grid
+        # largest rounding error: of the costs, and up to a grid step of each real variable
         self.slack = self._rounding(costs, self.factor) / self.factor + sum(
             abs(cost) / self.grid[i] for i, cost in costs.items() if program.kinds[i] == "real"
         )
         self.model.minimize(self._sum(costs, self.factor))
 
     def _factor(self, terms: Mapping[int, float], limits: Sequence[float]) -> float:
-        """Returns by what coefficients are multiplied before they are rounded."""
+        """Returns the factor of coefficients before they are rounded."""
         numbers = [*terms.values(), *(limit for limit in limits if math.isfinite(limit))]
         if all(number == round(number) for number in numbers) and not any(
             self.program.kinds[index] == "real" for index in terms
@@ -226,9 +226,9 @@ class _Integers:
         )
 
     def _rounding(self, terms: Mapping[int, float], factor: float) -> float:
-        """Returns by how much rounded coefficients of whole numbers can change a sum.
+        """Returns the largest change of a sum by rounded coefficients of integer variables.
 
-        Those of a real variable are exact where only one has a row, and else good to 1e-6.
+        The coefficient of a row's only real variable is exact; those of several are good to 1e-6.
         """
         return sum(
             abs(entry * factor - round(entry * factor)) * self.program.upper[i]
@@ -240,14 +240,14 @@ class _Integers:
         if not terms:
             return
         factor = self._factor(terms, (low, high))
-        # rounding must not forbid what the numbers themselves allow
+        # rounding must not exclude values that the exact row allows
         slack = self._rounding(terms, factor)
         total = self._sum(terms, factor)
         least, most = (
             sum(entry * self.program.upper[i] for i, entry in terms.items() if entry * sign > 0)
             for sign in (-1, 1)
         )
-        # a limit that no values reach may be no number that CP-SAT takes
+        # a limit that no values reach may be too large for CP-SAT
         if low > least:
             self.model.add(total >= math.floor(min(low, most + 1.0) * factor - slack))
         if high < most:
@@ -265,7 +265,7 @@ class _Integers:
             self.model.add_hint(self.variables[index], round(value * self.grid[index]))
         solver = make_solver(gap=gap)
         solver.parameters.linearization_level = 2
-        # for a third of the time of a solve it finds next to nothing in these programmes
+        # it takes a third of a solve's time with hardly any effect on these programmes
         solver.parameters.cp_model_probing_level = 0
 
         def report(value: float, bound: float) -> None:
@@ -291,7 +291,7 @@ class _Integers:
 
 
 def load_cp_model() -> Any:
-    """Returns OR-Tools' module of CP-SAT.
+    """Returns OR-Tools' CP-SAT module.
 
     Raises:
         EnvironmentLack: "solver.missing".
@@ -304,7 +304,7 @@ def _loaded(module: str) -> Any:
     if known is not None:
         return known
     try:
-        # in a thread: a Ctrl-C amid the start of a library in C is lost
+        # in a thread: a Ctrl-C during the import of a C library is lost
         return run_interruptibly(lambda: import_module(module), lambda: None)
     except ImportError as error:
         raise EnvironmentLack(
@@ -317,22 +317,22 @@ def _loaded(module: str) -> Any:
 def make_solver(
     *, gap: float, effort: float = INFINITY, seconds: float = INFINITY, workers: int = 1
 ) -> Any:
-    """Returns a solver that finds the same every time, unless the wall clock ends it.
+    """Returns a deterministic solver, unless the wall clock ends it.
 
-    ``effort`` is the most deterministic time, ``seconds`` the most of the clock.
+    ``effort`` limits the deterministic time, ``seconds`` the wall clock.
 
-    OR-Tools 9.15's presolve cuts off best solutions where it compares linear constraints that
-    contain each other (google/or-tools#5293) and then calls a worse one optimal: that part of it
-    is left out. tests/solver/test_periodic.py has a timetable that was lost.
+    OR-Tools 9.15's presolve cuts off best solutions when it compares linear constraints that
+    contain each other (google/or-tools#5293), and then reports a worse solution as optimal. This
+    part of presolve is disabled. tests/solver/test_periodic.py has a timetable that was lost.
 
-    Its precedences between optional intervals of one device, presolve or not, have called a
-    makespan of 37 optimal where 29 can be had: left out, too.
+    The precedences between optional intervals of a device, with or without presolve, have reported
+    a makespan of 37 as optimal although 29 is possible. They are disabled, too.
     """
     solver = load_cp_model().CpSolver()
     own = solver.parameters
     own.presolve_inclusion_work_limit = 0
     own.use_precedences_in_disjunctive_constraint = False
-    # this process's own handler ends the search
+    # the handler of this process ends the search
     own.catch_sigint_signal = False
     own.num_workers = workers
     own.interleave_search = workers > 1
@@ -344,13 +344,13 @@ def make_solver(
 
 
 def search(solver: Any, model: Any, report: Progress | None = None) -> str:
-    """Runs CP-SAT, which a Ctrl-C ends, and returns the name of its status.
+    """Runs CP-SAT, interruptible by Ctrl-C, and returns the name of its status.
 
     Args:
         solver: From :func:`make_solver`, with its limits set.
         model: The model.
-        report: Called with the objective's best value, infinite as long as there is none, and its
-            bound now and then.
+        report: Called with the objective's best value (infinite without a solution) and its bound
+            now and then.
     """
     cp_model = load_cp_model()
     state = [INFINITY, -INFINITY]
@@ -385,15 +385,15 @@ def search_within(
     units: float = UNITS,
     share: float = 1.0,
 ) -> str:
-    """Runs :func:`search` with what is left of an account, which pays for it.
+    """Runs :func:`search` within the remaining effort of an account, and charges the account.
 
     Args:
         effort: The account.
         solver: From :func:`make_solver`; its limits are set here.
         model: The model.
-        report: As of :func:`search`.
-        units: Of the account for one of CP-SAT's deterministic time.
-        share: Of what is left, the part that this search may take.
+        report: As in :func:`search`.
+        units: Units of the account for a unit of CP-SAT's deterministic time.
+        share: Share of the remaining effort that this search may take.
     """
     seconds = effort.seconds
     solver.parameters.max_deterministic_time = max(effort.left, 0.0) / units * share
@@ -410,11 +410,11 @@ def run_interruptibly(
     stop: Callable[[], object],
     meanwhile: Callable[[], None] | None = None,
 ) -> Any:
-    """Returns what ``solve`` returns; an interrupt of this thread stops it at once.
+    """Returns ``solve``'s result; an interrupt of this thread stops it at once.
 
     Args:
-        solve: Runs in a thread of its own.
-        stop: Ends it, from another thread.
+        solve: Runs in a separate thread.
+        stop: Ends ``solve``, from another thread.
         meanwhile: Called now and then while it runs.
     """
     result: list[Any] = []

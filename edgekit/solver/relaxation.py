@@ -1,6 +1,6 @@
-"""The relaxation of a placement problem as a programme in whole numbers: a binary variable
-per node and mode, transfers as cuts or flows, running orders as numbers of runs. With one core
-and no memory pools it is exact.
+"""The relaxation of a placement problem as an integer programme: a binary variable per node and
+mode, transfers as cuts or flows, running orders as numbers of runs. With one core and no memory
+pools it is exact.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from edgekit.solver.program import Expression, Program, Solution
 
 # The relaxation of a placement problem as a mixed-integer programme.
 #
-# Per node and mode a binary variable, per transfer a continuous one. Per node and core a level, the
-# number of loadables entered on the way there; per core their number. With one core and
-# no pools the number of loadables is the largest number of entries into it along any path, so that
-# the programme states the problem exactly, linearly and without big constants; it is then nearly a
+# Variables: a binary per node and mode; a continuous variable per transfer; per node and core a
+# level, the number of loadables entered on a path to the node; per core the number of loadables.
+# With one core and no pools the number of loadables is the largest number of entries into the core
+# along any path. Then the programme is exact, linear and without big constants; it is nearly a
 # minimum cut. With more cores, pools or a least size it is a lower bound (see ``optimiser``).
 
 
@@ -27,10 +27,10 @@ On = Callable[[int, int], Expression]
 
 
 class Relaxation:
-    """Variables and rows for one problem and goal.
+    """Variables and rows for a problem and goal.
 
     Attributes:
-        count: By core, the variable that counts loadables.
+        count: The variable that counts loadables, by core.
     """
 
     def __init__(self, problem: PlacementProblem, goal: Goal, *, ties: bool = True) -> None:
@@ -77,7 +77,7 @@ class Relaxation:
         self._energy.plus(times, cost.energy_uj)
 
     def inside(self, v: int, modes: Collection[int]) -> Expression:
-        """Returns whether a node, OUTSIDE included, is in one of some modes."""
+        """Returns an expression that is 1 if a node, or OUTSIDE, is in any of ``modes``."""
         total = Expression()
         if v == OUTSIDE:
             total.constant = float(self.problem.outside in modes)
@@ -88,7 +88,7 @@ class Relaxation:
         return total
 
     def on(self, v: int, device: int) -> Expression:
-        """Returns whether a node is on a device."""
+        """Returns an expression that is 1 if a node is on a device."""
         if v == OUTSIDE:
             return Expression()
         return self.inside(v, [m for m in self.modes[v] if self.problem.device(m) == device])
@@ -103,7 +103,7 @@ class Relaxation:
         return [self.problem.outside] if v == OUTSIDE else sorted(self.modes[v])
 
     def _paid(self, transfer: Transfer) -> Expression:
-        """Returns how often a transfer is paid, with its cost added."""
+        """Returns an expression that is 1 if a transfer is paid, and adds its cost."""
         ways = useful_ways(transfer.ways, self.goal)
         paid = Expression()
         for w in ways:
@@ -142,7 +142,7 @@ class Relaxation:
         return float(nodes if slots is None else min(nodes, slots))
 
     def _fill(self, core: int, number: int) -> None:
-        """A pool's needs take as many loadables; a least size allows no more of them."""
+        """Adds the least number of loadables for pools, and the most for a least size."""
         nodes = range(len(self.problem.costs))
         for pool in self.problem.pools:
             if pool.limit <= 0:
@@ -184,7 +184,7 @@ class Relaxation:
             self._ties()
 
     def _ties(self) -> None:
-        """Adds a cost that only decides between equal plans: transitions, then all the loads."""
+        """Adds a tie-breaking cost between equal plans: transitions, then all loads."""
         tie = TIE * OBJECTIVE_SCALE
         for number in self.count.values():
             self.program.cost[number] += 2 * tie
@@ -208,7 +208,7 @@ class Relaxation:
         self.tie_limit += tie if every else 0.0
 
     def _tie_ends(self, tie: float) -> None:
-        """One core: transitions are 2 * loadables - 2, and one for each end that is elsewhere."""
+        """Adds transitions for one core: 2 * loadables - 2, plus one for each end elsewhere."""
         core = self.problem.cores[0]
         first, last = (self.program.variable(1.0, tie) for _ in range(2))
         self.tie_limit += 2 * tie
@@ -226,7 +226,7 @@ class Relaxation:
         for core in cores:
             if core in self.count:
                 terms.add(self.count[core], 1.0)
-        for v, device in devices.items():  # every deviation releases the demand
+        for v, device in devices.items():  # any change of device lifts the demand
             terms.constant += total
             terms.plus(self.on(v, device), -float(total))
         self.program.row(terms, low=float(total))
@@ -254,7 +254,7 @@ class Relaxation:
     ) -> tuple[tuple[int, ...] | None, float]:
         """Returns modes by node (None: none found) and a bound on the goal.
 
-        Modes whose goal is not under ``below`` are not looked for.
+        The search skips modes whose goal is not under ``below``.
         """
         below = (below - self.constant) * self.scale + self.tie_limit
         hint = None if start is None else self.hint(start)
@@ -287,15 +287,15 @@ class Relaxation:
         return value / self.scale + self.constant
 
 
-# What a tensor's transfers cost, as rows: between two kinds of modes a cut, else a flow.
+# The cost of a tensor's transfers, as rows: between two kinds of modes a cut, else a flow.
 #
-# Where neither end has more than two kinds of modes, a transfer is at least the difference of two
-# sums of binaries. Between more kinds the flow of the edge from the producer's modes to the
-# consumer's is stated (the local polytope), which is tight on trees.
+# If neither end has more than two kinds of modes, a transfer is at least the difference of two
+# sums of binaries. Between more kinds the rows are the edge's flow from the producer's modes to the
+# consumer's (the local polytope), which is tight on trees.
 
 
 class TransferRows:
-    """States edges in a programme."""
+    """Adds the rows of edges to a programme."""
 
     def __init__(
         self,
@@ -303,11 +303,11 @@ class TransferRows:
         inside: Callable[[int, Collection[int]], Expression],
         allowed: Callable[[int], Sequence[int]],
     ) -> None:
-        """Takes whether a node, OUTSIDE included, is in some modes, and the modes it can have."""
+        """Takes functions for a node or OUTSIDE: if it is in some modes, and its allowed modes."""
         self.program, self.inside, self.allowed = program, inside, allowed
 
     def state(self, border: Border, user: int, spent: Sequence[Expression]) -> None:
-        """States what one consumer makes of a tensor's transfers."""
+        """Adds the rows for the transfers of a tensor to one consumer."""
         sources = self.allowed(border.producer)
         goals = self.allowed(user)
         rows = _classes(sources, lambda a: [[(a, b) in t.pairs for b in goals]
@@ -334,9 +334,9 @@ class TransferRows:
         source: tuple[int, Sequence[Sequence[int]]],
         goal: tuple[int, Sequence[Sequence[int]]],
     ) -> None:
-        """Pays for the producers in some modes whose consumers are in none that comes for nothing.
+        """Adds a cost for producer's modes if the consumer is in no mode that is free for these.
 
-        Over all sets of modes this is the least that one edge can pay (maximum flow, minimum cut).
+        Over all sets of modes this is the least cost of an edge (maximum flow, minimum cut).
         """
         (producer, rows), (user, columns) = source, goal
         free = [
@@ -401,8 +401,8 @@ def _classes(
 
 # Rows for the running order: few device changes.
 #
-# A running order with ``n`` changes has ``n + 1`` runs, each on one device. Between two devices,
-# the longest alternating path gives the number of runs; among more, every run gets a device.
+# A running order with ``n`` changes has ``n + 1`` runs, each on one device. With two devices the
+# longest alternating path gives the number of runs; with more, every run gets a device.
 
 
 def limit_runs(problem: PlacementProblem, program: Program, on: On) -> None:
@@ -427,7 +427,7 @@ def _alternating(
     devices: list[int],
     limit: int,
 ) -> None:
-    """Two devices take turns: runs by node, counted from whichever device begins."""
+    """Adds rows for two alternating devices: the run of each node, counted from the first run."""
     begins = Expression({program.variable(1.0, integer=True): 1.0})  # the second device
     runs = {v: program.variable(float(limit)) for v in nodes}
     one, other = devices
@@ -452,12 +452,12 @@ def _numbered(
     devices: list[int],
     limit: int,
 ) -> None:
-    """Every node is in one of the runs, in order along the edges; a run has one device."""
+    """Adds rows for numbered runs: nodes are in order along the edges; a run has one device."""
     count = min(limit + 1, len(nodes))
     chosen = [{d: program.variable(1.0, integer=True) for d in devices} for _ in range(count)]
     for spots in chosen:
         program.row(Expression(dict.fromkeys(spots.values(), 1.0)), high=1.0)
-    reached = {  # whether the node is in this run or a later one; in the first always
+    reached = {  # 1 if the node is in this or a later run; always 1 for the first
         v: [Expression({program.variable(1.0, integer=True): 1.0}) for _ in range(count - 1)]
         for v in nodes
     }

@@ -1,6 +1,6 @@
 """Throughput: the mix of plans with the most frames a second, each plan on the GPU and at most
 one core. Frames may use different plans, so the steady state is a linear programme over plans
-with column generation; plans of one core share its slots for loadables.
+with column generation; plans of a core share its slots for loadables.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from edgekit.solver.problem import Effort, Goal, PlacementProblem, Placing
 from edgekit.solver.program import INFINITY, Expression, Program
 
 # Frames may use different plans, so the steady state is a linear programme over plans: maximise
-# the sum of their rates such that the devices get done a second's work a second. Devices that
-# slow each other down divide the second among the sets of them that work at once
-# (``PlacementProblem.together``), which keeps the programme linear. Its columns are found as they
-# are needed (Dantzig and Wolfe, 1960): the prices of the devices weigh their loads in the exact
+# the sum of their rates such that each device works at most a second per second. If devices slow
+# each other down, the second is divided among the sets of devices that work at once
+# (``PlacementProblem.together``), which keeps the programme linear. Its columns are generated on
+# demand (Dantzig and Wolfe, 1960): the prices of the devices weigh their loads in the exact
 # optimiser, which returns the plan of the highest value, or proves that none is missing. Identical
-# cores are one resource with their number as capacity; each plan is then mirrored over them.
+# cores are one resource with their number as capacity; each plan is then mirrored over the cores.
 #
-# The bound is that of mixes whose plans have all slots of their core each. Plans of one core
-# share its slots, so where the best mix needs more, :func:`sharing` chooses among the plans
-# found, and the bound stays the one without sharing.
+# The bound is for mixes in which each plan has all slots of its core. Plans of a core share its
+# slots, so if the best mix needs more, :func:`sharing` chooses among the plans found; the bound
+# stays the bound without sharing.
 
 
-ENOUGH = 1e-6  # relative distance to the bound at which no further plan is looked for
+ENOUGH = 1e-6  # relative distance to the bound at which the search for plans ends
 ROUNDS = 60
-SHARING_GAP = 5e-5  # gap at which no better sharing of the slots is looked for
+SHARING_GAP = 5e-5  # gap at which the search for a better sharing of the slots ends
 SPLITS = 16  # ways to divide a core's slots between two plans
-ALTERNATIONS = 4  # of choosing plans and looking for better company for those chosen
+ALTERNATIONS = 4  # of choosing plans and searching better plans to go with the chosen
 NOTHING = 1e-9  # a share below this is rounding
 LEAST_US = 1e-6  # a plan without any load would have no limit
 SMALLEST_RATE = 1e-7
@@ -39,7 +39,7 @@ SMALLEST_RATE = 1e-7
 
 @dataclass(frozen=True, slots=True)
 class MixPart:
-    """A plan of a mix: its share of the frames and its placement over all devices."""
+    """A plan of a mix: its share of the frames, 0 to 1, and its placement over all devices."""
 
     share: float
     placing: Placing
@@ -47,11 +47,11 @@ class MixPart:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Plans with shares that add up to 1, frames a second, and a proven upper bound of that.
+    """Plans with shares that add up to 1, frames a second, and a proven upper bound of the rate.
 
     ``clocked``: the wall clock ended the search, so that another run may end elsewhere.
     ``quick``: of the plans found, the mix whose slowest frame is quickest within the slack; empty
-    where that is this mix.
+    if it equals this mix.
     """
 
     parts: tuple[MixPart, ...]
@@ -70,18 +70,19 @@ def mix_plans(
     slack: float = 0.0,
     progress: Callable[[float, float], None] | None = None,
 ) -> Mix | None:
-    """Returns the mix with the most frames a second, or None when no plan keeps the bounds.
+    """Returns the mix with the most frames a second, or None if no plan keeps the bounds.
 
     Args:
-        problem: What to place; its devices that are no cores are shared by all plans.
+        problem: The placement problem; all plans share its devices other than cores.
         bounds: Limits that every plan of the mix keeps.
-        known: Placements to begin with; those on more than one core are left out.
-        seconds: Of search, as ``minimise`` counts them; the bound then says what is open.
-        slack: How far from the most frames a second ``quick`` may be, as a share of them.
+        known: Placements to begin with; placements on more than one core are left out.
+        seconds: Seconds of search, as in ``minimise``; the bound then shows the open gap.
+        slack: Largest loss of ``quick`` in frames a second, as a share.
         progress: Called with the frames a second so far and the bound.
 
     Raises:
-        GateError: Nothing was found within the limits, and nothing was ruled out ("plan.limit").
+        GateError: No plan was found within the limits, and none was proved impossible
+            ("plan.limit").
     """
     effort = Effort(seconds)
     lanes = _lanes(problem)
@@ -115,7 +116,7 @@ def _quicker(
 ) -> list[MixPart]:
     """Returns the mix of known plans with at least a rate whose slowest plan is quickest.
 
-    Empty where no mix is quicker than ``parts``.
+    Empty if no mix is quicker than ``parts``.
     """
 
     def latency(placing: Placing) -> float:
@@ -145,7 +146,7 @@ def _ended() -> GateError:
 
 
 def _lanes(problem: PlacementProblem) -> list[CoreLane]:
-    """Returns the cores in groups that are alike; one lane without a core when there is none."""
+    """Returns groups of identical cores; a single lane without a core if there are no cores."""
     shared = tuple(d for d in range(len(problem.devices)) if d not in problem.cores)
     if not problem.cores:
         return [CoreLane(problem, (), shared)]
@@ -210,7 +211,7 @@ def _generate(
     """Adds columns until none is missing.
 
     Returns:
-        Their rates, the bound of the sum, and whether a search ended without any answer.
+        Their rates, the bound of the sum, and True if a search ended without an answer.
     """
     bound = INFINITY
     unsettled = False
@@ -281,7 +282,7 @@ def _moved(
     weights = list(column.goal.weights or ())
     weights[core], weights[lane.cores[0]] = weights[lane.cores[0]], weights[core]
     placing = evaluate(_only(problem, core), modes, Goal(tuple(weights), bounds=bounds))
-    assert placing is not None  # the cores are alike
+    assert placing is not None  # the cores are identical
     return placing
 
 
@@ -346,7 +347,7 @@ def _balanced(
     bounds: Mapping[str, float],
     effort: Effort,
 ) -> None:
-    """Adds each lane's plan with the least period: with other plans, it may be none of the hull."""
+    """Adds each lane's plan with the least period, which the generated columns may lack."""
     for number, lane in enumerate(lanes):
         goal = Goal.of(lane.problem, "period", bounds)
         placing = minimise(lane.problem, goal, effort=effort).placing
@@ -373,12 +374,12 @@ def _extend(
 
 # The linear programme of a mix: rates of known plans, and the price of a microsecond of a device.
 #
-# Resources are the devices that are no cores, then one for each lane of cores.
+# Resources are the devices other than cores, then a resource for each lane of cores.
 
 
 @dataclass(frozen=True, slots=True)
 class CoreLane:
-    """Cores that are alike: the problem with the first of them alone, and all of them.
+    """A group of identical cores, with the problem reduced to the first core.
 
     ``shared`` are the devices that the plans of every lane use.
     """
@@ -388,7 +389,7 @@ class CoreLane:
     shared: tuple[int, ...]
 
     def weights(self, prices: Sequence[float], number: int) -> tuple[float, ...]:
-        """Returns the prices by resource of the problem; without prices all are alike."""
+        """Returns the prices by resource of the problem; without prices all are equal."""
         weights = [1.0] * len(self.problem.devices)
         if prices:
             weights = [0.0] * len(self.problem.devices)
@@ -408,20 +409,20 @@ class PlanColumn:
     goal: Goal
 
     def same(self, other: PlanColumn) -> bool:
-        """Returns whether two columns are one plan."""
+        """Returns True if two columns are the same plan."""
         return self.lane == other.lane and (
             self.placing.load_us == other.placing.load_us
             and self.placing.modes == other.placing.modes
         )
 
     def slots(self, lanes: Sequence[CoreLane]) -> int:
-        """Returns the loadables of the plan."""
+        """Returns the number of loadables of the plan."""
         core = lanes[self.lane].cores[:1]
         return sum(step.device in core for step in self.placing.steps)
 
 
 def loads_of(lanes: Sequence[CoreLane], column: PlanColumn) -> list[float]:
-    """Returns what a plan needs of every resource."""
+    """Returns a plan's load on every resource, in microseconds."""
     load = [max(LEAST_US, column.placing.load_us[d]) for d in lanes[0].shared]
     for number, lane in enumerate(lanes):
         mine = number == column.lane and lane.cores
@@ -430,16 +431,16 @@ def loads_of(lanes: Sequence[CoreLane], column: PlanColumn) -> list[float]:
 
 
 def speeds_of(lanes: Sequence[CoreLane]) -> tuple[tuple[float, ...], ...]:
-    """Returns the speeds of the devices in each set of them that can work at once."""
+    """Returns the speeds of the devices in each set of devices that can work at once."""
     problem = lanes[0].problem
     return problem.together or ((1.0,) * len(problem.devices),)
 
 
 def _limits(lanes: Sequence[CoreLane]) -> list[list[float]]:
-    """Returns what each resource gets done in the time of each set of devices.
+    """Returns the work rate of each resource during each set of devices.
 
-    Cores of a lane are alike, so a set's time is divided evenly among its images under exchanges
-    of cores, and all cores of a lane get the same done.
+    Cores of a lane are identical, so a set's time is divided evenly among its images under
+    exchanges of cores, and all cores of a lane do the same amount of work.
     """
     return [
         [speeds[d] for d in lanes[0].shared]
@@ -500,7 +501,7 @@ def sharing(
         cores = lanes[column.lane].cores if column.slots(lanes) else ()
         options += [(column, core) for core in cores or (None,)]
     picked = _solve(lanes, options, slots)
-    # Once more without the others: a basic solution needs no more plans than there are devices.
+    # Solve again without the others: a basic solution has at most as many plans as devices.
     return _solve(lanes, [(column, core) for column, core, _ in picked], None)
 
 
@@ -515,7 +516,7 @@ def _solve(
     program = Program()
     shared = len(lanes[0].shared)
     own = [[us / unit for us in loads_of(lanes, column)] for column, _ in options]
-    # frames in the time of the busiest device
+    # frames per time of the busiest device
     most = [1.0 / max(load) for load in own]
     rates = [program.real(limit, cost=-1.0) for limit in most]
     sets = speeds_of(lanes)

@@ -46,13 +46,13 @@ def calibrate(
             the union of their ranges.
         data: Inputs by name, one dict a run; read once (see ``measure``).
         method: "entropy" (IInt8EntropyCalibrator2), "minmax", "percentile" (99.99) or "mse".
-        describe: What the data is, for people.
+        describe: Description of the data, for people.
         progress: Called with (runs done, runs in all or 0 when unknown).
-        resume: A file to go on from after an interruption (see ``measure``).
+        resume: A file to resume from after an interruption (see ``measure``).
 
     Returns:
-        Scales by tensor name. ``missing`` are tensors that none suits: always zero, of values too
-            large for a code, or with masked values far below all others.
+        Scales by tensor name. ``missing`` are tensors that no scale suits: always zero, with
+            values too large for INT8, or with masked values far below all others.
 
     Raises:
         DataError: No data, inputs that do not fit, or a NaN or infinity in a tensor (named).
@@ -74,12 +74,12 @@ def scales_from(
     dla_layers: Collection[str] | None = None,
     fp16_layers: Collection[str] = frozenset(),
 ) -> Scales:
-    """Returns the scales of measured ranges, those that must be equal made equal (``tie``).
+    """Returns the scales of measured ranges; scales that must be equal are tied (``tie``).
 
     Args:
         network: The layer graph.
-        ranges: As measured.
-        method: Whose clipping magnitudes to take.
+        ranges: The measured ranges.
+        method: The method whose clipping magnitudes are used.
         dla_layers: Layers that can run on the target's DLA; None if all may.
         fp16_layers: Layers in FP16, which need no scale.
 
@@ -87,7 +87,7 @@ def scales_from(
         UsageError: Unknown method.
     """
     check_method(method)
-    # what no layer has takes the scale of the tensor whose values it holds, tied or not
+    # a tensor that no layer has takes the scale of the tensor whose values it holds, tied or not
     amax = {name: value for name, value in ranges.amax[method].items() if name in network.tensors}
     own, inferred, lacks = _usable(network, amax, ranges.masked, dla_layers)
     floats = {layer for lack in lacks for layer in lack.layers}.union(fp16_layers)
@@ -115,11 +115,11 @@ def _usable(
     masked: Collection[str],
     dla_layers: Collection[str] | None,
 ) -> tuple[dict[str, float], dict[str, float], tuple[Lack, ...]]:
-    """Returns the magnitudes that scales can be made of, inferred ones, and what lacks one then.
+    """Returns the usable magnitudes, inferred magnitudes, and the tensors that still lack a scale.
 
-    No scale is made of a range that was not seen (always zero, which says nothing of other data),
-    that no code can stand for, or in which masked values leave the others no codes. A tensor that
-    was always zero takes a scale that follows from others: a Relu's is its input's.
+    A range is not used if it is always zero (other data may differ), if INT8 cannot represent it,
+    or if masked values leave no codes for the others. A tensor that was always zero takes a scale
+    that follows from others: a Relu takes its input's.
     """
     own = {n: v for n, v in amax.items() if is_scale(v / LEVELS) and n not in masked}
     none = amax.keys() - own.keys()
@@ -134,11 +134,11 @@ def _usable(
 
 
 def describe_missing(missing: Collection[str], lacks: Collection[Lack]) -> list[str]:
-    """Says, in no line or one, which tensors no scale suits and which layers are in FP16 for it.
+    """Returns at most one note: tensors that no scale suits, and layers in FP16 for that reason.
 
     Args:
-        missing: Tensors that were measured and that no scale suits.
-        lacks: Tensors without a scale that INT8 layers need, with these.
+        missing: Measured tensors that no scale suits.
+        lacks: Tensors without a scale that INT8 layers need, with these layers.
     """
     if not missing:
         return []

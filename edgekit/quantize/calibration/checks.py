@@ -1,4 +1,4 @@
-"""What calibration refuses or warns of: weights, activations and data that cannot be right."""
+"""Errors and warnings of calibration: invalid weights, activations and data."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from edgekit.text import all_of, counted, listed
 if TYPE_CHECKING:
     from edgekit.quantize.data.rows import CalibrationSamples
 
-# fewer inputs than this rarely show what a network's tensors can hold
+# fewer inputs than this rarely show the ranges of a network's tensors
 _FEW = 16
 _NAMED = 8
 _COLOURS = 3
-# what more data take, to be copied
+# configuration for more data, to be copied
 _MORE = "calibration: {data: FOLDER, count: 500}"
 _BLOCK = 1 << 22
-# operators whose constants may be a mask, and those that hand infinities on
+# operators whose constants may be a mask, and operators that pass infinities on
 _MASKING = SAME_VALUES | {"Add", "Cast", "Concat", "Expand", "Max", "Min", "Pad", "Slice", "Split",
                           "Sub", "Tile", "Trilu", "Where"}  # fmt: skip
 _PASSING = frozenset({"Abs", "Div", "Gather", "LeakyRelu", "Mul", "Neg", "ReduceMax", "ReduceMin",
@@ -63,7 +63,7 @@ def check_weights(model: Model) -> None:
 def unbounded(model: Model) -> frozenset[str]:
     """Returns the tensors that an infinite constant, such as a mask of -inf, reaches.
 
-    They have no INT8 scale, as with a mask of -FLT_MAX. A softmax ends it.
+    They have no INT8 scale, as with a mask of -FLT_MAX. A softmax stops the infinity.
     """
     biased = _biased(model)
     found: set[str] = set()
@@ -85,7 +85,7 @@ def unbounded(model: Model) -> frozenset[str]:
 
 
 def _biased(model: Model) -> frozenset[str]:
-    """Returns the results of constant weights: what is added to them is a bias."""
+    """Returns the results of layers with constant weights: a constant added to them is a bias."""
     return frozenset(
         node.output[0]
         for node in model.proto.graph.node
@@ -94,7 +94,7 @@ def _biased(model: Model) -> frozenset[str]:
 
 
 def _may_mask(node: onnx.NodeProto, biased: Collection[str]) -> bool:
-    """Tells whether infinities among a node's constants are a mask's, not a damaged weight's."""
+    """Returns True if infinities in a node's constants belong to a mask, not a damaged weight."""
     if node.domain not in ("", "ai.onnx") or node.op_type not in _MASKING:
         return False
     return node.op_type not in ("Add", "Sub") or not any(name in biased for name in node.input)
@@ -107,7 +107,7 @@ def _has_nan(array: np.ndarray) -> bool:
 def _nonfinite(array: np.ndarray) -> int:
     if array.dtype.kind in "iub?":
         return 0
-    # a view that repeats one value is looked at once
+    # a view that repeats a value is checked once
     whole = array[tuple(slice(0, 1) if s == 0 else slice(None) for s in array.strides)]
     flat = np.ascontiguousarray(whole).reshape(-1)
     count = 0
@@ -120,16 +120,16 @@ def _nonfinite(array: np.ndarray) -> int:
 def check_samples(samples: CalibrationSamples, *, where: str) -> None:
     """Refuses data that show no range: all constant, or the same sample throughout.
 
-    An input that varies is enough: others, such as masks and sizes, may be constant. Nothing is
-    read beyond the samples that show a variation.
+    A single varying input is enough: others, such as masks and sizes, may be constant. Reading
+    stops as soon as the samples vary.
 
     Args:
         samples: The samples.
-        where: What they are, for people.
+        where: Their description, for people.
 
     Raises:
         DataError: "data.constant": in every sample each input has one value, or an image one
-            colour. "data.repeated": all samples are equal; a single one is not judged.
+            colour. "data.repeated": all samples are equal; a single sample is not judged.
     """
     first: dict[str, np.ndarray] = {}
     varies = differs = False
@@ -143,7 +143,7 @@ def check_samples(samples: CalibrationSamples, *, where: str) -> None:
             first = first or sample
             changed = {n for n, array in sample.items() if not np.array_equal(array, first[n])}
             differs |= bool(changed)
-            # a single number, or codes such as those of words, may vary from sample to sample
+            # a single number, or codes such as token ids, may vary from sample to sample
             alone = {n for n, array in sample.items() if array.size == 1 or not _pixels(array)}
             varies |= bool(changed & alone) or any(map(_varies, sample.values()))
             if varies and differs:
@@ -175,12 +175,12 @@ def check_samples(samples: CalibrationSamples, *, where: str) -> None:
 
 
 def _pixels(array: np.ndarray) -> bool:
-    """Whether an input holds measured values, and not codes, sizes or masks."""
+    """Returns True if an input holds measured values, not codes, sizes or masks."""
     return array.dtype.kind == "f" or array.dtype == np.uint8
 
 
 def _varies(array: np.ndarray) -> bool:
-    """Whether a sample shows more than one value, or an image more than one colour."""
+    """Returns True if a sample has several values, or an image several colours."""
     if array.size < 2:
         return False
     image = array[0] if array.ndim == 4 and array.shape[0] == 1 else array
@@ -192,7 +192,7 @@ def _varies(array: np.ndarray) -> bool:
 
 
 def bad_input(name: str, sample: int) -> DataError:
-    """The error of a calibration input with NaNs or infinities."""
+    """Returns the error of a calibration input with NaNs or infinities."""
     return DataError(
         f"input {name!r} has NaN or infinite values in calibration sample {sample}",
         code="calibration.nonfinite",
@@ -208,7 +208,7 @@ def bad_activation(
     feed: Mapping[str, np.ndarray],
     free: Collection[str] = (),
 ) -> DataError:
-    """The error of a tensor with NaNs or infinities, at the node that makes the first.
+    """Returns the error of a tensor with NaNs or infinities, naming the first node with bad values.
 
     Tensors of ``free`` may have infinities.
     """
@@ -237,7 +237,7 @@ def bad_activation(
 def _first_bad(
     model: Model, feed: Mapping[str, np.ndarray], free: Collection[str]
 ) -> tuple[onnx.NodeProto, str] | None:
-    """Returns the first node that makes a bad value, and the tensor."""
+    """Returns the first node that produces a bad value, and the tensor."""
     graph = model.proto.graph
     floats = {
         value.name
@@ -282,7 +282,7 @@ def too_few(histograms: Mapping[str, ValueHistogram]) -> tuple[str, ...]:
 
 
 def describe_few(few: Sequence[str]) -> list[str]:
-    """Returns what the entropy method does with tensors of too few values, and what helps."""
+    """Returns notes on how the entropy method handles tensors of too few values, and a remedy."""
     return (
         [
             f"the entropy method takes the whole range of {_names(few)}, which have fewer than "

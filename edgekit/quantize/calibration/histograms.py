@@ -1,5 +1,5 @@
-"""Histograms of a tensor's values, whatever the order and the batch they came in, and the magnitude
-at which each method clips the tensor (amax): entropy, percentile, MSE, minimum and maximum.
+"""Histograms of a tensor's values, independent of order and batch, and the magnitude at which each
+method clips the tensor (amax): entropy, percentile, MSE, minimum and maximum.
 """
 
 from __future__ import annotations
@@ -19,36 +19,37 @@ from edgekit.errors import UsageError
 from edgekit.network.model import SAME_VALUES, Model, Network
 from edgekit.quantize.scales import LARGEST_SCALE
 
-# on each side of zero; the range is a power of two above the largest magnitude, so between 8192
-# and 16384 of them are in use: at least eight for each bin of the entropy method
+# bins on each side of zero; the range is a power of two above the largest magnitude, so between
+# 8192 and 16384 bins are in use: at least eight for each bin of the entropy method
 BINS = 1 << 14
 # values counted at once: the scratch arrays of a thread stay in the processor's cache
 _BLOCK = 1 << 16
-# below it bins would be narrower than float32 can scale; only the range is kept
+# below this magnitude bins would be narrower than float32 can scale; only the range is kept
 TINY = 2.0**-90
-# a pile of masked values: from which share of the largest magnitude on, up to which the others
-# are, and how many of all values it has at least
+# masked values: least magnitude as a share of the largest, largest magnitude of all other values
+# as a share, and least share of all values
 _FAR, _NEAR, _PILE = 0.5, 1 / 16, 1e-4
 
 _scratch = threading.local()
 LEVELS_OF_ENTROPY = 128
 # smooth_distribution's default
 EPS = 1e-4
-# twice as much may be beyond float32
+# twice this magnitude may overflow float32
 LARGE = 2.0**126
 ENTROPY_BINS = 2048
-# candidates this near to the least (relative; absolute) are distinguished in its own arithmetic
+# candidates this near to the least (relative; absolute) are compared in the original's arithmetic
 _CLOSE, _CLOSE_ABSOLUTE = 2e-3, 1e-6
-# how many standard deviations of a bin's counts a rival must be away, and float32's own noise
+# least distance of a rival, in standard deviations of a bin's counts, and float32's noise
 _SURE, _ROUNDING = 6.0, 1e-7
 _DRAWS = 2
 PERCENTILE = 99.99
-# with fewer, eight to a bin, a divergence over 2048 bins measures sampling noise and clips what
-# matters: the logits of light_squeezenet after 8 inputs (8000 values) cost 9 dB of the output's SNR
+# with fewer values, eight to a bin, a divergence over 2048 bins measures sampling noise and clips
+# values that matter: the logits of light_squeezenet after 8 inputs (8000 values) cost 9 dB of the
+# output's SNR
 FEWEST = 1 << 14
-# of so few values every one may decide between candidates
+# with so few values each may decide between candidates
 _FEW = 1 << 17
-# bins of magnitudes that the squared error is summed over, and clips that are tried
+# bins of magnitudes for the sum of squared errors, and number of clips tried
 _MSE_BINS = 4096
 _MSE_CLIPS = 128
 _MSE_LEAST = 8
@@ -59,19 +60,19 @@ class ValueHistogram:
     """Counts of values in equal bins over [-``top``, ``top``).
 
     ``top`` is the smallest power of two above every magnitude seen. Scaling by powers of two is
-    exact and bins of a wider range are unions of pairs of narrower ones, so the counts depend on
-    the values alone: neither on their order nor on how they were parted.
+    exact and bins of a wider range are unions of pairs of narrower bins, so the counts depend on
+    the values alone: neither on their order nor on the batches.
 
     Attributes:
-        low: Smallest value; infinity until there is one.
+        low: Smallest value; infinity until there is a value.
         high: Largest value.
         top: Upper end of the last bin; 0 until a value other than zero was seen.
         counts: int64 [2 * BINS], zero at the lower edge of bin BINS; None until a value other
             than zero was seen.
-        zeros: Values seen while everything was zero.
-        sided: Each side has a top of its own, so that what a Relu leaves is counted as finely as
-            if it had been counted itself; ``whole`` gives them the same one.
-        bottom: The top of the negative side; ``top`` where there are no sides.
+        zeros: Number of values seen while all were zero.
+        sided: True if each side has its own top, so that a Relu's result is counted as finely as
+            if it had been counted itself; ``whole`` gives both sides the same top.
+        bottom: The top of the negative side; ``top`` if not ``sided``.
     """
 
     low: float = math.inf
@@ -94,15 +95,15 @@ class ValueHistogram:
 
     @property
     def is_masked(self) -> bool:
-        """Whether values pile up at a large negative one, far away from all others.
+        """True if values pile up at a large negative value, far away from all others.
 
-        That is what a mask adds to scores before a softmax (-10000, or the lowest float). With one
-        scale for both the others fall into a few codes, and without the pile nothing is masked.
-        Values that are 0 apart from the pile (the mask itself) have a code of their own, exactly.
+        A mask adds such a value to scores before a softmax (-10000, or the lowest float). With a
+        common scale all other values fall into a few codes; if the pile is clipped, the mask has no
+        effect. False if all other values are 0 (the mask itself), because 0 is exact in INT8.
         """
         if self.counts is None or -self.low < self.amax:
             return False
-        # magnitudes below zero, from zero on; the bin that holds the lowest value may be the first
+        # magnitudes of negative values, from zero on; the lowest value may be in the first bin
         below = self.counts[BINS - 1 :: -1]
         near, far = (int(self.amax * part / self.bottom * BINS) for part in (_NEAR, _FAR))
         others = self.total - int(below[far:].sum())
@@ -116,7 +117,7 @@ class ValueHistogram:
     def add(self, values: np.ndarray) -> bool:
         """Adds values of any shape (float32 or narrower).
 
-        Returns False, with nothing added, when there is a NaN or an infinity among them.
+        Returns False and adds no value if there is a NaN or an infinity among them.
         """
         if not values.size:
             return True
@@ -137,7 +138,7 @@ class ValueHistogram:
             self._widen(*[_above(max(high, -low))] * 2)
         scale, under = np.float32(BINS / self.top), np.float32(BINS / self.bottom)
         scaled, other, narrow, index = _arrays()
-        # the finer side's scale wherever it is on that side
+        # each value takes the scale of its own side
         pick = np.maximum if scale > under else np.minimum
         with np.errstate(over="ignore"):
             for begin in range(0, flat.size, _BLOCK):
@@ -148,7 +149,7 @@ class ValueHistogram:
                     pick(part, np.multiply(block, under, out=other[: block.size]), out=part)
                 np.floor(part, out=part)
                 part += np.float32(BINS)
-                # by way of int32 twice as fast as at once
+                # conversion through int32 is twice as fast as directly
                 np.copyto(narrow[: block.size], part, casting="unsafe")
                 np.copyto(whole, narrow[: block.size])
                 found = np.bincount(whole)
@@ -156,7 +157,7 @@ class ValueHistogram:
         return True
 
     def rectified(self) -> ValueHistogram:
-        """Returns the histogram of ``max(x, 0)``; of one with sides."""
+        """Returns the histogram of ``max(x, 0)``; only if ``sided``."""
         assert self.sided
         if self.low > self.high:
             return ValueHistogram(sided=True)
@@ -169,7 +170,7 @@ class ValueHistogram:
         return ValueHistogram(low, high, self.top, counts, 0, True, TINY)
 
     def joined(self, others: Iterable[ValueHistogram]) -> ValueHistogram:
-        """Returns the histogram of this one's values and those of others."""
+        """Returns the histogram of the values of this and other histograms."""
         made = replace(self, counts=None if self.counts is None else self.counts.copy())
         for one in others:
             made.low, made.high = min(made.low, one.low), max(made.high, one.high)
@@ -193,7 +194,7 @@ class ValueHistogram:
         return made
 
     def whole(self) -> ValueHistogram:
-        """Returns it with the same top on both sides."""
+        """Returns the histogram with the same top on both sides."""
         if not self.sided:
             return self
         made = replace(
@@ -211,15 +212,15 @@ class ValueHistogram:
         return np.asarray(folded.reshape(bins, -1).sum(axis=1))
 
     def regrid(self, bins: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the counts over [-``amax``, ``amax``] in ``bins`` equal bins, and how sure.
+        """Returns the counts over [-``amax``, ``amax``] in ``bins`` equal bins, and their errors.
 
-        Where an edge lies within a bin of this histogram, the values in that bin are taken to
-        lie evenly.
+        If a new edge is inside a bin of this histogram, the bin's values are assumed to be evenly
+        distributed.
 
         Returns:
             counts: int64 [bins].
-            unsure: float64 [bins + 1], for each edge by how many values the share below it may
-                be wrong (one standard deviation; all of them for values that pile up).
+            unsure: float64 [bins + 1], error of the number of values below each edge (one
+                standard deviation; all values of a bin in which values pile up).
         """
         assert self.counts is not None
         counts = self.counts.astype(np.float64)
@@ -236,10 +237,10 @@ class ValueHistogram:
         return np.diff(cumulative).astype(np.int64), unsure
 
     def _widen(self, bottom: float, top: float) -> None:
-        """Makes the sides at least this wide; new bins are sums of old ones: no count is lost."""
+        """Makes the sides at least this wide; new bins are sums of old bins: no count is lost."""
         assert self.counts is not None
         if bottom > self.bottom:
-            # seen from zero
+            # counted from zero
             _widen(self.counts[BINS - 1 :: -1], self.bottom, bottom)
             self.bottom = bottom
         if top > self.top:
@@ -257,12 +258,12 @@ def _widen(side: np.ndarray, old: float, new: float) -> None:
 
 
 def _above(amax: float) -> float:
-    """Returns the smallest power of two above ``amax``, but none that bins cannot be made for."""
+    """Returns the smallest power of two above ``amax`` for which bins are possible."""
     return max(math.ldexp(1.0, math.frexp(amax)[1]), TINY) if amax else TINY
 
 
 def _arrays() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Returns this thread's scratch arrays, one block each: twice float32, int32 and intp."""
+    """Returns this thread's scratch arrays of a block each: twice float32, int32 and intp."""
     if not hasattr(_scratch, "arrays"):
         types = (np.float32, np.float32, np.int32, np.intp)
         _scratch.arrays = tuple(np.empty(_BLOCK, kind) for kind in types)
@@ -272,7 +273,7 @@ def _arrays() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class DerivedTensor:
-    """How a tensor's values come from others: "same" values, "relu" of them, "all" of several."""
+    """A tensor whose values follow from others: "same" values, "relu" or "all" of several."""
 
     kind: str
     sources: tuple[str, ...]
@@ -281,7 +282,7 @@ class DerivedTensor:
 def derived(model: Model, network: Network, names: Collection[str]) -> dict[str, DerivedTensor]:
     """Returns the tensors of ``names`` whose counts follow exactly, in graph order.
 
-    Where only some rows of a run count, they must be the same rows: axis 0 stays where it is.
+    If only some rows of a run count, both must have the same rows: axis 0 must not move.
     """
     known = set(names)
     types = _types(model, network)
@@ -315,7 +316,7 @@ def merged(model: Model, network: Network) -> list[str]:
 
 
 def _types(model: Model, network: Network) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Returns shape and type by tensor, also of those that no layer has."""
+    """Returns shape and type by tensor, also of tensors that no layer has."""
     graph = model.proto.graph
     found: dict[str, tuple[tuple[int, ...], str]] = {}
     for value in (*graph.input, *graph.value_info, *graph.output):
@@ -331,16 +332,16 @@ def _kind(node: onnx.NodeProto) -> str:
     if node.op_type == "Relu":
         return "relu"
     if node.op_type == "Concat":
-        # below zero it counts from the last axis, which may be the first
+        # a negative axis counts from the last, which may be the first
         return "all" if given.get("axis", 1) > 0 else ""
     if node.op_type == "Transpose":
         return "same" if next(iter(given.get("perm", [-1]))) == 0 else ""
-    # a third input of Dropout switches it on
+    # a third input of Dropout enables training mode
     return "same" if node.op_type in SAME_VALUES and len(node.input) < 3 else ""
 
 
 def sided(made: Mapping[str, DerivedTensor]) -> set[str]:
-    """Returns the tensors whose sides must be counted apart, since a Relu's counts come of them."""
+    """Returns the tensors whose sides are counted apart, for a Relu's derived counts."""
     found: set[str] = set()
     for name in reversed(list(made)):
         if made[name].kind == "relu" or name in found:
@@ -349,7 +350,7 @@ def sided(made: Mapping[str, DerivedTensor]) -> set[str]:
 
 
 def derive(made: Mapping[str, DerivedTensor], counted: dict[str, ValueHistogram]) -> None:
-    """Adds the histograms of derived tensors to those that were counted."""
+    """Adds the histograms of derived tensors to the counted histograms."""
     for name, how in made.items():
         first, *others = (counted[source] for source in how.sources)
         if how.kind == "relu":
@@ -387,7 +388,7 @@ def as_original(counts: np.ndarray, candidate: int) -> float:
 
 
 def _smooth(values: np.ndarray) -> np.ndarray | None:
-    """Gives empty bins a little of the others; None when all are empty."""
+    """Moves a little mass to empty bins; returns None if all bins are empty."""
     empty = (values == 0).astype(np.float32)
     count = float(empty.sum())
     if count == values.size:
@@ -398,28 +399,28 @@ def _smooth(values: np.ndarray) -> np.ndarray | None:
     return smoothed
 
 
-# The entropy method: the clipping magnitude whose INT8 histogram is nearest to the real one.
+# The entropy method: the clipping magnitude whose INT8 histogram is nearest to the real histogram.
 #
 # The method of TensorRT's IInt8EntropyCalibrator2 (S. Migacz, "8-bit inference with TensorRT", GTC
 # 2017) in the open form that ONNX Runtime carries (``onnxruntime/quantization/calibrate.py``,
 # ``HistogramCollector.get_entropy_threshold`` and ``smooth_distribution``): a histogram of both
-# signs, candidates that grow by one bin on each side, 128 levels, counts cut to integers, empty
-# bins smoothed. The same histogram gives the same threshold as there, bit for bit.
+# signs, candidates that grow by one bin on each side, 128 levels, counts truncated to integers,
+# empty bins smoothed. The same histogram gives the same threshold as in ONNX Runtime, bit for bit.
 
 
 def nearest(counts: np.ndarray) -> int:
     """Returns the candidate, in bins on each side of zero, with the least divergence.
 
     Args:
-        counts: int64 [an even number], over [-amax, amax].
+        counts: int64 [an even number], counts over [-amax, amax].
     """
     return _nearest(counts, _divergences(np.asarray(counts, np.int64)))
 
 
 def edge_of(candidate: int, low: float, high: float, bins: int = ENTROPY_BINS) -> float:
-    """Returns the clipping magnitude of a candidate: its outer edge, within what was seen.
+    """Returns the clipping magnitude of a candidate: its outer edge, within the seen range.
 
-    The interval has one bin more above zero than below, and is cut to [``low``, ``high``].
+    The interval has one bin more above zero than below, and is clipped to [``low``, ``high``].
     """
     found = edges(max(-low, high), bins)
     lower = max(float(found[bins // 2 - candidate]), low)
@@ -428,10 +429,10 @@ def edge_of(candidate: int, low: float, high: float, bins: int = ENTROPY_BINS) -
 
 
 def edges(amax: float, bins: int = ENTROPY_BINS) -> np.ndarray:
-    """Returns float32 [bins + 1], the edges of bins over [-``amax``, ``amax``] as NumPy has them.
+    """Returns float32 [bins + 1], the edges of NumPy's bins over [-``amax``, ``amax``].
 
-    Where float32 does not hold twice ``amax``, they are those of ``amax`` / 4, times 4: the same
-    ones but for the overflow.
+    If twice ``amax`` overflows float32, the edges of ``amax`` / 4 are multiplied by 4, which gives
+    the same values without the overflow.
     """
     factor = np.float32(4.0 if amax >= LARGE else 1.0)
     top = np.float32(amax) / factor
@@ -439,14 +440,14 @@ def edges(amax: float, bins: int = ENTROPY_BINS) -> np.ndarray:
 
 
 def nearest_if_sure(counts: np.ndarray, unsure: np.ndarray) -> int | None:
-    """Returns the nearest candidate, where counts that are not exact do not leave it open.
+    """Returns the nearest candidate if the errors of the counts cannot change it.
 
     Args:
         counts: int64 [bins].
-        unsure: float64 [bins + 1], by how much the count below each edge may be wrong.
+        unsure: float64 [bins + 1], error of the count below each edge.
 
     Returns:
-        The candidate; None if one more than a bin away may in truth be nearer.
+        The candidate; None if a candidate more than a bin away may be nearer.
     """
     found = _divergences(counts)
     best = _nearest(counts, found)
@@ -455,8 +456,8 @@ def nearest_if_sure(counts: np.ndarray, unsure: np.ndarray) -> int | None:
     half = LEVELS_OF_ENTROPY // 2
     far = np.abs(np.arange(found.size) + half - best) > 1
     gap = found - found[best - half]
-    # the same counts with every edge off by a draw of what it may be off; one draw that happens to
-    # move little would make a tie look decided
+    # the same counts with a random error at every edge; a single draw that happens to move little
+    # would make a tie look decided
     random = np.random.default_rng(0)
     square = np.zeros(found.size)
     for _ in range(_DRAWS):
@@ -468,7 +469,7 @@ def nearest_if_sure(counts: np.ndarray, unsure: np.ndarray) -> int | None:
         with np.errstate(invalid="ignore"):
             off = other - other[best - half] - gap
         square += np.where(np.isfinite(off), off, 0.0) ** 2 / _DRAWS
-    # neighbours are hit by the same errors: the largest of several stands for all of them
+    # neighbours have the same errors: smooth the error over several candidates
     window = np.ones(9)
     spread = np.maximum(np.convolve(square, window, "same") / window.size, square)
     rival = gap <= _SURE * np.sqrt(spread) + _ROUNDING
@@ -476,7 +477,7 @@ def nearest_if_sure(counts: np.ndarray, unsure: np.ndarray) -> int | None:
 
 
 def _nearest(counts: np.ndarray, found: np.ndarray) -> int:
-    """Picks by ``found``; among those that are close, by the original's float32 arithmetic."""
+    """Picks by ``found``; among close candidates by the original's float32 arithmetic."""
     half = LEVELS_OF_ENTROPY // 2
     least = float(found.min())
     if not np.isfinite(least):
@@ -490,7 +491,8 @@ def _divergences(counts: np.ndarray) -> np.ndarray:
 
     All candidates at once: a level's contribution to sum(p log q) needs no more than its mass
     and its number of bins in use, which cumulative sums give; sum(p log p) of the smoothed p is
-    expanded to second order in what smoothing takes from each bin (at most some 1e-2 of a count).
+    expanded to second order in the mass that smoothing takes from each bin (at most some 1e-2 of a
+    count).
     """
     start, end, merged, borders = _candidates(counts.size)
     size = end - start
@@ -503,8 +505,8 @@ def _divergences(counts: np.ndarray) -> np.ndarray:
     mass_to, used_to = cumulative(real), cumulative(used)
     total = mass_to[-1]
     left, right = mass_to[start], total - mass_to[end]
-    # levels take ``merged`` bins each; the bins that are left over count for the last level's
-    # mass, but the quantised distribution has nothing there
+    # levels take ``merged`` bins each; the remaining bins add to the last level's mass, but the
+    # quantised distribution is empty there
     mass = np.diff(mass_to[borders], axis=1)
     bins = np.diff(used_to[borders], axis=1)
     inside = mass.copy()
@@ -522,7 +524,7 @@ def _divergences(counts: np.ndarray) -> np.ndarray:
     in_use = used_to[end] - used_to[start] + new_first + new_last
     empty = size - in_use
 
-    # in place from here on: a new array of this size costs more than what is computed for it
+    # in place from here on: allocating an array of this size costs more than its computation
     level = np.maximum(bins, 1)
     np.trunc(np.divide(mass, level, out=level), out=level)
     level[bins <= 0] = 0.0
@@ -537,7 +539,7 @@ def _divergences(counts: np.ndarray) -> np.ndarray:
         parts = []
         for term in (_x_log_x, _log, _inverse):
             known = cumulative(term(real))
-            # the two ends also carry what lies beyond them
+            # the two end bins also carry the mass beyond them
             parts.append(known[end] - known[start] + term(first + left) - term(first)
                          + term(last + right) - term(last))  # fmt: skip
         p_log_p = (parts[0] - from_p * (parts[1] + in_use) + from_p**2 / 2 * parts[2]
@@ -558,7 +560,7 @@ def _divergences(counts: np.ndarray) -> np.ndarray:
 
 @cache
 def _candidates(bins: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Each candidate's first bin, the one after its last, and its levels' bins and borders."""
+    """Returns by candidate: first bin, end bin (excluded), bins of a level, borders of levels."""
     zero = bins // 2
     grown = np.arange(LEVELS_OF_ENTROPY // 2, zero + 1)
     start, end = zero - grown, np.minimum(zero + grown + 1, bins)
@@ -581,7 +583,7 @@ def _inverse(values: np.ndarray) -> np.ndarray:
 
 
 def check_method(method: str) -> None:
-    """Raises UsageError when there is no such method."""
+    """Raises UsageError if the method is unknown."""
     if method not in METHODS:
         raise UsageError(
             f"unknown calibration method {method!r}",
@@ -603,7 +605,7 @@ def amax_of(histogram: ValueHistogram, method: str) -> float:
 
 
 def _too_large(histogram: ValueHistogram) -> bool:
-    """Tells whether no method clips: the values are a mask's, and none has a scale for it."""
+    """Returns True if no method clips: the values are a mask's, too large for any scale."""
     return histogram.amax > LARGEST_SCALE * LEVELS
 
 
@@ -613,7 +615,7 @@ def entropy_if_sure(histogram: ValueHistogram) -> float | None:
     Tensors of fewer than ``FEWEST`` values keep their whole range.
 
     Counts are exact in the histogram's own bins. The method needs bins that end at the largest
-    magnitude, so some values may be one bin off, which matters where two candidates tie.
+    magnitude, so some values may be a bin off. This matters only if two candidates tie.
     """
     if histogram.amax < TINY or histogram.total < FEWEST or _too_large(histogram):
         return histogram.amax
@@ -643,7 +645,7 @@ def _percentile(histogram: ValueHistogram) -> float:
 
 
 def _mse(histogram: ValueHistogram) -> float:
-    """Least mean squared error of quantise-dequantise, over the bins' centres."""
+    """Returns the clip with the least mean squared quantisation error at the bins' centres."""
     counts = histogram.magnitudes(_MSE_BINS)
     used = np.flatnonzero(counts)
     centres = (used + 0.5) * (histogram.top / counts.size)

@@ -1,6 +1,6 @@
-"""Measures activation ranges: one pass over the data with ONNX Runtime in FP32, and exact
-counts in the entropy method's own bins where its candidates nearly tie. Inputs are read once and
-retained where they may be needed again; an interrupted measurement's state is in a file.
+"""Measures activation ranges: a pass over the data with ONNX Runtime in FP32, and exact counts in
+the entropy method's own bins if its candidates nearly tie. Inputs are read once and retained if
+they may be needed again; a file keeps the state of an interrupted measurement.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ from edgekit.quantize.scales import Ranges
 from edgekit.text import counted, listed
 
 _SCHEMA = "edgekit.measuring/2"
-# seconds between two states, and how many times as long as writing one takes
+# least time between two states: in seconds, and as a multiple of the time to write a state
 _EVERY = 5.0
 _SPARE = 20.0
-# inputs kept in memory; what is above lies in a temporary file
+# bytes of inputs kept in memory; further inputs are in a temporary file
 _IN_MEMORY = 1 << 27
 Feed = tuple[dict[str, "np.ndarray"], int | None]
-# values counted at once, and how near to an edge (in bins) float32 leaves it open where one lies
+# values counted at once, and distance to an edge (in bins) at which float32 may pick a wrong bin
 _BLOCK = 1 << 16
 _NEAR = 0.001
 
 _scratch = threading.local()
-# activations looked at together; a network with more is run in parts, one after the other. While
-# those of one part are counted the next one runs, so that there are two at a time
+# bytes of activations held together; a network with more runs in parts, in sequence. While the
+# activations of a part are counted, the next part runs, so two parts are held at a time
 _CHUNK_BYTES = PART_BYTES
 _SHOWN = 4
 OnProgress = Callable[[int, int], None]
@@ -78,7 +78,7 @@ class MeasurementState:
     """Keeps the state of a measurement in a file every few seconds.
 
     Args:
-        path: The file; None keeps nothing.
+        path: The file; None keeps no state.
         model: The model.
         names: The tensors that are measured, in order.
     """
@@ -94,7 +94,7 @@ class MeasurementState:
             self._identity = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def load(self) -> tuple[dict[str, ValueHistogram], int, str] | str:
-        """Returns histograms, inputs counted and their digest; or why not, empty for no file."""
+        """Returns histograms, inputs counted, their digest; or why not (empty without a file)."""
         if self._path is None or not self._path.exists():
             return ""
         try:
@@ -119,11 +119,11 @@ class MeasurementState:
         return found
 
     def due(self) -> bool:
-        """Tells whether a state should be written now."""
+        """Returns True if a state should be written now."""
         return self._path is not None and time.monotonic() >= self._next
 
     def save(self, histograms: Mapping[str, ValueHistogram], done: int, inputs: str) -> None:
-        """Writes the state; the file is the old one or the new one, whatever happens."""
+        """Writes the state atomically: the file is always the complete old or new state."""
         if self._path is None:
             return
         began = time.monotonic()
@@ -166,15 +166,15 @@ class Feeds:
     """Reads each input once; keeps them to be read again.
 
     Args:
-        data: Inputs by name, one dict a run. Where it has a method ``valid(index)``, only so many
+        data: Inputs by name, one dict a run. If it has a method ``valid(index)``, only that many
             rows of a run count, of ``data.batch`` (by default the first input's first dimension);
             the others fill up a batch.
         model: The model.
 
     Attributes:
         batch: Rows of a run.
-        read: Runs read.
-        digest: Of all inputs that were read.
+        read: Number of runs read.
+        digest: Digest of all inputs read.
     """
 
     def __init__(self, data: Iterable[Mapping[str, np.ndarray]], model: Model) -> None:
@@ -194,7 +194,7 @@ class Feeds:
         self._file.close()
 
     def __iter__(self) -> Iterator[Feed]:
-        """Yields the inputs that were not read yet, with the rows that count (None: all)."""
+        """Yields the inputs not read yet, with the number of rows that count (None: all)."""
         for feed in self._data:
             checked = check_feed(feed, self._model, where=f"calibration sample {self.read}")
             valid = None if self._valid is None else int(self._valid(self.read))
@@ -204,7 +204,7 @@ class Feeds:
             yield checked, valid
 
     def skip(self, count: int) -> str:
-        """Reads inputs without handing them out; returns the digest of all that were read."""
+        """Reads inputs without yielding them; returns the digest of all inputs read."""
         feeds = iter(self)
         while self.read < count and next(feeds, None) is not None:
             pass
@@ -255,11 +255,11 @@ class Recount:
 
     Args:
         model: The model.
-        histograms: Those of the tensors to count.
-        derived: Tensors that need no counts of their own where their bins are those of the source.
+        histograms: Histograms of the tensors to count.
+        derived: Tensors that need no counts of their own if their bins equal the source's bins.
         batch: Rows of a run.
         pool: Counts in parallel.
-        limit: Bytes of activations looked at together.
+        limit: Bytes of activations held together.
     """
 
     def __init__(
@@ -304,7 +304,7 @@ class Recount:
                 while pending:
                     pending.pop().result()
                 while arrays:
-                    # a counted array is freed at once
+                    # frees a counted array at once
                     name = names[len(arrays) - 1]
                     values = rows(arrays.pop(), self._batch, valid)
                     pending.append(self._pool.submit(self._count, counts[name], name, values))
@@ -333,17 +333,17 @@ class Recount:
 
 
 def exact_counts(values: np.ndarray, amax: float, bins: int) -> np.ndarray:
-    """Returns what ``numpy.histogram(values, bins, (-amax, amax))`` does, several times faster.
+    """Returns ``numpy.histogram(values, bins, (-amax, amax))``'s counts, several times faster.
 
     Only values that float32 arithmetic puts near an edge are compared with the edge itself.
 
     Args:
-        values: float32 or float16 [n], none beyond ``amax``.
+        values: float32 or float16 [n], of magnitudes up to ``amax``.
         amax: A float32, above 0.
         bins: At most 4096: a value's place is then known to better than ``_NEAR`` of a bin.
     """
     if amax >= LARGE:
-        # twice the range is beyond float32; scaling by 4 is exact
+        # twice the range overflows float32; scaling by 4 is exact
         values, amax = values * np.float32(0.25), amax / 4.0
     top = np.float32(amax)
     index = np.empty(values.size, np.intp)
@@ -360,7 +360,7 @@ def exact_counts(values: np.ndarray, amax: float, bins: int) -> np.ndarray:
     place -= np.float32(0.5)
     np.abs(place, out=place)
     near = np.flatnonzero(place > np.float32(0.5 - _NEAR))
-    # by way of int32 twice as fast as at once
+    # conversion through int32 is twice as fast as directly
     np.copyto(index, whole.astype(np.int32))
     if near.size:
         found = np.searchsorted(_edges(amax, bins), values[near].astype(np.float32), side="right")
@@ -387,32 +387,32 @@ def measure(
     Every value counts. The counts are exact and do not depend on order or batch: the same samples
     in batches of another size give the same ranges, as long as ONNX Runtime computes the same
     values (its matrix products may round differently for another number of rows). The network
-    runs without ONNX Runtime's graph optimisations, as written.
+    runs as written, without ONNX Runtime's graph optimisations.
 
-    Where two candidates of the entropy method are so near that bins of the final range must be
-    counted exactly, the inputs, which are kept (the first 128 MiB in memory, more in a temporary
-    file), run a second time, for these tensors alone.
+    If two candidates of the entropy method are so near that bins of the final range must be
+    counted exactly, the retained inputs (the first 128 MiB in memory, more in a temporary file)
+    run a second time, for these tensors alone.
 
-    Memory: 256 KiB a tensor for the counts, and of the activations those of two inputs, in
-    parts of at most 256 MiB (or one node's outputs) and what later parts still read of them.
+    Memory: 256 KiB a tensor for the counts, and the activations of two inputs, in parts of at most
+    256 MiB (or a node's outputs), plus activations that later parts still read.
 
     Args:
         model: The FP32 model.
-        data: Inputs by name, one dict a run; read once. Where it has a method ``valid(index)``,
-            only so many rows (of its ``batch``, along the first axis) of that run count; where it
+        data: Inputs by name, one dict a run; read once. If it has a method ``valid(index)``,
+            only that many rows (of its ``batch``, along the first axis) of that run count; if it
             has ``warnings``, the ranges have them too.
-        network: Its layers, where they are known. Where some of them are opaque, what comes
-            before them is measured, and tensors after them have the range 0.
+        network: Its layers, if known. If some layers are opaque, only tensors before them are
+            measured; tensors after them have the range 0.
         progress: Called with (runs done, runs in all or 0 when unknown). Runs for exact counts
-            come on top of both.
-        resume: A file where the state is kept every few seconds and that is removed at the end. A
-            measurement of the same model and inputs that was interrupted goes on from there, with
-            the same results to the bit; a file of others is ignored with a warning.
-        describe: What the data is, for people.
+            are added to both.
+        resume: A file that keeps the state every few seconds and is removed at the end. An
+            interrupted measurement of the same model and inputs resumes from it, with bit-identical
+            results; the file of another measurement is ignored with a warning.
+        describe: Description of the data, for people.
 
     Raises:
         DataError: No data, inputs that do not fit, or a NaN or infinity in a tensor (with the
-            sample and the node that makes it).
+            sample and the node that produces it).
         ModelError: A weight has NaN or infinities, or ONNX Runtime cannot run the model.
     """
     whole, model = model, before_opaque(model)
@@ -469,11 +469,11 @@ def _up_to(part: Model, whole: Model, lacking: Sequence[str]) -> str:
 
 
 class _RangeMeasurement:
-    """The histograms of a model's tensors and what fills them.
+    """Fills the histograms of a model's tensors.
 
     Attributes:
-        histograms: Of the tensors that are counted.
-        every: Of all tensors, those that follow from others too; empty until ``ranges``.
+        histograms: Histograms of the counted tensors.
+        every: Histograms of all tensors, including derived tensors; empty until ``ranges``.
     """
 
     def __init__(
@@ -499,7 +499,7 @@ class _RangeMeasurement:
     def resume(
         self, keeper: MeasurementState, feeds: Feeds, progress: OnProgress | None, total: int
     ) -> int:
-        """Takes over what an earlier measurement counted; returns the number of its runs."""
+        """Takes over the counts of an earlier measurement; returns the number of its runs."""
         state = keeper.load()
         if isinstance(state, str):
             if state:
@@ -521,10 +521,10 @@ class _RangeMeasurement:
         return count
 
     def add(self, feed: Mapping[str, np.ndarray], valid: int | None, sample: int) -> None:
-        """Runs one set of inputs and counts every tensor, the last of them later.
+        """Runs one set of inputs and counts every tensor; the last tensors are counted later.
 
         Raises:
-            DataError: A NaN or an infinity, in these or in the inputs before.
+            DataError: A NaN or an infinity, in these or in the previous inputs.
         """
         if self._parts is None:
             self._parts = parts(self._model, self._outputs, _CHUNK_BYTES)
@@ -534,7 +534,7 @@ class _RangeMeasurement:
             self.flush()
             self._of_pending = feed, sample
             while arrays:
-                # the tasks alone hold the arrays: a counted one is freed at once
+                # only the tasks hold the arrays: a counted array is freed at once
                 name = names[len(arrays) - 1]
                 values = rows(arrays.pop(), self.batch, valid)
                 if name in self._unbounded:
@@ -543,7 +543,7 @@ class _RangeMeasurement:
                 del values
 
     def flush(self) -> None:
-        """Waits until everything that was added is counted.
+        """Waits until all added inputs are counted.
 
         Raises:
             DataError: A NaN or an infinity.
@@ -591,7 +591,7 @@ def _bounded(values: np.ndarray) -> np.ndarray:
 def float_tensors(model: Model, network: Network) -> list[str]:
     """Returns the float tensors that an ONNX node or the caller writes, in graph order.
 
-    Those that only hold another one's values in another shape come last where no layer has them.
+    Tensors that only hold another tensor's values in another shape come last if no layer has them.
     """
     written = model.graph.tensor_names
     found = [

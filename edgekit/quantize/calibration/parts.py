@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from edgekit.network.model import Model
 
 
-# tensors looked at together
+# bytes of tensors held together
 PART_BYTES = 1 << 28
 
 
@@ -27,10 +27,10 @@ class NetworkPart:
 
     Attributes:
         session: Runs them, without graph optimisations.
-        inputs: What they read of earlier parts and of the network's inputs.
+        inputs: Tensors that they read from earlier parts and from the network's inputs.
         wanted: Tensors to look at, in the graph's order.
         retained: Tensors that later parts read, besides those in ``wanted``.
-        dropped: Tensors that no later part reads, of all that were kept before.
+        dropped: Previously kept tensors that no later part reads.
     """
 
     session: Any
@@ -43,9 +43,8 @@ class NetworkPart:
 def parts(model: Model, wanted: Sequence[str], limit: int = PART_BYTES) -> list[NetworkPart]:
     """Cuts the network so that the wanted tensors of a part take at most ``limit`` bytes.
 
-    A node's own outputs are never parted. Nodes after the last wanted tensor do not run. Every
-    node runs once, in whichever part, and without graph optimisations a node computes the same
-    wherever the cuts are.
+    The outputs of a node are never separated. Nodes after the last wanted tensor do not run. Every
+    node runs once. Without graph optimisations its results do not depend on the cuts.
     """
     names = set(wanted)
     groups: list[list[onnx.NodeProto]] = []
@@ -77,7 +76,7 @@ def parts(model: Model, wanted: Sequence[str], limit: int = PART_BYTES) -> list[
 def run_parts(
     made: Sequence[NetworkPart], feed: Mapping[str, np.ndarray]
 ) -> Iterator[tuple[tuple[str, ...], list[np.ndarray]]]:
-    """Yields the wanted tensors of one part after the other, for one set of inputs.
+    """Yields the wanted tensors, part by part, for a set of inputs.
 
     Raises:
         ModelError: ONNX Runtime cannot run the model.

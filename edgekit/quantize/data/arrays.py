@@ -24,17 +24,17 @@ from edgekit_device.arrays.npz import MOST_ARRAYS, read_header
 from edgekit_device.files import map_file
 from edgekit_device.zips import zip_entries
 
-#: What reading a broken file raises.
+#: Errors raised when reading a broken file.
 BROKEN = (
     OSError, ValueError, EOFError, KeyError, TypeError, NotImplementedError, RuntimeError,
     OverflowError, struct.error, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 
-# ZIP, local file header (PKWARE's APPNOTE.TXT, 4.3.7): its size, and where two lengths stand
+# ZIP, local file header (PKWARE's APPNOTE.TXT, 4.3.7): its size, and the offset of two lengths
 _LOCAL_HEADER = 30
 _LENGTHS = 26
 _ENCRYPTED = 1
-# a compressed array in Fortran order cannot be streamed; up to this it is read whole
+# a compressed array in Fortran order cannot be streamed; up to this size it is read whole
 _WHOLE_BYTES = 1 << 28
 ARRAY_SUFFIXES = frozenset({".npy", ".npz"})
 
@@ -46,10 +46,10 @@ class Member:
     Attributes:
         path: The file.
         shape: Its shape.
-        fortran: Whether its first axis is the fastest.
+        fortran: True if its first axis is the fastest.
         dtype: Its type.
-        offset: Where its data begin: in the file, or in the decompressed member.
-        packed: Its name in the archive when it is compressed there.
+        offset: Start of its data, in bytes: in the file, or in the decompressed member.
+        packed: Its name in the archive if it is compressed there; else None.
     """
 
     path: Path
@@ -61,7 +61,7 @@ class Member:
 
     @contextlib.contextmanager
     def opened(self, rows: RowLayout, name: str) -> Iterator[Callable[[int], np.ndarray]]:
-        """Gives a function from ascending row numbers to rows of input ``name``."""
+        """Yields a function from ascending row numbers to rows of input ``name``."""
         if self.fortran and self.packed is None:
             array = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, "F")
             yield lambda index: rows.take(name, array, index)
@@ -77,11 +77,11 @@ class Member:
                 return
 
             def read(index: int) -> np.ndarray:
-                # in a compressed member it decompresses and drops what lies between
+                # in a compressed member seek decompresses and drops the rows between
                 stream.seek(self.offset + index * size)
                 return np.frombuffer(_exactly(stream, size), self.dtype).reshape(shape)
 
-            # not by memory map: what was read would count as this process's memory
+            # not by memory map: pages read would count as this process's memory
             yield read
 
     @contextlib.contextmanager
@@ -98,10 +98,10 @@ class Member:
         return math.prod(self.shape) * self.dtype.itemsize
 
     def check(self, limit: int) -> None:
-        """Refuses what would run code, lacks data, or would fill the memory.
+        """Refuses an array that could run code, is truncated, or would fill the memory.
 
         Args:
-            limit: Number of bytes that the file has for it.
+            limit: Number of bytes of its data in the file.
 
         Raises:
             ValueError: With the reason.
@@ -118,10 +118,10 @@ class Member:
 
 
 def members(path: Path, only: str) -> dict[str, Member]:
-    """Returns the arrays of a file by name; that of an .npy is called ``only``.
+    """Returns the arrays of a file by name; the array of an .npy is named ``only``.
 
     Raises:
-        OSError: And others of ``BROKEN``: it cannot be read.
+        OSError: The file cannot be read; also other errors of ``BROKEN``.
     """
     size = regular(path).stat().st_size
     if path.suffix.lower() == ".npy":
@@ -130,7 +130,7 @@ def members(path: Path, only: str) -> dict[str, Member]:
         member.check(size - member.offset)
         return {only: member}
     for _ in zip_entries(map_file(path), MOST_ARRAYS):
-        pass  # before zipfile makes an object of each
+        pass  # checked before zipfile creates an object for each
     found = {}
     with path.open("rb") as file, zipfile.ZipFile(file) as archive:
         for info in archive.infolist():
@@ -170,9 +170,9 @@ def _exactly(stream: IO[bytes], size: int) -> bytes:
 
 
 class Arrays:
-    """The rows of one .npy or .npz file, or of several one after the other.
+    """The rows of one or several .npy or .npz files, in sequence.
 
-    Of a file, headers are read at once and rows when they are requested, of a compressed archive
+    Headers are read at once, rows when they are requested. Rows of a compressed archive are read
     from the decompressor's stream, so that no file is ever in memory as a whole.
     """
 
@@ -252,7 +252,7 @@ class _ArrayReader:
                     for name, member in found.items()
                 }
                 self._open = number
-            # a copy of a view, so that the rest is let go
+            # a copy of a view, so that the rest is freed
             return DataRow({n: np.array(view(inside)) for n, view in self._views.items()}, where)
         except BROKEN as error:
             raise refused(path, error, where) from error

@@ -1,4 +1,4 @@
-"""What is done to calibration data, and what common families of networks want done with pixels."""
+"""Preprocessing of calibration data, and the preprocessing that common network families need."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from edgekit.quantize.data.rows import rows_of
 if TYPE_CHECKING:
     from edgekit.network.model import Model
 
-#: What calibration data are; arrays come from files or a function.
+#: Kinds of calibration data; arrays come from files or a function.
 DataKind = Literal["images", "arrays", "synthetic"]
 _CLASSES = (1000, 1001)
 _COLOURS = 3
-# Ultralytics' models take sides that are multiples of their largest stride
+# sides of Ultralytics' models are multiples of their largest stride
 _STRIDE, _LEAST = 32, 320
 
 
 @dataclass(frozen=True)
 class Looks:
-    """What the hint is made from.
+    """The properties of a model that the hint is based on.
 
     Attributes:
         name: The only input's name.
         shape: Its shape, of four dimensions.
-        outputs: Shapes of the outputs, -1 where a dimension is open.
+        outputs: Shapes of the outputs, -1 for an open dimension.
     """
 
     name: str
@@ -36,17 +36,17 @@ class Looks:
 
     @property
     def first(self) -> bool:
-        """Whether the input holds RGB images with channels before rows and columns."""
+        """True if the input holds RGB images with channels before rows and columns."""
         return self.shape[1] == _COLOURS
 
     @property
     def last(self) -> bool:
-        """Whether it holds RGB images with channels last."""
+        """True if the input holds RGB images with channels last."""
         return self.shape[3] == _COLOURS and not self.first
 
     @property
     def classes(self) -> int:
-        """How many classes of ImageNet an output has, with or without one for the rest; or 0."""
+        """Number of ImageNet classes of an output (with or without a background class), or 0."""
         return next((s[-1] for s in self.outputs if s and s[-1] in _CLASSES), 0)
 
     def __str__(self) -> str:
@@ -56,13 +56,13 @@ class Looks:
 
 @dataclass(frozen=True)
 class Family:
-    """Networks that want the same preprocessing.
+    """Networks that need the same preprocessing.
 
     Attributes:
-        name: Whose networks they are.
-        wants: What they want, with the configuration's keys.
-        source: Where that stands.
-        fits: Whether a network looks like one of them.
+        name: The library or origin of the networks.
+        wants: Their preprocessing, in the configuration's keys.
+        source: The source of this preprocessing.
+        fits: Returns True if a network looks like this family.
     """
 
     name: str
@@ -80,7 +80,7 @@ def _of_ultralytics(looks: Looks) -> bool:
     return fits and not looks.classes and (looks.name == "images" or detects)
 
 
-#: The families, the more special one first.
+#: The families, the more special first.
 FAMILIES = (
     Family(
         "Ultralytics",
@@ -107,7 +107,7 @@ FAMILIES = (
 
 
 def family_of(model: Model) -> tuple[Family, Looks] | None:
-    """Returns the family that a network looks like, and by what; None where it looks like none."""
+    """Returns the family that a network looks like, with the evidence; None if it fits none."""
     specs = rows_of(model).specs
     if len(specs) != 1:
         return None
@@ -123,12 +123,12 @@ def family_of(model: Model) -> tuple[Family, Looks] | None:
 
 
 def describe_preprocessing(model: Model, given: ImageOptions, kind: DataKind) -> str:
-    """Says in one line what is done to calibration data, and what such a network usually wants.
+    """Returns a line with the preprocessing of calibration data and that usual for the network.
 
     Args:
         model: The model.
-        given: What the user said of images.
-        kind: What the data are.
+        given: The user's image options.
+        kind: The kind of the data.
     """
     if kind == "images":
         text = f"Preprocessing: {_of_images(given)}"

@@ -25,15 +25,15 @@ def _failure(message: str, *, where: str, hint: str) -> DataError:
 
 
 def data_file(spec: str, folders: Sequence[Path]) -> Path:
-    """Returns the file of ``python:module:function``'s module; DataError without any."""
+    """Returns the file of ``python:module:function``'s module; raises DataError without a file."""
     return module_file(spec, folders, _failure, HINT)
 
 
 class Callables:
-    """The rows that a function gives; it is called anew for each pass over the data.
+    """The rows that a function returns; it is called anew for each pass over the data.
 
     An item is an array or a dict of arrays by input name, each with one row or with rows along the
-    first axis. The function runs in the caller's thread and what it prints goes to stderr.
+    first axis. The function runs in the caller's thread; its output goes to stderr.
     """
 
     size: int | None = None
@@ -42,7 +42,7 @@ class Callables:
         """Imports the function.
 
         Raises:
-            DataError: There is none of that name, or its module cannot be imported.
+            DataError: The function does not exist, or its module cannot be imported.
         """
         self._spec = spec
         self._rows = rows
@@ -53,7 +53,7 @@ class Callables:
         self._function.load()
 
     def rows(self, picks: Iterable[int]) -> Iterator[DataRow]:
-        """Yields rows; see ``Source``. Those before the first pick are made and dropped."""
+        """Yields rows; see ``Source``. Rows before the first pick are created and dropped."""
         wanted = iter(picks)
         at = next(wanted, None)
         if at is None:
@@ -61,7 +61,7 @@ class Callables:
         with contextlib.closing(self._every()) as every:
             for index, row in enumerate(every):
                 if index == at:
-                    # the next pick is read before this row is given: no item is made in vain
+                    # the next pick is read before this row is yielded: no item is created in vain
                     at = next(wanted, None)
                     yield row
                     if at is None:

@@ -1,5 +1,5 @@
-"""Calibration data in folders of images: decoded ahead of the network, brought to its size,
-channels and values, as their options and presets say.
+"""Calibration data in folders of images: decoded ahead of the network, and converted to its size,
+channels and values according to options and presets.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 IMAGE_SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
-#: How many channels an image may have.
+#: Possible numbers of channels of an image.
 CHANNELS = (1, 3)
 _BROKEN = "data.image"
 _WORKERS = min(4, os.cpu_count() or 1)
-# what 16-bit codes are divided by to become 8-bit ones
+# divisor from 16-bit to 8-bit codes
 _STEP = 257
 # EXIF's tag, and its first value of an image whose width is its height
 _ORIENTATION = 0x0112
@@ -41,9 +41,9 @@ _OPENING = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class ImageOptions:
-    """What a user says of images, as docs/calibration.md has it; None: not given.
+    """The user's options for images, see docs/calibration.md; None: not given.
 
-    Nothing is checked yet: ``Preprocess.of`` does, and refuses what makes no sense.
+    The values are unchecked: ``Preprocess.of`` checks them and refuses invalid values.
     """
 
     preset: Any = None
@@ -59,9 +59,9 @@ class ImageOptions:
     skip_broken: Any = None
 
 
-#: What known training pipelines do; a key that is given with a preset wins.
+#: Preprocessing of known training pipelines; a key that is given with a preset wins.
 PRESETS: dict[str, ImageOptions] = {
-    # torchvision's presets.ClassificationPresetEval: 256, then 224 of it
+    # torchvision's presets.ClassificationPresetEval: resized to 256, then cropped to 224
     "imagenet": ImageOptions(
         resize="cover", crop=0.875, mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225]
     ),
@@ -80,22 +80,22 @@ LEVELS = 255
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Preprocess:
-    """How an image becomes a row of the input.
+    """The preprocessing from an image to a row of the input.
 
     Attributes:
         height: Rows of pixels that the input takes.
         width: Columns.
         channels: 1 or 3.
-        first: Whether channels come before rows and columns.
+        first: True if channels come before rows and columns.
         dtype: Type of the input.
         resize: "cover", "letterbox", "stretch", the shorter side, or (height, width).
         crop: Share of the sides that is kept, 1 for all.
         pad: Colour of the bars of a letterbox, 0 to 255.
-        interpolation: Name of Pillow's filter, "area" being its box.
+        interpolation: Name of Pillow's filter; "area" is its box filter.
         color: "RGB", "BGR" or "gray".
-        scale: Factor of the pixels 0 to 255; None for 1/255 (1 where the input takes integers).
+        scale: Factor of the pixels 0 to 255; None for 1/255 (1 if the input takes integers).
         mean: By channel, subtracted after the factor.
-        std: By channel, divided by at last.
+        std: By channel, divisor after the subtraction.
     """
 
     height: int
@@ -119,7 +119,7 @@ class Preprocess:
         """Checks the options for an input of ``size`` (height, width, channels).
 
         Raises:
-            DataError: An option makes no sense, or does not go with the input.
+            DataError: An option is invalid, or does not fit the input.
         """
         height, width, channels = size
         options = with_preset(given, channels)
@@ -145,14 +145,14 @@ class Preprocess:
         )  # fmt: skip
 
     def __call__(self, image: Image.Image) -> tuple[np.ndarray, bool]:
-        """Returns the row, and whether the image shows one colour only.
+        """Returns the row, and True if the image has a single colour.
 
         Args:
-            image: In ``mode``.
+            image: The image, in ``mode``.
 
         Raises:
-            DataError: "data.options": resized it is smaller than what is cut out of it, or its
-                values do not fit the input's type.
+            DataError: "data.options": the resized image is smaller than the crop, or its values do
+                not fit the input's type.
         """
         codes = np.asarray(self._fitted(image))
         codes = codes.reshape(self.height, self.width, -1)
@@ -179,11 +179,11 @@ class Preprocess:
 
     @property
     def mode(self) -> str:
-        """Pillow's mode of the images that it takes."""
+        """Pillow's mode of the input images."""
         return "L" if self.color == "gray" else "RGB"
 
     def image_of(self, row: np.ndarray) -> Image.Image:
-        """Returns a row of the input as an image in mode RGB: what the network sees."""
+        """Returns a row of the input as an image in mode RGB, as the network sees it."""
         from PIL import Image
 
         pixels = row.transpose(1, 2, 0) if self.first else row
@@ -195,10 +195,10 @@ class Preprocess:
         return Image.fromarray(codes.astype(np.uint8))
 
     def placing(self, height: int, width: int) -> Placing:
-        """Returns where an image of this size lies on the input.
+        """Returns the placing of an image of this size on the input.
 
         Raises:
-            DataError: "data.options": resized it is smaller than what is cut out of it.
+            DataError: "data.options": the resized image is smaller than the crop.
         """
         picture, size = (height, width), (self.height, self.width)
         if self.resize == "stretch":
@@ -212,7 +212,7 @@ class Preprocess:
         elif isinstance(self.resize, int):
             grown = _size_at_ratio(picture, self.resize / min(picture))
         else:
-            # as torchvision's Resize to the size over the share, and CenterCrop to the size
+            # as torchvision's Resize to the size divided by the share, and CenterCrop to the size
             factor = max(round(self.width / self.crop) / width,
                          round(self.height / self.crop) / height)  # fmt: skip
             grown = _size_at_ratio(picture, factor)
@@ -242,7 +242,7 @@ class Preprocess:
             return image.crop((-left, -top, self.width - left, self.height - top))
         bands = len(image.getbands())
         bars = self.pad if len(self.pad) == bands else self.pad[:1] * bands
-        # what is stored is RGB; bars are given in the input's order
+        # stored pixels are RGB; bars are given in the input's order
         bars = bars[::-1] if self.color == "BGR" else bars
         sheet = Image.new(image.mode, size, bars if bands > 1 else bars[0])
         sheet.paste(image, (left, top))
@@ -250,7 +250,7 @@ class Preprocess:
 
 
 def _size_at_ratio(size: tuple[int, int], factor: float) -> tuple[int, int]:
-    # the tiny addition undoes the rounding of 256 / 3 * 3
+    # the tiny addition corrects the rounding of 256 / 3 * 3
     high, wide = (max(1, math.floor(side * factor + 1e-6)) for side in size)
     return high, wide
 
@@ -258,8 +258,8 @@ def _size_at_ratio(size: tuple[int, int], factor: float) -> tuple[int, int]:
 def files_in(folder: Path, suffixes: Iterable[str]) -> list[Path]:
     """Returns the files with these endings, in the folders below too, in order of their paths.
 
-    Names that begin with a dot are left out, and links to folders are not followed (they may lead
-    round in circles).
+    Names that begin with a dot are left out, and links to folders are not followed (they may form
+    a cycle).
     """
     found = []
     for place, folders, names in os.walk(folder):
@@ -276,13 +276,13 @@ def files_in(folder: Path, suffixes: Iterable[str]) -> list[Path]:
 class Images:
     """The images of a folder.
 
-    At most two samples' images (four of them, if that is more) are decoded and wait.
+    At most the images of two samples (or four images, if that is more) are decoded ahead.
     """
 
     def __init__(
         self, files: list[Path], name: str, prepare: Preprocess, *, batch: int, skip: bool = False
     ) -> None:
-        """Takes ``files`` for input ``name``; ``skip`` leaves out those that cannot be read."""
+        """Takes ``files`` for input ``name``; ``skip`` leaves out unreadable files."""
         self.size: int | None = len(files)
         self._files = files
         self._name = name
@@ -293,7 +293,7 @@ class Images:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What was left out."""
+        """Warnings about images that were left out."""
         if not self._broken:
             return ()
         where, why = next(iter(self._broken.items()))
@@ -315,25 +315,25 @@ class Images:
         path = self._files[index]
         try:
             pixels, constant = self._prepare(read_image(path, self._prepare.mode))
-        except DataError as error:  # it is broken, or an option does not go with it
+        except DataError as error:  # the image is broken, or an option does not fit it
             where = error.where or shown(path)
             return DataError(error.message, code=error.code, where=where, hint=error.hint)
         return DataRow({self._name: pixels}, shown(path), constant)
 
 
 def channels_last(shape: Sequence[int]) -> bool:
-    """Whether an image's input has its channels last: its last size can only be channels."""
+    """Returns True if an image input has its channels last: only its last size can be channels."""
     return shape[-1] in CHANNELS and shape[1] not in CHANNELS
 
 
 def image_sizes(files: Iterable[Path]) -> list[tuple[int, int]]:
     """Returns height and width of each readable image, upright.
 
-    Images that cannot be read are left out: reading their pixels reports them.
+    Unreadable images are left out: reading their pixels reports them.
     """
     found = []
     for path in files:
-        # decoders of other people's formats raise anything
+        # third-party decoders raise any exception
         with contextlib.suppress(Exception), _opened(path) as image:
             width, height = image.size
             turned = image.getexif().get(_ORIENTATION, 1) >= _FIRST_TURNED
@@ -349,12 +349,12 @@ def read_image(path: Path, mode: str = "RGB") -> Image.Image:
         mode: "RGB" or "L".
 
     Raises:
-        DataError: "data.image": it cannot be read.
+        DataError: "data.image": the image cannot be read.
     """
     try:
         with _opened(path) as image:
             return _in_mode(image, mode)
-    except Exception as error:  # decoders of other people's formats raise anything
+    except Exception as error:  # third-party decoders raise any exception
         raise _refused(path, error) from error
 
 
@@ -362,7 +362,7 @@ def _opened(path: Path) -> Image.Image:
     from PIL import Image
 
     regular(path)
-    # Pillow only warns of an image twice as large as what it takes for an attack
+    # Pillow only warns about images up to twice its limit against decompression bombs
     with _OPENING, warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         return Image.open(path)
@@ -371,15 +371,15 @@ def _opened(path: Path) -> Image.Image:
 def _in_mode(image: Image.Image, mode: str) -> Image.Image:
     """Returns the image upright, with 8 bits a channel, without transparency.
 
-    Alpha is dropped, the colour below it stays as it is stored, as with torchvision and OpenCV.
+    Alpha is dropped; the stored colour stays unchanged, as with torchvision and OpenCV.
     """
     from PIL import Image, ImageOps
 
     image.load()
-    # broken EXIF data do no harm if the pixels are sound
+    # broken EXIF data are ignored if the pixels are intact
     with contextlib.suppress(Exception):
         image = ImageOps.exif_transpose(image)
-    if image.mode.startswith("I"):  # 16 bits, of which convert() would cut the upper half off
+    if image.mode.startswith("I"):  # 16 bits; convert() would clip to 8 bits
         codes = np.asarray(image).astype(np.int64)
         if codes.min() < 0 or codes.max() > _STEP * 255:
             raise ValueError("its pixels have more than 16 bits; give an .npy file instead")
@@ -409,7 +409,7 @@ def _refused(path: Path, error: Exception) -> DataError:
 
 
 def with_preset(given: ImageOptions, channels: int) -> ImageOptions:
-    """Returns the options that are given, and those of their preset."""
+    """Returns the given options, completed by their preset."""
     name = given.preset
     if name is None:
         return given
@@ -419,7 +419,7 @@ def with_preset(given: ImageOptions, channels: int) -> ImageOptions:
     if channels == 1 and any(len(values or ()) > 1 for values in (preset.mean, preset.std)):
         raise bad("preset", name, "it is for three channels, but the input has one")
     if given.resize not in (None, "cover"):
-        # a share of the sides goes with a covering size only
+        # a share of the sides is valid with a covering size only
         preset = replace(preset, crop=None)
     own = {key: getattr(given, key) for key in IMAGE_OPTIONS}
     return replace(preset, **{key: value for key, value in own.items() if value is not None})
@@ -428,7 +428,7 @@ def with_preset(given: ImageOptions, channels: int) -> ImageOptions:
 def sizes(
     options: ImageOptions, height: int, width: int
 ) -> tuple[str | int | tuple[int, int], float]:
-    """Checks ``resize`` and ``crop`` for an input; returns the first and the share that is kept."""
+    """Checks ``resize`` and ``crop`` for an input; returns ``resize`` and the kept share."""
     resize, crop = "cover" if options.resize is None else options.resize, options.crop
     pair = _pair(resize)
     if not (resize in _RESIZES or whole(resize, 1) or pair):
@@ -463,17 +463,17 @@ def _pair(value: Any) -> tuple[int, int] | None:
 
 
 def whole(value: Any, low: int, high: int = 1 << 16) -> bool:
-    """Says whether a value is a whole number within bounds."""
+    """Returns True if a value is a whole number within bounds."""
     return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
 def number(value: Any) -> bool:
-    """Says whether a value is a finite number."""
+    """Returns True if a value is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def choice(option: str, value: Any, known: tuple[str, ...], default: str) -> str:
-    """Returns an option that is one of several words; the default where there is none."""
+    """Returns an option that is one of several words; the default if it is not given."""
     if value is None:
         return default
     if value not in known:
@@ -482,7 +482,7 @@ def choice(option: str, value: Any, known: tuple[str, ...], default: str) -> str
 
 
 def per_channel(values: Any, channels: int, default: float, option: str) -> np.ndarray:
-    """Returns an option with one number, or one per channel, as float32."""
+    """Returns an option with a number, or a number per channel, as float32."""
     every = (
         [default] if values is None else values if isinstance(values, list | tuple) else [values]
     )
@@ -500,7 +500,7 @@ def bad(option: str, value: Any, hint: str) -> DataError:
 
 
 def without_effect(given: Collection[str]) -> list[str]:
-    """Notes options of images among the given keys, where no data are given."""
+    """Returns notes on image options among the given keys if no data are given."""
     named = sorted(IMAGE_OPTIONS.intersection(given))
     if not named:
         return []

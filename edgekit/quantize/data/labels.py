@@ -1,4 +1,4 @@
-"""Pictures with labelled boxes: COCO's JSON, and Ultralytics' folders with a text file a picture.
+"""Pictures with labelled boxes: COCO's JSON, or Ultralytics' folders with a text file per picture.
 
 Sources: cocodataset.org/#format-data (object detection), docs.ultralytics.com/datasets/detect.
 """
@@ -35,7 +35,7 @@ class LabelledPicture:
         boxes: [n, 4]: left, top, right, bottom.
         classes: [n].
         crowd: [n] of bool.
-        relative: Whether boxes are in parts of the picture's sides; in pixels otherwise.
+        relative: True if boxes are in shares of the picture's sides; in pixels otherwise.
     """
 
     file: Path
@@ -45,7 +45,7 @@ class LabelledPicture:
     relative: bool
 
     def truth(self, height: int, width: int) -> Truth:
-        """Returns what a picture of this size shows, in its pixels."""
+        """Returns the labels of a picture of this size, in pixels."""
         scale = [width, height, width, height] if self.relative else [1.0] * 4
         return Truth(self.boxes * scale, self.classes, self.crowd)
 
@@ -80,9 +80,9 @@ def read_labels(
 
     Args:
         path: COCO's JSON, a data.yaml, or a folder.
-        classes: The network's names of classes; COCO's categories, and a data.yaml's names, are
-            found among them by name. Empty: numbers are taken as they are, COCO's in their order.
-        keypoints: Whether keypoints follow a box on a line; a polygon does otherwise.
+        classes: The network's class names; COCO's categories, and a data.yaml's names, are matched
+            by name. Empty: numbers are used unchanged, COCO's in their order.
+        keypoints: True if keypoints follow a box on a line; otherwise a polygon does.
 
     Raises:
         DataError: "data.labels"; "data.list" or "head.classes" of a data.yaml.
@@ -173,7 +173,7 @@ def _of_files(
         raise _wrong(path, f"has no labels, such as {labels[0]}")
     found = []
     for file, own in zip(files, labels, strict=True):
-        # as Ultralytics has it, a picture without the file shows nothing
+        # as in Ultralytics, a picture without the file has no objects
         lines = read_file(own, _MOST_BYTES).decode("utf-8", "replace") if own.is_file() else ""
         rows = [_row(own, line, keypoints) for line in lines.splitlines() if line.strip()]
         kinds = np.array([kind for kind, _ in rows], np.int64)
@@ -194,7 +194,7 @@ def _of_files(
 
 
 def _beside(file: Path) -> Path:
-    """The file of a picture's labels: the last folder images of its path is labels there."""
+    """Returns a picture's label file: "labels" replaces the last folder "images" of its path."""
     parts = list(file.parts)
     for number in range(len(parts) - 2, -1, -1):
         if parts[number] == "images":

@@ -1,5 +1,5 @@
-"""Images of a folder, or of a data.yaml as Ultralytics has it: ``path``, and ``train`` and ``val``,
-each a folder, a list of folders, or a text file with an image on each line.
+"""Images of a folder, or of Ultralytics' data.yaml: ``path``, and ``train`` and ``val``, each a
+folder, a list of folders, or a text file with an image on each line.
 """
 
 from __future__ import annotations
@@ -16,22 +16,23 @@ from edgekit.quantize.data.rows import shown
 
 _ENDINGS = frozenset({".yaml", ".yml"})
 _LARGEST = 64 << 20  # a list of a million images
-#: Where images are looked for: what the network was trained on comes first.
+#: Splits searched for images: the training images come first.
 _SPLITS = ("train", "val")
 
 
 def is_list(path: Path) -> bool:
-    """Whether a path is that of a data.yaml, by its ending."""
+    """Returns True if a path is a data.yaml, by its ending."""
     return path.suffix.lower() in _ENDINGS
 
 
 def images_at(path: Path, splits: Sequence[str] = _SPLITS) -> list[Path]:
-    """Returns the images of a folder or of a data.yaml, in the order of their paths; none of
-    anything else.
+    """Returns the images of a folder or of a data.yaml in the order of their paths.
+
+    Any other path gives an empty list.
 
     Args:
         path: The folder or the data.yaml.
-        splits: Keys of a data.yaml; the first one that it has counts.
+        splits: Keys of a data.yaml; the first that it has counts.
 
     Raises:
         DataError: "data.list": the data.yaml cannot be read, or names no images.
@@ -42,7 +43,7 @@ def images_at(path: Path, splits: Sequence[str] = _SPLITS) -> list[Path]:
         return []
     document = _read(path)
     root = path.parent / str(document.get("path") or "")
-    if not root.is_dir():  # Ultralytics looks for it in a folder of its own
+    if not root.is_dir():  # Ultralytics looks for it in its own folder
         root = path.parent
     for split in splits:
         given = document.get(split)
@@ -76,7 +77,7 @@ def _images(root: Path, place: str) -> Iterator[Path]:
     elif at.suffix.lower() == ".txt" and at.is_file():
         text = read_file(at, _LARGEST).decode("utf-8", "replace")
         for line in filter(None, map(str.strip, text.splitlines())):
-            # beside the list where it begins with a dot, else in the root
+            # relative to the list if it begins with a dot, else to the root
             yield (at.parent if line.startswith("./") else root) / line
     elif at.suffix.lower() in IMAGE_SUFFIXES and at.is_file():
         yield at

@@ -51,16 +51,16 @@ def load_data(
     - a folder of images, or of such files (read in the order of their names);
     - a data.yaml of Ultralytics, for the images that it names (``lists``);
     - ``python:module:function``: ``function()`` returns an iterable of arrays or dicts of arrays.
-      This runs the user's code. Only a ``str`` is taken so, never a ``Path``.
+      This runs the user's code. Only a ``str`` is read in this way, never a ``Path``.
 
     Args:
-        spec: That, or a mapping with ``data`` and options: ``count`` (at most this many samples,
-            of one row of the batch each), ``pick`` ("first" or "spread": which of them), and
-            for images ``preset``, ``resize``, ``crop``, ``pad``, ``interpolation``, ``color``,
-            ``scale``, ``mean``, ``std``, ``layout``, ``skip_broken``; see ``docs/calibration.md``.
+        spec: The data, or a mapping with ``data`` and options: ``count`` (at most this many
+            samples, of one row of the batch each), ``pick`` ("first" or "spread"), and for images
+            ``preset``, ``resize``, ``crop``, ``pad``, ``interpolation``, ``color``, ``scale``,
+            ``mean``, ``std``, ``layout``, ``skip_broken``; see ``docs/calibration.md``.
         model: The model whose inputs the samples must fit.
-        folders: Where modules are looked for, before Python's path.
-        skip: Leave out so many rows of the batch at the beginning; ``count`` has them, too.
+        folders: Folders searched for modules, before Python's path.
+        skip: Number of batch rows to leave out at the beginning; ``count`` includes them.
         beside: Names of further arrays that a file may have, which are not read.
         whole: Refuse arrays whose last sample would not fill the model's batch.
 
@@ -121,7 +121,7 @@ def load_data(
 
 
 def check_path(path: Path) -> None:
-    """Refuses a path without calibration data, before there is a model for them.
+    """Refuses a path without calibration data, before a model is loaded.
 
     Raises:
         DataError: "data.path" or "data.empty".
@@ -139,10 +139,10 @@ def _amount(limit: Any, pick: Any) -> tuple[int | None, bool]:
 
 
 def _array_files(path: Path) -> list[Path]:
-    """Returns the NumPy files that ``path`` is or has.
+    """Returns the NumPy file ``path``, or the NumPy files in this folder.
 
     Raises:
-        DataError: There is nothing at ``path``, or it is something else.
+        DataError: ``path`` does not exist, or is neither.
     """
     if path.is_dir():
         found = files_in(path, ARRAY_SUFFIXES)
@@ -168,12 +168,12 @@ def _array_files(path: Path) -> list[Path]:
 def preprocess_of(
     specs: Mapping[str, tuple[np.dtype, tuple[int, ...]]], options: ImageOptions, where: Path
 ) -> tuple[str, Preprocess]:
-    """Returns the input that takes images, and how an image becomes a row of it.
+    """Returns the input that takes images, and the preprocessing from an image to a row.
 
     Args:
         specs: NumPy type and shape by input.
-        options: What the user says of images.
-        where: The images, for errors.
+        options: The user's image options.
+        where: Path of the images, for errors.
 
     Raises:
         DataError: "data.images": no input, or several, may take images; "data.options".

@@ -87,12 +87,12 @@ def check_feed(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DataRow:
-    """One sample as it lies in the data, of the inputs' row shapes.
+    """One sample of the data, in the inputs' row shapes.
 
     Attributes:
         arrays: By input name, in the type of the data.
         where: Place for messages, such as ``photos/a.png`` or ``data.npz[3]``.
-        constant: Whether an image shows one colour only.
+        constant: True if an image has a single colour.
     """
 
     arrays: Mapping[str, np.ndarray]
@@ -101,13 +101,13 @@ class DataRow:
 
 
 class RowSource(Protocol):
-    """Rows that can be read any number of times."""
+    """Rows that can be read repeatedly."""
 
     size: int | None
-    """How many there are; None if only reading them all would show."""
+    """Number of rows; None if unknown without reading them all."""
 
     def rows(self, picks: Iterable[int]) -> Iterator[DataRow]:
-        """Yields the rows of these numbers, which ascend; only a few are in memory at once."""
+        """Yields the rows of these ascending numbers; only a few are in memory at once."""
         ...
 
 
@@ -115,13 +115,13 @@ class RowSource(Protocol):
 class RowLayout:
     """How a model's inputs divide into rows.
 
-    Where all inputs have the same first dimension, that is the batch, and a row is one entry of it.
-    Otherwise a row is all that one run takes.
+    If all inputs have the same first dimension, this is the batch, and a row is an entry of the
+    batch. Otherwise a row is the whole input of a run.
 
     Attributes:
         specs: NumPy type and shape of one run, by input name.
-        batch: Rows that one run takes.
-        split: Whether the first dimension is the batch.
+        batch: Rows of one run.
+        split: True if the first dimension is the batch.
     """
 
     specs: Mapping[str, tuple[np.dtype, tuple[int, ...]]]
@@ -134,9 +134,9 @@ class RowLayout:
         return shape[1:] if self.split else shape
 
     def count(self, name: str, found: tuple[int, ...]) -> int | None:
-        """Returns how many rows an array of shape ``found`` holds; None when it does not fit.
+        """Returns the number of rows in an array of shape ``found``; None if it does not fit.
 
-        An array holds one row, rows along its first axis, or whole runs along it. In each case the
+        An array holds a row, rows along its first axis, or whole runs along it. In each case the
         rows follow one another in C order.
         """
         row, run = self.shape(name), self.specs[name][1]
@@ -163,7 +163,7 @@ class RowLayout:
         return taken
 
     def hint(self, name: str) -> str:
-        """Says what shape an array should have."""
+        """Returns a hint with the shape that an array should have."""
         row = list(self.shape(name))
         return f"put samples along the first axis; one sample is {row}"
 
@@ -179,9 +179,9 @@ def rows_of(model: Model) -> RowLayout:
 def ahead(
     read: Callable[[int], T], picks: Iterable[int], *, workers: int, window: int
 ) -> Iterator[T]:
-    """Yields ``read(pick)`` in order; threads read up to ``window`` of them ahead of the caller.
+    """Yields ``read(pick)`` in order; threads read up to ``window`` picks ahead of the caller.
 
-    With one worker the reads are in order, too. Nothing is read before the first is requested.
+    With one worker the reads are in order, too. Reading begins with the first request.
     """
     waiting: deque[Future[T]] = deque()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="edgekit-data")
@@ -193,12 +193,12 @@ def ahead(
         while waiting:
             yield waiting.popleft().result()
     finally:
-        # a caller may stop early: what is not begun is not read
+        # a caller may stop early: cancel reads that have not begun
         pool.shutdown(wait=True, cancel_futures=True)
 
 
 def shown(path: Path | str) -> str:
-    """Returns a path for one line of a message, whatever its name holds."""
+    """Returns a path as a single line for a message, with any characters in its name."""
     text = str(path)
     return text if text.isprintable() else ascii(text)[1:-1]
 
@@ -206,14 +206,13 @@ def shown(path: Path | str) -> str:
 class CalibrationSamples:
     """An iterable of inputs that reads each sample on request, every time anew.
 
-    One sample is what one run of the model takes: as many rows (images, for example) as its batch
-    size. The same data give the same rows in the same order for every batch size. Where the last
-    sample has fewer, its last row is repeated to fill it up; :meth:`valid` says how many rows
-    count.
+    A sample is the input of one run: as many rows (images, for example) as the model's batch size.
+    The same data give the same rows in the same order for every batch size. If the last sample has
+    fewer rows, its last row is repeated to fill it up; :meth:`valid` returns how many rows count.
 
     Attributes:
         batch: Rows of one sample.
-        images: Whether they are read from images.
+        images: True if they are read from images.
     """
 
     def __init__(
@@ -227,7 +226,7 @@ class CalibrationSamples:
         notes: Iterable[str] = (),
         images: bool = False,
     ) -> None:
-        """Takes ``limit`` rows of ``source``, the first less ``skip``, or evenly spread ones."""
+        """Takes the first ``limit`` rows of ``source`` without ``skip``, or evenly spread rows."""
         self.batch = rows.batch
         self.images = images
         self._source = source
@@ -245,7 +244,7 @@ class CalibrationSamples:
             self._notes[f"the data contain {counted(size, 'sample')} (count: {limit})"] = {}
 
     def __len__(self) -> int:
-        """The most samples that there can be; 0 when that is unknown."""
+        """Returns the largest possible number of samples; 0 if unknown."""
         return ceil(max(0, (self._most or 0) - self._skip) / self.batch)
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
@@ -268,16 +267,16 @@ class CalibrationSamples:
             )
 
     def valid(self, index: int) -> int:
-        """Returns how many rows of sample ``index`` are data; the rest repeats the last of them.
+        """Returns how many rows of sample ``index`` are data; the rest repeats the last row.
 
-        Fewer than ``batch`` in the last sample alone. Valid after the sample was returned: how many
-        there are may not be known before.
+        Only the last sample has fewer than ``batch``. Call it after the sample was returned: the
+        number may be unknown before.
         """
         return self._partial.get(index, self.batch)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings about the data that was read up to now."""
+        """Warnings about the data read so far."""
         found = []
         for text, places in self._notes.items():
             found.append(f"{text}: {listed(places, _NAMED)}" if places else text)
@@ -311,7 +310,7 @@ class CalibrationSamples:
         return sample
 
     def _put(self, name: str, row: DataRow, target: np.ndarray) -> None:
-        """Copies one row of one input, and looks at its values."""
+        """Copies a row of an input, and checks its values."""
         found, dtype, where = row.arrays[name], target.dtype, row.where
         if not np.can_cast(found.dtype, dtype, casting="same_kind"):
             raise DataError(
@@ -320,7 +319,7 @@ class CalibrationSamples:
                 where=where,
                 hint=f"the model expects {dtype}",
             )
-        # values that are too large become infinite, which is seen below
+        # too large values become infinite, which is detected below
         with np.errstate(over="ignore", invalid="ignore"):
             target[...] = found
         if not target.size or dtype.kind not in "fiu":

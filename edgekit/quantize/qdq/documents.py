@@ -1,5 +1,5 @@
-"""The documents of Q/DQ models: one taken apart (``from-qdq``), and one made of a plain model
-(``to-qdq``).
+"""The documents of Q/DQ models: the split of a Q/DQ model (``from-qdq``), and a Q/DQ model from a
+plain model (``to-qdq``).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from edgekit_device.protocol.codec import (
 
 @document(frozen=True)
 class SplitFiles:
-    """Where a Q/DQ model was split to; None for what was not written."""
+    """The files of a split Q/DQ model; None for a file that was not written."""
 
     model: str | None = member(nullable(long_text))
     cache: str | None = member(nullable(long_text))
@@ -45,15 +45,15 @@ class SplitModel(FormerDict):
         quantizers: Scales of its Q/DQ nodes.
         weights: Its quantised constants.
         scales: By tensor.
-        tied: Whether scales that the builder has one for are written as it takes them.
-        changes: What the builder changes.
+        tied: True if scales that the builder ties are written as it takes them.
+        changes: Scales that the builder changes.
         propagated: Scales that follow from others.
         missing: Tensors without a scale.
-        fp16_nodes: What runs in FP16.
-        other_codes: Tensors that are quantised to other types.
-        notes: What a person should know.
-        files: What was written.
-        trtexec: The line that builds it; None where files for it were not written.
+        fp16_nodes: Nodes that run in FP16.
+        other_codes: Weights that get other codes when they are quantised anew.
+        notes: Notes for the user.
+        files: The written files.
+        trtexec: The command line that builds it; None if its files were not written.
     """
 
     schema: str = member(choice("edgekit.from-qdq/1"), default="edgekit.from-qdq/1")
@@ -83,15 +83,15 @@ class RefusedLayer:
 
 @document(frozen=True)
 class LoweredCheck:
-    """How many layers of a Q/DQ model could run on the DLA, in how many loadables.
+    """The numbers of a Q/DQ model's layers that could run on the DLA, and of their loadables.
 
     Attributes:
-        layers: How many layers there are other than Q/DQ nodes.
-        qdq_nodes: How many Q/DQ nodes there are; ``edgekit check`` counts them as layers for
-            TensorRT releases that take Q/DQ nodes on a DLA.
-        dla_layers: How many layers can run on a DLA.
-        int8_layers: How many of these can run in INT8.
-        loadables: How many loadables they form.
+        layers: Number of layers without Q/DQ nodes.
+        qdq_nodes: Number of Q/DQ nodes; ``edgekit check`` counts them as layers for TensorRT
+            releases that take Q/DQ nodes on a DLA.
+        dla_layers: Number of layers that can run on a DLA.
+        int8_layers: Number of these that can run in INT8.
+        loadables: Number of loadables they form.
     """
 
     layers: int = member(fields.count)
@@ -125,17 +125,17 @@ class LoweredModel(FormerDict):
         model: The plain model.
         target: The board.
         tensorrt: The release.
-        method: How the scales were measured.
-        data: On what data.
-        opset: The Q/DQ model's ai.onnx.
+        method: The calibration method of the scales.
+        data: The calibration data.
+        opset: The Q/DQ model's ai.onnx opset.
         activations: Activations between Q/DQ nodes.
         weights: Constants between Q/DQ nodes.
         casts: Cast nodes.
         fp16_layers: Layers in FP16.
-        check: Where its layers could run.
-        notes: What a person should know.
+        check: Numbers of layers that could run on the DLA.
+        notes: Notes for the user.
         file: The Q/DQ model.
-        trtexec: The line that builds it.
+        trtexec: The command line that builds it.
     """
 
     schema: str = member(choice("edgekit.to-qdq/1"), default="edgekit.to-qdq/1")

@@ -25,7 +25,7 @@ from edgekit.quantize.scales import is_scale
 from edgekit.rewriting.engine.opset import obstacle, raise_opset
 
 _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
-# a constant operand of theirs has to be INT8 as the other operands are
+# operators whose constant operands must be INT8 like the other operands
 _JOINING = frozenset({"Concat", "Max", "Min"})
 _FLOAT, _HALF = 1, 10
 _QDQ_OPSET = 13
@@ -40,7 +40,7 @@ class LoweredGraph:
 
     Attributes:
         proto: The graph.
-        values: Constants of it that are new.
+        values: Its new constants.
         taken: Names of its tensors and nodes.
     """
 
@@ -68,18 +68,18 @@ class LoweredGraph:
         self._precision: dict[str, str] = {}
         for layer in network.layers:
             for name in layer.nodes:
-                # of several layers that share a node all have the same
+                # layers that share a node have the same precision
                 self._precision[name] = plan.precisions[layer.name]
         self._zero = ""
         self._made: dict[tuple[str, int | None], str] = {}
 
     def write(self) -> None:
-        """Puts the nodes in."""
+        """Inserts the nodes."""
         graph = self.proto.graph
         nodes = list(graph.node)
         ends = {value.name for value in graph.output}
         writer = {name: node for node in nodes for name in node.output}
-        # by tensor, what its readers read instead; and its nodes by what is written then
+        # by tensor, the tensor that its readers read instead; and the nodes by output
         given: dict[str, str] = {}
         pairs: dict[str, list[onnx.NodeProto]] = {}
         for name in self._tensors:
@@ -113,7 +113,7 @@ class LoweredGraph:
         return self._precision.get(node.name) == "int8"
 
     def _reads_codes(self, node: onnx.NodeProto, source: onnx.NodeProto | None) -> bool:
-        """Whether a reader gets what is dequantised: but for floats between two FP16 layers."""
+        """Returns True if a reader gets dequantised values: always, except between FP16 layers."""
         if source is not None and self._is_int8(source):
             return True
         return self._precision.get(node.name, "int8") == "int8"
@@ -136,7 +136,7 @@ class LoweredGraph:
         return made
 
     def _joined_scale(self, node: onnx.NodeProto, name: str) -> np.ndarray:
-        """A concatenation has one scale for all; a maximum compares what it reads."""
+        """Returns a constant operand's scale: a concatenation's result's, otherwise its own."""
         result = self._scales.get(node.output[0])
         if node.op_type == "Concat" and result is not None:
             return np.array(result, np.float32)
@@ -199,8 +199,8 @@ class LoweredGraph:
 
 # FP16 types for the layers of a strongly typed network that are outside of INT8.
 #
-# What NVIDIA's ``modelopt.onnx.autocast --low_precision_type fp16`` does as well: a
-# Cast where a tensor changes its type. Operators keep FP32 where ONNX has no FP16 for them.
+# As NVIDIA's ``modelopt.onnx.autocast --low_precision_type fp16``: a Cast at each tensor that
+# changes its type. Operators for which ONNX has no FP16 keep FP32.
 
 
 def half(proto: onnx.ModelProto, nodes: Collection[str], taken: set[str]) -> None:
@@ -223,7 +223,7 @@ class _Half:
         values = (*graph.input, *graph.value_info, *graph.output)
         self._floats = {v.name for v in values if v.type.tensor_type.elem_type == _FLOAT}
         self._floats |= {item.name for item in graph.initializer if item.data_type == _FLOAT}
-        # what Q/DQ nodes brought is in no list of types
+        # tensors of Q/DQ nodes are in no list of types
         self._floats |= {n.output[0] for n in graph.node if n.op_type == "DequantizeLinear"}
         self._nodes = [node for node in graph.node if node.name in nodes and self._can(node)]
         self._half_of: dict[str, str] = {}
@@ -238,7 +238,7 @@ class _Half:
         return any(self._changes(node, node.output, index) for index in range(len(node.output)))
 
     def _changes(self, node: onnx.NodeProto, names: Collection[str], index: int) -> bool:
-        """Whether an input or output is FP32 and may be FP16."""
+        """Returns True if an input or output is FP32 and may be FP16."""
         name = list(names)[index]
         if not name or name not in self._floats:
             return False
@@ -303,8 +303,8 @@ class _Half:
 
 # From a plain network and its scales to a strongly typed Q/DQ model: implicit to explicit INT8.
 #
-# TensorRT from 11.4.1 on reads no calibration cache: INT8 is what lies between a DequantizeLinear
-# and a QuantizeLinear. Where the pairs stand is :func:`edgekit.dla.precision.lowering`'s decision.
+# TensorRT from 11.4.1 on reads no calibration cache: layers between a DequantizeLinear and a
+# QuantizeLinear are INT8. :func:`edgekit.dla.precision.lowering` decides the places of the pairs.
 
 
 def to_qdq(
@@ -320,8 +320,8 @@ def to_qdq(
 
     Quantisation is symmetric with zero point 0 everywhere: activations with one scale, weights
     with amax / 127 of each output channel (1 for a channel of zeros) on their FP32 values, which
-    stay in the file as they are. Biases stay floats. Models below opset 13 are raised to it,
-    since QuantizeLinear has an axis only from there on.
+    stay unchanged in the file. Biases stay floats. Models below opset 13 are raised to it, because
+    QuantizeLinear has an axis only from opset 13.
 
     Args:
         model: The plain FP32 model.
@@ -329,17 +329,17 @@ def to_qdq(
         scales: Symmetric INT8 scale (amax / 127, in the tensor's unit) by tensor.
         fp16_layers: Names of layers that stay in FP16.
         weights: "per_channel" or "per_tensor".
-        float16: Whether layers outside of INT8 get FP16 types, with casts at their borders: a DLA
+        float16: True if layers outside of INT8 get FP16 types, with casts at their borders: a DLA
             has no FP32. The network's inputs and outputs keep their types.
 
     Returns:
-        The Q/DQ model, of the same inputs and outputs. A network without any layer for INT8, or
-        without the scales for one, comes back without Q/DQ nodes.
+        The Q/DQ model, with the same inputs and outputs. A network without any layer for INT8, or
+        without the scales for such a layer, is returned without Q/DQ nodes.
 
     Raises:
         ModelError: "qdq.present": it has Q/DQ nodes; "qdq.opset": it cannot be raised to opset 13;
             "model.nonfinite": a weight has NaN or infinite values.
-        UsageError: ``weights`` is something else.
+        UsageError: ``weights`` is neither of the two.
         DataError: "qdq.scale": a scale is not a positive number.
     """
     if weights not in WEIGHTS:
@@ -388,16 +388,16 @@ def to_open_qdq(
 ) -> Model | None:
     """Gives a network with open axes the Q/DQ nodes and FP16 types that it has at one shape.
 
-    Nodes that only exist where sizes are open compute them, and keep their types.
+    Nodes that exist only for open sizes compute these sizes, and keep their types.
 
     Args:
         model: The plain FP32 model with its open axes.
         network: The layers of the same model at one shape.
-        scales: As of ``to_qdq``, at that shape.
-        fp16_layers: As of ``to_qdq``.
+        scales: As in ``to_qdq``, at that shape.
+        fp16_layers: As in ``to_qdq``.
 
     Returns:
-        The typed model; None where the file's opset is below 13.
+        The typed model; None if the file's opset is below 13.
 
     Raises:
         ModelError: "model.nonfinite".

@@ -1,5 +1,5 @@
 """From a Q/DQ model to a plain network with a scale for each tensor: explicit to implicit
-INT8. What each Q/DQ node says is read first (``read_qdq``), then they are taken out (``from_qdq``).
+INT8. ``read_qdq`` reads the Q/DQ nodes; ``from_qdq`` removes them.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 
 _FAULTS_LISTED = 5
-# the middle of uint8: codes - 128 are those of int8, value for value
+# the middle of uint8: uint8 codes minus 128 are the int8 codes
 _MIDDLE = 128
-# what a QuantizeLinear without zero point and output_dtype gives
+# result type of a QuantizeLinear without zero point and output_dtype
 _UINT8 = 2
 _AGAIN = (
     "quantise again with symmetric INT8 (onnxruntime.quantization: activation_type and "
     'weight_type QInt8, extra_options {"ActivationSymmetric": True, "WeightSymmetric": True})'
 )
-#: by code: what is wrong with those that are listed, and what to do
+#: by code: the fault of the listed nodes or tensors, and the hint
 _FAULTS: dict[str, tuple[str, str]] = {
     "qdq.zero_point": (
         "asymmetric quantisation: implicit INT8 has no zero points and no UINT8",
@@ -85,7 +85,7 @@ _FAULTS: dict[str, tuple[str, str]] = {
         "from-qdq --unequal largest",
     ),
 }
-# a QuantizeLinear gives INT8 to them as well as to DequantizeLinear: values stay what they are
+# operators that may read INT8 codes from a QuantizeLinear, because they do not change values
 _MOVES = frozenset(
     {
         "DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Slice",
@@ -95,17 +95,17 @@ _MOVES = frozenset(
 _INTEGER = frozenset(
     {"ConvInteger", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul"}
 )
-# of the scale: two ways to compute one value in float32
+# relative to the scale: float32 rounding between two ways to compute a value
 _ROUNDING = 1e-4
-# onnxruntime.quantization calls the codes of NAME so
+# suffix by which onnxruntime.quantization names the codes of NAME
 _CODES = "_quantized"
-# what they give is as large as what they read, or comes of several
+# their result is as large as their input, or combines several inputs
 _KEEPING = frozenset({"Add", "Clip", "Relu", "Sub", "Sum"})
-# the builder erases some of them, so that the layers do not have both of their tensors
+# the builder erases some of these, so the layers may lack one of the two tensors
 _SHAPES = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 _AVERAGES = frozenset({"AveragePool", "GlobalAveragePool", "ReduceMean"})
 _FLOAT, _HALF = 1, 10
-# to_qdq calls the FP16 form of NAME so
+# suffix by which to_qdq names the FP16 form of NAME
 _SUFFIX = "_fp16"
 # attributes that are element types
 _TYPES = frozenset({"dtype", "output_dtype", "to"})
@@ -114,7 +114,7 @@ _LISTED = 3
 
 
 class Problems:
-    """Collects what cannot be translated, so that all of a kind are reported at once."""
+    """Collects the faults of a translation, so that all of a kind are reported at once."""
 
     def __init__(self) -> None:
         self._found: dict[str, list[tuple[str, str]]] = {}
@@ -124,7 +124,7 @@ class Problems:
         self._found.setdefault(code, []).append((name, detail))
 
     def refuse(self, where: str) -> None:
-        """Raises ModelError for the kind of problem that was met first, if any was."""
+        """Raises ModelError for the first kind of problem found, if there is any."""
         for code, rows in self._found.items():
             what, hint = _FAULTS[code]
             items = [f"{name!r}" + (f" ({detail})" if detail else "") for name, detail in rows]
@@ -137,7 +137,7 @@ class Problems:
 
 
 def constant_of(model: Model, name: str) -> np.ndarray:
-    """Returns the values of a constant, which a model has."""
+    """Returns the values of a constant that the model has."""
     value = model.graph.value(name)
     assert value is not None
     return value
@@ -145,15 +145,15 @@ def constant_of(model: Model, name: str) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """The values that codes stand for: ``scale * code``, the code signed and symmetric.
+    """The values of the codes: ``scale * code``, with signed, symmetric codes.
 
     Attributes:
         node: The QuantizeLinear or DequantizeLinear.
         scale: One value, or one for each index of ``axis``; float32.
-        axis: Of the tensor, where there are several scales.
-        shift: What stands for zero: 128 for UINT8, otherwise 0.
+        axis: The tensor's axis of the scales; None with a single scale.
+        shift: The code of zero: 128 for UINT8, otherwise 0.
         kind: "int8", "uint8" or "int32" (a bias).
-        exact: The scale's own type ("float32", "float16"), which dequantising gives.
+        exact: The scale's own type ("float32", "float16"), which is the dequantised type.
     """
 
     node: str
@@ -165,11 +165,11 @@ class Grid:
 
     @property
     def step(self) -> float:
-        """The scale of a tensor that has one."""
+        """The scale of a tensor with a single scale."""
         return float(self.scale.reshape(-1)[0])
 
     def same(self, other: Grid) -> bool:
-        """Whether both have the same scales and zero."""
+        """Returns True if both have the same scales and zero point."""
         return self.shift == other.shift and np.array_equal(
             self.scale.reshape(-1), other.scale.reshape(-1)
         )
@@ -184,7 +184,7 @@ class Grid:
 
 
 def grid_of(node: onnx.NodeProto, model: Model, problems: Problems) -> Grid | None:
-    """Reads one node; None if it cannot be translated, which ``problems`` then has.
+    """Reads one node; returns None if it cannot be translated, and adds why to ``problems``.
 
     Forms of ai.onnx 10 to 23: a scale of rank 0, or of rank 1 with ``axis``; the zero point may
     be absent, and then ``output_dtype`` (opset 21) or UINT8 is the type; ``block_size`` is
@@ -193,7 +193,7 @@ def grid_of(node: onnx.NodeProto, model: Model, problems: Problems) -> Grid | No
     Args:
         node: QuantizeLinear or DequantizeLinear.
         model: Its model.
-        problems: Where faults are noted.
+        problems: Collects the faults.
     """
     given = {item.name: item.i for item in node.attribute}
     inputs = [*node.input, "", ""]
@@ -246,11 +246,12 @@ def _few(values: list[int]) -> str:
     return " and ".join(map(str, values[:3])) + (" ..." if len(values) > 3 else "")
 
 
-# Reads a Q/DQ model: which tensor has which scale, and what its quantised constants are.
+# Reads a Q/DQ model: the scale of each tensor, and the quantised constants.
 #
-# A quantised tensor is known by the float tensor that stays when the Q/DQ nodes are gone: the one
-# that QuantizeLinear reads (steps 1 and 2 of NVIDIA's qdq-translator). Nodes between the two that
-# only move codes move floats afterwards, so their results are quantised tensors as well.
+# A quantised tensor is named by the float tensor that remains without the Q/DQ nodes: the input of
+# QuantizeLinear (steps 1 and 2 of NVIDIA's qdq-translator). Nodes between QuantizeLinear and
+# DequantizeLinear that only move codes move floats afterwards, so their results are quantised
+# tensors as well.
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,9 +259,9 @@ class Quantisation:
     """One quantisation of a tensor.
 
     Attributes:
-        grid: Of the QuantizeLinear.
-        before: What quantised the same tensor before it (a DequantizeLinear whose result is
-            quantised again), or None.
+        grid: The grid of the QuantizeLinear.
+        before: The previous quantisation of the same tensor, if the result of its
+            DequantizeLinear is quantised again; None otherwise.
     """
 
     grid: Grid
@@ -276,7 +277,7 @@ class QuantisedConstant:
             that reads a float constant, or of the DequantizeLinear that reads codes.
         source: The constant of the file: floats or codes.
         grid: Its scales.
-        codes: Whether the file holds codes.
+        codes: True if the file holds codes.
     """
 
     tensor: str
@@ -287,16 +288,16 @@ class QuantisedConstant:
 
 @dataclass(eq=False)
 class QdqReading:
-    """What the Q/DQ nodes of a model say.
+    """The content of a model's Q/DQ nodes.
 
     Attributes:
-        uses: The quantisations of a tensor, by the float tensor that stays.
-        roots: That tensor, by the result of each DequantizeLinear.
+        uses: The quantisations of a tensor, by the float tensor that remains.
+        roots: The float tensor that remains, by the result of each DequantizeLinear.
         fixed: The quantised constants.
         plain: Names of the nodes that turn into Identity.
         integers: Tensors that held codes and hold floats afterwards.
-        direct: Uses whose result something else than a QuantizeLinear reads.
-        floats: By quantised tensor that is also read unquantised, the nodes that do so.
+        direct: Uses whose result is read by a node other than QuantizeLinear.
+        floats: The nodes that read a quantised tensor unquantised, by tensor.
     """
 
     uses: dict[str, list[Quantisation]] = field(default_factory=dict)
@@ -312,8 +313,8 @@ def read_qdq(model: Model) -> QdqReading:
     """Reads the Q/DQ nodes of a model.
 
     Raises:
-        ModelError: Codes ``qdq.*``: it has none, or some that implicit INT8 cannot express; all
-            of a kind are named.
+        ModelError: Codes ``qdq.*``: the model has no Q/DQ nodes, or some that implicit INT8
+            cannot express; all of a kind are named.
     """
     reader = _QdqReader(model)
     for node in model.proto.graph.node:
@@ -329,7 +330,7 @@ class _QdqReader:
         self._model = model
         self._problems = Problems()
         self.reading = QdqReading()
-        # tensors of codes: what they are the codes of, and on which grid; no use for constants
+        # tensors of codes: the tensor they encode, its grid, and its use (None for constants)
         self._codes: dict[str, tuple[str, Grid, Quantisation | None]] = {}
         # results of DequantizeLinear nodes
         self._given: dict[str, Quantisation] = {}
@@ -373,7 +374,7 @@ class _QdqReader:
             return
         self.reading.plain.append(node.name)
         if source not in self._codes:
-            # where the QuantizeLinear itself is at fault, that is reported
+            # a fault of the QuantizeLinear itself is already reported
             if source not in self.reading.integers:
                 self._problems.add("qdq.open", source, f"read by {node.name}")
             return
@@ -394,7 +395,7 @@ class _QdqReader:
             self._move(node, held)
 
     def _move(self, node: onnx.NodeProto, held: list[str]) -> None:
-        """A node that reads codes: what only moves them is one that moves floats."""
+        """Handles a node that reads codes: if it only moves them, it moves floats afterwards."""
         sources = {self._codes[name][1].step for name in held}
         joins = node.op_type == "Concat" and len(held) == len(node.input) and len(sources) == 1
         if not joins and (node.op_type not in _MOVES or list(node.input[:1]) != held):
@@ -408,7 +409,7 @@ class _QdqReader:
                 self.reading.uses.setdefault(name, []).append(use)
 
     def finish(self) -> None:
-        """Refuses what cannot be translated.
+        """Refuses a model that cannot be translated.
 
         Raises:
             ModelError: See :func:`read_qdq`.
@@ -439,13 +440,13 @@ class _QdqReader:
 # Constants of a Q/DQ model as the floats that the plain network holds.
 #
 # TensorRT's implicit INT8 quantises weights anew, per output channel: scale = amax / 127. A weight
-# whose Q/DQ scales are just that keeps the floats of the file. Any other takes the values that its
-# codes stand for: quantised anew they give the same codes wherever a channel has a code of 127,
-# and a finer grid, with other codes, where it has none.
+# with exactly these Q/DQ scales keeps the floats of the file. Any other weight takes its
+# dequantised values. Quantised anew, a channel with a code of 127 gets the same codes; a channel
+# without such a code gets a finer grid and other codes.
 
 
 def values_of(fixed: QuantisedConstant, model: Model) -> np.ndarray:
-    """Returns the floats that a quantised constant stands for, in its scales' type.
+    """Returns the dequantised values of a quantised constant, in its scales' type.
 
     As ONNX defines them: codes are round half to even of value / scale, saturated.
     """
@@ -462,7 +463,7 @@ def values_of(fixed: QuantisedConstant, model: Model) -> np.ndarray:
 
 
 def requantised(value: np.ndarray, wanted: np.ndarray, axis: int) -> bool:
-    """Whether ``value``, quantised per index of ``axis``, stands for ``wanted``."""
+    """Returns True if ``value``, quantised per index of ``axis``, dequantises to ``wanted``."""
     source, target = np.moveaxis(value, axis, 0), np.moveaxis(wanted, axis, 0)
     scales = weight_scales(value, axis).reshape(-1, *[1] * (value.ndim - 1))
     for block in channel_blocks(source):
@@ -481,13 +482,13 @@ def keeps(
     model: Model,
     readers: Sequence[onnx.NodeProto],
 ) -> bool:
-    """Whether the file's floats give the very codes when they are quantised anew.
+    """Returns True if the file's floats give the same codes when they are quantised anew.
 
     Args:
         fixed: A quantised constant.
-        value: What it stands for.
-        model: The one that has it.
-        readers: What reads it, all of it.
+        value: Its dequantised values.
+        model: Its model.
+        readers: All nodes that read it.
     """
     if fixed.codes or not readers:
         return False
@@ -501,7 +502,7 @@ def other_codes(model: Model, names: set[str]) -> list[str]:
 
     Args:
         model: The plain model.
-        names: Its constants that are quantised in the Q/DQ model and hold what codes stand for.
+        names: Its constants that are quantised in the Q/DQ model and hold dequantised values.
     """
     found: dict[str, None] = {}
     for node in model.proto.graph.node:
@@ -516,7 +517,7 @@ def other_codes(model: Model, names: set[str]) -> list[str]:
 
 
 class PlainNames:
-    """The names of a plain network's constants: those of the network before it was quantised."""
+    """The names of a plain network's constants, as in the network before quantisation."""
 
     def __init__(self, model: Model, reading: QdqReading) -> None:
         self._model = model
@@ -544,7 +545,7 @@ class PlainNames:
             wanted = fixed.source.removesuffix(_CODES) if fixed.codes else fixed.source
             free = wanted not in taken or wanted == fixed.tensor
             if not fixed.codes:
-                # the constant's own name, where nothing else reads its floats
+                # the constant's own name, if no other node reads its floats
                 free = fixed.source not in ends and len(self._readers[fixed.source]) == 1
             if captured or fixed.tensor in ends or not free:
                 wanted = fixed.tensor
@@ -558,7 +559,7 @@ class PlainNames:
         return self._names[fixed.tensor]
 
     def readers(self, codes: str) -> list[onnx.NodeProto]:
-        """Returns what reads the dequantised codes; nothing where something moves the codes."""
+        """Returns the readers of the dequantised codes; empty if a node moves the codes."""
         found: list[onnx.NodeProto] = []
         for node in self._readers.get(codes, ()):
             if node.op_type != "DequantizeLinear":
@@ -567,9 +568,10 @@ class PlainNames:
         return found
 
     def plain(self) -> onnx.ModelProto:
-        """Returns the graph with an Identity for each Q/DQ node; loading takes those out.
+        """Returns the graph with an Identity for each Q/DQ node; loading removes these.
 
-        What dequantises a constant stays under its new name: values are given in its place.
+        The node that dequantises a constant keeps the constant's new name; the caller supplies its
+        values.
         """
         proto = onnx.ModelProto()
         proto.CopyFrom(self._model.proto)
@@ -594,7 +596,7 @@ class PlainNames:
     def renamed(self, scales: Mapping[str, float], plain: Model) -> dict[str, float]:
         """Returns the scales under the plain network's names.
 
-        A tensor whose dequantised form is an output of the network has the output's name now.
+        A tensor whose dequantised form is an output of the network gets the output's name.
         """
         there = plain.graph.tensor_names
         output: dict[str, str] = {}
@@ -614,12 +616,12 @@ def without_effect(
     """Returns the tensors whose Q/DQ nodes matter, and whose scale implicit INT8 does not use.
 
     A convolution, the sum after it and an activation are one kernel, in FP32 until its end. A
-    quantiser between them rounds, which hardly matters, and cuts off what is beyond its range: a
-    range narrower than that at the end of the kernel changes results much.
+    quantiser between them rounds, which hardly matters, and clips to its range. A range narrower
+    than that at the end of the kernel changes results much.
 
     Args:
         network: The plain network's layers.
-        given: What the Q/DQ nodes said, by tensor.
+        given: Scales of the Q/DQ nodes, by tensor.
         scales: All scales.
     """
     inside = needs(network, scales).inside
@@ -639,17 +641,17 @@ def _cuts(
         if layer.op not in _KEEPING:
             return True
         end = layer.outputs[0]
-    # without a scale the kernel writes floats, which have all values
+    # without a scale the kernel writes floats, which clip no value
     return scales[name] < scales.get(end, float("inf"))
 
 
-# Gives tensors without a scale that of their neighbours, as NVIDIA's qdq-translator does.
+# Gives a tensor without a scale its neighbour's scale, as NVIDIA's qdq-translator does.
 #
 # Its step 3 goes forward and backward through MaxPool Flatten Relu Pad Transpose Reshape Squeeze
-# and Concat, which :func:`follow` does where all readers agree; and it takes what is missing of
-# ``out = 127 * a * b`` for a Mul, and 1/127 for a Sigmoid. Averages take the scale of what they
-# average (its options AveragePool, GlobalAveragePool and ReduceMean): the DLA has one for both
-# anyway. They hand none back, for an average is smaller than what it is made of.
+# and Concat; :func:`follow` does so if all readers agree. For a Mul it solves
+# ``out = 127 * a * b`` for the missing scale; a Sigmoid gets 1/127. Averages take the scale of
+# their input (its options AveragePool, GlobalAveragePool and ReduceMean), because the DLA has one
+# scale for both. An average gives no scale back to its input, since it is smaller than its input.
 
 
 @document(frozen=True)
@@ -658,8 +660,8 @@ class Propagated:
 
     Attributes:
         tensor: Its name.
-        scale: As found.
-        rule: "follows" (the values are a neighbour's, or some of them), "average", "Mul" or
+        scale: Value of one INT8 step, in the tensor's unit.
+        rule: "follows" (the values are all or some of a neighbour's), "average", "Mul" or
             "Sigmoid".
     """
 
@@ -671,14 +673,14 @@ class Propagated:
 def propagate(
     model: Model, network: Network, scales: Mapping[str, float]
 ) -> tuple[dict[str, float], tuple[Propagated, ...]]:
-    """Returns the scales with those that follow, and what followed in the order found.
+    """Returns all scales, given and propagated; and the propagated scales in the order found.
 
-    Repeats itself until nothing follows any more; no given scale is changed.
+    Repeats until no further scale follows; no given scale is changed.
 
     Args:
         model: A plain model.
         network: Its layers.
-        scales: What the Q/DQ nodes said.
+        scales: The scales of the Q/DQ nodes.
     """
     known = dict(scales)
     found: list[Propagated] = []
@@ -688,7 +690,7 @@ def propagate(
     there = {value.name for value in (*graph.value_info, *graph.input, *graph.output)}
 
     def give(tensor: str, scale: float, rule: str) -> None:
-        # layers have inner tensors that no ONNX tensor is called
+        # layers have inner tensors that are no ONNX tensors
         if tensor in there and tensor not in known and scale > 0:
             known[tensor] = float32(scale)
             found.append(Propagated(tensor, known[tensor], rule))
@@ -721,7 +723,7 @@ def _product(
     known: Mapping[str, float],
     give: Callable[[str, float, str], None],
 ) -> None:
-    """What is missing of ``out = 127 * one * other``, where one of the three is."""
+    """Solves ``out = 127 * one * other`` if exactly one of the three scales is missing."""
     if one in known and other in known:
         give(out, LEVELS * known[one] * known[other], "Mul")
     elif out in known and one in known:
@@ -730,23 +732,23 @@ def _product(
         give(one, known[out] / known[other] / LEVELS, "Mul")
 
 
-# Takes the FP16 types of a strongly typed Q/DQ model out: implicit INT8 has a list of layers.
+# Removes the FP16 types of a strongly typed Q/DQ model: implicit INT8 has a list of FP16 layers.
 #
-# The way back of :mod:`edgekit.quantize.qdq.to_explicit`, and of what NVIDIA's
-# ``modelopt.onnx.autocast`` writes: between a Cast to FP16 and one to FP32 lie layers in FP16.
+# The inverse of :mod:`edgekit.quantize.qdq.to_explicit` and of NVIDIA's
+# ``modelopt.onnx.autocast``: layers between a Cast to FP16 and a Cast to FP32 are in FP16.
 
 
 def widened(model: Model) -> tuple[Model, tuple[str, ...], str]:
-    """Returns a Q/DQ model in FP32 throughout, the nodes that were FP16, and why it was left so.
+    """Returns a Q/DQ model in FP32 throughout, its former FP16 nodes, and why FP16 types remain.
 
-    Weights hold what their FP16 values are, so they come back rounded. Nothing is changed where
-    Q/DQ nodes themselves are in FP16: that is a network in FP16, not one with FP16 layers.
+    Weights keep their FP16 values, so they stay rounded. A model whose Q/DQ nodes themselves are in
+    FP16 is not changed: that is an FP16 network, not a network with FP16 layers.
 
     Args:
         model: A Q/DQ model.
 
     Returns:
-        The model; names of nodes; and a text for people where FP16 types had to stay, else "".
+        The model; names of nodes; and a text for people if FP16 types had to stay, else "".
     """
     graph = model.proto.graph
     values = (*graph.value_info, *graph.input, *graph.output)
@@ -788,7 +790,7 @@ def _obstacle(proto: onnx.ModelProto, halves: set[str]) -> str:
 
 
 class _Wide:
-    """A graph that loses its FP16 types.
+    """A graph whose FP16 types are replaced by FP32.
 
     Attributes:
         proto: The graph.
@@ -810,11 +812,11 @@ class _Wide:
         self.weights = {self._names.get(n, n): self._wide(v) for n, v in model.weights.items()}
 
     def _chosen(self) -> dict[str, str]:
-        """Returns what FP16 tensors are called in FP32: as the FP32 form of the file, if it has."""
+        """Returns the FP32 names of FP16 tensors: the name of the FP32 form, if the file has it."""
         names: dict[str, str] = {}
         for target, node in self._cast.items():
             source = node.input[0]
-            # several casts of one tensor: one gives the name, the others stand for it
+            # several casts of one tensor: the first gives the name, the others become Identity
             if source in self._halves and target not in self._halves and source not in self._cast:
                 names.setdefault(source, target)
         for name in sorted(self._halves - names.keys() - self._cast.keys()):
@@ -855,7 +857,7 @@ class _Wide:
         getattr(self.proto.graph, field).extend(whole)
 
     def _is_between(self, source: str, target: str) -> bool:
-        """Whether a cast is one between FP32 and FP16, or within FP16."""
+        """Returns True if a cast is between FP32 and FP16, or within FP16."""
         if source not in self._halves and target not in self._halves:
             return False
         attribute = next(a.i for a in self._cast[target].attribute if a.name == "to")
@@ -881,8 +883,8 @@ class _Wide:
 
 # From a Q/DQ model to a plain network with a scale for each tensor: explicit to implicit INT8.
 #
-# TensorRT up to 10.7 puts nothing of a Q/DQ model on a DLA; what it takes there is a plain network
-# with a calibration cache and a precision for each layer. The steps are those of NVIDIA's
+# TensorRT up to 10.7 runs no layer of a Q/DQ model on a DLA. A DLA needs a plain network with a
+# calibration cache and a precision for each layer. The steps are those of NVIDIA's
 # qdq-translator 0.2.0 (Deep-Learning-Accelerator-SW, tools/qdq-translator).
 
 
@@ -896,13 +898,13 @@ class Translated:
             that follow from them (``propagated``).
         fp16_nodes: Nodes that run in FP16, since they have FP16 types in the Q/DQ model or a
             tensor that they read has no scale.
-        missing: Tensors that INT8 layers need a scale of and that have none.
-        propagated: What no Q/DQ node said.
-        quantizers: How many scales the Q/DQ nodes gave.
-        weights: How many constants were quantised.
-        other_codes: Weights that have other codes when they are quantised anew per output
+        missing: Tensors without a scale that INT8 layers need.
+        propagated: Scales that no Q/DQ node gives.
+        quantizers: Number of scales from the Q/DQ nodes.
+        weights: Number of quantised constants.
+        other_codes: Weights that get other codes when they are quantised anew per output
             channel, as TensorRT's implicit INT8 and edgekit's emulation do.
-        notes: What a person should know.
+        notes: Notes for the user.
     """
 
     model: Model
@@ -918,8 +920,8 @@ class Translated:
     def precisions(self, name: str) -> str:
         """Returns the text of a file with the FP16 nodes.
 
-        Of a ``.json`` file it is NVIDIA's translator's (int8_tensor_scales, fp16_nodes), of any
-        other one the value of trtexec's ``--layerPrecisions``.
+        A ``.json`` file gets the format of NVIDIA's translator (int8_tensor_scales, fp16_nodes),
+        any other file the value of trtexec's ``--layerPrecisions``.
         """
         if not name.lower().endswith(".json"):
             return ",".join(f"{node}:fp16" for node in self.fp16_nodes) + "\n"
@@ -928,16 +930,16 @@ class Translated:
 
 
 def has_qdq(model: Model) -> bool:
-    """Whether a model has Q/DQ nodes."""
+    """Returns True if a model has Q/DQ nodes."""
     return any(node.op_type in QDQ for node in model.proto.graph.node)
 
 
 def from_qdq(model: Model, *, unequal: str = "refuse") -> Translated:
-    """Translates a Q/DQ model: takes its Q/DQ nodes out and keeps what they say as scales.
+    """Translates a Q/DQ model: removes its Q/DQ nodes and keeps their scales.
 
-    A tensor's scale holds for everything that reads it, also for what reads it unquantised in
-    the Q/DQ model. Constants hold what their codes stand for, or the file's own floats where
-    these give the same codes.
+    A tensor's scale holds for all its readers, also for those that read it unquantised in the
+    Q/DQ model. Constants hold their dequantised values, or the file's own floats if these give
+    the same codes.
 
     Args:
         model: A model with Q/DQ nodes, of ai.onnx opset 10 or later.
@@ -948,8 +950,8 @@ def from_qdq(model: Model, *, unequal: str = "refuse") -> Translated:
 
     Raises:
         ModelError: Codes ``qdq.*``: it has no Q/DQ nodes, or quantises in a way that implicit
-            INT8 does not have; what does so is named.
-        UsageError: ``unequal`` is something else.
+            INT8 does not have; the nodes or tensors are named.
+        UsageError: ``unequal`` is neither of the two.
     """
     if unequal not in UNEQUAL:
         raise UsageError(
@@ -998,9 +1000,9 @@ def from_qdq(model: Model, *, unequal: str = "refuse") -> Translated:
 
 
 def _scales(model: Model, reading: QdqReading, unequal: str, notes: list[str]) -> dict[str, float]:
-    """One scale for each quantised tensor.
+    """Returns one scale for each quantised tensor.
 
-    Where a tensor is quantised twice in a row (requantised) and only the last result is read, the
+    If a tensor is quantised twice in a row (requantised) and only the last result is read, the
     last scale counts.
     """
     found: dict[str, float] = {}
@@ -1029,8 +1031,8 @@ def _lacking(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns the nodes that read a tensor which lacks a scale, and those tensors (step 5).
 
-    The names of nodes that a layer stands for, so that layers of any rewriting can be found. What
-    is ``typed`` FP16 needs no scale.
+    Nodes are named as in the file, so that they can be found after any rewrite. Nodes that are
+    ``typed`` FP16 need no scale.
     """
     known = {**scales, **follow(network, scales)}
     halves = {layer.name for layer in network.layers if typed.issuperset(layer.nodes)}

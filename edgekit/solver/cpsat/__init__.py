@@ -1,3 +1,3 @@
-"""Placements with their running order, and timetables, stated for CP-SAT and read back.
+"""Placements with their running order, and timetables, as CP-SAT models and answers.
 Start with ``solve_steps`` in ``running_order``.
 """

@@ -1,5 +1,5 @@
 """Placements with their running order solved at once by CP-SAT: exact for every constraint.
-States a problem in integers, solves it, and computes the answer's loads anew.
+Converts a problem to integers, solves it, and computes the answer's loads anew.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ GAP = 1e-6
 FIRST_LEVELS = 3
 
 SHARE = 0.3
-"""Of the remaining effort, for a placement with few levels, which proves nothing."""
+"""Share of the remaining effort for a placement with few levels, which gives no proof."""
 
 DIGITS = 7
 """Decimal digits of a sum that survive the rounding to integers."""
 LARGEST = 1e13
-"""Of a sum, in units: CP-SAT's linear programmes work in doubles."""
+"""Largest sum, in units: CP-SAT's linear programmes work in doubles."""
 FACTORS = (*(10.0**digits for digits in range(7)), *(2.0**bits for bits in range(4, 41, 4)))
-"""At which numbers may be whole: of few decimals, or those divided by a power of two."""
+"""Factors that may make numbers integers: of few decimals, or fractions of powers of two."""
 
 
 def solve_steps(
@@ -62,17 +62,18 @@ def solve_steps(
     """Minimises a goal exactly, every constraint of the problem included.
 
     Args:
-        problem: What to place.
-        goal: What to minimise, under which bounds.
+        problem: The placement problem.
+        goal: The goal to minimise, with its bounds.
         start: A placement to begin from; its value bounds the search.
         lower: A proven lower bound.
-        seconds: Of search; counted in CP-SAT's deterministic time, so that the answer is the
-            same every time, and by the clock at ten times as much, which the result says.
-        effort: The account of a larger search, which this one spends of, instead.
+        seconds: Seconds of search, counted in CP-SAT's deterministic time, so that the answer is
+            always the same. The wall clock ends it after ten times as long, which the result
+            reports.
+        effort: The account of a larger search, which is charged instead.
         progress: Called with the best value and the bound now and then.
 
     Returns:
-        The best placement found (``start`` when nothing better is) and a proven bound.
+        The best placement found (``start`` if none is better) and a proven bound.
 
     Raises:
         EnvironmentLack: OR-Tools is missing.
@@ -98,7 +99,7 @@ def solve_steps(
 
 
 class _Deepening:
-    """Deepening: few levels find a placement, and with a tail for all others prove it or not."""
+    """Iterative deepening: few levels find a placement; a tail for further levels may prove it."""
 
     def __init__(
         self,
@@ -118,7 +119,7 @@ class _Deepening:
 
     @property
     def going(self) -> bool:
-        """Whether anything is left to prove, and to prove it with."""
+        """True if the gap is open and effort is left."""
         proven = self.best is not None and self.best.value - self.bound <= GAP * self.best.value
         open_ = not proven and self.bound < math.inf
         return open_ and not self.effort.over
@@ -129,12 +130,12 @@ class _Deepening:
         return Optimum(self.best, min(self.bound, self.best.value))
 
     def solve(self, levels: int, *, tail: bool) -> bool:
-        """Solves with so many levels; returns whether there cannot be more."""
+        """Solves with ``levels`` levels; returns True if more levels are impossible."""
         problem = self.problem
         most = _most_loadables(problem, self.goal, self.best)
         row = positions(problem, most=most, levels=levels, tail=tail)
         exact = not row.short
-        if not row.devices:  # nowhere to go: no GPU, and no loadable allowed
+        if not row.devices:  # no position: no GPU, and no loadable allowed
             self._prove(None, None)
             return True
         while self.going:
@@ -171,7 +172,7 @@ class _Deepening:
                 break
             if self.strict:
                 break
-            self.strict = True  # the rounding let it through
+            self.strict = True  # rounding allowed an invalid placement
         return exact
 
     def _prove(self, bound: float | None, scale: IntegerScale | None) -> None:
@@ -186,7 +187,7 @@ class _Deepening:
 
 
 def _most_loadables(problem: PlacementProblem, goal: Goal, start: Placing | None) -> int:
-    """Returns how many loadables a placement better than ``start`` can pay for."""
+    """Returns the largest number of loadables in a placement better than ``start``."""
     launches = [problem.launch[core] for core in problem.cores]
     if start is None or goal.weights is None or not launches:
         return len(problem.costs)
@@ -227,7 +228,7 @@ def steps_of(
 def _ready_nodes(
     problem: PlacementProblem, modes: Sequence[int], nodes: Sequence[int], device: int
 ) -> list[int]:
-    """Returns the nodes that can run on the device before any of the others does."""
+    """Returns the nodes that can run on the device before all others."""
     run: list[int] = []
     waiting: set[int] = set()
     for v in nodes:
@@ -239,7 +240,7 @@ def _ready_nodes(
 
 
 def broken_sets(problem: PlacementProblem, steps: Sequence[ExecutionStep]) -> list[list[int]]:
-    """Returns smallest sets of nodes that do not fit into one loadable though they share one."""
+    """Returns smallest sets of nodes that share a loadable but do not fit into one."""
     found: list[list[int]] = []
     for step in steps:
         if step.device not in problem.cores or fits_one_loadable(problem, frozenset(step.nodes)):
@@ -255,7 +256,7 @@ def broken_sets(problem: PlacementProblem, steps: Sequence[ExecutionStep]) -> li
 
 
 def fits_one_loadable(problem: PlacementProblem, nodes: frozenset[int]) -> bool:
-    """Whether nodes can be one loadable; the model's integers let pools through in doubt."""
+    """Returns True if nodes can form a loadable; the model's rounded pool limits may allow more."""
     return all(
         math.fsum(pool.needs[v] for v in nodes) <= pool.limit * (1 + 1e-9) for pool in problem.pools
     ) and (problem.fits is None or problem.fits(nodes))
@@ -271,7 +272,7 @@ def with_loads(
     """Returns a placing with its loads computed anew.
 
     Args:
-        taken: The way of each transfer, counted over all borders; those not needed are dropped.
+        taken: The way of each transfer, counted over all borders; unneeded transfers are dropped.
     """
     way_of: dict[int, int] = dict(taken)
     costs = [problem.costs[v][m] for v, m in enumerate(modes)]
@@ -297,9 +298,9 @@ def with_loads(
 
 
 class IntegerScale:
-    """Integers of a measure: ``factor`` units each, ``slack`` units of rounding in any sum.
+    """Integers of a measure: ``factor`` times the value, with ``slack`` units of rounding in a sum.
 
-    Numbers of few decimals are kept exactly; then there is no slack.
+    Numbers with few decimals are kept exactly; then there is no slack.
     """
 
     def __init__(self, values: Iterable[float], terms: int, total: float) -> None:
@@ -320,30 +321,33 @@ class IntegerScale:
         return round(value * self.factor)
 
     def below(self, value: float) -> int:
-        """Returns what a sum of at least ``value`` is not below."""
+        """Returns the lower bound of integers for a sum of at least ``value``."""
         return math.floor(value * self.factor * (1 - 1e-12)) - self.slack
 
     def limit(self, value: float, strict: bool) -> int:
-        """Returns the limit of a sum of at most ``value``: let through in doubt, or not."""
+        """Returns the upper limit of integers for a sum of at most ``value``.
+
+        If ``strict``, rounding may exclude valid sums; otherwise it may allow invalid sums.
+        """
         exact = math.floor(value * self.factor * (1 + 1e-12))
         return exact - self.slack if strict else exact + self.slack
 
     def bound(self, value: float) -> float:
-        """Returns what the sum itself cannot be below when its integers are not below ``value``."""
+        """Returns the lower bound of a sum whose integers are at least ``value``."""
         return (value - self.slack) / self.factor
 
 
 def _whole(value: float) -> bool:
-    """Whether a value is whole but for its rounding as a double."""
+    """Returns True if a value is an integer except for its rounding as a double."""
     return abs(value - round(value)) <= max(1e-9, 4 * math.ulp(value))
 
 
 def limited_sums(
     problem: PlacementProblem, goal: Goal
 ) -> tuple[list[tuple[Any, float | None]], int]:
-    """Returns the sums that matter with their limits; the first ones are the objective's.
+    """Returns the relevant sums with their limits, and how many form the objective.
 
-    Each is a function of a cost; the second result says how many form the objective.
+    Each sum is a function of a cost; the objective's come first.
     """
     found: list[tuple[Any, float | None]] = []
     if goal.weights is None:
@@ -377,7 +381,7 @@ def transfer_clauses(
 ) -> list[list[Any]]:
     """Returns when a transfer is paid: producer, its modes, consumer, its modes (-1: outside).
 
-    Producer's modes with the same consumer's modes go together, which is tight for a transfer
+    Producer's modes with the same consumer's modes are grouped, which is tight for a transfer
     between two kinds of device.
     """
     readers: dict[int, set[int]] = {}
@@ -411,7 +415,7 @@ def exchangeable_cores(problem: PlacementProblem, goal: Goal) -> list[list[int]]
 
 
 def _exchangeable(problem: PlacementProblem, goal: Goal, first: int, second: int) -> bool:
-    """Whether exchanging the two devices (and their modes) leaves the problem as it is."""
+    """Returns True if exchanging two devices (and their modes) leaves the problem unchanged."""
     swap = {first: second, second: first}
     named = {(mode.device, mode.reads, mode.writes): m for m, mode in enumerate(problem.modes)}
     image = []
@@ -468,11 +472,11 @@ class Positions:
     """The positions in a running order.
 
     Attributes:
-        devices: Of each position.
+        devices: Devices of each position.
         width: Positions of a level.
-        limited: Whether device changes are limited.
-        tail: Whether the last position stands for all further levels.
-        short: Whether a placement could need further levels.
+        limited: True if device changes are limited.
+        tail: True if the last position represents all further levels.
+        short: True if a placement could need further levels.
     """
 
     devices: list[list[int]]
@@ -486,10 +490,10 @@ def positions(problem: PlacementProblem, *, most: int, levels: int, tail: bool) 
     """Returns the positions.
 
     Args:
-        problem: What to place.
-        most: Loadables that a placement of interest can have.
-        levels: At most so many, and
-        tail: what becomes of further ones that there can be.
+        problem: The placement problem.
+        most: Most loadables in a placement of interest.
+        levels: Most levels.
+        tail: True to represent further possible levels by a last position.
     """
     cores = problem.cores
     others = [d for d in range(len(problem.devices)) if d not in cores]
@@ -504,7 +508,7 @@ def positions(problem: PlacementProblem, *, most: int, levels: int, tail: bool) 
 
 
 def _levels(problem: PlacementProblem, most: int, others: int) -> int:
-    """Returns how many levels any placement, brought into its simplest order, can need."""
+    """Returns the most levels that a placement in its simplest order can need."""
     cores = set(problem.cores)
     nodes = range(len(problem.costs))
     changes = problem.max_transitions
@@ -515,7 +519,7 @@ def _levels(problem: PlacementProblem, most: int, others: int) -> int:
     bounds = [len(able), most, sum(sizes[v] for v in able) // max(1, problem.min_size)]
     if problem.max_loadables is not None:
         bounds.append(problem.max_loadables * len(cores))
-    if not problem.pools and problem.fits is None:  # then loadables in a row can be one
+    if not problem.pools and problem.fits is None:  # then consecutive loadables can be merged
         if len(cores) == 1:
             free = [
                 v for v in nodes if not all(problem.device(m) in cores for m in _modes(problem, v))
@@ -531,7 +535,7 @@ def _modes(problem: PlacementProblem, v: int) -> list[int]:
 
 
 def _hint(row: Positions, problem: PlacementProblem, placing: Placing) -> OrderHint:
-    """Returns a placing as modes and positions, its steps put at the first position they can."""
+    """Returns a placing as modes and positions, each step at the first possible position."""
     position = [0] * len(problem.costs)
     at, last = 0, len(row.devices) - 1
     for step in placing.steps:

@@ -11,15 +11,15 @@ from edgekit.solver.problem import Effort
 from edgekit.solver.program import Progress, load_cp_model, make_solver, search_within
 
 # The running order is a row of positions, each of one device: a level is a position for the runs on
-# devices without loadables, then one for each core. A node's position is order-encoded (``after``),
-# never before its producers', and decides its device; a core's position is one loadable. A row that
-# is too short for every placement may end with a tail: a position for all devices, in which neither
-# order nor loadables are kept, so that the optimum is a bound (see ``running_order``).
+# devices without loadables, then a position for each core. A node's position is order-encoded
+# (``after``), never before its producers', and decides its device; a core's position is a loadable.
+# A row that is too short for every placement may end with a tail: a position for all devices that
+# ignores order and loadables, so that the optimum is a bound (see ``running_order``).
 
 
 @dataclass(frozen=True, slots=True)
 class PoolRequest:
-    """A memory pool: what each node needs of it, and what a loadable may have."""
+    """A memory pool: the need of each node, and the limit of a loadable."""
 
     needs: Sequence[int]
     limit: int
@@ -27,7 +27,7 @@ class PoolRequest:
 
 @dataclass(frozen=True, slots=True)
 class TransferRequest:
-    """A transfer: how many ways it has, and the clauses that force one of them."""
+    """A transfer: its number of ways, and the clauses that force a way."""
 
     ways: int
     clauses: Sequence[Sequence[Any]]
@@ -35,7 +35,7 @@ class TransferRequest:
 
 @dataclass(frozen=True, slots=True)
 class MeasureRequest:
-    """A sum that is bounded, or made small: by node and mode, transfer and way, and core."""
+    """A sum that is bounded or minimised: by node and mode, transfer and way, and core."""
 
     modes: Sequence[Mapping[int, int]]
     ways: Sequence[Sequence[int]]
@@ -45,7 +45,7 @@ class MeasureRequest:
 
 @dataclass(frozen=True, slots=True)
 class OrderHint:
-    """Mode and position by node, to begin with."""
+    """Initial mode and position by node."""
 
     mode: Sequence[int]
     position: Sequence[int]
@@ -63,20 +63,20 @@ class OrderRequest:
         edges: Pairs of nodes, the first before the second.
         positions: Devices by position.
         width: Positions of a level.
-        tail: Whether the last position is for what the row is too short for.
+        tail: True if the last position represents all further levels.
         max_transitions: The most changes between devices.
-        pools: Memory.
+        pools: Memory pools.
         min_size: The least size of a loadable.
-        sizes: By node.
-        max_loadables: Of a core.
+        sizes: Sizes by node.
+        max_loadables: The most loadables of a core.
         transfers: Transfers.
         measures: Sums.
-        objective: Indices of the sums that are made small.
-        lower: What the objective is not less than.
-        upper: What the objective may be at most.
-        hint: What to begin with.
-        gap: Relative distance from the bound that is good enough.
-        forbidden: Sets of nodes that are not in one loadable.
+        objective: Indices of the sums to minimise.
+        lower: Lower bound of the objective.
+        upper: Upper limit of the objective.
+        hint: Initial modes and positions.
+        gap: Relative distance from the bound at which the search ends.
+        forbidden: Sets of nodes that must not share a loadable.
     """
 
     allowed: Sequence[Sequence[int]]
@@ -104,13 +104,13 @@ class OrderRequest:
 
 @dataclass(frozen=True, slots=True)
 class OrderAnswer:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
-        bound: Integer; None when there is provably no placement.
-        mode: By node; None where no placement was found.
-        position: By node.
-        ways: Transfer and way.
+        bound: Lower bound, an integer; None if provably no placement exists.
+        mode: Mode by node; None if no placement was found.
+        position: Position by node.
+        ways: Pairs of transfer and way.
     """
 
     bound: float | None
@@ -126,13 +126,13 @@ def solve_model(
     *,
     share: float = 1.0,
 ) -> OrderAnswer:
-    """Solves the integer problem that ``running_order`` describes, the same way every time.
+    """Solves the integer problem that ``running_order`` describes, deterministically.
 
     Args:
         request: The problem.
-        effort: Pays for the search.
+        effort: The account of the search.
         report: Called with the best value and the bound, as integers, now and then.
-        share: Of what is left, the part that this search may take.
+        share: Share of the remaining effort that this search may take.
     """
     steps = OrderModel(request, load_cp_model().CpModel())
     solver = make_solver(gap=request.gap)
@@ -163,12 +163,12 @@ class OrderModel:
         self._hint()
 
     def on(self, v: int, devices: set[int]) -> Any:
-        """A linear expression: whether the node is on one of the devices."""
+        """Returns a linear expression that is 1 if the node is on any of the devices."""
         where = self.request.mode_device
         return sum(b for m, b in self.mode[v].items() if where[m] in devices)
 
     def inside(self, v: int, p: int) -> Any:
-        """A linear expression: whether the node is at the position."""
+        """Returns a linear expression that is 1 if the node is at the position."""
         after = self.after[v]
         return after[p] - after[p + 1]
 
@@ -180,7 +180,7 @@ class OrderModel:
         return after
 
     def _positions(self) -> dict[int, Any]:
-        """The order and the loadables; returns whether each position is used."""
+        """Adds the order and the loadables; returns a variable by position, 1 if it is used."""
         model, request = self.model, self.request
         for u, v in request.edges:
             for before, following in zip(self.after[u][1:-1], self.after[v][1:-1], strict=True):
@@ -232,7 +232,7 @@ class OrderModel:
                 model.add(sum(self.inside(v, p) for v in together) <= len(together) - 1)
 
     def _levels(self, used: dict[int, Any]) -> list[Any]:
-        """Levels are used in order (empty ones could be left out); returns the last one's uses."""
+        """Requires levels to be used in order, without gaps; returns the uses of the last level."""
         cores = set(self.request.cores)
         row, width = self.request.positions, self.request.width
         count = len(row) - self.request.tail
@@ -275,7 +275,7 @@ class OrderModel:
         return counts
 
     def _transitions(self, used: dict[int, Any]) -> None:
-        """Counts device changes: an unused position may pass for any device."""
+        """Limits device changes: an unused position may count as any device."""
         model, row = self.model, self.request.positions
         devices = sorted({d for ds in row for d in ds})
         carry = [{d: model.new_bool_var("") for d in devices} for p in used]
@@ -292,7 +292,7 @@ class OrderModel:
             model.add(changes <= self.request.max_transitions)
 
     def _transfer(self, transfer: TransferRequest) -> list[Any]:
-        """The ways of a transfer, of which one is taken when a consumer needs it."""
+        """Returns a variable by way of a transfer; a way is taken if a consumer needs it."""
         model = self.model
         ways = [model.new_bool_var("") for _ in range(transfer.ways)]
         for producer, writes, consumer, reads in transfer.clauses:

@@ -1,4 +1,4 @@
-"""The CP-SAT model of several chains that repeat on shared devices, in whole time units.
+"""The CP-SAT model of several chains that repeat on shared devices, in integer time units.
 ``edgekit.schedule.timetable`` scales the request.
 """
 
@@ -26,13 +26,13 @@ class ChainRequest:
     """A chain of parts; durations and times are in units.
 
     Attributes:
-        times: By part and device; None where the device cannot run it.
-        hands: Hand-overs by border, the device before and the device after.
-        cost: As the times.
-        hand_cost: As the hand-overs.
+        times: Durations by part and device; None if the device cannot run the part.
+        hands: Durations of hand-overs by border, device before and device after.
+        cost: Costs, indexed like ``times``.
+        hand_cost: Costs, indexed like ``hands``.
         frames: Frames in a cycle.
-        period: Units between them; 0 without a cycle.
-        weight: Of the chain's latency.
+        period: Units between frames; 0 without a cycle.
+        weight: Weight of the chain's latency.
         limit: The most units from a frame's arrival to its end.
         too_large: Runs of parts, first and last, that do not fit one loadable.
         routes: Placements of the whole chain that may be taken instead.
@@ -55,19 +55,19 @@ class TimetableRequest:
     """Chains that share devices.
 
     Attributes:
-        devices: How many; the first is the GPU.
-        cores: Those that run loadables.
-        launch: Units that starting a loadable takes, by device.
-        launch_cost: What it costs, by device.
+        devices: Number of devices; the first is the GPU.
+        cores: Devices that run loadables.
+        launch: Units for starting a loadable, by device.
+        launch_cost: Cost of starting a loadable, by device.
         slots: Loadables that a core holds; None: any number.
-        one_core: Whether each chain uses one core at most.
+        one_core: True if each chain uses at most one core.
         hyper: Units of a cycle; None without a cycle.
-        copies: How many cycles later a frame may still run.
+        copies: Number of later cycles in which a frame may still run.
         goal: "ratio", "end", "load" or "cost".
         most: The largest value of the goal.
         chains: The chains.
-        hint: Devices by chain and part, or one negative number of a route, to begin with.
-        workers: Searches that share what they find.
+        hint: Initial devices by chain and part, or a route as a single negative number.
+        workers: Parallel searches that share results.
         effort: The most deterministic time.
     """
 
@@ -89,13 +89,13 @@ class TimetableRequest:
 
 @dataclass(frozen=True, slots=True)
 class TimetableAnswer:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         status: "found", "unknown" or "infeasible".
-        bound: What no value is less than.
-        proved: Whether the value is optimal.
-        places: Devices by chain and part, or one negative number of a route.
+        bound: Lower bound of the goal.
+        proved: True if the value is optimal.
+        places: Devices by chain and part, or a route as a single negative number.
         starts: By chain, frame and part, or task of the route.
         hands: By chain and frame, border and start of each hand-over.
     """
@@ -109,7 +109,7 @@ class TimetableAnswer:
 
 
 def solve(request: TimetableRequest, seconds: float) -> TimetableAnswer:
-    """Solves a request; ``seconds`` is the most of the clock."""
+    """Solves a request; ``seconds`` limits the wall clock."""
     model = load_cp_model().CpModel()
     built = _Variables(model, request)
     built.minimise()
@@ -123,7 +123,7 @@ def solve(request: TimetableRequest, seconds: float) -> TimetableAnswer:
 
 
 class _Variables:
-    """Variables of one request."""
+    """Variables of a request."""
 
     def __init__(self, model: Any, request: TimetableRequest) -> None:
         self.model = model
@@ -133,10 +133,10 @@ class _Variables:
         self.chains = request.chains
         self.busy: list[list[tuple[Any, Any, Any]]] = [[] for _ in self.devices]  # start, size, on
         self.on: list[list[list[Any]]] = []  # by chain, part and device
-        self.first: list[dict[tuple[int, int], Any]] = []  # by chain: part opens a loadable there
+        self.first: list[dict[tuple[int, int], Any]] = []  # by chain: part begins a loadable there
         self.pair: list[dict[tuple[int, int, int], Any]] = []  # by chain: border, before, after
         self.used: list[dict[int, Any]] = []  # by chain: core is used
-        self.route: list[list[Any]] = []  # by chain: it runs by this route, not part by part
+        self.route: list[list[Any]] = []  # by chain: it runs on this route, not part by part
         self.loads: list[list[Any]] = []  # by chain and device
         for number, chain in enumerate(self.chains):
             self._place(number, chain)
@@ -208,7 +208,7 @@ class _Variables:
     def _pairs(
         self, number: int, chain: ChainRequest, on: list[list[Any]]
     ) -> dict[tuple[int, int, int], Any]:
-        """Returns what says that a hand-over takes place: by border, place before and after."""
+        """Returns a variable by border, place before and after: 1 if the hand-over takes place."""
         caller = len(self.devices)
         pair: dict[tuple[int, int, int], Any] = {}
         for border, rows in enumerate(chain.hands if on else []):
@@ -227,7 +227,7 @@ class _Variables:
         return pair
 
     def _load(self, number: int, chain: ChainRequest, d: int) -> Any:
-        """Returns what a frame takes of a device."""
+        """Returns the units that a frame takes on a device."""
         rows = enumerate(chain.times)
         load = sum(self.on[number][part][d] * row[d] for part, row in rows if row[d] is not None)
         if d in self.cores:
@@ -241,7 +241,7 @@ class _Variables:
         return load
 
     def _share(self) -> None:
-        """Slots, and what no timetable can get around."""
+        """Adds the limit of slots, and lower bounds that hold for every timetable."""
         model, request = self.model, self.request
         if request.slots is not None:
             for c in self.cores:
@@ -271,7 +271,7 @@ class _Variables:
             hands.append(lone)
             ends.append(end)
             begins.append(self._by_route(number, chain, frame, own, end))
-        # frames of a network are alike: that they take each part in turn costs nothing
+        # frames of a network are identical: running each part in frame order loses no optimum
         for before, after in pairwise(starts):
             for size, a, b in zip(sizes, before, after, strict=True):
                 model.add(b >= a + size)
@@ -284,7 +284,7 @@ class _Variables:
         self.begins.append(begins)
 
     def _sizes(self, number: int, chain: ChainRequest) -> list[Any]:
-        """Returns how long each part takes where it is, with launch and the GPU's hand-overs."""
+        """Returns each part's duration at its place, with launch and the GPU's hand-overs."""
         found = []
         for part, row in enumerate(chain.times):
             size = sum(
@@ -302,7 +302,7 @@ class _Variables:
     def _frame(
         self, number: int, chain: ChainRequest, frame: int, sizes: list[Any]
     ) -> tuple[list[Any], dict[int, Any], Any]:
-        """Returns a frame's starts, the starts of hand-overs on their own, and its end."""
+        """Returns a frame's starts, the starts of separate hand-overs, and its end."""
         model, on = self.model, self.on[number]
         low = frame * chain.period
         high = low + chain.limit
@@ -318,7 +318,7 @@ class _Variables:
                     self.busy[d].append((interval, (start, size, stop), on[part][d]))
             if part:
                 model.add(start >= stops[-1])
-                for c in self.cores:  # a loadable runs unbroken
+                for c in self.cores:  # a loadable runs without interruption
                     same = (on[part][c], on[part - 1][c])
                     model.add(start == stops[-1]).only_enforce_if(*same)
             starts.append(start)
@@ -365,7 +365,7 @@ class _Variables:
                 begins.append(begin)
                 before = begin + work
             model.add(end >= (low if before is None else before)).only_enforce_if(lit)
-            for start in parts:  # they say nothing now
+            for start in parts:  # unused with a route
                 model.add(start == low).only_enforce_if(lit)
             found.append(begins)
         return found
@@ -404,7 +404,7 @@ class _Variables:
             for chain, ends in zip(self.chains, self.ends, strict=True):
                 for frame, end in enumerate(ends):
                     model.add(value >= (end - frame * chain.period) * chain.weight)
-            # the first frames all arrive at once: who must end early shares each device
+            # the first frames all arrive at once: chains with early deadlines share each device
             by_deadline = sorted(
                 range(len(self.chains)), key=lambda i: self.chains[i].weight, reverse=True
             )
