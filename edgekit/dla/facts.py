@@ -340,7 +340,7 @@ def _other_dims(facts: LayerFacts) -> tuple[int, ...] | None:
 
 def _other_chw_dims(facts: LayerFacts) -> tuple[int, ...] | None:
     others, shape = facts["other_dims"], _inputs(facts)[0] if facts.layer.inputs else ()
-    # the axis is one of C, H and W, so two of them are left
+    # the axis is C, H or W, so two axes are left
     return None if others is None else others[max(len(shape) - _CHW, 0) :]
 
 

@@ -395,7 +395,7 @@ def _joins(layer: Layer, ranges: Amax) -> bool:
 # How a plain INT8 network is lowered to a strongly typed network: the places of Q/DQ nodes.
 #
 # From TensorRT 11.4.1 on a layer runs in INT8 between a DequantizeLinear and a QuantizeLinear, so
-# every tensor that an INT8 layer reads or writes gets a pair of them, as NVIDIA's
+# every tensor that an INT8 layer reads or writes gets such a pair, as NVIDIA's
 # ``modelopt.onnx.quantization --target_dla`` does it. Two kinds of tensors get none: the result of
 # a convolution, sum or scale with a single reader that is an activation or scale (it never leaves
 # the fused kernel), and tensors between the layers of one ONNX node.

@@ -107,7 +107,7 @@ def seconds(value: float | None) -> str:
 
 
 def size(value: float | None) -> str:
-    """Formats bytes with binary units; a whole number of them has no decimals."""
+    """Formats bytes with binary units; a whole number of units has no decimals."""
     units = ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB"), (1, "B"))
     if value:
         for factor, unit in units[:-1]:

@@ -177,7 +177,7 @@ def by_device(
             top += _LANE
         top += _SYSTEM_GAP
     found.height = top - _SYSTEM_GAP
-    # as the segments were given: a picture's boxes have this order
+    # in the order of the segments: a picture's boxes have this order
     found.at = {segment: found.at[segment] for segment in devices}
     return found
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
 
-# before so many seconds, parts and this share, the time left is a guess
+# before these seconds, parts and share, the time left is a guess
 _SURE_S, _SURE_PARTS, _SURE_SHARE = 3.0, 2.0, 0.05
 
 
