@@ -62,7 +62,7 @@ class Decoding:
 
 
 def _without(proto: onnx.ModelProto, bounds: list[str]) -> onnx.ModelProto:
-    """Returns the model with the nodes in ``bounds`` replaced by their first input."""
+    """Returns the model with the nodes in ``bounds`` as Identity of their first activation."""
     changed = onnx.ModelProto()
     changed.CopyFrom(proto)
     constants = {one.name for one in changed.graph.initializer}

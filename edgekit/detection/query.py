@@ -160,7 +160,7 @@ def _nearest_boxes(graph: OnnxGraph, tensor: str) -> _Boxes:
 
 
 def _divided(graph: OnnxGraph, index: str, best: str, classes: int) -> None:
-    """Checks that a pair's query is its index divided by the number of classes."""
+    """Checks that a pair's query is its TopK index divided by the number of classes."""
     for node in _before(graph, index):
         if node.op == "Div" and node.inputs[0] == best:
             value = graph.value(node.inputs[1])

@@ -82,7 +82,7 @@ def reads_qdq(target: Target, tensorrt: str) -> bool:
 
 
 def dispute_composed(network: Network, rules: Rules, verdicts: dict[str, LayerVerdict]) -> None:
-    """Marks layers as disputed if the rules allow them and the matrix does not list the operator.
+    """Marks layers as disputed if the rules allow them and the matrix does not expose the operator.
 
     Args:
         network: The layer graph.

@@ -504,7 +504,7 @@ def within_memory(
 
     Args:
         network: The layer graph.
-        groups: The candidates; those in slots are retained.
+        groups: The candidates, of which those with a slot are retained.
         target: The board.
         precision: As for :func:`memory`.
     """

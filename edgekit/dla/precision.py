@@ -512,7 +512,7 @@ class _QdqPlacement:
         return tensor is not None and tensor.dtype in _FLOATS
 
     def _drop_movers(self) -> None:
-        """Takes out of INT8 the layers that move floats and have no INT8 reader."""
+        """Takes layers out of INT8 that only move floats which no INT8 layer computes with."""
         wanted: set[_NodeLayers] = set()
         for unit in reversed(self._units):
             readers = [reader for name in unit.writes for reader in self._readers.get(name, ())]

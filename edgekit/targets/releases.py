@@ -69,7 +69,7 @@ def unstated_dla(target: Target, tensorrt: str) -> str:
 
 
 def is_planned_release(release: str, planned: str) -> bool:
-    """Returns True if a board's TensorRT is the plan's release, as far as both are known.
+    """Returns True if a board's TensorRT fits the plan's release, as far as both are known.
 
     A planned patch ("11.4.1") is the oldest that is accepted: the DLA's support depends on it.
     """

@@ -223,7 +223,7 @@ class _Elf:
         return _MACHINES.get(machine, f"machine {machine}")
 
     def _segments(self) -> Iterator[tuple[int, int, int, int]]:
-        """Type, offset, address and bytes in the file of each segment."""
+        """Yields type, offset, address and bytes in the file of each segment."""
         (start,) = struct.unpack_from("<Q", self._data, 32)
         size, count = struct.unpack_from("<HH", self._data, 54)
         for at in range(start, start + size * count, size or 1):
@@ -233,7 +233,7 @@ class _Elf:
             yield kind, offset, address, held
 
     def _dynamic(self) -> dict[int, list[int]]:
-        """The dynamic section's values by tag."""
+        """Returns the dynamic section's values by tag."""
         tags: dict[int, list[int]] = {}
         for kind, offset, _, held in self._segments():
             if kind == _DYNAMIC:

@@ -1,5 +1,5 @@
-"""``edgekit check`` for people: the verdict, the reasons by rule, the most valuable fixes; all
-layers as a table, one layer in full; sparsity.
+"""The texts of ``edgekit check``: the verdict, the reasons by rule, the most valuable fixes; all
+layers as a table, a layer in full; sparsity.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The proposed cuts of a check or a plan, for people."""
+"""The proposed cuts of a check or a plan as text."""
 
 from __future__ import annotations
 
