@@ -1,3 +1,3 @@
-"""Recognises the head of a detector by its structure, and proves that edgekit decodes its raw maps
-as the network does. Start with ``recognise`` in ``recognise``.
+"""Recognises the head of a detector by its structure, and proves that edgekit's decoding of its raw
+maps equals the network's. Start with ``recognise`` in ``recognise``.
 """

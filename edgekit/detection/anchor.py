@@ -1,7 +1,8 @@
 """Recognises the head of YOLOv5 and v7: boxes relative to anchors.
 
-The network's own decoding joins one tensor [batch, places, 5 + classes + masks]; each level's part
-is joined of centres, sizes, probabilities and mask coefficients [batch, anchors, height, width, n].
+The network's own decoding concatenates a tensor [batch, places, 5 + classes + masks]; each level's
+part [batch, anchors, height, width, n] is a concatenation of centres, sizes, probabilities and mask
+coefficients.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _Anchors = tuple[tuple[float, ...], ...]
 
 
 def recognise_anchor(model: Model, metadata: Mapping[str, str]) -> Recognised | Unlike:
-    """Returns the head whose boxes are relative to anchors, or what differs.
+    """Returns the head whose boxes are relative to anchors, or the difference.
 
     Args:
         model: The whole network.
@@ -87,7 +88,7 @@ def _unlike(matched: int, differs: str) -> Unlike:
 
 def _whole(graph: OnnxGraph) -> tuple[str, list[str]]:
     """Returns the last tensor that joins levels, and the levels [batch, anchors, height, width, n];
-    no levels if there is no such tensor.
+    without levels if there is no such tensor.
     """
     found: tuple[str, list[str]] = "", []
     for node in graph.nodes():
@@ -145,8 +146,8 @@ def _level(model: Model, tensor: str) -> _Level | Unlike:
 
 
 def _anchors(graph: OnnxGraph, way: Region, count: int) -> _Anchors:
-    """Returns width and height of the anchors: of the constants [..., 2] the one that is the same
-    for all places; empty if there is none.
+    """Returns width and height of the anchors: the constant [..., 2] that is the same for all
+    places; empty if there is none.
 
     Sizes are (2 x sigmoid) squared times the anchors (YOLOv5), or sigmoid squared times a constant
     that is four times the anchors (YOLOv7).

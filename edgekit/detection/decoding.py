@@ -1,8 +1,8 @@
-"""A network's own decoding, as a function that can be evaluated: what it computes from one tensor
-and from nothing else of the picture. A recogniser asks it what the head is.
+"""A network's own decoding as a function that can be evaluated: the part of the network that
+depends on a single tensor. A recogniser evaluates it to find the head's parameters.
 
-A suppression inside picks rows of that tensor, and which it picks depends on the scores. Here every
-row is picked, in order, so that each can be compared.
+A suppression inside picks rows of that tensor depending on the scores. Here every row is picked, in
+order, so that each can be compared.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _BOUNDS = frozenset({"Clip", "Max", "Min"})
 
 @dataclass(frozen=True)
 class Decoding:
-    """What a network computes from a tensor alone.
+    """The part of a network that depends on a single tensor.
 
     Attributes:
         source: The tensor.
-        result: The last tensor computed from it with as many values a row.
-        picked: Number of rows by the tensor that tells which rows are picked.
-        bounds: The nodes that clip what is decoded.
-        operators: Those of all nodes that read the source, directly or not, and nothing else.
+        result: The last tensor computed from it with as many values per row.
+        picked: Number of rows by the tensor with the indices of the picked rows.
+        bounds: The nodes that clip the decoded values.
+        operators: Operators of all nodes that depend on the source only, directly or not.
     """
 
     source: str
@@ -41,12 +41,12 @@ class Decoding:
     operators: frozenset[str]
 
     def run(self, model: Model, value: np.ndarray, *, clip: bool = True) -> np.ndarray:
-        """Returns the result of a value of the source.
+        """Returns the result for a value of the source.
 
         Args:
             model: The network.
-            value: In the source's shape.
-            clip: Without, the bounds are left out.
+            value: A value in the source's shape.
+            clip: False to leave out the bounds.
         """
         feeds = {self.source: value.astype(model.graph.dtype(self.source))}
         for name, count in self.picked.items():
@@ -62,7 +62,7 @@ class Decoding:
 
 
 def _without(proto: onnx.ModelProto, bounds: list[str]) -> onnx.ModelProto:
-    """The model with nodes that pass their first activation on."""
+    """Returns the model with the nodes in ``bounds`` as Identity of their first activation."""
     changed = onnx.ModelProto()
     changed.CopyFrom(proto)
     constants = {one.name for one in changed.graph.initializer}
@@ -76,15 +76,15 @@ def _without(proto: onnx.ModelProto, bounds: list[str]) -> onnx.ModelProto:
 
 
 def decoding(graph: OnnxGraph, source: str, arithmetic: str) -> Decoding | None:
-    """Returns what a network computes from a tensor [batch, rows, values] alone.
+    """Returns the part of a network that depends on a tensor [batch, rows, values] only.
 
     Args:
         graph: The network.
         source: The tensor.
-        arithmetic: The operator that the decoding has: only what follows on it is decoded.
+        arithmetic: An operator of the decoding: only values after it are decoded.
 
     Returns:
-        None if the operator does not follow on the tensor.
+        None if the operator does not follow the tensor.
     """
     picked: dict[str, int] = {}
     while True:
@@ -121,7 +121,7 @@ def _walked(
             if node.op in _BOUNDS:
                 bounds.append(node)
             shape = graph.shape(node.outputs[0])
-            # of rows that are picked the exporter may not know the shape
+            # the exporter may not know the shape of picked rows
             if len(shape) > 1 and shape[-1] in (values, 0):
                 result = node.outputs[0]
     return Decoding(source, result, picked, tuple(bounds), frozenset(operators)) if result else None

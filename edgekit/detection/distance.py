@@ -1,8 +1,8 @@
 """Recognises the head of YOLOv8, v9, v10, 11, 12 and 26: distances to the four sides.
 
-The network's own decoding joins one tensor [batch, 4 + classes + extra, places]: boxes, the scores
-that a Sigmoid writes, and mask coefficients or keypoints. What a network does with that tensor
-after that (a top-k, a suppression, a transposition) is edgekit's part, too.
+The network's own decoding joins a tensor [batch, 4 + classes + extra, places]: boxes, the scores
+that a Sigmoid writes, and mask coefficients or keypoints. Later steps (a top-k, a suppression, a
+transposition) are done by edgekit too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from edgekit.network.model import Model
 from edgekit_device.detection.head import DistanceHead, Head, Level
 
 _FAMILY = "YOLOv8 to 12 and 26 (distances to the sides)"
-_MEAN = frozenset({"Exp", "MatMul", "ReduceMax", "ReduceSum", "Softmax"})  # of a distribution
+_MEAN = frozenset({"Exp", "MatMul", "ReduceMax", "ReduceSum", "Softmax"})  # a distribution's mean
 _SIDES = 4
 
 #: Maps by height and width.
@@ -38,11 +38,11 @@ _Maps = Mapping[tuple[int, int], Sequence[str]]
 
 
 def recognise_distance(model: Model, metadata: Mapping[str, str]) -> Recognised | Unlike:
-    """Returns the head whose boxes are distances to the sides, or what differs.
+    """Returns the head whose boxes are distances to the sides, or the difference.
 
     Args:
         model: The whole network.
-        metadata: The file's metadata: of Ultralytics ``names`` and ``description``.
+        metadata: The file's metadata: Ultralytics' ``names`` and ``description``.
     """
     graph = model.graph
     tensors = _joined(graph)
@@ -88,8 +88,8 @@ def recognise_distance(model: Model, metadata: Mapping[str, str]) -> Recognised 
 
 @dataclass(frozen=True)
 class _Tensors:
-    """What the network's decoding writes, [batch, channels, places]: boxes, scores, and "" or what
-    follows them; ``whole`` joins them.
+    """Tensors of the network's decoding, [batch, channels, places]: boxes, scores, and the extra
+    values ("" if none); ``whole`` joins these.
     """
 
     whole: str
@@ -117,8 +117,8 @@ def _joined(graph: OnnxGraph) -> _Tensors | None:
 
 
 def _decodes(graph: OnnxGraph, node: Node) -> bool:
-    """Whether a node is a part of the boxes' decoding; the convolution whose weights are the
-    numbers of the bins is one.
+    """Returns True if a node is a part of the boxes' decoding, such as the convolution whose
+    weights are the numbers of the bins.
     """
     if node.op == "Conv":
         return graph.shape(node.inputs[1])[0] == 1 and _SIDES in graph.shape(node.outputs[0])
@@ -126,7 +126,7 @@ def _decodes(graph: OnnxGraph, node: Node) -> bool:
 
 
 def _other_boxes(graph: OnnxGraph, way: Region, boxes: str) -> str:
-    """Returns where the way from the boxes to their maps ends elsewhere."""
+    """Returns why the boxes are not computed from maps like those of the scores, as text."""
     for name in way.sources:
         node = graph.producer(name)
         if node is not None and len(graph.shape(name)) != 4:
@@ -145,7 +145,7 @@ def _part(
     strides = level_values(graph, way, list(boxes))
     levels, bins = [], set()
     for number, (size, of_boxes) in enumerate(boxes.items()):
-        # an older Ultralytics joins the two maps of a level before it splits them again
+        # an older Ultralytics joins the two maps of a level, and splits the result again
         names = tuple(dict.fromkeys((*of_boxes, *scores[size])))
         height, width = size
         step = int(strides[number]) if strides else picture_stride(model, size)
@@ -171,8 +171,8 @@ def _part(
 
 
 def _has_corners(graph: OnnxGraph, sides: Sequence[str]) -> bool:
-    """Whether boxes are joined of corners: each is computed from the places' centres, a constant,
-    in one step. A centre is a mean of two corners, a size their difference.
+    """Returns True if boxes are joined from corners: each is computed from the places' centres, a
+    constant, in one step. A centre is a mean of two corners, a size their difference.
     """
     nodes = [graph.producer(name) for name in sides]
     return all(
@@ -184,7 +184,7 @@ def _has_corners(graph: OnnxGraph, sides: Sequence[str]) -> bool:
 
 
 def _most(graph: OnnxGraph, scores: str) -> int:
-    """Returns how many boxes a network's TopK keeps; 0 if it keeps all, or suppresses some."""
+    """Returns the number of boxes that a network's TopK keeps; 0 if all, or after a suppression."""
     after = later(graph, [scores])
     if any(node.op == "NonMaxSuppression" for node in after):
         return 0
@@ -195,7 +195,7 @@ def _most(graph: OnnxGraph, scores: str) -> int:
 def _with_extra(
     model: Model, part: DistanceHead, extra: str, boxes: _Maps
 ) -> DistanceHead | Unlike:
-    """Returns the head with mask coefficients, which nothing computes, or keypoints."""
+    """Returns the head with mask coefficients, which are not decoded, or keypoints."""
     graph = model.graph
     count = graph.shape(extra)[1]
     maps = by_level(graph, region(graph, extra, MOVES).sources)

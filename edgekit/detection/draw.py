@@ -1,4 +1,4 @@
-"""Draws what a detector found: boxes with classes and scores, masks, keypoints, text."""
+"""Draws a detector's objects: boxes with classes and scores, masks, keypoints, text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Colour = tuple[int, int, int]
 # the golden ratio's fraction spreads any number of hues
 _HUE = 0.618034
 _MASK = 0.45  # share of the colour
-_LINE = 0.003  # of the picture's sides
+_LINE = 0.003  # width as fraction of the picture's sides
 _LEAST = 480  # pixels of the longer side, so that boxes and their labels can be read
 _VISIBLE = 0.5
 _WITH_VISIBILITY = 3
@@ -39,7 +39,7 @@ def draw(image: Image.Image, objects: Sequence[Found], *, polygons: bool = False
     Args:
         image: The picture, in mode RGB; it is not changed.
         objects: Objects in pixels of the picture; the first is drawn last, above the others.
-        polygons: Whether an object's points are the corners of its outline, and not keypoints.
+        polygons: True if an object's points are the corners of its outline instead of keypoints.
     """
     from PIL import Image, ImageDraw
 
@@ -60,7 +60,7 @@ def draw(image: Image.Image, objects: Sequence[Found], *, polygons: bool = False
             pen.line([*corners, corners[0]], fill=colour, width=width, joint="curve")
         else:
             left, top, right, bottom = one.box
-            # the outermost pixels of the box, which ends where the next pixel begins
+            # the outermost pixels of the box, which ends at the next pixel's beginning
             right, bottom = max(left, right - 1), max(top, bottom - 1)
             pen.rectangle((left, top, right, bottom), outline=colour, width=width)
             for point in one.points:
@@ -91,7 +91,7 @@ def _label(
     font = ImageFont.load_default(max(10, 6 * width))
     left, top, right, bottom = pen.textbbox((0, 0), text, font=font)
     wide, high = right - left + 2 * width, bottom - top + 2 * width
-    # above the box, or inside where the picture ends
+    # above the box, or inside at the picture's edge
     x = max(0.0, min(one.box[0], size[0] - wide))
     y = one.box[1] - high if one.box[1] >= high else one.box[1]
     pen.rectangle((x, y, x + wide, y + high), fill=colour)

@@ -38,11 +38,11 @@ def read_head(path: Path) -> Head:
 
 
 def names_of(given: Path | Sequence[str]) -> list[str]:
-    """Returns names of classes: those that are given, or of a file.
+    """Returns names of classes: the given names, or those in a file.
 
     Args:
-        given: The names; a text file with one on each line; or a YAML file with ``names``, a list
-            or a mapping from numbers, as Ultralytics' data.yaml has it.
+        given: The names; a text file with a name on each line; or a YAML file with ``names``, a
+            list or a mapping from numbers, as in Ultralytics' data.yaml.
 
     Raises:
         DataError: "head.classes".
@@ -65,7 +65,7 @@ def names_of(given: Path | Sequence[str]) -> list[str]:
 
 
 def numbered(document: object) -> list[str]:
-    """Returns the names of ``names`` in the order of their numbers; empty if they are not that."""
+    """Returns the names of ``names`` in the order of their numbers; empty if not in this form."""
     names = document.get("names") if isinstance(document, dict) else None
     if isinstance(names, dict):
         numbers = range(len(names))

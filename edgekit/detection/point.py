@@ -1,7 +1,7 @@
 """Recognises the head of YOLOX: for each level a Concat joins the map of boxes with the sigmoids of
 the objectness and of the classes; another joins the levels to [batch, places, 5 + classes].
 
-Its own export leaves the grid to the user; with ``--decode_in_inference`` the boxes are in pixels.
+YOLOX's export leaves the grid to the user; with ``--decode_in_inference`` boxes are in pixels.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FAMILY = "YOLOX (a centre and a size for each place)"
 
 
 def recognise_point(model: Model, metadata: Mapping[str, str]) -> Recognised | Unlike:
-    """Returns the head with a centre and a size for each place, or what differs.
+    """Returns the head with a centre and a size for each place, or the difference.
 
     Args:
         model: The whole network.
@@ -55,7 +55,7 @@ def recognise_point(model: Model, metadata: Mapping[str, str]) -> Recognised | U
 
 
 def _levels(model: Model) -> dict[str, Level]:
-    """The levels by the tensor that joins their maps, in graph order."""
+    """Returns the levels by the tensor that joins their maps, in graph order."""
     graph = model.graph
     found = {}
     for node in graph.nodes():
@@ -78,7 +78,7 @@ def _places(graph: OnnxGraph, tensor: str) -> int:
 
 
 def _joined(graph: OnnxGraph, levels: set[str], places: int) -> str:
-    """The tensor with a row for each place; "" if there is none."""
+    """Returns the tensor with a row for each place; "" if there is none."""
     moved = set(levels)
     for node in graph.nodes():
         reads = [name for name in node.reads() if not graph.constant(name)]

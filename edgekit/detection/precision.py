@@ -1,4 +1,4 @@
-"""Average precision of a detector, as COCO's own evaluation computes it.
+"""Average precision of a detector by COCO's evaluation.
 
 Source: pycocotools, PythonAPI/pycocotools/cocoeval.py (github.com/cocodataset/cocoapi): ten
 thresholds of intersection over union, 101 points of recall, the best 100 objects of each picture
@@ -14,7 +14,7 @@ import numpy as np
 
 from edgekit_device.detection.results import Found
 
-#: Of intersection over union.
+#: Thresholds of intersection over union.
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
 _RECALLS = np.linspace(0.0, 1.0, 101)
 _MOST = 100
@@ -22,10 +22,10 @@ _MOST = 100
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """What a picture shows.
+    """The labelled objects of a picture.
 
     Attributes:
-        boxes: [n, 4]: left, top, right, bottom, in the same pixels as what is found.
+        boxes: [n, 4]: left, top, right, bottom, in the same pixels as the found objects.
         classes: [n].
         crowd: [n] of bool: a box of many objects, which counts neither as found nor as missed.
     """
@@ -37,12 +37,12 @@ class Truth:
 
 @dataclass(frozen=True)
 class Precision:
-    """Mean average precision over the classes that are there.
+    """Mean average precision over the classes with labelled objects.
 
     Attributes:
         map50: At an intersection over union of 0.5, 0 to 1.
         map50_95: The mean over 0.5, 0.55, ... 0.95.
-        objects: How many objects are labelled, without crowds.
+        objects: Number of labelled objects, without crowds.
     """
 
     map50: float
@@ -51,11 +51,11 @@ class Precision:
 
 
 def mean_precision(truths: Sequence[Truth], found: Sequence[Sequence[Found]]) -> Precision:
-    """Returns the mean average precision of what is found on pictures.
+    """Returns the mean average precision of the objects found on pictures.
 
     Args:
-        truths: By picture.
-        found: By picture, with low scores, too.
+        truths: Labelled objects by picture.
+        found: Found objects by picture, including those with low scores.
     """
     classes = sorted({int(one) for truth in truths for one in truth.classes[~truth.crowd]})
     by_class = [
@@ -68,7 +68,7 @@ def mean_precision(truths: Sequence[Truth], found: Sequence[Sequence[Found]]) ->
 
 
 def _of(truth: Truth, kind: int) -> tuple[np.ndarray, np.ndarray]:
-    """Boxes and crowds of a class."""
+    """Returns boxes and crowds of a class."""
     mine = truth.classes == kind
     return truth.boxes[mine], truth.crowd[mine]
 
@@ -96,7 +96,7 @@ def _precision(
         misses = np.cumsum(~hit & ~left_out)
         recall = hits / wanted
         precision = hits / np.maximum(hits + misses, 1)
-        # the best precision at this recall or a higher one
+        # the best precision at this or a higher recall
         precision = np.maximum.accumulate(precision[::-1])[::-1]
         places = np.searchsorted(recall, _RECALLS, side="left")
         reached = places < len(precision)
@@ -107,7 +107,7 @@ def _precision(
 def _matched(
     truths: np.ndarray, crowd: np.ndarray, boxes: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns by threshold which boxes, the best first, are right, and which are ignored."""
+    """Returns two masks by threshold over the boxes, the best first: matched and ignored."""
     right = np.zeros((len(THRESHOLDS), len(boxes)), bool)
     ignored = np.zeros_like(right)
     if not len(truths):
@@ -126,7 +126,7 @@ def _matched(
 
 
 def _overlaps(boxes: np.ndarray, truths: np.ndarray, crowd: np.ndarray) -> np.ndarray:
-    """Intersection over union [boxes, truths]; of a crowd over the area of the box."""
+    """Returns intersection over union [boxes, truths]; for a crowd over the area of the box."""
     low = np.maximum(boxes[:, None, :2], truths[:, :2])
     high = np.minimum(boxes[:, None, 2:], truths[:, 2:])
     shared = np.prod(np.maximum(high - low, 0), axis=2)

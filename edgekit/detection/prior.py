@@ -1,8 +1,8 @@
 """Recognises heads with offsets from prior boxes: SSD, RetinaNet and RetinaFace.
 
 A Concat joins the offsets of all levels, another the classes' values. The network's own decoding of
-offsets is evaluated: zeros give the priors, ones the variances, large ones the bounds. Priors are
-kept by level, as those of one place and a step, after they were compared with all places.
+offsets is evaluated: zeros give the priors, ones the variances, large offsets the bounds. Priors
+are kept by level, as those of one place and a step, after comparison with all places.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from edgekit_device.detection.head import Head, PriorHead, PriorLevel
 _FAMILY = "SSD, RetinaNet or RetinaFace (offsets from priors)"
 _MOVES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 _WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "RoiAlign"})
-# offsets that bounds show of; float32 still has the exponential of the second
+# offsets large enough to reach bounds; float32 can hold the exponential of the second
 _FAR, _STEEP = 1e6, 60.0
-# of the largest value: what float32 loses in a dozen operations
+# relative to the largest value: the error of float32 in a dozen operations
 _ROUNDING = 4e-6
 
 
 class _DiffersError(Exception):
-    """What differs, after so many parts were found."""
+    """A difference, with the number of parts that were found."""
 
     def __init__(self, matched: int, differs: str) -> None:
         super().__init__(differs)
@@ -56,7 +56,7 @@ class Joined:
 
 
 def recognise_prior(model: Model, metadata: Mapping[str, str]) -> Recognised | Unlike:
-    """Returns the head whose boxes are offsets from priors, or what differs.
+    """Returns the head whose boxes are offsets from priors, or the difference.
 
     Args:
         model: The whole network.
@@ -100,7 +100,7 @@ def _recognised(model: Model, metadata: Mapping[str, str]) -> Recognised:
 
 
 def _joined(graph: OnnxGraph) -> list[Joined]:
-    """Maps that are joined along the rows, in graph order."""
+    """Returns the maps that are joined along the rows, in graph order."""
     found = []
     for node in graph.nodes():
         shape = graph.shape(node.outputs[0])
@@ -117,14 +117,14 @@ def _joined(graph: OnnxGraph) -> list[Joined]:
 
 
 def _map(graph: OnnxGraph, tensor: str) -> str | None:
-    """The map whose values a tensor has in another order."""
+    """Returns the map whose values a tensor has in another order."""
     while (node := graph.producer(tensor)) is not None and node.op in _MOVES:
         tensor = node.inputs[0]
     return tensor if node is not None else None
 
 
 def _boxes(graph: OnnxGraph, joined: Sequence[Joined]) -> tuple[Joined, Decoding | None]:
-    """The joined offsets of boxes, and the network's own decoding."""
+    """Returns the joined offsets of boxes, and the network's own decoding."""
     fours = [one for one in joined if one.values == 4]
     if not fours:
         raise _DiffersError(0, "no Concat joins maps by level to offsets [batch, priors, 4]")
@@ -141,7 +141,7 @@ def _boxes(graph: OnnxGraph, joined: Sequence[Joined]) -> tuple[Joined, Decoding
 def _scores(
     graph: OnnxGraph, joined: Sequence[Joined], boxes: Joined
 ) -> tuple[Joined, Joined | None]:
-    """The joined values of the classes, and of landmarks."""
+    """Returns the joined values of the classes, and of landmarks."""
     others = [one for one in joined if one is not boxes and one.sizes == boxes.sizes]
     if not others:
         raise _DiffersError(
@@ -161,12 +161,12 @@ def _scores(
 
 
 def _activation(graph: OnnxGraph, scores: Joined) -> str:
-    """The operator that makes scores of values: "Softmax", "Sigmoid" or ""."""
+    """Returns the operator that turns values into scores: "Softmax", "Sigmoid" or ""."""
     return next((one for one in ("Softmax", "Sigmoid") if _activated(graph, scores, one)), "")
 
 
 def _activated(graph: OnnxGraph, scores: Joined, operator: str) -> tuple[str, ...]:
-    """The tensors that an operator writes of the values, which only moved before."""
+    """Returns an operator's outputs whose inputs are the values, moved but unchanged."""
     moved, found = {scores.tensor}, []
     for node in graph.nodes():
         if node.input(0) in moved:
@@ -180,7 +180,7 @@ def _activated(graph: OnnxGraph, scores: Joined, operator: str) -> tuple[str, ..
 def _published(
     graph: OnnxGraph, boxes: Joined, scores: Joined, points: Joined | None, size: tuple[int, int]
 ) -> tuple[PriorHead, str]:
-    """The head of a network that decodes nothing, if it is a published one."""
+    """Returns the head of a published network that ends with the raw maps."""
     readers = graph.readers[boxes.maps[0]]
     split = any(len(graph.shape(graph.node(name).outputs[0])) == 5 for name in readers)
     known = published(boxes.sizes, points.values if points else 0, split, *size)
@@ -212,7 +212,7 @@ def _published(
 
 
 def _nothing_else(graph: OnnxGraph, joined: Sequence[Joined]) -> None:
-    """Refuses a network of which the head is not the last part: Faster R-CNN's proposals."""
+    """Refuses a network whose head is not the last part: Faster R-CNN's proposals."""
     maps = [name for one in joined for name in one.maps]
     if lost := unexplained(graph, maps):
         raise _DiffersError(2, f"the output {lost} is not computed from the levels' maps")
@@ -226,7 +226,7 @@ def _nothing_else(graph: OnnxGraph, joined: Sequence[Joined]) -> None:
 
 
 def _picture(graph: OnnxGraph) -> tuple[int, int]:
-    """Width and height of the network's picture."""
+    """Returns width and height of the network's picture."""
     shapes = [graph.shape(name) for name in graph.inputs]
     pictures = [shape for shape in shapes if len(shape) in (3, 4)]
     if len(pictures) != 1:
@@ -246,7 +246,7 @@ def _measured(
     points: Joined | None,
     size: tuple[int, int],
 ) -> PriorHead:
-    """The head of what the network's decoding gives for a few offsets."""
+    """Returns the head, from the results of the network's decoding for a few offsets."""
     activation = _activation(model.graph, scores)
     if not activation:
         raise _DiffersError(3, f"neither Softmax nor Sigmoid makes scores of {scores.tensor}")
@@ -287,7 +287,7 @@ def _offsets(model: Model, boxes: Joined, value: float) -> np.ndarray:
 def _asked(
     model: Model, own: Decoding, boxes: Joined, value: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Centres and sizes [priors, 2] of the first frame's boxes whose offsets are all ``value``."""
+    """Returns centres and sizes [priors, 2] of the first frame's boxes for offsets ``value``."""
     with np.errstate(over="ignore", invalid="ignore"):
         found = _rows(own.run(model, _offsets(model, boxes, value), clip=False), boxes, own)
         found = found.astype(np.float64)
@@ -295,7 +295,7 @@ def _asked(
 
 
 def _rows(result: np.ndarray, boxes: Joined, own: Decoding) -> np.ndarray:
-    """The first frame's rows."""
+    """Returns the first frame's rows."""
     rows = sum(math.prod(one) for one in boxes.sizes)
     if result.size % (rows * 4):
         raise _DiffersError(3, f"{own.result} has not four values for each of {rows} priors")
@@ -311,7 +311,7 @@ def _priors(
     centre: np.ndarray,
     extent: np.ndarray,
 ) -> tuple[PriorLevel, ...]:
-    """The priors by level, each compared with those of the first place."""
+    """Returns the priors by level, each compared with those of the first place."""
     found, begin = [], 0
     least = _ROUNDING * float(np.abs(np.concatenate((centre, extent))).max())
     for number, (each, height, width) in enumerate(boxes.sizes):
@@ -351,7 +351,7 @@ def _priors(
 def _scale(
     size: tuple[int, int], clip: tuple[float, float], boxes: Joined, centre: np.ndarray
 ) -> tuple[float, float]:
-    """Pixels of the input for the priors' unit."""
+    """Returns the pixels of the input for the priors' unit, along x and y."""
     if clip[0]:
         return size[0] / clip[0], size[1] / clip[1]
     # centres of the finest map end near the picture's border: near 1, or near its size
@@ -361,7 +361,7 @@ def _scale(
 
 
 def _short(value: float) -> float:
-    """The value in the fewest digits that float32 cannot tell from it."""
+    """Returns the value with the fewest digits that is equal in float32."""
     return next(
         short
         for digits in range(1, 10)

@@ -19,7 +19,7 @@ _GROWTH = round(math.log(1000 / 16), 7)
 
 @dataclass(frozen=True)
 class Published:
-    """The priors of a network and how it uses them; units are pixels of its picture.
+    """The priors of a network and their use; units are pixels of its picture.
 
     Attributes:
         name: The network.
@@ -27,7 +27,7 @@ class Published:
         variances: As of ``PriorHead``.
         scores: As of ``PriorHead``.
         growth: As of ``PriorHead``.
-        clip: Whether boxes are clipped to the picture.
+        clip: True if boxes are clipped to the picture.
     """
 
     name: str
@@ -44,12 +44,12 @@ def published(
     """Returns the network that has such maps; None if there is none.
 
     Args:
-        sizes: By level.
-        landmarks: Values of landmarks that a prior has.
-        split: Whether maps are seen as [batch, priors, values, height, width], as torchvision
-            does.
-        width: Of the picture.
-        height: Of the picture.
+        sizes: Sizes by level.
+        landmarks: Number of landmark values of a prior.
+        split: True if maps are reshaped to [batch, priors, values, height, width], as in
+            torchvision.
+        width: Width of the picture.
+        height: Height of the picture.
     """
     priors = [each for each, *_ in sizes]
     if split and not landmarks:
@@ -65,7 +65,7 @@ def published(
 
 
 def _halved(sizes: Sizes, width: int, height: int, stride: int) -> bool:
-    """Whether each map is half of the one before, and the first that of ``stride``."""
+    """Returns True if the first map fits ``stride``, and each map is half of the previous map."""
     high, wide = -(-height // stride), -(-width // stride)
     for _, *sides in sizes:
         if sides != [high, wide]:
@@ -96,7 +96,7 @@ def _ssd(
     width: int,
     height: int,
 ) -> Published:
-    """Default boxes, page 6 of https://arxiv.org/abs/1512.02325, as torchvision orders them."""
+    """Returns default boxes, page 6 of https://arxiv.org/abs/1512.02325, in torchvision's order."""
     places = []
     for number, step in enumerate(steps):
         scale = scales[number]

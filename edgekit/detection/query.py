@@ -1,12 +1,12 @@
 """Recognises detectors with queries: DETR, conditional and deformable DETR, RT-DETR and D-FINE.
 
-Both heads read what self-attention made of the queries: a linear layer gives the classes' logits
-[batch, queries, classes], and a sigmoid the boxes [batch, queries, 4] (D-FINE computes them from
-corners). No graph shows whether the logits go through a softmax or a sigmoid, because that is left
-to the user. The boxes show it: networks that add their values to reference points are trained with
-the focal loss, which is one of sigmoids (conditional, deformable, DAB, RT-DETR and D-FINE); those
-whose boxes come from the linear layer alone have DETR's softmax with "no object" as its last class
-(DETR, YOLOS, Table Transformer).
+Both heads read the output of self-attention over the queries: a linear layer gives the classes'
+logits [batch, queries, classes], and a sigmoid the boxes [batch, queries, 4] (D-FINE computes them
+from corners). The graph does not contain the softmax or sigmoid of the logits, which is left to the
+user. The boxes show it: networks that add their values to reference points are trained with the
+focal loss, which uses sigmoids (conditional, deformable, DAB, RT-DETR and D-FINE); networks whose
+boxes come from the linear layer alone have DETR's softmax with "no object" as its last class (DETR,
+YOLOS, Table Transformer).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _NORMALIZED = ("Sigmoid", "Softmax")
 
 @dataclass(frozen=True)
 class _Boxes:
-    """Where boxes come from.
+    """The tensors of the boxes.
 
     Attributes:
         own: The tensor [batch, queries, 4] with centres and sizes.
         raw: The tensor at which the network is cut.
-        family: For people.
-        reference: Whether reference points are added.
+        family: Display name.
+        reference: True if reference points are added.
     """
 
     own: str
@@ -45,7 +45,7 @@ class _Boxes:
 
 
 class _Differs(Exception):
-    """What differs, after how many parts that were found."""
+    """A difference, with the number of parts that were found."""
 
     def __init__(self, matched: int, differs: str) -> None:
         super().__init__(differs)
@@ -54,7 +54,7 @@ class _Differs(Exception):
 
 
 def recognise_query(model: Model, metadata: Mapping[str, str]) -> Recognised | Unlike:
-    """Returns the head of a detector with queries, or what differs from one.
+    """Returns the head of a detector with queries, or the difference.
 
     Args:
         model: The whole network, with static shapes.
@@ -66,7 +66,7 @@ def recognise_query(model: Model, metadata: Mapping[str, str]) -> Recognised | U
         return Unlike(_FAMILY, error.matched, error.differs)
     part = found.head.query
     assert part is not None
-    # the last one of a softmax is no object
+    # the last class of a softmax is "no object"
     classes = model.graph.shape(part.logits)[2] - (part.scores == "softmax")
     return replace(found, head=replace(found.head, classes=class_names(metadata, classes)))
 
@@ -88,7 +88,7 @@ def _found(model: Model) -> Recognised:
 
 
 def _pair(model: Model) -> Recognised:
-    """Returns the head of a network that writes logits and boxes as outputs of their own."""
+    """Returns the head of a network that writes logits and boxes as separate outputs."""
     graph = model.graph
     shapes = {name: graph.shape(name) for name in graph.outputs}
     pairs = [
@@ -115,7 +115,7 @@ def _pair(model: Model) -> Recognised:
 
 
 def _joined(model: Model, concat: Node) -> Recognised:
-    """Returns the head of Ultralytics' RT-DETR, whose one output has boxes and scores side by
+    """Returns the head of Ultralytics' RT-DETR, whose only output has boxes and scores side by
     side; newer releases keep the best pairs of a query and a class.
     """
     graph = model.graph
@@ -160,7 +160,7 @@ def _nearest_boxes(graph: OnnxGraph, tensor: str) -> _Boxes:
 
 
 def _divided(graph: OnnxGraph, index: str, best: str, classes: int) -> None:
-    """Checks that the query of a pair is its place among all, over the number of classes."""
+    """Checks that a pair's query is its TopK index divided by the number of classes."""
     for node in _before(graph, index):
         if node.op == "Div" and node.inputs[0] == best:
             value = graph.value(node.inputs[1])
@@ -229,7 +229,7 @@ def _boxes(graph: OnnxGraph, own: str) -> _Boxes:
         added = graph.producer(computed[0])
     if added is not None and added.op in _LINEAR:
         return _Boxes(raw, before, "DETR", False)
-    # a reference point that the sigmoid's inverse maps is one of all four values
+    # a reference point that the sigmoid's inverse maps has all four values
     whole = added is not None and any(
         (one := graph.producer(_raw(graph, name))) is not None and one.op == "Log"
         for name in added.inputs
@@ -256,7 +256,7 @@ def _from_corners(graph: OnnxGraph, joined: Node) -> None:
 
 
 def _attention(graph: OnnxGraph, tensor: str, queries: int) -> bool:
-    """Whether values before a tensor are weighted among at least ``queries`` tokens."""
+    """Returns True if there is attention over at least ``queries`` tokens before a tensor."""
     for node in _before(graph, tensor):
         if node.op == "Attention":
             return True
@@ -268,7 +268,7 @@ def _attention(graph: OnnxGraph, tensor: str, queries: int) -> bool:
 
 
 def _features(graph: OnnxGraph, tensor: str) -> str:
-    """Returns what the last linear layers read, one after another with activations between."""
+    """Returns the input of the last linear layers, a chain with activations between them."""
     while (linear := _linear(graph, tensor)) is not None:
         tensor = _source(graph, _computed(graph, linear))
         node = graph.producer(tensor)
@@ -308,7 +308,7 @@ def _before(graph: OnnxGraph, tensor: str) -> Iterator[Node]:
 def _raw(graph: OnnxGraph, tensor: str) -> str:
     """Returns the first tensor with the values and the shape of ``tensor``.
 
-    It looks through reshapes, and through the selection of one of the layers that are stacked.
+    Reshapes, and the selection of one of several stacked layers, are skipped.
     """
     found, shape = tensor, graph.shape(tensor)
     for name in _same(graph, tensor):
@@ -335,7 +335,7 @@ def _same(graph: OnnxGraph, tensor: str) -> Iterator[str]:
 
 
 def _stacked(graph: OnnxGraph, gather: Node) -> str:
-    """Returns which of the tensors that a Concat stacks a Gather selects; "" for any other."""
+    """Returns the tensor that a Gather selects from a Concat's stack; "" if there is no stack."""
     stack, index = graph.producer(gather.inputs[0]), graph.value(gather.inputs[1])
     if stack is None or stack.op != "Concat" or index is None or index.size != 1:
         return ""

@@ -1,5 +1,5 @@
-"""Recognises a network's head by its structure, whatever its nodes and tensors are called, and
-proves it: edgekit's decoding of the raw maps must give what the network computes from them.
+"""Recognises a network's head by its structure, independent of names of nodes and tensors, and
+proves it: edgekit's decoding of the raw maps must give the network's values.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _RECOGNISERS: Sequence[Recogniser] = (
     recognise_text_map,
     recognise_text_line,
 )
-# of the raw maps' random values: spread scores, and exponentials that no other value drowns
+# range of the raw maps' random values: spread scores, and exponentials of similar size
 _LARGEST = (3.0, 6.0)
 # relative to the tensor's largest value: ONNX Runtime's sums have another order, and FP16's steps
 # of 2**-10 add up
@@ -39,7 +39,7 @@ _TOLERANCE, _FP16_TOLERANCE = 2e-5, 4e-3
 
 
 def recognise(model: Model, metadata: Mapping[str, str] | None = None) -> Recognised | Unlike:
-    """Returns the head of a network, proved by running it; or the nearest one and what differs.
+    """Returns the head of a network, proved by running it; or the nearest head and the difference.
 
     Args:
         model: The whole network, with static shapes.
@@ -58,8 +58,8 @@ def recognise(model: Model, metadata: Mapping[str, str] | None = None) -> Recogn
 
 
 def disagreement(model: Model, found: Recognised) -> str:
-    """Returns how edgekit's decoding differs from the network's own of random raw maps; "" if the
-    two are equal, element by element.
+    """Returns the difference of edgekit's and the network's decoding of random raw maps; "" if they
+    are equal, element by element.
 
     Args:
         model: The whole network.
@@ -70,7 +70,7 @@ def disagreement(model: Model, found: Recognised) -> str:
     own = {
         name: (tensors,) if isinstance(tensors, str) else tensors
         for name, tensors in found.own.items()
-        # an output that is a raw map has nothing to decode
+        # an output that is a raw map needs no decoding
         if tensors not in raw
     }
     if not own:

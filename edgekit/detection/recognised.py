@@ -1,4 +1,4 @@
-"""What a recogniser returns."""
+"""Results of recognisers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from edgekit_device.detection.head import Head
 
 @dataclass(frozen=True)
 class Recognised:
-    """A head.
+    """A recognised head.
 
     Attributes:
         head: Its document; ``head.outputs`` are the tensors at which the network is cut.
-        own: The network's tensors that hold what edgekit's decoding computes, by the names that
-            ``decode`` gives to it: one, or one a level.
-        picked: Number of rows by the tensor that tells which rows of a level are decoded, as a
-            suppression inside the network decides: the proof picks all.
+        own: The network's tensors that equal edgekit's decoded tensors, by the names of
+            ``decode``: a single tensor, or a tensor per level.
+        picked: Number of rows by the tensor with the indices of a level's decoded rows, which a
+            suppression inside the network chooses: the proof picks all.
     """
 
     head: Head
@@ -32,8 +32,8 @@ class Unlike:
 
     Attributes:
         family: The head that was looked for.
-        matched: How many of its parts were found; the family with most is told to the user.
-        differs: What differs, with the node's name.
+        matched: Number of its parts found; the user sees the family with the most.
+        differs: The difference, with the node's name.
     """
 
     family: str
@@ -41,5 +41,5 @@ class Unlike:
     differs: str
 
 
-#: Takes the model and the file's metadata (of Ultralytics: names, stride, task, kpt_shape).
+#: Takes the model and the file's metadata (Ultralytics': names, stride, task, kpt_shape).
 Recogniser = Callable[[Model, Mapping[str, str]], Recognised | Unlike]

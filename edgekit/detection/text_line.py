@@ -14,16 +14,16 @@ from edgekit_device.detection.text_line import PROBABILITIES
 
 _FAMILY = "CTC (a recogniser of text lines)"
 _DENSE = frozenset({"Gemm", "MatMul"})
-_CHARACTERS = "character"  # PaddleOCR's key in a file's metadata: one character a line
+_CHARACTERS = "character"  # PaddleOCR's key in a file's metadata: a character per line
 
 
 def recognise_text_line(model: Model, metadata: Mapping[str, str]) -> Recognised | Unlike:
-    """Returns the head of a recogniser; its raw rows are what the softmax reads.
+    """Returns the head of a recogniser; its raw rows are the softmax's input.
 
     Args:
         model: The network.
-        metadata: ``character`` has the characters, one a line, without the blank; a space as the
-            last class may be left out, as PaddleOCR does.
+        metadata: ``character`` has the characters, a character per line, without the blank; a space
+            as the last class may be left out, as in PaddleOCR's files.
     """
     graph = model.graph
     size, output = graph.shape(graph.inputs[0]), graph.outputs[0]
@@ -68,7 +68,7 @@ def _dense(graph: OnnxGraph, tensor: str) -> Node | None:
 
 
 def _columns(graph: OnnxGraph, dense: Node, steps: int) -> bool:
-    """Whether what a dense layer reads was a map of height 1 with a column for each step."""
+    """Returns True if a dense layer's input was a map of height 1 with a column for each step."""
     tensors, seen = [dense.input(0)], set()
     while tensors:
         tensor = tensors.pop()

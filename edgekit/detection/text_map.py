@@ -13,13 +13,13 @@ from edgekit_device.detection.head import Head, TextMapHead
 from edgekit_device.detection.text_map import PROBABILITY
 
 _FAMILY = "DB (PaddleOCR's text detector)"
-# what may stand between two convolutions without being another layer of the head
+# operators between two convolutions that do not count as layers of the head
 _BETWEEN = frozenset({"Add", "BatchNormalization", "Relu"})
 
 
 def recognise_text_map(model: Model, metadata: Mapping[str, str]) -> Recognised | Unlike:
-    """Returns the head of a DB detector; the raw map is what its sigmoid reads."""
-    del metadata  # the file of a DB detector says nothing of its head
+    """Returns the head of a DB detector; the raw map is its sigmoid's input."""
+    del metadata  # the file of a DB detector has no data about its head
     graph = model.graph
     size, output = graph.shape(graph.inputs[0]), graph.outputs[0]
     if len(graph.outputs) != 1:
@@ -50,7 +50,7 @@ def recognise_text_map(model: Model, metadata: Mapping[str, str]) -> Recognised 
 
 
 def _before(graph: OnnxGraph, node: Node | None) -> Node | None:
-    """Returns the nearest layer before a node, biases, normalisations and activations left out."""
+    """Returns the nearest layer before a node, without biases, normalisations and activations."""
     while node is not None:
         node = graph.producer(next((x for x in node.inputs if not graph.constant(x)), ""))
         if node is None or node.op not in _BETWEEN:

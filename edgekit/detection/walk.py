@@ -1,5 +1,5 @@
-"""What recognisers of heads share: walks from a tensor back to the maps that it is computed from,
-the constants on the way, and the maps by level.
+"""Common functions of the recognisers: walks from a tensor back to the maps that it is computed
+from, the constants on the way, and the maps by level.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ import numpy as np
 from edgekit.network.graph import Node, OnnxGraph
 from edgekit.network.model import Model
 
-#: Operators that put values elsewhere and change none of them.
+#: Operators that move values without change.
 MOVES = frozenset({
     "Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split",
     "Squeeze", "Transpose", "Unsqueeze",
 })  # fmt: skip
-#: Operators of which the boxes' arithmetic is made.
+#: Operators of the boxes' arithmetic.
 ARITHMETIC = frozenset({"Add", "Div", "Exp", "Mul", "Neg", "Pow", "Sub"})
 
 
 @dataclass(frozen=True)
 class Region:
-    """The nodes between a tensor and what it is computed from.
+    """The nodes between a tensor and its sources.
 
     Attributes:
-        nodes: From the tensor back.
-        sources: The activations that the nodes read and none of them writes, in the order in which
-            a Concat reads them; the tensor itself if no node was passed.
+        nodes: The nodes, from the tensor back.
+        sources: The activations that the nodes read and do not write, in the order of a Concat's
+            inputs; the tensor itself if no node was passed.
     """
 
     nodes: tuple[Node, ...]
@@ -44,7 +44,7 @@ class Region:
                     yield value
 
     def scalars(self, graph: OnnxGraph) -> list[float]:
-        """Returns the constants of one element that are floats: not axes or indices."""
+        """Returns the float constants with one element, without axes and indices."""
         values = [value for value in self.constants(graph) if value.size == 1]
         return [float(value.item()) for value in values if value.dtype.kind == "f"]
 
@@ -56,12 +56,12 @@ class Region:
 def region(
     graph: OnnxGraph, tensor: str, through: Collection[str] | Callable[[Node], bool]
 ) -> Region:
-    """Returns what lies between a tensor and its sources.
+    """Returns the nodes between a tensor and its sources.
 
     Args:
         graph: The network.
-        tensor: Where the walk begins.
-        through: The operators that are passed, or a function that tells it for a node.
+        tensor: The start of the walk.
+        through: The operators that are passed, or a function that returns True for such a node.
     """
     passes = through if callable(through) else lambda node: node.op in through
     nodes: dict[str, Node] = {}
@@ -81,8 +81,8 @@ def region(
 
 
 def joined(graph: OnnxGraph, tensor: str, axis: int) -> tuple[str, ...]:
-    """Returns the tensors that are joined along ``axis``, also by one Concat after another; the
-    tensor itself if none joins it.
+    """Returns the tensors that are joined along ``axis``, also by a chain of Concats; the tensor
+    itself if no Concat writes it.
     """
     node = graph.producer(tensor)
     if node is None or node.op != "Concat":
@@ -93,8 +93,8 @@ def joined(graph: OnnxGraph, tensor: str, axis: int) -> tuple[str, ...]:
 
 
 def by_level(graph: OnnxGraph, maps: Collection[str]) -> dict[tuple[int, int], list[str]]:
-    """Returns maps [batch, channels, height, width] by height and width, in the order in which they
-    come; empty if one is no such map.
+    """Returns maps [batch, channels, height, width] by height and width, in the given order; empty
+    if a tensor is no such map.
     """
     found: dict[tuple[int, int], list[str]] = {}
     for name in maps:
@@ -106,12 +106,12 @@ def by_level(graph: OnnxGraph, maps: Collection[str]) -> dict[tuple[int, int], l
 
 
 def picture(model: Model) -> tuple[int, int] | None:
-    """Returns height and width of the only input that is a picture; None if there is another."""
+    """Returns height and width of the only input with four axes; None if none or several."""
     shapes = [model.graph.shape(name) for name in model.graph.inputs]
     found = [shape for shape in shapes if len(shape) == 4]
     if len(found) != 1 or 0 in found[0]:
         return None
-    # channels last, as TensorFlow's files have them
+    # channels last, as in TensorFlow's files
     height, width = found[0][1:3] if found[0][3] in (1, 3) else found[0][2:4]
     return height, width
 
@@ -131,7 +131,7 @@ def level_values(
     graph: OnnxGraph, way: Region, sizes: Sequence[tuple[int, int]]
 ) -> tuple[float, ...]:
     """Returns the value of each level from a constant [..., places] that has the same value for
-    all places of a level, as strides are written; empty if the nodes read none.
+    all places of a level, such as strides; empty if the nodes read no such constant.
 
     Args:
         graph: The network.
@@ -158,8 +158,8 @@ def later(graph: OnnxGraph, tensors: Collection[str]) -> list[Node]:
 
 
 def unexplained(graph: OnnxGraph, core: Collection[str]) -> str:
-    """Returns an output of the network that neither depends on ``core`` nor is needed for it, so
-    that a cut before ``core`` would lose it; "" if there is none.
+    """Returns an output of the network that neither depends on ``core`` nor is needed for
+    ``core``, and is therefore lost by a cut before ``core``; "" if there is none.
     """
     known = {*graph.inputs, *core}
     for node in later(graph, core):
@@ -171,14 +171,14 @@ def unexplained(graph: OnnxGraph, core: Collection[str]) -> str:
 
 
 def all_rows(graph: OnnxGraph, tensor: str, count: int) -> np.ndarray:
-    """Returns the numbers of all rows, in order, as a tensor that picks rows has them."""
+    """Returns the indices of all rows, in order, in the form of a tensor that picks rows."""
     ones = [1] * (len(graph.shape(tensor)) - 1)
     return np.arange(count, dtype=graph.dtype(tensor)).reshape(-1, *ones)
 
 
 def class_names(metadata: Mapping[str, str], classes: int) -> tuple[str, ...]:
-    """Returns the classes' names of the file's metadata, as Ultralytics writes them: a list, or a
-    mapping by number; empty if there are not ``classes``.
+    """Returns the classes' names of the file's metadata in Ultralytics' form: a list, or a mapping
+    by number; empty if their number is not ``classes``.
     """
     found = literal(metadata.get("names", ""))
     if isinstance(found, dict):

@@ -1,4 +1,4 @@
-"""The checks of the rule files, compiled: they tell what of a layer's facts breaks a rule."""
+"""The checks of the rule files, compiled: they find the facts of a layer that break a rule."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _LISTS = frozenset({"in", "not_in"})
 
 
 class Facts(dict[str, Any]):
-    """What checks read, by the names that rule files use: the facts of a layer, or those that a
-    network, a release or a loadable has.
+    """Facts for checks, by the names in rule files: those of a layer, a network, a release or a
+    loadable.
     """
 
 
 class RuleFailure(NamedTuple):
-    """What broke a rule: the fact with its value, the limit, and the value alone, as texts."""
+    """A broken rule: the fact with its value, the limit, and the value alone, as texts."""
 
     found: str
     limit: str
@@ -38,14 +38,14 @@ _Test = Callable[[Facts], RuleFailure | None]
 class Check:
     """A check of a rule file: ``{of: FACT, OPERATOR: LIMIT}``.
 
-    A fact is one value or several (the sides of a kernel); an operator holds when it holds for each
-    of them, and a fact that a layer does not have breaks no rule. ``{any: [...]}``, ``{all:
+    A fact is one value or several (the sides of a kernel); an operator holds if it holds for each
+    value, and a fact that a layer does not have breaks no rule. ``{any: [...]}``, ``{all:
     [...]}`` and ``{never: true}`` combine checks.
 
     Attributes:
-        limit: The limit as people read it; empty for one that combines others.
-        span: The two ends of a range that the check allows or shuts out, or None.
-        listed: Values that the check allows one by one.
+        limit: The limit as text; empty for a check that combines others.
+        span: The two ends of a range that the check allows or excludes, or None.
+        listed: Single values that the check allows.
         parts: The checks that it combines.
     """
 
@@ -67,7 +67,7 @@ class Check:
         self.parts = parts
 
     def __call__(self, facts: Facts) -> RuleFailure | None:
-        """Returns what breaks the check; None where it holds."""
+        """Returns the failure of the check; None if it holds."""
         return self._test(facts)
 
 
@@ -89,7 +89,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def show(value: Any) -> str:
-    """A value as people write it: 33x1 for sizes, RELU for names."""
+    """Returns a value as text: 33x1 for sizes, RELU for names."""
     if isinstance(value, _MANY):
         distinct = list(dict.fromkeys(value))
         if not all(isinstance(item, (int, float)) for item in distinct):
@@ -105,7 +105,7 @@ def show(value: Any) -> str:
 
 
 def compiled(value: Any) -> Check:
-    """A check as a rule file writes it, compiled: a rule of the codec.
+    """Returns the compiled check of a rule file's value: a rule of the codec.
 
     Raises:
         DeviceError: The check has no known form.
@@ -183,7 +183,7 @@ def _each(fact: str, name: str, written: Any) -> Check:
             wrong = tuple(dict.fromkeys(item for item in value if not holds(item, bound)))
             if not wrong:
                 return None
-            # the sides of a window belong together; of a list of tensors the wrong ones are enough
+            # the sides of a window belong together; for a list of tensors the wrong values suffice
             shown = show(value) if fact in _SIDES else ", ".join(show(item) for item in wrong)
         elif holds(value, bound):
             return None

@@ -27,7 +27,7 @@ _CLOSE = 0.75
 _OPERATOR = "an ONNX operator with a fix in the matrix"
 _OPERATORS_FIX = "see `edgekit explain OPERATOR`"
 _FACT = re.compile(r"\{(\w+)\}")
-# what a fix says of these facts where no layer is known
+# words for these facts in a fix without a layer
 _UNKNOWN = {
     "int8": "use INT8 (of a build in FP16), ",
     "layer": "that layer",
@@ -41,7 +41,7 @@ _UNKNOWN = {
 
 @document(frozen=True)
 class CaseFix:
-    """What to do in a case, which ``case`` says in words."""
+    """The fix in a case, which ``case`` describes in words."""
 
     case: str = member(long_text, key="for")
     fix: str = member(long_text)
@@ -56,13 +56,13 @@ class ExplainedRule(FormerDict):
         family: The family of rules.
         text: The restriction in one sentence.
         limit: The limit; empty if it is part of the text.
-        fix: What to do where none of ``fixes`` is for the layer.
-        fixes: What to do in certain cases; the first that fits counts.
+        fix: The fix if none of ``fixes`` is for the layer.
+        fixes: Fixes for certain cases; the first that fits counts.
         source: Titles of the sources in one text.
         sources: The sources.
-        certainty: "certain", or "disputed" where the sources are silent or disagree.
+        certainty: "certain", or "disputed" if the sources are silent or disagree.
         effect: "refuse", "risk" (allowed, but unsure) or "note" (not checked on a layer).
-        network: Whether it holds for the network as a whole.
+        network: True if it holds for the network as a whole.
         kinds: Layer types that it holds for; "*" is all.
         generations: DLA generations that it holds for.
         precisions: Precisions of the layer that it holds for.
@@ -120,22 +120,22 @@ class ExplainedOperator(FormerDict):
 
     Attributes:
         operator: Its name.
-        tensorrt: What TensorRT exposes: "native", "reconstruction", "rfe" or "folded"; None
+        tensorrt: Support in TensorRT: "native", "reconstruction", "rfe" or "folded"; None
             without a row.
-        since: First TensorRT release; None if none is known to lack it.
-        dla_software: What the DLA software below TensorRT has, in the same words.
+        since: First TensorRT release; None if no release is known to lack it.
+        dla_software: Support in the DLA software below TensorRT, in the same words.
         dla_software_since: First DLA software; None if none is known to lack it.
         families: Rule families that judge its layers.
-        composed: Whether TensorRT's parser writes several layers, which the rules judge.
-        fix: What NVIDIA says to do instead.
+        composed: True if TensorRT's parser writes several layers, which the rules judge.
+        fix: NVIDIA's alternative.
         settled_by: The rule that decides instead of the row, or None.
-        text: What ``tensorrt`` means.
-        dla_software_text: What ``dla_software`` means.
-        verdict: What ``check`` makes of it.
+        text: Meaning of ``tensorrt``.
+        dla_software_text: Meaning of ``dla_software``.
+        verdict: The verdict of ``check``.
         rules: The rules that judge its layers.
         source: Titles of the matrix's sources in one text.
         sources: The matrix's sources.
-        family_rules: The family of the same name, where there is one.
+        family_rules: The family of the same name; None if there is none.
     """
 
     schema: str = member(choice("edgekit.operator/1"), default="edgekit.operator/1")
@@ -161,10 +161,10 @@ Explained = ExplainedRule | ExplainedOperator | ExplainedFamily
 
 
 def explain(name: str) -> Explained:
-    """Returns what is known of a rule, a family of rules or an ONNX operator.
+    """Returns the known facts about a rule, a family of rules or an ONNX operator.
 
-    Case does not matter. An operator whose name a family has too ("lrn") comes with that family;
-    one without a row that rules name ("Pow") with these rules.
+    Case does not matter. An operator with the same name as a family ("lrn") includes that family;
+    an operator without a row that rules name ("Pow") includes these rules.
 
     Raises:
         UsageError: There is no such rule, family or operator (code ``rule.unknown``), or it is an
@@ -187,7 +187,7 @@ def explain(name: str) -> Explained:
 
 
 def explained(rule: Rule) -> ExplainedRule:
-    """Returns the parts of a rule that people are shown."""
+    """Returns the parts of a rule that are shown to users."""
     return ExplainedRule(
         id=rule.id,
         family=rule.family,
@@ -209,7 +209,7 @@ def explained(rule: Rule) -> ExplainedRule:
 
 
 def _fixes(rule: Rule) -> list[CaseFix]:
-    """Returns what ``check`` says to do by what it is about, the first that fits a layer."""
+    """Returns the fixes of ``check`` by case; the first that fits a layer counts."""
     found = [CaseFix(way.of, _open(way.fix)) for way in rule.ways]
     if rule.operator_fix:
         found.insert(0, CaseFix(_OPERATOR, _OPERATORS_FIX))
@@ -217,7 +217,7 @@ def _fixes(rule: Rule) -> list[CaseFix]:
 
 
 def _open(fix: str) -> str:
-    """Returns a fix without a layer: words for what ``check`` computes from one."""
+    """Returns a fix without a layer: words replace values that ``check`` computes from a layer."""
     return _FACT.sub(lambda fact: _UNKNOWN[fact[1]], fix)
 
 
@@ -276,7 +276,7 @@ def _unlisted(known: Rules, name: str, row: UnlistedOperator) -> ExplainedOperat
 
 
 def _decided(known: Rules, row: Operator) -> tuple[str, list[str]]:
-    """What ``check`` makes of an operator, and the rules that decide."""
+    """Returns the verdict of ``check`` on an operator, and the rules that decide."""
     rules = [r.id for r in known if r.family in row.families and r.effect != "note"]
     if row.settled_by:
         text = f"the rule {row.settled_by} decides, not the matrix"
@@ -330,7 +330,7 @@ def _unknown(known: Rules, name: str) -> UsageError:
 
 
 def _onnx_operators() -> frozenset[str]:
-    """The operators of the ONNX standard; only needed for a name that is known nowhere else."""
+    """Returns the operators of the ONNX standard; only needed for an otherwise unknown name."""
     from onnx import defs
 
     return frozenset(schema.name for schema in defs.get_all_schemas() if not schema.domain)

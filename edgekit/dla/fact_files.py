@@ -1,4 +1,4 @@
-"""Facts under ``dla/`` that no layer alone breaks: memory, tensor formats, structured sparsity."""
+"""Facts under ``dla/`` besides the layer rules: memory, tensor formats, structured sparsity."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TYPES = ("int8", "float16")
 
 @document(frozen=True, eq=False)
 class Fact:
-    """A number, its sources, and what it was derived from where no source states it."""
+    """A number and its sources, and its derivation if no source states it."""
 
     value: int = member(_count)
     source: tuple[RuleSource, ...] = member(sources)
@@ -77,7 +77,7 @@ class FactorByPrecision:
 
 @document(frozen=True, eq=False)
 class DisputedDefault:
-    """What other sources say of a pool's default, in bytes and in words."""
+    """Other sources' value of a pool's default, in bytes and in words."""
 
     value: int = member(_count)
     text: str = member(long_text)
@@ -89,10 +89,10 @@ class PoolDefault:
     """A pool of a loadable, in bytes.
 
     Attributes:
-        default: What a build gets by default.
-        source: Where that is from.
-        floor: The least that a build was seen to take; None where that is the default.
-        disputed: What other sources say of the default, by DLA generation.
+        default: A build's default size.
+        source: The source of the default.
+        floor: The smallest size seen in a build; None if that is the default.
+        disputed: Other sources' values of the default, by DLA generation.
     """
 
     default: int = member(_count)
@@ -103,7 +103,7 @@ class PoolDefault:
 
 @document(frozen=True, eq=False, kw_only=True)
 class WeightBytes(Fact):
-    """Bytes of a convolution's weight: as builds take them, and as documented."""
+    """Bytes of a convolution's weight: as seen in builds, and as documented."""
 
     documented: ByPrecision = member(record(ByPrecision))
 
@@ -125,7 +125,7 @@ class OtherWeightBytes:
 class Cbuf:
     """The convolution buffer: banks, their entries, and the sizes that data are rounded up to.
 
-    ``near``: from so many banks on the formula and boards may disagree.
+    ``near``: number of banks from which the formula and boards may disagree.
     """
 
     banks: int = member(_count)
@@ -140,7 +140,7 @@ class Cbuf:
 
 @document(frozen=True, eq=False, kw_only=True)
 class Slots(Fact):
-    """Loadables that a core holds; ``before`` some TensorRT releases it was another number."""
+    """Loadables that a core holds; ``before`` has other numbers for older TensorRT releases."""
 
     before: Mapping[str, int] = member(mapping(_count))
 
@@ -150,7 +150,7 @@ _HOW = choice("sum", "largest")
 
 @document(frozen=True, eq=False)
 class PoolTotals:
-    """What a core's loadables take of each pool: their "sum", or as much as the "largest"."""
+    """The use of each pool by a core's loadables: their "sum", or the "largest"."""
 
     managed_sram: str = member(_HOW)
     local_dram: str = member(_HOW)
@@ -165,20 +165,20 @@ class MemoryFacts:
     Attributes:
         smallest: The smallest pool.
         managed_sram: On-chip memory.
-        local_dram: For tensors.
-        global_dram: For weights.
-        local_extra: What a precision takes besides the tensors inside a loadable.
-        local_factor: By which these take more than their sizes.
-        local_borders: Of the tensors that enter and leave it.
-        local_rows: For each row of a matrix product of several rows.
-        convolution_weight_bytes: Of a weight.
-        other_weight_bytes: Of a bias, scale or slope.
-        map_multiple: Output maps are rounded up to a multiple of it.
-        channel_multiple: Channels are rounded up to a multiple of it.
+        local_dram: Pool for tensors.
+        global_dram: Pool for weights.
+        local_extra: Extra bytes of a precision besides the tensors inside a loadable.
+        local_factor: Factor of these tensors over their sizes.
+        local_borders: Bytes of the tensors that enter and leave a loadable.
+        local_rows: Bytes for each row of a matrix product of several rows.
+        convolution_weight_bytes: Bytes of a convolution's weight.
+        other_weight_bytes: Bytes of a bias, scale or slope.
+        map_multiple: Number of output maps is rounded up to a multiple of this.
+        channel_multiple: Number of channels is rounded up to a multiple of this.
         cbuf: The convolution buffer.
-        loadables_per_core: How many a core holds.
+        loadables_per_core: Number of loadables that a core holds.
         totals: How loadables add up.
-        rules: Which limits a loadable can break.
+        rules: Limits that a loadable can break.
     """
 
     schema: str = member(choice("edgekit.dla-memory/1"))
@@ -208,20 +208,20 @@ def memory_facts() -> MemoryFacts:
 
 @document(frozen=True, eq=False)
 class FormatFacts:
-    """A format of a tensor (N, C, H, W) where it enters or leaves a loadable.
+    """A format of a tensor (N, C, H, W) at a loadable's input or output.
 
     Attributes:
         layout: "linear" [N][C][H][W], "hwc" [N][H][W][C] or "vector" [N][C/v][H][W][v].
-        roles: What it can be: "input" or "output"; neither for a format of the GPU alone.
-        source: Where that is from.
+        roles: Possible roles: "input", "output"; empty for a format of the GPU alone.
+        source: The source of the format.
         types: NumPy types that it holds; None for all.
-        line_bytes: A line of W is padded to a multiple of it, by DLA generation.
-        held: The channels that it can hold, and as how many they lie in memory; empty for any.
-        vector: Channels next to each other.
-        gpu: Types in which engines of the GPU take it too.
+        line_bytes: A line of W is padded to a multiple of these bytes, by DLA generation.
+        held: Possible numbers of channels, with the number stored in memory; empty for any.
+        vector: Number of adjacent channels.
+        gpu: Types in which the GPU's engines support it too.
         readers: Kinds of layers that can read it; empty for all.
-        most_groups: Groups that a convolution that reads it has at most; None for no limit.
-        readers_type: "same" where its type is that of its readers.
+        most_groups: Largest number of groups of a convolution that reads it; None for no limit.
+        readers_type: "same" if its type must be that of its readers.
     """
 
     layout: str = member(choice("linear", "hwc", "vector"))
@@ -263,7 +263,7 @@ def format_facts() -> FormatsFile:
 
 @document(frozen=True, eq=False)
 class SparsePattern:
-    """Of every ``of`` weights next to each other at least ``zeros`` are zero."""
+    """At least ``zeros`` of every ``of`` adjacent weights are zero."""
 
     zeros: int = member(_count)
     of: int = member(_count)
@@ -272,7 +272,7 @@ class SparsePattern:
 
 @document(frozen=True, eq=False)
 class SparseSaving:
-    """What a convolution limited by arithmetic saves: shares of its products and weights."""
+    """Savings of a convolution limited by arithmetic: shares of its products and weights."""
 
     macs: float = member(fields.share)
     weights: float = member(fields.share)
@@ -281,7 +281,7 @@ class SparseSaving:
 
 @document(frozen=True, eq=False)
 class MeasuredGain:
-    """Speed-ups of whole networks, the least and the most that was measured."""
+    """Measured speed-ups of whole networks, the smallest and the largest."""
 
     least: float = member(_real)
     most: float = member(_real)
@@ -290,9 +290,9 @@ class MeasuredGain:
 
 @document(frozen=True, eq=False)
 class SparsityFacts:
-    """``dla/sparsity.yaml``: the pattern, its conditions, and what it gains.
+    """``dla/sparsity.yaml``: the pattern, its conditions, and its gain.
 
-    ``kinds`` are those of layers that can have it.
+    ``kinds`` are the kinds of layers that can have it.
     """
 
     schema: str = member(choice("edgekit.dla-sparsity/1"))

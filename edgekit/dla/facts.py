@@ -1,5 +1,5 @@
-"""What the rules read of a layer: its parameters, its neighbours, and values derived from them
-on demand.
+"""The facts of a layer for the rules: its parameters, its neighbours, and values derived on
+demand.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class LayerGraph:
     """A network with the look-ups that facts need.
 
     Attributes:
-        tensors: The network's, by name.
+        tensors: The network's tensors by name.
         refused: Names of the layers judged so far that stay on the GPU.
-        neighbours_read: Whether a neighbour was read since it was last set to False: a verdict
-            holds for every layer like it as long as none was.
+        neighbours_read: True if a neighbour was read since the last reset to False: without such a
+            read a verdict holds for every equal layer.
     """
 
     def __init__(self, network: Network) -> None:
@@ -58,7 +58,7 @@ class LayerGraph:
 
 
 def consumer_kinds(facts: LayerFacts) -> tuple[str, ...]:
-    """Kinds of the layers that read a layer's outputs; "nothing" where none does."""
+    """Returns the kinds of the layers that read a layer's outputs; "nothing" if none does."""
     readers = [
         reader for name in facts.layer.outputs for reader in facts.graph.consumers.get(name, ())
     ]
@@ -66,14 +66,14 @@ def consumer_kinds(facts: LayerFacts) -> tuple[str, ...]:
 
 
 def consumer_types(facts: LayerFacts) -> tuple[str, ...]:
-    """Types that the readers of a layer's outputs write."""
+    """Returns the output types of the layers that read a layer's outputs."""
     graph = facts.graph
     readers = [r for name in facts.layer.outputs for r in graph.consumers.get(name, ())]
     return tuple(graph.tensors[name].dtype for reader in readers for name in reader.outputs)
 
 
 def producer_kind(facts: LayerFacts) -> str | None:
-    """Kind of the layer that writes the first input, and whether a comparison stays on the GPU."""
+    """Returns the kind of the first input's producer; for a comparison also if it is on the GPU."""
     producer = facts.graph.producers.get(facts.layer.inputs[0]) if facts.layer.inputs else None
     if producer is None:
         return "graph input"
@@ -83,7 +83,7 @@ def producer_kind(facts: LayerFacts) -> str | None:
 
 
 def neighbours(facts: LayerFacts) -> tuple[str, ...]:
-    """Kinds of the layers before and after a layer."""
+    """Returns the kinds of the layers before and after a layer."""
     graph = facts.graph
     before = [graph.producers[name].kind for name in facts.layer.inputs if name in graph.producers]
     after = [r.kind for name in facts.layer.outputs for r in graph.consumers.get(name, ())]
@@ -99,7 +99,7 @@ def _sizes(shape: tuple[int, ...]) -> str:
 
 
 def _input_of_rank(facts: LayerFacts, choose: Callable[..., str]) -> str:
-    """The input of the fewest or most dimensions, by name where a layer reads several."""
+    """Returns the input of the fewest or most dimensions, with its name if there are several."""
     names = facts.layer.inputs
     if not names:
         return "none"
@@ -118,7 +118,7 @@ def _output_shape(facts: LayerFacts) -> str:
 
 
 def _reshaped(facts: LayerFacts) -> str:
-    """The shapes that a shuffle goes through, those between fused ones among them."""
+    """Returns the shapes of a shuffle, with the shapes between fused shuffles."""
     between = (_sizes(part["shape"]) for part in (facts["parts"] or ())[:-1])
     return " to ".join((_input_shape(facts), *between, _output_shape(facts)))
 
@@ -168,7 +168,7 @@ def _constants_found(facts: LayerFacts) -> str:
 
 
 def _pool_steps(facts: LayerFacts) -> str:
-    """Pooling windows that together make the window, "7x7 and then 2x2"; empty if none do."""
+    """Returns pooling windows that together make the window, "7x7 and then 2x2"; empty if none."""
     sides = [_windows(side) for side in _averaged(facts)]
     if not sides or not all(sides):
         return ""
@@ -186,7 +186,7 @@ def _windows(side: int) -> list[int]:
 
 
 def _averaged(facts: LayerFacts) -> tuple[int, ...]:
-    """The window of a reduction over H and W, or of a pooling whose windows touch."""
+    """Returns the window of a reduction over H and W, or of a pooling whose windows touch."""
     if facts.layer.kind != "POOLING":
         return _reduced_sides(facts)
     window = tuple(facts["kernel"] or ())
@@ -202,7 +202,7 @@ def _reduced_sides(facts: LayerFacts) -> tuple[int, ...]:
 
 
 def _shuffle_of(facts: LayerFacts) -> str:
-    """What a reshape or transposition is a part of, where that is known."""
+    """Returns the operation that a reshape or transposition is a part of, if known."""
     layer, graph = facts.layer, facts.graph
     before = [graph.producers[name] for name in layer.inputs if name in graph.producers]
     after = [r for name in layer.outputs for r in graph.consumers.get(name, ())]
@@ -265,13 +265,13 @@ class LayerFacts(Facts):
         return value
 
     def shapes(self, names: tuple[str, ...]) -> list[tuple[int, ...]]:
-        """Shapes of the layer's tensors ``names``."""
+        """Returns the shapes of the layer's tensors ``names``."""
         tensors = self.graph.tensors
         return [tensors[name].shape for name in names]
 
 
 def batch_of(shape: tuple[int, ...]) -> int:
-    """The DLA's batch: the product of all dimensions except the last three (guide 8.5)."""
+    """Returns the DLA's batch: the product of all dimensions except the last three (guide 8.5)."""
     return math.prod(shape[:-_CHW])
 
 
@@ -288,9 +288,9 @@ def _ranks(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def _types(facts: LayerFacts) -> tuple[str, ...]:
-    """Types of inputs, outputs and codes of weights that only GPUs have.
+    """Returns the types of inputs and outputs, and of quantised weights that only GPUs support.
 
-    A comparison's truth values go unseen into their cast.
+    The boolean result of a comparison before its cast is ignored.
     """
     layer = facts.layer
     names: tuple[str, ...] = (*layer.inputs, *layer.outputs)
@@ -303,7 +303,7 @@ def _types(facts: LayerFacts) -> tuple[str, ...]:
 
 
 def _reads_uint8_input(facts: LayerFacts) -> bool:
-    """Whether a layer reads an input of the network whose type is uint8."""
+    """Returns True if a layer reads an input of the network whose type is uint8."""
     graph = facts.graph
     inputs = (name for name in facts.layer.inputs if graph.tensors[name].dtype == "uint8")
     return any(name not in graph.producers for name in inputs)
@@ -340,7 +340,7 @@ def _other_dims(facts: LayerFacts) -> tuple[int, ...] | None:
 
 def _other_chw_dims(facts: LayerFacts) -> tuple[int, ...] | None:
     others, shape = facts["other_dims"], _inputs(facts)[0] if facts.layer.inputs else ()
-    # the axis is one of C, H and W, so two of them are left
+    # the axis is C, H or W, so two axes are left
     return None if others is None else others[max(len(shape) - _CHW, 0) :]
 
 
@@ -368,7 +368,7 @@ def _banks(facts: LayerFacts, precision: str) -> int | None:
 
 
 def _full_window_weights(facts: LayerFacts) -> int | None:
-    """Weights of a convolution whose kernel is as large as its input; None for any other."""
+    """Returns the weights of a convolution whose kernel is as large as its input; else None."""
     kernel, shape = facts["kernel"], _inputs(facts)[0] if _inputs(facts) else ()
     if kernel is None or tuple(kernel) != shape[2:] or math.prod(kernel) == 1:
         return None
@@ -386,7 +386,7 @@ def _function(facts: LayerFacts) -> str | None:
 
 
 def _broadcast(facts: LayerFacts) -> str | None:
-    """The form of the smaller operand: "NCHW" (the same), "NC11", "N111", or the shapes."""
+    """Returns the smaller operand's form: "NCHW" (same size), "NC11", "N111", or the shapes."""
     shapes = _inputs(facts)
     if facts["constant_operand"] is not None:
         shapes.append(facts["constant_operand"])
@@ -415,7 +415,7 @@ def _keeps_batch(facts: LayerFacts) -> bool:
 
 
 def _part_shapes(facts: LayerFacts) -> list[tuple[int, ...]]:
-    """Shapes between the parts of a fused shuffle."""
+    """Returns the shapes between the parts of a fused shuffle."""
     return [tuple(part["shape"]) for part in (facts["parts"] or ())[:-1]]
 
 
@@ -449,7 +449,7 @@ _DERIVED: dict[str, Callable[[LayerFacts], Any]] = {
     "batches": lambda facts: tuple(batch_of(shape) for shape in _both(facts)),
     "non_batch_dims": _chw_dims,
     "activation_inputs": lambda facts: len(facts.layer.inputs),
-    # constants among them: to the builder they are inputs like others
+    # with constants: for the builder they are inputs like others
     "operands": lambda facts: facts["inputs"] or len(facts.layer.inputs),
     "spatial_dims": lambda facts: None if facts["kernel"] is None else len(facts["kernel"]),
     "dilated_kernel": _dilated,

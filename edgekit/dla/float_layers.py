@@ -1,4 +1,4 @@
-"""The layers of an INT8 build that stay in FP16, and what a person should know of them."""
+"""The layers of an INT8 build that stay in FP16, and the notes about them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class FloatLayers:
     """Layers of a network that stay in FP16.
 
     Attributes:
-        chosen: Those that the user, the model or the accuracy gate names.
-        tail: Those at the network's end that INT8 is of no use to.
+        chosen: Layers named by the user, the model or the accuracy gate.
+        tail: Layers at the network's end that gain no time from INT8.
         joins: Concatenations of tensors that must not share a scale.
-        measured: Whether ranges, and not the network's structure alone, say where these are.
+        measured: True if these were found by ranges, not by the network's structure alone.
     """
 
     chosen: frozenset[str] = frozenset()
@@ -34,28 +34,28 @@ class FloatLayers:
 
     @classmethod
     def of(cls, network: Network, amax: Amax, chosen: frozenset[str]) -> FloatLayers:
-        """Returns the chosen layers, and those where values of different range meet.
+        """Returns the chosen layers, and the layers in which values of different range meet.
 
         Args:
             network: The layers.
-            amax: Largest magnitudes that are known, by tensor.
-            chosen: Layers that somebody named.
+            amax: Known largest magnitudes by tensor.
+            chosen: Named layers.
         """
         return cls(chosen, float_tail(network, amax), uneven_joins(network, amax), bool(amax))
 
     @property
     def names(self) -> frozenset[str]:
-        """All of them."""
+        """Names of all these layers."""
         joined = (name for join in self.joins for name in join.layers)
         return self.chosen.union(self.tail, joined)
 
     def notes(self, network: Network, devices: Mapping[str, str], why: str) -> list[str]:
-        """Says which layers of a plan were kept in FP16, why, and where they run.
+        """Returns notes about the layers of a plan kept in FP16, with reason and device.
 
         Args:
             network: The layers.
-            devices: The plan's, by layer.
-            why: What the chosen ones are for; empty where they are the user's or the model's.
+            devices: The plan's devices by layer.
+            why: Reason of the chosen layers; empty if the user or the model named them.
         """
 
         def ordered(names: Collection[str]) -> list[str]:

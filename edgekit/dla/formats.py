@@ -1,5 +1,5 @@
-"""The tensor formats that cross a loadable's border: sizes, strides, which of them the GPU has
-too, and packing bit for bit.
+"""The tensor formats at a loadable's border: sizes, strides, formats shared with the GPU, and
+bit-exact packing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# The formats, their paddings and their sources stand in ``dla/formats.yaml``.
+# The formats, their paddings and their sources are in ``dla/formats.yaml``.
 
 
 FORMATS: tuple[str, ...] = tuple(format_facts().formats)
@@ -40,10 +40,10 @@ def strides(
 ) -> tuple[int, ...]:
     """Returns the distance in bytes between neighbours along each axis of ``shape``.
 
-    For the DLA formats the tensor is (N, C, H, W): leading dimensions of a larger tensor are one
-    batch and a smaller one gets ones in front, so that four numbers come back. In CHW16 and CHW32
-    the second number is the distance between vectors of 16 or 32 channels; within a vector the
-    channels lie next to each other.
+    For the DLA formats the tensor is (N, C, H, W) and the result has four numbers: the leading
+    dimensions of a larger tensor form one batch, and a smaller tensor gets leading dimensions of
+    1. In CHW16 and CHW32 the second number is the distance between vectors of 16 or 32 channels;
+    the channels within a vector are adjacent.
 
     Args:
         shape: Static shape.
@@ -61,7 +61,7 @@ def strides(
 def element_strides(
     shape: Sequence[int], dtype: str, format: str = "LINEAR", generation: str = "2.0"
 ) -> tuple[int, ...]:
-    """Returns the strides in elements; as :func:`strides` in everything else."""
+    """Returns the strides in elements; otherwise as :func:`strides`."""
     if format == "LINEAR":
         _size(dtype)
         return _packed(shape)
@@ -120,18 +120,18 @@ def legal(
     reader_dtype: str | None = None,
     groups: int = 1,
 ) -> VerdictReason | None:
-    """Says why a tensor cannot cross a loadable's border in a format; None if it can.
+    """Returns why a tensor cannot cross a loadable's border in a format; None if it can.
 
-    The same holds for both DLA generations; they differ in sizes (:func:`strides`).
+    The rules hold for both DLA generations; only sizes differ (:func:`strides`).
 
     Args:
         format: One of ``FORMATS``.
         dtype: NumPy type name.
         role: "input" or "output" of the loadable.
         channels: Channels of the tensor.
-        readers: Kinds of the loadable's layers that read an input; empty if none is known.
+        readers: Kinds of the loadable's layers that read an input; empty if unknown.
         reader_dtype: Type in which these compute ("int8", "float16"); None if unknown.
-        groups: Most groups of the convolutions among them.
+        groups: Largest number of groups of the convolutions among them.
 
     Raises:
         ValueError: Unknown format or role.
@@ -159,7 +159,7 @@ def legal(
 
 
 def refused_type(format: str, dtype: str) -> VerdictReason | None:
-    """Says why a format cannot hold a NumPy type; None if it can (LINEAR holds all)."""
+    """Returns why a format cannot hold a NumPy type; None if it can (LINEAR holds all)."""
     types = _facts(format).types
     if types is None or dtype in types:
         return None
@@ -207,7 +207,7 @@ def _round_up(value: int, step: int) -> int:
 
 @cache
 def vector_format(dtype: str) -> str:
-    """Returns the format that a DLA computes a type in: any of its layers reads and writes it.
+    """Returns the format in which a DLA computes a type: every layer reads and writes it.
 
     Args:
         dtype: "int8" or "float16".
@@ -219,7 +219,7 @@ def vector_format(dtype: str) -> str:
 
 
 def shared_with_gpu(format: str, dtype: str) -> bool:
-    """Says whether engines of the GPU read and write a type in a format of loadables too.
+    """Returns True if the GPU's engines also read and write a type in a loadable's format.
 
     Args:
         format: TensorRT's name.
@@ -228,9 +228,9 @@ def shared_with_gpu(format: str, dtype: str) -> bool:
     return dtype in format_facts().formats[format].gpu
 
 
-# Tensors into the DLA's formats and back, bit for bit, with NumPy alone.
+# Conversion of tensors to the DLA's formats and back, bit for bit, with NumPy alone.
 #
-# The moving itself is the board's (``edgekit_device.arrays.formats``): both sides have one packer.
+# Host and board share the packer of ``edgekit_device.arrays.formats``.
 
 
 def pack(
@@ -239,14 +239,14 @@ def pack(
     generation: str = "2.0",
     out: NDArray[np.generic] | None = None,
 ) -> NDArray[np.generic]:
-    """Returns ``array`` as it lies in memory in a DLA format; all padding is zero.
+    """Returns ``array`` in the memory layout of a DLA format; all padding is zero.
 
     Args:
         array: Tensor of any rank; (N, C, H, W) after leading dimensions are taken as one batch.
-            Its type is one that the format holds; of another byte order, it is turned.
+            The format must hold its type; another byte order is converted.
         format: One of ``FORMATS``.
         generation: DLA generation, "1.0" (Xavier) or "2.0" (Orin).
-        out: C-contiguous buffer of as many bytes as :func:`nbytes` says, to write into.
+        out: C-contiguous buffer of :func:`nbytes` bytes, to write into.
 
     Returns:
         Array of :func:`stored_shape` and of ``array``'s type; over ``out``'s memory if given.
@@ -281,10 +281,10 @@ def unpack(
     generation: str = "2.0",
     out: NDArray[np.generic] | None = None,
 ) -> NDArray[np.generic]:
-    """Returns the tensor that lies in ``buffer`` in a DLA format; what the padding holds is unread.
+    """Returns the tensor that ``buffer`` holds in a DLA format; the padding is not read.
 
     Args:
-        buffer: C-contiguous array of as many bytes as :func:`nbytes` says, of any type.
+        buffer: C-contiguous array of :func:`nbytes` bytes, of any type.
         shape: Shape of the tensor.
         dtype: NumPy type name of its elements.
         format: One of ``FORMATS``.

@@ -1,4 +1,4 @@
-"""What the sources say, sentence by sentence, for the pages that show it beside the rules."""
+"""The sources' sentences, for the pages that show them beside the rules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from edgekit_device.protocol.codec import (
 
 @document(frozen=True, eq=False)
 class GuideSentence:
-    """A sentence of the guide, the rules that hold it, and why where none needs to."""
+    """A sentence of the guide, the rules that contain it, and the reason if none needs to."""
 
     says: str = member(long_text)
     rules: tuple[str, ...] = member(texts, absent=())
@@ -50,7 +50,7 @@ def guide() -> tuple[GuideSection, ...]:
 
 @document(frozen=True, eq=False)
 class Side:
-    """One side of a dispute: what some sources say, by their keys."""
+    """One side of a dispute: the statement of some sources, by their keys."""
 
     says: str = member(long_text)
     source: tuple[str, ...] = member(array(long_text, 1))

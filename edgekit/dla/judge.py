@@ -1,7 +1,6 @@
-"""The verdict of every layer, and what TensorRT would place on the DLA.
+"""The verdict of every layer, and the placement on the DLA that TensorRT would choose.
 
-``release_warnings`` says what a check must mention of a TensorRT release besides its
-verdicts.
+``release_warnings`` returns warnings about a TensorRT release besides the verdicts.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ if TYPE_CHECKING:
     from edgekit.targets.board import Target
 
 
-# where this rule is no longer in force, a network is strongly typed and may hold Q/DQ nodes
+# if this rule is no longer in force, a network is strongly typed and may contain Q/DQ nodes
 _EXPLICIT_RULE = "general.explicit_quantization"
 _COMPOSED_RULE = "operators.composed"
-# by why a layer is opaque: the rule that it breaks, and that rule's limit
+# by the cause of an opaque layer: the rule that it breaks, and that rule's limit
 _OPAQUE = {
     "plugin": ("general.plugin", "TensorRT's built-in layers"),
     "imported": ("general.kind", "the layer types of the DLA chapter"),
@@ -60,7 +59,7 @@ def first_qdq_release() -> str:
 
 
 def qdq_hint() -> str:
-    """Says what INT8 on a DLA needs, before and since TensorRT reads Q/DQ nodes there."""
+    """Returns the needs of INT8 on a DLA, before and since TensorRT reads Q/DQ nodes there."""
     since = first_qdq_release()
     boards = [name for name in names() if get(name).dla.cores and drives_dla(get(name), since)]
     return (
@@ -70,10 +69,10 @@ def qdq_hint() -> str:
 
 
 def reads_qdq(target: Target, tensorrt: str) -> bool:
-    """Says whether a TensorRT release may place layers of a Q/DQ model on a board's DLA.
+    """Returns True if a TensorRT release may place layers of a Q/DQ model on a board's DLA.
 
-    Where it may not (below 11.4.1), INT8 on the DLA is implicit: a plain model and a calibration
-    cache. The rule general.explicit_quantization has the sources.
+    Otherwise (below 11.4.1) INT8 on the DLA is implicit: a plain model and a calibration cache.
+    The rule general.explicit_quantization has the sources.
 
     Raises:
         UsageError: ``tensorrt`` is no release.
@@ -83,7 +82,7 @@ def reads_qdq(target: Target, tensorrt: str) -> bool:
 
 
 def dispute_composed(network: Network, rules: Rules, verdicts: dict[str, LayerVerdict]) -> None:
-    """Marks as disputed what the rules allow layer by layer and the matrix does not expose.
+    """Marks layers as disputed if the rules allow them and the matrix does not expose the operator.
 
     Args:
         network: The layer graph.
@@ -116,10 +115,10 @@ def dispute_composed(network: Network, rules: Rules, verdicts: dict[str, LayerVe
 def release_warnings(network: Network, judgement: Judgement, target: Target) -> tuple[str, ...]:
     """Returns one sentence for every note whose condition some layers meet, with their number.
 
-    A release newer than all sources comes first: then the verdicts are those of the newest known.
-    The notes are those with ``counts`` and ``warning`` under ``dla/``. Besides the facts of other
-    rules they can read ``allowed`` (the verdict) and ``precision`` (what the layer was
-    judged in). Costs nothing for a release for which no such note holds.
+    The warning of a release newer than all sources comes first: its verdicts are those of the
+    newest known release. The notes are those with ``counts`` and ``warning`` under ``dla/``.
+    Besides the facts of other rules they can read ``allowed`` (the verdict) and ``precision`` (the
+    layer's judged precision). Layers are not read for a release without such notes.
 
     Args:
         network: The layer graph that was judged.
@@ -154,10 +153,10 @@ def release_warnings(network: Network, judgement: Judgement, target: Target) -> 
 
 
 def release_notes(target: Target, release: str) -> tuple[str, ...]:
-    """Returns what a person should know of a release, whatever the network is.
+    """Returns notes about a release that hold for any network.
 
-    It is newer than all sources, so that the rules of the newest known release are used; or no
-    JetPack brings it to the board.
+    The release is newer than all sources, so that the rules of the newest known release are used;
+    or no JetPack brings it to the board.
     """
     newest, notes = load_rules().newest, []
     newer = parse_version(release) > parse_version(newest)
@@ -192,23 +191,22 @@ def judge(
     fp16_layers: Collection[str] = frozenset(),
     lowers: bool = False,
 ) -> Judgement:
-    """Judges every layer for a board, and groups what it allows into loadables.
+    """Judges every layer for a board, and groups the allowed layers into loadables.
 
-    With "int8" a layer runs in INT8 where its tensors have scales, in FP16 otherwise; without
-    ``scales`` every tensor is taken to have one. Where TensorRT reads Q/DQ nodes the network's
+    With "int8" a layer runs in INT8 if its tensors have scales, in FP16 otherwise; without
+    ``scales`` every tensor is taken to have a scale. If TensorRT reads Q/DQ nodes, the network's
     types decide instead: INT8 between a DequantizeLinear and a QuantizeLinear, FP16 elsewhere.
 
     Args:
         network: The layer graph.
         target: The board.
         precision: "fp32", "fp16" or "int8".
-        tensorrt: TensorRT release; the board's usual one when None.
+        tensorrt: TensorRT release; None for the board's usual release.
         scales: INT8 scales by tensor.
-        max_loadables: Loadables that a DLA core may hold, where that is fewer than it can.
-        fp16_layers: Layers kept out of INT8; a strongly typed network says itself which are.
-        lowers: Whether a plain network is given Q/DQ nodes before a TensorRT that reads no
-            scales builds it (:func:`edgekit.dla.precision.lowering`): it is judged as what it
-            becomes.
+        max_loadables: Loadables that a DLA core may hold, if fewer than possible.
+        fp16_layers: Layers kept out of INT8; a strongly typed network defines them itself.
+        lowers: True if a plain network gets Q/DQ nodes before a TensorRT that reads no scales
+            builds it (:func:`edgekit.dla.precision.lowering`): the lowered network is judged.
 
     Raises:
         UsageError: Unknown precision, or a TensorRT that was never released for the board.
@@ -232,7 +230,7 @@ def judge(
         dla_cores=target.dla.cores,
         tensorrt=release,
         has_quantization=quantised or lowered,
-        # those of weights alone have no layers of their own
+        # Q/DQ nodes of weights have no layers
         has_qdq_nodes=quantised or not QDQ.isdisjoint(network.operators),
         gives_scales=scales is not None and not lowered,
         tensorrt_drives_dla=drives_dla(target, release),
@@ -287,7 +285,7 @@ def _network_refusal(
 
 @lru_cache(1024)
 def _active(kind: str, generation: str, version: Version) -> tuple[Rule, ...]:
-    """The rules that hold for a layer kind, DLA generation and TensorRT release."""
+    """Returns the rules that hold for a layer kind, DLA generation and TensorRT release."""
     return tuple(
         rule
         for rule in load_rules()
@@ -313,11 +311,11 @@ class _Judging:
         self._version = version
         self._rules = rules
         self._common = common
-        # of layers about which nothing depends on their neighbours, by all that their verdict reads
+        # verdicts of layers that do not depend on their neighbours, by all facts that they read
         self._known: dict[Hashable, LayerVerdict] = {}
 
     def verdict(self, layer: Layer, precision: str) -> LayerVerdict:
-        """Judges one layer that is built for ``precision``; once for all that are alike."""
+        """Judges a layer that is built for ``precision``; equal layers are judged once."""
         if layer.opaque:
             verdict = self._opaque(layer)
             self._graph.refused.add(layer.name)
@@ -334,7 +332,7 @@ class _Judging:
         return known
 
     def _opaque(self, layer: Layer) -> LayerVerdict:
-        """The one reason that stands without knowing the layer's shapes."""
+        """Returns the verdict for a layer with unknown shapes: its only reason."""
         name, limit = _OPAQUE[layer.opaque]
         rule = self._rules.rules[name]
         facts = LayerFacts(layer, self._graph, self._common)
@@ -352,7 +350,7 @@ class _Judging:
         tensors = self._graph.tensors
         forms = [(tensors[name].shape, tensors[name].dtype) for name in layer.inputs]
         forms += [(tensors[name].shape, tensors[name].dtype) for name in layer.outputs]
-        # as text, for 1 and 1.0 are equal and messages write them differently
+        # as text: 1 and 1.0 are equal, but messages print them differently
         return (
             layer.kind, layer.op, bool(layer.nodes), precision, len(layer.inputs), tuple(forms),
             repr(layer.params),
@@ -398,7 +396,7 @@ class _Judging:
         refusals: list[tuple[Rule, VerdictReason]],
         risks: list[tuple[Rule, VerdictReason]],
     ) -> None:
-        """What the operator matrix adds where the layer rules have nothing against the layer."""
+        """Adds the operator matrix's reasons for a layer that the layer rules allow."""
         if row.settled_by:
             return
         by_id = self._rules.rules

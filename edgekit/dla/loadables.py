@@ -1,6 +1,4 @@
-"""What TensorRT groups into loadables when it places layers on the DLA by itself, and the runs
-of layers that found no slot.
-"""
+"""TensorRT's groups of layers with automatic DLA placement, and the groups without a slot."""
 
 from __future__ import annotations
 
@@ -19,17 +17,17 @@ if TYPE_CHECKING:
 
 
 # TensorRT 10.3 goes through the layers in graph order (seen in verbose builds of ResNet-50 and
-# DETR). Those that the DLA can run form one run, connected or not, until one of them needs the
-# run's results over the GPU: it begins the next run. So a run never takes in what comes later,
-# although it could. A tensor of fewer than four dimensions passes over the GPU, where the builder
-# reshapes it. A run is cut into candidates where the batch size changes; in INT8 also in front of a
-# product of several rows that is connected with nothing in the candidate. The builder keeps the
-# candidates with the most layers, ties in graph order, and sends the rest to the GPU.
+# DETR). DLA-capable layers form a run, connected or not, until one of them needs the run's results
+# through the GPU: that layer begins the next run. A run never includes layers after its end, even
+# if they would fit. A tensor of fewer than four dimensions passes through the GPU, because the
+# builder reshapes it there. A run is cut into candidates at changes of the batch size; in INT8 also
+# in front of a product of several rows that is not connected to the candidate. The builder keeps
+# the candidates with the most layers, ties in graph order, and puts the rest on the GPU.
 
 
 _NO_RUN = -1
 _NCHW = 4
-SLOTS = "memory.loadables"  # the rule that says how many loadables a core holds
+SLOTS = "memory.loadables"  # the rule with the number of loadables of a core
 
 
 def candidates(
@@ -45,12 +43,12 @@ def candidates(
 
     Args:
         network: The layer graph.
-        ok: By layer name, whether the DLA can run it.
-        max_loadables: How many candidates are kept; as many as a core holds when None.
+        ok: By layer name, True if the DLA can run it.
+        max_loadables: Number of candidates kept; None for as many as a core holds.
         precision: "int8" or "fp16", of all layers or by layer name.
     """
     producers = network.producers()
-    # by layer the run that it is in, or for a layer on the GPU the last one that it depends on
+    # by layer its run; for a layer on the GPU the last run that it depends on
     run: dict[str, int] = {}
     found: list[list[str]] = []
     current = _NO_RUN
@@ -93,7 +91,7 @@ class _Last:
     def __init__(self) -> None:
         self._batch = 0
         self._tensors: set[str] = set()
-        # by result of a shuffle on the GPU the tensor that it rearranges
+        # by output of a shuffle on the GPU its input
         self._origin: dict[str, str] = {}
 
     def clear(self) -> None:
@@ -106,7 +104,7 @@ class _Last:
             self._origin[layer.outputs[0]] = self._origin.get(source, source)
 
     def takes(self, layer: Layer, network: Network, *, int8: bool) -> bool:
-        """Whether a layer that could join does so."""
+        """Returns True if a layer that could join does so."""
         size = loadable_batch(layer, network)
         if size != self._batch:
             return False
@@ -127,7 +125,7 @@ def candidates_of_work(
     max_loadables: int,
     precision: str | Mapping[str, str] = "",
 ) -> tuple[LoadableCandidate, ...]:
-    """Returns the candidates without those of nothing but kinds in ``idle``.
+    """Returns the candidates without those that have only kinds in ``idle``.
 
     Q/DQ nodes whose neighbours are all on the GPU are parts of kernels there.
     """
@@ -146,13 +144,13 @@ def candidates_of_work(
 
 
 def loadable_batch(layer: Layer, network: Network) -> int:
-    """Returns the batch size that a layer gives its loadable, which has only one."""
+    """Returns the batch size that a layer gives its loadable, which has a single batch size."""
     name = (layer.outputs or layer.inputs)[0]
     return batch_of(network.tensors[name].shape)
 
 
 def without_slot(judgement: Judgement) -> SlotReason | None:
-    """Returns why layers that the DLA allows stay on the GPU; None if none do.
+    """Returns why DLA-capable layers stay on the GPU; None if none do.
 
     Args:
         judgement: A network's verdicts and loadables.

@@ -1,5 +1,5 @@
-"""Memory of loadables: managed SRAM, local DRAM (tensors), global DRAM (weights), which limit
-a loadable breaks, and the banks of the convolution buffer.
+"""Memory of loadables: managed SRAM, local DRAM (tensors), global DRAM (weights), broken limits,
+and the banks of the convolution buffer.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _DRAM = ("local_dram", "global_dram")
 class CbufUse:
     """The banks of one convolution out of ``available``.
 
-    ``near`` says that it is so close to the limit, or beyond it, that boards and the documented
-    formula may disagree: a warning, whatever the verdict.
+    ``near`` is True if the number is close to the limit or beyond it. Boards and the documented
+    formula may then disagree: a warning, independent of the verdict.
 
     Attributes:
         banks: Banks that the convolution needs.
-        available: Banks that a core has.
+        available: Banks of a core.
     """
 
     layer: str = member(long_text)
@@ -87,7 +87,7 @@ def cbuf_use(network: Network, precision: str | Mapping[str, str]) -> tuple[Cbuf
 def banks_of(params: Facts, shape: Sequence[int], precision: str) -> int | None:
     """Returns the banks of a convolution by its parameters and its input's shape.
 
-    None if it has no kernel of two sides or its input no C, H and W.
+    None if its kernel is not two-dimensional or its input has no C, H and W.
     """
     kernel = params.get("kernel")
     if kernel is None or len(kernel) != 2 or len(shape) <= _CHW:
@@ -106,7 +106,7 @@ def cbuf_banks(
     precision: str,
     groups: int = 1,
 ) -> int:
-    """Returns the banks for one kernel and the input rows that it reads.
+    """Returns the banks for one kernel and for the input rows that it reads.
 
     The formula of the TensorRT 8.5 guide: ``ceil(round_up(C kh kw b, 128) / 32768)`` banks for one
     kernel, which has the channels of one group, and ``ceil(ceil(ceil(C b / 32) W / 4) ((kh - 1) d
@@ -134,19 +134,19 @@ def cbuf_banks(
 
 
 class Sizes(NamedTuple):
-    """What a loadable takes in bytes: its pools, and the tensors and weights that they hold."""
+    """Sizes of a loadable in bytes: its pools, and the tensors and weights in them."""
 
     need: MemoryNeed
     tensors: int
     weights: int
-    # by the size that their types have; builds were seen to take more
+    # by the size of their types; builds were seen to take more
     documented_weights: int
     documented_need: MemoryNeed
 
 
 class _Uses:
-    """Who reads what in a network, and its layers by name: made once, so a loadable costs only
-    what it holds itself."""
+    """Readers of each tensor and layers by name: made once per network, so that the cost of a
+    loadable depends on its own layers only."""
 
     def __init__(self, network: Network) -> None:
         self.place = {layer.name: index for index, layer in enumerate(network.layers)}
@@ -162,17 +162,17 @@ def memory(
 ) -> MemoryNeed:
     """Returns the smallest legal pools that hold a loadable, predicted.
 
-    Each pool is a power of two. Local DRAM holds the tensors between the loadable's layers at the
-    moment when they are most, and those at its border; global DRAM holds its weights. Floors,
-    factors and extras come from the verbose builds named in ``dla/memory.yaml``: exact for these
+    Each pool is a power of two. Local DRAM holds the peak of the tensors between the loadable's
+    layers, and the tensors at its border; global DRAM holds its weights. Floors, factors and
+    extras come from the verbose builds named in ``dla/memory.yaml``, and are exact for those
     (ResNet-50 and DETR).
 
     Args:
         network: The layer graph.
         layers: The names of the loadable's layers.
         target: The board.
-        precision: "int8" or "fp16", of all layers or by layer name ("fp32", or no word on a
-            layer, counts as "fp16": no DLA computes in FP32).
+        precision: "int8" or "fp16", of all layers or by layer name ("fp32" and missing layers
+            count as "fp16": no DLA computes in FP32).
     """
     return sizes_of(network, layers, target, precision).need
 
@@ -208,14 +208,14 @@ def _local(
     precision: str | Mapping[str, str],
     generation: str,
 ) -> tuple[int, int]:
-    """Returns bytes: of the tensors inside, and of local DRAM for them and those at the border."""
+    """Returns two sizes in bytes: the inner tensors, and local DRAM with the border's tensors."""
     facts = memory_facts()
     extra, borders = facts.local_extra, facts.local_borders
     live = _live(network, chosen, precision, generation)
     inside = max(math.ceil(_scaled(by_width)) for by_width in live)
     tensors = max(sum(by_width) for by_width in live)
     if inside:
-        # what a precision takes besides the tensors it takes once, however few layers have it
+        # the extra bytes of a precision are taken once, however few layers have it
         most = max(extra.of(_width(layer.name, precision)) for layer in chosen)
         inside += min(most, math.ceil(extra.of_tensors * tensors))
     border = _border_bytes(network, chosen, precision, generation)
@@ -251,7 +251,7 @@ def _border_bytes(
 
 
 def _rows(network: Network, layer: Layer) -> int:
-    """Returns the rows of a matrix product of several, which the DLA runs one by one."""
+    """Returns the rows of a matrix product of several rows: the DLA runs them one by one."""
     rows = network.tensors[layer.outputs[0]].shape[0] if layer.params.get("gemm") else 0
     return rows if rows > 1 else 0
 
@@ -259,8 +259,8 @@ def _rows(network: Network, layer: Layer) -> int:
 def pool_limits(target: Target) -> MemoryNeed:
     """Returns the largest pools that a build gets by default, in bytes.
 
-    Managed SRAM is what the hardware has (on Xavier shared by all cores); the DRAM pools are
-    TensorRT's defaults, which are also the documented limits for weights and internal tensors.
+    Managed SRAM is the hardware's (on Xavier shared by all cores); the DRAM pools are TensorRT's
+    defaults, which are also the documented limits for weights and internal tensors.
     """
     facts = memory_facts()
     return MemoryNeed(
@@ -278,9 +278,9 @@ def _live(
 ) -> list[tuple[int, ...]]:
     """Returns the bytes alive while each layer runs, by the widths of ``_STORAGE``.
 
-    ``layers`` are in graph order. A tensor lives from the layer that writes it to the last one that
-    reads it; what enters or leaves the loadable is the caller's memory and does not count. Between
-    layers of two precisions it counts in the format that takes more.
+    ``layers`` are in graph order. A tensor lives from the layer that writes it to its last reader.
+    The loadable's inputs and outputs are the caller's memory and do not count. Between layers of
+    two precisions a tensor counts in the larger format.
     """
     uses = _uses(network)
     inside = {layer.name for layer in layers}
@@ -325,11 +325,11 @@ def weight_bytes(
     *,
     documented: bool = False,
 ) -> int:
-    """Bytes of weights in global DRAM, with the padding of the channels.
+    """Returns the bytes of weights in global DRAM, with the padding of the channels.
 
-    Convolution weights take two bytes each in either precision (the build log's pools cannot be
-    explained by one); biases, scales and slopes take four on Orin (FP19) and two on Xavier.
-    With ``documented`` they take what their type does: one byte in INT8. ``precision`` is as for
+    Convolution weights take two bytes each in either precision (one byte does not explain the
+    build log's pools); biases, scales and slopes take four on Orin (FP19) and two on Xavier.
+    With ``documented`` they take the size of their type: one byte in INT8. ``precision`` is as for
     :func:`memory`; ``generation`` is the DLA's, "1.0" (Xavier) or "2.0" (Orin).
     """
     facts = memory_facts()
@@ -362,7 +362,7 @@ def _uses(network: Network) -> _Uses:
 
 
 def _ordered(network: Network, layers: Sequence[str]) -> list[Layer]:
-    """Returns the layers of these names in graph order; costs what they are, not the network."""
+    """Returns the layers of these names in graph order; cost is linear in their number."""
     place = _uses(network).place
     return [network.layers[index] for index in sorted({place[name] for name in layers})]
 
@@ -383,13 +383,13 @@ def _pool(size: int, smallest: int) -> int:
 class BrokenLimit:
     """A limit that a loadable breaks; sizes in bytes.
 
-    ``need`` is the size that is held against ``limit``: the pool for ``memory.pool``, the tensors
-    or weights themselves for the others. ``documented`` is that size with weights as large as
-    their type: where it fits and ``need`` does not, the limit is disputed, not broken.
+    ``need`` is compared with ``limit``: it is the pool for ``memory.pool``, and the tensors or
+    weights themselves for the other rules. ``documented`` is that size with weights as large as
+    their type: if it fits and ``need`` does not, the limit is disputed, not broken.
 
     Attributes:
-        need: Bytes that are held against the limit.
-        limit: Bytes that are allowed.
+        need: Bytes compared with the limit.
+        limit: Bytes allowed.
         documented: Bytes with weights as large as their type.
     """
 
@@ -403,7 +403,7 @@ class BrokenLimit:
 
     @property
     def text(self) -> str:
-        """What is over which limit, as a clause about the loadable, each size in MiB."""
+        """The size over the limit, and the limit, as a clause about the loadable; sizes in MiB."""
         pool, need, limit = self.pool.replace("_dram", " DRAM"), _mib(self.need), _mib(self.limit)
         if self.documented == self.need:
             return f"it needs {need} of {pool}, and the limit is {limit}"
@@ -415,11 +415,11 @@ class BrokenLimit:
 
 @document(frozen=True)
 class RawMemory:
-    """Bytes in a loadable: internal tensors alive at once at most, in the DLA's formats
-    (``local_dram``), and weights with their padding (``global_dram``).
+    """Bytes in a loadable: the peak of internal tensors, in the DLA's formats (``local_dram``), and
+    weights with their padding (``global_dram``).
 
     Attributes:
-        local_dram: Bytes of internal tensors that are alive at once at most.
+        local_dram: Peak of the internal tensors, in bytes.
         global_dram: Bytes of weights with their padding.
     """
 
@@ -437,13 +437,13 @@ class LoadableMemory:
         last: Its last layer.
         layers: In graph order.
         need: The smallest legal pools.
-        raw: What they hold.
-        limits: What each pool may be.
+        raw: The tensors and weights in them.
+        limits: The largest size of each pool.
         broken: Limits that do not hold; empty if all do.
         disputed: Limits that hold by the documented size of the weights, but not by the size that
-            builds were seen to take; they keep nothing off the DLA.
-        number: Its place among a check's loadables, in what is said of one layer.
-        retained: Whether it is one: the core has a slot for it, and it breaks no memory limit.
+            builds were seen to take; they keep no layer off the DLA.
+        number: Its index among a check's loadables, in a report about one layer; else None.
+        retained: True if it becomes a loadable: the core has a slot, and no memory limit is broken.
     """
 
     name: str = member(long_text)
@@ -460,7 +460,7 @@ class LoadableMemory:
 
     @property
     def refusal(self) -> str:
-        """Why it stays on the GPU, as a warning; empty where it breaks no limit."""
+        """Why it stays on the GPU, as a warning; empty if it breaks no limit."""
         if not self.broken:
             return ""
         limit = self.broken[0]
@@ -497,14 +497,14 @@ def within_memory(
     target: Target,
     precision: str | Mapping[str, str],
 ) -> tuple[LoadableCandidate, ...]:
-    """Returns candidates of which those that break a memory limit are not kept.
+    """Returns the candidates; those that break a memory limit are no longer retained.
 
-    TensorRT offloads the candidates one by one, and one that needs more than a pool may hold falls
-    back to the GPU; its slot stays empty. A disputed limit takes none away.
+    TensorRT offloads the candidates one by one. A candidate that needs more than a pool may hold
+    falls back to the GPU, and its slot stays empty. A disputed limit changes no candidate.
 
     Args:
         network: The layer graph.
-        groups: What the slots hold is kept.
+        groups: The candidates, of which those with a slot are retained.
         target: The board.
         precision: As for :func:`memory`.
     """
@@ -519,12 +519,12 @@ def within_memory(
 
 
 def core_memory(loadables: Iterable[LoadableMemory]) -> MemoryNeed:
-    """Returns what the kept loadables take on one core: DRAM adds up, managed SRAM is shared."""
+    """Returns the pools of the kept loadables on one core: DRAM adds up, managed SRAM is shared."""
     return together(one.need for one in loadables if one.retained)
 
 
 def together(needs: Iterable[MemoryNeed]) -> MemoryNeed:
-    """Returns what loadables of these needs take on one core at once."""
+    """Returns the pools of loadables with these needs that share one core."""
     each = list(needs)
     how = memory_facts().totals
     total = {
@@ -536,14 +536,14 @@ def together(needs: Iterable[MemoryNeed]) -> MemoryNeed:
 
 
 def pool_disputes(target: Target) -> dict[str, str]:
-    """Returns, by pool, what other sources say of its default on this board; empty if nothing."""
+    """Returns other sources' statements about the pools' defaults on this board, by pool."""
     pools = ("managed_sram", *_DRAM)
     disputes = {pool: disputes_of(pool).get(target.dla.generation) for pool in pools}
     return {pool: text for pool, text in disputes.items() if text}
 
 
 def disputes_of(pool: str) -> dict[str, str]:
-    """Returns what other sources say of a pool's default, by DLA generation."""
+    """Returns other sources' statements about a pool's default, by DLA generation."""
     fact: PoolDefault = getattr(memory_facts(), pool)
     ours = titles_of(fact.source)
     return {
@@ -591,7 +591,7 @@ def broken_limits(
         layers: The names of the loadable's layers.
         target: The board.
         precision: As for :func:`memory`.
-        limits: What each pool may be.
+        limits: The largest size of each pool.
     """
     found: dict[bool, list[BrokenLimit]] = {True: [], False: []}
     for over in over_limits(sizes_of(network, layers, target, precision), limits):
@@ -601,7 +601,7 @@ def broken_limits(
 
 
 class OverLimit(NamedTuple):
-    """A size that is over a limit, in bytes; ``certain`` if it is by the documentation too.
+    """A size over a limit, in bytes; ``certain`` if the documented size is over the limit too.
 
     ``pool``, ``rule``, ``need``, ``documented`` and ``limit`` are those of :class:`BrokenLimit`.
     """
@@ -615,7 +615,7 @@ class OverLimit(NamedTuple):
 
 
 def over_limits(sizes: Sizes, limits: MemoryNeed) -> tuple[OverLimit, ...]:
-    """Returns the limits that a loadable of such sizes breaks, at most one of each DRAM pool."""
+    """Returns the limits that a loadable of such sizes breaks, at most one per DRAM pool."""
     raw = {
         "local_dram": (sizes.tensors, sizes.tensors),
         "global_dram": (sizes.weights, sizes.documented_weights),
@@ -661,10 +661,10 @@ def _remedy(
     limits: MemoryNeed,
     over: OverLimit,
 ) -> str:
-    """Returns what brings a loadable below a limit; nothing that cannot help.
+    """Returns the ways to bring a loadable below a limit, without those that cannot help.
 
-    More loadables cannot where one layer is over the limit by itself, INT8 cannot where the need
-    stays too large in it, and no pool can be larger than the board's memory.
+    More loadables do not help if a single layer is over the limit, INT8 does not if the need stays
+    too large, and no pool can be larger than the board's memory.
     """
 
     def still(chosen: Sequence[str], width: str | Mapping[str, str]) -> OverLimit | None:

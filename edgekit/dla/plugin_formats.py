@@ -1,5 +1,5 @@
-"""The types and formats that a plugin of the user's declares ("int8:chw32"): in which precision its
-layer runs on the GPU, and in which formats it can read and write.
+"""The types and formats that a user's plugin declares ("int8:chw32"): its layer's precision on the
+GPU, and the formats that it can read and write.
 """
 
 from __future__ import annotations
@@ -7,12 +7,12 @@ from __future__ import annotations
 from edgekit.dla.fact_files import format_facts
 from edgekit.network.model import Layer
 
-# trtexec's words for the formats whose reformats have a cost; others are taken as linear
+# trtexec's names of the formats whose reformats have a cost; other formats are taken as linear
 _LAYOUTS = {"chw": "LINEAR", "chw4": "CHW4", "chw32": "CHW32", "hwc8": "HWC8"}
 _WORDS = {layout: word for word, layout in _LAYOUTS.items()}
-#: What a DLA's loadables read and write, by type.
+#: Formats that a DLA's loadables read and write, by type.
 DLA_VECTOR = {"int8": "CHW32", "fp16": "CHW16"}
-# a plugin runs in the narrowest type that it takes, as far as the build allows it
+# a plugin runs in the narrowest type that it declares and the build allows
 _TRIED = {
     "int8": ("int8", "fp16", "fp32"),
     "fp16": ("fp16", "fp32", "int8"),
@@ -27,13 +27,13 @@ def possible_formats() -> tuple[str, ...]:
 
 
 def declared_formats(layer: Layer) -> tuple[tuple[str, str], ...]:
-    """Returns the (type, format) pairs that a plugin's layer declares; none of any other layer."""
+    """Returns the (type, format) pairs that a plugin's layer declares; empty for other layers."""
     pairs = (text.partition(":") for text in layer.params.get("formats", ()))
     return tuple((kind, form) for kind, _, form in pairs)
 
 
 def takes_int8(layer: Layer) -> bool:
-    """Whether a layer is a plugin that declares INT8."""
+    """Returns True if a layer is a plugin that declares INT8."""
     return any(kind == "int8" for kind, _ in declared_formats(layer))
 
 
@@ -43,7 +43,7 @@ def plugin_precision(layer: Layer, precision: str, *, scaled: bool) -> str:
     Args:
         layer: The layer.
         precision: The build's.
-        scaled: Whether all tensors that it reads and writes have INT8 scales.
+        scaled: True if all tensors that it reads and writes have INT8 scales.
     """
     types = {kind for kind, _ in declared_formats(layer)}
     tried = _TRIED["fp16" if precision == "int8" and not scaled else precision]
@@ -54,16 +54,16 @@ def plugin_precision(layer: Layer, precision: str, *, scaled: bool) -> str:
 def plugin_layouts(layer: Layer, precision: str) -> tuple[str, ...]:
     """Returns the formats ("LINEAR", "CHW32") that a plugin declares in a precision.
 
-    Those that have no cost are left out; none for a layer that declares none.
+    Formats without cost are left out; empty for a layer that declares none.
     """
     forms = (form for kind, form in declared_formats(layer) if kind == precision)
     return tuple(dict.fromkeys(_LAYOUTS[form] for form in forms if form in _LAYOUTS))
 
 
 def declaration(layout: str) -> str | None:
-    """Returns how a plugin declares a layout ("int8:CHW32"); None where it cannot.
+    """Returns a plugin's declaration of a layout ("int8:CHW32"); None if not possible.
 
-    In the place of a DLA's linear layout it is the DLA's vectors that a plugin can have, too.
+    For a DLA's linear layout it is the DLA's vector format, which a plugin can declare too.
     """
     kind, _, form = layout.partition(":")
     if form == "DLA_LINEAR":

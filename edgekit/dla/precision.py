@@ -1,5 +1,5 @@
-"""In which precision a layer runs: by scales, or by the Q/DQ nodes around it; and where Q/DQ
-nodes will stand when a plain INT8 network is lowered to a strongly typed one.
+"""The precision of each layer, by scales or by the Q/DQ nodes around it, and the places of Q/DQ
+nodes when a plain INT8 network is lowered to a strongly typed network.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ QUANTIZATION = frozenset({"QUANTIZE", "DEQUANTIZE"})
 _SMALL = 0.01
 _TAIL_BITS = 2.0
 _BITS = 3.0
-# what hands on the values of a join as they are, part by part
+# layers that pass on the values of a join unchanged, part by part
 _PASSES = SHUFFLES | {"CONCATENATION", "IDENTITY", "POOLING", "REDUCE", "RESIZE", "SLICE"}
 _KEEPS_RANGE = frozenset({"RELU", "CLIP", "LEAKY_RELU"})
 #: Largest magnitude by tensor, by one or several methods.
@@ -37,17 +37,17 @@ _FLOATS = frozenset({"float32", "float16"})
 
 @document(frozen=True)
 class Int8Operators:
-    """ONNX operators with INT8 kernels on the GPU and on the DLA, by what these do.
+    """ONNX operators with INT8 kernels on the GPU and on the DLA, by kind of work.
 
     Attributes:
         weighted: With quantised weights.
         pointwise: From values at the same place; fused with the layer before.
-        moving: What moves or interpolates values.
-        selecting: Whose outputs are some of their inputs' values, or 0.
-        computing: Those with weights and the pointwise ones: their results first exist with the
-            precision of sums.
-        every: All of them; any other operator runs in FP16.
-        fused_kinds: TensorRT's kinds of layers that run together with the one before them.
+        moving: They move or interpolate values.
+        selecting: Their outputs are some of their inputs' values, or 0.
+        computing: Weighted and pointwise operators: their results first exist with the precision
+            of sums.
+        every: All these operators; any other operator runs in FP16.
+        fused_kinds: TensorRT's layer kinds that are fused with the layer before.
     """
 
     weighted: frozenset[str]
@@ -100,23 +100,23 @@ def int8_operators() -> Int8Operators:
     )
 
 
-# In which precision a layer runs: by its scales, or by the Q/DQ nodes around it.
+# The precision of a layer: by its scales, or by the Q/DQ nodes around it.
 #
-# Up to TensorRT 10.7 a layer of an INT8 build runs in INT8 where its tensors have scales. From
+# Up to TensorRT 10.7 a layer of an INT8 build runs in INT8 if its tensors have scales. From
 # 11.4.1 on the network is strongly typed: a layer between a DequantizeLinear and a QuantizeLinear
 # runs in INT8 and the others in FP16, whatever was requested.
 #
-# Where values of different range meet in one tensor, the smaller ones lose bits to its one scale: a
-# detector's boxes and scores. After the last layer with weights INT8 saves next to nothing, so
-# that such a tail stays in FP16 (:func:`float_tail`); elsewhere a concatenation does whose parts
-# lose more than INT8 can spare (:func:`uneven_joins`). Ranges that were measured, or that a cache
-# gives, say where that is; without them the network's structure says where it is likely.
+# If values of different range meet in one tensor with one scale (a detector's boxes and scores),
+# the smaller values lose bits. After the last layer with weights INT8 saves almost no time, so such
+# a tail stays in FP16 (:func:`float_tail`). Elsewhere a concatenation stays in FP16 if its parts
+# lose more than INT8 can spare (:func:`uneven_joins`). The places are found by measured ranges or a
+# cache's; without ranges, by the network's structure.
 
 
 # Bits that the narrowest tensor of a join may lose. Rounding to 8 bits leaves about 42 dB of values
-# that fill their range, 6 dB less for each bit. At the network's end, where nothing is gained by
-# INT8, what is left is to be better than the 20 to 30 dB that INT8 leaves of a network; elsewhere
-# not much worse.
+# that fill their range, 6 dB less for each bit. INT8 leaves a network with 20 to 30 dB. At the
+# network's end, which gains no time from INT8, the rest is to be better than that; elsewhere not
+# much worse.
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +128,9 @@ class Join:
         narrow: The part that loses most.
         wide: The part with the largest range.
         ranges: Their largest magnitudes.
-        bits: How many of its 8 bits the narrow one loses.
-        layers: The layers that stay in FP16 for it, in graph order: the concatenation, and the
-            kernels that read its values.
+        bits: Bits of 8 that the narrow part loses.
+        layers: The layers that stay in FP16 because of it, in graph order: the concatenation, and
+            the kernels that read its values.
     """
 
     layer: str
@@ -160,7 +160,7 @@ def by_scales(
     Args:
         layer: The layer.
         precision: The requested precision.
-        scales: INT8 scales by tensor; None if every tensor is taken to have one.
+        scales: INT8 scales by tensor; None if all are taken to have a scale.
         fp16_layers: Names of layers that the user keeps out of INT8.
     """
     scaled = layer.name not in fp16_layers and (
@@ -176,11 +176,11 @@ def by_scales(
 def by_quantization(network: Network) -> dict[str, str]:
     """Returns the precision of each layer of a strongly typed network, by layer name.
 
-    A layer runs in INT8 when every input comes from a DEQUANTIZE and every reader is a QUANTIZE,
-    its weights' too: strong typing gives a convolution one type, and a float kernel is none of
-    INT8 (dla/general.yaml, general.explicit_quantization).
-    Layers that fuse (a convolution with the activation after it) are one in this respect, and
-    shuffles are seen through, for they change no value. Linear in the number of layers.
+    A layer runs in INT8 if every input, its weights included, comes from a DEQUANTIZE and every
+    reader is a QUANTIZE: strong typing gives a convolution one type, so a convolution with float
+    weights does not run in INT8 (dla/general.yaml, general.explicit_quantization).
+    Layers that fuse (a convolution with the activation after it) count as a single layer, and
+    shuffles are skipped, because they change no value. Linear in the number of layers.
     """
     producers, consumers = network.producers(), network.consumers()
     outputs = set(network.outputs)
@@ -212,7 +212,7 @@ def by_quantization(network: Network) -> dict[str, str]:
         layer.name: "int8"
         if layer.kind in QUANTIZATION
         # between Q/DQ nodes a plugin reads and writes floats (guide, "Q/DQ Interaction with
-        # Plugins": one that takes INT8 has no such nodes beside it)
+        # Plugins": a plugin that takes INT8 has no such nodes beside it)
         or (fed[layer.name] and read[layer.name] and not layer.opaque)
         else "fp16"
         for layer in network.layers
@@ -220,7 +220,7 @@ def by_quantization(network: Network) -> dict[str, str]:
 
 
 def _one(before: Layer, after: Layer) -> bool:
-    """Whether no rounding lies between a layer and its reader."""
+    """Returns True if values are not rounded between a layer and its reader."""
     if before.kind in QUANTIZATION:
         return False
     shuffles = before.kind in SHUFFLES or after.kind in SHUFFLES
@@ -230,20 +230,20 @@ def _one(before: Layer, after: Layer) -> bool:
 def uneven_joins(network: Network, ranges: Amax) -> tuple[Join, ...]:
     """Returns the concatenations whose parts must not share one INT8 scale, in graph order.
 
-    On a DLA parts and result have one scale; on a GPU the result has one all the same, whatever
-    those of its parts are. So the concatenation runs in FP16, and with it the kernels that read
-    its values. Linear in the number of layers.
+    On a DLA parts and result share one scale; on a GPU the result has a single scale, even if its
+    parts have others. So the concatenation runs in FP16, and so do the kernels that read its
+    values. Linear in the number of layers.
 
     Args:
         network: The layer graph.
-        ranges: As measured, or as a cache gives them; none where nothing is known.
+        ranges: As measured, or as a cache gives them; empty if unknown.
     """
     if not ranges:
         return ()
     consumers, producers = network.consumers(), network.producers()
     found: dict[str, _Apart] = {}
     layers_of: dict[str, list[str]] = {}
-    # by tensor the join whose values it has; by layer that of the kernel which reads them
+    # by tensor the join whose values it holds; by layer the join that its kernel reads
     values: dict[str, str] = {}
     reading: dict[str, str] = {}
     for layer in network.layers:
@@ -281,19 +281,19 @@ def _fused_with(
     producers: Mapping[str, Layer],
     consumers: Mapping[str, Sequence[Layer]],
 ) -> str:
-    """Returns the join that the kernel reads which a layer is fused with; "" if none."""
+    """Returns the join read by the kernel that a layer is fused with; "" if none."""
     if layer.kind not in int8_operators().fused_kinds:
         return ""
     sources = [(n, s) for n in layer.inputs if (s := producers.get(n)) is not None]
     own = [(n, reading[s.name]) for n, s in sources if s.name in reading]
-    # a gate (SiLU) reads nothing else; a sum is fused with the operand that nothing else reads
+    # a gate (SiLU) has no other input; a sum is fused with the operand that has no other reader
     if own and (len(own) == len(sources) or any(len(consumers[n]) == 1 for n, _ in own)):
         return own[0][1]
     return ""
 
 
 class _Apart(NamedTuple):
-    """Two tensors, how wide they are, and how many bits lie between them."""
+    """Two tensors, their ranges, and the difference of these in bits."""
 
     narrow: str
     wide: str
@@ -302,10 +302,10 @@ class _Apart(NamedTuple):
 
 
 def _apart(names: Sequence[str], ranges: Amax) -> _Apart | None:
-    """Returns the narrowest and the widest of tensors.
+    """Returns the narrowest and the widest of the tensors.
 
-    By the method that has them nearest, so that a single outlier says nothing; None if fewer
-    than two ranges are known.
+    Uses the method for which they are nearest, so that a single outlier does not count; None if
+    fewer than two ranges are known.
     """
     found: list[_Apart] = []
     for amax in ranges:
@@ -320,14 +320,13 @@ def _apart(names: Sequence[str], ranges: Amax) -> _Apart | None:
 def float_tail(network: Network, ranges: Amax = ()) -> frozenset[str]:
     """Returns the layers that an INT8 build keeps in FP16 at the network's end.
 
-    They come after the last layers with weights (and the kernels of those), and lead to or from a
+    They come after the last layers with weights (and their kernels), and lead to or from a
     concatenation or arithmetic with constants (the decoding of boxes), whose operands and results
     differ in range. Linear in the number of layers.
 
     Args:
         network: The layer graph.
-        ranges: As measured, or as a cache gives them; where they are not known, the ranges are
-            taken to differ.
+        ranges: As measured, or as a cache gives them; unknown ranges are taken to differ.
     """
     weighted, fused = _last_kernels(network)
     if not weighted:
@@ -353,11 +352,11 @@ def float_tail(network: Network, ranges: Amax = ()) -> frozenset[str]:
 
 
 def _last_kernels(network: Network) -> tuple[set[str], set[str]]:
-    """Returns the layers that gain from weights in INT8, and those fused with what they write."""
+    """Returns the layers that gain from INT8 weights, and the layers fused after them."""
     ops = int8_operators()
     producers = network.producers()
     small = _SMALL * sum(layer.macs for layer in network.layers)
-    # what has no INT8 kernel, and what only moves its results
+    # layers without INT8 kernel, and those that only move their results
     floats: set[str] = set()
     weighted: set[str] = set()
     fused: set[str] = set()
@@ -382,33 +381,33 @@ def _last_kernels(network: Network) -> tuple[set[str], set[str]]:
 
 
 def _joins(layer: Layer, ranges: Amax) -> bool:
-    """Whether the values that a layer reads and writes differ in range, or are likely to."""
+    """Returns True if the values that a layer reads and writes differ in range, or may do so."""
     with_constant = layer.kind == "ELEMENTWISE" and len(layer.inputs) == 1
     if not (layer.kind in {"CONCATENATION", "SCALE"} or with_constant):
         return False
     apart = _apart((*layer.inputs, *layer.outputs), ranges)
     if apart is None or (apart.bits == 0 and layer.kind == "CONCATENATION"):
-        # a cache that was made for a DLA gives all parts one scale, which says nothing of them
+        # a cache made for a DLA gives all parts the same scale, so it does not show their ranges
         return True
     return apart.bits > _TAIL_BITS
 
 
-# How a plain INT8 network is lowered to a strongly typed one: where Q/DQ nodes will stand.
+# How a plain INT8 network is lowered to a strongly typed network: the places of Q/DQ nodes.
 #
 # From TensorRT 11.4.1 on a layer runs in INT8 between a DequantizeLinear and a QuantizeLinear, so
-# every tensor that an INT8 layer reads or writes gets a pair of them, as NVIDIA's
-# ``modelopt.onnx.quantization --target_dla`` does it. Two kinds get none: what a convolution, a sum
-# or a scale hands to the one activation or scale after it, which never leaves the fused kernel,
-# and what lies between the layers of one ONNX node.
+# every tensor that an INT8 layer reads or writes gets such a pair, as NVIDIA's
+# ``modelopt.onnx.quantization --target_dla`` does it. Two kinds of tensors get none: the result of
+# a convolution, sum or scale with a single reader that is an activation or scale (it never leaves
+# the fused kernel), and tensors between the layers of one ONNX node.
 
 
 @document(frozen=True, eq=False)
 class Lowering:
-    """What becomes of a network.
+    """The precisions of a lowered network's layers, and its quantised tensors.
 
     Attributes:
         precisions: "int8" or "fp16" by layer name.
-        tensors: Those of the ONNX model that get Q/DQ nodes, in graph order.
+        tensors: Tensors of the ONNX model that get Q/DQ nodes, in graph order.
         missing: Tensors whose lack of a scale keeps layers out of INT8, in graph order.
     """
 
@@ -426,7 +425,7 @@ def lowering(
 
     Args:
         network: A plain network.
-        scales: Tensors that have a scale; None if every one is taken to have one.
+        scales: Tensors that have a scale; None if all are taken to have a scale.
         fp16_layers: Names of layers kept out of INT8.
     """
     return _QdqPlacement(network, scales, fp16_layers).answer()
@@ -434,7 +433,7 @@ def lowering(
 
 @document(frozen=True, eq=False)
 class _NodeLayers:
-    """Layers that stand for the same ONNX nodes: no Q/DQ node can stand between them."""
+    """Layers of the same ONNX nodes: no Q/DQ node can be put between them."""
 
     layers: tuple[Layer, ...]
     reads: tuple[str, ...]
@@ -446,7 +445,7 @@ class _NodeLayers:
 
     @property
     def computes(self) -> bool:
-        """Whether its result first exists with the precision of its sums."""
+        """True if its result first exists with the precision of its sums."""
         return self.ops <= int8_operators().computing and self.layers[-1].kind not in SHUFFLES
 
     @property
@@ -455,7 +454,7 @@ class _NodeLayers:
 
     @property
     def is_tail(self) -> bool:
-        """Whether it is a part of the kernel that writes the one activation that it reads."""
+        """True if it belongs to the kernel that writes its only input activation."""
         return len(self.reads) == 1 and all(
             layer.kind in int8_operators().fused_kinds for layer in self.layers
         )
@@ -513,7 +512,7 @@ class _QdqPlacement:
         return tensor is not None and tensor.dtype in _FLOATS
 
     def _drop_movers(self) -> None:
-        """Lets what moves floats only for readers of other types move them unchanged."""
+        """Takes layers out of INT8 that only move floats which no INT8 layer computes with."""
         wanted: set[_NodeLayers] = set()
         for unit in reversed(self._units):
             readers = [reader for name in unit.writes for reader in self._readers.get(name, ())]
@@ -547,7 +546,7 @@ class _QdqPlacement:
         return self._scales is None or name in self._scales
 
     def _tensors(self) -> dict[str, None]:
-        """The tensors that INT8 layers read and write, without those inside a kernel."""
+        """Returns the tensors that INT8 layers read and write, without those inside a kernel."""
         found: dict[str, None] = {}
         for unit in self._units:
             if unit in self._int8:
@@ -569,7 +568,7 @@ class _QdqPlacement:
 
 
 def _able(unit: _NodeLayers, fp16_layers: Collection[str]) -> bool:
-    """Whether all layers have an INT8 kernel; a product of two activations has none."""
+    """Returns True if all layers have an INT8 kernel; a product of two activations has none."""
     return bool(unit.reads or unit.writes) and all(
         layer.op in int8_operators().every
         and layer.name not in fp16_layers

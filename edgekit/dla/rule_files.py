@@ -1,4 +1,4 @@
-"""The rules, sources and operators as the files under ``dla/`` have them."""
+"""The rules, sources and operators of the files under ``dla/``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ texts = array(long_text)
 
 @document(frozen=True)
 class RuleSource:
-    """Where a fact is from: a title, and the place in it."""
+    """The source of a fact: a document's title, and the place in it."""
 
     title: str = member(long_text)
     where: str = member(long_text)
@@ -43,11 +43,11 @@ class SourcesFile:
     """``dla/_sources.yaml``: the sources by their keys.
 
     Attributes:
-        version: Of all files under ``dla/`` and ``targets/``.
-        date: When a fact changed last.
-        oldest_tensorrt: The oldest TensorRT release that a guide among the sources is about.
+        version: Version of all files under ``dla/`` and ``targets/``.
+        date: Date of the last change of a fact.
+        oldest_tensorrt: The oldest TensorRT release with a guide among the sources.
         newest_tensorrt: The newest TensorRT release in the sources.
-        sources: By key.
+        sources: The sources by key.
     """
 
     version: str = member(long_text)
@@ -79,9 +79,9 @@ def titles_of(listed: Iterable[RuleSource]) -> str:
 
 @document(frozen=True, eq=False)
 class Way:
-    """What a user can do where ``when`` holds; it brings the layer to the DLA if it ``mends``.
+    """A fix for layers for which ``when`` holds; it brings the layer to the DLA if it ``mends``.
 
-    ``of`` says in words what ``when`` holds for.
+    ``of`` describes these layers in words.
     """
 
     when: Check = member(compiled)
@@ -92,17 +92,17 @@ class Way:
 
 @document(frozen=True, eq=False)
 class Ties:
-    """Which tensors of a layer share one INT8 scale.
+    """The tensors of a layer that share one INT8 scale.
 
-    It binds a layer on the DLA.
+    It holds for layers on the DLA.
 
     Attributes:
         tensors: "all" that the layer reads and writes, or its "inputs".
-        kinds: Layer kinds that it binds; those of the rule when empty.
-        when: Holds for the parameters of the layers it binds; None for all of the kind.
-        everywhere: It binds layers on the GPU, too.
+        kinds: Layer kinds that it holds for; the rule's kinds if empty.
+        when: Condition on the parameters of the layers; None for all layers of the kind.
+        everywhere: True if it holds for layers on the GPU too.
         moves: The layer only moves values, so that a scale at one end is known at the other.
-        apart: The sources do not settle it: it is reported, and nothing is tied.
+        apart: The sources do not settle it: it is reported, and no scale is shared.
     """
 
     tensors: str = member(choice("all", "inputs"))
@@ -121,32 +121,32 @@ class Rule:
         id: Stable identifier, for example "convolution.kernel".
         text: The restriction in one sentence.
         source: The documents it comes from.
-        fix: What a user can do.
-        ways: What to do instead of ``fix`` in certain cases; the first whose condition holds.
+        fix: The action for the user.
+        ways: Actions that replace ``fix`` in certain cases; the first whose condition holds.
         kinds: Layer kinds it holds for; "*" is all.
         exempt: Layer kinds it does not hold for.
-        limit: The limit as people read it; empty if it is part of the text.
+        limit: The limit as text; empty if it is part of ``text``.
         generations: DLA generations it holds for.
         precisions: Precisions of the layer it holds for.
         since: First TensorRT release it holds for, or None.
         until: First TensorRT release it no longer holds for, or None.
-        certainty: "certain", or "disputed" where the sources are silent or disagree.
+        certainty: "certain", or "disputed" if the sources are silent or disagree.
         effect: "refuse", "risk" (allowed, but unsure) or "note" (not checked on a layer).
         scope: "network" for a rule that holds for the network as a whole, not layer by layer.
-        found: How to say what was found, with facts and the wrong ``{value}`` in braces; made from
-            the check when empty.
-        brief: The text says what is allowed, so that a message need not.
-        runs_in: The precision in which the DLA computes such a layer whatever the build's is.
+        found: Template of the finding, with facts and the wrong ``{value}`` in braces; made from
+            the check if empty.
+        brief: The text names the allowed values, so that a message need not.
+        runs_in: The precision in which the DLA computes such a layer in any build.
         needs_gpu: A part of such a layer runs on the GPU, so a plan places none on a DLA.
-        operator_fix: The operator matrix may know a better fix.
-        mends: The fix brings the layer to the DLA; False if it only says to leave it.
-        when: The rule applies only where this holds.
+        operator_fix: The operator matrix may have a better fix.
+        mends: The fix brings the layer to the DLA; False if it leaves the layer on the GPU.
+        when: Condition for the rule to apply.
         check: The compiled restriction; None for a note.
-        counts: A note is given as a warning where this fails for some layer.
+        counts: A note is given as a warning if this fails for some layer.
         warning: That warning, with ``{tensorrt}`` and ``{layers}`` ("1 layer is").
-        ties: Which tensors share one INT8 scale; None for no such rule.
+        ties: The tensors that share one INT8 scale; None for no such rule.
         pool: The pool of a loadable that it limits to ``bytes``; empty for any other rule.
-        bytes: The first size that is too large.
+        bytes: The smallest size that is too large.
     """
 
     id: str = member(long_text)
@@ -185,7 +185,7 @@ class Rule:
 
     @property
     def network(self) -> bool:
-        """Whether it holds for the network as a whole, not layer by layer."""
+        """True if it holds for the network as a whole, not layer by layer."""
         return bool(self.scope)
 
     @property
@@ -194,7 +194,7 @@ class Rule:
         return tuple(source.title for source in self.source)
 
     def holds_for(self, kind: str, generation: str, version: Version) -> bool:
-        """Whether the rule is in force for a layer kind, DLA generation and TensorRT release.
+        """Returns True if it is in force for a layer kind, DLA generation and TensorRT release.
 
         A rule of the whole network holds for every kind; a board without a DLA has generation "".
         """
@@ -213,11 +213,11 @@ class RuleFile:
 
     Attributes:
         family: Its name, which is the file's.
-        title: Its name for people.
-        kinds: Layer kinds that its rules hold for where they name none.
-        rules: What is checked.
-        notes: What is not checked on a layer.
-        allowed_by: By function ("*": any other), the sources that say a DLA has such layers.
+        title: Its title.
+        kinds: Layer kinds of its rules that name none.
+        rules: Rules checked on layers.
+        notes: Rules not checked on a layer.
+        allowed_by: Sources according to which a DLA runs such layers, by function ("*": any other).
     """
 
     schema: str = member(choice("edgekit.dla/1"))
@@ -234,21 +234,21 @@ _WORD = choice("native", "reconstruction", "rfe", "folded")
 
 @document(frozen=True)
 class Operator:
-    """A row of the operator matrix: what TensorRT and the DLA software have for an ONNX operator.
+    """A row of the operator matrix: support of an ONNX operator by TensorRT and the DLA software.
 
     Attributes:
-        trt: What TensorRT exposes: "native", "reconstruction", "rfe" or "folded".
-        dla: What the DLA software below it has, in the same words.
-        since: First TensorRT release; empty if it is not known to be missing from any.
+        trt: Support in TensorRT: "native", "reconstruction", "rfe" or "folded".
+        dla: Support in the DLA software below TensorRT, in the same words.
+        since: First TensorRT release; empty if no release is known to lack it.
         dla_since: First DLA software.
         families: Rule families that judge its layers.
         composed: TensorRT's parser writes several layers, which the rules judge one by one.
         settled_by: The rule that decides instead of the row.
         note: NVIDIA's remark.
-        recipe: Where NVIDIA's recipe lies below ``recipes`` of the file.
+        recipe: Path of NVIDIA's recipe below ``recipes`` of the file.
         name: The ONNX operator.
-        fix: What NVIDIA says to do instead, empty when it says nothing.
-        mends: The fix brings it to the DLA; False if only the DLA software could follow it.
+        fix: NVIDIA's alternative; empty if NVIDIA gives none.
+        mends: The fix brings it to the DLA; False if only the DLA software supports the fix.
         rewritten: The fix is ``edgekit rewrite``.
     """
 
@@ -280,14 +280,14 @@ class OperatorsFile:
     """``dla/operators.yaml``: NVIDIA's operator matrix.
 
     Attributes:
-        source: Where the matrix is from.
-        meanings: What the matrix's words say, in ours.
+        source: The matrix's source.
+        meanings: Explanations of the matrix's words.
         below: The fix of an operator that only the DLA software has.
         written: The fix of an operator that edgekit rewrites.
         by_hand: The fix of an operator that a user can write with others.
-        recipes: Where NVIDIA's recipes lie.
-        rules: What the matrix adds to the rules.
-        operators: By name.
+        recipes: Address of NVIDIA's recipes.
+        rules: Rules that the matrix adds.
+        operators: Rows by operator name.
         unlisted: Operators without a row, by name.
     """
 
@@ -305,14 +305,14 @@ class OperatorsFile:
 
 @document(frozen=True, eq=False)
 class Reconstruction:
-    """What edgekit does about a form or an operator that a DLA runs only as others.
+    """How edgekit handles a form or an operator that a DLA runs only in another form.
 
     Attributes:
         rewrites: Rewrites by name.
-        but: Where these do not apply.
-        by_hand: How a user can write it where there is no rewrite.
+        but: Cases to which these do not apply.
+        by_hand: How a user can write it if there is no rewrite.
         why_not: Why neither is possible.
-        form: What the form is in words; empty for an operator.
+        form: The form in words; empty for an operator.
     """
 
     rewrites: tuple[str, ...] = member(texts, absent=())

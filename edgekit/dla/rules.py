@@ -39,19 +39,19 @@ _EXCLUDED = (
 
 @document(frozen=True, eq=False)
 class Rules:
-    """Everything under ``dla/`` that verdicts need.
+    """The facts under ``dla/`` that verdicts need.
 
     Attributes:
         rules: By id.
         operators: The matrix's rows by ONNX operator.
-        titles: Of the families, by name.
-        meanings: What the matrix's words say, in ours.
-        matrix_sources: Where the matrix is from.
+        titles: Titles of the families by name.
+        meanings: Explanations of the matrix's words.
+        matrix_sources: The matrix's sources.
         kinds: Layer kinds that some rule names.
-        allowed_by: By layer kind and function ("*": any other), the titles of the sources that say
-            a DLA has it.
+        allowed_by: Titles of the sources according to which a DLA runs it, by layer kind and
+            function ("*": any other).
         unlisted: ONNX operators without a row that rules name.
-        oldest: The oldest TensorRT release that a guide among the sources is about.
+        oldest: The oldest TensorRT release with a guide among the sources.
         newest: The newest TensorRT release in the sources.
     """
 
@@ -67,7 +67,7 @@ class Rules:
     newest: str
 
     def allowing(self, kind: str, function: object) -> tuple[str, ...]:
-        """Returns the titles of the sources that say a DLA has such a layer."""
+        """Returns the titles of the sources according to which a DLA runs such a layer."""
         known = self.allowed_by.get(kind, {})
         return known.get(str(function), known.get(ANY_KIND, ()))
 
@@ -80,8 +80,8 @@ def load_rules() -> Rules:
     """Reads and compiles all rule files.
 
     Raises:
-        DataError: edgekit's own files are wrong: one is not YAML (code "data.yaml"), has an unknown
-            key or a wrong value, or a rule stands twice (code "data.invalid").
+        DataError: edgekit's own files are wrong: a file is not YAML (code "data.yaml"), has an
+            unknown key or a wrong value, or a rule is defined twice (code "data.invalid").
     """
     folder = data_folder("dla")
     found: list[Rule] = []
@@ -99,7 +99,7 @@ def load_rules() -> Rules:
         found += (_note(rule, file.kinds) for rule in file.notes)
     matrix = read_document(OperatorsFile, folder / "operators.yaml")
     found += (_rule(rule, ()) for rule in matrix.rules)
-    # a tensor, a loadable or nothing breaks these rules, so they are notes to a layer
+    # these rules are broken by a tensor or a loadable, or by nothing, so they are notes for a layer
     memory, formats, sparsity = memory_facts(), format_facts(), sparsity_facts()
     for rules in (memory.rules, formats.rules, sparsity.rules, sparsity.notes):
         found += (_note(rule, ()) for rule in rules)
@@ -132,7 +132,7 @@ def load_rules() -> Rules:
 
 
 def loadables_per_core(version: Version | None = None) -> int:
-    """Returns how many loadables a DLA core holds: of a TensorRT release, or of the newest."""
+    """Returns the number of loadables of a DLA core, for a TensorRT release or the newest."""
     fact = memory_facts().loadables_per_core
     if version is None:
         return fact.value
@@ -141,7 +141,7 @@ def loadables_per_core(version: Version | None = None) -> int:
 
 
 def _rule(rule: Rule, kinds: tuple[str, ...]) -> Rule:
-    """Returns a rule of a file with what the file's other keys say of it."""
+    """Returns a rule of a file, completed by the file's other keys."""
     return _complete(rule, kinds, rule.effect)
 
 
@@ -160,7 +160,7 @@ def _complete(rule: Rule, kinds: tuple[str, ...], effect: str) -> Rule:
 
 
 def _changed(item: _Row, **changes: object) -> _Row:
-    """Returns a copy with changes; ``dataclasses.replace`` would take a third of a read."""
+    """Returns a copy with changes; ``dataclasses.replace`` would take a third of the read time."""
     made = object.__new__(type(item))
     vars(made).update(vars(item), **changes)
     return made
@@ -170,7 +170,7 @@ def _operator(
     name: str, row: Operator, matrix: OperatorsFile, written: Reconstruction | None
 ) -> Operator:
     fix = row.note
-    # what TensorRT does not expose can be expressed with others only in the software below it
+    # operators that TensorRT does not expose can be composed only in the software below it
     below = row.trt == "rfe" and row.dla == "reconstruction"
     if below:
         fix = matrix.below.format(note=f"{fix[:1].lower()}{fix[1:]}")
@@ -190,8 +190,9 @@ def _operator(
 def limit(rule: str) -> tuple[int, int]:
     """Returns the smallest and the largest value of a rule's range.
 
-    It is the range that the rule allows; for a rule that shuts a range out
-    ("deconvolution.square_kernel"), that one. ``exceptions`` lists what is allowed besides.
+    It is the range that the rule allows; for a rule that excludes a range
+    ("deconvolution.square_kernel"), the excluded range. ``exceptions`` returns further allowed
+    values.
 
     Args:
         rule: Identifier of a rule with a range, as "pooling.window".
@@ -219,6 +220,6 @@ def exceptions(rule: str) -> frozenset[tuple[int, ...]]:
 
 
 def _checks(rule: str) -> tuple[Check, ...]:
-    """The check of a rule, or its alternatives."""
+    """Returns the check of a rule, or its alternatives."""
     check = load_rules().rules[rule].check
     return () if check is None else check.parts or (check,)

@@ -1,5 +1,5 @@
-"""INT8 scales that the hardware dictates: TensorRT's symmetric scheme for weights, and tensors
-that must share one scale.
+"""INT8 scales required by the hardware: TensorRT's symmetric scheme for weights, and tensors that
+must share a scale.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def channel_axis(node: onnx.NodeProto, rank: int) -> int | None:
     """Returns the axis of the output channels of a node's second input; None without INT8.
 
     Args:
-        node: What multiplies by it.
-        rank: Its number of axes.
+        node: The node that multiplies by it.
+        rank: Number of axes of the second input.
     """
     op = node.op_type
     if op == "Conv":
@@ -46,13 +46,13 @@ def channel_axis(node: onnx.NodeProto, rank: int) -> int | None:
 
 
 def weight_scales(value: np.ndarray, axis: int | None) -> np.ndarray:
-    """Returns amax / 127 in float32; 1 where that is no normal number, as for zeros.
+    """Returns amax / 127 in float32; 1 if that is no normal number, as for zeros.
 
-    NaN and infinity stay what they are.
+    NaN and infinity are kept.
 
     Args:
         value: A weight.
-        axis: That of its channels, each of which has a scale; None for one scale of no axes.
+        axis: Axis of its channels, each of which has a scale; None for a single scalar scale.
     """
     source = value[np.newaxis] if axis is None else np.moveaxis(value, axis, 0)
     amax = np.zeros(source.shape[0], np.float32)
@@ -78,8 +78,8 @@ class ScaleTie:
 
     Attributes:
         rule: The rule.
-        ties: Which tensors share it, and where it binds.
-        kinds: Layer kinds that it binds.
+        ties: The tensors that share it, and the cases in which it holds.
+        kinds: Layer kinds that it holds for.
     """
 
     rule: Rule
@@ -94,7 +94,7 @@ class ScaleTie:
 
 
 class _Parameters(Facts):
-    """A layer's parameters; one that it does not have breaks no rule."""
+    """A layer's parameters; a missing parameter breaks no rule."""
 
     def __missing__(self, key: str) -> None:
         return None
@@ -110,7 +110,7 @@ def scale_tie(layer: Layer) -> ScaleTie | None:
 
 @lru_cache(maxsize=1)
 def scale_ties() -> tuple[ScaleTie, ...]:
-    """Returns all of them, in the order of the rule files."""
+    """Returns all rules that tie scales, in the order of the rule files."""
     return tuple(
         ScaleTie(rule, rule.ties, rule.ties.kinds or rule.kinds)
         for rule in load_rules()

@@ -1,5 +1,5 @@
-"""Structured (2:4) sparsity: which convolutions could use it, which have it, what it could
-save.
+"""Structured (2:4) sparsity: convolutions that could use it, convolutions that have it, and the
+possible savings.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _BLOCK = 1 << 22
 
 
 def pattern_share(weights: NDArray[np.generic], zeros: int, of: int) -> float:
-    """Returns the part of the groups of ``of`` along axis 1 with at least ``zeros`` zeros.
+    """Returns the fraction of groups of ``of`` along axis 1 with at least ``zeros`` zeros.
 
     Args:
         weights: (output maps, input channels of a group, kernel...); may be a memory map.
         zeros: Zeros that a group needs.
-        of: Values in a group; a last group that is not full is filled up with zeros.
+        of: Values in a group; an incomplete last group is padded with zeros.
     """
     maps, channels = weights.shape[:2]
     kernel = weights.size // max(maps * channels, 1)
@@ -63,19 +63,19 @@ def pattern_share(weights: NDArray[np.generic], zeros: int, of: int) -> float:
 
 @document(frozen=True)
 class SparseConvolution:
-    """One convolution and 2:4 sparsity; savings are predicted, for arithmetic alone.
+    """2:4 sparsity of a convolution; savings are predicted, for arithmetic alone.
 
     Attributes:
         layer: Its name.
-        possible: Whether the DLA could use sparse weights for it.
-        certainty: "disputed" where only conditions decide that newer releases may have lifted.
+        possible: True if the DLA could use sparse weights for it.
+        certainty: "disputed" if it depends only on conditions that newer releases may have lifted.
         reasons: The conditions that do not hold.
         macs: Dense multiply-accumulates for one inference.
-        macs_saved: Those that sparse weights spare; 0 if it is not possible.
+        macs_saved: Multiply-accumulates saved by sparse weights; 0 if not possible.
         weight_bytes: INT8 bytes of the dense weights.
-        weight_bytes_saved: Those that sparse weights spare at most (their indices not counted).
-        present: Whether the weights have the pattern already; None when they were not read.
-        share: Part of the groups of four that have it, 0 to 1; None when not read.
+        weight_bytes_saved: Bytes saved at most by sparse weights (their indices not counted).
+        present: True if the weights have the pattern already; None if they were not read.
+        share: Fraction of the groups of four with the pattern, 0 to 1; None if not read.
     """
 
     layer: str = member(long_text)
@@ -92,10 +92,10 @@ class SparseConvolution:
 
 @document(frozen=True)
 class MeasuredSpeedup:
-    """Speed-ups that NVIDIA measured for whole networks, least and most, and where they stand.
+    """Speed-ups that NVIDIA measured for whole networks, with their source.
 
     Attributes:
-        range: The least and the most factor.
+        range: The smallest and the largest factor.
     """
 
     range: tuple[float, float] = member(array(number(0, 1e6), 2, 2))
@@ -108,15 +108,15 @@ class Sparsity:
 
     Attributes:
         convolutions: In graph order.
-        possible: How many could be sparse.
-        present: How many of these are; None where their weights were not read.
-        macs: Dense multiply-accumulates of all of them.
-        macs_saved: Multiply-accumulates spared if all that could were sparse, predicted.
-        weight_bytes_saved: Bytes that sparse weights spare at most.
-        seconds_saved: Time of these at the core's peak rate, predicted; less where memory is the
-            limit.
-        measured_speedup: What NVIDIA measured.
-        pays: Whether the predicted latency would be shorter; None without a prediction.
+        possible: Number of convolutions that could be sparse.
+        present: Number of these that are sparse; None if their weights were not read.
+        macs: Dense multiply-accumulates of all convolutions.
+        macs_saved: Multiply-accumulates saved if all possible convolutions were sparse, predicted.
+        weight_bytes_saved: Bytes saved at most by sparse weights.
+        seconds_saved: Time of ``macs_saved`` at the core's peak rate, predicted; less if memory is
+            the limit.
+        measured_speedup: NVIDIA's measurements.
+        pays: True if the predicted latency would be shorter; None without a prediction.
         kind: "predicted", which all savings are.
     """
 
@@ -135,18 +135,18 @@ class Sparsity:
 def sparsity(
     network: Network, judgement: Judgement, target: Target, model: Model | None = None
 ) -> Sparsity:
-    """Says which convolutions on the DLA could use 2:4 sparsity and what it could save.
+    """Returns the convolutions on the DLA that could use 2:4 sparsity, and the possible savings.
 
-    The conditions stand in ``dla/sparsity.yaml``. Of every four weights next to each other along
-    the input channels two must be zero. A convolution that arithmetic limits then does half of
-    its products; one that memory limits gains less.
+    The conditions are in ``dla/sparsity.yaml``. Two of every four adjacent weights along the input
+    channels must be zero. A convolution limited by arithmetic then does half of its products; a
+    convolution limited by memory gains less.
 
     Args:
         network: The layer graph that was judged.
-        judgement: Its verdict: the layers placed on the DLA, and what each runs in, count.
+        judgement: Its verdict: the layers on the DLA, and their precisions, are used.
         target: The board.
-        model: The model, to read its weights and see whether they have the pattern; without it
-            no weight is read.
+        model: The model, to read its weights and look for the pattern; without a model no weight
+            is read.
     """
     facts = sparsity_facts()
     rows = tuple(
@@ -217,7 +217,7 @@ def _broken(known: Facts) -> Iterator[tuple[str, VerdictReason]]:
 
 
 def _share(layer: Layer, model: Model, maps: int, channels: int) -> float | None:
-    """The part of the groups of four along the input channels with two zeros or more."""
+    """Returns the fraction of groups of four along the input channels with two or more zeros."""
     pattern = sparsity_facts().pattern
     for name in layer.weights:
         values = model.weights[name]
@@ -232,7 +232,7 @@ def _share(layer: Layer, model: Model, maps: int, channels: int) -> float | None
 def _channels_first(
     layer: Layer, model: Model, shape: tuple[int, ...], wanted: tuple[int, int]
 ) -> bool:
-    """Whether a matrix is (input channels, output maps): MatMul, and Gemm without transB."""
+    """Returns True if a matrix is (input channels, output maps): MatMul, Gemm without transB."""
     if shape != wanted:
         return True
     if shape[0] != shape[1]:

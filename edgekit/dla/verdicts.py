@@ -25,20 +25,20 @@ from edgekit_device.protocol.codec import (
 
 @document(frozen=True, kw_only=True)
 class SlotReason(VerdictReason):
-    """Why layers that the DLA allows stay on the GPU: a core holds no more loadables."""
+    """Why DLA-capable layers stay on the GPU: a core holds no more loadables."""
 
     layers: tuple[str, ...] = member(array(long_text))
 
 
 @document(frozen=True)
 class LayerVerdict:
-    """Whether one layer can run on a DLA.
+    """The verdict of a layer: can it run on a DLA.
 
     Attributes:
-        ok: Whether it can.
-        certainty: "certain", or "disputed" where the sources are silent or disagree.
-        reasons: Why it cannot; of a disputed yes, the evidence against it.
-        precision: What a DLA computes it in ("fp16", "int8"); empty if it cannot.
+        ok: True if it can.
+        certainty: "certain", or "disputed" if the sources are silent or disagree.
+        reasons: Why it cannot; if ``ok`` is True but disputed, the evidence against it.
+        precision: The precision on a DLA ("fp16", "int8"); empty if it cannot run there.
         needs_gpu: The builder lets the DLA run it with a part on the GPU.
     """
 
@@ -50,7 +50,7 @@ class LayerVerdict:
 
     @property
     def placeable(self) -> bool:
-        """Whether a plan may place it on a DLA."""
+        """True if a plan may place it on a DLA."""
         return self.ok and not self.needs_gpu
 
 
@@ -74,8 +74,8 @@ class LoadableCandidate:
     """A maximal convex run of DLA-capable layers, in graph order.
 
     Attributes:
-        layers: Their names.
-        retained: Whether it becomes a loadable.
+        layers: Names of its layers.
+        retained: True if it becomes a loadable.
         dropped: The rule that prevents it: "memory.loadables" if larger candidates take all slots,
             or the memory limit that it breaks. Empty if retained.
     """
@@ -91,12 +91,12 @@ class Judgement:
 
     Attributes:
         verdicts: By layer name, in graph order.
-        candidates: What TensorRT would group with automatic DLA placement.
+        candidates: TensorRT's groups with automatic DLA placement.
         placed: "DLA" or "GPU" by layer name after the slot limit; empty for a network that the
             board's parser refuses, which has no candidates either.
         slots: Loadables that a core holds with this TensorRT release.
-        precisions: By layer name what it was judged in, where that is known by layer: "int8" or
-            "fp16"; empty if the whole network was refused.
+        precisions: Judged precision by layer name, if known by layer: "int8" or "fp16"; empty if
+            the whole network was refused.
     """
 
     target: str
@@ -109,7 +109,7 @@ class Judgement:
     precisions: Mapping[str, str] = field(default_factory=dict)
 
     def precision_of(self, layer: str) -> str:
-        """Returns what a layer was judged in; the requested precision if nothing is known of it."""
+        """Returns a layer's judged precision; the requested precision if unknown."""
         return self.precisions.get(layer, self.precision)
 
     def unplaced(self) -> Judgement:
@@ -145,8 +145,8 @@ def reason_of(
 
     Args:
         rule: The rule that is broken.
-        failure: What its check says.
-        facts: Of the layer, or of the network for a rule of the whole network.
+        failure: The failure of its check.
+        facts: The layer's facts, or the network's for a rule of the whole network.
         row: The operator's row of NVIDIA's matrix, if it has one.
         against: Titles of the sources that the rule's own contradict.
     """
@@ -164,7 +164,7 @@ def reason_of(
 
 
 def _way(rule: Rule, facts: Facts, row: Operator | None) -> Operator | Way | Rule:
-    """Returns what says how to mend it: the operator's row, one of the rule's ways, or the rule."""
+    """Returns the source of the fix: the operator's row, one of the rule's ways, or the rule."""
     if rule.operator_fix and row is not None and row.fix:
         return row
     return next((way for way in rule.ways if way.when(facts) is None), rule)

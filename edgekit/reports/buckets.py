@@ -17,14 +17,14 @@ from edgekit.reports import text
 from edgekit.text import ABSENT, counted, percent
 
 HEAD = ("shape", "engine", "on DLA", "loadables", "latency", "GPU time", "weights", "pools")
-#: Which columns are aligned right, as "r".
+#: Alignment of the columns; "r" is right.
 SIDES = "llrrrrrr"
 TITLE = "Shapes of the range (predicted, not measured)"
 _ENGINES = {PROFILES: "profiles", DEMAND: "on demand"}
 
 
 def bucket_rows(buckets: Sequence[Bucket]) -> list[list[str]]:
-    """Returns a row for each bucket, as ``HEAD`` names the columns."""
+    """Returns a row for each bucket, with the columns of ``HEAD``."""
     return [
         [
             text.clean(shape_text(one.shapes)),
@@ -41,7 +41,7 @@ def bucket_rows(buckets: Sequence[Bucket]) -> list[list[str]]:
 
 
 def range_lines(buckets: Sequence[Bucket], cost: RangeCost) -> Iterator[str]:
-    """Yields what the range costs against one shape, a sentence a line."""
+    """Yields the cost of the range compared with one shape, a sentence per line."""
     first, name = buckets[0], shape_text(buckets[0].shapes)
     opened = [one for one in buckets if one.starts]
     kept = "; ".join(

@@ -1,6 +1,6 @@
 """The charts of the HTML page: small inline SVG without text for one network, and the timeline
-of several networks. Colours are classes of the page's style sheet, which knows light and dark;
-titles and labels that hold a model's names are escaped here.
+of several networks. Colours are classes of the page's style sheet, which has a light and a dark
+scheme; titles and labels with a model's names are escaped here.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _rect(x: float, width: float, y: float, height: float, css: str, title: str 
 
 
 def bar(fraction: float, css: str) -> str:
-    """Draws one horizontal bar; ``fraction`` (0 to 1) of the cell's width."""
+    """Draws a horizontal bar; ``fraction`` (0 to 1) of the cell's width."""
     width = 100 * min(max(fraction, 0.0), 1.0)
     return _figure(100, 10, "", [_rect(0, width, 0, 10, css)], "bar")
 
@@ -68,7 +68,7 @@ def shares(devices: Mapping[str, float]) -> str:
 
 
 def limit_bar(fraction: float, css: str) -> str:
-    """Draws a bar against its limit, which is four fifths of the cell, so that excess shows."""
+    """Draws a bar against its limit, which is at four fifths of the cell, so that excess shows."""
     width = 80 * min(max(fraction, 0.0), 1.25)
     shapes = [_rect(0, width, 0, 10, "fill-over" if fraction > 1 else css)]
     return _figure(100, 10, "", [*shapes, _rect(79.5, 1, 0, 10, "fill-limit")], "bar")
@@ -78,7 +78,7 @@ def track(
     slots: Sequence[Slot], device: str, end: float, clock: str = "predicted",
     linked: Collection[int] = (),
 ) -> str:  # fmt: skip
-    """Draws when one device works; the whole width is ``end``, microseconds.
+    """Draws the busy times of a device; the whole width is ``end``, microseconds.
 
     A segment of the first plan that is in ``linked`` is a link to its row.
     """
@@ -116,11 +116,11 @@ def _slot_title(slot: Slot, device: str, clock: str, several: bool) -> str:
 
 
 def skyline(rows: Sequence[tuple[str, float]], label: str) -> str:
-    """Draws one column a layer from left to right, the slowest over the full height.
+    """Draws a column per layer from left to right, the slowest over the full height.
 
     Args:
         rows: Device and microseconds of each layer, in graph order.
-        label: What the picture shows.
+        label: Description of the picture.
     """
     top = max((time for _, time in rows), default=0.0) or 1.0
     wide = 1000 / max(len(rows), 1)
@@ -139,7 +139,7 @@ def skyline(rows: Sequence[tuple[str, float]], label: str) -> str:
 def lines(series: Sequence[Line], span: tuple[float, float], top: float, label: str) -> str:
     """Draws values over time from 0 to ``top``; ``span`` is from the left to the right edge.
 
-    A dashed upright marks second 0, where the measurement begins.
+    A dashed vertical line marks second 0, the start of the measurement.
     """
     begin, end = span
     across, up = 1000 / ((end - begin) or 1.0), 200 / (top or 1.0)
@@ -157,7 +157,7 @@ def lines(series: Sequence[Line], span: tuple[float, float], top: float, label: 
 
 
 def histogram(counts: Sequence[int], label: str) -> str:
-    """Draws one column a bin, the highest over the full height."""
+    """Draws a column per bin, the highest over the full height."""
     top = max(counts, default=0) or 1
     shapes = [
         _rect(10 * i + 0.5, 9, 100 - 100 * n / top, 100 * n / top, "fill-measured", str(n))
@@ -179,15 +179,15 @@ def ticks(begin: float, end: float, count: int = 10) -> list[float]:
 
 
 def busy_window(document: Plans) -> float:
-    """Returns when the frames that arrive first are done; microseconds."""
+    """Returns the time when the first frames are done, in microseconds."""
     return max((s.end_us for s in document.timeline if s.frame == 0), default=0.0)
 
 
 def gantt(document: Plans, begin: float = 0.0, end: float | None = None) -> str:
     """Draws an ``edgekit.plans/1`` timeline from ``begin`` to ``end``, microseconds.
 
-    Without ``end`` it is the whole cycle; work that reaches beyond a cycle that repeats is drawn
-    at the cycle's beginning.
+    Without ``end`` it draws the whole cycle; work beyond the end of a repeated cycle is drawn at
+    the cycle's beginning.
     """
     return _Drawing(document, begin, document.cycle_us if end is None else end).svg()
 
@@ -242,7 +242,7 @@ class _Drawing:
         )
 
     def _spans(self, start: float, stop: float) -> Iterator[tuple[float, float]]:
-        """Yields what of a span is in the window; a cycle that repeats goes on at its beginning."""
+        """Yields the parts of a span in the window; a repeated cycle continues at its beginning."""
         cycle = self.document.cycle_us if self.document.repeats else 0.0
         shifts: Sequence[float] = (0.0,)
         if cycle:

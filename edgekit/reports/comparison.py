@@ -1,4 +1,4 @@
-"""A report's comparison with a baseline run, one ``edgekit.compare/1`` a metric, and its gate."""
+"""A report's comparison with a baseline run, an ``edgekit.compare/1`` per metric, and its gate."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def with_baseline(
     own: Sequence[Result],
     past: Sequence[Result] = (),
 ) -> Report:
-    """Returns a report with its comparison, and with the gate that comes of it.
+    """Returns a report with its comparison and the comparison's gate.
 
-    ``baseline`` of the report is the comparison of the median latencies; its ``more`` are those of
-    further metrics that both sides have.
+    ``baseline`` of the report is the comparison of the median latencies; its ``more`` are the
+    comparisons of further metrics that both sides have.
 
     Args:
-        report: A run's.
+        report: A run's report.
         baseline: Measurements to compare with.
         own: The report's own measurement.
         past: Results of the history, as for ``compare``.
@@ -64,12 +64,12 @@ def with_baseline(
 
 
 def without_comparison(report: Report, error: EdgekitError, reasons: Sequence[str] = ()) -> Report:
-    """Returns a report that says why it was not compared; its gate is not judged.
+    """Returns a report with the reason why it was not compared; its gate is not judged.
 
     Args:
-        report: A run's.
-        error: Why.
-        reasons: Instead of the error's message, where there are several.
+        report: A run's report.
+        error: The error of the comparison.
+        reasons: Reasons that replace the error's message, if there are several.
     """
     messages = list(reasons) or [error.message, *error.details]
     refused = Refused(code=error.code, reasons=messages, where=error.where)
@@ -77,14 +77,14 @@ def without_comparison(report: Report, error: EdgekitError, reasons: Sequence[st
 
 
 def refused_words(baseline: RefusedComparison) -> str:
-    """Returns "not compared: ..." for a person."""
+    """Returns "not compared: ..." as text for the user."""
     refused = baseline.refused
     where = f" ({refused.where})" if refused.where else ""
     return f"not compared: {'; '.join(refused.reasons)}{where}"
 
 
 def metric_name(metric: str) -> str:
-    """Returns what people call a comparison's metric."""
+    """Returns the display name of a comparison's metric."""
     return _METRIC_NAMES.get(metric, metric)
 
 
@@ -94,7 +94,7 @@ def compared_metrics(baseline: MoreComparison) -> list[Comparison]:
 
 
 def compared_words(baseline: MoreComparison) -> list[str]:
-    """Returns a line a metric: both values and the answer."""
+    """Returns a line per metric: both values and the answer."""
     return [
         f"{metric_name(one.metric)}: {' -> '.join(compared_values(one))}, {headline(one)}"
         for one in compared_metrics(baseline)
@@ -102,7 +102,7 @@ def compared_words(baseline: MoreComparison) -> list[str]:
 
 
 def regression_words(baseline: MoreComparison) -> str:
-    """Returns which metrics are worse past the threshold; "" if none is."""
+    """Returns the metrics that are worse by more than the threshold; "" if none."""
     worse = [
         f"{metric_name(one.metric).lower()} {ratio_words(one)}"
         for one in compared_metrics(baseline)
@@ -115,7 +115,7 @@ def regression_words(baseline: MoreComparison) -> str:
 
 
 def compared_notes(baseline: MoreComparison) -> list[str]:
-    """Returns the notes of all metrics, each once; one that not all have has its metric's name."""
+    """Returns the notes of all metrics, each once; with the metric's name if not all have it."""
     every = compared_metrics(baseline)
     found: dict[str, None] = {}
     for one in every:
@@ -145,7 +145,7 @@ def headline(compared: Comparison) -> str:
 
 
 def after_verdict(compared: Comparison) -> str:
-    """Returns what follows the verdict in the headline: the interval and the regression."""
+    """Returns the headline's part after the verdict: the interval and the regression."""
     words = f", {ratio_words(compared)}"
     limit = percent(compared.threshold)
     if compared.regression:
@@ -156,7 +156,7 @@ def after_verdict(compared: Comparison) -> str:
 
 
 def ratio_words(compared: Comparison) -> str:
-    """Returns by how much B's value is another than A's: "+3.1 % (+2.9 to +3.4 %, 95 %)"."""
+    """Returns the change from A's value to B's: "+3.1 % (+2.9 to +3.4 %, 95 %)"."""
     ratio = compared.ratio
     middle = text.change(100 * (ratio.estimate - 1))
     if ratio.low is None or ratio.high is None:

@@ -1,4 +1,4 @@
-"""Makes the report of a run: everything that the page and the summary show. Numbers stay numbers
+"""Makes the report of a run: the content of the page and the summary. Numbers stay numbers
 here; ``html`` turns them into text and the templates only lay them out.
 """
 
@@ -70,7 +70,7 @@ BASELINES = (
     ("tensorrt_auto", "TensorRT automatic DLA"),
     ("best_cut", "Best single cut"),
 )
-LEAST_CHANGE = 0.005  # what is smaller is "0 %"
+LEAST_CHANGE = 0.005  # smaller changes are shown as "0 %"
 # figures of an accuracy's answer
 _ANSWERED = (
     ("cosine", "cosine"), ("snr_db", "SNR"), ("top1_agreement", "top-1"), ("boxes", "boxes"),
@@ -87,13 +87,13 @@ BENCH_ONLY = ("samples_ms", "predicted", "monitor", "power", "energy")
 def graph_of(network: Network, rows: Sequence[ReportedLayer], slots: Sequence[Slot]) -> Graph:
     """Returns the edges between layers and between segments, each pair of layers once.
 
-    What a device reformats for a segment outside of its own ones is in ``reformats``, so that all
-    of a device's times are in ``segments`` or there.
+    Reformats by a device outside of its segments are in ``reformats``, so that ``segments`` and
+    ``reformats`` together have all times of a device.
 
     Args:
-        network: Says which layer writes and which reads a tensor.
+        network: Gives the writer and the readers of each tensor.
         rows: The report's layers.
-        slots: What the devices do for a frame of the first plan, by the timeline.
+        slots: The devices' work for a frame of the first plan, from the timeline.
     """
     number = {row.name: row.number for row in rows}
     segment = {row.number: row.segment for row in rows}
@@ -141,7 +141,7 @@ def _segments(rows: Sequence[ReportedLayer], slots: Sequence[Slot]) -> list[Repo
 
 
 def timeline(facts: RunFacts) -> Timeline:
-    """Returns when each segment runs: as predicted, and in ``measured`` a frame as it was."""
+    """Returns the times of each segment: predicted, and in ``measured`` those of a real frame."""
     from edgekit.benchmark.schedule import predicted_schedule
 
     plan = facts.plan
@@ -188,8 +188,8 @@ def histogram(samples: Sequence[float]) -> Histogram | None:
 
 
 def verdict_of(facts: RunFacts, placement: Placement) -> ReportedVerdict:
-    """Joins the measurement's verdict with the gates of the run: numbers as they are, and
-    ``passed`` null for what was not judged.
+    """Joins the measurement's verdict with the gates of the run: unformatted numbers, and
+    ``passed`` null for gates that were not judged.
     """
     bench = facts.bench
     said = bench.verdict if bench else None
@@ -213,9 +213,9 @@ def verdict_of(facts: RunFacts, placement: Placement) -> ReportedVerdict:
 
 
 def _bench_gate(bench: Bench | None) -> Gate | None:
-    """A measurement that may not be quoted is among the checks, with its first reason.
+    """Returns the gate of a measurement that may not be quoted, with its first reason.
 
-    A CPU's time says nothing about a board, so its measurement fails no check.
+    A CPU's time is not a board's time, so its measurement fails no check.
     """
     if bench is None or bench.verdict is None or bench.verdict.status != "INVALID":
         return None
@@ -232,7 +232,7 @@ def _bench_gate(bench: Bench | None) -> Gate | None:
 def _accuracy_gate(accuracy: Accuracy | None) -> Gate | None:
     if accuracy is None or accuracy.min is None:
         return None
-    # outputs that do not vary say nothing: the gate was not judged by them
+    # outputs that do not vary have no figures: the gate was not judged by them
     known = not accuracy.constant
     passed = accuracy.passed if known else None
     return Gate(
@@ -246,7 +246,7 @@ def _accuracy_gate(accuracy: Accuracy | None) -> Gate | None:
 
 
 def _memory_gate(placement: Placement) -> Gate | None:
-    """The fullest pool of all loadables; a limit of 0 is not known."""
+    """Returns the gate of the fullest pool of all loadables; a limit of 0 is unknown."""
     known = [
         (need / limit, pool, need, limit)
         for loadable in placement.loadables
@@ -271,12 +271,12 @@ def answers(
 ) -> list[ReportedAnswer]:
     """Returns the answers, a sentence each.
 
-    "release" is answered where another release was measured than the plan's. ``ok`` is None if
-    nothing was requested or nothing is known; ``clock`` says where a figure comes from.
+    "release" is answered if the measured release is not the plan's. ``ok`` is None if there was no
+    request or no data; ``clock`` is the source of a figure.
 
     Args:
         facts: The run.
-        placement: The report's.
+        placement: The report's placement.
         verdict: The report's: the measurement's verdict and the gates.
     """
     gates = {gate.gate: gate for gate in verdict.gates}
@@ -315,7 +315,7 @@ def _fit(facts: RunFacts, placement: Placement, memory: Gate | None) -> Reported
 
 
 def _placed(facts: RunFacts, placement: Placement) -> str:
-    """Returns where the layers run, as the second part of a sentence."""
+    """Returns the layers' devices, as the second part of a sentence."""
     layers, on_dla = placement.layers, placement.dla_layers
     every = counted(layers, "layer")
     on_gpu = f"{all_of(layers, 'layer')} {'runs' if layers == 1 else 'run'} on the GPU"
@@ -417,8 +417,8 @@ def _accuracy_answer(accuracy: Accuracy | None, gate: Gate | None) -> ReportedAn
 def comparison(plan: Plan) -> list[Row]:
     """Returns the plan's prediction and the baselines', with latency relative to the plan's.
 
-    ``change`` is by how much of itself the plan's objective would change; ``keeps`` whether the
-    baseline keeps what was requested of the plan (None: not known).
+    ``change`` is the relative change of the plan's objective; ``keeps`` is True if the baseline
+    keeps the plan's limits (None if unknown).
     """
     rows = [_row(plan, "plan", "This plan", plan.predicted, keeps=True)]
     for key, label, baseline, keeps in _baseline_rows(plan):
@@ -444,8 +444,8 @@ def _row(plan: Plan, key: str, label: str, cost: PredictedCost, *, keeps: bool |
 
 
 def _baseline_rows(plan: Plan) -> Iterator[tuple[str, str, PredictedCost | None, bool | None]]:
-    """Yields key, label, cost and whether it keeps the limits: of the network as given, then of
-    the rewritten one.
+    """Yields key, label, cost and True if it keeps the limits: for the given network, then for the
+    rewritten network.
     """
     for key, label in BASELINES:
         yield key, label, plan.baselines.get(key), plan.baselines_keep.get(key)
@@ -455,7 +455,7 @@ def _baseline_rows(plan: Plan) -> Iterator[tuple[str, str, PredictedCost | None,
 
 
 def advantage(plan: Plan, rows: Sequence[Row]) -> str:
-    """Returns what a plan brings over the GPU alone, in a sentence or two; "" if nothing.
+    """Returns a plan's advantage over the GPU alone, in one or two sentences; "" if none.
 
     The figure of the objective comes first. Figures within the prediction error come last, with
     the advice to measure.
@@ -491,7 +491,7 @@ def _changed(ratio: float, quantity: str, more: str, less: str) -> str:
 
 
 def _pool_limits(facts: RunFacts) -> dict[str, int]:
-    """Returns what each pool may be: what the build was given, or gets by itself."""
+    """Returns the limit of each pool: the configured size, or the build's default."""
     if facts.target.dla.cores == 0:
         return {}
     return {**write(pool_limits(facts.target)), **(facts.plan.constraints.pools or {})}
@@ -537,7 +537,7 @@ def _placement(facts: RunFacts, rows: Sequence[ReportedLayer]) -> Placement:
 
 
 def _plans(plan: Plan, rows: Sequence[ReportedLayer]) -> list[ReportedPlanShare]:
-    """Returns the share of each plan of a mix, and what its devices have of a frame."""
+    """Returns the share of each plan of a mix, and its devices' work for a frame."""
     macs = {row.name: row.macs for row in rows}
     total = sum(macs.values())
     found = []
@@ -560,7 +560,7 @@ def _plans(plan: Plan, rows: Sequence[ReportedLayer]) -> list[ReportedPlanShare]
 def _bench(bench: Bench | None) -> ReportedBench | None:
     """Returns the measurement without its samples, which the bench file keeps.
 
-    What the monitor saw is in "power", the other parts have places of their own, too.
+    The monitor's values are in "power", and the other parts are in separate places too.
     """
     if bench is None:
         return None
@@ -569,7 +569,7 @@ def _bench(bench: Bench | None) -> ReportedBench | None:
 
 
 def _notes(facts: RunFacts) -> dict[str, list[str]]:
-    """Returns the notes by what they are about, each once."""
+    """Returns the notes by subject, each once."""
     groups = {name: list(notes) for name, notes in facts.note_groups.items()}
     known = {note for notes in groups.values() for note in notes}
     plan = [note for note in facts.plan.notes if note not in known]
@@ -592,11 +592,11 @@ def report_document(facts: RunFacts) -> Report:
     """Makes the report.
 
     Args:
-        facts: What the run found out; absent parts become null and their section says so.
+        facts: The run's facts; absent parts become null, and their section states that.
 
     Returns:
         Times named ``_us`` are microseconds, energies ``_uj`` microjoules, sizes bytes. Predicted
-        and measured values stand in separate objects, each with its ``clock``.
+        and measured values are in separate objects, each with its ``clock``.
     """
     plan, target = facts.plan, facts.target
     reasons = gpu_reasons(plan, facts.network, facts.judgement, target)

@@ -1,6 +1,6 @@
-"""What a run found out (``RunFacts``), and what a measurement, its accuracy and what boards built
-say, in words that the page, Markdown and the terminal share; power, temperatures and energy
-from the bench's monitor document.
+"""The facts of a run (``RunFacts``), and texts about measurement, accuracy and builds that the
+page, Markdown and the terminal share; power, temperatures and energy from the bench's monitor
+document.
 """
 
 from __future__ import annotations
@@ -51,41 +51,41 @@ MEASURES = (
     ("cosine", "Cosine"), ("snr_db", "SNR"), ("max_abs", "Largest difference"),
     ("top1_agreement", "Top-1 agreement"), ("boxes", "Boxes"),
 )  # fmt: skip
-# top-1 agreement and boxes mean something for the outputs only
+# top-1 agreement and boxes are meaningful for the network's outputs only
 SEGMENT_MEASURES = MEASURES[:3]
 
 
 @dataclass(frozen=True, eq=False)
 class RunFacts:
-    """What a run found out. Parts that a run did not come to are None or empty.
+    """The facts of a run. Parts that a run did not reach are None or empty.
 
     Attributes:
         name: The config's name.
-        model: Where the model came from, for people.
+        model: The model's source, as text.
         target: The board.
         plan: The placement with its predictions and baselines.
         network: The layers that were placed (after rewrites).
         judgement: The verdict of each layer.
         mode: Build mode: "hybrid", "standalone" or "split".
-        backend: "reference", "tensorrt" or "trtexec"; empty when nothing was built.
+        backend: "reference", "tensorrt" or "trtexec"; empty without a build.
         scales: INT8 scales and the data they come from.
         accuracy: Against FP32, with the gate and the data that it was measured on.
         bundle: The bundle's sizes.
-        refit: Whether the refitted release answers the same.
-        built: What boards built.
-        bench: What was measured.
+        refit: The comparison of the refitted release's outputs.
+        built: The boards' builds.
+        bench: The measurement.
         trace: The ``edgekit.trace/1`` document of the same measurement: gives the measured frame
             and the layers' measured times.
-        board: Where it ran.
+        board: The board that it ran on.
         rewrites: Applied rewrites.
-        cuts: Proposed cuts of the network as it came.
+        cuts: Proposed cuts of the original network.
         steps: The steps of the run, in order.
-        files: Paths by what they are: "report", "trace", "bundle", ...
-        config_text: The configuration as the user wrote it.
-        environment: Versions and machine, for people.
-        notes: Anything the reader must know.
-        note_groups: The notes by what they are about: "accuracy", "run", "plan", "build"; others
-            are of the run.
+        files: Paths by kind: "report", "trace", "bundle", ...
+        config_text: The user's configuration, unchanged.
+        environment: Versions and machine, as text.
+        notes: Notes for the reader.
+        note_groups: The notes by subject: "accuracy", "run", "plan", "build"; others belong to the
+            run.
     """
 
     name: str
@@ -115,15 +115,15 @@ class RunFacts:
 
     @property
     def clock(self) -> str:
-        """The measurement's; "" where nothing was measured."""
+        """The measurement's clock; "" without a measurement."""
         return (self.bench.clock or "") if self.bench else ""
 
 
 def latency_shown(bench: Bench) -> dict[str, str]:
     """Returns the statistics to show, by key, with their names.
 
-    A percentile that no frame is beyond is left out, for it is the maximum; one that few are beyond
-    has a "*", which :func:`few_words` explains.
+    A percentile without a frame beyond it is left out, for it is the maximum. A percentile with few
+    frames beyond it has a "*", which :func:`few_words` explains.
     """
     latency, count = bench.latency_ms or {}, bench.iterations
     empty, few, _ = ((), (), 0) if count is None else tails(count)
@@ -135,7 +135,7 @@ def latency_shown(bench: Bench) -> dict[str, str]:
 
 
 def few_words(bench: Bench) -> str:
-    """Returns what the "*" at a percentile means and which are left out; "" if there is none."""
+    """Returns the meaning of the "*" and the omitted percentiles, as text; "" if there is none."""
     count = bench.iterations
     if count is None:
         return ""
@@ -153,14 +153,14 @@ def few_words(bench: Bench) -> str:
 
 
 def baseline_word(energy: Energy) -> str:
-    """Returns over what the energy's second figure is: the board at rest, or the run's lowest."""
+    """Returns the baseline of the energy's second figure: idle board or the run's lowest power."""
     return _BASELINES.get(energy.baseline or "", "its baseline")
 
 
 def serving_words(bench: Bench | None) -> str:
-    """Returns which release was measured where it is not the plan's; "" if it is.
+    """Returns the measured release if it is not the plan's; "" if it is.
 
-    What was taken back on a board is not measured: the release that serves there is.
+    A release that was rolled back on a board is not measured, but the release that serves there.
     """
     if bench is None or bench.taken_back is None:
         return ""
@@ -172,7 +172,7 @@ def serving_words(bench: Bench | None) -> str:
 
 
 def cost_facts(bench: Bench) -> Iterable[tuple[str, str]]:
-    """Yields what it takes to start and to run: cold start, memory, energy where it was read."""
+    """Yields the costs of start and run: cold start, memory, and energy if it was read."""
     cold, memory = bench.cold, bench.memory
     if cold is not None and cold.open_ms is not None:
         yield "Cold start: open", text.microseconds(1000 * cold.open_ms)
@@ -192,9 +192,9 @@ def cost_facts(bench: Bench) -> Iterable[tuple[str, str]]:
 
 
 def flat_facts(facts: Mapping[str, object] | None) -> Iterable[tuple[str, str]]:
-    """Yields the leaves of settings, flags or versions by their path, as people write values.
+    """Yields the leaves of settings, flags or versions by their path, with values as text.
 
-    What is not set is left out.
+    Values that are not set are left out.
     """
     for key, value in (facts or {}).items():
         if isinstance(value, Mapping):
@@ -204,7 +204,7 @@ def flat_facts(facts: Mapping[str, object] | None) -> Iterable[tuple[str, str]]:
 
 
 def differences(board: BoardBuild) -> tuple[str, ...]:
-    """Returns where a board's build is not as planned, as sentences."""
+    """Returns the differences of a board's build from the plan, as sentences."""
     return () if board.plan is None else board.plan.differences
 
 
@@ -224,7 +224,7 @@ def built_line(board: BoardBuild) -> str:
 
 
 def power_of(bench: Bench | None) -> ReportedPower | None:
-    """Returns what the report says of power, or None if no monitor ran."""
+    """Returns the report's power section, or None if no monitor ran."""
     if bench is None or bench.clock is None:
         return None
     monitor = bench.monitor
@@ -305,7 +305,7 @@ def thinned(points: Sequence[tuple[float, float]], most: int = POINTS) -> list[t
 def measure_words(measures: Accuracy | SegmentMeasures, key: str) -> str:
     """Formats one of ``MEASURES``, which is an attribute.
 
-    Outputs that are the same for all inputs ("constant") measure nothing.
+    Outputs that are the same for all inputs ("constant") give no measure.
     """
     if measures.constant:
         return ABSENT
@@ -321,8 +321,8 @@ def measure_words(measures: Accuracy | SegmentMeasures, key: str) -> str:
 
 
 def warning_words(accuracy: Accuracy) -> list[str]:
-    """Returns a sentence for each output of which the figures say nothing: it holds NaN or
-    infinity, or is the same for all inputs.
+    """Returns a sentence for each output without meaningful figures: it holds NaN or infinity, or
+    is the same for all inputs.
     """
     told = [*(one.told for one in accuracy.nonfinite), *(one.told for one in accuracy.constant)]
     return [text.clean(one) for one in told]

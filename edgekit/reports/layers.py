@@ -1,5 +1,5 @@
 """The report's layers, devices and reasons, joined from plan, network and judgement, with the
-times that a trace of the measured run holds for them.
+times in a trace of the measured run.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _MOST = 15
 
 
 def _slices(trace: Trace | None, category: str) -> list[TraceEvent]:
-    """Returns the measured slices of a category, of the process that comes first.
+    """Returns the measured slices of a category, from the first process.
 
-    That one has frames that ran alone; further processes have several in flight.
+    Its frames ran alone; the frames of further processes overlap.
     """
     found = [
         event
@@ -56,9 +56,9 @@ def _slices(trace: Trace | None, category: str) -> list[TraceEvent]:
 
 
 def measured_frame(trace: Trace | None) -> ReportedFrame | None:
-    """Returns one measured frame as the timeline draws it; None if there is none.
+    """Returns a measured frame for the timeline; None if there is none.
 
-    It is the frame of median length, so that neither a cold one nor an outlier stands for all.
+    It is the frame of median length, so that it is neither cold nor an outlier.
     """
     frames: dict[int, list[TraceEvent]] = {}
     for event in _slices(trace, "segment"):
@@ -94,14 +94,14 @@ def _times(trace: Trace | None) -> Iterator[tuple[float, float, TraceEvent]]:
     for event in _slices(trace, "layer"):
         frame, us = event.args.frame, event.args.measured_us
         if us is not None:
-            # older traces do not have the frame: each slice stands for one
+            # older traces do not have the frame: each slice counts as a frame
             yield event.ts if frame is None else frame, us, event
 
 
 def layer_times(trace: Trace | None) -> dict[str, float]:
     """Returns the measured microseconds of layers by name, the mean over the trace's frames.
 
-    A layer's nodes need not follow each other: what is of it in a frame is added up.
+    A layer's nodes need not follow each other: its times in a frame are added up.
     """
     found: dict[str, dict[float, float]] = {}
     for frame, us, event in _times(trace):
@@ -112,7 +112,7 @@ def layer_times(trace: Trace | None) -> dict[str, float]:
 
 
 def measured_parts(trace: Trace | None, clock: str = "") -> list[MeasuredPart]:
-    """Returns what was timed as a whole, the mean over the trace's frames: loadables and fusions.
+    """Returns loadables and fusions, timed as a whole; times are means over the trace's frames.
 
     Their layers have no times of their own.
     """
@@ -136,9 +136,9 @@ def measured_parts(trace: Trace | None, clock: str = "") -> list[MeasuredPart]:
 
 
 def unbooked_times(trace: Trace | None) -> list[UnbookedTime]:
-    """Returns what of a frame's measured time is of no layer.
+    """Returns the measured times of a frame that belong to no layer.
 
-    Conversions at segments' borders have a row of their own; each node counts once a segment.
+    Conversions at segments' borders have a separate row; each node counts once per segment.
     """
     frames: set[float] = set()
     totals: dict[str, float] = {}
@@ -159,7 +159,7 @@ def unbooked_times(trace: Trace | None) -> list[UnbookedTime]:
 
 
 def trace_summary(trace: Trace | None, file: str | None) -> TraceSummary | None:
-    """Says what the trace has and where it lies."""
+    """Returns the trace's file and contents; None without a trace."""
     if not trace:
         return None
     return TraceSummary(
@@ -175,12 +175,12 @@ def trace_summary(trace: Trace | None, file: str | None) -> TraceSummary | None:
 def layer_rows(
     facts: RunFacts, on_gpu: Sequence[Why], parts: Sequence[MeasuredPart]
 ) -> list[ReportedLayer]:
-    """Returns one row a layer in graph order: place, verdict, prediction and size.
+    """Returns a row per layer in graph order: place, verdict, prediction and size.
 
     Args:
         facts: The run.
-        on_gpu: Why layers are on the GPU that could run on a DLA (``gpu_reasons``).
-        parts: What was timed as a whole.
+        on_gpu: Why DLA-capable layers are on the GPU (``gpu_reasons``).
+        parts: Loadables and fusions that were timed as a whole.
     """
     times = layer_times(facts.trace)
     clock = facts.clock
@@ -231,13 +231,13 @@ def layer_rows(
 def reported_modules(
     network: Network, rows: Sequence[ReportedLayer], parts: Sequence[MeasuredPart]
 ) -> list[ModuleTotals]:
-    """Returns the modules of a run: measured on the board where all of a module was, else
-    predicted; empty if the network names none.
+    """Returns the modules of a run: with measured time if the whole module was measured on the
+    board, else predicted; empty if the network names none.
 
     Args:
         network: The layers.
         rows: The report's layers.
-        parts: What was timed as a whole.
+        parts: Loadables and fusions that were timed as a whole.
     """
     places = {row.name: LayerPlace(row.device, row.predicted_us, _against(row)) for row in rows}
     times = {row.name: us for row in rows if (us := _board_time(row)) is not None}
@@ -260,14 +260,14 @@ def measured_modules(
     parts: Sequence[MeasuredPart],
     free: Collection[str],
 ) -> dict[str, float]:
-    """Returns the microseconds of the modules of which all layers were timed, alone or with no
-    layer of another module.
+    """Returns the microseconds of the modules whose layers were all timed, alone or together with
+    layers of the same module only.
 
     Args:
         network: The layers.
-        times: Of layers that were timed alone, by name.
-        parts: What was timed as a whole.
-        free: Layers that take no time of their own.
+        times: Microseconds of layers that were timed alone, by name.
+        parts: Loadables and fusions that were timed as a whole.
+        free: Layers that take no time.
     """
     names: dict[str, set[str]] = {}
     for layer in network.layers if network.modules else ():
@@ -286,7 +286,7 @@ def measured_modules(
 
 
 def shape_words(row: ReportedLayer) -> str:
-    """Returns the shapes that a layer writes: "1x64x28x28"; "" if they are not known."""
+    """Returns the shapes of a layer's outputs: "1x64x28x28"; "" if unknown."""
     shapes = [text.shape(one) for one in row.shape]
     return ", ".join(shapes[:2]) + (", …" if shapes[2:] else "")
 
@@ -297,29 +297,29 @@ def _board_time(row: ReportedLayer) -> float | None:
 
 
 def board_us(row: ReportedLayer) -> float:
-    """Returns a layer's time on the board: measured there, else predicted; never a CPU's."""
+    """Returns a layer's time on the board: measured there, else predicted; never a CPU's time."""
     measured = _board_time(row)
     return row.predicted_us if measured is None else measured
 
 
 def by_time(rows: Iterable[ReportedLayer]) -> list[ReportedLayer]:
-    """Returns layers, the slowest on the board first."""
+    """Returns the layers, the slowest on the board first."""
     return sorted(rows, key=lambda row: (-board_us(row), -row.predicted_us, row.number))
 
 
 def order_words(rows: Iterable[ReportedLayer]) -> str:
-    """Returns by what ``by_time`` sorts."""
+    """Returns the kind of times that ``by_time`` sorts by, in words."""
     on_board = any(_board_time(row) is not None for row in rows)
     return "measured on the board or else predicted" if on_board else "predicted"
 
 
 def busy_with(layers: int) -> list[str]:
-    """Returns what keeps a device of so many layers busy that has none."""
+    """Returns the work of a device without layers, in words; empty if it has layers."""
     return [] if layers else ["reformats and launches"]
 
 
 def busy_time(us: float | None, layers: int) -> str:
-    """Returns how long a device works for a frame, and at what if it runs no layer."""
+    """Returns a device's working time for a frame, and its kind of work if it runs no layer."""
     why = "".join(f" ({one})" for one in busy_with(layers) if us)
     return f"{text.microseconds(us)}{why}"
 
@@ -328,8 +328,8 @@ def sharing_words(frame: FrameTimes | None, *, short: bool = False) -> str:
     """Returns why a frame takes longer than the busiest device works; "" if it does not.
 
     Args:
-        frame: Of the plan; older documents have none.
-        short: Only what sharing the memory, and waiting for the GPU, costs.
+        frame: The plan's frame times; older documents have none.
+        short: Only the cost of shared memory and of waiting for the GPU.
     """
     if frame is None or not frame.sharing_us:
         return ""
@@ -348,7 +348,7 @@ def sharing_words(frame: FrameTimes | None, *, short: bool = False) -> str:
 def device_rows(rows: Sequence[ReportedLayer], times: Mapping[str, float]) -> list[DeviceShare]:
     """Returns layers, MACs and predicted time by device; a DLA core without work has no row.
 
-    ``times`` are what the devices work for in a frame, from ``device_times``.
+    ``times`` are the devices' working times in a frame, from ``device_times``.
     """
     busy = {device for device, us in times.items() if us}
     devices = ["GPU", *sorted({*(row.device for row in rows), *busy} - {"GPU"})]
@@ -368,12 +368,12 @@ def device_rows(rows: Sequence[ReportedLayer], times: Mapping[str, float]) -> li
 def within_words(
     row: ReportedLayer, letters: int = 80, labels: Mapping[str, str] | None = None
 ) -> str:
-    """Returns of which whole a layer's time is a part; "" if it has a time of its own, or none.
+    """Returns the loadable or fusion that a layer was timed with; "" if timed alone or not at all.
 
     Args:
         row: A layer.
         letters: A longer name is cut in its middle, for its ends name the first and last layer.
-        labels: Shorter ones of wholes that stand in a table, by their names.
+        labels: Short names of loadables and fusions in a table, by their names.
     """
     within = row.within
     if within is None:
@@ -390,10 +390,10 @@ def _kind(name: str) -> str:
 
 @dataclass(frozen=True)
 class PartCells:
-    """A row of what was timed as a whole, as texts.
+    """A row of a loadable or fusion that was timed as a whole, as texts.
 
-    ``label`` is what the layers' rows call it ("loadable 1"), ``whole`` its full name; both are ""
-    for the row of all that are not listed.
+    ``label`` is its name in the layers' rows ("loadable 1"), ``whole`` its full name; both are ""
+    for the row that sums up those not listed.
     """
 
     label: str
@@ -406,11 +406,11 @@ class PartCells:
 
 
 def part_cells(parts: Sequence[MeasuredPart], total: float, most: int = _MOST) -> list[PartCells]:
-    """Returns a row a part, the longest first.
+    """Returns a row per part, the longest first.
 
     Args:
         parts: ``measured_parts`` of the report.
-        total: Microseconds of all that was timed.
+        total: Microseconds of everything timed.
         most: Rows at most.
     """
     known = sorted(parts, key=lambda one: -one.us)

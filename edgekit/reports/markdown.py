@@ -1,6 +1,6 @@
 """Markdown for pull requests, of the report's, a measurement's or a comparison's document.
-GitHub refuses a comment of more than 65,536 characters, so a table that would go beyond is
-cut and says so. Names come from models, boards and configurations: none of them is markup.
+GitHub refuses a comment of more than 65,536 characters, so a longer table is cut with a note.
+Names come from models, boards and configurations: they are never markup.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 
 LIMIT = 65_536
 _CUT = "\n*Cut to fit into a comment: {}.*\n"
-_SPARE = 600  # for the note on what was cut
-_LONGEST = 200  # characters of one cell; a longer name adds nothing
+_SPARE = 600  # characters for the note about cut rows
+_LONGEST = 200  # characters of one cell; a longer name adds no information
 
 # punctuation that could be markup: a character reference is text (CommonMark 0.31, section 2.5)
 _MARKUP = {ord(char): f"&#{ord(char)};" for char in "&<>\\`*{}[]#+!|~$^="}
@@ -76,10 +76,10 @@ _CLOCKS = {
 
 
 def escaped(value: object, most: int = _LONGEST) -> str:
-    """Returns text that no Markdown reader takes for anything else, in one line."""
+    """Returns text in one line, escaped so that no Markdown reader takes it for markup."""
     plain = " ".join(clean(" ".join(str(value).split())).split())
     short = plain if len(plain) <= most else f"{plain[: most - 1]}…"
-    # GitHub looks for mentions and addresses in what the Markdown became: a comment parts them
+    # GitHub looks for mentions and addresses in the rendered Markdown: a comment splits them
     return (
         _EMOJI.sub("&#58;", _UNDERSCORE.sub(_coded, short.translate(_MARKUP)))
         .replace("@", "@<!-- -->")
@@ -94,13 +94,13 @@ def _coded(found: re.Match[str]) -> str:
 
 
 def code(value: object) -> str:
-    """Returns a name in the type of code, where nothing is linked either."""
+    """Returns a name as code, in which GitHub makes no links."""
     text = escaped(value)
     return f"<code>{text}</code>" if text else ""
 
 
 def prose(value: object, most: int = _LONGEST) -> str:
-    """Returns a sentence, with what it has in backticks in the type of code."""
+    """Returns a sentence, with its parts in backticks as code."""
     return _BACKTICKS.sub(r"<code>\1</code>", escaped(value, most))
 
 
@@ -113,7 +113,7 @@ class Paper:
         self._cut: list[str] = []
 
     def add(self, text: str, what: str = "") -> None:
-        """Adds a paragraph of Markdown; one that does not fit is left out, and named ``what``."""
+        """Adds a paragraph of Markdown; if it does not fit, a note names it by ``what`` instead."""
         block = f"{text}\n\n"
         if len(block) > self._space:
             self._note(what or "a paragraph")
@@ -122,13 +122,13 @@ class Paper:
         self._parts.append(block)
 
     def table(self, head: Sequence[str], rows: Iterable[Sequence[str]], right: str = "") -> None:
-        """Adds a table of cells that are Markdown already; it is short, so it is not cut."""
+        """Adds a short table of cells that are Markdown already; it is never cut."""
         self.add("\n".join([*_top(head, right), *map(_row, rows)]), "a table")
 
     def folded(
         self, title: str, head: Sequence[str], rows: Sequence[Sequence[str]], right: str = ""
     ) -> None:
-        """Adds a table that one opens; as many rows as fit."""
+        """Adds a folded table; as many rows as fit."""
         if not rows:
             return
         start = f"<details><summary>{title}</summary>\n\n"
@@ -150,10 +150,10 @@ class Paper:
             self._parts.append(block)
 
     def text(self, title: str, lines: str) -> None:
-        """Adds literal text that one opens, such as a configuration."""
+        """Adds folded literal text, such as a configuration."""
         if not lines.strip():
             return
-        # indented code has no end that its text could write
+        # indented code has no end marker that its text could contain
         body = "\n".join(f"    {clean(line)}" for line in lines.splitlines())
         self.add(f"<details><summary>{title}</summary>\n\n{body}\n\n</details>", title)
 
@@ -175,7 +175,7 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-#: What has Markdown.
+#: Documents with a Markdown form.
 Reported = Report | Bench | Comparison | Checks | ExplainedLog
 
 
@@ -210,7 +210,7 @@ def markdown(document: Reported, *, limit: int = LIMIT) -> str:
 
 
 def write_report(report: Report, paper: Paper) -> None:
-    """Writes a run: headline, what was predicted next to what was measured, details folded."""
+    """Writes a run: headline, predicted values next to measured values, details folded."""
     facts = [report.target.name, text.mode_words(report), report.precision.upper(),
              f"TensorRT {report.tensorrt}"]  # fmt: skip
     paper.add(f"### edgekit: {code(report.name)}")
@@ -234,7 +234,7 @@ def write_report(report: Report, paper: Paper) -> None:
     if bench and not on_cpu:
         _write_measured(bench, paper)
     _write_checks(report, paper)
-    if bench and on_cpu:  # it says nothing about a board
+    if bench and on_cpu:  # not a board's time
         _write_verdict(bench, paper)
         _write_measured(bench, paper)
     _write_details(report, paper)
@@ -287,7 +287,7 @@ def write_bench(bench: Bench, paper: Paper) -> None:
 
 
 def _write_verdict(bench: Bench, paper: Paper) -> None:
-    """Says whether the measurement can be quoted, before any number of it."""
+    """Writes the measurement's verdict (may it be quoted) before any of its numbers."""
     verdict = bench.verdict
     status = verdict.status if verdict else "not judged"
     where = f", board {code(bench.board.name)}" if bench.board and bench.board.name else ""
@@ -328,9 +328,9 @@ def _write_checks(report: Report, paper: Paper) -> None:
     rows = []
     accuracy, bundle, placement = report.accuracy, report.bundle, report.placement
     if accuracy:
-        # older documents say "passed" without a gate
+        # older documents have "passed" without a gate
         gated = accuracy.min is not None and not accuracy.constant
-        if accuracy.passed:  # never green on data that are not the user's
+        if accuracy.passed:  # never green with data other than the user's
             gated = gated and not accuracy.stand_in
         gate = {True: " ✅", False: " ❌", None: ""}[accuracy.passed] if gated else ""
         cosine = "not known" if accuracy.constant else measure_words(accuracy, "cosine")
@@ -398,7 +398,7 @@ def _write_details(report: Report, paper: Paper) -> None:
 
 
 def write_checks(document: Checks, paper: Paper) -> None:
-    """Writes checks of models: a row each, what failed, and the broken rules of each, folded."""
+    """Writes checks of models: a row each, failures, and the broken rules of each, folded."""
     checks, failures = document.checks, document.failures
     icon = "❌" if failures else "✅"
     paper.add(f"### {icon} edgekit check: {counted(len(checks), 'model')}")
@@ -464,7 +464,7 @@ def _write_modules(title: str, modules: Sequence[ModuleTotals], paper: Paper) ->
 
 
 def _parser_cells(parser: ParserWord) -> list[str]:
-    """Whether NVIDIA's own parser imports a model, and the first thing that it refuses."""
+    """Returns the verdict of NVIDIA's parser on a model, and the first node that it refuses."""
     if parser.ok:
         return ["yes", ""]
     first = parser.problems[0]
@@ -473,7 +473,7 @@ def _parser_cells(parser: ParserWord) -> list[str]:
 
 
 def _placed_cells(check: Check) -> list[str]:
-    """Layers and multiply-accumulates on the DLA, and loadables, if there is a placement."""
+    """Returns layers and multiply-accumulates on the DLA, and loadables, if placed."""
     if not check.placed:
         return ["cannot be parsed", "", ""]
     summary = check.summary
@@ -485,7 +485,7 @@ def _placed_cells(check: Check) -> list[str]:
 
 
 def _reasons(check: Check) -> list[list[str]]:
-    """Rows of the broken rules, the most frequent first; one that needs nothing done has no fix."""
+    """Returns rows of the broken rules, the most frequent first; the fix may be empty."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for layer in check.layers:
         for reason in () if layer.dla.ok else layer.dla.reasons:
@@ -500,7 +500,7 @@ def _reasons(check: Check) -> list[list[str]]:
 
 
 def write_log(document: ExplainedLog, paper: Paper) -> None:
-    """Writes what a build log says: the headline, errors, broken rules, and the layers, folded."""
+    """Writes a build log's contents: headline, errors, broken rules, and the layers, folded."""
     paper.add(f"### edgekit explain-log: {code(document.file)}")
     paper.add("  \n".join(escaped(line, 400) for line in document.headline))
     errors = [
@@ -565,7 +565,7 @@ def _write_answer(compared: Comparison, paper: Paper) -> None:
 
 
 def _write_baseline(baseline: MoreComparison, paper: Paper) -> None:
-    """Writes a row a metric, as the page has it."""
+    """Writes a row per metric, as on the page."""
     rows = [
         [
             escaped(metric_name(one.metric)),

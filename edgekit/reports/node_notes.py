@@ -1,5 +1,5 @@
-"""What an annotated ONNX file says of each node: the device, precision and time of the layers that
-stand for it.
+"""The notes of an annotated ONNX file on each node: device, precision and time of the node's
+layers.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ def node_notes(
     placed: Mapping[str, NodePlace],
     rows: Iterable[ReportedLayer] = (),
 ) -> dict[str, dict[str, str]]:
-    """Returns by ONNX node what is known of the layers that stand for it.
+    """Returns the known facts about each ONNX node's layers, by node.
 
     A layer's time is that of all its nodes together, which "layer" names: it is not divided.
 
     Args:
-        layers: The plan's.
-        placed: Where each node is.
+        layers: The plan's layers.
+        placed: The place of each node.
         rows: The layers of the run's report, for measured times.
     """
     by_name = {layer.name: layer for layer in layers}
@@ -46,7 +46,7 @@ def node_notes(
 
 
 def frame_time(placed: Plan, bench: Bench | None) -> str:
-    """Returns how long a frame takes, the measured median first."""
+    """Returns the time of a frame as text, the measured median first."""
     latency_us = placed.predicted.latency_us
     time = "a time that is unknown" if latency_us is None else f"{latency_us:.1f} µs"
     predicted = f"{time}, predicted"
@@ -68,7 +68,7 @@ def _note(layers: Sequence[PlacedLayer], rows: Sequence[ReportedLayer]) -> dict[
         "layer": every(layer.name for layer in layers),
     }  # fmt: skip
     within = next((row.within for row in rows if row.within), None)
-    if within:  # of what was timed as a whole the layers' times are unknown
+    if within:  # in a loadable or fusion that was timed as a whole the layers' times are unknown
         note["within"] = (
             f"{within.name}: {within.us:.2f} µs, {within.clock}, "
             f"{counted(within.layers, 'layer')} together"

@@ -1,6 +1,6 @@
-"""SARIF 2.1.0 of checks, as code scanning reads it: a result for each reason that keeps a layer off
-the DLA, with the rule's text, fix and sources; for each node that the parser refuses; and for each
-listed shape of a range.
+"""SARIF 2.1.0 of checks for code scanning: a result for each reason that keeps a layer off the DLA,
+with the rule's text, fix and sources; for each node that the parser refuses; and for each listed
+shape of a range.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ _SHAPE_RULE = {
 }
 _OWN = {PARSE: _PARSE_RULE, SECOND: _SECOND_RULE, SHAPE: _SHAPE_RULE}
 _LEVELS = {"certain": "warning", "disputed": "note"}
-# what a source begins with: github.com/NVIDIA/TensorRT, docs.nvidia.com
+# the beginning of a source: github.com/NVIDIA/TensorRT, docs.nvidia.com
 _PLACE = re.compile(r"(?:[\w-]+\.)+[a-z]{2,}(?:/[^\s,:;()]+)*")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A result: what a rule says of a layer or a node (``kind``) of a checked model."""
+    """A result: a rule's finding about a layer or a node (``kind``) of a checked model."""
 
     check: Check
     name: str
@@ -88,10 +88,10 @@ class Finding:
 def sarif(checks: Sequence[Check]) -> dict[str, object]:
     """Returns one SARIF log with one run for ``edgekit.check/1`` documents.
 
-    A node that the parser refuses is an error; a disputed verdict, what NVIDIA's own parser refuses
-    and each listed shape of a range are notes, any other result a warning. The location is the
-    model's file, the layer or node its logical location; a result of the same rule and layer keeps
-    its fingerprint.
+    A node that the parser refuses is an error. A disputed verdict, a refusal by NVIDIA's parser and
+    each listed shape of a range are notes; any other result is a warning. The location is the
+    model's file, and the logical location is the layer or node; a result of the same rule and
+    layer keeps its fingerprint.
     """
     known = load_rules().rules
     findings = [one for check in checks for one in _findings(check, known)]
@@ -151,7 +151,7 @@ def _result(one: Finding, rule_index: int) -> dict[str, object]:
             {
                 "physicalLocation": {
                     "artifactLocation": {"uri": _uri(check.model)},
-                    # a model has no lines, and code scanning shows no result without one
+                    # a model has no lines, but code scanning shows no result without a line
                     "region": {"startLine": 1},
                 },
                 "logicalLocations": [{"name": name, "fullyQualifiedName": name, "kind": one.kind}],
@@ -167,7 +167,7 @@ def _result(one: Finding, rule_index: int) -> dict[str, object]:
 
 
 def _uri(model: str) -> str:
-    """A path below the working directory as relative, which code scanning asks for."""
+    """Returns a path, relative if below the working directory, which code scanning requires."""
     if is_builtin(model):
         return quote(model, safe=":/")
     path = Path(model)

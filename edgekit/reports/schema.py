@@ -1,7 +1,7 @@
-"""The report's document ``edgekit.report/1``: ``Report`` and its parts, which ``report_document``
-makes and every page, Markdown and terminal summary is made of. The bench, the verdict's reasons,
-the energy and the comparison are the models of the packages that make them. A part that an older
-document lacks is not shown.
+"""The report's document ``edgekit.report/1``: ``Report`` and its parts. ``report_document`` makes
+it, and every page, Markdown and terminal summary is rendered from it. The bench, the verdict's
+reasons, the energy and the comparison are models of the packages that make them. A part that an
+older document lacks is not shown.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from edgekit_device.protocol.fields import Clock
 
 Micro = Annotated[Figure, Field(description="microseconds")]
 Size = Annotated[Count, Field(description="bytes")]
-# JSON has lists, which a strict model does not take for tuples
+# JSON has lists, which a strict model does not accept for tuples
 Edge = Annotated[tuple[Count, Count], Field(strict=False)]
 Point = Annotated[tuple[Number, Number], Field(strict=False)]
 Facts = dict[str, JsonValue]  # versions, settings and flags, as their programs name them
@@ -70,13 +70,13 @@ LARGEST = 256 << 20  # bytes of a report.json; 2,000 layers are 1.5 MB
 
 
 class Gate(Document):
-    """One thing that a run had to keep; ``passed`` is null where it was not judged. ``metric`` and
-    ``on`` (which data) are accuracy's, ``pool`` is the memory's, ``told`` why a measurement is
-    INVALID or what regressed.
+    """A gate of a run; ``passed`` is null if it was not judged. ``metric`` and ``on`` (the data)
+    are for accuracy, ``pool`` is for memory, and ``told`` is why a measurement is INVALID or which
+    metrics regressed.
 
     Attributes:
-        found: What was found, in the metric's unit.
-        limit: What is required, in the same unit.
+        found: The run's value, in the metric's unit.
+        limit: The required value, in the same unit.
     """
 
     gate: str
@@ -90,7 +90,7 @@ class Gate(Document):
 
 
 class ReportedAnswer(Document):
-    """The answer to one of a user's first questions; ``ok`` is null where it does not arise."""
+    """The answer to one of a user's first questions; ``ok`` is null if it does not arise."""
 
     question: Literal["fit", "speed", "accuracy", "release"]
     words: str
@@ -99,7 +99,7 @@ class ReportedAnswer(Document):
 
 
 class ReportedVerdict(Document):
-    """Whether the measurement may be quoted, and which gates held."""
+    """The measurement's verdict (may it be quoted), and the gates."""
 
     status: Literal["VALID", "INVALID", "NOT MEASURED"] = "NOT MEASURED"
     clock: Clock = "predicted"
@@ -113,7 +113,7 @@ class ReportedBoard(Document):
     """The target that the network was placed for.
 
     Attributes:
-        dla_cores: How many DLA cores it has.
+        dla_cores: Number of DLA cores.
     """
 
     name: TargetName
@@ -122,12 +122,12 @@ class ReportedBoard(Document):
 
 
 class DeviceShare(Document):
-    """What runs on one device, and how long it works for it: launches and reformats included.
+    """The layers and the time of one device, launches and reformats included.
 
     Attributes:
-        layers: How many layers run there.
+        layers: Number of its layers.
         macs: Multiply-accumulates of a frame.
-        macs_fraction: Their part of all of the network's, 0 to 1.
+        macs_fraction: Their fraction of the network's multiply-accumulates, 0 to 1.
     """
 
     device: Device
@@ -142,7 +142,7 @@ class Loadable(Document):
 
     Attributes:
         core: Number of the DLA core.
-        layers: How many layers it has.
+        layers: Number of its layers.
         memory: Bytes, by pool.
     """
 
@@ -156,11 +156,11 @@ class Loadable(Document):
 
 @document(frozen=True, kw_only=True)
 class PlanDevice(DeviceWork):
-    """What a device has of a frame of one of several plans.
+    """A device's work for a frame of one of several plans.
 
     Attributes:
         macs: Multiply-accumulates of its layers.
-        macs_fraction: Their part of all of the network's.
+        macs_fraction: Their fraction of the network's multiply-accumulates.
     """
 
     macs: int = member(fields.count)
@@ -168,7 +168,7 @@ class PlanDevice(DeviceWork):
 
 
 class ReportedPlanShare(Document):
-    """The frames that a plan has, and its devices.
+    """A plan's share of the frames, and its devices.
 
     Attributes:
         share: Part of the frames, 0 to 1.
@@ -179,20 +179,20 @@ class ReportedPlanShare(Document):
 
 
 class Placement(Document):
-    """Which layers run where, and what that takes.
+    """The placement of the layers, and its needs.
 
     Attributes:
-        layers: How many layers the network has.
+        layers: Number of layers of the network.
         macs: Multiply-accumulates of a frame.
-        dla_layers: How many layers run on a DLA.
+        dla_layers: Number of layers on a DLA.
         dla_macs_fraction: Part of the multiply-accumulates that run on a DLA, 0 to 1.
-        dla_capable_layers: How many layers could run on a DLA.
-        disputed_layers: How many of these the sources do not agree on.
-        pools: The most bytes that a loadable needs, by pool.
-        pool_limits: Bytes that a loadable may have, by pool.
+        dla_capable_layers: Number of layers that could run on a DLA.
+        disputed_layers: Number of these with disputed verdicts.
+        pools: The largest need of a loadable in bytes, by pool.
+        pool_limits: Bytes allowed for a loadable, by pool.
         transitions: Changes between devices along the running order.
-        segments: How many segments there are.
-        gap: How far the objective is from the bound, as a share.
+        segments: Number of segments.
+        gap: Distance of the objective from the bound, as a share.
         shares: Part of the frames of each plan, 0 to 1.
     """
 
@@ -223,7 +223,7 @@ class Placement(Document):
 
 
 class Row(Document):
-    """The plan or one of its baselines; null times where that placement is not possible, or where
+    """The plan or one of its baselines; times are null if that placement is not possible, or if
     no layer has a known time."""
 
     key: str
@@ -244,7 +244,7 @@ class Row(Document):
 
 
 class Predicted(Document):
-    """What the cost model says of the plan and of its baselines, the plan first."""
+    """The cost model's predictions for the plan and its baselines, the plan first."""
 
     clock: Literal["predicted"]
     model_error: str
@@ -272,7 +272,7 @@ class ReportedSegment(Document):
 
     Attributes:
         segment: Its number in running order.
-        layers: How many layers it has.
+        layers: Number of its layers.
         macs: Multiply-accumulates of a frame.
     """
 
@@ -288,7 +288,7 @@ class ReportedSegment(Document):
 
 
 class Reformats(Document):
-    """Reformats that a device does for a segment, outside of any segment of its own.
+    """Reformats by a device for a segment, outside of the device's segments.
 
     Attributes:
         segment: Number of the segment.
@@ -300,11 +300,11 @@ class Reformats(Document):
 
 
 class Graph(Document):
-    """Edges as numbers of layers, and as numbers of segments with how many tensors.
+    """Edges between layers and between segments, by their numbers.
 
     Attributes:
         edges: Pairs of layer numbers: from, to.
-        segment_edges: Two numbers of segments, from and to, and how many tensors go there.
+        segment_edges: Two segment numbers, from and to, and the number of tensors.
     """
 
     edges: list[Edge] = Field([])
@@ -319,7 +319,7 @@ class Slot(Document):
     Attributes:
         plan: Index of the plan.
         segment: Number of the segment.
-        layers: How many layers it runs.
+        layers: Number of layers that it runs.
     """
 
     plan: Count
@@ -348,7 +348,7 @@ class ReportedFrame(Document):
 
 
 class Timeline(Document):
-    """When the segments run: predicted, and a measured frame where there is one."""
+    """Start and duration of the segments: predicted, and of a measured frame if there is one."""
 
     clock: Literal["predicted"]
     end_us: Micro
@@ -365,7 +365,7 @@ class Line(Document):
         min: In the unit of the series.
         mean: In the unit of the series.
         max: In the unit of the series.
-        points: Seconds of the measurement, and the value then.
+        points: Seconds from the measurement's start, and the value.
     """
 
     name: str
@@ -376,12 +376,12 @@ class Line(Document):
 
 
 class MonitorSummary(Document):
-    """How it was sampled; the bench document has the samples.
+    """The monitor's sampling; the bench document has the samples.
 
     Attributes:
-        samples: How many samples were taken.
-        idle_samples: How many of them before and after the measurement.
-        unknown: How many fields of tegrastats' lines were not understood.
+        samples: Number of samples.
+        idle_samples: Number of samples before and after the measurement.
+        unknown: Number of fields in tegrastats' lines that were not understood.
     """
 
     interval_ms: Figure | None = None
@@ -394,7 +394,7 @@ class MonitorSummary(Document):
 
 
 class ReportedPower(Document):
-    """What the monitor saw during the measurement, and the energy by rail."""
+    """The monitor's values during the measurement, and the energy by rail."""
 
     clock: Clock
     monitor: MonitorSummary | None = None
@@ -404,11 +404,11 @@ class ReportedPower(Document):
 
 
 class Accuracy(Document):
-    """How far the build is from FP32, the worst output's figures, and what these may hide.
+    """The build's difference from FP32: the worst output's figures, and warnings about these.
 
     Attributes:
         top1_agreement: Share of inputs whose largest value is at the same place, 0 to 1.
-        inputs: How many inputs were compared.
+        inputs: Number of inputs compared.
     """
 
     cosine: Number | None = Field(None, description="the mean over the inputs, -1 to 1")
@@ -445,16 +445,16 @@ class Accuracy(Document):
     segments: list[Annotated[SegmentMeasures, Coded()]] = Field([])
 
     def figure(self) -> float | None:
-        """Returns what the gate's metric came to."""
+        """Returns the value of the gate's metric."""
         value: float | None = getattr(self, self.metric)
         return value
 
 
 class Calibration(Document):
-    """Where the INT8 scales come from.
+    """The source of the INT8 scales.
 
     Attributes:
-        tensors: How many tensors have a scale.
+        tensors: Number of tensors with a scale.
     """
 
     method: str
@@ -464,10 +464,10 @@ class Calibration(Document):
 
 
 class RefitAnswer(Document):
-    """Whether the refitted release's outputs equal the unstripped build's.
+    """The comparison of the refitted release's outputs with the unstripped build's.
 
     Attributes:
-        tensors: How many weights the bundle has beside its engines.
+        tensors: Number of weights in the bundle besides its engines.
     """
 
     bit_equal: bool | None = None
@@ -476,13 +476,13 @@ class RefitAnswer(Document):
 
 @document(frozen=True, kw_only=True)
 class ReportedRewrite(Applied):
-    """A rewrite that was applied; ``name`` is its name again."""
+    """A rewrite that was applied; ``name`` repeats its name."""
 
     name: str = member(long_text)
 
     @classmethod
     def of(cls, one: Applied) -> ReportedRewrite:
-        """Returns a rewrite as the report has it."""
+        """Returns the report's entry of a rewrite."""
         return cls(name=one.rewrite, **vars(one))
 
 
@@ -501,16 +501,16 @@ class Refused(Document):
 
 
 class RefusedComparison(Document):
-    """A comparison that was asked for and could not be made."""
+    """A comparison that was requested and could not be made."""
 
     refused: Refused
 
 
 class UnbookedTime(Document):
-    """Measured time of a frame that is of no layer.
+    """Measured time of a frame that belongs to no layer.
 
     Attributes:
-        nodes: How many rows of the profile it is the sum of.
+        nodes: Number of rows of the profile in the sum.
     """
 
     what: str
@@ -519,12 +519,12 @@ class UnbookedTime(Document):
 
 
 class TraceSummary(Document):
-    """Where the trace is, and what it has.
+    """The trace's file and contents.
 
     Attributes:
-        events: How many events the trace has.
-        frames: How many frames it shows.
-        measured_layers: How many layers have a measured time.
+        events: Number of events in the trace.
+        frames: Number of frames.
+        measured_layers: Number of layers with a measured time.
     """
 
     file: str | None = None
@@ -536,7 +536,7 @@ class TraceSummary(Document):
 
 
 class OnGpu(Document):
-    """Why a layer is on the GPU that could run on a DLA."""
+    """Why a DLA-capable layer is on the GPU."""
 
     rule: str
     message: str
@@ -550,10 +550,10 @@ class MeasuredTime(Document):
 
 
 class Whole(Document):
-    """What was timed as a whole with a layer in it.
+    """A group of layers that was timed as a whole and contains a layer.
 
     Attributes:
-        layers: How many layers it has.
+        layers: Number of its layers.
     """
 
     name: str
@@ -593,7 +593,7 @@ class ReportedLayer(Document):
 
 
 class MeasuredPart(Document):
-    """What was timed as a whole: a loadable or a fusion of layers.
+    """A loadable or a fusion of layers, timed as a whole.
 
     Attributes:
         segment: Number of the segment.
@@ -661,19 +661,19 @@ class Report(Document):
     note_groups: dict[str, list[str]] = Field({})
 
     def answers(self) -> list[ReportedAnswer]:
-        """Returns the sentences that stand first; an older document has its headline."""
+        """Returns the report's first sentences; for an older document its headline."""
         return self.answer or [ReportedAnswer(question="fit", words=self.headline)]
 
 
 def checked(document: Any, *, where: str = "the report document") -> Report:
-    """Returns the report that a JSON document is.
+    """Returns the report of a JSON document.
 
     Args:
-        document: An ``edgekit.report/1``, as ``report.json`` has it.
-        where: What it came from, for an error.
+        document: An ``edgekit.report/1``, the content of ``report.json``.
+        where: The document's source, for errors.
 
     Raises:
-        DataError: It is no report, or one of its parts is not as the schema has it.
+        DataError: It is no report, or one of its parts does not fit the schema.
     """
     said = document.get("schema") if isinstance(document, Mapping) else None
     if said != "edgekit.report/1":

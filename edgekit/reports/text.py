@@ -1,5 +1,5 @@
-"""Numbers and names as people read them (an absent value is an en dash), and plain text in so
-many columns, with colours where a terminal shows them.
+"""Formatting of numbers and names (an absent value is an en dash), and plain text in a given number
+of columns, with colours if a terminal shows them.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
 
 POOLS = {"managed_sram": "SRAM", "local_dram": "local DRAM", "global_dram": "global DRAM"}
 WIDTH = 80
-_LEAST = 12  # columns that a name shares a line with the others in
+_LEAST = 12  # columns of a name that shares a line with the other cells
 _GAP = 2
 RELEASE_RULE = "general.release"
 """The rule that a TensorRT release breaks which no source covers."""
 
 
 def clean(text: object) -> str:
-    """Returns a name in one line, with what would steer a terminal or turn letters as escapes."""
+    """Returns a name in one line; control characters and bidirectional marks become escapes."""
     return plain(str(text), lines=False)
 
 
 def compared_on(accuracy: Accuracy) -> str:
-    """Returns on what data the accuracy is, and that nothing but a CPU computed it."""
+    """Returns the accuracy's data, and a remark if only a CPU computed it."""
     inputs = accuracy.inputs
     data = accuracy.data or (counted(inputs, "input") if inputs else "")
     return ", ".join(clean(one) for one in (data, accuracy.computed) if one)
 
 
 def significant(value: float | None, digits: int = 3) -> str:
-    """Returns a number with so many significant digits: 1.23, 12.3, 1,230; 1.23e-07 if tiny."""
+    """Returns a number with ``digits`` significant digits: 1.23, 12.3, 1,230; 1.23e-07 if tiny."""
     if value is None or not math.isfinite(value):
         return ABSENT
     if value == 0:
@@ -81,12 +81,12 @@ def percentile_cell(value: float | None, name: str, frames: int, digits: int = 3
 
     Args:
         value: The percentile; None if there is none.
-        name: Which, as in ``edgekit.benchmark.statistics.Tails``.
-        frames: How many it is of.
+        name: Its name in ``edgekit.benchmark.statistics.Tails``.
+        frames: Number of frames.
         digits: Decimal places.
 
     Returns:
-        "-" where no frame is beyond it, a "*" at the end where fewer than ``tail_frames`` are.
+        "-" if no frame is beyond it; a "*" at the end if fewer than ``tail_frames`` are.
     """
     from edgekit.benchmark.statistics import tails
 
@@ -107,11 +107,11 @@ def seconds(value: float | None) -> str:
 
 
 def size(value: float | None) -> str:
-    """Formats bytes with binary units; a whole number of them has no decimals."""
+    """Formats bytes with binary units; a whole number of units has no decimals."""
     units = ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB"), (1, "B"))
     if value:
         for factor, unit in units[:-1]:
-            # 655,680 KiB says less than 640 MiB
+            # 655,680 KiB is harder to read than 640 MiB
             if factor <= abs(value) < 100_000 * factor and value % factor == 0:
                 return f"{value // factor:,.0f} {unit}"
         if abs(value) < units[-2][0] and float(value).is_integer():
@@ -132,7 +132,7 @@ def count(value: float | None) -> str:
 
 
 def unsure(dla: LayerVerdict) -> str:
-    """Returns why the verdict of a layer is not certain; "" where it is."""
+    """Returns why the verdict of a layer is not certain; "" if it is."""
     if dla.certainty != "disputed":
         return ""
     rules = {reason.rule for reason in dla.reasons}
@@ -140,7 +140,7 @@ def unsure(dla: LayerVerdict) -> str:
 
 
 def energy_words(rate_hz: float | None) -> str:
-    """Returns what an energy is of: "energy, back to back" or "energy at 10/s"."""
+    """Returns the name of an energy: "energy, back to back" or "energy at 10/s"."""
     return f"energy{',' if rate_hz is None else ''} {at_rate(rate_hz)}"
 
 
@@ -153,9 +153,9 @@ def prediction_title(source: str = "", unknown: int = 0, rate_hz: float | None =
     """Returns the title of a plan's figures.
 
     Args:
-        source: Where its times come from: "" or "predicted", or how much was measured.
-        unknown: How many layers are in no figure, since their cost is not known.
-        rate_hz: Frames a second that its energies are of; None: back to back.
+        source: Source of its times: "" or "predicted", or how much was measured.
+        unknown: Number of layers with unknown cost, which the figures leave out.
+        rate_hz: Frames per second of its energies; None: back to back.
     """
     title = "Predicted for the board (not measured)"
     if source not in ("", "predicted"):
@@ -166,7 +166,7 @@ def prediction_title(source: str = "", unknown: int = 0, rate_hz: float | None =
 
 
 def change(percent: float) -> str:
-    """Returns a change with its sign, with three digits where it has a fraction."""
+    """Returns a change with its sign, with three digits if it has a fraction."""
     size = abs(percent)
     digits = 0 if size >= 99.95 else 1 if size >= 9.995 else 2 if size >= 0.9995 else None
     shown = f"{percent:+.3g}" if digits is None else f"{percent:+,.{digits}f}"
@@ -174,7 +174,7 @@ def change(percent: float) -> str:
 
 
 def mode_words(report: Report) -> str:
-    """Returns a report's power mode: the plan's, and the measured one where that is another."""
+    """Returns a report's power mode: the plan's, and the measured mode if it differs."""
     planned, bench = report.power_mode, report.bench
     if not planned or bench is None or not bench.latency_ms:
         return planned
@@ -185,7 +185,7 @@ def mode_words(report: Report) -> str:
 
 
 def several_plans(plans: Iterable[int | None]) -> bool:
-    """Tells whether parts of a run are of more than one plan, by their plans' numbers."""
+    """Returns True if parts of a run belong to more than one plan, by their plans' numbers."""
     return len({plan or 0 for plan in plans}) > 1
 
 
@@ -204,7 +204,7 @@ class Page:
 
     Args:
         width: Columns.
-        colour: Whether styles become escape sequences.
+        colour: True if styles become escape sequences.
     """
 
     def __init__(self, width: int = WIDTH, *, colour: bool = False) -> None:
@@ -213,7 +213,7 @@ class Page:
         self._lines: list[str] = []
 
     def add(self, text: str = "", *, indent: int = 0, hang: int = 0, style: str = "") -> None:
-        """Adds a paragraph; its further lines stand ``hang`` columns deeper."""
+        """Adds a paragraph; its further lines are indented by ``hang`` more columns."""
         first, rest = " " * indent, " " * (indent + hang)
         lines = textwrap.wrap(
             clean(text), self._width, initial_indent=first, subsequent_indent=rest,
@@ -224,8 +224,8 @@ class Page:
     def table(self, head: Sequence[str], rows: Iterable[Sequence[str]], right: str = "") -> None:
         """Adds a table; ``right`` has an "r" for each column that is aligned right.
 
-        Lines are never wrapped: the caller gives cells that fit. A row of one cell has a line of
-        its own and no say in the columns' widths.
+        Lines are never wrapped: the caller gives cells that fit. A row of one cell has a separate
+        line and does not affect the columns' widths.
         """
         cells = [list(head), *([clean(cell) for cell in row] for row in rows)]
         whole = [row for row in cells if len(row) == len(head)]
@@ -262,15 +262,15 @@ def names_in_columns(
     spared: Sequence[str] = (),
     right: Sequence[str] = (),
 ) -> None:
-    """Adds a table to a page; names that do not fit stand on a line of their own, and a cell
-    without a value has a dash.
+    """Adds a table to a page; names that do not fit get a separate line, and a cell without a
+    value has a dash.
 
     Args:
         page: The page.
-        head: The columns; the first one holds the names.
+        head: The columns; the first column holds the names.
         rows: Cells by column.
         width: Columns of the terminal; None if lines may be of any length.
-        spared: What is left out first where the names do not fit.
+        spared: Columns that are left out first if the names do not fit.
         right: Columns that are aligned right.
     """
     wide = {name: max([len(name), *(len(row[name]) for row in rows)]) for name in head}

@@ -1,3 +1,3 @@
-"""Boards as `targets/NAME.yaml` describes them: devices, clocks, memory, power modes and the
-JetPack releases that run on them. Start with `get` in `loader`, which returns a `Target`.
+"""Boards from `targets/NAME.yaml`: devices, clocks, memory, power modes and their JetPack releases.
+Start with `get` in `loader`, which returns a `Target`.
 """

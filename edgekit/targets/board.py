@@ -1,5 +1,5 @@
-"""The values of a board: `Target` with its GPU, DLA, memory, power rails and power modes, and
-finding a power mode by NVIDIA's name for it.
+"""The values of a board: `Target` with its GPU, DLA, memory, power rails and power modes, and the
+search for a power mode by NVIDIA's name.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PREFIX = "MODE_"
 SCHEMA = "edgekit.target/1"
 NO_CAP = "max"
 _KIB = 1024
-GENERATIONS = {"1.0": "Xavier", "2.0": "Orin"}  # of the DLA, with its modules
+GENERATIONS = {"1.0": "Xavier", "2.0": "Orin"}  # DLA generations with their modules
 PLATFORMS = ("jetson", "drive")
 CONTENTION = (
     "gpu_by_dla", "dla_by_gpu", "dla_by_dla", "hybrid_dla_by_gpu", "hybrid_dla_by_dla",
@@ -56,12 +56,12 @@ def _named(value: object) -> str:
 
 
 def _clock(value: object) -> float | str | None:
-    """A clock in MHz, "max" (no cap), or null (unknown)."""
+    """Returns a clock in MHz, "max" (no cap), or None (unknown)."""
     return value if value is None or value == NO_CAP else _positive(value)
 
 
 def _clocks(value: object) -> tuple[float | str | None, ...]:
-    """A clock for all cores, or one for each."""
+    """Returns a single clock for all cores, or a clock for each core."""
     found: tuple[float, ...]
     if isinstance(value, list):
         found = array(_positive, 1)(value)
@@ -76,9 +76,9 @@ _derived = mapping(_named)
 
 
 def one_spelling(release: str) -> str:
-    """Returns a release as documents, keys and messages have it: "10.3" for 10.3.0 and 010.3.
+    """Returns a release in the form of documents, keys and messages: "10.3" for 10.3.0 and 010.3.
 
-    A major release alone stays alone.
+    A major release alone is returned unchanged.
     """
     return show(without_zeros(parse_version(release), 2))
 
@@ -88,13 +88,13 @@ def _usual(value: object) -> str:
 
 
 def _listed(value: object) -> tuple[str, ...]:
-    """A list of texts; null is what is not publicly known."""
+    """Returns a list of texts; null means not publicly known."""
     found: tuple[str, ...] = () if value is None else _texts(value)
     return found
 
 
 def _known(value: object) -> str:
-    """A release; null is what is not publicly known."""
+    """Returns a release; null means not publicly known."""
     return "" if value is None else str(_release(value))
 
 
@@ -103,16 +103,16 @@ class JetPack:
     """JetPack releases that share a TensorRT; a release of DRIVE OS has ``drive_os`` instead.
 
     Attributes:
-        tensorrt: The TensorRT that they bring; empty where not publicly known.
+        tensorrt: The TensorRT that they bring; empty if not publicly known.
         versions: JetPack versions, oldest first.
-        l4t: Jetson Linux versions; empty where not publicly known.
+        l4t: Jetson Linux versions; empty if not publicly known.
         also: Other releases that sources name instead.
-        up_to: The newest TensorRT that can be installed beside it; empty where that is its own.
-        note: What else is to know of them.
-        socs: What they are for; empty in a board's own file.
-        source: Where that is from.
+        up_to: The newest TensorRT that can be installed beside it; empty if that is its own.
+        note: A further remark.
+        socs: Their SoCs; empty in a board's own file.
+        source: The source.
         drive_os: A DRIVE OS release.
-        dla: Whether that supports the DLA.
+        dla: True if that supports the DLA.
     """
 
     tensorrt: str = member(_known)
@@ -128,12 +128,12 @@ class JetPack:
 
     @property
     def tensorrt_text(self) -> str:
-        """The TensorRT as people read it: "10.16.1 or 10.16.2" where sources differ, or ""."""
+        """The TensorRT as text: "10.16.1 or 10.16.2" if sources differ; "" if unknown."""
         return " or ".join(self.possible)
 
     @property
     def possible(self) -> tuple[str, ...]:
-        """The TensorRT releases that sources name, oldest first; empty where none is known."""
+        """The TensorRT releases that sources name, oldest first; empty if unknown."""
         return tuple(sorted((*self.also, self.tensorrt))) if self.tensorrt else ()
 
 
@@ -149,20 +149,20 @@ class Module:
     super_total_tops: float | None = member(_positive, absent=None)
 
     def has(self, board_id: str) -> bool:
-        """Whether a board whose device tree gives this number is one."""
+        """Returns True if a board with this number in its device tree is such a module."""
         return board_id.startswith(self.numbers)
 
 
 @document(frozen=True, eq=False)
 class Software:
-    """What runs on a board.
+    """The software of a board.
 
     Attributes:
         tensorrt: The TensorRT release assumed without ``--tensorrt``.
-        source: Where that is from.
+        source: The source.
         jetpack_since: The first JetPack of ``targets/_jetpack.yaml`` that is for the board; "" for
             the first that is for its SoC.
-        tensorrt_since: The first TensorRT release, where it is older than all listed ones.
+        tensorrt_since: The first TensorRT release, if older than all listed releases.
         releases: The board's own releases instead of those of ``targets/_jetpack.yaml``, or None.
     """
 
@@ -175,7 +175,7 @@ class Software:
 
 @document(frozen=True, eq=False)
 class ReleaseRange:
-    """TensorRT releases from ``since`` up to, without, ``until`` (None: all newer ones)."""
+    """TensorRT releases from ``since`` on and before ``until`` (None: no upper limit)."""
 
     since: str = member(_release)
     until: str | None = member(_release, absent=None)
@@ -183,7 +183,7 @@ class ReleaseRange:
 
 @document(frozen=True, eq=False)
 class UnstatedReleases:
-    """TensorRT releases from ``since`` on of which no source states the DLA, and why."""
+    """TensorRT releases from ``since`` on for which no source states DLA support, and why."""
 
     since: str = member(_release)
     why: str = member(_named)
@@ -196,15 +196,15 @@ class Dla:
 
     Attributes:
         cores: Number of cores.
-        source: Where that is from.
-        generation: "1.0" (Xavier), "2.0" (Orin), "" where there is none.
+        source: The source.
+        generation: "1.0" (Xavier), "2.0" (Orin), "" without a DLA.
         max_mhz: Core clock at MAXN.
         int8_macs_per_clock: Dense multiply-accumulates a clock, one core.
         sram_kib: Managed SRAM per core in KiB.
         sram_shared: All cores share one such SRAM (Xavier).
         tensorrt: The TensorRT releases that support it.
-        tensorrt_unstated: Releases of which no source says it; None for no such ones.
-        derived: How numbers were derived that no source states, by their names.
+        tensorrt_unstated: Releases for which no source states it; None if there are none.
+        derived: Derivations of numbers that no source states, by name.
     """
 
     cores: int = member(integer(0, fields.CORES))
@@ -220,7 +220,7 @@ class Dla:
 
     @property
     def layouts(self) -> str:
-        """The generation whose layouts and sizes count: the newest without a DLA."""
+        """The generation whose layouts and sizes are used; without a DLA the newest."""
         return self.generation or max(GENERATIONS)
 
     @property
@@ -229,7 +229,7 @@ class Dla:
         return self.sram_kib * _KIB
 
     def check(self) -> None:
-        """Refuses cores of which something is missing, and facts of no cores."""
+        """Refuses cores with missing facts, and facts without cores."""
         needed = ("generation", "max_mhz", "int8_macs_per_clock", "sram_kib", "tensorrt")
         lacks = [name for name in needed if not getattr(self, name)]
         if self.cores and lacks:
@@ -257,7 +257,7 @@ class TargetGpu:
 
 @document(frozen=True, eq=False)
 class Dram:
-    """Memory shared by all devices: its type, GiB, peak GB a second, and clock in MHz."""
+    """Memory shared by all devices: type, size in GiB, peak GB per second, and clock in MHz."""
 
     type: str = member(_named)
     gib: int = member(_whole)
@@ -279,7 +279,7 @@ class Dram:
 
 @document(frozen=True, eq=False)
 class PowerDraw:
-    """What a module draws while nothing runs."""
+    """The power of an idle module."""
 
     idle_watts: float = member(_positive)
     source: tuple[str, ...] = member(_source)
@@ -291,12 +291,12 @@ class PowerRails:
     """The power rails that a board measures.
 
     Attributes:
-        total: The rails whose sum is the board's draw.
-        settle_s: Seconds that a rail lags the load, for its sensor averages.
-        devices: The rail that "GPU", "DLA" and "CPU" draw from; none on Orin is the DLA's alone.
-        inside: Rails that are a part of another one, and of which; never added to it.
-        source: Where that is from.
-        derived: How numbers were derived that no source states, by their names.
+        total: The rails whose sum is the board's power.
+        settle_s: Seconds that a rail lags the load, because its sensor averages.
+        devices: The rails of "GPU", "DLA" and "CPU"; on Orin no rail is the DLA's alone.
+        inside: Rails that are part of another rail, with that rail; never added to it.
+        source: The source.
+        derived: Derivations of numbers that no source states, by name.
     """
 
     total: tuple[str, ...] = member(array(_named, 1))
@@ -309,7 +309,7 @@ class PowerRails:
 
 @document(frozen=True, eq=False)
 class Contention:
-    """A board's own factors of ``targets/costs/contention.yaml``; None for its generation's."""
+    """A board's own factors of ``targets/costs/contention.yaml``; None: its generation's factor."""
 
     source: tuple[str, ...] = member(_source)
     gpu_by_dla: float | None = member(_positive, absent=None)
@@ -322,18 +322,18 @@ class Contention:
 
 @document(frozen=True, eq=False)
 class WrittenMode:
-    """A power mode as a board file has it.
+    """A power mode in a board file.
 
     Attributes:
         id: NVIDIA's number.
-        cpu_cores: Powered cores; None where unknown.
-        gpu: Clock in MHz, "max", or None where unknown.
+        cpu_cores: Powered cores; None if unknown.
+        gpu: Clock in MHz, "max", or None if unknown.
         tpcs: Powered TPCs, of two SMs each.
         emc: Clock of the memory, as ``gpu``.
-        dla: Clock of all cores, or one for each; empty for a board without a DLA.
+        dla: Clock of all cores, or a clock for each; empty for a board without a DLA.
         default: The board starts in it.
         super: It needs the super configuration.
-        warning: What a user of the mode is told.
+        warning: Warning for users of the mode.
     """
 
     id: int = member(_whole)
@@ -349,7 +349,7 @@ class WrittenMode:
 
 @document(frozen=True, eq=False)
 class DisputedFact:
-    """A fact of a board of which sources say different things: ours and the other."""
+    """A fact of a board on which sources differ: edgekit's value and the other."""
 
     what: str = member(_named)
     ours: str = member(_named)
@@ -362,21 +362,21 @@ class BoardFile:
     """A file ``targets/NAME.yaml``; each section names its sources.
 
     Attributes:
-        title: Full name for people.
+        title: Full name.
         module: The module.
-        software: What runs on it.
+        software: Its software.
         dla: Its DLA cores.
         gpu: Its GPU.
         dram: Its memory.
-        power: What it draws.
-        power_modes: By NVIDIA's name.
-        power_modes_source: Where these are from.
-        power_modes_derived: How numbers of them were derived, by their names.
-        rails: Its power rails; None where they are not known.
-        contention: Its own factors; None where all are those of its DLA generation.
-        disputed: Of what sources say different things.
-        assumed: What is assumed of the board in general.
-        sources: Sources of its own, by key.
+        power: Its idle power.
+        power_modes: Power modes by NVIDIA's name.
+        power_modes_source: The source of the power modes.
+        power_modes_derived: Derivations of the power modes' numbers, by name.
+        rails: Its power rails; None if unknown.
+        contention: Its own factors; None if all are those of its DLA generation.
+        disputed: Facts on which sources differ.
+        assumed: General assumptions about the board.
+        sources: The file's own sources by key.
     """
 
     schema: str = member(choice(SCHEMA))
@@ -397,7 +397,7 @@ class BoardFile:
     sources: Mapping[str, str] = member(mapping(_named), absent=dict)
 
     def check(self) -> None:
-        """Refuses a source that no list explains, and clocks of another number of cores."""
+        """Refuses a source that no list defines, and clocks for another number of cores."""
         named = {
             "module.source": self.module.source,
             "software.source": self.software.source,
@@ -437,7 +437,7 @@ def shared_sources() -> Mapping[str, str]:
 
 @document(frozen=True, eq=False)
 class PowerMode:
-    """One nvpmodel mode; a clock is MHz, already resolved (never "no cap").
+    """An nvpmodel mode; clocks are in MHz and resolved (never "no cap").
 
     ``gpu_sms`` counts the SMs that are not power-gated; ``memory_share`` is the DRAM clock
     relative to the module's highest.
@@ -456,19 +456,19 @@ class PowerMode:
 
 @document(frozen=True, eq=False)
 class Target:
-    """A board as ``targets/NAME.yaml`` describes it.
+    """A board of ``targets/NAME.yaml``.
 
     Attributes:
         name: File name without its ending, for example "jetson-agx-orin-64gb".
-        title: Full name for people.
+        title: Full name.
         compute_capability: For example "8.7".
         tensorrt: The TensorRT version assumed without ``--tensorrt`` (Orin 10.3, Xavier 8.5.2).
-        idle_watts: What the module draws while nothing runs.
+        idle_watts: Power of the idle module in watts.
         platform: "jetson" or "drive".
-        rails: Its power rails; None where they are not known.
+        rails: Its power rails; None if unknown.
         contention: Its own factors of devices that slow each other down, by the names of
-            ``targets/costs/contention.yaml``; a factor that it lacks is its DLA generation's.
-        file: Its file, for anything else; each fact there names its source.
+            ``targets/costs/contention.yaml``; a missing factor is its DLA generation's.
+        file: Its file with all other facts; each fact there names its source.
     """
 
     name: str
@@ -486,7 +486,7 @@ class Target:
     contention: Mapping[str, float] = field(default_factory=dict)
 
     def lacking_capability(self, least: str) -> str:
-        """Returns why its GPU is not enough for what needs a compute capability; "" if it is."""
+        """Returns why its GPU lacks a compute capability of at least ``least``; "" if it has it."""
         own = self.compute_capability
         if not least or parse_version(own) >= parse_version(least):
             return ""
@@ -495,7 +495,8 @@ class Target:
     def mode(self, name: str | None = None) -> PowerMode:
         """Returns a power mode by NVIDIA's name, with or without ``MODE_``, in any case.
 
-        Without a name the first of MAXN or the default mode. UsageError when unknown.
+        Without a name: MAXN if the board has it, otherwise the default mode. Raises UsageError if
+        there is no such mode.
         """
         return find_mode(self, name)
 
@@ -508,8 +509,8 @@ def find_mode(target: Target, name: str | None = None) -> PowerMode:
     """Returns the power mode called ``name``.
 
     ``MODE_`` in front is optional and case does not matter ("mode_30w" is "30W"; "MAXN SUPER", as
-    some tools print it, is "MAXN_SUPER"). Without a name: MAXN where the board has it, otherwise
-    the mode the board starts in.
+    some tools print it, is "MAXN_SUPER"). Without a name: MAXN if the board has it, otherwise the
+    board's default mode.
 
     Raises:
         UsageError: The board has no such mode (code ``target.mode``).

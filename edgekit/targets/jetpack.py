@@ -1,6 +1,4 @@
-"""JetPack releases: which TensorRT a board has with which JetPack, and which JetPack an L4T
-release belongs to.
-"""
+"""JetPack releases: a board's TensorRT by JetPack, and the JetPack of an L4T release."""
 
 from __future__ import annotations
 
@@ -26,10 +24,10 @@ class JetPackFile:
 
 
 def jetpacks(target: Target) -> tuple[JetPack, ...]:
-    """Returns the JetPack releases for a board, oldest first; empty where it runs none.
+    """Returns the JetPack releases for a board, oldest first; empty if it runs none.
 
-    They stand in ``targets/_jetpack.yaml`` by SoC. A board file may name the first of them that is
-    for it (``software.jetpack_since``), or have ``software.releases`` of its own instead.
+    They are listed in ``targets/_jetpack.yaml`` by SoC. A board file may name its first release
+    (``software.jetpack_since``), or have its own list ``software.releases`` instead.
     """
     software = target.file.software
     if software.releases is not None:
@@ -75,8 +73,8 @@ def tensorrt_of_jetpack(board: Target | str, jetpack: str) -> str:
 def jetpack_of_l4t(l4t: str) -> str | None:
     """Returns the JetPack with Jetson Linux ``l4t`` ("36.4.3"): "6.0", or "6.1 to 6.2.3".
 
-    Several JetPacks share a TensorRT and a row of ``targets/_jetpack.yaml``; which of them has
-    which L4T is not stated there. None where no row has it.
+    Several JetPacks share a TensorRT and a row of ``targets/_jetpack.yaml``, which does not assign
+    L4T versions to them. None if no row has it.
     """
     wanted = _plain(l4t)
     for release in _file().releases:
@@ -102,6 +100,6 @@ def _file() -> JetPackFile:
 
 
 def _plain(version: str) -> str:
-    """The version without "JetPack" in front and without zeros at the end: "6.2.0" is "6.2"."""
+    """Returns the version without leading "JetPack" and trailing zeros: "6.2" for "6.2.0"."""
     text = version.strip().lower().removeprefix(_PREFIX).strip()
     return one_spelling(text) if text.replace(".", "").isdecimal() else text

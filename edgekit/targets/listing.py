@@ -20,10 +20,10 @@ class ListedTarget:
     """A board.
 
     Attributes:
-        name: Its name, as ``--target`` takes it.
+        name: Its name for ``--target``.
         title: NVIDIA's name.
         dla_cores: DLA cores, 0 to 2.
-        dla_generation: Their generation, "1.0" or "2.0"; empty without one.
+        dla_generation: Their generation, "1.0" or "2.0"; empty without a DLA.
         tensorrt: Its usual TensorRT release.
         power_modes: NVIDIA's names.
     """

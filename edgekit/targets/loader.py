@@ -1,5 +1,5 @@
 """Finds and reads board files. A new board is a new file under `targets/` and needs no Python;
-each wrong or missing fact is named with its place in the file.
+errors name each wrong or missing fact with its place in the file.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class OtherBoard:
     """A board that edgekit does not support.
 
     Attributes:
-        title: Its name for people.
-        names: Its names, whose words have any order.
+        title: Its full name.
+        names: Its names; the order of their words does not matter.
         last: Its last release.
-        source: Where that is from.
+        source: The source.
         instead: A question that names supported boards, or empty.
     """
 
@@ -55,7 +55,7 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Target:
-    """Returns the board called ``name``, or the one that a file of your own describes.
+    """Returns the board called ``name``, or the board of the user's file.
 
     Args:
         name: A name of ``names()``, its words in any order and case ("Orin AGX 64GB"), or the
@@ -80,14 +80,14 @@ def get(name: str) -> Target:
 
 
 def similar_names(name: str) -> list[str]:
-    """Returns the boards whose names hold ``name``, Jetsons first, or else the most similar ones.
+    """Returns the boards whose names contain ``name``, Jetsons first, else the most similar boards.
 
-    The most similar ones share the most words with it, in any order; a memory size counts least.
+    Similar names share the most words with it, in any order; a memory size counts least.
     """
     from difflib import get_close_matches
 
     known, plain = names(), name.lower()
-    # a part of a name, or some of its words, is what people write
+    # users type a part of a name, or some of its words
     words = _words(name)
     holding = sorted(
         (one for one in known if plain in one or (words and words <= _words(one))),
@@ -97,7 +97,7 @@ def similar_names(name: str) -> list[str]:
 
 
 def _sharing(words: Collection[str], known: Sequence[str]) -> list[str]:
-    """Returns the boards that share the most words with some, which may be misspelt."""
+    """Returns the boards that share the most words with ``words``, which may be misspelt."""
     from difflib import get_close_matches
 
     every = sorted(frozenset[str]().union(*map(_words, known)))
@@ -114,7 +114,7 @@ def _sharing(words: Collection[str], known: Sequence[str]) -> list[str]:
 
 
 def names_hint(name: str) -> str:
-    """Returns the hint for a name that no board has."""
+    """Returns the hint for an unknown board name."""
     *others, last = similar_names(name) or [""]
     near = f"{', '.join(others)} or {last}" if others else last
     return (f"did you mean {near}? " if near else "") + "`edgekit targets` lists all"
@@ -133,7 +133,7 @@ def same_words(name: str) -> str | None:
 
 
 def unknown_target(name: str) -> UsageError:
-    """Returns the error for a name of no board: unknown, or known and not supported."""
+    """Returns the error for a name without target: unknown, or known and not supported."""
     words = _words(name)
     for board in _other_boards().boards:
         if words in map(_words, board.names):
@@ -220,7 +220,7 @@ def _mode(name: str, mode: WrittenMode, file: BoardFile) -> PowerMode:
 
 
 def _mhz(clock: float | str | None, cap: float) -> float:
-    """A clock in MHz; "max" (no cap) and None (unknown) are the highest."""
+    """Returns a clock in MHz; the highest clock for "max" (no cap) and None (unknown)."""
     return clock if isinstance(clock, float) else cap
 
 
@@ -230,9 +230,9 @@ _DEVICES = {"dla": "DLA", "dla:0": "DLA0", "dla:1": "DLA1"} | dict.fromkeys(
 
 
 def device_named(name: object) -> object:
-    """Returns edgekit's name of a device that Ultralytics' users write, such as "dla:0" or 0.
+    """Returns edgekit's name for Ultralytics' name of a device, such as "dla:0" or 0.
 
-    What is none of them is returned as it is.
+    Any other value is returned unchanged.
     """
     plain = isinstance(name, str | int) and not isinstance(name, bool)
     return _DEVICES.get(str(name).lower(), name) if plain else name

@@ -1,4 +1,4 @@
-"""TensorRT releases: how one is written, which exist, and which of them support a board's DLA."""
+"""TensorRT releases: their spelling, the existing releases, and support of a board's DLA."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ def spelled(text: str) -> str:
 
 
 def within(version: Version, since: str | None, until: str | None) -> bool:
-    """Says whether a version is at least ``since`` and less than ``until``, where given."""
+    """Returns True if a version is at least ``since`` and less than ``until``, if given."""
     if since is not None and version < parse_version(since):
         return False
     return until is None or version < parse_version(until)
 
 
 def drives_dla(target: Target, tensorrt: str) -> bool:
-    """Says whether a TensorRT release supports the DLA of a board (the board file's ranges).
+    """Returns True if a TensorRT release supports the DLA of a board (the board file's ranges).
 
-    Also where no source states it (:func:`unstated_dla`): the board decides.
+    Also True if no source states it (:func:`unstated_dla`): the board decides.
     """
     version = parse_version(tensorrt)
     return any(within(version, row.since, row.until) for row in target.dla.tensorrt) or bool(
@@ -63,15 +63,15 @@ def drives_dla(target: Target, tensorrt: str) -> bool:
 
 
 def unstated_dla(target: Target, tensorrt: str) -> str:
-    """Returns why no source states whether a release supports the DLA of a board; else ""."""
+    """Returns why no source states a release's support of a board's DLA; "" if a source does."""
     row = target.dla.tensorrt_unstated
     return row.why if row and parse_version(tensorrt) >= parse_version(row.since) else ""
 
 
 def is_planned_release(release: str, planned: str) -> bool:
-    """Whether a board's TensorRT is what a plan is for, as far as both are known.
+    """Returns True if a board's TensorRT fits the plan's release, as far as both are known.
 
-    A planned patch ("11.4.1") is the oldest that will do: what a DLA can run depends on it.
+    A planned patch ("11.4.1") is the oldest that is accepted: the DLA's support depends on it.
     """
     here, wanted = versions.parse_version(release), versions.parse_version(planned)
     known = min(len(here), len(wanted))
@@ -79,16 +79,16 @@ def is_planned_release(release: str, planned: str) -> bool:
 
 
 def as_planned(release: str, planned: str) -> str:
-    """Returns a board's release with as many numbers as a plan's, for ``tensorrt:``."""
+    """Returns a board's release with as many numbers as the plan's, for ``tensorrt:``."""
     stated = len(versions.parse_version(planned))
     return versions.show(versions.parse_version(release)[: max(2, stated)])
 
 
 def release_for(target: Target, tensorrt: str | None) -> str:
-    """Returns the TensorRT that a user names, as :func:`spelled`; the board's usual one for None.
+    """Returns the user's TensorRT, as :func:`spelled`; the board's usual release for None.
 
-    A release newer than every one of ``targets/_jetpack.yaml`` is accepted up to the next major
-    one, as it may have come out since.
+    A release newer than all in ``targets/_jetpack.yaml`` is accepted up to the next major release,
+    because it may have appeared since.
 
     Raises:
         UsageError: It is older than the board's first release or was not released at all (code
@@ -101,7 +101,7 @@ def release_for(target: Target, tensorrt: str | None) -> str:
     version = parse_version(tensorrt)
     if version == parse_version(target.tensorrt):
         return target.tensorrt
-    # the lists are for other releases than the usual one: a plain check does without them
+    # the lists are only needed for releases other than the usual release
     from edgekit.targets.jetpack import jetpacks, tensorrt_releases
 
     releases = tensorrt_releases()
@@ -138,7 +138,7 @@ def release_for(target: Target, tensorrt: str | None) -> str:
 def release_sources(target: Target, tensorrt: str) -> str:
     """Returns "JetPack 7.2: 10.16.1 or 10.16.2" for a release that not all sources name; else "".
 
-    They differ on which TensorRT the JetPack brings to the board.
+    The sources differ on the JetPack's TensorRT for the board.
     """
     if parse_version(tensorrt) == parse_version(target.tensorrt):
         return ""
@@ -152,10 +152,10 @@ def release_sources(target: Target, tensorrt: str) -> str:
 
 
 def unbrought(target: Target, tensorrt: str) -> str:
-    """Returns that no JetPack for a board brings a release; "" for one that a JetPack brings.
+    """Returns the note that no JetPack for a board has a release; "" if a JetPack has it.
 
-    Releases that can be installed beside a JetPack count as its own, and the releases of a board
-    that runs no JetPack, or that are older than the listed JetPacks, are not known so well.
+    Releases that can be installed beside a JetPack count as its own. "" also for a board without
+    JetPack and for releases older than the listed JetPacks, because these are less well known.
     """
     if parse_version(tensorrt) == parse_version(target.tensorrt):
         return ""
@@ -181,7 +181,7 @@ def unbrought(target: Target, tensorrt: str) -> str:
 
 
 def jetpacks_ended(target: Target) -> bool:
-    """Whether newer JetPacks are out, and none of them is for this board."""
+    """Returns True if newer JetPacks exist, and none is for this board."""
     from edgekit.targets.jetpack import jetpacks, newest_jetpack
 
     packs = jetpacks(target)
@@ -189,15 +189,15 @@ def jetpacks_ended(target: Target) -> bool:
 
 
 def newer_release(target: Target | None, since: str) -> str:
-    """Returns a remedy: a TensorRT of at least ``since``, which imports a node; "" out of reach.
+    """Returns a remedy: a TensorRT of at least ``since``, which imports a node; "" if unavailable.
 
-    Names the first JetPack that has one for the board. Where that release does not support the
-    board's DLA, it says that, and which JetPack keeps the DLA.
+    The text names the first JetPack for the board with such a release. If that release does not
+    support the board's DLA, it also names the JetPack that keeps the DLA.
     """
     remedy = f"use TensorRT {since} or newer, which imports it"
     if target is None:
         return remedy
-    # most models have no problem, and need not know the JetPacks
+    # most models have no problem and do not need the JetPacks
     from edgekit.targets.jetpack import jetpacks
 
     least = parse_version(since)

@@ -1,4 +1,4 @@
-"""Builds on boards as the host sees them: what each TensorRT release has, which options go
-together there, the request that a board gets, trtexec's flags, and what the build made of the
-plan. Start with `decide` in `options`, then `build_request` in `requests`.
+"""Builds on boards from the host's side: the API of each TensorRT release, valid combinations of
+options, build requests, trtexec's flags, and the comparison of a build with its plan. Start with
+`decide` in `options`, then `build_request` in `requests`.
 """

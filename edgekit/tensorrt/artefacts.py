@@ -1,5 +1,5 @@
-"""What a board built, as the artefacts that bundles are made of: plans and loadables, the weights
-that each can be refitted with, and golden vectors.
+"""A board's build as the artefacts of bundles: plans and loadables, the weights for their refit,
+and golden vectors.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Fetch = Callable[[Iterable[str]], Mapping[str, bytes]]
 _TAKES_OTHERS = ("any", "individual")
-# of a model and its data whose weights are read at once
+# bytes of a model and its data whose weights are read at once
 _PART_BYTES = 128 << 20
 
 
@@ -46,15 +46,15 @@ def artefacts_of(
 ) -> Artefacts:
     """Returns the artefacts of a build.
 
-    The weights that stripped engines lack, and those that engines take others of, come from the
-    very models that were built, by the names that TensorRT's ONNX parser gives them
-    (``edgekit_device.tensorrt.weights``). An engine with all its weights of which one has no such
-    name stays as it is: its "refit" is "none" then.
+    The weights that stripped engines lack, and those that can be refitted, come from the models
+    that were built, by the names that TensorRT's ONNX parser gives them
+    (``edgekit_device.tensorrt.weights``). If a weight of an unstripped engine has no such name,
+    the engine cannot be refitted: its "refit" is "none".
 
     Args:
         request: The request.
         result: The board's answer.
-        lanes: The engines that the request was made of.
+        lanes: The engines of the request.
         fetch: Returns blobs of the board by SHA-256.
         keep: Stores a weight's value, as of ``WeightStore``.
 
@@ -93,7 +93,7 @@ def artefacts_of(
             )
             known = entries.get(one.engine)
             if known is not None:
-                # the same bytes for another device: which one is the segment's to say
+                # the same bytes for another device: the segment names the device
                 if known.dla_core is None:
                     entries[one.engine] = replace(known, dla_core=one.dla_core)
                 continue
@@ -138,9 +138,9 @@ def artefacts_of(
 
 @dataclass(frozen=True, eq=False)
 class BoardGolden:
-    """What the unstripped engines answered on the board; ``lane`` None where there is one.
+    """Outputs of the unstripped engines on the board; ``lane`` is None if there is only one lane.
 
-    ``shapes`` are the inputs' sizes where they are not the network's own.
+    ``shapes`` are the inputs' sizes if they differ from the network's.
     """
 
     seed: int
@@ -150,7 +150,7 @@ class BoardGolden:
 
 
 def golden_of(result: BuildResult, fetch: Fetch) -> list[BoardGolden]:
-    """Returns what the unstripped engines answered on the board, with the outputs as arrays."""
+    """Returns the outputs of the unstripped engines on the board, as arrays."""
     blobs = fetch(dict.fromkeys(x.digest for case in result.golden for x in case.outputs.values()))
     return [
         BoardGolden(
@@ -167,7 +167,7 @@ def golden_of(result: BuildResult, fetch: Fetch) -> list[BoardGolden]:
 
 
 def _entry(engine: RequestedEngine, one: EngineResult) -> EngineEntry:
-    """Returns what the manifest has of an engine."""
+    """Returns the manifest's entry of an engine."""
     return EngineEntry(
         kind=one.kind,
         tensorrt=one.tensorrt,
@@ -196,7 +196,7 @@ def _ordered(
 
 
 class _EngineWeights:
-    """The weights of all engines: one name, one value."""
+    """The weights of all engines: each name has a single value."""
 
     def __init__(self, keep: Keep | None) -> None:
         self._keep = keep
@@ -210,9 +210,9 @@ class _EngineWeights:
         blobs: Mapping[str, bytes | memoryview],
         requested: EngineSpec,
     ) -> dict[str, str]:
-        """Adds what an engine lacks; returns the names that it had to change.
+        """Adds the weights that an engine lacks; returns the names that it had to change.
 
-        Names that the parser makes up ("tmp_batch_norm_weight") mean something else in each engine.
+        The parser's generated names ("tmp_batch_norm_weight") have another meaning in each engine.
         """
         found: dict[str, tuple[str, np.ndarray, str]] = {}
         for arrays, by_node in _named(blobs, requested, list(one.weights)):
@@ -235,7 +235,7 @@ class _EngineWeights:
             key = name if known is None or known.digest == digest else f"{engine.key}/{name}"
             if key != name:
                 renamed[name] = key
-            # the node leads to it in the whole file, where the parser would count otherwise
+            # found by its node: in the whole file the parser would number it differently
             source = made.partition(":")[2] or name
             self.weights[key] = Weight(
                 key, source, made, digest, str(value.dtype), tuple(value.shape)
@@ -247,7 +247,7 @@ class _EngineWeights:
 def _named(
     blobs: Mapping[str, bytes | memoryview], requested: EngineSpec, wanted: Sequence[str]
 ) -> Iterator[tuple[dict[str, np.ndarray], dict[str, str]]]:
-    """Weights, and the names by node of those that the parser counts; of large models by parts."""
+    """Yields weights, and the numbered names by node; for large models in parts."""
     model = blobs[requested.model]
     files = [(name, blobs[digest]) for name, digest in requested.data.items()]
     size = len(model) + sum(len(data) for _, data in files)
@@ -265,9 +265,9 @@ def _named(
 def unchangeable_weights(
     old: Iterable[RequestedLane], new: Iterable[RequestedLane], engines: Iterable[EngineResult]
 ) -> list[str]:
-    """Returns the weights that differ, and that their engine takes neither by name nor folded.
+    """Returns the weights that differ and cannot be refitted, neither by name nor folded.
 
-    Folded batch normalisations have names that TensorRT's importer makes up ("tmp_...").
+    Folded batch normalisations have names generated by TensorRT's importer ("tmp_...").
     """
     taken = {one.key: set(one.weights) for one in engines}
     models = {engine.key: engine.model for lane in new for engine in lane.engines}

@@ -1,4 +1,4 @@
-"""What a board built of a plan, as documents and reports have it."""
+"""A board's build of a plan, for documents and reports."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class BoardEngine:
     """An engine as a board built it.
 
     Attributes:
-        bytes: Of the engine as it is deployed.
-        full_bytes: With its weights; None where that is not known.
-        lean_embedded: Whether it carries its own runtime.
-        refit: Which weights it takes: "any", "identical", "individual" or "none".
-        dla_core: The DLA core that it drives.
+        bytes: Size of the deployed engine.
+        full_bytes: Size with its weights; None if unknown.
+        lean_embedded: True if it contains the lean runtime.
+        refit: Weights that can be refitted: "any", "identical", "individual" or "none".
+        dla_core: The DLA core that it uses.
         attempt: Which of ``attempts`` succeeded.
-        seconds: How long it took.
-        settings: What TensorRT held of the builder's settings, by the key of ``build``.
+        seconds: Time of the build.
+        settings: Values of the builder's settings read back from TensorRT, by key of ``build``.
     """
 
     key: str = member(text())
@@ -52,14 +52,14 @@ class BoardEngine:
 
 @document(frozen=True)
 class BoardBuild:
-    """What a board built.
+    """A build on a board.
 
     Attributes:
         job: The board's job.
-        fingerprint: What the board was.
-        tensorrt: TensorRT there.
-        plan: The plan compared with the build; None where it was not.
-        notes: For people.
+        fingerprint: The board's fingerprint.
+        tensorrt: The board's TensorRT.
+        plan: The plan compared with the build; None if they were not compared.
+        notes: Notes for the user.
     """
 
     board: str = member(text())

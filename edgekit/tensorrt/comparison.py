@@ -1,5 +1,5 @@
-"""The plan compared with what TensorRT made of it (`edgekit.built/1`): layers that the builder
-placed elsewhere, and verdicts that its answers contradict.
+"""The plan compared with TensorRT's build (`edgekit.built/1`): layers on another device, and
+verdicts that the builder's answers contradict.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SHOWN = 5
 
 @document(frozen=True, kw_only=True)
 class Disagreement:
-    """A layer of which ``can_run_on_DLA`` answers otherwise than edgekit's verdict."""
+    """A layer for which ``can_run_on_DLA`` contradicts edgekit's verdict."""
 
     layer: str = member(fields.name)
     ours: bool = member(flag)
@@ -49,10 +49,10 @@ class Disagreement:
 
 @document(frozen=True, kw_only=True)
 class Capability:
-    """What ``can_run_on_DLA`` answered, by number of layers.
+    """The answers of ``can_run_on_DLA``, by number of layers.
 
     Attributes:
-        asked: How many layers were asked for.
+        asked: Number of layers queried.
     """
 
     asked: int = member(fields.count)
@@ -61,7 +61,7 @@ class Capability:
 
 @document(frozen=True, kw_only=True)
 class Misplaced:
-    """A layer that the builder placed elsewhere; ``builder`` "slots": for want of loadables."""
+    """A layer on another device than planned; ``builder`` "slots": the core had no slot left."""
 
     layer: str = member(fields.name)
     plan: str = member(fields.device_kind)
@@ -74,9 +74,9 @@ class BuiltLoadables:
     """Number of loadables planned, built, and equal in both.
 
     Attributes:
-        plan: How many loadables the plan has.
-        builder: How many loadables the builder made.
-        same: How many are equal in both.
+        plan: Number of loadables of the plan.
+        builder: Number of loadables that the builder made.
+        same: Number of loadables equal in both.
     """
 
     plan: int = member(fields.count)
@@ -89,7 +89,7 @@ class BuiltPlacement:
     """The plan's devices and those of the builder's log.
 
     Attributes:
-        layers: How many layers were compared.
+        layers: Number of layers compared.
     """
 
     evidence: str = member(text())
@@ -101,11 +101,11 @@ class BuiltPlacement:
 
 @document(frozen=True, kw_only=True)
 class InspectedLoadables:
-    """Number of loadables planned, and of those that the engine inspector lists.
+    """Number of loadables planned, and of loadables in the engine inspector's list.
 
     Attributes:
-        plan: How many loadables the plan has.
-        engine: How many of them the engine inspector lists.
+        plan: Number of loadables of the plan.
+        engine: Number of loadables that the engine inspector lists.
     """
 
     plan: int = member(fields.count)
@@ -117,10 +117,10 @@ class ComparedEngine:
     """An engine and its plan.
 
     Attributes:
-        placement: None without a log, or where the log is not of one whole engine.
-        inspector: None where it names no layer's type.
-        reformats: Reformats of inputs and outputs that are left.
-        unmapped: Layers of the builder that are none of the model's.
+        placement: None without a log, or if the log is not of one whole engine.
+        inspector: None if it names no layer's type.
+        reformats: Remaining reformats of inputs and outputs.
+        unmapped: Layers of the builder that are not in the model.
     """
 
     key: str = member(text())
@@ -134,7 +134,7 @@ class ComparedEngine:
 
 @document(frozen=True, kw_only=True)
 class BuiltComparison(FormerDict):
-    """``edgekit.built/1``: where a build differs from the plan; ``differences`` are sentences."""
+    """``edgekit.built/1``: differences of a build from the plan; ``differences`` are sentences."""
 
     schema: str = member(choice("edgekit.built/1"), default="edgekit.built/1")
     engines: tuple[ComparedEngine, ...] = member(records(ComparedEngine))
@@ -150,18 +150,17 @@ def compare_build(
     result: BuildResult,
     logs: Mapping[str, str],
 ) -> BuiltComparison:
-    """Returns where the build differs from the plan.
+    """Returns the differences of a build from the plan.
 
-    Three things are compared: what ``can_run_on_DLA`` answered with our verdict, layer by layer;
-    where the builder's log says that layers went with the plan's devices; and the loadables, by
-    the log and by the engine's own inspector, which lists each as one layer. At a border between
-    segments whose format both sides have, a reformat that the inspector still shows counts as a
-    difference.
+    Three things are compared: the answers of ``can_run_on_DLA`` with edgekit's verdicts, layer by
+    layer; the devices in the builder's log with the plan's devices; and the loadables, by the log
+    and by the engine inspector, which lists each as one layer. At a border between segments whose
+    format both sides have, a reformat in the inspector's list counts as a difference.
 
     Args:
         network: The layer graph.
-        judgement: Our verdicts.
-        plan: What was requested.
+        judgement: edgekit's verdicts.
+        plan: The requested plan.
         lanes: The engines of the request.
         result: The board's answer.
         logs: The builder's log by engine key; may lack some.
@@ -211,7 +210,7 @@ def _capability(judgement: Judgement, answers: Mapping[str, bool]) -> Capability
 def _inspected(
     plan: Plan, number: int, layers: Sequence[InspectedLayer]
 ) -> InspectedLoadables | None:
-    """Counts the loadables that the inspector lists; None where it says no layer's type."""
+    """Counts the loadables that the inspector lists; None if it gives no layer's type."""
     if not any(layer.device for layer in layers):
         return None
     planned = sum(loadable.plan == number for loadable in plan.loadables)
@@ -227,7 +226,7 @@ def _placement(
     placed: Sequence[PlacedLayer],
     log: str,
 ) -> BuiltPlacement:
-    """Holds the plan's devices against the builder's lists of layers."""
+    """Compares the plan's devices with the builder's lists of layers."""
     devices = {x.name: "GPU" if x.device == "GPU" else "DLA" for x in placed}
     ours = [loadable.layers for loadable in plan.loadables if loadable.plan == number]
     requested = replace(judgement, placed={**judgement.placed, **devices})
@@ -237,7 +236,7 @@ def _placement(
             layer=x.layer, plan=devices[x.layer], builder=x.builder, words=tuple(x.words)
         )
         for x in found.layers
-        # a layer that the DLA could run and the plan has on the GPU is no difference
+        # a DLA-capable layer that the plan puts on the GPU is no difference
         if x.layer in devices and x.builder in ("DLA", "GPU", "slots")
         and (x.builder == "DLA") != (devices[x.layer] == "DLA")
     ]  # fmt: skip
@@ -277,7 +276,7 @@ def _describe_difference(one: ComparedEngine) -> list[str]:
         if place.evidence == "placement" and count.plan != count.builder:
             texts.append(f"{one.key}: {count.plan} loadables planned, {count.builder} built")
     inside = one.inspector
-    # the log says more, and distinguishes loadables of Q/DQ nodes alone from those with our layers
+    # the log has more details, and distinguishes loadables of Q/DQ nodes alone from the others
     silent = place is None or place.evidence != "placement"
     if silent and inside is not None and inside.plan != inside.engine:
         texts.append(

@@ -1,6 +1,6 @@
-"""How engines are built on one release: `decide` turns what a configuration and its plan need
-into builder flags, with fall-backs that are tried in order, notes on what was dropped, or the
-reasons why the build is impossible.
+"""Builder flags for a TensorRT release: `decide` turns a configuration and its plan into builder
+flags, with fallbacks that are tried in order, notes on dropped features, or the reasons why the
+build is impossible.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from edgekit.tensorrt.releases import (
 from edgekit.tensorrt.settings import Dropped, SettingsCase, SettingValue, choose_settings
 from edgekit_device.build.settings import Setting
 
-#: A switch of the configuration: "auto" is dropped with a note where it cannot be had.
+#: A switch of the configuration: "auto" is dropped with a note if it is not available.
 Choice = Literal["auto"] | bool
 _MODE = "build.mode"
 _IDENTICAL = "build.refit: identical"
@@ -48,7 +48,7 @@ _INSTEAD = {
         "build.typing: strong, or remove build.weight_streaming"
     ),
 }
-#: What leaves a plan together with something else.
+#: Features that a plan loses together with another feature.
 _WITH = {"EXCLUDE_LEAN": "VC", "REFIT_IDENTICAL": "STRIP_PLAN"}
 _CHANGING = ("REFIT", "REFIT_INDIVIDUAL")
 
@@ -60,17 +60,17 @@ class RequestedBuild:
     Attributes:
         target: A board under ``targets/``.
         tensorrt: The release that builds, "10.3" or "10.3.0.30".
-        mode: "hybrid" (plans; a DLA with GPU fallback where ``dla``), "standalone" (loadables
+        mode: "hybrid" (plans; a DLA with GPU fallback if ``dla``), "standalone" (loadables
             alone) or "split" (loadables, and plans of the GPU's segments).
-        dla: Whether the plan puts layers on a DLA.
+        dla: True if the plan puts layers on a DLA.
         precision: Lowest precision: "fp32", "fp16" or "int8".
         qdq: The network has Q/DQ nodes, which give the scales; a cache gives them otherwise.
         typing: "weak" (flags and layer precisions), "strong" (types in the network), or "auto":
-            what the release has for the board, weak where it has both.
+            the release's typing for the board, weak if it has both.
         strip: Take the weights out of plans.
         refit: "identical", "any", or the names of the weights that may be changed.
         version_compatible: Plans for newer releases and the lean runtime.
-        lean: "embedded" in version compatible plans, "external", or "auto" (external where the
+        lean: "embedded" in version compatible plans, "external", or "auto" (external if the
             release can leave it out: then no plan carries code that the board would run).
         hardware_compatible: Plans for other GPUs.
         dynamic: An optimisation profile has min != max.
@@ -79,7 +79,7 @@ class RequestedBuild:
         weight_streaming: Stream weights from host memory.
         settings: Values of the section ``build`` by key, as ``choose_settings`` takes them.
         cuda_graph: Capture the inference in a CUDA graph.
-        places: Where a key stands ("build.strip" -> "net.yaml:12:3"), for messages.
+        places: File and line of each key ("build.strip" -> "net.yaml:12:3"), for messages.
     """
 
     target: str
@@ -105,12 +105,12 @@ class RequestedBuild:
 
 @dataclass(frozen=True)
 class BuildAttempt:
-    """One way to build an engine.
+    """An attempt to build an engine.
 
     Attributes:
         flags: Names of TensorRT's BuilderFlag that it sets, in the order of the data.
-        gives_up: What it lacks of the request, as a sentence; empty for the first.
-        breaks: Whether the configuration requires something that it lacks.
+        gives_up: The requested features that it lacks, as a sentence; empty for the first attempt.
+        breaks: True if the configuration requires a feature that it lacks.
     """
 
     flags: tuple[str, ...]
@@ -120,17 +120,17 @@ class BuildAttempt:
 
 @dataclass(frozen=True)
 class Decision:
-    """How engines are built on one release.
+    """Builder flags and settings of the engines for a TensorRT release.
 
     Attributes:
         typing: "weak" or "strong".
-        plans: Attempts for plans, tried in order; empty where the mode makes none.
-        loadables: Attempts for DLA loadables; empty where the mode makes none.
-        unknown: Pairs of features of which no source states whether they go together: a build
-            tries.
-        notes: What was dropped and why, and what may not work, as sentences.
-        dropped: Those of them that are about keys of the section ``build``.
-        settings: What else is set of the builder, by kind of engine ("plan", "loadable").
+        plans: Attempts for plans, tried in order; empty if the mode makes none.
+        loadables: Attempts for DLA loadables; empty if the mode makes none.
+        unknown: Pairs of features for which no source states whether they can be combined: a
+            build tries.
+        notes: Dropped features with reasons, and features that may not work, as sentences.
+        dropped: The notes about keys of the section ``build``.
+        settings: Other settings of the builder, by kind of engine ("plan", "loadable").
     """
 
     typing: Literal["weak", "strong"]
@@ -143,7 +143,7 @@ class Decision:
 
     @property
     def attempts(self) -> tuple[BuildAttempt, ...]:
-        """The attempts of the only kind of engine that the mode makes, of plans where it is two."""
+        """The attempts of the mode's only kind of engine; if it makes two, those of plans."""
         return self.plans or self.loadables
 
 
@@ -153,8 +153,8 @@ class RequestedFeatures:
 
     Attributes:
         kind: "plan" or "loadable".
-        firm: What the plan needs or the configuration requires: never dropped silently.
-        soft: What edgekit takes where it can be had, in the order in which it is decided.
+        firm: Features that the plan or the configuration requires: never dropped silently.
+        soft: Features that edgekit uses if available, in the order of the decisions.
     """
 
     kind: str
@@ -163,7 +163,7 @@ class RequestedFeatures:
 
     @staticmethod
     def unit(name: str, other: str) -> bool:
-        """Whether leaving ``name`` out answers a doubt about ``other``."""
+        """Returns True if leaving out ``name`` settles a doubt about ``other``."""
         if name == "STRIP_PLAN":
             return other in ("STRIP_PLAN", "REFIT_IDENTICAL")
         if name == "VC":
@@ -177,7 +177,7 @@ def requested_features(request: RequestedBuild, kind: str, typing: str) -> Reque
     """Returns the features of one kind of engine.
 
     Args:
-        request: What is requested.
+        request: The requested build.
         kind: "plan" or "loadable".
         typing: "weak" or "strong".
     """
@@ -197,12 +197,12 @@ def requested_features(request: RequestedBuild, kind: str, typing: str) -> Reque
         "HW_COMPAT": request.hardware_compatible,
         "WEIGHT_STREAMING": request.weight_streaming,
         "DYNAMIC_SHAPES": request.dynamic,
-        # loadables of a split build have none: their layers are the DLA's
+        # loadables of a split build have no GPU fallback: their layers are the DLA's
         "PLUGINS": request.plugins and (kind == "plan" or request.mode == "standalone"),
         "CUDA_GRAPH": request.cuda_graph,
     }
     firm += [name for name, wanted in given.items() if wanted]
-    # in a split build the loadables are what they are, and these are about its plans
+    # in a split build these features are about the plans, not the loadables
     if kind == "plan" or request.mode == "standalone":
         _chosen(request, firm, soft)
     if kind == "plan" and request.mode == "split":
@@ -228,7 +228,7 @@ def _chosen(request: RequestedBuild, firm: list[str], soft: list[str]) -> None:
 
 
 def missing_in_release(request: RequestedBuild, on: TensorRTRelease) -> list[Problem]:
-    """Returns what a release does not have at all: a DLA of this board, or the kind of typing."""
+    """Returns the problems of a release without this board's DLA or the requested typing."""
     target = get(request.target)
     if (request.dla or request.mode == "standalone") and not drives_dla(target, request.tensorrt):
         known = ", ".join(
@@ -260,9 +260,9 @@ def missing_in_release(request: RequestedBuild, on: TensorRTRelease) -> list[Pro
 def impossible_features(
     request: RequestedBuild, on: TensorRTRelease, own: RequestedFeatures
 ) -> list[Problem]:
-    """Returns what of the firm features of one kind of engine cannot be."""
+    """Returns the problems of firm features of one kind of engine that are not available."""
     known, found = features(), []
-    refused: set[str] = set()  # what cannot be at all needs no second reason
+    refused: set[str] = set()  # an unavailable feature needs no second reason
     for name in own.firm:
         if not known[name].on(on):
             refused.add(name)
@@ -308,14 +308,14 @@ def impossible_features(
 
 
 def _blamed(request: RequestedBuild, own: RequestedFeatures, names: tuple[str, ...]) -> str:
-    """Returns the key to change: of those that stand in the file, the one most freely chosen."""
+    """Returns the key to change: the most freely chosen of the keys in the file."""
     keys = [features()[name].key or _MODE for name in own.firm if name in names]
     written = [key for key in keys if key in request.places]
     return (written or keys)[-1]
 
 
 def _named(request: RequestedBuild, name: str) -> str:
-    """Names a feature by its key and the key's line, as far as they are known."""
+    """Returns a feature's name, with its key and the key's line if known."""
     key = features()[name].key
     if not key:
         return name
@@ -328,18 +328,18 @@ def _problem(request: RequestedBuild, key: str, message: str, hint: str) -> Prob
 
 
 def decide(request: RequestedBuild) -> Decision:
-    """Decides how engines are built, before anything is.
+    """Decides the builder flags before any engine is built.
 
-    What the request leaves to edgekit ("auto") is dropped with a note where the release lacks it or
-    where it cannot be combined with the request. What it requires is never dropped here.
-    Where no source says whether features go together, the attempts try: first with everything, then
-    without what is least missed; what was requested goes last. An attempt without all that is
-    "auto" is always among them: a plan may be built and yet be of no use (a refit that fails).
+    Features left to edgekit ("auto") are dropped with a note if the release lacks them or they
+    cannot be combined with the request. Required features are never dropped here.
+    If no source states whether features can be combined, the attempts try: first with all, then
+    without the least important; requested features are given up last. An attempt without all
+    "auto" features is always included: a plan may be built and yet be unusable (a failed refit).
 
     Raises:
-        ConfigError: With everything in the request that cannot be: a release that does not support
-            the board's DLA or has no such typing ("trt.release"), features that it lacks or that do
-            not go together ("trt.features").
+        ConfigError: With all impossible parts of the request: a release that does not support the
+            board's DLA or has no such typing ("trt.release"), features that it lacks or that
+            cannot be combined ("trt.features").
         UsageError: There is no such board, or ``tensorrt`` is no version.
     """
     on = release(request.tensorrt)
@@ -405,9 +405,9 @@ def _chosen_features(
     notes: list[str],
     dropped: list[Dropped],
 ) -> list[str]:
-    """Returns the features that a build sets, what edgekit may choose as far as it fits.
+    """Returns the features that a build sets: firm features, and soft features that fit.
 
-    ``notes`` gets what a person should know, ``dropped`` what of it is about a key.
+    Notes for the user are added to ``notes``, and those about a key to ``dropped``.
     """
     known = features()
     chosen = list(own.firm)
@@ -450,7 +450,7 @@ def _chosen_features(
 
 
 def _against(request: RequestedBuild, name: str, chosen: list[str], on: TensorRTRelease) -> str:
-    """Returns why a feature cannot be combined with the chosen ones; empty where it can."""
+    """Returns why a feature cannot be combined with the chosen features; empty if it can."""
     for row in rules_for([*chosen, name], on, get(request.target).platform):
         if name in row.of and row.status in ("forbidden", "not_applicable"):
             return row.reason
@@ -461,7 +461,7 @@ def _against(request: RequestedBuild, name: str, chosen: list[str], on: TensorRT
 def _attempts(
     own: RequestedFeatures, chosen: list[str], open_rows: list[FeatureRule]
 ) -> tuple[BuildAttempt, ...]:
-    """Returns what to try: everything first; of the rest, whatever loses the least comes first."""
+    """Returns the attempts: all features first, then in the order of the smallest loss."""
     order = feature_facts().give_up
     doubtful = {name for row in open_rows for name in row.of} & set(chosen)
     doubtful |= {"DIRECT_IO"} & set(own.soft) & set(chosen)

@@ -1,5 +1,5 @@
-"""What builds on boards have answered, kept by the host: attempts that are known to fail on a
-kind of board are not tried again there.
+"""Outcomes of builds on boards, kept by the host: attempts that are known to fail on a kind of
+board are not tried again there.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 SCHEMA = "edgekit.trt-outcomes/2"
 
-#: The board's code for a builder that refused; deaths, memory and plans that cannot be refitted may
-#: come of anything.
+#: The board's code for a builder that refused. Crashes, lack of memory and plans that cannot be
+#: refitted may have any cause.
 _REFUSED = "build.attempt"
 
-#: What can be had or not depends on the network's borders, not on the board.
+#: Flags whose success depends on the network's inputs and outputs, not on the board.
 _OF_THE_NETWORK = "DIRECT_IO"
 
 _OK = ""
@@ -39,17 +39,17 @@ def outcomes_file(folder: Path) -> Path:
 def record_outcome(
     file: Path, fingerprint: Mapping[str, str], kind: str, attempts: Sequence[AttemptResult]
 ) -> None:
-    """Keeps what the attempts at one engine have shown of their flags on boards like this one.
+    """Records the outcomes of one engine's attempts, by flags, for boards like this board.
 
-    A set of flags that went through once works there, whatever fails with it later. One that failed
-    is kept only where the builder refused it and another attempt at the same engine went through.
+    A set of flags that worked once counts as working, whatever fails with it later. A failed set is
+    kept only if the builder refused it and another attempt at the same engine succeeded.
 
     Args:
         file: See :func:`outcomes_file`.
-        fingerprint: The board's; boards whose module, L4T, TensorRT and DLA compiler are equal
-            and known are alike, and of others nothing is kept.
-        kind: What was built, such as "plan" or "plan DLA".
-        attempts: How they went.
+        fingerprint: The board's; boards with equal module, L4T, TensorRT and DLA compiler are
+            alike. If one of these is unknown, no outcome is kept.
+        kind: Kind of engine, such as "plan" or "plan DLA".
+        attempts: The attempts' results.
 
     Raises:
         EnvironmentLack: The file cannot be written.
@@ -71,16 +71,16 @@ def record_outcome(
 
 
 def _is_conclusive(attempt: AttemptResult) -> bool:
-    """Whether a failure says something about the flags, whatever the network."""
+    """Returns True if a failure is due to the flags, whatever the network."""
     return attempt.code == _REFUSED and _OF_THE_NETWORK not in attempt.flags
 
 
 def known_outcome(
     file: Path, fingerprint: Mapping[str, str], kind: str, flags: tuple[str, ...]
 ) -> bool | None:
-    """Returns what builds on boards like this one have shown of a set of flags; None: nothing.
+    """Returns True if a set of flags is known to work on such boards, False if it fails.
 
-    A file that is damaged or of another schema says nothing.
+    None if unknown. A file that is damaged or of another schema is ignored.
     """
     found = _read(file).get(_board(fingerprint), {}).get(_key(kind, flags))
     return None if found is None else found == _OK
@@ -91,20 +91,20 @@ def without_known_failures(
 ) -> Decision:
     """Returns a decision without the attempts that are known to fail on such a board.
 
-    What the configuration requires is tried each time.
+    Required features are tried each time.
 
     Args:
-        decision: What would be tried.
+        decision: The attempts to choose from.
         file: See :func:`outcomes_file`.
         fingerprint: The board's.
-        dla: Whether the plans drive a DLA: such plans have outcomes of their own ("plan DLA").
+        dla: True if the plans use a DLA: such plans have separate outcomes ("plan DLA").
     """
 
     def left(kind: str, attempts: tuple[BuildAttempt, ...]) -> tuple[BuildAttempt, ...]:
         remaining = [
             x for x in attempts if known_outcome(file, fingerprint, kind, x.flags) is not False
         ]
-        # all that keep the configuration's word failed once: then the world may have changed
+        # all attempts with the required features failed once: the board may have changed since
         return tuple(remaining) if remaining and not remaining[0].breaks else attempts
 
     plans = left("plan DLA" if dla else "plan", decision.plans)
@@ -134,7 +134,7 @@ def _key(kind: str, flags: Iterable[str]) -> str:
 
 
 def _read(file: Path) -> dict[str, dict[str, str]]:
-    """Returns, by board and flags, why they failed; an empty text where they went through."""
+    """Returns, by board and flags, why they failed; an empty text if they worked."""
     try:
         document = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The kinds of plugins that a TensorRT release takes, and how a library hands over its creators
+"""The kinds of plugins that a TensorRT release supports, and the entry points of their libraries
 (``trt/plugins.yaml``).
 """
 
@@ -18,10 +18,10 @@ class PluginFamily(ReleaseRange):
     """A kind of plugin.
 
     Attributes:
-        what: What a user writes.
-        travels: What a board needs to run an engine with it: "library", "python" (the module), or
-            "plan" (nothing more).
-        deprecated: The first release in which it is deprecated; None: it is not.
+        what: The code that a user writes.
+        travels: A board's need to run an engine with it: "library", "python" (the module), or
+            "plan" (only the plan).
+        deprecated: The first release in which it is deprecated; None if it is not deprecated.
         names: Names of the Python API that came with it.
     """
 
@@ -32,7 +32,7 @@ class PluginFamily(ReleaseRange):
     source: tuple[str, ...]
 
     def is_deprecated(self, tensorrt: str) -> bool:
-        """Whether a release warns of it."""
+        """Returns True if it is deprecated in a release."""
         if self.deprecated is None:
             return False
         return parse_version(tensorrt) >= parse_version(self.deprecated)
@@ -40,7 +40,7 @@ class PluginFamily(ReleaseRange):
 
 @document(frozen=True, kw_only=True)
 class EntryPoint(ReleaseRange):
-    """An exported function by which a library hands over its creators."""
+    """An exported function that returns a library's plugin creators."""
 
     source: tuple[str, ...]
 
@@ -62,7 +62,7 @@ def plugin_facts() -> PluginFacts:
 
 
 def families(tensorrt: str) -> dict[str, PluginFamily]:
-    """Returns the kinds of plugins that a release takes, by name, the oldest kind first."""
+    """Returns the kinds of plugins that a release supports, by name, the oldest kind first."""
     version = parse_version(tensorrt)
     return {n: one for n, one in plugin_facts().families.items() if one.covers(version)}
 

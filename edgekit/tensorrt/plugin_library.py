@@ -1,7 +1,7 @@
-"""A plugin's library as its ELF file describes it, and whether a board can load it: machine,
-TensorRT's major version, entry points. Start with ``read_library`` and ``check_library``.
+"""A plugin's library by its ELF file, and the check that a board can load it: machine, TensorRT's
+major version, entry points. Start with ``read_library`` and ``check_library``.
 
-Only what a loader reads is read: the program headers, the dynamic section and its symbols (System V
+Only the loader's parts are read: the program headers, the dynamic section and its symbols (System V
 ABI, "Program Loading and Dynamic Linking"). Sections may have been stripped.
 """
 
@@ -42,14 +42,14 @@ _LONGEST_NAME = 1 << 16
 
 @dataclass(frozen=True)
 class PluginLibrary:
-    """What a plugin's library says of itself.
+    """The loader's facts about a plugin's library.
 
     Attributes:
         name: The file's name.
         machine: "aarch64", "x86-64", or "machine N" for others.
         needed: Names of the libraries that it needs, in order (DT_NEEDED).
-        defines: Names that it gives to others.
-        undefined: Names that another library must give; weak ones are not among them.
+        defines: Symbols that it defines for other libraries.
+        undefined: Symbols that another library must define, without weak symbols.
         data: The file's bytes.
     """
 
@@ -62,13 +62,13 @@ class PluginLibrary:
 
     @property
     def tensorrt(self) -> tuple[int, ...]:
-        """Major versions of the TensorRT libraries that it needs; empty where it names none."""
+        """Major versions of the TensorRT libraries that it needs; empty if it names none."""
         found = (_TENSORRT.match(name) for name in self.needed)
         return tuple(sorted({int(one[2]) for one in found if one}))
 
     @property
     def tensorrt_names(self) -> tuple[str, ...]:
-        """The undefined names that only TensorRT's libraries give."""
+        """The undefined symbols that only TensorRT's libraries define."""
         return tuple(
             name
             for name in self.undefined
@@ -78,7 +78,7 @@ class PluginLibrary:
 
 @dataclass(frozen=True)
 class PluginLibraries:
-    """The plugins of a build, and the libraries that it sends, by SHA-256."""
+    """The plugins of a build, and the libraries sent with it, by SHA-256."""
 
     entries: tuple[PluginEntry, ...] = ()
     libraries: Mapping[str, bytes] = field(default_factory=dict)
@@ -89,7 +89,7 @@ def read_library(path: Path, where: str) -> PluginLibrary:
 
     Args:
         path: The file.
-        where: What named it, for errors.
+        where: The place that names it, for errors.
 
     Raises:
         DataError: "plugin.library": it cannot be read, or is no 64-bit shared library.
@@ -107,7 +107,7 @@ def read_library(path: Path, where: str) -> PluginLibrary:
 
 
 def library_of(name: str, data: bytes, where: str) -> PluginLibrary:
-    """Returns what a library's bytes say; arguments and errors as of ``read_library``."""
+    """Returns a library by its bytes; arguments and errors as for ``read_library``."""
     return _Elf(name, data, where).library()
 
 
@@ -117,14 +117,14 @@ def check_library(library: PluginLibrary, tensorrt: str, where: str) -> list[str
     Args:
         library: The library.
         tensorrt: The board's release, "10.3".
-        where: What named it, for errors.
+        where: The place that names it, for errors.
 
     Returns:
-        What stays unknown, as sentences.
+        The unknown facts, as sentences.
 
     Raises:
         DataError: "plugin.machine": it is for another processor; "plugin.tensorrt": it needs
-            another major version of TensorRT; "plugin.family": the release cannot take its
+            another major version of TensorRT; "plugin.family": the release does not support its
             creators.
     """
     if library.machine != BOARD_MACHINE:
@@ -158,9 +158,9 @@ def check_library(library: PluginLibrary, tensorrt: str, where: str) -> list[str
 
 
 def _check_entry_points(library: PluginLibrary, tensorrt: str, where: str) -> None:
-    """Refuses a library that hands over its creators only as another release asks for them.
+    """Refuses a library whose entry points belong to another release only.
 
-    One without any entry point registers them when it is opened.
+    A library without any entry point registers its creators when it is opened.
     """
     has = [name for name in plugin_facts().entry_points if name in library.defines]
     if not has or set(has) & set(entry_points(tensorrt)):
@@ -183,7 +183,7 @@ class _Elf:
         self._name, self._data, self._where = name, data, where
 
     def library(self) -> PluginLibrary:
-        """Reads what a ``PluginLibrary`` holds."""
+        """Reads the facts of a ``PluginLibrary``."""
         machine = self._header()
         tags = self._dynamic()
         if any(flags & _PIE for flags in tags.get(_FLAGS_1, ())):
@@ -223,7 +223,7 @@ class _Elf:
         return _MACHINES.get(machine, f"machine {machine}")
 
     def _segments(self) -> Iterator[tuple[int, int, int, int]]:
-        """Type, offset, address and bytes in the file of each segment."""
+        """Yields type, offset, address and bytes in the file of each segment."""
         (start,) = struct.unpack_from("<Q", self._data, 32)
         size, count = struct.unpack_from("<HH", self._data, 54)
         for at in range(start, start + size * count, size or 1):
@@ -233,7 +233,7 @@ class _Elf:
             yield kind, offset, address, held
 
     def _dynamic(self) -> dict[int, list[int]]:
-        """The dynamic section's values by tag."""
+        """Returns the dynamic section's values by tag."""
         tags: dict[int, list[int]] = {}
         for kind, offset, _, held in self._segments():
             if kind == _DYNAMIC:
@@ -263,7 +263,7 @@ class _Elf:
         return defines, list(undefined)
 
     def _count(self, tags: dict[int, list[int]]) -> int:
-        """How many symbols there are: only the hash tables say it."""
+        """Returns the number of symbols, which only the hash tables contain."""
         if _HASH in tags:
             return self._unpack("<II", self._at(tags[_HASH][0]))[1]
         if _GNU_HASH not in tags:
@@ -282,7 +282,7 @@ class _Elf:
         return int(last) + 1
 
     def _at(self, address: int, size: int = 0) -> int:
-        """Where in the file an address lies."""
+        """Returns an address's offset in the file."""
         for kind, offset, start, held in self._segments():
             if kind == _LOAD and start <= address and address + size <= start + held:
                 return offset + address - start

@@ -15,7 +15,7 @@ from edgekit_device.build.plugin_source import MAX_SOURCE, CompileRequest
 
 CMAKE = "CMakeLists.txt"
 _MOST_FILES = 4096
-# what a program left there is no source, nor what is hidden; a folder with this file is CMake's
+# build outputs and hidden files are not sources; a folder with this file is CMake's build folder
 _LEFT_OUT = ("__pycache__", "edgekit-out")
 _BUILD = "CMakeCache.txt"
 
@@ -45,10 +45,10 @@ def read_source(folder: Path, name: str, where: str) -> PluginSource:
     Args:
         folder: It has a ``CMakeLists.txt``. A link in it must lead to a file of the folder.
         name: The operator.
-        where: What named it, for errors.
+        where: The place that names it, for errors.
 
     Raises:
-        DataError: "plugin.source": it is no such folder, is too large, or leads out of itself.
+        DataError: "plugin.source": it is no such folder, is too large, or a link leads out of it.
     """
 
     def refused(why: str) -> DataError:
@@ -83,7 +83,7 @@ def read_source(folder: Path, name: str, where: str) -> PluginSource:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """The files of a folder in a fixed order, without what was built there."""
+    """Yields the files of a folder in a fixed order, without build outputs."""
     for name in sorted(os.listdir(folder)):
         path = folder / name
         if name in _LEFT_OUT or name.startswith("."):

@@ -1,4 +1,4 @@
-"""What a TensorRT release has (`trt/releases.yaml`) and which features go together
+"""The API of each TensorRT release (`trt/releases.yaml`) and the combinations of features
 (`trt/features.yaml`), by the names of TensorRT's Python API.
 """
 
@@ -16,19 +16,19 @@ from edgekit_device.versions import Version
 
 @document(frozen=True)
 class ReleaseRange:
-    """The releases from ``since`` on, up to ``until`` and without it; None: no such end."""
+    """The releases from ``since`` on and before ``until``; None: no such end."""
 
     since: str | None = None
     until: str | None = None
 
     def covers(self, version: Version) -> bool:
-        """Whether a release is one of them."""
+        """Returns True if a release is in the range."""
         return within(version, self.since, self.until)
 
 
 @document(frozen=True, kw_only=True)
 class Ability(ReleaseRange):
-    """Something that releases can do, in words; ``refit``: what a runtime can refit."""
+    """An ability of releases, in words; ``refit``: the weights that a runtime can refit."""
 
     what: str = ""
     refit: str = ""
@@ -36,7 +36,7 @@ class Ability(ReleaseRange):
 
 @document(frozen=True, kw_only=True)
 class ReleaseFault(ReleaseRange):
-    """What releases do wrong with any of some features, in words."""
+    """A fault of releases with any of some features, in words."""
 
     features: tuple[str, ...]
     why: str
@@ -45,7 +45,7 @@ class ReleaseFault(ReleaseRange):
 
 @document(frozen=True, kw_only=True)
 class NarrowedType(ReleaseRange):
-    """The NumPy type that inputs and outputs get in place of one that releases lack, and why."""
+    """The NumPy type of inputs and outputs that replaces a type missing in releases, and why."""
 
     to: str
     why: str
@@ -57,14 +57,14 @@ class ReleaseFacts:
 
     Attributes:
         sampled: Releases whose bindings were imported.
-        inferred: Releases that are known otherwise.
+        inferred: Releases known from other sources.
         typing: How precision can be given: "weak", "strong".
         quantization: How INT8 can be given: "implicit", "explicit".
         runtimes: Smaller runtimes: "lean", "dispatch".
-        warnings: What releases do wrong.
-        narrowed: By NumPy type, what takes its place.
+        warnings: Faults of releases.
+        narrowed: Replacement types by NumPy type.
         python: The board's Python by JetPack's major version.
-        python_source: Where that comes from.
+        python_source: The source of ``python``.
         names: Names of the Python API, with the releases that have them.
     """
 
@@ -85,7 +85,7 @@ class TensorRTRelease:
     """One release.
 
     Attributes:
-        text: As it was requested: "10.3" or "10.3.0.30".
+        text: The requested text: "10.3" or "10.3.0.30".
         version: Its numbers.
     """
 
@@ -93,7 +93,7 @@ class TensorRTRelease:
     version: Version
 
     def has(self, name: str) -> bool:
-        """Says whether the release has a name of the Python API ("BuilderFlag.STRIP_PLAN").
+        """Returns True if the release has a name of the Python API ("BuilderFlag.STRIP_PLAN").
 
         Raises:
             KeyError: edgekit's table does not have the name.
@@ -101,7 +101,7 @@ class TensorRTRelease:
         return release_facts().names[name].covers(self.version)
 
     def since(self, name: str) -> str:
-        """Returns the first release with a name; empty where it is older than all known ones."""
+        """Returns the first release with a name; empty if that is older than all known releases."""
         return release_facts().names[name].since or ""
 
     @property
@@ -110,12 +110,12 @@ class TensorRTRelease:
         return tuple(n for n, row in release_facts().typing.items() if row.covers(self.version))
 
     def dtype(self, name: str) -> str:
-        """Returns the NumPy type that an engine's input or output of a model's type has."""
+        """Returns the NumPy type of an engine's input or output for a type in the model."""
         row = release_facts().narrowed.get(name)
         return row.to if row is not None and row.covers(self.version) else name
 
     def warnings(self, features: frozenset[str]) -> tuple[str, ...]:
-        """Returns what the release is known to do wrong with any of these features."""
+        """Returns the release's known faults with any of these features."""
         return tuple(
             f"TensorRT {self.text}: {row.why} ({', '.join(sources(row.source))})"
             for row in release_facts().warnings
@@ -147,9 +147,9 @@ def sources(keys: Iterable[str]) -> tuple[str, ...]:
 
 @document(frozen=True)
 class Feature:
-    """A feature: what it is, the configuration key that requests it, and the name that it needs.
+    """A feature: its description, its configuration key, and the API name that it needs.
 
-    ``without`` is what an engine lacks that had to do without it.
+    ``without`` describes an engine built without it.
     """
 
     what: str
@@ -158,25 +158,25 @@ class Feature:
     without: str = ""
 
     def on(self, release: TensorRTRelease) -> bool:
-        """Whether a release has it."""
+        """Returns True if a release has it."""
         return not self.flag or release.has(self.flag)
 
     @property
     def builder_flag(self) -> str:
-        """The name of TensorRT's BuilderFlag; empty where it is no flag."""
+        """The name of TensorRT's BuilderFlag; empty if it is no flag."""
         kind, _, name = self.flag.partition(".")
         return name if kind == "BuilderFlag" else ""
 
 
 @document(frozen=True, kw_only=True)
 class FeatureRule(ReleaseRange):
-    """What is known of one, two or three features together.
+    """A known fact about one feature or about two or three features together.
 
     Attributes:
-        of: Their names; of a "required" row, the first needs the second.
+        of: Names of the features; in a "required" row, the first needs the second.
         status: One of ``STATUSES``.
         basis: header, docs, source, blog, issue, or inferred.
-        why: As a text.
+        why: The reason as text.
         source: Keys of sources.
         platforms: Platforms that it holds for ("jetson", "drive"); empty for all.
     """
@@ -189,7 +189,7 @@ class FeatureRule(ReleaseRange):
     platforms: tuple[str, ...] = ()
 
     def holds(self, release: TensorRTRelease, platform: str) -> bool:
-        """Whether it is about a release on a platform."""
+        """Returns True if it holds for a release on a platform."""
         return self.covers(release.version) and (not self.platforms or platform in self.platforms)
 
     @property
@@ -199,13 +199,13 @@ class FeatureRule(ReleaseRange):
 
     @property
     def reason(self) -> str:
-        """Why, and who says so."""
+        """The reason, with its sources."""
         return f"{self.why} ({', '.join(self.sources) or 'stated nowhere'})"
 
 
 @document(frozen=True)
 class FeatureLimit:
-    """How many optimisation profiles a feature allows at most, and why."""
+    """The largest number of optimisation profiles with a feature, and why."""
 
     feature: str
     profiles: int
@@ -214,7 +214,7 @@ class FeatureLimit:
 
 @document(frozen=True)
 class LeanRule:
-    """What was seen of the lean runtime, and what follows."""
+    """An observation about the lean runtime, and its consequence."""
 
     rule: str
     so: str
@@ -226,10 +226,10 @@ class FeatureFacts:
 
     Attributes:
         features: By name.
-        give_up: The features that a build may leave out, the least missed first.
-        rows: What is known of features together.
-        limits: What features need beyond other features.
-        lean_runtime: What was seen of the lean runtime.
+        give_up: The features that a build may leave out, the least important first.
+        rows: Known facts about features and their combinations.
+        limits: Limits of features on the optimisation profiles.
+        lean_runtime: Observations about the lean runtime.
     """
 
     features: Mapping[str, Feature]
@@ -260,7 +260,7 @@ def feature_rules() -> tuple[FeatureRule, ...]:
 def rules_for(
     names: Iterable[str], release: TensorRTRelease, platform: str
 ) -> tuple[FeatureRule, ...]:
-    """Returns the rows about features that are all requested; of a "required" one, the first."""
+    """Returns the rows whose features are all requested; in "required" rows only the first."""
     wanted = set(names)
     return tuple(
         row
@@ -271,6 +271,6 @@ def rules_for(
 
 
 def limits(names: Iterable[str]) -> tuple[FeatureLimit, ...]:
-    """Returns what these features need beyond other features."""
+    """Returns the limits of these features on the optimisation profiles."""
     wanted = set(names)
     return tuple(row for row in feature_facts().limits if row.feature in wanted)

@@ -1,6 +1,6 @@
-"""Build requests, the document that a host sends to a board (`edgekit.build.request/1`): one
-entry an engine, with its part of the model, devices, precisions, and the types and formats of
-the tensors that cross its border.
+"""Build requests, the document that a host sends to a board (`edgekit.build.request/1`): an entry
+per engine with its part of the model, devices, precisions, and the types and formats of its inputs
+and outputs.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
     from edgekit.targets.board import Target
 
 
-# Types and formats of the tensors that cross an engine's border.
+# Types and formats of engines' inputs and outputs.
 #
-# A loadable takes and gives INT8 or FP16 in the DLA's formats alone. What a GPU engine exchanges
-# with one has the same type and, where the GPU has that format too, the same format: so nothing
-# is reformatted in between (INT8 in CHW32). Formats by type and side: NVIDIA's guides "DLA
-# runtime configuration" and, for the GPU, "I/O Formats".
+# A loadable reads and writes INT8 or FP16 in the DLA's formats only. A tensor between a GPU engine
+# and a loadable has the same type on both sides and, if the GPU has the format too, the same
+# format, so that no reformat is needed (INT8 in CHW32). Formats by type and side: NVIDIA's guides
+# "DLA runtime configuration" and, for the GPU, "I/O Formats".
 
 
 _MODEL = "model.onnx"
@@ -59,12 +59,12 @@ _MODEL = "model.onnx"
 
 @dataclass(frozen=True, slots=True)
 class BorderTensor:
-    """A tensor at engines' borders.
+    """An input or output of engines.
 
     Attributes:
         dtype: NumPy type name.
-        on_dla: Format in loadables that read or write it; empty where none does.
-        scale: Its scale when it is INT8.
+        on_dla: Format in loadables that read or write it; empty if none does.
+        scale: Its scale if it is INT8.
     """
 
     dtype: str
@@ -74,7 +74,7 @@ class BorderTensor:
     def format_on(self, device: str) -> str:
         """Returns the format on a device, "GPU" or a DLA core.
 
-        The GPU takes the DLA's format where it has it too; elsewhere the loader packs and unpacks.
+        The GPU uses the DLA's format if it supports it; otherwise the loader packs and unpacks.
         """
         if device != "GPU":
             return self.on_dla
@@ -95,10 +95,10 @@ def border_tensors(
     Args:
         network: The layer graph.
         cuts: Segments in running order.
-        loadables: The plan's, with the formats that it chose.
+        loadables: The plan's loadables, with their formats.
         precisions: Precision by layer.
-        scales: INT8 scale by tensor; None where the types in the model count (strong typing).
-        types: NumPy type by tensor, as the model has it.
+        scales: INT8 scale by tensor; None if the types in the model count (strong typing).
+        types: NumPy type by tensor, from the model.
 
     Raises:
         BuildError: "build.border": a loadable would have to exchange a type that no DLA has.
@@ -120,7 +120,7 @@ def border_tensors(
 
 
 def _touching_precisions(network: Network, precisions: Mapping[str, str]) -> dict[str, set[str]]:
-    """Returns the precisions of the layers that touch each tensor, views included."""
+    """Returns the precisions of the layers that read or write each tensor, views included."""
     found: dict[str, set[str]] = {}
     for layer in network.layers:
         for name in (*layer.inputs, *layer.outputs):
@@ -160,10 +160,10 @@ class RequestedEngine:
         kind: "plan" (an engine of TensorRT) or "loadable" (for cuDLA).
         device: "GPU", or the DLA core that it drives.
         model: The ONNX model that it is built from.
-        layers: Its layers in graph order, with where and in what they run.
-        inputs: Its inputs, with types as the plan has them.
-        outputs: Its outputs likewise.
-        profiles: The ranges that it takes; empty for one shape.
+        layers: Its layers in graph order, with device and precision.
+        inputs: Its inputs, with the plan's types.
+        outputs: Its outputs, with the plan's types.
+        profiles: Its optimisation profiles; empty for a single shape.
         values: Ranges of the values of inputs that hold sizes, in each profile.
     """
 
@@ -180,7 +180,7 @@ class RequestedEngine:
 
 @document(frozen=True, eq=False)
 class RequestedLane:
-    """The engines of a plan variant in running order, and the share of frames that it takes."""
+    """The engines of a plan variant in running order, and its share of the frames."""
 
     share: float
     engines: tuple[RequestedEngine, ...]
@@ -195,10 +195,10 @@ def lanes_of(
     split builds have an engine for each segment of the plan.
 
     Args:
-        plan: Where everything runs, and the model that the board builds from: plain, or with Q/DQ
-            nodes for a strongly typed release.
+        plan: The placement, and the model that the board builds from: plain, or with Q/DQ nodes
+            for a strongly typed release.
         mode: "hybrid", "standalone" or "split".
-        scales: INT8 scale by tensor, empty without INT8; None where types stand in the model.
+        scales: INT8 scale by tensor, empty without INT8; None if the model has the types.
 
     Raises:
         BuildError: "build.cores" (a hybrid plan on two cores) or "build.border".
@@ -224,7 +224,7 @@ def _whole_engine(
         )
 
     def tensors(names: Sequence[str]) -> tuple[IoSpec, ...]:
-        # TensorRT takes and gives what the model says, in its own linear format
+        # TensorRT reads and writes the model's types, in its own linear format
         facts = (network.tensors[name] for name in names)
         return tuple(IoSpec(t.name, t.dtype, tuple(t.shape)) for t in facts)
 
@@ -293,7 +293,7 @@ def _segment_engines(
 
 
 def _model_part(model: Model, part: Segment) -> Model:
-    """Returns a segment as a model of its own, with the nodes that compute its constants."""
+    """Returns a segment as a separate model, with the nodes that compute its constants."""
     names = {node.name for node in part.nodes}
     waiting = [*part.nodes]
     while waiting:
@@ -312,15 +312,15 @@ def range_lane(
     placed: Sequence[PlacedLayer] = (),
     values: Values | None = None,
 ) -> RequestedLane:
-    """Returns the one engine of the GPU that takes a range of shapes.
+    """Returns a lane of a single GPU engine for a range of shapes.
 
     Args:
         model: The network with its open axes, plain or with its types.
         networks: The same network at several shapes of the range: an axis of an input or output
             that differs is open.
         profiles: The ranges.
-        placed: Layers of the first network whose precision the engine must have; what is computed
-            only where sizes vary is in none.
+        placed: Layers of the first network whose precision the engine must have; layers that only
+            compute with variable sizes are not among them.
         values: Ranges of values of further inputs, which hold sizes.
     """
     first = networks[0]
@@ -353,16 +353,16 @@ class BuildOptions:
     """How to call the builder.
 
     Attributes:
-        tensorrt: The release that was planned for: "10.3".
+        tensorrt: The plan's TensorRT release: "10.3".
         typing: "weak" (precision flags and a calibration cache) or "strong" (types in the model).
-        precisions: "fp16" and "int8" as far as the plan uses them; empty when strongly typed.
-        constraints: "prefer", "obey" or "none": how the builder takes layers' precisions.
+        precisions: "fp16" and "int8" as far as the plan uses them; empty if strongly typed.
+        constraints: Precision constraints of layers: "prefer", "obey" or "none".
         pools: Bytes by memory pool of a DLA, by TensorRT's names.
-        settings: What else is set of the builder, by kind of engine.
-        calibration: The calibration cache's text; None without.
+        settings: Other settings of the builder, by kind of engine.
+        calibration: The calibration cache's text; None without a cache.
         refit_individual: Weights to mark as refittable one by one.
-        timing_cache: Whether the board keeps timings and uses them for the next build.
-        dla: The DLA generation whose layouts loadables have, "1.0" or "2.0".
+        timing_cache: True if the board keeps a timing cache and uses it for the next build.
+        dla: The DLA generation of the loadables' layouts, "1.0" or "2.0".
     """
 
     tensorrt: str
@@ -379,14 +379,14 @@ class BuildOptions:
 
 @document(frozen=True, eq=False)
 class BuildRequest:
-    """A request and the blobs that it names, by SHA-256 (hex); models are maps of files."""
+    """A request and its blobs by SHA-256 (hex); models are memory-mapped files."""
 
     job: BuildJobRequest
     blobs: Mapping[str, bytes | memoryview]
 
     @cached_property
     def document(self) -> dict[str, object]:
-        """The request as it is sent."""
+        """The request as JSON document."""
         return dict(write(self.job))
 
     @cached_property
@@ -395,7 +395,7 @@ class BuildRequest:
         return request_digest(self.document)
 
     def trying(self, attempts: Mapping[str, Sequence[Attempt]]) -> BuildRequest:
-        """Returns the same request without the attempts that are not among these, by kind."""
+        """Returns the same request with only these attempts, by kind."""
 
         def left(engine: EngineSpec) -> EngineSpec:
             kept = tuple(x for x in engine.attempts if x in attempts[engine.kind])
@@ -417,17 +417,17 @@ def build_request(
 ) -> BuildRequest:
     """Returns the request that builds lanes of engines on a board.
 
-    An engine's inputs and outputs have types that the release has; the loader converts them from
-    and to the network's own.
+    An engine's inputs and outputs have types that the release supports; the loader converts them
+    from and to the network's types.
 
     Args:
-        name: The application's.
+        name: The application's name.
         lanes: The engines.
         options: How to call the builder.
         network: The network's inputs and outputs.
-        golden: Inputs by seed and range, that the built engines are run on.
+        golden: Inputs for the built engines, by seed and range.
         attempts: Builder flags to try in this order, by engine kind ("plan", "loadable").
-        plugins: What must be registered before a model is parsed; None for nothing.
+        plugins: Plugins to register before a model is parsed; None without plugins.
 
     Raises:
         ModelError: A model cannot be written.
@@ -498,9 +498,9 @@ def build_request(
 
 
 def _files(model: Model) -> dict[str, memoryview]:
-    """Returns the ONNX file of a model, and next to it what ONNX keeps outside of large ones.
+    """Returns a model's ONNX file, and the external data of a large model.
 
-    They are maps of files without a name, whose disk space is freed with them.
+    They are memory maps of unnamed files, whose disk space is freed with them.
     """
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         save(model, Path(folder, _MODEL))
@@ -514,12 +514,12 @@ def memory_pools(
 ) -> dict[str, int]:
     """Returns the memory pools of a DLA in bytes, by TensorRT's names.
 
-    What the plan needs is a prediction: a loadable gets TensorRT's default too where that is more.
+    The plan's need is a prediction: a loadable gets TensorRT's default if that is more.
 
     Args:
         target: The board.
-        given: The user's limits by DLA pool ("managed_sram"); they hold as they are.
-        predicted: What the plan's largest loadable needs, likewise.
+        given: The user's limits by DLA pool ("managed_sram"); they are used unchanged.
+        predicted: The need of the plan's largest loadable, by DLA pool.
     """
     limits: dict[str, int] = write(pool_limits(target))
     return {

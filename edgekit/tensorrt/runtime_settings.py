@@ -1,5 +1,5 @@
-"""What a configuration sets of TensorRT when engines run (`trt/runtime.yaml`), and what of that a
-board's release can have.
+"""A configuration's runtime settings of TensorRT (`trt/runtime.yaml`), and their support by a
+board's release.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ def _number(text: str) -> tuple[int, ...]:
 
 @document(frozen=True)
 class RuntimeRow:
-    """A setting of engines that run.
+    """A runtime setting of engines.
 
     Attributes:
-        what: What it does, in words.
+        what: Its effect in words.
         where: The key of a configuration, and functions of the board's package, that set it.
         source: Keys of sources.
         guide: The section of NVIDIA's guide.
-        names: Names in TensorRT's API, one of which a release must have; none where it is CUDA's.
-        compute_capability: The least of the GPU.
+        names: Names in TensorRT's API; a release must have at least one. Empty for CUDA's settings.
+        compute_capability: The GPU's smallest compute capability.
     """
 
     what: str
@@ -42,12 +42,12 @@ class RuntimeRow:
 
     @property
     def since(self) -> str:
-        """The first release that has it; empty where it is older than all known ones."""
+        """The first release that has it; empty if that is older than all known releases."""
         names = release_facts().names
         return min((names[n].since or "" for n in self.names), key=_number, default="")
 
     def lack(self, on: TensorRTRelease, target: Target) -> str:
-        """Returns why a board cannot have it; empty where it can."""
+        """Returns why a board does not support it; empty if it does."""
         if self.names and not any(on.has(name) for name in self.names):
             return f"TensorRT {on.text} has no {self.names[0]}"
         return target.lacking_capability(self.compute_capability)
@@ -70,7 +70,7 @@ def runtime_rows() -> Mapping[str, RuntimeRow]:
 def dropped_settings(
     memory: MemorySettings, on: TensorRTRelease, target: Target
 ) -> tuple[str, ...]:
-    """Returns what of a bundle's settings has no effect on a board, each as a sentence."""
+    """Returns a bundle's settings without effect on a board, each as a sentence."""
     default = MemorySettings()
     rows, notes = runtime_rows(), []
     for name in ("shared", "persistent_cache", "weight_budget"):

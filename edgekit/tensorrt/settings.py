@@ -1,5 +1,5 @@
-"""What a configuration sets of TensorRT's builder beside its features (`trt/settings.yaml`), and
-which of that a release, a board and a build can have.
+"""The builder settings of a configuration besides its features (`trt/settings.yaml`), and their
+support by release, board and build.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from edgekit_device.errors import listed
 from edgekit_device.protocol.codec import document
 from edgekit_device.versions import parse_version
 
-#: A key's value: whether, how much, which, several, or each on or off.
+#: A key's value: a switch, a number, a choice, several choices, or a switch for each.
 SettingValue = bool | int | str | list[str] | Mapping[str, bool]
 _SECTION = "build"
-#: A key of this kind is a feature, which ``decide`` decides.
+#: A key of this kind is a feature, handled by ``decide``.
 FEATURE = "feature"
 _NOT_SET: tuple[SettingValue | None, ...] = (None, False, "none")
 
 
 @document(frozen=True)
 class SettingRow:
-    """A key of the section ``build`` and what TensorRT calls it.
+    """A key of the section ``build`` and its name in TensorRT.
 
     Attributes:
         kind: "feature", "flag", "number", "choice", "sources", "switches" or "pool".
         name: The name in TensorRT's API that a release must have; a feature's name in
             ``trt/features.yaml``.
-        what: What it does, in words; of features ``trt/features.yaml`` tells it.
+        what: Its effect in words; for features see ``trt/features.yaml``.
         members: The enum of its values.
-        unit: Bytes of 1 in the file; 0 where the number is none of bytes.
-        lacking: "refused" or "dropped", where it cannot be had.
+        unit: Bytes of 1 in the file; 0 if the number is not in bytes.
+        lacking: "refused" or "dropped" if it is not available.
         typing: The typing that it needs.
         precision: The precisions that it is for.
-        compute_capability: The least of the GPU.
-        gpu: Whether it excludes a DLA.
+        compute_capability: The GPU's smallest compute capability.
+        gpu: True if it excludes a DLA.
         needs: Another key that must be set.
-        why: Why it needs that.
+        why: Why that key is needed.
         types: Types of a network that need the flag.
         engines: The kinds of engines that get it; empty for all.
         guide: The section of NVIDIA's guide.
@@ -69,7 +69,7 @@ class SettingRow:
 
     @property
     def reason(self) -> str:
-        """Why it has its limits, and who says so."""
+        """The reason of its limits, with the sources."""
         return f"{self.why} ({listed(sources(self.source), most=9)})"
 
 
@@ -89,16 +89,16 @@ def setting_rows() -> Mapping[str, SettingRow]:
 
 @dataclass(frozen=True, kw_only=True)
 class SettingsCase:
-    """What settings are checked against.
+    """The build that settings are checked against.
 
     Attributes:
         on: The release that builds.
         target: The board.
         typing: "weak" or "strong".
         precision: The plan's lowest precision.
-        dla: Whether the plan uses a DLA.
+        dla: True if the plan uses a DLA.
         kinds: The kinds of engines that are built: "plan", "loadable".
-        places: Where a key stands ("build.sparsity" -> "net.yaml:12:3").
+        places: File and line of each key ("build.sparsity" -> "net.yaml:12:3").
     """
 
     on: TensorRTRelease
@@ -111,7 +111,7 @@ class SettingsCase:
 
 
 class Dropped(NamedTuple):
-    """A key of the section ``build`` that has no effect, or not all of it, and a sentence why."""
+    """A key of the section ``build`` without effect, or without its full effect, and why."""
 
     key: str
     why: str
@@ -119,12 +119,12 @@ class Dropped(NamedTuple):
 
 @dataclass(frozen=True)
 class ChosenSettings:
-    """What is set of the builder.
+    """The settings of the builder.
 
     Attributes:
         by_kind: Settings in the order in which they are set, by kind of engine.
-        dropped: What is dropped and why.
-        problems: What cannot be.
+        dropped: Dropped keys with reasons.
+        problems: Keys that are refused.
     """
 
     by_kind: Mapping[str, tuple[Setting, ...]]
@@ -133,11 +133,11 @@ class ChosenSettings:
 
 
 def choose_settings(values: Mapping[str, SettingValue], case: SettingsCase) -> ChosenSettings:
-    """Returns what a build sets of the values of the section ``build``.
+    """Returns the settings that a build makes for the values of the section ``build``.
 
     Args:
-        values: By key; a key that is left out stays as TensorRT has it.
-        case: What they are checked against.
+        values: Values by key; a missing key keeps TensorRT's default.
+        case: The build that they are checked against.
     """
     by_kind: dict[str, list[Setting]] = {kind: [] for kind in case.kinds}
     dropped: list[Dropped] = []
@@ -148,7 +148,7 @@ def choose_settings(values: Mapping[str, SettingValue], case: SettingsCase) -> C
             continue
         kinds = [kind for kind in case.kinds if not row.engines or kind in row.engines]
         if row.typing and row.typing != case.typing:
-            # the flags of a weakly typed network are nothing to a strongly typed one
+            # the flags of a weakly typed network do not concern a strongly typed network
             why = f"the network is {case.typing}ly typed, so the types in the file count"
             dropped.append(Dropped(key, f"{_SECTION}.{key} is not used: {why}"))
             continue
@@ -179,7 +179,7 @@ def _lack(
     values: Mapping[str, SettingValue],
     case: SettingsCase,
 ) -> tuple[str, str]:
-    """Returns why a setting cannot be had, and what to do; empty where it can."""
+    """Returns why a setting is not available, and the remedy; empty if it is available."""
     on = case.on
     missing = next((name for name in _names(row, value) if not on.has(name)), "")
     if missing:
@@ -192,7 +192,7 @@ def _lack(
         return f"the build uses a DLA: {row.reason}", (
             "keep everything on the GPU (placement.dla_cores: []), or remove it"
         )
-    # of a strongly typed FP32 plan the file's own types count
+    # in a strongly typed FP32 plan the file's types count
     own = case.typing == "strong" and case.precision == "fp32"
     if row.precision and case.precision not in row.precision and not own:
         return f"the precision is {case.precision}: {row.reason}", (
@@ -204,7 +204,7 @@ def _lack(
 
 
 def _names(row: SettingRow, value: SettingValue) -> Iterator[str]:
-    """The names of the API that all of a setting needs."""
+    """Yields the API names that the whole setting needs."""
     yield row.name
     if row.kind == "choice":
         yield f"{row.members}.{str(value).upper()}"
@@ -217,7 +217,7 @@ def _older(on: TensorRTRelease, since: str) -> bool:
 def _settings(
     key: str, row: SettingRow, value: SettingValue, on: TensorRTRelease, dropped: list[Dropped]
 ) -> Iterator[Setting]:
-    """What one key sets; ``dropped`` gets the members that the release lacks."""
+    """Yields a key's settings; members that the release lacks are added to ``dropped``."""
     api = row.name.rpartition(".")[2]
     if isinstance(value, Mapping):
         for name in _had(key, row, [*value], on, dropped):
@@ -235,7 +235,7 @@ def _settings(
 def _had(
     key: str, row: SettingRow, names: list[str], on: TensorRTRelease, dropped: list[Dropped]
 ) -> list[str]:
-    """The members that the release has."""
+    """Returns the members that the release has."""
     had = [name for name in names if on.has(f"{row.members}.{name}")]
     if lacks := [name for name in names if name not in had]:
         why = (

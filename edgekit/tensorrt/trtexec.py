@@ -21,7 +21,7 @@ from edgekit_device.versions import Version, minor_release
 
 @dataclass(frozen=True, slots=True)
 class Trtexec:
-    """trtexec of one release: what it takes."""
+    """trtexec of one release: its flags."""
 
     tensorrt: str
     version: Version
@@ -43,18 +43,18 @@ class Trtexec:
         )
 
     def has(self, name: str) -> bool:
-        """Whether it takes a flag."""
+        """Returns True if it has a flag."""
         return name in self.flags
 
 
 def trtexec(tensorrt: str) -> Trtexec:
     """Returns trtexec of a release.
 
-    A release without data has what the ones before and after it both have; a newer one
-    than all of them has what the newest has.
+    A release without data has the flags common to the known releases before and after it; a
+    release newer than all has the flags of the newest known release.
 
     Raises:
-        BuildError: The release is older than every known one (code "trtexec.version").
+        BuildError: The release is older than every known release (code "trtexec.version").
         UsageError: ``tensorrt`` is no version.
     """
     version = parse_version(tensorrt)
@@ -90,10 +90,10 @@ class FlagFacts:
     """``trt/trtexec_flags.yaml``.
 
     Attributes:
-        versions: The releases that are known.
-        inferred: Those of them whose flags were not read from trtexec itself.
-        everywhere: The flags of all of them.
-        flags: The others, each with the releases that have it.
+        versions: The known releases.
+        inferred: Known releases whose flags were not read from trtexec itself.
+        everywhere: The flags of all known releases.
+        flags: The other flags, each with the releases that have it.
     """
 
     versions: tuple[str, ...]
@@ -111,11 +111,11 @@ def flag_facts() -> FlagFacts:
 
 
 def build_line(model: Path, cache: Path | None = None, fp16: Path | None = None) -> str:
-    """Returns the command that builds a model for DLA core 0, with the GPU for what it lacks.
+    """Returns the command that builds a model for DLA core 0 with GPU fallback.
 
     Args:
         model: The ONNX file.
-        cache: The calibration cache of a plain model; None for one that has its own precisions.
+        cache: The calibration cache of a plain model; None if the model has the precisions.
         fp16: The file of the cache's layers that stay in FP16, in the form of --layerPrecisions.
     """
     calibrated = "" if cache is None else f"--int8 --fp16 --calib={quote(str(cache))} "
@@ -131,13 +131,13 @@ def translated_line(
     """Returns the command that builds a translated Q/DQ model, by trtexec's flags up to 10.7.
 
     Args:
-        model: The plain model's file; None where it was not written.
-        cache: The calibration cache, likewise.
-        precisions: Files with the layers in FP16; NVIDIA's form (``.json``) is none of trtexec's.
-        keeps_fp16: Whether there are such layers.
+        model: The plain model's file; None if it was not written.
+        cache: The calibration cache; None if it was not written.
+        precisions: Files with the layers in FP16; trtexec does not read NVIDIA's form (``.json``).
+        keeps_fp16: True if there are layers in FP16.
 
     Returns:
-        The line, None where files for it were not written; and which options write those.
+        The line, None if files for it were not written; and the options that write these files.
     """
     texts = [path for path in precisions if path.suffix.lower() != ".json"]
     lacking = []
@@ -153,13 +153,13 @@ def translated_line(
 
 
 # trtexec of TensorRT 11 replays CUDA graphs, spins and copies nothing by default;
-# older ones do the opposite. So each release gets the flags that make its method the requested one.
+# older releases do the opposite. Each release gets the flags for the requested method.
 
 
 def run_command(tensorrt: str, settings: BenchSettings) -> TrtexecOptions:
-    """Returns trtexec's arguments to measure as ``settings`` say, on a board of this release.
+    """Returns trtexec's arguments to measure with ``settings`` on a board of this release.
 
-    A CUDA graph is never requested for a DLA, where TensorRT has none.
+    A CUDA graph is never requested for a DLA: TensorRT does not support it there.
 
     Raises:
         BuildError: No such trtexec is known (code "trtexec.version"), or it lacks a flag.
@@ -192,6 +192,6 @@ def run_command(tensorrt: str, settings: BenchSettings) -> TrtexecOptions:
 
 
 def _switch(on: Trtexec, wanted: bool, yes: str, no: str) -> list[str]:
-    """A release that lacks the flag for what is wanted does it by itself."""
+    """Returns the flag for the wanted behaviour; none if the release behaves so by default."""
     name = yes if wanted else no
     return [on.flag(name)] if on.has(name) else []

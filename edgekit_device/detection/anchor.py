@@ -17,7 +17,7 @@ _BOX = 5  # x, y, width, height, any object
 
 def decoded(part: AnchorHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
     """Returns "output" [batch, places, 5 + classes + masks] (centre, size, probabilities, mask
-    coefficients) and "prototypes". Places go by level, anchor, row and column.
+    coefficients) and "prototypes". Places are ordered by level, anchor, row and column.
     """
     levels = [
         _level(part, level.stride, anchors, float32(maps[level.boxes]))

@@ -1,4 +1,4 @@
-"""NumPy or CuPy, by where the arrays are: decoding runs on the GPU if the maps are there."""
+"""NumPy or CuPy, by the arrays' device: decoding runs on the GPU if the maps are there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from edgekit_device.detection.results import Array
 
 
 def namespace(value: Array) -> Any:
-    """Returns the module whose functions take ``value``: cupy or numpy."""
+    """Returns the module for arrays like ``value``: cupy or numpy."""
     cupy = sys.modules.get("cupy")
     if cupy is not None and isinstance(value, cupy.ndarray):
         return cupy

@@ -1,9 +1,9 @@
 """From a network's raw maps to objects.
 
 A module for each kind of head has two functions. ``decoded(part, maps)`` computes from the raw maps
-what the network's own decoding would have written, as named tensors; the host compares the two
-element by element before it cuts a network there. ``candidates(part, tensors)`` makes boxes and
-scores of those tensors. Both are vectorised, and run where the arrays are: NumPy's on the CPU,
+the tensors that the network's own decoding would have written, by name; the host compares the two
+element by element before it cuts a network there. ``candidates(part, tensors)`` computes boxes and
+scores from these tensors. Both are vectorised, and run on the arrays' device: NumPy's on the CPU,
 CuPy's on the GPU.
 """
 
@@ -36,7 +36,7 @@ _ALL = Options()
 
 
 def decode(head: Head, outputs: Mapping[str, Array]) -> Dict[str, Array]:
-    """Returns what the network's own decoding would have written, by edgekit's names.
+    """Returns the tensors that the network's own decoding would have written, by edgekit's names.
 
     Raises:
         DeviceError: "head.outputs": a raw map is missing.
@@ -57,9 +57,9 @@ def detect(head: Head, outputs: Mapping[str, Array], options: Options = _ALL) ->
     """Returns the objects of each frame of a batch, the best first.
 
     Args:
-        head: How the outputs are decoded.
+        head: The head that decodes the outputs.
         outputs: The raw maps by name.
-        options: What is kept.
+        options: Limits for the objects that are kept.
 
     Raises:
         DeviceError: "head.outputs": a raw map is missing.

@@ -3,7 +3,7 @@
 A place's centre is half a place from its corner. A distance, in places, is the mean of a
 distribution over ``bins`` (Generalized Focal Loss, https://arxiv.org/abs/2006.04388), or is the
 map's own value. A keypoint is, in places, ``reach`` times the map's value from the place's
-centre, less half of what ``reach`` is above 1.
+centre, minus (``reach`` - 1) / 2.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def decoded(part: DistanceHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
 
 
 def candidates(part: DistanceHead, tensors: Mapping[str, Array]) -> List[Candidates]:
-    """Returns the boxes of each frame; those that a network's top-k chooses are not suppressed."""
+    """Returns the boxes of each frame; a network's top-k boxes are not suppressed."""
     boxes = tensors["boxes"]
     xp = namespace(boxes)
     if not part.corners:
@@ -89,7 +89,7 @@ def _boxes(part: DistanceHead, values: Array, centres: Array) -> Array:
         values = values.reshape(batch, 4, part.bins, places)
         shares = xp.exp(values - values.max(axis=2, keepdims=True))
         numbers = xp.arange(part.bins, dtype=xp.float32)
-        # the shares' sum, and that of the bins' numbers by share, in one product
+        # the sum of the shares, and of the bins' numbers weighted by shares, in one product
         sums = xp.matmul(xp.stack([xp.ones_like(numbers), numbers]), shares)
         values = sums[:, :, 1] / sums[:, :, 0]
     first, last = centres - values[:, :2], centres + values[:, 2:]

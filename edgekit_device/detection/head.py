@@ -1,4 +1,4 @@
-"""The document of a head: how the raw maps of a network become boxes, keypoints, masks or text."""
+"""The document of a head: decoding of a network's raw maps to boxes, keypoints, masks or text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from edgekit_device.protocol.codec import (
 )
 
 SCHEMA = "edgekit.head/1"
-#: The members of ``Head`` of which it has one.
+#: The members of ``Head`` that exclude each other: a head has exactly one of these.
 KINDS = ("distance", "anchor", "point", "prior", "query", "text_map", "text_line")
 
 _STEP = integer(1, 1 << 16)
@@ -35,8 +35,8 @@ class Level:
 
     Attributes:
         stride: Pixels of the input for a place of the maps.
-        boxes: The tensor with the boxes' values; of a head with one map for all, that map.
-        scores: The tensor with the classes' values; "" if ``boxes`` has them, too.
+        boxes: The tensor with the boxes' values; the only map if a level has a single map.
+        scores: The tensor with the classes' values; "" if ``boxes`` has them too.
         objectness: The tensor with the probability of any object; "" without.
         extra: The tensor with mask coefficients or keypoints; "" without.
     """
@@ -58,12 +58,12 @@ class DistanceHead:
         most: Boxes that the network's own output keeps, its classes' best first; 0: it keeps all
             places and leaves the suppression to its user.
         keypoints: Number of keypoints; 0 without.
-        keypoint_size: Values of a keypoint: x, y and, if 3, whether it is visible.
-        reach: Places that a keypoint's value of 1 is away from its place: 2, or 1 for YOLO26.
+        keypoint_size: Values of a keypoint: x, y and, if 3, the visibility.
+        reach: Distance in places of a keypoint with value 1: 2, or 1 for YOLO26.
         prototypes: The tensor [batch, masks, height, width] that mask coefficients multiply; ""
             without.
         prototype_stride: Pixels of the input for a place of the prototypes; 0 without.
-        corners: Whether the network's own boxes are left, top, right, bottom; without, they are
+        corners: True if the network's own boxes are left, top, right, bottom; False if they are
             a centre and a size.
     """
 
@@ -80,7 +80,7 @@ class DistanceHead:
 
 @document(frozen=True)
 class AnchorHead:
-    """Boxes relative to anchors on a grid, as YOLOv5 and v7 have them.
+    """Boxes relative to anchors on a grid: YOLOv5 and v7.
 
     Attributes:
         levels: From fine to coarse; each map has anchors * (5 + classes + masks) channels.
@@ -99,12 +99,12 @@ class AnchorHead:
 
 @document(frozen=True)
 class PointHead:
-    """A centre and a size for each place of a grid, as YOLOX has them.
+    """A centre and a size for each place of a grid: YOLOX.
 
     Attributes:
         levels: From fine to coarse; each has the maps of boxes (4 channels), of the objectness
             (1) and of the scores.
-        decoded: Whether the network's own output is in pixels; without, its user adds the grid.
+        decoded: True if the network's own output is in pixels; False if its user adds the grid.
     """
 
     levels: Tuple[Level, ...] = member(records(Level, 1))
@@ -118,11 +118,11 @@ class PriorLevel:
     Priors are in the network's own unit: pixels of the picture, or parts of its width and height.
 
     Attributes:
-        boxes: The tensor with four offsets a prior.
+        boxes: The tensor with four offsets per prior.
         scores: The tensor with the classes' values.
         landmarks: The tensor with the offsets of x and y of each landmark; "" without.
         priors: Centre x, centre y, width and height of each prior of the first place.
-        step: From a place to the next, along x and along y. They differ where a map's sizes
+        step: From a place to the next, along x and along y. They differ if a map's sizes
             are rounded, or the unit is a part of the picture.
     """
 
@@ -139,12 +139,12 @@ class PriorHead:
 
     Attributes:
         levels: In the order of the network's own rows: from fine to coarse.
-        variances: By which the offsets of x, y, width and height are multiplied.
+        variances: Factors of the offsets of x, y, width and height.
         scores: "softmax" (the first class is the background, and is dropped) or "sigmoid".
-        scale: By which a box's x and y become pixels of the network's input: 1, the input's size
-            where boxes are parts of it, or another ratio where the network resizes its input.
-        growth: The largest logarithm of a box's size over its prior's; 0: any.
-        clip: Width and height to which boxes are clipped, in the priors' unit; 0: they are not.
+        scale: Factors from a box's x and y to pixels of the network's input: 1, the input's size
+            if boxes are parts of it, or another ratio if the network resizes its input.
+        growth: The largest logarithm of a box's size over its prior's; 0: no limit.
+        clip: Width and height to which boxes are clipped, in the priors' unit; 0: no clipping.
     """
 
     levels: Tuple[PriorLevel, ...] = member(records(PriorLevel, 1))
@@ -157,14 +157,14 @@ class PriorHead:
 
 @document(frozen=True)
 class QueryHead:
-    """A class and a box for each query: DETR and RT-DETR. Nothing is suppressed.
+    """A class and a box for each query: DETR and RT-DETR, without suppression.
 
     Attributes:
         logits: The tensor [batch, queries, classes].
         boxes: The tensor [batch, queries, 4]: centre and size, 0 to 1.
         scores: "softmax" (the last class is no object) or "sigmoid".
-        sigmoid_boxes: Whether ``boxes`` are before the sigmoid.
-        size: Height and width of the network's input in pixels, which boxes are relative to.
+        sigmoid_boxes: True if ``boxes`` are before the sigmoid.
+        size: Height and width of the network's input in pixels; boxes are relative to these.
         most: Pairs of a query and a class that the network's own output keeps; 0: all.
     """
 
@@ -178,12 +178,12 @@ class QueryHead:
 
 @document(frozen=True)
 class TextMapHead:
-    """A probability of text for each pixel, as PaddleOCR's DB detector has it.
+    """A probability of text for each pixel: PaddleOCR's DB detector.
 
     Attributes:
         map: The tensor [batch, 1, height, width], as large as the network's input.
-        sigmoid: Whether it is before the sigmoid.
-        grow: Area over perimeter by which a region grows: DB's unclip ratio.
+        sigmoid: True if it is before the sigmoid.
+        grow: DB's unclip ratio: a region grows by area * ratio / perimeter.
         threshold: Probability of a pixel of text.
     """
 
@@ -199,8 +199,8 @@ class TextLineHead:
 
     Attributes:
         rows: The tensor [batch, steps, characters + 1].
-        softmax: Whether ``rows`` are before the softmax.
-        characters: Without the blank.
+        softmax: True if ``rows`` are before the softmax.
+        characters: The characters, without the blank.
         size: Height and width of the network's input, which is one line.
     """
 
@@ -212,11 +212,11 @@ class TextLineHead:
 
 @document(frozen=True)
 class Head:
-    """The head of a network, one of the members below ``classes``.
+    """The head of a network, which is one of the members below ``classes``.
 
     Attributes:
-        family: For people: "YOLOv8", "SSD".
-        outputs: The raw maps that are decoded: the outputs of the network that is cut there.
+        family: Display name: "YOLOv8", "SSD".
+        outputs: The raw maps that are decoded: the outputs of the cut network.
         classes: Names by class; empty if unknown.
         assumed: A sentence about values that the network's file lacks and edgekit takes from the
             published network; "" if the file has all.
@@ -236,7 +236,7 @@ class Head:
     schema: str = member(choice(SCHEMA), default=SCHEMA)
 
     def check(self) -> None:
-        """Refuses a head of no kind, and one of several."""
+        """Refuses a head without a kind, or with several."""
         given = [kind for kind in KINDS if getattr(self, kind) is not None]
         if len(given) != 1:
             fail("outputs", "give one of {}".format(", ".join(KINDS)))

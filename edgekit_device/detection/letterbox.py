@@ -1,6 +1,6 @@
-"""Where a picture lies on a network's input, in numbers: forth when it is prepared, and back for
-what was found. ``letterbox``, ``stretch``, ``cover`` and ``cropped`` place it as the
-configuration's ``calibration.resize`` of that name does.
+"""The position of a picture on a network's input, and the way back for found objects.
+``letterbox``, ``stretch``, ``cover`` and ``cropped`` place it as the configuration's
+``calibration.resize`` of that name does.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ Size = Tuple[int, int]
 
 @dataclass(frozen=True)
 class Placing:
-    """A picture on an input: the pixel at (x, y) comes to (x * scale_x + left, y * scale_y + top).
+    """A picture on an input: pixel (x, y) is placed at (x * scale_x + left, y * scale_y + top).
 
     Attributes:
         picture: The picture's size.
-        size: The input's.
-        resized: Height and width of the picture's copy, of which the input may show a part.
-        left: Where its left edge is, in pixels of the input; negative where it is cut off.
-        top: Where its upper edge is.
+        size: The input's size.
+        resized: Height and width of the picture's resized copy; the input may show only a part.
+        left: Position of its left edge, in pixels of the input; negative if it is cut off.
+        top: Position of its upper edge.
     """
 
     picture: Size
@@ -34,29 +34,29 @@ class Placing:
 
     @property
     def scale_x(self) -> float:
-        """Pixels of the input for one of the picture's width."""
+        """Pixels of the input for a pixel of the picture's width."""
         return self.resized[1] / self.picture[1]
 
     @property
     def scale_y(self) -> float:
-        """The same of its height."""
+        """Pixels of the input for a pixel of the picture's height."""
         return self.resized[0] / self.picture[0]
 
     def forth(self, x: float, y: float) -> Tuple[float, float]:
-        """Returns where a point of the picture comes to."""
+        """Returns the input's point for a point of the picture."""
         return x * self.scale_x + self.left, y * self.scale_y + self.top
 
     def point_back(self, x: float, y: float) -> Tuple[float, float]:
-        """Returns the point of the picture that comes there, or the nearest one of its edge."""
+        """Returns the picture's point for a point of the input, or the edge's nearest point."""
         height, width = self.picture
         found_x, found_y = (x - self.left) / self.scale_x, (y - self.top) / self.scale_y
         return min(max(found_x, 0.0), float(width)), min(max(found_y, 0.0), float(height))
 
     def back(self, objects: Iterable[Found]) -> List[Found]:
-        """Returns objects in pixels of the picture; those that are wholly beside it are left out.
+        """Returns objects in pixels of the picture, without those completely outside.
 
         Args:
-            objects: In pixels of the input.
+            objects: Objects in pixels of the input.
         """
         found = []
         for one in objects:
@@ -70,7 +70,7 @@ class Placing:
         return found
 
     def mask_back(self, mask: Array) -> Array:
-        """Returns a mask over the picture [height, width] of one over the input."""
+        """Returns a mask over the picture [height, width] for a mask over the input."""
         import numpy as np
 
         picked, inside = [], []
@@ -84,7 +84,7 @@ class Placing:
 
 
 def letterbox(picture: Size, size: Size) -> Placing:
-    """Places a picture whole, in the middle, with bars beside or above and below it.
+    """Places the whole picture in the middle, with bars beside or above and below it.
 
     As Ultralytics' LetterBox does: an odd row or column of the bars is below or to the right.
     """
@@ -95,7 +95,7 @@ def letterbox(picture: Size, size: Size) -> Placing:
 
 
 def stretch(picture: Size, size: Size) -> Placing:
-    """Places a picture whole, with each side as long as the input's."""
+    """Places the whole picture, with each side as long as the input's."""
     return Placing(picture, size, size)
 
 

@@ -12,10 +12,10 @@ from edgekit_device.detection.results import Array
 def mask(
     coefficients: Array, prototypes: Array, box: Tuple[float, float, float, float], stride: int
 ) -> Array:
-    """Returns which pixels of the input are the object's: [height, width] of bool.
+    """Returns the object's pixels of the input: [height, width] of bool.
 
-    The values between the prototypes' places are linear, as PyTorch's
-    ``interpolate(mode="bilinear", align_corners=False)`` has them; only the box's are computed.
+    Values between the prototypes' places are interpolated linearly, as by PyTorch's
+    ``interpolate(mode="bilinear", align_corners=False)``; only pixels in the box are computed.
 
     Args:
         coefficients: [masks].
@@ -31,14 +31,14 @@ def mask(
     if left < right and top < bottom:
         logits = xp.tensordot(coefficients, prototypes, axes=1)
         rows = _between(logits, top, bottom, stride)
-        # the sigmoid is above one half where its argument is above 0
+        # the sigmoid is above one half if its argument is above 0
         whole[top:bottom, left:right] = _between(rows.T, left, right, stride).T > 0
     return whole
 
 
 def _inside(first: float, last: float, size: int) -> Tuple[int, int]:
-    """Returns the first pixel of a range and the one after its last: those with
-    first <= pixel < last; none if one is no number.
+    """Returns the first pixel of a range and the pixel after its last: pixels with
+    first <= pixel < last. A NaN counts as 0.
     """
     ends = [math.ceil(min(float(size), max(0.0, one))) for one in (first, last)]
     return ends[0], ends[1]

@@ -1,4 +1,4 @@
-"""How many objects two runs of a detector have in common."""
+"""The number of objects that two runs of a detector have in common."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import document, member
 from edgekit_device.protocol.detection import Options
 
-#: Intersection over union from which two boxes are one object's.
+#: Smallest intersection over union of two boxes of the same object.
 SAME = 0.5
 
 
 @dataclass(frozen=True)
 class Detection:
-    """How a network's outputs become objects.
+    """The detection of objects in a network's outputs.
 
     Attributes:
-        head: How they are decoded.
-        options: Which objects are kept.
+        head: The head that decodes the outputs.
+        options: Limits for the objects that are kept.
     """
 
     head: Head
@@ -46,10 +46,10 @@ class MatchedBoxes:
     """The objects of FP32 and of a build.
 
     Attributes:
-        expected: How many FP32 finds.
-        found: How many the build finds.
-        matched: Those that both find: of the same class and text, with an intersection over union
-            of at least 0.5.
+        expected: Number of objects that FP32 finds.
+        found: Number of objects that the build finds.
+        matched: Number of objects that both find: of the same class and text, with an intersection
+            over union of at least 0.5.
     """
 
     expected: int = member(fields.count)
@@ -58,7 +58,7 @@ class MatchedBoxes:
 
     @property
     def share(self) -> float:
-        """The F1 score, 0 to 1: twice the matched over all that either finds; 1 if none does."""
+        """The F1 score, 0 to 1: 2 * matched / (expected + found); 1 without objects."""
         either = self.expected + self.found
         return 2 * self.matched / either if either else 1.0
 
@@ -72,7 +72,7 @@ class Boxes:
     """Counts the objects that a build has in common with FP32, over several inferences.
 
     Args:
-        options: Which objects are kept.
+        options: Limits for the objects that are kept.
     """
 
     def __init__(self, options: Options) -> None:
@@ -80,11 +80,11 @@ class Boxes:
         self._expected = self._found = self._matched = 0
 
     def add(self, expected: Sequence[Sequence[Found]], found: Sequence[Sequence[Found]]) -> None:
-        """Takes in the objects of frames; those with a lower score than the least are left out.
+        """Adds the objects of frames, without those below the smallest score.
 
         Args:
-            expected: FP32's, the best first.
-            found: The build's.
+            expected: FP32's objects, the best first.
+            found: The build's objects.
         """
         for frames in zip(expected, found):  # noqa: B905 (Python 3.8)
             theirs, mine = (self._kept(one) for one in frames)
@@ -97,13 +97,13 @@ class Boxes:
         return [one for one in objects if one.score > least][: self._options.most]
 
     def counted(self) -> MatchedBoxes:
-        """Returns what was counted."""
+        """Returns the counts."""
         return MatchedBoxes(self._expected, self._found, self._matched)
 
 
 def common(expected: Sequence[Found], found: Sequence[Found]) -> int:
-    """Returns how many objects are in both: each of ``found``, the best first, takes the one of its
-    class and text that it overlaps most, if that is enough and no other has it.
+    """Returns the number of objects in both: each of ``found``, the best first, takes the object of
+    its class and text with the largest overlap, if that is enough and it is not taken yet.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""Suppression: of boxes that overlap too much the one with the lower score goes."""
+"""Suppression: if two boxes overlap too much, the box with the lower score is removed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from edgekit_device.detection.results import Array
 MOST_CANDIDATES = 30000
 """Boxes above the least score that are looked at: the best."""
 
-# boxes that are compared with one another at once: the GPU waits for the CPU once a block
+# boxes that are compared with one another at once: the GPU waits for the CPU once per block
 _BLOCK = 256
 
 
 def overlaps(box: Array, boxes: Array) -> Array:
     """Returns intersection over union of a box [4] with each of [n, 4]; 0 for empty boxes. Boxes
-    [m, 1, 4] are compared each with each: [m, n].
+    [m, 1, 4] are compared with all: the result is [m, n].
     """
     xp = namespace(boxes)
     width = xp.minimum(box[..., 2], boxes[..., 2]) - xp.maximum(box[..., 0], boxes[..., 0])
@@ -27,14 +27,14 @@ def overlaps(box: Array, boxes: Array) -> Array:
 
 
 def suppress(boxes: Array, scores: Array, classes: Array, iou: float, most: int) -> Array:
-    """Returns the indices of the boxes that stay, the best first.
+    """Returns the indices of the kept boxes, the best first.
 
     Args:
         boxes: [n, 4]: left, top, right, bottom.
         scores: [n].
         classes: [n]: boxes of different classes do not suppress each other.
-        iou: Overlap above which the lower score goes.
-        most: Boxes that stay at most.
+        iou: Overlap above which the box with the lower score is removed.
+        most: Largest number of kept boxes.
     """
     xp = namespace(boxes)
     order = xp.argsort(-scores, kind="stable")[:MOST_CANDIDATES]
@@ -55,15 +55,15 @@ def _area(boxes: Array) -> Array:
 
 
 def _above(boxes: Array, classes: Array, first: Array, second: Array, iou: float) -> Array:
-    """Returns whether boxes of ``first`` suppress those of ``second``: [first, second]."""
+    """Returns [first, second] of bool: True if a box of ``first`` suppresses one of ``second``."""
     same = classes[first][:, None] == classes[second]
     return same & (overlaps(boxes[first][:, None], boxes[second]) > iou)
 
 
 def _left(above: Array, most: int) -> List[int]:
-    """Returns the rows that no row before them that is left suppresses; above: [n, n]."""
+    """Returns the rows that no earlier kept row suppresses; ``above`` is [n, n]."""
     free = ~above
-    alive = free[:0].all(axis=0)  # of no rows: all
+    alive = free[:0].all(axis=0)  # all True, from no rows
     left: List[int] = []
     for row in range(len(free)):
         if len(left) < most and alive[row]:

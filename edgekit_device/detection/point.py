@@ -1,7 +1,7 @@
 """Heads with a centre and a size for each place of a grid: YOLOX.
 
-Of a place the network has the offset of the centre from the place's corner and the logarithm of the
-size, both in places: ``centre = (offset + place) * stride``, ``size = exp(value) * stride``.
+For each place the network writes the offset of the centre from the place's corner and the logarithm
+of the size, both in places: ``centre = (offset + place) * stride``, ``size = exp(value) * stride``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from edgekit_device.detection.results import Array, Candidates
 
 
 def decoded(part: PointHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
-    """Returns ``output`` [batch, places, 5 + classes] as the network writes it: centre and size,
+    """Returns ``output`` [batch, places, 5 + classes] in the network's form: centre and size,
     objectness, scores; and ``pixels`` [batch, places, 4], centre and size in pixels.
     """
     xp = namespace(maps[part.levels[0].boxes])
@@ -36,7 +36,7 @@ def decoded(part: PointHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
 
 
 def _places(value: Array) -> Array:
-    """A map [batch, values, height, width] as [batch, height * width, values]."""
+    """Returns a map [batch, values, height, width] as [batch, height * width, values]."""
     return rows(value, value.shape[1])
 
 

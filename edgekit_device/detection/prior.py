@@ -1,8 +1,8 @@
 """Heads with offsets from prior boxes: SSD, RetinaNet, RetinaFace.
 
-Of a prior (centre, size) and its offsets: ``centre + offset * variance * size`` is the box's
-centre, ``size * exp(offset * variance)`` its size, and ``centre + offset * variance * size``, with
-the variances of the centre, a landmark.
+For a prior (centre, size) and its offsets, the box's centre is ``centre + offset * variance *
+size``, its size ``size * exp(offset * variance)``, and a landmark ``centre + offset * variance *
+size`` with the variances of the centre.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from edgekit_device.detection.results import Array, Candidates
 
 
 def decoded(part: PriorHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
-    """Returns what the network computes of its raw maps, a row a prior.
+    """Returns the network's decoded tensors, with a row per prior.
 
-    That is ``offsets`` and ``boxes`` (left, top, right, bottom in the priors' unit)
-    [batch, priors, 4]; ``logits`` and ``scores`` [batch, priors, classes]; of landmarks
+    These are ``offsets`` and ``boxes`` (left, top, right, bottom in the priors' unit)
+    [batch, priors, 4]; ``logits`` and ``scores`` [batch, priors, classes]; for landmarks
     ``landmark_offsets`` and ``landmarks`` [batch, priors, 2 * landmarks].
     """
     levels = part.levels
@@ -63,7 +63,7 @@ def _landmarks(part: PriorHead, priors: Array, offsets: Array) -> Array:
 
 
 def _priors(part: PriorHead, maps: Mapping[str, Array]) -> Array:
-    """The centre and the size of each prior [priors, 4]: by row, by column, by prior of a place."""
+    """Returns centre and size of each prior [priors, 4], by row, column and prior of a place."""
     xp = namespace(maps[part.levels[0].boxes])
     found = []
     for level in part.levels:

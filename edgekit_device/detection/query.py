@@ -1,7 +1,7 @@
 """Decodes a class and a box for each query: DETR, conditional DETR, RT-DETR and D-FINE.
 
-A query is one object at most, so nothing is suppressed. Softmax scores have one class a query, the
-best; sigmoid scores have any number, as the networks' own post-processing has them.
+A query is at most one object, so there is no suppression. With softmax scores a query has its best
+class only; with sigmoid scores any number of classes, as in the networks' own post-processing.
 """
 
 from __future__ import annotations

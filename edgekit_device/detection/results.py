@@ -1,4 +1,4 @@
-"""What a detector finds: candidates of a frame, and the objects that are left of them."""
+"""Results of a detector: candidates of a frame, and the objects kept after suppression."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = Any
 
 @dataclass(frozen=True)
 class Candidates:
-    """The boxes of one frame before suppression; rows belong together.
+    """The boxes of one frame before suppression; equal rows of all arrays belong together.
 
     Attributes:
         boxes: [n, 4]: left, top, right, bottom, in pixels of the network's input.
@@ -25,7 +25,7 @@ class Candidates:
         prototypes: [masks, height, width]; None without masks.
         prototype_stride: Pixels of the input for a place of the prototypes; 0 without masks.
         texts: The text of each row; empty without.
-        suppress: Whether overlapping boxes are one object: not so for DETR and YOLOv10.
+        suppress: True if overlapping boxes are one object; False for DETR and YOLOv10.
         most: Objects that the network itself keeps, the best of all classes; 0: all.
     """
 
@@ -52,7 +52,7 @@ class Found:
         points: Keypoints as (x, y) or (x, y, visibility), or the corners of a text's
             quadrilateral.
         mask: [height, width] of bool over the network's input (or the picture); None without.
-        text: Of a text recogniser.
+        text: The text, for a text recogniser.
     """
 
     box: Tuple[float, float, float, float]

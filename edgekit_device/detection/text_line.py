@@ -1,6 +1,6 @@
-"""The text of a line from the classes along it, as a recogniser trained by CTC writes them.
+"""The text of a line from the classes along it, the output of a recogniser trained with CTC.
 
-The best class of each step counts, repeats count once, and the blank (class 0) is nothing.
+The best class of each step counts, repeats count once, and the blank (class 0) is dropped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def decoded(part: TextLineHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
 
 
 def candidates(part: TextLineHead, tensors: Mapping[str, Array]) -> List[Candidates]:
-    """Returns one text a frame, whose box is the whole input; of an empty line none.
+    """Returns a text per frame, whose box is the whole input; none for an empty line.
 
     The score is the mean probability of the steps that give a character.
     """

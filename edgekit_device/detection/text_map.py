@@ -1,8 +1,8 @@
-"""Quadrilaterals of text from a map of probabilities, as PaddleOCR's DB detector writes it.
+"""Quadrilaterals of text from a map of probabilities, the output of PaddleOCR's DB detector.
 
-Connected pixels above the threshold are a region, the smallest rectangle around it is a text, and
-grows by area * ratio / perimeter, because DB learns texts shrunk by that ("Real-time Scene Text
-Detection with Differentiable Binarization", 2019). As in PaddleOCR a pixel is a point.
+Connected pixels above the threshold are a region, and the smallest rectangle around a region is a
+text. It grows by area * ratio / perimeter, because DB learns texts shrunk by that ("Real-time Scene
+Text Detection with Differentiable Binarization", 2019). As in PaddleOCR a pixel is a point.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edgekit_device.detection.results import Array, Candidates
 PROBABILITY = "probability"
 """The tensor that ``decoded`` gives: [batch, 1, height, width]."""
 
-# PaddleOCR's limits: a region's shorter side in pixels, and how many regions are looked at
+# PaddleOCR's limits: a region's shorter side in pixels, and the number of regions
 _LEAST_SIDE = 3.0
 _MOST = 1000
 
@@ -32,7 +32,7 @@ def decoded(part: TextMapHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
 def candidates(part: TextMapHead, tensors: Mapping[str, Array]) -> List[Candidates]:
     """Returns texts with their corners; the score is the mean probability of a region's pixels.
 
-    Corners are clockwise, the one nearest to the picture's top left first.
+    Corners are clockwise, beginning with the corner nearest to the picture's top left.
     """
     return [_texts(part, frame[0]) for frame in on_host(tensors[PROBABILITY])]
 
@@ -53,7 +53,7 @@ def regions(mask: Array) -> Tuple[Array, Array, Array, Array]:
     steps = np.diff(padded, axis=1)
     rows, first = np.nonzero(steps > 0)
     end = np.nonzero(steps < 0)[1]
-    # runs of the next row that touch a run stand side by side; a place's key has the row first
+    # runs of the next row that touch a run are adjacent; a place's key has the row first
     key = width + 2
     low = np.searchsorted(rows * key + end, (rows + 1) * key + first)
     high = np.searchsorted(rows * key + first, (rows + 1) * key + end, side="right")
@@ -64,7 +64,7 @@ def regions(mask: Array) -> Tuple[Array, Array, Array, Array]:
 
 
 def _joined(count: int, one: Array, other: Array) -> Array:
-    """Union-find, all pairs at once: each root takes the least root that it meets."""
+    """Returns each item's set: union-find of all pairs at once, with the smallest root of each."""
     root = np.arange(count)
     while True:
         a, b = root[one], root[other]
@@ -124,7 +124,7 @@ def _outline(rows: Array, first: Array, last: Array) -> Array:
 
 def _grown(hull: Array, ratio: float) -> Array:
     """Returns the corners [4, 2] of the smallest rectangle around a hull, grown; None if it is
-    too thin. A side of the smallest rectangle lies on a side of the hull.
+    too thin. A side of the smallest rectangle is on a side of the hull.
     """
     sides = np.roll(hull, -1, axis=0) - hull
     length = np.hypot(sides[:, 0], sides[:, 1])

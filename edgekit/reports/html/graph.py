@@ -1,5 +1,5 @@
-"""The placement graph on the page: where its boxes stand (layers by rank, segments by device),
-what they say, and the still picture for readers without the script and for paper.
+"""The placement graph on the page: positions of its boxes (layers by rank, segments by device),
+their texts, and the still picture for readers without the script and for paper.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from edgekit.reports.layers import shape_words
 from edgekit.reports.schema import Report, ReportedLayer, ReportedSegment
 from edgekit.text import counted
 
-# Where the boxes of the placement graph stand: layers by rank, segments by device.
+# Positions of the boxes of the placement graph: layers by rank, segments by device.
 #
 # Layers are ranked by their longest path from an input (the first phase of Sugiyama, Tagawa and
-# Toda, "Methods for Visual Understanding of Hierarchical System Structures", 1981); each stands
-# near the mean of what it reads. A long chain continues in a further column, as text in a newspaper
-# does, so that 2,000 layers are a picture and not a thread.
+# Toda, "Methods for Visual Understanding of Hierarchical System Structures", 1981); each is placed
+# near the mean of its producers. A long chain continues in a further column, like text in a
+# newspaper, so that 2,000 layers fit into a picture.
 
 
 BOX, SEGMENT_BOX = (196, 44), (168, 58)
@@ -34,18 +34,18 @@ _WIDE = 8  # boxes side by side
 _ASPECT = 1.7
 _SYSTEM = 8  # segments from left to right before the lanes begin again below
 _LANE, _SYSTEM_GAP, _LABEL = 82, 34, 64
-_LINE = 31  # of its second line, which is smaller
-_LETTERS = 27  # that fit into a layer's box
+_LINE = 31  # letters in the box's second line, which is smaller
+_LETTERS = 27  # letters that fit into a layer's box
 _TITLE = 300
-NARROW = 2  # segments side by side where the page is as narrow as a phone
+NARROW = 2  # segments side by side on a page as narrow as a phone
 
 
 @dataclass
 class GraphLayout:
     """A picture: its size, the boxes' size and corners by name, and the lanes drawn under them.
 
-    ``turns`` are the middles of the gaps above the sets of lanes: an edge that leads into a set
-    from one above it goes through its gap.
+    ``turns`` are the middles of the gaps above the sets of lanes: an edge from a set above passes
+    through the gap.
     """
 
     width: float = 0.0
@@ -57,11 +57,11 @@ class GraphLayout:
 
 
 def by_rank(items: Sequence[int], edges: Sequence[tuple[int, int]]) -> GraphLayout:
-    """Lays boxes from top to bottom, each below what it reads.
+    """Places boxes from top to bottom, each below its producers.
 
     Args:
-        items: Boxes in an order in which a box stands after what it reads.
-        edges: [from, to]; what points backwards does not count for the ranks.
+        items: Boxes, each after its producers.
+        edges: [from, to]; backward edges do not count for the ranks.
     """
     place = {item: i for i, item in enumerate(items)}
     reads: dict[int, list[int]] = {item: [] for item in items}
@@ -92,7 +92,7 @@ def _rows(items: Sequence[int], reads: Mapping[int, list[int]]) -> list[list[int
 
 
 def _spread(row: list[int], reads: Mapping[int, list[int]], x: dict[int, float]) -> None:
-    """Puts a row's boxes near the mean of what they read, without overlap."""
+    """Places a row's boxes near the mean of their producers, without overlap."""
     step = BOX[0] + _GAP
     wanted = {
         item: sum(x[one] for one in reads[item]) / len(reads[item]) if reads[item] else 0.0
@@ -138,14 +138,14 @@ def by_device(
     edges: Sequence[tuple[int, int]],
     across: int = _SYSTEM,
 ) -> GraphLayout:
-    """Lays segments from left to right in running order, each in the lane of its device.
+    """Places segments from left to right in running order, each in the lane of its device.
 
     Args:
         devices: Device by segment, in running order.
         lanes: Devices from top to bottom.
-        edges: [from, to]; a segment stands to the right of what it reads.
-        across: Segments from left to right before the lanes begin again below. Each set of lanes
-            has those only in which something stands.
+        edges: [from, to]; a segment is to the right of its producers.
+        across: Segments from left to right before the lanes begin again below. Each set has only
+            the lanes that contain segments.
     """
     reads: dict[int, list[int]] = {segment: [] for segment in devices}
     order = {segment: i for i, segment in enumerate(devices)}
@@ -177,14 +177,14 @@ def by_device(
             top += _LANE
         top += _SYSTEM_GAP
     found.height = top - _SYSTEM_GAP
-    # as the segments were given: a picture's boxes have this order
+    # in the order of the segments: a picture's boxes have this order
     found.at = {segment: found.at[segment] for segment in devices}
     return found
 
 
-# The view of the placement graph: pictures that the page's script draws, and a still one.
+# The view of the placement graph: pictures that the page's script draws, and a still picture.
 #
-# The script only draws, pans and zooms: where each box stands and what it says is settled here. The
+# The script only draws, pans and zooms: positions and texts of the boxes are computed here. The
 # still picture of the segments is for readers without the script and for paper.
 
 
@@ -205,7 +205,7 @@ def short(name: str, letters: int = _LETTERS) -> str:
 def graph_view(report: Report) -> View | None:
     """Returns the graph's still picture, its data for the script, and its segments as rows.
 
-    None for a document without segments, as they were written before reports had a graph.
+    None for an older document, which has no segments.
     """
     graph = report.graph
     if not graph.segments:
@@ -260,7 +260,7 @@ def graph_view(report: Report) -> View | None:
 
 
 def _inside(rows: Sequence[ReportedLayer], edges: Sequence[tuple[int, int]]) -> dict[str, View]:
-    """Returns a picture of each segment: its layers, and the segments that it reads and feeds."""
+    """Returns a picture of each segment: its layers, and the segments before and after it."""
     home = {row.number: row.segment for row in rows}
     members: dict[int, list[int]] = {}
     for number, segment in home.items():
@@ -277,7 +277,7 @@ def _inside(rows: Sequence[ReportedLayer], edges: Sequence[tuple[int, int]]) -> 
             own[there][-here - 1, end] = reads[there][-here - 1] = None
     found = {}
     for segment, inside in members.items():
-        # what it reads and feeds may be the same segment only in a broken document
+        # the segments before and after it are the same only in a broken document
         last = [one for one in feeds[segment] if one not in reads[segment]]
         order = [*reads[segment], *sorted(inside), *last]
         found[str(segment)] = _picture(by_rank(order, list(own[segment])), list(own[segment]), int)
@@ -299,7 +299,7 @@ def _picture(
 
 
 def _layer(row: ReportedLayer) -> list[object]:
-    """Returns a box's line, style, segment, and what it is in a sentence."""
+    """Returns a box's line, style, segment, and a sentence that describes it."""
     name, kind = text.clean(row.name), text.clean(row.kind)
     time = text.microseconds(row.predicted_us)
     what = " ".join(one for one in (kind, shape_words(row)) if one)
@@ -312,7 +312,7 @@ def _layer(row: ReportedLayer) -> list[object]:
 
 
 def _segment(one: ReportedSegment) -> tuple[str, str, str, str]:
-    """Returns a box's title, style, line, and what it is in a sentence."""
+    """Returns a box's title, style, line, and a sentence that describes it."""
     layers, beyond = counted(one.layers, "layer"), _beyond(one)
     time = text.microseconds(one.predicted_us)
     first, last = text.clean(one.first)[:_TITLE], text.clean(one.last)[:_TITLE]
@@ -325,7 +325,7 @@ def _segment(one: ReportedSegment) -> tuple[str, str, str, str]:
 
 
 def _beyond(one: ReportedSegment) -> str:
-    """Returns what of a segment's time is no layer's; "" if all of it is."""
+    """Returns the part of a segment's time that is no layer's, as text; "" if there is none."""
     parts = ((one.reformats_us, "reformats"), (one.launch_us, "to start the loadable"))
     found = [f"{text.microseconds(us)} {name}" for us, name in parts if us]
     return f"of it {' and '.join(found)}" if found else ""

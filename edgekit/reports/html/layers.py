@@ -1,7 +1,7 @@
-"""The layers on the page: the table with its filters, the skyline, the slowest, what was timed
-as a whole (loadables and fusions), and why a layer is not on a DLA. The profiler of an engine sees
-a loadable as one layer. Its time is shown where it was measured, and never divided among its
-layers: the shares are unknown.
+"""The layers on the page: the table with its filters, the skyline, the slowest layers, loadables
+and fusions that were timed as a whole, and why a layer is not on a DLA. The profiler of an engine
+sees a loadable as one layer. Its measured time is never divided among its layers: the shares are
+unknown.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from edgekit.reports.schema import MeasuredPart, ReportedLayer
 from edgekit.text import ABSENT, counted
 
 SLOWEST = 15
-_LETTERS = 24  # of a whole that has no row of its own to be found in
-ON_PAPER = 100  # rows of the table that are printed, as many as a page of it has on the screen
-RULE_ON_PAPER = 40  # the same of a rule's layers; templates/page_print.css has it, too
+_LETTERS = 24  # letters of the name of a loadable or fusion without a row
+ON_PAPER = 100  # rows of the table that are printed, as many as a page on the screen
+RULE_ON_PAPER = 40  # printed layers of a rule; also in templates/page_print.css
 DLA_WORDS = {True: "yes", False: "no", None: ABSENT}
 
 
 def layers_view(rows: Sequence[ReportedLayer], parts: Sequence[MeasuredPart] = ()) -> View:
     """Returns the rows, the choices of the filters and the pictures of the times.
 
-    ``parts`` are what was timed as a whole: their layers have no measured times of their own.
+    ``parts`` are loadables and fusions timed as a whole: their layers have no measured times.
     """
     slowest = max((row.predicted_us for row in rows), default=0.0)
     measured = [row.measured for row in rows if row.measured]
@@ -130,7 +130,7 @@ def _slow(row: ReportedLayer, slowest: float, longest: float) -> View:
 
 
 def modules_view(modules: Sequence[ModuleTotals]) -> list[View]:
-    """Returns the lines of the tree of modules, each with how deep it is; empty without any."""
+    """Returns the lines of the tree of modules, each with its depth; empty without modules."""
     clocks = {one.clock for one in modules}
     measured = "" if clocks == {"predicted"} else "measured on the board where all of it was"
     return [
@@ -146,7 +146,7 @@ def modules_view(modules: Sequence[ModuleTotals]) -> list[View]:
 
 
 def why_not_view(groups: Sequence[Why], numbers: Mapping[str, int]) -> list[View]:
-    """Returns the rules with their layers; ``numbers`` are the layers' by name, for links."""
+    """Returns the rules with their layers; ``numbers`` are layer numbers by name, for links."""
     return [
         {
             "rule": text.clean(group.rule),

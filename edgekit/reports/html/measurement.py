@@ -1,5 +1,5 @@
 """The measurement on the page: the timeline, latencies, phases and streams; power, temperatures,
-its load and clocks, and its energy.
+load, clocks and energy.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _REST = {"floor": ("Lowest", "Over lowest")}
 
 
 def timeline_view(timeline: Timeline, linked: Collection[int] = ()) -> View:
-    """Returns the predicted frame, and next to it the measured one.
+    """Returns the predicted frame, and next to it the measured frame.
 
-    Both have one scale where both are of the board; a CPU's time is no board time. Segments in
-    ``linked`` have a row in the table of segments, to which their slots lead.
+    Both have the same scale if both are the board's; a CPU's time is no board time. The slots of
+    segments in ``linked`` are links to their rows in the table of segments.
     """
     end, measured = timeline.end_us, timeline.measured
     on_board = measured is not None and measured.clock == "board-measured"
@@ -88,7 +88,7 @@ def _frame(
 
 
 def trace_view(trace: TraceSummary | None) -> View | None:
-    """Returns where the trace lies and what it has, and its measured time that is of no layer."""
+    """Returns the trace's file and contents, and its measured times that belong to no layer."""
     if trace is None:
         return None
     return {
@@ -103,7 +103,7 @@ def trace_view(trace: TraceSummary | None) -> View | None:
 
 
 def bench_view(bench: ReportedBench | None) -> View | None:
-    """Returns the measurement with its histogram; None when nothing was measured."""
+    """Returns the measurement with its histogram; None without a measurement."""
     if not bench or not (latency := bench.latency_ms):
         return None
     drawing = bench.histogram
@@ -183,7 +183,7 @@ def power_view(power: ReportedPower | None) -> View | None:
 
 
 def power_title(power: ReportedPower | None) -> str:
-    """Returns the section's heading; empty without a monitor. A PC's has its load alone."""
+    """Returns the section's heading; empty without a monitor. For a PC it names the load only."""
     if not power:
         return ""
     on_board = power.energy or {"rails_mw", "temperatures_c"} & set(power.series)

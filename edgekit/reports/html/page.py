@@ -1,5 +1,5 @@
-"""Turns the report document into the words and charts of the page (the template adds none) and
-lays them out as one file that runs nothing but its own script.
+"""Turns the report document into the words and charts of the page (the template adds none), and
+renders one HTML file that runs only its own script.
 """
 
 from __future__ import annotations
@@ -88,12 +88,12 @@ def _device(placement: Placement, row: DeviceShare | PlanDevice, us: float | Non
 
 
 def _mix(placement: Placement) -> list[ReportedPlanShare]:
-    """Returns the plans that share the frames; none for a single one."""
+    """Returns the plans that share the frames; empty for a single plan."""
     return placement.plans if len(placement.plans) > 1 else []
 
 
 def _work(placement: Placement) -> dict[str, float]:
-    """Returns each device's fraction of the MACs, in the mean of all frames."""
+    """Returns each device's fraction of the MACs, as mean over all frames."""
     plans = _mix(placement)
     if not plans:
         return {row.device: row.macs_fraction for row in placement.devices}
@@ -105,7 +105,7 @@ def _work(placement: Placement) -> dict[str, float]:
 
 
 def _shown(placement: Placement) -> dict[str, str]:
-    """Returns which plan of a mix graph and layers are of, and what the others use."""
+    """Returns the plan of a mix that graph and layers show, and the devices of the other plans."""
     shares = placement.shares
     if len(shares) < 2:
         return {"plan": "", "others": ""}
@@ -129,7 +129,7 @@ def _optimality(placement: Placement) -> str:
 
 
 def _given_up(placement: Placement) -> str:
-    """Returns how far the plan is from the optimum that was proved; "" where it is the optimum."""
+    """Returns the plan's distance from the proved optimum, as text; "" if it is the optimum."""
     slack = placement.slack
     if slack is None or not slack.given_up:
         return ""
@@ -175,7 +175,7 @@ def _placement(placement: Placement) -> View:
 
 
 def _shapes(report: Report) -> View | None:
-    """Returns the listed shapes of a range; None of a report of one shape."""
+    """Returns the listed shapes of a range; None for a report of one shape."""
     if not report.buckets or report.range is None:
         return None
     sides = ["num" if side == "r" else "" for side in SIDES]
@@ -191,7 +191,7 @@ def _shapes(report: Report) -> View | None:
 
 
 def _pool(need: int | None, limit: int | None) -> View:
-    """Returns a pool of a loadable: its size, and a bar against its limit where that is known."""
+    """Returns a pool of a loadable: its size, and a bar against its limit if known."""
     if need is None or not limit:
         return {"size": text.size(need), "share": "", "bar": "", "over": False}
     part = need / limit
@@ -241,7 +241,7 @@ def _rewrites(rewrites: Sequence[ReportedRewrite]) -> list[View]:
 
 
 def _cuts(cuts: Sequence[Cut]) -> list[View]:
-    """Returns the proposed cuts: what part and rest take, and the line that takes each."""
+    """Returns the proposed cuts: the times of part and rest, and the YAML line for each cut."""
     return [
         {
             "number": text.count(number), "layers": text.count(cut.layers),
@@ -268,7 +268,7 @@ def _notes(report: Report) -> list[View]:
 
 
 def _sections(report: Report) -> dict[str, str]:
-    """Returns the sections that the page has, with their headings: navigation has the same."""
+    """Returns the page's sections with their headings; the navigation has the same."""
     bench = report.bench
     on_cpu = bench is not None and bool(bench.latency_ms) and bench.clock == "cpu-measured"
     found = {
@@ -284,7 +284,7 @@ def _sections(report: Report) -> dict[str, str]:
 
 
 def page_view(report: Report) -> View:
-    """Returns every text, chart and list that the page shows, in the template's own shape."""
+    """Returns all texts, charts and lists of the page, by the template's names."""
     board = report.board
     numbers = {row.name: row.number for row in report.layers}
     css = {True: "yes", False: "no", None: ""}
@@ -356,9 +356,9 @@ def _inline(*names: str) -> tuple[str, str]:
 def render_html(report: Report) -> str:
     """Returns a report's page.
 
-    The page is self-contained: styles, script and charts are inline, and its Content Security
-    Policy allows only those two by their digests, so that nothing that comes from a model could
-    run or be fetched even if it got through the escaping.
+    The page is self-contained: styles, script and charts are inline. Its Content Security Policy
+    allows only these styles and scripts by their digests, so that a model's text could not run or
+    be fetched even if escaping failed.
     """
     return page_of("page.html.j2", page_view(report), early="page_theme.js", late=SCRIPTS)
 
@@ -368,9 +368,9 @@ def page_of(template: str, view: View, *, early: str = "", late: Sequence[str] =
 
     Args:
         template: File name.
-        view: What it shows.
-        early: The script that runs before anything is drawn.
-        late: Those that run, as one, when the page is there.
+        view: The template's values.
+        early: The script that runs before the page is drawn.
+        late: Scripts that run, joined, when the page is loaded.
     """
     style, style_source = _inline("page.css", *STYLES)
     codes = [_inline(*names) for names in ((early,) if early else (), late) if names]
@@ -391,7 +391,7 @@ def page_of(template: str, view: View, *, early: str = "", late: Sequence[str] =
 
 @functools.cache
 def _environment() -> Environment:
-    """Where the templates lie; compiled once a process, which takes longer than to fill them."""
+    """Returns the templates, compiled once per process: compiling takes longer than rendering."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     return Environment(

@@ -100,7 +100,7 @@ class SegmentRow:
 
 @dataclass(frozen=True)
 class NetworkSegments:
-    """A network's segments; ``reformats`` is the time of those on their own, "" for none."""
+    """A network's segments; ``reformats`` is the time of separate reformats, "" if none."""
 
     name: str
     rows: list[SegmentRow]
@@ -109,7 +109,7 @@ class NetworkSegments:
 
 
 def _segments(one: NetworkPlan, timeline: Sequence[TimelineEntry]) -> NetworkSegments:
-    """Returns a network's segments; their times are those of its first frame's turns."""
+    """Returns a network's segments; their times are those in its first frame."""
     found: dict[int, list[PlacedLayer]] = {}
     for layer in one.plan.layers:
         found.setdefault(layer.segment, []).append(layer)

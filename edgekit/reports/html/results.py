@@ -1,4 +1,4 @@
-"""What came out, on the page: headline tiles, accuracy, bundle and builds."""
+"""The results on the page: headline tiles, accuracy, bundle and builds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CHANGES_SHOWN = 20
 
 
 def tiles(report: Report) -> list[View]:
-    """Returns the numbers at the top: what, how much, and whether measured or predicted."""
+    """Returns the numbers at the top: name, value, and "measured" or "predicted"."""
     placement, predicted, bench = report.placement, report.predicted, report.bench
     plan, gpu_only = predicted.rows[:2]
     found = []
@@ -81,7 +81,7 @@ def tiles(report: Report) -> list[View]:
             "Stripped bundle", text.size(bundle.stripped_bytes),
             f"{text.size(bundle.bytes)} with weights",
         ))  # fmt: skip
-    # a CPU's time is no answer: it stands in a section of its own
+    # a CPU's time is no answer: it is in a separate section
     if bench and bench.latency_ms and bench.clock and bench.clock != "cpu-measured":
         median = bench.latency_ms.get("median")
         found.append(_tile(
@@ -98,7 +98,7 @@ def _tile(name: str, value: str, detail: str, clock: str = "") -> View:
 
 
 def _energy_tile(power: ReportedPower | None) -> list[View]:
-    """Returns the measured energy of an inference, where a board's rails were read."""
+    """Returns the measured energy of an inference, if a board's rails were read."""
     energy = power.energy if power else None
     if energy is None or energy.total is None:
         return []
@@ -109,7 +109,7 @@ def _energy_tile(power: ReportedPower | None) -> list[View]:
 
 
 def accuracy_view(accuracy: Accuracy | None, calibration: Calibration | None) -> View | None:
-    """Returns the measures of the whole network and of each segment, and on what data."""
+    """Returns the measures of the whole network and of each segment, and their data."""
     if accuracy is None:
         return None
     gate = ""
@@ -153,7 +153,7 @@ def accuracy_view(accuracy: Accuracy | None, calibration: Calibration | None) ->
 
 
 def _groups(groups: Sequence[ChannelGroup]) -> list[View]:
-    """Returns a row for each group of channels, as the outputs have them."""
+    """Returns a row for each group of channels, in the order of the outputs."""
     return [
         {
             "output": text.clean(group.output),
@@ -206,7 +206,7 @@ def bundle_view(bundle: PackedBundle | None, refit: RefitAnswer | None) -> View 
 
 
 def built_view(boards: Sequence[BoardBuild]) -> list[View]:
-    """Returns each board's build for the page: its engines, and where it is not as planned."""
+    """Returns each board's build for the page: its engines, and differences from the plan."""
     return [
         {
             "board": text.clean(board.board),
@@ -219,7 +219,7 @@ def built_view(boards: Sequence[BoardBuild]) -> list[View]:
 
 
 def _engine(one: BoardEngine) -> View:
-    """Returns a row: sizes are of the file, stripped and with its weights."""
+    """Returns an engine's row; the sizes are of the file, stripped and with its weights."""
     whole = one.full_bytes if one.stripped else None
     tried = len(one.attempts)
     held = [f"{key}: {what}" for key, what in one.settings.items()]

@@ -1,5 +1,5 @@
-"""What stands first on the page: the verdict, its reasons with their remedies, the gates, and
-the comparison with a baseline.
+"""The first part of the page: the verdict, its reasons with their remedies, the gates, and the
+comparison with a baseline.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def verdict_view(verdict: ReportedVerdict) -> View:
     return {
         "status": verdict.status,
         "css": {"VALID": "valid", "INVALID": "invalid"}.get(verdict.status, "none"),
-        # a CPU's time says nothing about a board: its verdict is a footnote
+        # a CPU's time is not a board's time: its verdict is a footnote
         "leads": on_board and verdict.status in ("VALID", "INVALID"),
         "command": text.clean(verdict.command),
         "clock": CLOCKS[verdict.clock],
@@ -88,7 +88,7 @@ def _gate(gate: Gate) -> View:
 
 
 def _metric(gate: Gate) -> str:
-    """Returns what an accuracy gate found; a passed one without an SNR found no error."""
+    """Returns an accuracy gate's value; a passed gate without an SNR found no error."""
     if gate.metric == "snr_db":
         return decibels(gate.found, gate.found is None and gate.passed is True, "{:.5g}")
     return "not known" if gate.found is None else f"{gate.found:.5g}"
@@ -122,7 +122,7 @@ def _words(gate: Gate) -> str:
 
 
 def baseline_view(baseline: MoreComparison | RefusedComparison | None) -> View | None:
-    """Returns a row a metric, what else differs, and notes, or why it was refused.
+    """Returns a row per metric, other differences and notes, or why it was refused.
 
     None if no comparison was requested.
     """
@@ -164,7 +164,7 @@ def _row(one: Comparison) -> View:
 
 
 def _runs(baseline: Comparison) -> View:
-    """Returns the runs of both sides; a bench.json knows neither its time nor its commit."""
+    """Returns the runs of both sides; a bench.json has neither time nor commit."""
     sides = (("baseline", baseline.a), ("this run", baseline.b))
     runs = [run for _, side in sides for run in side.runs]
     known = {
@@ -192,11 +192,11 @@ def _run(side: str, run: ComparedRun) -> View:
 
 
 def with_earlier_comparison(report: Report, path: Path) -> Report:
-    """Returns a report with the comparison that was made of the same measurement before.
+    """Returns a report with the earlier comparison of the same measurement.
 
     Args:
-        report: It was not compared.
-        path: The ``report.json`` that it replaces; one that is absent or damaged has none.
+        report: A report without comparison.
+        path: The ``report.json`` that it replaces; an absent or damaged file has no comparison.
     """
     try:
         before = read_report(path)

@@ -1,6 +1,6 @@
-"""What a template of the page shows."""
+"""The values of a page's template."""
 
 from __future__ import annotations
 
-#: Texts, charts and rows of them, by the names that the template gives them.
+#: Texts, charts and rows of texts, by the template's names.
 View = dict[str, object]

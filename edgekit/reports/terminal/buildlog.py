@@ -34,8 +34,8 @@ def render_comparison(comparison: LogComparison, *, verbose: bool = False) -> st
     """Returns plain text of at most 80 columns, disagreements first.
 
     Args:
-        comparison: What ``edgekit.buildlog.comparison.compare`` found.
-        verbose: Every line; otherwise at most ten of each kind, and what is left is counted.
+        comparison: From ``edgekit.buildlog.comparison.compare``.
+        verbose: Every line; otherwise at most ten of each kind, and the rest is counted.
     """
     most = None if verbose else _MOST
     return "\n".join(line.rstrip() for line in _parts(comparison, most))
@@ -167,7 +167,7 @@ def _with(text: str, details: Sequence[str]) -> str:
 
 
 def _line(text: str) -> str:
-    """One line; a long name loses its middle, where names of one network are most alike."""
+    """Returns one line; a long name loses its middle, in which a network's names are most alike."""
     if len(text) <= _WIDTH:
         return text
     half = (_WIDTH - 3) // 2

@@ -1,5 +1,5 @@
-"""``edgekit check`` for people: the verdict, the reasons by rule, the most valuable fixes; all
-layers as a table, one layer in full; sparsity.
+"""The texts of ``edgekit check``: the verdict, the reasons by rule, the most valuable fixes; all
+layers as a table, a layer in full; sparsity.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NAMED = 4
 MEMORY = 5
 _MODULES = 16
 _PROBLEMS = 8
-# what a narrow terminal goes without, in this order
+# columns that a narrow terminal leaves out, in this order
 _SPARED = ("MACs", "predicted", "certainty")
 _HEAD = ("layer", "kind", "on", "MACs", "predicted", "certainty", "rule")
 _LAYERS_RIGHT = ("MACs", "predicted")
@@ -64,7 +64,7 @@ def summary_check(document: Check, *, width: int = WIDTH, colour: bool = False) 
     Args:
         document: The check.
         width: Columns.
-        colour: Whether to use escape sequences.
+        colour: True for escape sequences.
     """
     page = Page(width, colour=colour)
     page.add(f"{document.target}, {document.precision.upper()}, TensorRT {document.tensorrt}")
@@ -147,8 +147,8 @@ def check_modules(document: Check, *, width: int | None = None, colour: bool = F
 
     Args:
         document: The check.
-        width: Columns; where they are few, the classes are left out.
-        colour: Whether to use escape sequences.
+        width: Columns; if narrow, the classes are left out.
+        colour: True for escape sequences.
     """
     page = Page(width or WIDTH, colour=colour)
     _add_modules(page, document, None, width=width)
@@ -247,7 +247,7 @@ def _unknown(page: Page, layers: Sequence[UnknownCost]) -> None:
 
 
 def _add_sparsity(page: Page, sparsity: Sparsity) -> None:
-    """Adds a line where 2:4 sparse weights would shorten the predicted latency."""
+    """Adds a line if 2:4 sparse weights would shorten the predicted latency."""
     if not sparsity.possible or not sparsity.pays:
         return
     count = counted(sparsity.possible, "convolution")
@@ -260,7 +260,7 @@ def _add_sparsity(page: Page, sparsity: Sparsity) -> None:
 
 @dataclass
 class _Group:
-    """A broken rule: its reason at the first layer, that layer, and how many layers a fix has."""
+    """A broken rule: its reason at the first layer, that layer, and the layers by fix."""
 
     reason: VerdictReason
     layer: CheckedLayer
@@ -282,7 +282,7 @@ def _groups(document: Check, *, ok: bool) -> list[_Group]:
 def _reason(page: Page, group: _Group) -> None:
     layer, reason = group.layer, group.reason
     name = layer.name
-    # an inserted layer has no node of its own; its origin is what the user knows
+    # an inserted layer has no node; the user knows its origin
     if layer.origin and not layer.nodes:
         name += f" (from {layer.origin[0]})"
     count = counted(group.fixes.total(), "layer")
@@ -297,7 +297,7 @@ def _reason(page: Page, group: _Group) -> None:
 
 
 def _memory(page: Page, document: Check) -> None:
-    """Adds the pools of the largest loadable and of a core, and who needs more than there is."""
+    """Adds the pools of the largest loadable and of a core, and the loadables beyond a limit."""
     held = document.memory
     if held:
         page.add()
@@ -325,7 +325,7 @@ def _memory(page: Page, document: Check) -> None:
 
 
 def _buckets(page: Page, document: Check) -> None:
-    """Adds the listed shapes of a range, and what it costs."""
+    """Adds the listed shapes of a range, and its cost."""
     if not document.buckets or document.range is None:
         return
     page.add()
@@ -348,7 +348,7 @@ def _pools_line(held: Sequence[LoadableMemory], core: CoreMemory) -> str:
 
 
 def _add_fixes(page: Page, document: Check) -> None:
-    """Adds what shortens the latency, and apart from it what only lets more run on the DLA."""
+    """Adds the fixes that shorten the latency, then those that only put more on the DLA."""
     best = document.fixes[:FIXES]
     timed = document.predicted is not None
     faster = [fix for fix in best if fix.offer == "latency"]
@@ -361,7 +361,7 @@ def _add_fixes(page: Page, document: Check) -> None:
         _together(page, document, combined)
     if rest:
         page.add()
-        # what a fix would save lies within the prediction's error, or the GPU alone is faster
+        # a fix would save less than the prediction's error, or the GPU alone is faster
         none = " but may not be faster than today's fastest placement" if timed else ""
         page.add(f"Fixes that put more layers on the DLA{none}", style="bold")
         _listed(page, document, rest, 1 + len(faster))
@@ -397,7 +397,7 @@ def _gain(fix: Fix, document: Check) -> str:
             parts.append(f"saves {text.microseconds(fix.gain_us)} ({then})")
     before, after = document.loadables, fix.loadables
     parts.append(counted(after, "loadable") + (f" instead of {before}" if after != before else ""))
-    # the slot limit hides how many there would be
+    # the slot limit hides their number without it
     if fix.candidates != after:
         parts[-1] += f" (of {counted(fix.candidates, 'candidate')})"
     share = percent(fix.dla_macs_fraction)
@@ -407,13 +407,13 @@ def _gain(fix: Fix, document: Check) -> str:
 
 
 def check_layers(document: Check, *, width: int | None = None, colour: bool = False) -> str:
-    """Returns one line a layer of an ``edgekit.check/1`` document; names are always whole.
+    """Returns a line per layer of an ``edgekit.check/1`` document; names are never cut.
 
     Args:
         document: The document.
-        width: Columns; where they are few, the less important ones are left out, and then a long
-            name has a line of its own. When None every column is there.
-        colour: Whether to use escape sequences.
+        width: Columns of the terminal; if narrow, less important columns are left out, and then a
+            long name gets a separate line. None for all columns.
+        colour: True for escape sequences.
     """
     predicted = document.predicted.layer_us if document.predicted else {}
     rows = []
@@ -446,7 +446,7 @@ def check_layers(document: Check, *, width: int | None = None, colour: bool = Fa
 
 
 def check_one_layer(document: LayerCheck, *, width: int = WIDTH, colour: bool = False) -> str:
-    """Returns an ``edgekit.layer/1`` document as text: everything that is known of a layer."""
+    """Returns an ``edgekit.layer/1`` document as text: all known facts about a layer."""
     page = Page(width, colour=colour)
     if folded := document.folded:
         page.add(f"{document.name} {_NOT_RUN.get(folded, folded)}")
@@ -468,7 +468,7 @@ def check_one_layer(document: LayerCheck, *, width: int = WIDTH, colour: bool = 
 
 
 def _several(page: Page, document: LayerCheck) -> None:
-    """Adds the layers that a glob or a module names, a line each."""
+    """Adds the layers of a glob or a module, a line each."""
     layers = document.layers
     page.add(document.name, style="bold")
     total = text.macs(sum(layer.macs for layer in layers))
@@ -485,7 +485,7 @@ def _several(page: Page, document: LayerCheck) -> None:
 
 
 def _whole(page: Page, loadable: PredictedLoadable, layers: Sequence[LayerFacts]) -> None:
-    """Adds a loadable: where it goes, its memory, its layers by name."""
+    """Adds a loadable: its device, its memory, its layers by name."""
     page.add(loadable.name, style="bold")
     total = sum(layer.macs for layer in layers)
     where = "the DLA" if loadable.kept else f"the GPU ({loadable.dropped})"
@@ -604,8 +604,8 @@ def sparsity_text(
 
     Args:
         document: The document, with the weights read.
-        width: Columns; a name that does not fit has a line of its own. When None they may be any.
-        colour: Whether to use escape sequences.
+        width: Columns; a name that does not fit gets a separate line. None for any width.
+        colour: True for escape sequences.
     """
     page = Page(min(width or WIDTH, WIDTH), colour=colour)
     every = document.convolutions

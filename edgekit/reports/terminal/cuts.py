@@ -1,4 +1,4 @@
-"""The proposed cuts of a check or a plan, for people."""
+"""The proposed cuts of a check or a plan as text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_cuts(page: Page, cuts: Sequence[Cut], *, width: int = WIDTH) -> None:
-    """Adds the proposed cuts as a table, and the line of YAML that takes each."""
+    """Adds the proposed cuts as a table, and the line of YAML for each cut."""
     if not cuts:
         return
     page.add()

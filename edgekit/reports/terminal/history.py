@@ -1,4 +1,4 @@
-"""Stored results and their comparisons as people read them on a terminal."""
+"""Stored results and their comparisons as text for a terminal."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from edgekit.text import ABSENT, sentence
 from edgekit_device.protocol.codec import write
 
 _BARS = "▁▂▃▄▅▆▇█"
-_COLUMNS = 16  # of the sparkline
+_COLUMNS = 16  # columns of the sparkline
 _SHOWN = 8
-_WIDE = 10_000  # columns of what is no terminal
+_WIDE = 10_000  # columns if the output is no terminal
 _TRIAL = ("trial of edgekit tune",)
 _SPARED = ("commit", "settings", "mode", "per second", "verdict", "when", "over time")
 
 
 def history_text(results: Sequence[Result], *, width: int | None, colour: bool) -> str:
-    """Returns a table of results; the sparkline is how a run's latencies went over its time."""
+    """Returns a table of results; the sparkline shows a run's latencies over time."""
     head = ("id", "when", "name", "board", "mode", "clock", "median", "p99", "per second",
             "over time", "verdict", "settings", "commit", "marks")  # fmt: skip
 
@@ -52,7 +52,7 @@ def history_text(results: Sequence[Result], *, width: int | None, colour: bool) 
 
 
 def _settings(results: Sequence[Result]) -> list[str]:
-    """Returns of each result the settings that are not the same in all of them."""
+    """Returns for each result the settings that are not the same in all results."""
     flat = [
         {key: describe_value(value) or ABSENT
          for key, value in write(one.settings).items()}
@@ -64,14 +64,14 @@ def _settings(results: Sequence[Result]) -> list[str]:
 
 
 def sparkline(samples: Sequence[float]) -> str:
-    """Returns medians of equal stretches of a run, from the lowest to the highest of them."""
+    """Returns the medians of equal parts of a run as bars, scaled from lowest to highest."""
     if len(samples) < 2:
         return ""
     parts = min(_COLUMNS, len(samples))
     edges = [len(samples) * part // parts for part in range(parts + 1)]
     middle = [statistics.median(samples[a:b]) for a, b in pairwise(edges)]
     low, high = min(middle), max(middle)
-    # what differs by less than a hundredth is drawn flat
+    # differences of less than a hundredth are drawn flat
     reach = max(high - low, abs(high) / 100)
     if reach <= 0:
         return _BARS[0] * parts
@@ -79,7 +79,7 @@ def sparkline(samples: Sequence[float]) -> str:
 
 
 def result_text(result: Result) -> str:
-    """Returns a result's facts, one a line."""
+    """Returns a result's facts, one per line."""
     document = result.document
     rows = [
         ("result", f"{result.label} of {result.name}, {_when(result.at)}"),
@@ -105,7 +105,7 @@ def result_text(result: Result) -> str:
 
 
 def compare_text(compared: Comparison, *, every: bool = False) -> str:
-    """Returns a comparison: the answer, both sides, what else differs."""
+    """Returns a comparison: the answer, both sides, other differences."""
     a, b = compared_values(compared)
     lines = [
         f"{compared.metric}: {headline(compared)}",
@@ -133,13 +133,13 @@ def _ms(value: float | None) -> str:
 
 
 def _frames(result: Result) -> int:
-    """Returns how many frames a result's percentiles are of; 0 if unknown."""
+    """Returns the number of frames of a result's percentiles; 0 if unknown."""
     count = result.document.iterations
     return len(result.samples) if count is None else count
 
 
 def _tail(value: float | None, name: str, frames: int) -> str:
-    """Returns a percentile, by the rule of all tables: nothing or a "*" where frames are few."""
+    """Returns a percentile, by the rule of all tables: "-" or with a "*" if frames are few."""
     found = tails(frames) if frames else None
     if found is None or value is None:
         return _ms(value)

@@ -1,4 +1,4 @@
-"""Paragraphs and tables that rich lays out; names from a model or a board are made harmless."""
+"""Paragraphs and tables for rich; names from a model or a board are escaped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edgekit.text import ABSENT
 
 
 def paragraph(text: str, *, indent: int = 0, style: str = "") -> Constrain:
-    """Returns a text of at most 80 columns, all lines of it ``indent`` columns deep."""
+    """Returns a text of at most 80 columns, all lines indented by ``indent`` columns."""
     return Constrain(
         Padding(Text(clean(text), style=style), (0, 0, 0, indent), expand=False), WIDTH
     )
@@ -30,10 +30,10 @@ def command(text: str, *, indent: int = 0) -> Text:
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: str = "") -> Table:
     """Returns a table without lines; ``right`` has an "r" for each column that is aligned right.
 
-    A cell without a value has a dash, but for the first column, where it goes on with the row
-    above, and for columns without a name.
+    A cell without a value has a dash, except in columns without a name and in the first column,
+    in which an empty cell continues the row above.
 
-    Where a terminal is too narrow, the last column goes on in further lines; no word is broken.
+    If a terminal is too narrow, the last column is wrapped; no word is broken.
     """
     found = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     cells = [

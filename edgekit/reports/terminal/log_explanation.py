@@ -1,4 +1,4 @@
-"""``edgekit explain-log`` for people: what a log is, its errors, why layers are on the GPU."""
+"""The text of ``edgekit explain-log``: a log's kind, its errors, why layers are on the GPU."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def log_text(
 
     Args:
         document: From ``explain_log``.
-        verbose: Every layer; otherwise at most ten of each kind, and what is left is counted.
+        verbose: Every layer; otherwise at most ten of each kind, and the rest is counted.
         width: Columns.
-        colour: Whether to use escape sequences.
+        colour: True for escape sequences.
     """
     page = Page(width, colour=colour)
     for number, line in enumerate(document.headline):

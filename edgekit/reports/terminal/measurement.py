@@ -36,7 +36,7 @@ _INDENT = 2
 def bench_text(bench: Bench) -> Iterator[RenderableType]:
     """Returns the summary: verdict, times, throughput, energy, clocks, temperatures.
 
-    What its loader did not report is left out.
+    Values that its loader did not report are left out.
     """
     yield from _head(bench)
     if not bench.latency_ms:
@@ -51,7 +51,7 @@ def bench_text(bench: Bench) -> Iterator[RenderableType]:
     yield named((f"{name}:", value) for name, value in _facts(bench, bench.latency_ms))
     if unseen := bench.verdict.unchecked if bench.verdict else ():
         yield named((("not seen:", one) for one in unseen), style="dim")
-    if on_cpu:  # of no board: whether this CPU's time may be quoted is a footnote
+    if on_cpu:  # not a board's time: the verdict on this CPU's time is a footnote
         yield ""
         yield from _verdict(bench.verdict, on_cpu=on_cpu)
     notes = bench.notes
@@ -116,7 +116,7 @@ def _segment(segment: SegmentTimes, several: bool) -> str:
 
 
 def _facts(bench: Bench, latency: Times) -> Iterable[tuple[str, str]]:
-    """Name and text of what is known besides the times."""
+    """Yields name and text of known facts besides the times."""
     yield "throughput", _throughput(bench)
     if bench.settings and bench.settings.shapes:
         yield "shapes", f"{shape_text(bench.settings.shapes)}; other shapes were not measured"
@@ -174,7 +174,7 @@ def _board_facts(bench: Bench) -> Iterator[tuple[str, str]]:
 
 
 def _settings(settings: MeasuredSettings) -> Iterator[tuple[str, str]]:
-    """Yields how it was measured; what is off, or 0, is left out."""
+    """Yields the settings of the measurement; those that are off or 0 are left out."""
     given = {name: value for name, value in write(settings).items() if value}
     if given:
         yield "settings", ", ".join(map(" ".join, flat_facts(given)))

@@ -1,4 +1,4 @@
-"""The tree of PyTorch modules for people."""
+"""The tree of PyTorch modules as text."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def add_modules(
 
     Args:
         page: The page.
-        modules: As of ``edgekit.network.module_tree.tree_rows``.
+        modules: From ``edgekit.network.module_tree.tree_rows``.
         most: Lines at most; None opens every module whose layers differ.
-        width: Columns; where they are few, the classes are left out. None: any.
+        width: Columns; if narrow, the classes are left out. None for any width.
     """
     rows = tree_rows(modules, most)
     names_in_columns(page, HEAD, rows, width=width, spared=("class",), right=RIGHT)

@@ -1,5 +1,5 @@
-"""``edgekit plan`` for people: the answers about a plan (what-if, Pareto front), why a
-layer is where it is, and several networks on one board.
+"""The texts of ``edgekit plan``: the answers about a plan (what-if, Pareto front), the reasons for
+a layer's device, and several networks on one board.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SHOWN = 12  # layers listed before "and N more"
 
 
 def proof(plan: PlanSummary) -> str:
-    """Returns "proved optimal", or the bound and the gap; "nothing proved" of unknown costs."""
+    """Returns "proved optimal", or the bound and the gap; "nothing proved" for unknown costs."""
     if plan.value is None:
         return "nothing proved"
     proved = proof_of(plan.optimal, plan.extrapolated, plan.unknown_cost)
@@ -91,7 +91,7 @@ def what_if_text(document: WhatIf) -> Iterator[RenderableType]:
 
 
 def _both_rates(before: float | None, after: float | None) -> str:
-    """Returns what the energies of two plans are of."""
+    """Returns the frame rates of two plans' energies."""
     old = text.energy_words(before)
     return old if before == after else f"{old}; then {text.at_rate(after)}"
 
@@ -133,9 +133,9 @@ def plan_table_text(document: PlanTable) -> Iterator[RenderableType]:
 
 
 def _short(plan: PlanProof, latency_us: float | None) -> str:
-    """Returns "optimal" and what restricts it, or the gap.
+    """Returns "optimal" with its restrictions, or the gap.
 
-    "cost unknown" where no layer has a known time.
+    "cost unknown" if no layer has a known time.
     """
     if latency_us is None:
         return "cost unknown"
@@ -306,7 +306,7 @@ def _otherwise(document: Why) -> Iterator[RenderableType]:
 
 @group()
 def plans_text(document: Plans, *, width: int = WIDTH) -> Iterator[RenderableType]:
-    """Returns an ``edgekit.plans/1`` as text, with a timeline of so many columns."""
+    """Returns an ``edgekit.plans/1`` as text, with a timeline of ``width`` columns."""
     yield paragraph(plans_headline(document), style="bold")
     yield paragraph(
         f"{document.target} {document.power_mode}, TensorRT {document.tensorrt}; "
@@ -352,7 +352,7 @@ def plans_text(document: Plans, *, width: int = WIDTH) -> Iterator[RenderableTyp
 
 
 def _lanes(document: Plans, width: int) -> list[str]:
-    """Returns a row of letters for each device, and what they mean."""
+    """Returns a row of letters for each device, and their meanings."""
     names = [one.name for one in document.networks]
     letters = dict(zip(names, "ABCDEFGHIJKLMNOP", strict=False))
     label = max(map(len, document.utilisation)) + 2
@@ -374,7 +374,7 @@ def _lanes(document: Plans, width: int) -> list[str]:
 
 
 def _spread(share: list[dict[str, float]], slot: TimelineEntry, cycle: float) -> None:
-    """Adds a slot's time to the columns that it covers; what passes the end goes on in front."""
+    """Adds a slot's time to the columns that it covers, and wraps around at the cycle's end."""
     columns, name = len(share), slot.network
     step = cycle / columns
     first, last = slot.start_us / step, slot.end_us / step

@@ -1,5 +1,5 @@
-"""The progress of a run on stderr: numbered steps, a spinner on a terminal, one line a step
-elsewhere.
+"""The progress of a run on stderr: numbered steps, with a spinner on a terminal, otherwise one line
+per step.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
 
-# before so many seconds, parts and this share, the time left is a guess
+# before these seconds, parts and share, the time left is a guess
 _SURE_S, _SURE_PARTS, _SURE_SHARE = 3.0, 2.0, 0.05
 
 
@@ -39,14 +39,14 @@ class Terminal:
         # a spinner moves the cursor
         self._live = bool(console.is_terminal and console.color_system)
         self._verbose = verbose
-        self._shown_name = ""  # what the step was last said to be at, with details
+        self._shown_name = ""  # the step's last reported work, with details
         self._clock = clock
         self._status: Status | None = None
         self._label = ""
-        # of the first news of a count: which clock's, when, done, total
+        # the first update of a count: its clock, time, done, total
         self._first: tuple[bool, float, float, float] | None = None
-        self._done = 0.0  # as the last news had it
-        self._least = math.inf  # the shortest time left that this count was given
+        self._done = 0.0  # from the last update
+        self._least = math.inf  # the shortest time left shown for this count
 
     def begin(self, number: int, total: int, name: str) -> None:
         """Shows the step's number and name, with a spinner on a terminal."""
@@ -60,9 +60,9 @@ class Terminal:
             self._status.start()
 
     def update(self, done: float, total: float, text: str = "", *, at: float | None = None) -> None:
-        """Shows the share done and the time left with the spinner; without one, nothing.
+        """Shows the share done and the time left with the spinner; without a spinner, no output.
 
-        Verbose, other work than before has a line: texts of the same work differ in numbers.
+        In verbose mode new work gets a line: texts of the same work differ in numbers only.
         """
         shown = text
         if total > 0:
@@ -88,10 +88,10 @@ class Terminal:
             line = f"{self._label:<19} {took or mark:>8}  "
             line += detail if not took or not mark else f"{mark} {detail}"
         else:
-            # for a log and for searching in it: no columns
+            # no columns, so that a log can be searched
             words = filter(None, (mark, took.strip(), detail))
             line = f"{self._label}: {', '.join(words)}"
-        self._label = ""  # what follows is of no step, until the next begins
+        self._label = ""  # further lines belong to no step until the next step begins
         self._console.print(line.rstrip(), style=style, markup=False, highlight=False)
 
     def note(self, text: str) -> None:
@@ -101,19 +101,19 @@ class Terminal:
             self._console.print(line, style="dim", markup=False, highlight=False)
 
     def detail(self, text: str) -> None:
-        """Prints a line below the current step, verbose alone."""
+        """Prints a line below the current step, in verbose mode only."""
         if self._verbose:
             self.note(text)
 
     def _left(self, done: float, total: float, at: float | None) -> str:
-        """Words of the time left, from what was done since the first news of this count.
+        """Returns the time left as text, from the progress since the first update of this count.
 
-        It never rises: after slower parts than before it stays until it is true again.
+        It never rises: after slower parts it stays the same until it is correct again.
         """
         now = self._clock() if at is None else at
         state = (at is None, now, done, total)
         first = self._first
-        # a count that goes back is another one
+        # a smaller number than before begins a new count
         if first is None or first[0] != state[0] or first[3] != total or done < self._done:
             first, self._least = state, math.inf
             self._first = first

@@ -1,4 +1,4 @@
-"""What INT8 costs layer by layer, and the scales that constraints changed, as plain text."""
+"""The error of INT8 by layer, and the scales that constraints changed, as plain text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from edgekit.text import counted, sentence
 from edgekit_device.runtime.deviation import decibels
 
 _CHANGES_SHOWN = 10
-_LEAST_BITS = 0.05  # what loses less is "0.0"
+_LEAST_BITS = 0.05  # smaller losses are shown as "0.0"
 _CHANGES_HEAD = ("tensor", "scale", "was", "bits lost", "rule", "by")
 _LAYERS_SHOWN = 20
 _LAYERS_HEAD = ("SNR", "cosine", "top-1", "device", "in INT8 alone")
@@ -97,7 +97,7 @@ def sensitivity_text(
 
 
 def _modules(modules: Sequence[ModuleImpact]) -> Iterator[RenderableType]:
-    """Yields the modules, as many levels of the tree as are read at once."""
+    """Yields the modules, limited to a readable number of levels of the tree."""
     deep = {one.module: len(enclosing(one.module)) - 1 for one in modules}
     levels = sorted(set(deep.values()))
     fits = [level for level in levels
@@ -148,7 +148,7 @@ def _proposal(found: ProposedLayers, kernels: int) -> str:
 
 
 def accuracy_headline(accuracy: Accuracy, metric: str, minimum: float | None) -> str:
-    """Returns how near the whole is to FP32, in one line; the gate's metric and lowest value."""
+    """Returns the network's accuracy against FP32 in one line, with the gate's metric and limit."""
     figures = (
         f"against FP32: cosine {accuracy.cosine:.6f}, "
         f"top-1 agreement {100 * accuracy.top1_agreement:.0f} %"
@@ -159,7 +159,7 @@ def accuracy_headline(accuracy: Accuracy, metric: str, minimum: float | None) ->
 
 
 def accuracy_lines(accuracy: Accuracy, *, emulated: bool) -> list[str]:
-    """Returns on what data an accuracy is, and what the figures of the whole hide."""
+    """Returns an accuracy's data, and warnings about details that the overall figures hide."""
     constant = [one.output for one in accuracy.constant]
     return [
         f"on {accuracy.data}" + (", emulated on this CPU" if emulated else ""),

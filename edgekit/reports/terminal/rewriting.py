@@ -1,4 +1,4 @@
-"""What rewrites did, which ones there are, and whether their proofs still hold, as plain text."""
+"""The applied rewrites, the available rewrites, and the checks of their proofs, as plain text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HEAD = ("rewrite", "times", "largest error", "nodes")
 
 @group()
 def rewrite_text(document: Rewriting, *, width: int = WIDTH) -> Iterator[RenderableType]:
-    """Returns an ``edgekit.rewrite/1`` document as text: what was applied, before and after."""
+    """Returns an ``edgekit.rewrite/1`` document as text: applied rewrites, before and after."""
     applied = document.rewrites
     if applied:
         yield table(_HEAD, [_kind(rows, width) for rows in _by_kind(applied)], "lrrl")
@@ -98,7 +98,7 @@ def _kind(rows: Sequence[Applied], width: int) -> tuple[str, str, str, str]:
     errors = [row.max_error for row in rows if row.max_error is not None]
     worst = max(errors) if len(errors) == len(rows) else None
     nodes = list(dict.fromkeys(name for row in rows for name in row.nodes))
-    # names are never broken, so that a table stays one: fewer of them where they are long
+    # names are never broken, so that the table keeps its shape: if long, fewer are shown
     limit = max(width - 50, 20)
     shown: list[str] = []
     for name in nodes[:_SHOWN]:

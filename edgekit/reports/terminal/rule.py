@@ -1,4 +1,4 @@
-"""``edgekit explain`` for people: a rule, a family of rules or an operator."""
+"""The text of ``edgekit explain``: a rule, a family of rules or an operator."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def rule_text(found: Explained, *, width: int = WIDTH, colour: bool = False) -> 
     """Returns a rule, a family of rules or an operator with its row of NVIDIA's matrix as text.
 
     Args:
-        found: What ``edgekit.dla.explanation.explain`` found.
+        found: From ``edgekit.dla.explanation.explain``.
         width: Columns.
-        colour: Whether to use escape sequences.
+        colour: True for escape sequences.
     """
     page = Page(width, colour=colour)
     if isinstance(found, ExplainedFamily):
@@ -74,7 +74,7 @@ def _rule(rule: ExplainedRule) -> list[tuple[str, str]]:
 
 
 def _rule_fixes(rule: ExplainedRule) -> list[tuple[str, str]]:
-    """Returns the fix, or one for each kind of layer, as ``check`` gives the first that fits."""
+    """Returns the fix, or a fix for each kind of layer; ``check`` gives the first that fits."""
     several = [f"{one.case}: {one.fix}" for one in rule.fixes]
     found = [("" if number else "fix", text) for number, text in enumerate(several or [rule.fix])]
     if rule.effect == "refuse" and not rule.network:

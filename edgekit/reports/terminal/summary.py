@@ -53,7 +53,7 @@ from edgekit.text import ABSENT, PYTORCH, counted, listed, percent, sentence
 from edgekit_device.protocol.codec import write
 
 WIDTH = 80
-SEGMENTS = 4  # as many segments, or plans, as a person wants to read at the end of a run
+SEGMENTS = 4  # segments or plans shown at the end of a run
 SHOWN = 8  # loadables and reformats listed before "and N more"
 
 
@@ -61,15 +61,15 @@ def prediction_table(
     rows: Sequence[Row], objective: str, brings: str, source: str = "",
     unknown: int = 0, rate_hz: float | None = None,
 ) -> RenderableType:  # fmt: skip
-    """Returns the plan's prediction next to the baselines', and what the plan brings.
+    """Returns the plan's prediction next to the baselines', and the plan's advantage.
 
     Args:
         rows: From ``comparison``.
-        objective: The plan's.
+        objective: The plan's objective.
         brings: From ``advantage``.
-        source: Where the plan's times come from, as ``source_of`` says it; "" for predicted.
-        unknown: How many layers are in no figure, since their cost is not known.
-        rate_hz: Frames a second that the energies are of; None: back to back.
+        source: Source of the plan's times, from ``source_of``; "" for predicted.
+        unknown: Number of layers with unknown cost, which the figures leave out.
+        rate_hz: Frames per second of the energies; None: back to back.
     """
     marked = any(row.keeps is False for row in rows)
     found = Table(
@@ -109,7 +109,7 @@ def _change(row: Row, plan: Row, key: str) -> str:
 
 
 def _placement(placement: Placement) -> list[tuple[str, str]]:
-    plans = placement.plans  # not in older documents
+    plans = placement.plans  # missing in older documents
     if len(plans) > 1:
         lines = [_share(plan) for plan in plans[:SEGMENTS]]
         if len(plans) > SEGMENTS:
@@ -146,7 +146,7 @@ def _placement(placement: Placement) -> list[tuple[str, str]]:
 
 
 def _share(plan: ReportedPlanShare) -> str:
-    """Returns what a frame of one of several plans takes on each of its devices."""
+    """Returns the time of a frame of one of several plans on each of its devices."""
     return f"{percent(plan.share)} of the frames" + "".join(
         f"\n  {text.clean(row.device)}: {counted(row.layers, 'layer')}, "
         f"busy {text.microseconds(row.busy_us)} (predicted)"
@@ -189,10 +189,10 @@ def _segment(segment: SegmentMeasures, several: bool) -> str:
 
 
 def _bench(bench: ReportedBench, verdict: ReportedVerdict) -> list[str]:
-    """Returns the times, why they are not to be quoted, and what measures again."""
+    """Returns the times, why they may not be quoted, and the command to measure again."""
     latency = {key: 1000 * value for key, value in (bench.latency_ms or {}).items()}
     parts = [f"{text.microseconds(latency.get('median'))} median"]
-    if latency_shown(bench).get("p99") == PERCENTILES["p99"]:  # as everywhere; not of a few frames
+    if latency_shown(bench).get("p99") == PERCENTILES["p99"]:  # not if there are few frames
         parts.append(f"{text.microseconds(latency['p99'])} p99")
     parts.append(f"{text.significant(bench.throughput_qps)} per second")
     lines = [", ".join(parts) + f" ({verdict.status})"]
@@ -219,11 +219,11 @@ def _compared(baseline: MoreComparison | RefusedComparison) -> str:
 
 
 def terminal_summary(report: Report, console: Console) -> None:
-    """Prints the summary of a run; parts that a run did not come to are left out.
+    """Prints the summary of a run; parts that a run did not reach are left out.
 
     Args:
-        report: The run's.
-        console: Decides about colours: rich drops them for NO_COLOR and for what is no terminal.
+        report: The run's report.
+        console: Decides about colours: rich drops them for NO_COLOR and without a terminal.
             Names from the model are printed as text, never as markup or escape sequences.
     """
     rows = _placement(report.placement)
@@ -330,13 +330,13 @@ def summary_plan(plan: Plan) -> RenderableType:
 
 
 def bucket_table(buckets: Sequence[Bucket], cost: RangeCost) -> list[RenderableType]:
-    """Returns the listed shapes of a range, and what it costs against one shape."""
+    """Returns the listed shapes of a range, and its cost compared with one shape."""
     lines = [Text(sentence(line)) for line in range_lines(buckets, cost)]
     return [Text(TITLE, style="bold"), table(HEAD, bucket_rows(buckets), SIDES), *lines]
 
 
 def _devices(plan: Plan) -> Table:
-    """Returns how busy each device is in a frame of each plan, launches and hand-overs included."""
+    """Returns the load of each device in a frame of each plan, with launches and hand-overs."""
     several = len(plan.plans) > 1
     busy = "busy" if plan.measured and plan.measured.fraction else "busy (predicted)"
     rows = [
@@ -359,7 +359,7 @@ def _objective(plan: Plan) -> str:
     value = show(summary.value)
     idle = plan.idle_uj if plan.objective == "energy" and plan.rate_hz is not None else 0.0
     of = ""
-    if idle:  # its watts have no known error: the band is of the rest
+    if idle:  # the error of its watts is unknown: the band is for the rest
         of = f" of the {show(summary.value - idle)} above idle"
     range_ = _band(plan, objective_band(plan), show, of, less=idle)
     if plan.unknown_cost:
@@ -378,7 +378,7 @@ def _band(
     of: str = "",
     less: float = 0.0,
 ) -> str:
-    """Returns a band in brackets, each end without ``less``; "" where there is none."""
+    """Returns a band in brackets, each end without ``less``; "" without a band."""
     if band is None or band[0] >= band[1]:
         return ""
     kind = "assumed" if plan.extrapolated else "80 %"
@@ -462,7 +462,7 @@ def _reformats(plan: Plan) -> Iterator[str]:
 
 
 def _builder(plan: Plan) -> Iterator[str]:
-    """Says what to set so that TensorRT's builder ends at this plan."""
+    """Yields the settings with which TensorRT's builder makes this plan."""
     if not plan.builder or not plan.loadables:
         return
     several = len(plan.plans) > 1

@@ -1,4 +1,4 @@
-"""How ``edgekit top`` shows a board: within 80 columns, from one ``edgekit.top/1``."""
+"""The page of ``edgekit top``: a board within 80 columns, from one ``edgekit.top/1``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CORES_A_LINE = 4
 
 
 def page(top: Top, width: int) -> Text:
-    """Returns the page; a line that is longer than ``width`` is cut."""
+    """Returns the page; lines longer than ``width`` are cut."""
     made = Text()
     for text, style in _lines(top, width):
         line = Text(plain(text, lines=False), style)
@@ -37,7 +37,7 @@ def _lines(top: Top, width: int) -> Iterator[tuple[str, str]]:
     yield "  ".join(filter(None, (top.board, top.facts.module, release, top.power_mode))), "bold"
     if top.connection:
         yield f"connection: {top.connection}; retrying", "bold red"
-    if sample.other and sample.other.cooling:  # before what a small terminal cuts
+    if sample.other and sample.other.cooling:  # above the part that a small terminal cuts
         yield f"{'slowed':<{_NAME}}{', '.join(sample.other.cooling)}", "bold red"
     yield from _engines(sample)
     yield from _cores(sample, width)
@@ -59,7 +59,7 @@ def _engines(sample: Sample) -> Iterator[tuple[str, str]]:
         if name not in sample.engines and not state:
             continue
         one = sample.engines.get(name) or EngineLoad()
-        # a DLA's load is never shown: tegrastats's number for it stays 0
+        # a DLA's load is never shown: tegrastats always reports 0
         text = " " * (_BAR + 9)
         if name not in _STATE and one.percent is not None:
             text = f"{_bar(one.percent)} {one.percent:4.0f} %"
