@@ -442,7 +442,7 @@ def _event(line: bytes) -> Optional[JobEvent]:
 
 
 def _may_start(until: float) -> bool:
-    """Returns True if a job that was only prepared may still start; False if the clock jumped."""
+    """Returns True if a job that was only prepared may still start; False after a clock jump."""
     return 0.0 <= until - time.time() <= STARTS_S
 
 
