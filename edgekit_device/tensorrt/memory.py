@@ -249,9 +249,9 @@ class EngineMemory:
             context.device_memory = address
 
     def facts(self, known: EngineRuntime) -> EngineRuntime:
-        """What runs the engine, with its memory."""
+        """Returns the engine's runtime facts with its memory."""
         engine = self._engine
-        # the budget can be read from 10.1 on
+        # the budget can be read since 10.1
         streamed = hasattr(engine, _BUDGET) and int(engine.streamable_weights_size) > 0
         return replace(
             known,
