@@ -149,7 +149,7 @@ class Profiles:
         self.dynamic = [io.name for io in inputs if -1 in tuple(engine.get_tensor_shape(io.name))]
 
     def of(self, feeds: Mapping[str, Tensor]) -> Tuple[int, Dict[str, Tuple[int, ...]]]:
-        """Returns the index of the first optimisation profile that takes the shapes, and the shapes.
+        """Returns the first optimisation profile (its index) that takes the shapes, and the shapes.
 
         Raises:
             DeviceError: "input.missing" or "input.shape".

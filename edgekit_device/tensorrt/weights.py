@@ -51,7 +51,7 @@ _PARAMETERS = 4
 #     scale'[i] = scale[i] / sqrtf(variance[i] + epsilon)
 #     bias'[i] = bias[i] - mean[i] * scale'[i]
 #
-# There epsilon, scale' and bias' have that type; intermediate values are float32, since their narrow
+# There epsilon, scale' and bias' have that type; intermediate values are float32, since the narrow
 # types have no arithmetic: BFloat16 (bfloat16.hpp) converts to float, and half (ieee/half.h 1.12 of
 # NVIDIA/TensorRT) computes with float until the assignment, rounding ties away from zero. A
 # compiler may fuse float32's last line, so the last bit of a float32 bias is not certain.
