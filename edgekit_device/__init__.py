@@ -1,13 +1,13 @@
-"""edgekit_device: what runs on the board.
+"""edgekit_device: the part of edgekit that runs on the board.
 
     import edgekit_device
     model = edgekit_device.load("~/.edgekit/apps/resnet50")
     outputs = model({"x": image})
 
-A TensorRT plan alone, of trtexec say, is loaded with ``load_plan``; what ``edgekit_device serve``
-keeps loaded is called through ``connect``.
+``load_plan`` loads a single TensorRT plan, for example from trtexec; ``connect`` calls a model that
+``edgekit_device serve`` keeps loaded.
 
-Python 3.8 and its library only; NumPy, ONNX Runtime and TensorRT are imported where a model is run.
+It needs only Python 3.8 and its library; running a model imports NumPy, ONNX Runtime or TensorRT.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
     "memory_needed",
 ]
 
-# imported on first use: most commands of a board need none of them
+# imported on first use: most commands of a board do not need these
 _HOMES = {
     "Client": "serve.client",
     "DeviceError": "errors",
@@ -53,7 +53,7 @@ _HOMES = {
     "memory_needed": "runtime.need",
 }
 
-# a name that goes, with the one to use instead: it works for one minor release and warns
+# deprecated names with their replacements: a name works for one minor release and warns
 _FORMER = {}  # type: dict[str, str]
 
 

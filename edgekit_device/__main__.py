@@ -1,4 +1,4 @@
-"""The command line that the host calls: one command, one JSON document, exit 0 or 4."""
+"""The command line that the host calls: each command answers a JSON document and exits 0 or 4."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _EXIT_TERMINATED = 143
 
 
 def main(argv: Optional[List[str]] = None) -> int:
-    """Runs one command; returns its exit status."""
-    # so that a broken connection lets every "finally" clean up
+    """Runs a command; returns its exit status."""
+    # so that after a broken connection every "finally" still runs
     for name in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, lambda number, frame: sys.exit(_EXIT_TERMINATED))
     debug = False
@@ -67,9 +67,9 @@ def main(argv: Optional[List[str]] = None) -> int:
 
 
 def _write(answer: "Iterable[Buffer]", live: bool) -> int:
-    """Writes the answer, each part as it comes where it is ``live``; stops with its reader.
+    """Writes the answer, with ``live`` each part at once; stops when the reader has ended.
 
-    What standard output does not take, a full disk for example, is said on standard error.
+    Errors of standard output, for example a full disk, are reported on standard error.
     """
     try:
         for data in answer:
@@ -93,7 +93,7 @@ def _write(answer: "Iterable[Buffer]", live: bool) -> int:
 
 
 def _close_output() -> None:
-    """Throws away what standard output has buffered: Python would write it again at its end."""
+    """Discards standard output's buffer, which Python would write again at its exit."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, sys.stdout.fileno())
     os.close(nothing)
@@ -111,7 +111,7 @@ def _fail(error: DeviceError) -> int:
 
 
 def _text(document: Any) -> str:
-    # DEL is the one control character that JSON leaves as it is
+    # DEL is the only control character that JSON does not escape
     return json.dumps(document).replace("\x7f", "\\u007f")
 
 

@@ -7,7 +7,7 @@ import os
 
 
 def account_name() -> str:
-    """The account's name; its number where it has none, as in a container."""
+    """Returns the account's name; its number if it has none, as in a container."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -1,25 +1,26 @@
-"""The one process that a host has on the board while it is connected: it runs the loader's commands
-in children that it forks, and carries their input and output over its own.
+"""The agent: a host's single process on the board while it is connected. It runs the loader's
+commands in forked children, and multiplexes their input and output over its own.
 
-Both directions are lines of JSON; a line with "bytes" is followed by as many. The host sends::
+Both directions are lines of JSON; a line with "bytes" is followed by that many bytes. The host
+sends::
 
     {"run": N, "argv": [...]}   start command N, forked; with "program" instead, another program
     {"in": N, "bytes": K}       a part of its input
     {"end": N}                  its input has ended
-    {"drop": N}                 nobody waits for it any more: its pipes are closed
+    {"drop": N}                 its result is no longer needed: its pipes are closed
 
 The agent sends::
 
-    {"agent": 1}                it is there; what came before is the login shell's
+    {"agent": 1}                it is ready; earlier output is the login shell's
     {"out": N, "bytes": K}      a part of its output
     {"err": N, "bytes": K}      a part of its standard error
-    {"took": N, "bytes": K}     so much of its input has been read; the host has at most 4 MiB of a
-                                command's input on the way
-    {"status": N, "code": S}    it has ended, as a shell reports it; nothing of it follows
+    {"took": N, "bytes": K}     this many bytes of its input have been read; the host has at most
+                                4 MiB of a command's input in transit
+    {"status": N, "code": S}    it has ended, with the status as a shell reports it; its last line
 
-The agent ends with its own input, and so do the pipes of all commands, once each has what came for
-it: a transfer that was cut keeps all that has arrived. It imports no CUDA, ONNX Runtime or NumPy
-and has no thread: what it forks starts clean.
+The agent ends when its own input ends. It then closes the pipes of all commands, after each has
+received its input: a transfer that was cut keeps all bytes that arrived. It imports no CUDA, ONNX
+Runtime or NumPy and has no threads: its forked children start clean.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ _READ = 256 * 1024
 _MAX_LINE = 1 << 20
 _PIPE_SIZE = 1 << 20
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ of Linux, which Python 3.8 does not name
-# a command that reads nothing for so long does not get the rest of a host that is gone
+# seconds without a read after which a command does not get the rest of a disconnected host's input
 _REST_MS = 5000
 
 
-# what small commands need, in the order in which a host has them run: it is imported while nothing
-# is to be done, once for all of them; the modules of the others load NumPy
+# modules of small commands, in the order in which a host runs them: imported once, while the agent
+# is idle; the modules of other commands load NumPy
 _PRELOADED = (
     "trust.keys", "board.probe", "release.offer", "deployment.status", "store.transfer",
     "jobs.commands", "job_runner", "release.commands",
@@ -56,13 +57,13 @@ _PRELOADED = (
 
 
 def main() -> None:
-    """Runs the commands that come on stdin until it ends."""
-    gc.freeze()  # or each fork's collections copy the pages of all that was imported
+    """Runs the commands from stdin until it ends."""
+    gc.freeze()  # else each fork's collections copy the pages of all imported modules
     _CommandServer(sys.stdin.fileno(), sys.stdout.fileno()).serve()
 
 
 class _RunningCommand:
-    """A command that runs: its process and our ends of its pipes (None once closed)."""
+    """A running command: its process and the agent's ends of its pipes (None once closed)."""
 
     def __init__(self, pid: int, stdin: int, out: int, err: int) -> None:
         self.pid = pid
@@ -98,10 +99,10 @@ class _CommandServer:
         self._commands: Dict[int, _RunningCommand] = {}
         self._to_import = list(reversed(_PRELOADED))
         self._line = b""
-        # the command whose input follows, and how many bytes of it
+        # the command whose input follows, and the number of bytes
         self._part: Tuple[int, int] = (0, 0)
         self._host_listens = True
-        # a byte in this pipe says that a child has ended
+        # a byte in this pipe means that a child has ended
         self._ended, self._ending = os.pipe()
 
     def serve(self) -> None:
@@ -119,7 +120,7 @@ class _CommandServer:
                 command.close()
 
     def _turn(self) -> bool:
-        """Waits for anything to do and does it; False when the host's input has ended."""
+        """Waits for events and handles them; returns False when the host's input has ended."""
         poll = select.poll()
         poll.register(self._reading, select.POLLIN)
         poll.register(self._ended, select.POLLIN)
@@ -200,7 +201,7 @@ class _CommandServer:
 
     def _run(self, number: int, argv: List[str], program: bool) -> None:
         pipes = [os.pipe() for _ in range(3)]
-        with contextlib.suppress(OSError):  # more than an account may have
+        with contextlib.suppress(OSError):  # above the account's limit
             fcntl.fcntl(pipes[0][1], _SET_PIPE_SIZE, _PIPE_SIZE)
         pid = os.fork()
         if pid == 0:
@@ -214,7 +215,7 @@ class _CommandServer:
         self._commands[number] = _RunningCommand(pid, pipes[0][1], pipes[1][0], pipes[2][0])
 
     def _close_all(self) -> None:
-        """Closes, in a child, what is the agent's alone."""
+        """Closes the agent's own descriptors in a child."""
         for command in self._commands.values():
             command.close()
         for descriptor in (self._reading, self._writing, self._ended, self._ending):
@@ -222,7 +223,7 @@ class _CommandServer:
                 os.close(descriptor)
 
     def _feed(self, number: int) -> None:
-        """Gives the command what it takes of its input."""
+        """Writes as much input as the command's pipe takes."""
         command = self._commands[number]
         taken = 0
         try:
@@ -245,7 +246,7 @@ class _CommandServer:
             command.close_input()
 
     def _feed_rest(self) -> None:
-        """Gives the commands what the host sent before it was gone."""
+        """Gives the commands the input that the host sent before it disconnected."""
         for command in self._commands.values():
             for name in command.outputs:
                 command.close_output(name)
@@ -263,7 +264,7 @@ class _CommandServer:
                 self._feed(numbers[descriptor])
 
     def _relay(self, number: int, name: str) -> bool:
-        """Sends a part of the command's output; False when there is none now."""
+        """Sends a part of the command's output; returns False if none is available."""
         command = self._commands.get(number)
         descriptor = None if command is None else command.outputs[name]
         if command is None or descriptor is None:
@@ -283,7 +284,7 @@ class _CommandServer:
             pid, status = os.waitpid(command.pid, os.WNOHANG)
             if not pid:
                 continue
-            # what it wrote is in the pipes by now; what it has left behind may hold them open
+            # its output is in the pipes by now; processes that it left behind may hold them open
             for name in command.outputs:
                 while self._relay(number, name):
                     pass
@@ -299,11 +300,11 @@ class _CommandServer:
             while rest and self._host_listens:
                 rest = rest[os.write(self._writing, rest) :]
         except BrokenPipeError:
-            self._host_listens = False  # what it has sent before is still to be read
+            self._host_listens = False  # input that it sent before is still read
 
 
 def _become(argv: List[str], program: bool, streams: List[int]) -> NoReturn:
-    """Makes this process, forked off the agent, the command; never returns."""
+    """Turns this process, a fork of the agent, into the command; never returns."""
     status = 70
     try:
         for name in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):

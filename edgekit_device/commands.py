@@ -1,6 +1,6 @@
-"""The board's commands and their options. Only the parser of the command that is called is made,
-and its module is imported when it is called: from a zip each import is a compilation, and hosts
-send many small commands.
+"""The board's commands and their options. Only the called command's parser is made, and its module
+is imported when it is called: each import from a zip is a compilation, and hosts send many small
+commands.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ _STORE, _RUN = "release.commands.", "runtime.refit."
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises what is wrong with a command line as DeviceError "usage"."""
+    """A parser that raises errors of a command line as DeviceError "usage"."""
 
     def error(self, message: str) -> NoReturn:
-        """Raises."""
+        """Raises DeviceError "usage"."""
         raise DeviceError(message, code="usage", where=self.prog, hint=self.format_usage().strip())
 
 
 class CommandAdder:
-    """Adds commands to a parser, each with the options that all of its kind have.
+    """Adds commands to a parser, each with the options of its kind.
 
     Args:
-        parser: Where to.
-        only: The one command to add; None for all.
+        parser: The parser that gets the commands.
+        only: The single command to add; None for all.
     """
 
     def __init__(self, parser: argparse.ArgumentParser, only: Optional[str]) -> None:
@@ -61,11 +61,11 @@ class CommandAdder:
 
     @property
     def any(self) -> bool:
-        """Whether there is one."""
+        """Returns True if a command was added."""
         return bool(self._all.choices)
 
     def add(self, name: str, command: str, help: str, app: str = "") -> argparse.ArgumentParser:
-        """Adds one that looks or moves things; ``command`` is its "package.module.function"."""
+        """Adds a command without a run; ``command`` is its "package.module.function"."""
         if self._only not in (None, name):
             return cast(argparse.ArgumentParser, _UnusedParser())
         one = self._all.add_parser(name, help=help, description=help)
@@ -77,7 +77,7 @@ class CommandAdder:
         return one
 
     def add_run(self, name: str, command: str, help: str) -> argparse.ArgumentParser:
-        """Adds one that runs a release."""
+        """Adds a command that runs a release."""
         one = self.add(name, command, help, "required")
         one.add_argument("--release", default=None, help="default: the current one")
         one.add_argument(
@@ -93,22 +93,22 @@ class CommandAdder:
         return one
 
     def add_job(self, name: str, command: str, help: str) -> argparse.ArgumentParser:
-        """Adds one about a job."""
+        """Adds a command about a job."""
         one = self.add(name, command, help)
         one.add_argument("--job", required=True, help="id of the job")
         return one
 
 
 class _UnusedParser:
-    """Stands for the parser of a command that is not run: takes what parsers do, and itself
-    stands for what they return."""
+    """Replaces the parser of a command that is not run: any method may be called and returns this
+    object."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *names, **options: self
 
 
 def _import_and_call(home: str) -> _Command:
-    """The function "package.module.name" of this package, imported when it is called."""
+    """Returns a function that imports "package.module.name" of this package and calls it."""
     module, _, name = home.rpartition(".")
 
     def call(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Answer:
@@ -119,7 +119,7 @@ def _import_and_call(home: str) -> _Command:
 
 
 def count(text: str) -> int:
-    """A whole number of things."""
+    """Parses a count: a whole number."""
     value = int(text)
     if not 0 <= value <= 1 << 30:
         raise ValueError(text)
@@ -127,14 +127,14 @@ def count(text: str) -> int:
 
 
 def folder(text: str) -> Path:
-    """A folder; an empty text is none, and not the one that the caller happens to be in."""
+    """Parses a folder; refuses an empty text, which would mean the current folder."""
     if not text:
         raise ValueError(text)
     return Path(os.path.expanduser(text))
 
 
 def offset(text: str) -> int:
-    """A place in a file."""
+    """Parses an offset in a file."""
     value = int(text)
     if value < 0:
         raise ValueError(text)
@@ -142,7 +142,7 @@ def offset(text: str) -> int:
 
 
 def positive(text: str) -> float:
-    """An amount of time."""
+    """Parses a positive time."""
     value = float(text)
     if not 0 <= value <= 1e9:
         raise ValueError(text)
@@ -150,13 +150,13 @@ def positive(text: str) -> float:
 
 
 def make_parser(command: Optional[str] = None) -> argparse.ArgumentParser:
-    """Returns the parser; ``call`` of what it parsed is the command's function.
+    """Returns the parser; the attribute ``call`` of its result is the command's function.
 
     Its errors are DeviceErrors, code "usage".
 
     Args:
-        command: The command being run, if it is one: all of them are a third of what a
-            small command takes.
+        command: The command that is run, if known: making the parsers of all commands takes a
+            third of a small command's time.
     """
     parser = Parser(prog="edgekit_device", description="edgekit_device on a board.")
     commands = CommandAdder(parser, command)

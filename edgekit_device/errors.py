@@ -1,4 +1,4 @@
-"""Every failure on the board: a code, a message, where it happened and what to do about it."""
+"""The error of every failure on the board: a code, a message, the place and a hint."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 EXIT_FAILED = 4
 _SCARCE = 64 << 10
 
-# what a full disk, a full quota and a size limit of the file system or process answer
+# errors of a full disk, a full quota, and a size limit of the file system or process
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -21,10 +21,10 @@ class DeviceError(Exception):
     """A failure with a stable code; the command line turns it into JSON and exit status 4.
 
     Args:
-        message: What is wrong, one line.
+        message: The fault, in one line.
         code: Stable identifier such as ``bundle.bad-signature``.
-        where: The bundle, release, tensor or file that it is about.
-        hint: What to do about it.
+        where: The bundle, release, tensor or file with the fault.
+        hint: What to do about the fault.
     """
 
     def __init__(self, message: str, *, code: str, where: str = "", hint: str = "") -> None:
@@ -50,7 +50,7 @@ class DeviceError(Exception):
 
 
 def family(code: str) -> str:
-    """Returns what the error of a code is about: "board" of "board.disk-full"."""
+    """Returns the first part of a code, its subject: "board" of "board.disk-full"."""
     return code.partition(".")[0]
 
 
@@ -83,7 +83,7 @@ def map_os_errors(where: str) -> Iterator[None]:
 
 
 def refuse_full(folder: PathLike[str]) -> None:
-    """Raises DeviceError "board.disk-full" where the disk of ``folder`` has no space for a file."""
+    """Raises DeviceError "board.disk-full" if the disk of ``folder`` has no space for a file."""
     try:
         facts = os.statvfs(folder)
     except OSError:

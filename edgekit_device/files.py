@@ -22,7 +22,7 @@ from edgekit_device.errors import DeviceError, map_os_errors
 LOCK_WAIT_S = 60.0
 _LOCK_POLL_S = 0.02
 
-# the names that ``_temporary`` gives
+# the names of ``_temporary``'s files
 _TEMPORARY = re.compile(r"\..+\.[0-9]+-[0-9a-f]{8}\Z")
 _WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 _MOST_KEPT = 64 << 20
@@ -45,7 +45,7 @@ def fsync_folder(folder: Path) -> None:
 
 
 def durable_folder(folder: Path) -> None:
-    """Makes a folder and those above it; each new one's entry is durable before it is used."""
+    """Makes a folder and its parents; each new folder's entry is durable before it is used."""
     if folder.is_dir():
         return
     durable_folder(folder.parent)
@@ -54,9 +54,9 @@ def durable_folder(folder: Path) -> None:
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Writes a file through a temporary name in its folder: old or new, never half.
+    """Writes a file atomically and durably, through a temporary file in its folder.
 
-    Temporary names that killed processes have left for this file are removed.
+    Temporary files that killed processes have left for this file are removed.
     """
     temporary, handle = _temporary(path)
     try:
@@ -73,20 +73,20 @@ def write_durably(path: Path, data: bytes) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Removes what killed writers have left in a folder, whatever they were writing."""
+    """Removes all temporary files that killed writers have left in a folder."""
     for name in os.listdir(str(folder)):
         if _TEMPORARY.match(name):
             _remove_dead(folder / name)
 
 
 def _temporary(path: Path) -> Tuple[Path, int]:
-    """A new file next to ``path``, locked as long as its writer lives, and its descriptor."""
+    """Returns a new file next to ``path``, locked while its writer lives, and its descriptor."""
     while True:
         name = ".{}.{}-{}".format(path.name, os.getpid(), os.urandom(4).hex())
         temporary = path.with_name(name)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         handle = os.open(str(temporary), flags, 0o600)
-        # between these two another writer of the same file may take it for a dead one's
+        # between these two steps another writer of the same file may take it for a dead writer's
         if take_lock(handle) and temporary.exists():
             return temporary, handle
         os.close(handle)
@@ -113,7 +113,7 @@ def _remove_dead(temporary: Path) -> None:
 
 
 def take_lock(handle: int, wait_s: float = 0.0, *, shared: bool = False) -> bool:
-    """Takes the lock of an open file; False if another process still has it after ``wait_s``."""
+    """Takes an open file's lock; returns False if it is still taken after ``wait_s`` seconds."""
     mode = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
     deadline = time.monotonic() + wait_s
     while True:
@@ -137,10 +137,11 @@ def replace_link(link: Path, target: str) -> None:
 
 
 def open_locked(path: Path, wait_s: float, *, shared: bool = False) -> Optional[int]:
-    """Opens the lock file ``path``, made where it is missing, and takes its lock.
+    """Opens the lock file ``path``, which is created if missing, and takes its lock.
 
     Returns:
-        The descriptor, to be closed; None if another process still has the lock after ``wait_s``.
+        The descriptor, which the caller closes; None if another process still has the lock after
+        ``wait_s`` seconds.
     """
     deadline = time.monotonic() + wait_s
     while True:
@@ -150,7 +151,7 @@ def open_locked(path: Path, wait_s: float, *, shared: bool = False) -> Optional[
             handle = os.open(str(path), flags, 0o600)
         try:
             taken = take_lock(handle, deadline - time.monotonic(), shared=shared)
-            # whoever held it may have removed the file: then it locks nothing any more
+            # its last holder may have removed the file: then this lock has no effect
             if taken and _is(handle, path):
                 handle, opened = -1, handle
                 return opened
@@ -173,7 +174,7 @@ def locked(path: Path, shared: bool = False, wait_s: float = LOCK_WAIT_S) -> Ite
     """Holds the lock file ``path``; the kernel releases it when the process ends.
 
     Raises:
-        DeviceError: "board.busy" when another command holds it for longer than ``wait_s``.
+        DeviceError: "board.busy" if another command holds it for more than ``wait_s`` seconds.
     """
     handle = open_locked(path, wait_s, shared=shared)
     if handle is None:
@@ -190,7 +191,7 @@ def locked(path: Path, shared: bool = False, wait_s: float = LOCK_WAIT_S) -> Ite
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process holds the lock file ``path``; the kernel says so, however it ended."""
+    """Returns True if a living process holds the lock file ``path``, according to the kernel."""
     try:
         handle = os.open(str(path), os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -203,11 +204,12 @@ def is_locked(path: Path) -> bool:
 
 @contextmanager
 def workspace(root: Path) -> Iterator[Path]:
-    """A folder under ``root``/tmp that is removed afterwards; removes those of dead commands first.
+    """Yields a folder under ``root``/tmp and removes it at the end; first removes folders of dead
+    commands.
 
     A living command holds a lock on its folder, so a folder that can be locked is abandoned.
     """
-    import shutil  # not for each small command: it brings every archiver
+    import shutil  # imported here: it loads every archiver, which small commands do not need
 
     parent = root / "tmp"
     with map_os_errors(str(parent)):
@@ -225,7 +227,7 @@ def workspace(root: Path) -> Iterator[Path]:
 def _claim(parent: Path) -> Tuple[Path, int]:
     import tempfile
 
-    # between mkdir and flock another command may sweep the folder: then take a new one
+    # between mkdir and flock another command may remove the folder: then take a new folder
     while True:
         folder = Path(tempfile.mkdtemp(dir=str(parent)))
         try:
@@ -253,19 +255,19 @@ def _sweep(folder: Path) -> None:
 
 
 def owners_of(folder: Path) -> Set[int]:
-    """Who may have written a folder's files: root, this user and the folder's owner."""
+    """Returns the users that may have written a folder's files: root, this user and its owner."""
     return {0, os.geteuid(), folder.stat().st_uid}
 
 
 def is_owned(facts: os.stat_result, owners: Set[int]) -> bool:
-    """Whether no other account can have written the file of these facts."""
+    """Returns True if no other account can have written the file with this ``stat`` result."""
     return facts.st_uid in owners and not facts.st_mode & _WRITABLE
 
 
 def read_owned(path: Path, owners: Set[int]) -> Optional[bytes]:
-    """Reads a file; returns None where other accounts could have written it.
+    """Reads a file; returns None if other accounts could have written it.
 
-    It is copied, so that what is hashed is what is used, whatever happens to the file.
+    The result is a copy, so that the hashed bytes are the used bytes even if the file changes.
 
     Raises:
         OSError: It cannot be read, or is a link.
@@ -279,17 +281,17 @@ def read_owned(path: Path, owners: Set[int]) -> Optional[bytes]:
 
 
 def check_kept(path: Path) -> None:
-    """Refuses what an installation keeps at ``path`` where others can have put or can change it.
+    """Refuses an installation's file or folder that other accounts could have made or can change.
 
     Raises:
         DeviceError: "root.link", "root.owner" or "root.writable".
-        FileNotFoundError: It is not there.
+        FileNotFoundError: It is missing.
     """
     _refuse_foreign(path, os.lstat(str(path)))
 
 
 def read_kept(path: Path, most: int = _MOST_KEPT) -> bytes:
-    """Reads a file that an installation keeps; one byte more than ``most`` of a longer one.
+    """Reads a file of an installation; of a longer file the first ``most`` + 1 bytes.
 
     Raises:
         DeviceError: As ``check_kept``.
@@ -303,7 +305,7 @@ def read_kept(path: Path, most: int = _MOST_KEPT) -> bytes:
         if not stat.S_ISREG(facts.st_mode):
             raise OSError(errno.EINVAL, "it is not a file")
         _refuse_foreign(path, facts)
-        # not ``most`` at once: Python takes the memory before it reads
+        # not ``most`` at once: Python allocates the memory before it reads
         return file.read(min(facts.st_size, most) + 1)
 
 
@@ -341,8 +343,8 @@ class Extent:
 
     Attributes:
         path: The file.
-        offset: Where the part begins.
-        size: Its bytes; None for the whole file.
+        offset: Start of the part, in bytes.
+        size: Size of the part in bytes; None for the whole file.
     """
 
     path: Path
@@ -350,10 +352,10 @@ class Extent:
     size: Optional[int] = None
 
     def read(self, size: int) -> Tuple[Buffer, str]:
-        """Copies ``size`` bytes into this process's memory, hashing them as they come.
+        """Copies ``size`` bytes into this process's memory and hashes them on the way.
 
         Returns:
-            The copy and its SHA-256; the copy is empty where the file has another size.
+            The copy and its SHA-256; the copy is empty if the file has another size.
 
         Raises:
             OSError: It cannot be opened or read.
@@ -372,7 +374,7 @@ class Extent:
 def _read_hashed(handle: int, offset: int, size: int) -> Tuple[memoryview, str]:
     import mmap
 
-    # private pages, unlike shared ones and a bytearray, cost next to nothing until they are written
+    # private pages cost almost nothing until they are written, unlike shared pages or a bytearray
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError, AttributeError):
         memory.madvise(mmap.MADV_HUGEPAGE)
@@ -381,7 +383,7 @@ def _read_hashed(handle: int, offset: int, size: int) -> Tuple[memoryview, str]:
         chunk = view[done : min(done + _CHUNK, size)]
         count = os.preadv(handle, [chunk], offset + done)
         if not count:
-            break  # it was cut short meanwhile: the hash is another one
+            break  # it was truncated meanwhile: the hash differs
         digest.update(chunk[:count])
         done += count
     return view.toreadonly(), digest.hexdigest()
@@ -392,7 +394,7 @@ _MEMORY_CLOEXEC, _MEMORY_SEALING = 1, 2
 
 
 def memory_file() -> int:
-    """A file that has no name and no disk, closed on exec; it can be sealed (fcntl(2)).
+    """Returns a file in memory without a name, closed on exec; it can be sealed (fcntl(2)).
 
     Raises:
         OSError: As memfd_create(2).
@@ -431,12 +433,12 @@ def map_file(path: Path) -> memoryview:
         return map_handle(file.fileno())
 
 
-# where the maps of map_handle begin
+# start addresses of map_handle's maps
 _maps: Set[int] = set()
 
 
 def is_mapped(data: memoryview) -> bool:
-    """Tells whether a view's bytes lie in a map that :func:`map_handle` made."""
+    """Returns True if a view's bytes are in a map that :func:`map_handle` made."""
     import ctypes
 
     return isinstance(data.obj, ctypes.Array) and ctypes.addressof(data.obj) in _maps

@@ -1,5 +1,5 @@
-"""The commands ``install`` (brings an app to a bundle that is on the board), ``rehearse`` (what it
-would change) and ``resume`` (carries on deployments that were cut off).
+"""The commands ``install`` (brings an app to a bundle on the board), ``rehearse`` (reports the
+changes of an install) and ``resume`` (continues interrupted deployments).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _MOST_REASON = 2048
 
 @document(frozen=True)
 class Resumed:
-    """A deployment that is carried on as a job: ``state`` is where it was cut off, or its end."""
+    """A deployment that continues as a job: ``state`` is where it was cut off, or its end."""
 
     app: str = member(app_name)
     job: str = member(text())
@@ -81,7 +81,7 @@ class Resumed:
 
 @document(frozen=True)
 class NotResumed:
-    """A deployment that cannot be carried on, and why."""
+    """A deployment that cannot continue, and the reason."""
 
     app: str = member(app_name)
     error: Failure = member(record(Failure))
@@ -89,7 +89,7 @@ class NotResumed:
 
 @document(frozen=True)
 class ResumeAnswer:
-    """The answer of ``resume``; ``power``: what a benchmark had left of power mode and clocks."""
+    """The answer of ``resume``; ``power``: power mode and clocks that a benchmark left changed."""
 
     resumed: Tuple[Resumed, ...] = member(records(Resumed))
     failed: Tuple[NotResumed, ...] = member(records(NotResumed))
@@ -101,12 +101,12 @@ class Installed:
     """The answer of ``install``.
 
     Attributes:
-        changed: Whether another release serves now.
+        changed: True if another release serves now.
         release: The release of the bundle.
         digest: SHA-256 of the manifest.
         previous: The release that served before.
-        state: How the deployment ended.
-        health: What was measured; None where the bundle served already.
+        state: The deployment's last state.
+        health: The measured figures; None if the bundle served already.
     """
 
     changed: bool = member(flag)
@@ -120,7 +120,7 @@ class Installed:
 
 @document(frozen=True)
 class RehearsalRequest(Envelope):
-    """A bundle's manifest and signature, and the lines of allowed_signers to add before it."""
+    """A bundle's manifest and signature, and the lines to add to allowed_signers first."""
 
     lines: Tuple[str, ...] = member(array(text(most=1 << 16)), absent=())
 
@@ -130,10 +130,10 @@ class RehearsedInstall:
     """The answer of ``rehearse``.
 
     Attributes:
-        changed: Whether ``install`` would bring another release into service.
+        changed: True if ``install`` would bring another release into service.
         digest: SHA-256 of the manifest.
         current: The release that serves now.
-        keys: How many of the lines are not in allowed_signers yet.
+        keys: Number of lines that are not in allowed_signers yet.
     """
 
     changed: bool = member(flag)
@@ -149,10 +149,10 @@ def resume(
     """Starts a job for each deployment whose process died.
 
     Returns:
-        What is carried on, and what cannot be: it keeps no other app from it.
+        Deployments that continue, and deployments that cannot; these do not stop other apps'.
 
     Raises:
-        DeviceError: "deploy.busy" and the like, where one app alone was meant.
+        DeviceError: "deploy.busy" and similar errors, if ``app`` is given.
     """
     found: List[Resumed] = []
     failed: List[NotResumed] = []
@@ -182,9 +182,9 @@ def resume(
 
 
 def do_resume(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> ResumeAnswer:
-    """Carries on the deployments whose processes died, as jobs; --wait until they ended.
+    """Continues deployments whose processes died, as jobs; --wait waits until they have ended.
 
-    What a benchmark that died has left of power mode and clocks is taken back.
+    Restores the power mode and clocks that a dead benchmark left changed.
     """
     left = mend(root.folder)
     app = None if arguments.app is None else root.app(arguments.app)
@@ -195,9 +195,9 @@ def do_resume(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Res
 
 
 def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Installed:
-    """Brings an app to a bundle that is on the board: deploys it and waits for the end.
+    """Brings an app to a bundle on the board: deploys it and waits for the end.
 
-    Where the bundle serves already, and whole, nothing is done.
+    Does no work if the bundle serves already and is complete.
     """
     given = parse_json((arguments.policy or "{}").encode("utf-8"), "--policy", "policy.invalid")
     policy = read_policy(given)
@@ -256,12 +256,12 @@ def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> In
 
 
 def do_rehearse(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> RehearsedInstall:
-    """Says what ``trust`` and ``install`` would change; nothing is written below ROOT.
+    """Reports the changes that ``trust`` and ``install`` would make; writes no file below ROOT.
 
     A ``RehearsalRequest`` is on stdin.
 
     Raises:
-        DeviceError: As ``install`` refuses a bundle before it copies a blob.
+        DeviceError: The error with which ``install`` would refuse the bundle before copying blobs.
     """
     request = read_json(stdin, MAX_ENVELOPE)
     sent = read(RehearsalRequest, request, "stdin", code="protocol.invalid")
@@ -271,7 +271,7 @@ def do_rehearse(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> R
         new = [line for line in dict.fromkeys(sent.lines) if line not in known.splitlines()]
         signers = Path(aside, root.allowed_signers.name)
         signers.write_text("".join(line + "\n" for line in [*known.splitlines(), *new]), "utf-8")
-        # a link that leads nowhere is what it was there: a list that revokes all
+        # a dangling link keeps its meaning: a list that revokes all keys
         revoked = revoked_file(root.allowed_signers)
         if os.path.lexists(str(revoked)):
             revoked_file(signers).symlink_to(revoked)
@@ -298,14 +298,14 @@ def _refusal(
     put_back: bool,
     remember: bool = True,
 ) -> Optional[str]:
-    """Why the board refuses the bundle that the operator installs all the same.
+    """Returns why the board would refuse the bundle that the operator installs on purpose.
 
     Raises:
-        DeviceError: "install.*"; it is older or expired and ``allow_older`` is not given, or it was
-            taken back here and ``put_back`` is not.
+        DeviceError: "install.*": it is older or expired without ``allow_older``, or it was rolled
+            back on this board and ``put_back`` is false.
     """
     if serves(root, checked) is not None:
-        return None  # what serves is never refused
+        return None  # the serving bundle is never refused
     refused = None
     try:
         check_install(root, checked, remember=remember)
@@ -320,7 +320,7 @@ def _refusal(
 
 
 def _copy_blobs(root: Root, checked: Checked, missing: Sequence[str]) -> None:
-    """Copies blobs from the bundle into the store, each with the SHA-256 of its name."""
+    """Copies blobs from the bundle into the store and checks that each has its name's SHA-256."""
     with root.lock(shared=True), map_os_errors(str(root.folder)), BlobWriter(root) as writer:
         for digest in missing:
             writer.add(digest, read_checked(checked, digest))

@@ -1,5 +1,5 @@
-"""Starts and runs jobs: the table of kinds, the command that starts or joins one, the supervisor
-that runs away from any connection, and the worker below it that does the work.
+"""Starts and runs jobs: the table of kinds, the command that starts or joins a job, the supervisor
+that runs detached from any connection, and its child that does the work.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ from edgekit_device.store.root import Root
 _POLL_S = 0.2
 _GRACE_S = 10.0
 
-# made with the job and freed before its last state is written, so that a job can say that the
-# disk is full
+# reserved with the job and freed before its last state is written, so that a job can report a full
+# disk
 _RESERVE = 64 * 1024
 _RESERVED = "reserve"
 
@@ -82,14 +82,14 @@ CONCURRENT_JOBS = ("deploy",)
 
 
 def do_job_start(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> StartedJob:
-    """Starts a job, joins the same one that runs, or answers that it is done already."""
+    """Starts a job, joins the same running job, or answers that it is already done."""
     document = read_json(stdin, MAX_REQUEST)
     request = read(JobRequest, document, "stdin", code="protocol.invalid")
     return start_job(root, request, held_back=arguments.no_run)
 
 
 def start_job(root: Root, request: JobRequest, *, held_back: bool = False) -> StartedJob:
-    """Does what ``job-start`` does; with ``held_back`` the job is only prepared for ``job-run``."""
+    """Starts a job like ``job-start``; with ``held_back`` only prepares it for ``job-run``."""
     if request.kind not in JOBS:
         known = ", ".join(sorted(JOBS))
         raise DeviceError(
@@ -105,7 +105,7 @@ def start_job(root: Root, request: JobRequest, *, held_back: bool = False) -> St
         if state in LIVE:
             return StartedJob(job.name, state, joined=True)
         if job.complete():
-            os.utime(job.folder / STATE)  # young again for a collection
+            os.utime(job.folder / STATE)  # restarts its grace time before collection
             return StartedJob(job.name, "done", reused=True)
         _prepare(job, request, held_back)
         if not held_back:
@@ -114,7 +114,7 @@ def start_job(root: Root, request: JobRequest, *, held_back: bool = False) -> St
 
 
 def do_job_run(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> bytes:
-    """Runs a prepared job: as this process with --foreground, otherwise away from the caller."""
+    """Runs a prepared job: in this process with --foreground, else detached from the caller."""
     job = open_job(root, arguments.job)
     if not arguments.foreground:
         _detach()
@@ -130,7 +130,7 @@ def _id(root: Root, request: JobRequest) -> str:
 
 
 def _prepare(job: Job, request: JobRequest, held_back: bool) -> None:
-    """Makes the job's folder anew, whole at once."""
+    """Makes the job's folder anew, atomically."""
     now = time.time()
     state = JobState(
         job.name,
@@ -138,13 +138,13 @@ def _prepare(job: Job, request: JobRequest, held_back: bool) -> None:
         str(request.request.get("name") or request.request.get("app") or "")[:64],
         "queued",
         queued_at=round(now, 3),
-        # until then it counts as queued although no process holds its lock yet
+        # until this time it counts as queued although no process holds its lock yet
         starts_by=now + STARTS_S if held_back else 0.0,
     )
     with workspace(job.root.folder) as work, map_os_errors(str(job.folder)):
         made = work / "job"
         made.mkdir()
-        # the request as it came, in the order of its fields
+        # the request unchanged, in the order of its fields
         write_durably(made / REQUEST, json.dumps(write(request)).encode("utf-8"))
         write_durably(made / STATE, dump(state))
         (made / LOG).touch()
@@ -152,7 +152,7 @@ def _prepare(job: Job, request: JobRequest, held_back: bool) -> None:
         (made / _RESERVED).write_bytes(bytes(_RESERVE))
         loader = loader_file()
         if loader is not None:
-            # newer loaders push old ones out of bin; a job's own stays with it
+            # newer loaders replace old loaders in bin; a job keeps its own
             _link(loader, made / LOADER)
         if job.folder.exists():
             job.folder.rename(work / "old")
@@ -181,7 +181,7 @@ def _launch(job: Job) -> None:
     finally:
         os.close(writing)
     with open(reading, "rb") as ready:
-        ready.read()  # ends when the job waits or runs, or is no more
+        ready.read()  # ends when the job waits, runs or has ended
     state = job.read()
     if done.returncode or (state.state == "lost" and not state.started_at):
         last = job.log(0, 1 << 20)[0].decode("utf-8", "replace").strip().splitlines()
@@ -201,13 +201,13 @@ def _link(source: Path, target: Path) -> None:
         shutil.copyfile(str(source), str(target))
 
 
-# The supervisor holds the job's lock, waits for its turn (one job at a time on a board), runs the
-# work in a child of a process group of its own and writes how that ended. The work may crash,
-# eat the memory or hang in a builder: the supervisor is always left to report it and to end it.
+# The supervisor holds the job's lock, waits for its turn (a board runs one job at a time), runs the
+# work in a child with its own process group and records its end. The work may crash, exhaust the
+# memory or hang in a builder: the supervisor survives to report it and to end it.
 
 
 class _End(NamedTuple):
-    """How a job ended: its last state, and why it failed."""
+    """A job's end: its last state, and the error if it failed."""
 
     state: str
     error: Optional[Failure] = None
@@ -219,7 +219,7 @@ def _detach() -> None:
     if os.fork():
         os._exit(0)
 
-    # not a session's leader any more: no terminal can become this process's own
+    # no longer a session leader: it cannot get a controlling terminal
 
 
 def _redirect(log: Path) -> None:
@@ -233,14 +233,14 @@ def _redirect(log: Path) -> None:
 
 
 def _supervise(job: Job, ready: Optional[int] = None) -> None:
-    """Runs the job and records how it ended.
+    """Runs the job and records its end.
 
     Args:
-        job: Its request.json and state.json are there.
+        job: The job; its request.json and state.json exist.
         ready: A descriptor that is closed once the job holds its lock and waits or runs.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    # a command that checks whether it lives holds it for a moment
+    # a command that checks if the job lives holds the lock for a moment
     lock = open_locked(job.folder / "lock", 2.0)
     if lock is None:
         return  # another process runs it already
@@ -262,7 +262,7 @@ def _supervise(job: Job, ready: Optional[int] = None) -> None:
         (job.folder / _RESERVED).unlink()
     job.write(ended_at=round(time.time(), 3), state=end.state, error=end.error)
     os.close(lock)
-    # where it fails the next one that ends does it
+    # if this fails, the next job that ends does it
     with contextlib.suppress(DeviceError, OSError), locked(job.root.folder / "jobs" / "lock"):
         forget_outdated(job.root)
 
@@ -291,7 +291,7 @@ def _in_turn(job: Job) -> _End:
 
 
 def _has_turn(job: Job, handle: int) -> bool:
-    """Whether the board is free and no other job has waited longer."""
+    """Returns True if the board is free and no other job has waited longer."""
     own = (job.read().queued_at or 0.0, job.name)
     for other in all_jobs(job.root):
         state = other.read()
@@ -303,7 +303,7 @@ def _has_turn(job: Job, handle: int) -> bool:
 
 
 def _work(job: Job) -> _End:
-    """Runs the work in a process group of its own; returns how it ended."""
+    """Runs the work in its own process group; returns its end."""
     sys.stdout.flush()
     sys.stderr.flush()
     group: List[int] = []
@@ -353,12 +353,12 @@ def _failed(message: str, code: str, hint: str = "") -> _End:
 
 
 def _do(job: Job, report: Report) -> None:
-    """Does the work; result.json is written whole, or not at all."""
-    # a cancelled job sees it in its folder and has a moment to tidy up; a builder's C++ that
-    # does not come back gets a SIGKILL after it
+    """Does the work; writes result.json atomically."""
+    # a cancelled job sees a file in its folder and has a moment to clean up; a builder's C++ that
+    # does not return then gets a SIGKILL
     signal.signal(signal.SIGTERM, lambda number, frame: None)
     try:
-        with contextlib.suppress(BrokenPipeError):  # it outlives its supervisor
+        with contextlib.suppress(BrokenPipeError):  # its supervisor has ended
             report(os.getpid())
         request = job.request()
         module = None if request is None else JOBS.get(request.kind)
@@ -370,7 +370,8 @@ def _do(job: Job, report: Report) -> None:
             write_durably(job.folder / RESULT, json.dumps(result).encode("utf-8"))
     except DeviceError as error:
         if isinstance(error.__cause__, OSError):
-            # a name of the system's alone does not say whose fault it was; a full disk takes none
+            # an error's name alone does not show the cause, so the traceback is logged if the disk
+            # takes it
             with contextlib.suppress(OSError):
                 traceback.print_exc()
         raise

@@ -1,11 +1,11 @@
-"""Child processes: work that may crash, hang or eat the memory runs in one that is forked
-(``in_child``); how another start of Python finds what this one finds; and how a command notices
-that its caller has ended.
+"""Child processes: ``in_child`` forks a process for work that may crash, hang or exhaust the
+memory; ``child_argv`` starts Python with this process's modules; ``watch`` ends a command whose
+caller has ended.
 
-What is forked answers in lines of JSON::
+A forked child answers in lines of JSON::
 
-    {"turn": state}            it begins a state as soon as a byte comes back
-    {"report": [...]}          what ``on_report`` gets
+    {"turn": state}            it begins a state as soon as it receives a byte
+    {"report": [...]}          the arguments of ``on_report``
     {"result": ...}            the answer, or {"error": {...}} instead
 """
 
@@ -38,7 +38,7 @@ from edgekit_device.protocol.codec import (
 )
 from edgekit_device.protocol.failure import Failure
 
-# -I: ``python -c`` would look for modules in the working folder first, for json itself too
+# -I: ``python -c`` would search the working folder first, even for json
 _PATH = "import json, sys\nsys.path[:] = json.loads(sys.argv.pop(1))\n"
 _GRACE_S = 1.0
 _EXIT_GONE = 143
@@ -56,7 +56,7 @@ Report = Callable[..., None]
 
 @document(frozen=True)
 class _Message:
-    """A line of a child's answers; without any field the answer is null."""
+    """A line of a child's output; without any field the answer is null."""
 
     turn: Optional[str] = member(text(), absent=None)
     report: Optional[Tuple[Any, ...]] = member(array(anything), absent=None)
@@ -68,7 +68,7 @@ class ChildDied(Exception):
     """A child ended before it answered.
 
     Attributes:
-        state: What it was in; "" before the first.
+        state: The child's state; "" before the first.
         cause: The signal's name, or "exit status N".
     """
 
@@ -82,7 +82,7 @@ class ChildDied(Exception):
 
 
 class ChildTooSlow(Exception):
-    """A child was ended in ``state``, whose limit was ``limit_s``."""
+    """A child was ended in ``state``, whose limit was ``limit_s`` seconds."""
 
     def __init__(self, state: str, limit_s: float) -> None:
         self.state, self.limit_s = state, limit_s
@@ -101,21 +101,21 @@ def in_child(
 ) -> Any:
     """Runs ``work`` in a forked process, which ends with this one, and returns its answer's JSON.
 
-    This process has loaded no CUDA, which a fork would break.
+    This process must not have loaded CUDA, which does not survive a fork.
 
     Args:
-        work: What to do there; its answer is a document's class or JSON-like.
+        work: Function that the child calls; its answer is a document's class or JSON-like.
         on_turn: Called here before a state of the work begins; returns its limit in seconds, or
             None for no limit.
-        on_report: Called here with what the work reports.
-        stopped: Called a few times a second; what it raises ends the work.
-        limit_s: The limit before the first state.
+        on_report: Called here with the work's reports.
+        stopped: Called a few times a second; an exception from it ends the work.
+        limit_s: The limit before the first state, in seconds; None for no limit.
         closes: Descriptors that the child closes first (locks that only this process holds).
-        apart: Whether it has a process group of its own and goes on when this process dies.
+        apart: True to give the child its own process group and to let it survive this process.
 
     Raises:
-        DeviceError: What the work raised; "board.no-memory"; "loader.internal", whose traceback
-            is on standard error.
+        DeviceError: The work's error; "board.no-memory"; "loader.internal", whose traceback is on
+            standard error.
         ChildDied, ChildTooSlow
     """
     reading, writing = os.pipe()
@@ -143,7 +143,7 @@ def in_child(
 
 
 class _Child:
-    """A child as its parent sees it."""
+    """A child process, seen from its parent."""
 
     def __init__(
         self,
@@ -164,11 +164,11 @@ class _Child:
         self._answer: Optional[_Message] = None
 
     def listen(self, stopped: Callable[[], None]) -> Optional[_Message]:
-        """Follows the child to its end; returns its answer, None where it gave none."""
+        """Follows the child to its end; returns its answer, None without an answer."""
         while not self._ended:
             if select.select([self._reading], [], [], _POLL_S)[0]:
                 self._read()
-            elif self._reap():  # what it has started may hold the pipe
+            elif self._reap():  # processes that it has started may hold the pipe open
                 while select.select([self._reading], [], [], 0)[0] and self._read():
                     pass
             stopped()
@@ -177,7 +177,7 @@ class _Child:
         return self._answer
 
     def end(self) -> None:
-        """Ends the child, if it has not."""
+        """Ends the child if it still runs."""
         if not self._ended:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
@@ -186,7 +186,7 @@ class _Child:
             self._ended = True
 
     def _read(self) -> bool:
-        """Takes what is in the pipe; False when nothing follows: it has ended."""
+        """Reads the pipe; returns False at its end, when the child has ended."""
         data = os.read(self._reading, 1 << 16)
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
@@ -225,14 +225,15 @@ def _be_child(
     closes: Sequence[int],
     parent: int,
 ) -> NoReturn:
-    """Never returns; nothing of the parent (files, exit handlers, tests) is cleaned up here.
+    """Runs the work in the child and never returns; skips the parent's cleanup (files, exit
+    handlers, tests).
 
-    It ends with the process ``parent``; with 0 it has a process group of its own instead.
+    It ends with the process ``parent``; with 0 it has its own process group instead.
     """
     try:
         for handle in closes:
             os.close(handle)
-        # the parent's handlers would raise into the work's calls; what it ignores stays ignored
+        # the parent's handlers would raise into the work's calls; ignored signals stay ignored
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
@@ -259,7 +260,7 @@ def _be_child(
             failed = DeviceError("the board ran out of memory", code="board.no-memory")
             answer = _Message(error=Failure.of(failed))
         except Exception as error:
-            with contextlib.suppress(OSError):  # a full disk takes none
+            with contextlib.suppress(OSError):  # a full disk takes no traceback
                 traceback.print_exc()
             said = "{}: {}".format(type(error).__name__, error)
             answer = _Message(error=Failure.of(DeviceError(said, code="loader.internal")))
@@ -269,16 +270,16 @@ def _be_child(
 
 
 def _die_with(parent: int) -> None:
-    """Ends this process when the parent dies, however that comes: it works under its lock."""
+    """Makes the kernel end this process when its parent dies: it works under the parent's lock."""
     ending_with_parent()()
     if os.getppid() != parent:
         os._exit(1)
 
 
 def ending_with_parent() -> Callable[[], None]:
-    """Returns a function after which its process is killed when its parent dies, however it dies.
+    """Returns a function that makes the kernel kill the calling process when its parent dies.
 
-    The function loads nothing, so it may be a ``preexec_fn``.
+    The function imports no module, so it may be a ``preexec_fn``.
     """
     try:
         prctl = ctypes.CDLL(None).prctl
@@ -295,10 +296,10 @@ def ending_with_parent() -> Callable[[], None]:
 
 
 def child_argv(code: str, *arguments: str) -> List[str]:
-    """The command that runs ``code``, which sees ``arguments`` in ``sys.argv[1:]``.
+    """Returns the command that runs ``code`` with ``arguments`` in ``sys.argv[1:]``.
 
-    It finds the modules that this process finds, but for the working folder where that is only
-    meant by being empty (``sys.path[0]`` of ``python -c`` and of a prompt).
+    It finds the same modules as this process, except in a working folder that is only the empty
+    entry of ``sys.path`` (as in ``python -c`` and at a prompt).
     """
     path = [entry for entry in sys.path if entry]
     return [sys.executable, "-I", "-c", _PATH + code, json.dumps(path), *arguments]
@@ -308,14 +309,14 @@ def child_argv(code: str, *arguments: str) -> List[str]:
 
 
 def watch(stdin: BinaryIO, size: int) -> BinaryIO:
-    """Takes the command's input and ends this process when what follows it on stdin ends.
+    """Reads the command's input; ends this process when stdin ends afterwards.
 
-    The process gets a SIGTERM, so that it tidies up; what an engine that does not return still
-    holds after a second is left to the next command's sweep.
+    The process gets a SIGTERM, so that it cleans up. If an engine does not return within a second,
+    the next command removes the remaining files.
 
     Args:
         stdin: The process's standard input.
-        size: Bytes of input; the host then holds its end open until it has the answer.
+        size: Bytes of input; after these the host keeps stdin open until it has the answer.
 
     Returns:
         The input.
@@ -337,7 +338,7 @@ def watch(stdin: BinaryIO, size: int) -> BinaryIO:
 
 
 def _wait(descriptor: int) -> None:
-    # not through the buffered stream: its lock, held by a thread, stops the interpreter's exit
+    # not through the buffered stream: a thread that holds its lock stops the interpreter's exit
     while os.read(descriptor, 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

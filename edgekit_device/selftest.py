@@ -1,5 +1,5 @@
-"""The job "selftest": measures on a board what no document says and records it; the items
-are those of ``edgekit doctor --selftest``.
+"""The job "selftest": measures undocumented properties of a board and records them; its items are
+those of ``edgekit doctor --selftest``.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _BUILT = Dict[str, EngineResult]
 _TEGRASTATS_S = 3.5
 _SAMPLED_S = 3.0
 
-# of a build's answer, what the questions are about
+# the fields of a build's answer that the questions are about
 _COPIED = ("bytes", "full_bytes", "stripped", "version_compatible", "lean_embedded", "refit",
          "dla_core", "attempts", "weights", "io", "layers", "can_run_on_dla", "unmapped",
          "timing_cache", "seconds")  # fmt: skip
@@ -102,19 +102,19 @@ _TRTEXEC = ("--loadEngine={engine}", "--exportTimes={times}", "--warmUp=100", "-
 _TIMEOUT_S = 120.0
 
 
-# docs/not-yet-on-hardware.md names the same ids; a test holds both together.
+# docs/not-yet-on-hardware.md names the same ids; a test compares both.
 class SelftestItem(NamedTuple):
-    """One question.
+    """A question to the board.
 
     Attributes:
         id: Stable name.
-        what: What is done, as a command or in words.
-        expected: What is believed today, and why.
+        what: The action, as a command or in words.
+        expected: The expected answer, and why.
         do: The check that answers it: a name in ``CHECKS``.
         flags: Builder flags of the plan that it builds or reads.
-        needs: The ids whose plans it reads.
-        device: Where the plan's layers go.
-        standalone: Whether it is a loadable for cuDLA.
+        needs: The ids of the items whose plans it reads.
+        device: The device of the plan's layers.
+        standalone: True if it is a loadable for cuDLA.
     """
 
     id: str
@@ -195,18 +195,18 @@ ITEMS: Tuple[SelftestItem, ...] = (
 
 @document(frozen=True)
 class LoadedAnswer:
-    """What loading a plan found.
+    """The result of loading a plan.
 
     Attributes:
         plan: The version in the plan's header.
-        runtime: The version of what loads it.
+        runtime: The version of the runtime that loads it.
         weights: The weights that a refit can set.
         enqueued_ms: Milliseconds of ten enqueues.
         launched_ms: Milliseconds of ten launches of the same work as a CUDA graph.
         context_bytes: Bytes of device memory that a context needs while it runs.
-        bit_equal: Whether it computed the same in memory that was lent to it.
-        persistent_cache_bytes: L2 cache that the GPU can keep for chosen data.
-        module_loading: How CUDA loads kernels: "lazy", "eager", or None where it does not say.
+        bit_equal: True if its outputs were the same with memory that the caller provides.
+        persistent_cache_bytes: Bytes of L2 cache that the GPU can keep for chosen data.
+        module_loading: How CUDA loads kernels: "lazy", "eager", or None if unknown.
     """
 
     plan: str = member(text())
@@ -223,7 +223,7 @@ class LoadedAnswer:
 
 @document(frozen=True)
 class CudlaTensor:
-    """A tensor that a loadable reads or writes, and its bytes by cuDLA's descriptor."""
+    """A tensor that a loadable reads or writes, and its bytes according to cuDLA's descriptor."""
 
     name: str = member(long_text)
     bytes: int = member(fields.count)
@@ -231,7 +231,7 @@ class CudlaTensor:
 
 @document(frozen=True)
 class CudlaAnswer:
-    """What cuDLA says of a loadable."""
+    """cuDLA's facts about a loadable."""
 
     inputs: Tuple[CudlaTensor, ...] = member(records(CudlaTensor))
     outputs: Tuple[CudlaTensor, ...] = member(records(CudlaTensor))
@@ -239,13 +239,13 @@ class CudlaAnswer:
 
 @document(frozen=True)
 class TrtexecAnswer:
-    """What trtexec said of a plan.
+    """trtexec's output for a plan.
 
     Attributes:
-        command: Without the paths that the board put in.
-        why: Why there are no times.
-        lines: What it printed of times, warnings and errors.
-        times: The first 1,000 characters of what ``--exportTimes`` wrote.
+        command: The command without the board's paths.
+        why: Reason for missing times.
+        lines: Its lines about times, warnings and errors.
+        times: The first 1,000 characters of the file from ``--exportTimes``.
     """
 
     command: Optional[str] = member(nullable(long_text))
@@ -256,7 +256,7 @@ class TrtexecAnswer:
 
 @document(frozen=True)
 class PowerAnswer:
-    """The power modes of the board's nvpmodel.conf, and what ``nvpmodel -q`` printed."""
+    """The power modes of the board's nvpmodel.conf, and the output of ``nvpmodel -q``."""
 
     modes: Tuple[NvpmodelMode, ...] = member(records(NvpmodelMode))
     now: Tuple[str, ...] = member(array(long_text))
@@ -264,8 +264,8 @@ class PowerAnswer:
 
 _ANSWERS = (LoadedAnswer, CudlaAnswer, TrtexecAnswer, PowerAnswer, TimingCacheUse, Failure,
             PowerReport)  # fmt: skip
-#: What a check found. A mapping of flags is by layer; other mappings are a build's facts, and the
-#: board's probe and monitor without what is private or long.
+#: A check's finding. A mapping of flags is by layer; other mappings are a build's facts, and the
+#: board's probe and monitor without private or long parts.
 Found = Union[
     str, Tuple[str, ...], LoadedAnswer, CudlaAnswer, TrtexecAnswer, PowerAnswer, TimingCacheUse,
     Failure, PowerReport, Mapping[str, Any],
@@ -291,15 +291,15 @@ says(_found, anyOf=(long_text, _LINES, *map(record, _ANSWERS), {"type": "object"
 
 @document(frozen=True)
 class SelftestAnswer:
-    """The answer to one question.
+    """The answer to a question.
 
     Attributes:
         id: Stable name.
-        what: What is done, as a command or in words.
-        expected: What is believed today, and why.
-        found: What was found; the error where it failed, and why where it was skipped. An object of
+        what: The action, as a command or in words.
+        expected: The expected answer, and why.
+        found: The finding; the error if it failed, the reason if it was skipped. An object of
             another form is a build's facts, flags by layer, or the board's probe or monitor.
-        seconds: How long it took.
+        seconds: Duration in seconds.
     """
 
     id: str = member(text())
@@ -319,13 +319,13 @@ class SelftestResult:
     schema: str = member(choice(SCHEMA), default=SCHEMA)
 
 
-# Each check runs in a process of its own, so that a crash is an answer too. Nothing in the
-# document says whose board it is: names of host and account and the home folder are taken out.
+# Each check runs in its own process, so that a crash is an answer too. The document does not
+# identify the board's owner: names of host and account and the home folder are removed.
 def run(context: JobContext) -> SelftestResult:
     """Runs the check of every item of ``ITEMS``.
 
     Args:
-        context: Its request is a ``BuildJobRequest`` of the toy network's one engine.
+        context: The job; its request is a ``BuildJobRequest`` of the toy network's single engine.
 
     Raises:
         JobCancelled: It was cancelled.
@@ -351,7 +351,7 @@ def _run_check(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     check = CHECKS[item.do]
     try:
         if item.do in BUILDS:
-            # a build takes processes of its own
+            # a build starts its own processes
             found = check(context, item, built)
         else:
             found = isolated(context, lambda _: check(context, item, built))
@@ -359,7 +359,7 @@ def _run_check(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
         raise
     except DeviceError as error:
         return "failed", error.to_json()["error"]
-    except Exception as error:  # an answer, not the end of the others
+    except Exception as error:  # an answer; the other checks continue
         return "failed", {"code": "selftest.error", "message": repr(error)[:_MOST_TEXT]}
     return "answered", found
 
@@ -373,7 +373,7 @@ def _private(context: JobContext) -> List[str]:
 
 
 def scrub(value: Any, names: List[str]) -> Any:
-    """Replaces ``names`` wherever they stand as words in texts, and shortens long texts."""
+    """Replaces ``names`` that are whole words in texts, and shortens long texts."""
     if isinstance(value, str):
         for name in names:
             value = re.sub(r"(?<![\w-]){}(?![\w-])".format(re.escape(name)), "<private>", value)
@@ -402,7 +402,7 @@ def _built(context: JobContext, item: SelftestItem) -> BuildResult:
 
 
 def _request(context: JobContext, item: SelftestItem) -> BuildJobRequest:
-    """The toy's request with this question's flags, device and kind."""
+    """Returns the toy network's request with this question's flags, device and kind."""
     gpu = item.device == "GPU"
     flags = (*item.flags, *(("DIRECT_IO",) if item.standalone else ()))
     found = read_request(context.request)
@@ -449,7 +449,7 @@ def _load(
     engine = built[name]
     plan = context.blob(engine.full or engine.engine)
     start(trt, context.root.folder)
-    # the runtime that the plan carries is this board's own: it was built a moment ago
+    # the plan's embedded runtime is this board's own: the plan was just built here
     choice = RuntimeChoice(flavour, host_code=engine.lean_embedded)
     loaded = deserialize(trt, plan, choice, dla_core=core, where=name)
     version = show(read_header(plan))
@@ -469,7 +469,7 @@ def _load_lean(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
 
 
 def _lean_weights(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    engine = replace(built["dla-vc-strip"], full=None)  # the stripped one is what a board gets
+    engine = replace(built["dla-vc-strip"], full=None)  # boards get the stripped plan
     loaded, found = _load(context, item.needs[0], {item.needs[0]: engine}, "lean", 0)
     return replace(found, weights=weights_of(loaded.trt, loaded.engine))
 
@@ -478,7 +478,7 @@ def _cudla(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     made = built["standalone"]
     sides = sides_of(made)
     io = SimpleNamespace(inputs=tuple(sides["input"]), outputs=tuple(sides["output"]))
-    # opening compares cuDLA's descriptors with what the build expects, and says a difference
+    # opening compares cuDLA's descriptors with the build's expectation and reports a difference
     loadable = open_loadable(context.blob(made.engine), 0, io)
     try:
         return CudlaAnswer(
@@ -512,7 +512,7 @@ def _lent_memory(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
 
 
 def _answers(loaded: LoadedPlan, made: EngineResult, memory: EngineMemory) -> Dict[str, bytes]:
-    """Each output's bytes for fixed inputs, run twice in the same context."""
+    """Returns each output's bytes for fixed inputs, run twice in the same context."""
     import numpy as np
 
     sides = sides_of(made)
@@ -547,7 +547,7 @@ def _tegrastats(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
             check=False,
         )
         out: Optional[bytes] = done.stdout
-    except subprocess.TimeoutExpired as stopped:  # it never ends by itself
+    except subprocess.TimeoutExpired as stopped:  # the expected end: it never ends by itself
         out = stopped.stdout
     return (out or b"").decode("utf-8", "replace").splitlines()
 
@@ -588,7 +588,7 @@ def _text(context: JobContext, digest: Optional[str]) -> str:
 
 
 def _placement(log: str) -> List[str]:
-    """The lines about the DLA, its loadables and their memory."""
+    """Returns the log's lines about the DLA, its loadables and their memory."""
     words = ("DLA", "ForeignNode", "memory", "Memory", "[E]")
     return [line for line in log.splitlines() if any(word in line for word in words)][:400]
 
@@ -616,7 +616,7 @@ CHECKS: Dict[str, Callable[[JobContext, SelftestItem, _BUILT], Any]] = {
 
 
 def sides_of(made: EngineResult) -> Dict[str, List[IoEntry]]:
-    """A built engine's tensors by "input" and "output"."""
+    """Returns a built engine's tensors by "input" and "output"."""
     sides: Dict[str, List[IoEntry]] = {"input": [], "output": []}
     for one in made.io:
         sides[one.mode].append(
@@ -626,10 +626,10 @@ def sides_of(made: EngineResult) -> Dict[str, List[IoEntry]]:
 
 
 def replayed(engine: Any, made: EngineResult) -> Tuple[Tuple[float, ...], Tuple[float, ...]]:
-    """Captures an engine's work and replays it; the milliseconds of the enqueues and launches.
+    """Captures an engine's work, replays it, and returns the milliseconds of enqueues and launches.
 
     Raises:
-        DeviceError: "cuda.*", or "engine.failed" where it does not run.
+        DeviceError: "cuda.*", or "engine.failed" if the engine does not run.
     """
     cuda = open_cuda()
     stream = cuda.stream()
@@ -656,7 +656,7 @@ def replayed(engine: Any, made: EngineResult) -> Tuple[Tuple[float, ...], Tuple[
 
 
 def by_trtexec(root: Path, program: Path, plan: bytes, core: Optional[int]) -> TrtexecAnswer:
-    """Runs trtexec on a plan as the cross-check of a bench does; what it said of its times."""
+    """Runs trtexec on a plan like a benchmark's cross-check; returns its times."""
     arguments = [*_TRTEXEC, *([] if core is None else ["--useDLACore={core}"])]
     with workspace(root) as work:
         (work / "plan").write_bytes(plan)

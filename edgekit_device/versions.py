@@ -1,4 +1,4 @@
-"""Version numbers of TensorRT, runtimes and libraries: how they are read, compared and written."""
+"""Version numbers of TensorRT, runtimes and libraries: reads, compares and writes them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from itertools import zip_longest
 from typing import Tuple
 
-#: The numbers of a version: major, minor, patch and so on, as far as they are known.
+#: The known numbers of a version: major, minor, patch and so on.
 Version = Tuple[int, ...]
 
 _NUMBERS = re.compile(r"\d+(?:\.\d+)*")
@@ -19,7 +19,7 @@ def parse_version(text: str) -> Version:
 
 
 def without_zeros(version: Version, least: int = 1) -> Version:
-    """Returns a version without the zeros at its end, but with ``least`` numbers if it has them."""
+    """Returns a version without trailing zeros, but with at least its first ``least`` numbers."""
     end = len(version)
     while end > least and version[end - 1] == 0:
         end -= 1
@@ -32,18 +32,18 @@ def minor_release(version: Version) -> Version:
 
 
 def at_least(version: Version, oldest: Version) -> bool:
-    """Whether a version is ``oldest`` or newer; 10.3 and 10.3.0 are the same."""
+    """Returns True if a version is ``oldest`` or newer; 10.3 and 10.3.0 are the same."""
     pairs = list(zip_longest(version, oldest, fillvalue=0))
     return [here for here, _ in pairs] >= [least for _, least in pairs]
 
 
 def agree(a: Version, b: Version) -> bool:
-    """Whether two versions are equal in every part that both state: 10.3 and 10.3.0.30 are."""
+    """Returns True if two versions are equal in every common part: 10.3 and 10.3.0.30 are."""
     return all(left == right for left, right in zip(a, b))  # noqa: B905 - Python 3.8
 
 
 def same_version(a: Version, b: Version) -> bool:
-    """Whether two versions agree, and both state major, minor and patch."""
+    """Returns True if two versions agree and both have major, minor and patch."""
     return min(len(a), len(b)) >= 3 and agree(a, b)
 
 

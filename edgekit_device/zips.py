@@ -1,5 +1,5 @@
-"""The directory of a zip archive, read within bounds: ``zipfile`` makes an object of every entry
-before anyone can count them.
+"""The directory of a zip archive, read within bounds: ``zipfile`` makes an object for every entry
+before the caller can count them.
 
 The layout is that of APPNOTE.TXT 6.3.10: 4.3.12 (central directory), 4.3.14 and 4.3.15 (its end in
 ZIP64), 4.3.16 (its end), 4.5.3 (sizes in ZIP64).
@@ -23,12 +23,12 @@ class ZipEntry(NamedTuple):
     """An entry of the directory.
 
     Attributes:
-        name: As it stands there.
-        flags: General purpose bits; bit 0 says that it is encrypted.
-        method: 0 is stored, 8 deflated.
+        name: Name in the directory, unchanged.
+        flags: General purpose bits; bit 0 means that it is encrypted.
+        method: Compression method: 0 is stored, 8 deflated.
         packed: Bytes in the file.
         size: Bytes unpacked.
-        offset: Where its local header begins.
+        offset: Offset of its local header in bytes.
     """
 
     name: bytes
@@ -44,11 +44,11 @@ def zip_entries(data: Buffer, most: int) -> Iterator[ZipEntry]:
 
     Args:
         data: The whole archive.
-        most: Entries that it may have; no more are looked at.
+        most: Largest number of entries that are allowed.
 
     Raises:
-        ValueError: It is no zip archive, or a damaged one; it has more entries, or a name of more
-            than 1,024 bytes.
+        ValueError: It is not a zip archive or is damaged; it has more than ``most`` entries, or a
+            name of more than 1,024 bytes.
     """
     at, end = _directory(memoryview(data))
     count = 0
@@ -73,7 +73,7 @@ def zip_entries(data: Buffer, most: int) -> Iterator[ZipEntry]:
 
 
 def _directory(data: memoryview) -> Tuple[int, int]:
-    """Where the directory begins and ends."""
+    """Returns the offsets of the directory's start and end."""
     at = len(data) - _END_BYTES
     if at < 0 or data[at : at + 4] != _END:
         first = max(0, at - _MOST_COMMENT)
@@ -93,7 +93,7 @@ def _directory(data: memoryview) -> Tuple[int, int]:
 
 
 def _large(values: List[int], extra: bytes) -> List[int]:
-    """The values with those that take 64 bits from the extra field, where they stand in order."""
+    """Returns the values, with 64-bit values taken in order from the extra field."""
     while _LARGE in values and len(extra) >= 4:
         kind, size = struct.unpack_from("<HH", extra)
         if kind == _ZIP64:

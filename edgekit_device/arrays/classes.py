@@ -1,4 +1,4 @@
-"""Where the classes of an output are."""
+"""Finds the axis of the classes in an output."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Optional, Sequence, Tuple
 
 
 def class_axis(shape: Sequence[int]) -> Optional[int]:
-    """The axis of the classes: the first after the batch that has more than one."""
+    """Returns the axis of the classes: the first after the batch with a size above 1."""
     for axis in range(1, len(shape)):
         if shape[axis] > 1:
             return axis
@@ -14,7 +14,7 @@ def class_axis(shape: Sequence[int]) -> Optional[int]:
 
 
 def classes_of(shape: Sequence[int]) -> Optional[Tuple[int, int]]:
-    """The batch and the number of classes of an output that names one class for each input."""
+    """Returns the batch and the number of classes of an output with a single class per input."""
     axis = class_axis(shape)
     others = [size for place, size in enumerate(shape) if place not in (0, axis)]
     if axis is None or any(size != 1 for size in others):

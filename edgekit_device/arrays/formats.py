@@ -1,12 +1,11 @@
 """Puts tensors into the formats of engines' inputs and outputs and back, with NumPy alone.
 ``convert`` quantises and dequantises as TensorRT does.
 
-A format says how channels lie; how far lines are padded is read from the strides, which depend on
-the DLA's generation and which whoever built the engine knows (the manifest has them). A vector
-format is a transposition of (channels, pixels), done in blocks that stay in the second-level
-cache, and by several threads where a tensor is large (NumPy copies without the interpreter's
-lock). Layouts: TensorRT's TensorFormat (NvInferRuntimeBase.h); ``edgekit.dla`` has the rules and
-their sources.
+A format determines the order of channels. The padding of lines follows from the strides, which
+depend on the DLA's generation and are known from the build (the manifest has them). A vector format
+is a transposition of (channels, pixels), done in blocks that fit in the second-level cache, and by
+several threads for a large tensor (NumPy copies without the interpreter's lock). Layouts:
+TensorRT's TensorFormat (NvInferRuntimeBase.h); ``edgekit.dla`` has the rules and their sources.
 """
 
 from __future__ import annotations
@@ -23,24 +22,24 @@ if TYPE_CHECKING:
 #: Channels of a vector, contiguous within it.
 VECTORS = {"CHW2": 2, "CHW4": 4, "CHW16": 16, "CHW32": 32}
 
-# channels last; the pixel's stride says how many are held
+# channels last; the pixel's stride is the number of stored channels
 _CHANNELS_LAST = ("DLA_HWC4", "HWC", "HWC8", "HWC16")
 FORMATS = ("LINEAR", "DLA_LINEAR", *_CHANNELS_LAST, *VECTORS)
 
-# by element size: bits are moved, never interpreted
+# by element size: bits are copied, never interpreted
 _WORDS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 _CHW = 3
 
-# pixels in a block: with 32 bytes each half a MiB is read and written
+# pixels in a block: with 32 bytes each, half a MiB is read and written
 _BLOCK = 16384
 
-# below this one thread is done before others have started
+# below this size a single thread is done before others have started
 _THREADED_BYTES = 4 << 20
 _MOST_THREADS = 8
 
 
 def four(shape: Sequence[int]) -> Tuple[int, int, int, int]:
-    """A shape as (N, C, H, W): leading dimensions are one batch, missing ones are ones."""
+    """Returns a shape as (N, C, H, W): leading axes form one batch, missing axes have size 1."""
     full = (1,) * (_CHW + 1 - len(shape)) + tuple(shape)
     return (math.prod(full[:-_CHW]), full[-3], full[-2], full[-1])
 
@@ -48,7 +47,7 @@ def four(shape: Sequence[int]) -> Tuple[int, int, int, int]:
 def stored_shape(
     shape: Sequence[int], itemsize: int, format: str, strides: Sequence[int]
 ) -> Tuple[int, ...]:
-    """The shape of the memory that holds a tensor, padding included.
+    """Returns the shape of the memory that holds a tensor, including padding.
 
     (N, C, H, line) for DLA_LINEAR, (N, H, line, channels) for formats with channels last,
     (N, C/v, H, W, v) for vectors of v channels, ``shape`` itself for LINEAR.
@@ -60,7 +59,7 @@ def stored_shape(
         strides: Bytes between neighbours along N, C (or vectors of C), H and W; unused for LINEAR.
 
     Raises:
-        DeviceError: "format.unknown", or "format.strides" where they cannot be this format's.
+        DeviceError: "format.unknown", or "format.strides" if they are impossible for this format.
     """
     if format not in FORMATS:
         raise DeviceError(
@@ -91,7 +90,7 @@ def stored_shape(
         wanted, given = (1, line * held, held), tuple(strides[1:])
         if line < width or held < channels:
             raise _wrong(shape, format, strides)
-    # the stride of an axis of one element says nothing: whoever reports it may put anything there
+    # the stride of an axis with one element is meaningless: its source may report any number
     sizes = (found[1], height, width) if format in VECTORS else (channels, height, width)
     for size, want, have in zip(sizes, wanted, given):  # noqa: B905
         if size > 1 and have != want * itemsize:
@@ -117,7 +116,7 @@ def pack(array: np.ndarray, format: str, strides: Sequence[int] = ()) -> np.ndar
 def unpack(
     memory: np.ndarray, shape: Sequence[int], dtype: str, format: str, strides: Sequence[int] = ()
 ) -> np.ndarray:
-    """Returns the tensor that lies in ``memory`` (C-contiguous, any type) in a format.
+    """Returns the tensor that ``memory`` (C-contiguous, any type) holds in a format.
 
     Raises:
         DeviceError: As :func:`stored_shape`, and "format.size" for another number of bytes.
@@ -139,7 +138,7 @@ def unpack(
 
 
 def write(source: Any, stored: Any, format: str) -> None:
-    """Copies (N, C, H, W) unsigned words into their places, and zeros into all others."""
+    """Copies (N, C, H, W) unsigned words to their places, and zeros to all other places."""
     width = source.shape[-1]
     if format == "LINEAR":
         stored.reshape(source.shape)[...] = source
@@ -156,7 +155,7 @@ def write(source: Any, stored: Any, format: str) -> None:
 
 
 def read(stored: Any, array: Any, format: str) -> None:
-    """The reverse of :func:`write`; what the padding holds is unread."""
+    """Reverses :func:`write`; does not read the padding."""
     width = array.shape[-1]
     if format == "LINEAR":
         array[...] = stored.reshape(array.shape)
@@ -171,8 +170,8 @@ def read(stored: Any, array: Any, format: str) -> None:
 def _spread(planes: Any, vectors: Any) -> None:
     import numpy as np
 
-    # a ufunc walks in the order of the axes, here along the pixels of one channel; an assignment
-    # would walk along the few channels of one pixel, in many short loops
+    # a ufunc iterates in the order of the axes, here along the pixels of a channel; an assignment
+    # would iterate along the few channels of a pixel, in many short loops
     np.positive(planes, out=vectors)
 
 
@@ -239,7 +238,7 @@ def convert(
     to_scale: Optional[float],
     where: str = "",
 ) -> np.ndarray:
-    """Returns ``array`` as ``dtype``; the array itself where nothing changes.
+    """Returns ``array`` as ``dtype``; the array itself if no value changes.
 
     Quantises as TensorRT does: ``clip(round_half_even(x / scale), -128, 127)`` in float32, NaN
     to 0; the other way is ``q * scale`` (TensorRT Developer Guide, "Quantization": "round to
@@ -247,14 +246,13 @@ def convert(
 
     Args:
         array: The values, of any type.
-        dtype: NumPy type name wanted.
-        scale: Value of one step where ``array`` is INT8 steps; None where it holds values.
-        to_scale: The same of the result.
+        dtype: NumPy name of the wanted type.
+        scale: Value of one step if ``array`` has INT8 steps; None if it has values.
+        to_scale: The same for the result.
         where: The tensor's name, for the message.
 
     Raises:
-        DeviceError: "input.dtype" for values that would have to become INT8 steps of no known
-            scale.
+        DeviceError: "input.dtype" for values that must become INT8 steps with an unknown scale.
     """
     import numpy as np
 
@@ -273,11 +271,11 @@ def convert(
         values = array.astype(np.float32) * np.float32(scale)
     if to_scale is None or kind != np.int8:
         if kind == np.float16:
-            # out of range becomes infinity, as in the GPU's conversion: no warning
+            # out of range becomes infinity without a warning, as in the GPU's conversion
             with np.errstate(over="ignore"):
                 return values.astype(kind)
         if values.dtype == np.int64 and kind == np.int32:
-            # engines of releases without INT64: an index beyond must not become another one
+            # engines of releases without INT64: an index out of range must not wrap around
             values = np.clip(values, -(1 << 31), (1 << 31) - 1)
         return values.astype(kind)
     with np.errstate(invalid="ignore", over="ignore"):

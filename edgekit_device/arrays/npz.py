@@ -1,4 +1,4 @@
-"""Reads and writes .npz safely: no pickles, no object arrays, no size that was not declared."""
+"""Reads and writes .npz safely: no pickles, no object arrays, no undeclared sizes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 _LIMIT = 1 << 32
 MOST_ARRAYS = 1 << 12
 _MOST_HEADER = 10_000  # bytes; NumPy's own limit, which releases before 1.23.3 lack
-_MOST_BYTES = _LIMIT + (16 << 20)  # of the file: the arrays, and what a zip has around them
+_MOST_BYTES = _LIMIT + (16 << 20)  # of the file: the arrays, and the zip's own structures
 _SUFFIX = ".npy"
 
-# what zipfile, zlib and NumPy say to bytes that are none of theirs
+# errors of zipfile, zlib and NumPy for invalid bytes
 _BROKEN = (
     zipfile.BadZipFile,
     zlib.error,
@@ -29,10 +29,10 @@ _BROKEN = (
     ValueError,
     EOFError,
     OSError,
-    RuntimeError,  # an encrypted entry, or one of a kind that zipfile does not know
+    RuntimeError,  # an encrypted entry, or a kind of entry that zipfile does not know
     SyntaxError,
 )
-# by version of the .npy format: how the length of a header is written, and what reads it
+# by version of the .npy format: the struct of a header's length, and the header's reader
 _LENGTHS = {(1, 0): "<H", (2, 0): "<I"}
 _READERS = {(1, 0): "read_array_header_1_0", (2, 0): "read_array_header_2_0"}
 _DATE = (1980, 1, 1, 0, 0, 0)
@@ -43,7 +43,7 @@ def read_npz(data: bytes, limit: int = _LIMIT) -> Dict[str, np.ndarray]:
 
     Args:
         data: The file's bytes; of at most 4,096 arrays.
-        limit: Most bytes that all arrays together may have.
+        limit: Largest size of all arrays together, in bytes.
 
     Raises:
         DeviceError: "npz.invalid".
@@ -51,7 +51,7 @@ def read_npz(data: bytes, limit: int = _LIMIT) -> Dict[str, np.ndarray]:
     found: Dict[str, np.ndarray] = {}
     try:
         for _ in zip_entries(data, MOST_ARRAYS):
-            pass  # before zipfile makes an object of each
+            pass  # before zipfile makes an object for each
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             infos = archive.infolist()
             if sum(info.file_size for info in infos) > limit:
@@ -71,7 +71,7 @@ def read_npz(data: bytes, limit: int = _LIMIT) -> Dict[str, np.ndarray]:
 
 
 def receive_npz(stdin: BinaryIO) -> bytes:
-    """The ``.npz`` on stdin; raises DeviceError "npz.invalid" for one that is too large."""
+    """Returns the ``.npz`` on stdin; raises DeviceError "npz.invalid" if it is too large."""
     data = stdin.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
         raise _invalid("it has more than {} bytes".format(_MOST_BYTES))
@@ -107,16 +107,17 @@ def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
 
 
 def read_header(file: IO[bytes]) -> Tuple[Tuple[int, ...], bool, np.dtype]:
-    """Reads what stands before an array's bytes in an ``.npy``.
+    """Reads the header of an ``.npy``.
 
     Args:
-        file: At its begin; left where the bytes of the array begin.
+        file: The file, at its start; afterwards at the start of the array's bytes.
 
     Returns:
-        Shape, whether the first axis is the fastest, and type.
+        Shape, True if the first axis is contiguous (Fortran order), and type.
 
     Raises:
-        ValueError: It is none, is of an unknown version, or has more than 10,000 bytes.
+        ValueError: It is not an ``.npy``, has an unknown version, or has a header of more than
+            10,000 bytes.
     """
     import numpy as np
 
@@ -130,7 +131,7 @@ def read_header(file: IO[bytes]) -> Tuple[Tuple[int, ...], bool, np.dtype]:
         raise ValueError("a header has {} bytes, more than {}".format(size, _MOST_HEADER))
     try:
         found: Tuple[Tuple[int, ...], bool, np.dtype] = read(io.BytesIO(length + file.read(size)))
-    except Exception as error:  # it is parsed as Python, which fails in many ways
+    except Exception as error:  # it is parsed as Python, with many possible errors
         raise ValueError("its header is damaged") from error
     return found
 

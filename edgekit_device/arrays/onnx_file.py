@@ -1,5 +1,5 @@
-"""Reads what the board needs of an ONNX file: protobuf's wire format, the fields that describe
-an engine, and the values of tensors, in the file or in an external data file.
+"""Reads the parts of an ONNX file that the board needs: protobuf's wire format, the fields that
+describe an engine, and the values of tensors, in the file or in an external data file.
 
 The board has no onnx package. Protobuf's wire format:
 https://protobuf.dev/programming-guides/encoding.
@@ -31,12 +31,12 @@ DTYPES: Mapping[int, str] = {
 
 _FLOATS, _INT32S, _INT64S, _RAW, _DOUBLES, _UINT64S = 4, 5, 7, 9, 10, 11
 
-# which typed field holds a type, and how wide its numbers are there
+# the typed field of a type, and the width of its numbers there
 _FIXED = {_FLOATS: "<f4", _DOUBLES: "<f8"}
 
 
 def fields(data: memoryview) -> Iterator[Tuple[int, Value]]:
-    """Field numbers and values of a message; ValueError or IndexError where it is none."""
+    """Yields field numbers and values of a message; ValueError or IndexError if it is invalid."""
     position = 0
     while position < len(data):
         key, position = _varint(data, position)
@@ -71,7 +71,7 @@ def _varint(data: memoryview, position: int) -> Tuple[int, int]:
 
 
 def varints(data: memoryview) -> Iterator[int]:
-    """The numbers of a packed field."""
+    """Yields the numbers of a packed field."""
     position = 0
     while position < len(data):
         value, position = _varint(data, position)
@@ -79,21 +79,21 @@ def varints(data: memoryview) -> Iterator[int]:
 
 
 def as_bytes(value: Value) -> memoryview:
-    """A value that must be bytes; ValueError otherwise."""
+    """Returns a value that must be bytes; ValueError otherwise."""
     if isinstance(value, int):
         raise ValueError("a field has the wrong type")
     return value
 
 
 def as_int(value: Value) -> int:
-    """A value that must be a varint; ValueError otherwise."""
+    """Returns a value that must be a varint; ValueError otherwise."""
     if not isinstance(value, int):
         raise ValueError("a field has the wrong type")
     return value
 
 
 def as_text(value: Value) -> str:
-    """A value that must be UTF-8 text; ValueError otherwise."""
+    """Returns a value that must be UTF-8 text; ValueError otherwise."""
     return as_bytes(value).tobytes().decode("utf-8")
 
 
@@ -102,7 +102,7 @@ def as_text(value: Value) -> str:
 # 4; TensorProto.dims 1, data_type 2, name 8, external_data 13, data_location 14.
 @dataclass(frozen=True)
 class EngineWeight:
-    """A weight that the engine lacks; ``dtype`` is None for a type NumPy has no name for."""
+    """A weight that the engine lacks; ``dtype`` is None for a type without a NumPy name."""
 
     name: str
     dtype: Optional[str]
@@ -130,8 +130,8 @@ def read_engine(data: Union[bytes, memoryview], where: str) -> EngineFacts:
     """Reads nodes and stripped weights of an ONNX engine.
 
     Raises:
-        DeviceError: "engine.invalid" when the bytes are no ONNX model, or an initializer lies in
-            another place than "stripped".
+        DeviceError: "engine.invalid" if the bytes are not an ONNX model, or an initializer's
+            external location is not "stripped".
     """
     weights: List[EngineWeight] = []
     nodes: List[EngineNode] = []
@@ -197,7 +197,7 @@ def _weight(data: memoryview, where: str) -> Optional[EngineWeight]:
 # data_location 14; StringStringEntryProto.key 1, value 2.
 @dataclass
 class OnnxTensor:
-    """A tensor as the file has it, its values not yet looked at.
+    """A tensor of the file whose values are not decoded yet.
 
     ``dtype`` is None for a type that this loader does not know; ``number`` is its number.
     """
@@ -211,7 +211,7 @@ class OnnxTensor:
 
     @property
     def dtype(self) -> Optional[str]:
-        """NumPy's name of the type, or "bfloat16"."""
+        """NumPy's name of the type, or "bfloat16"; None if unknown."""
         return DTYPES.get(self.number)
 
 
@@ -219,7 +219,7 @@ def read_tensor(data: memoryview) -> OnnxTensor:
     """Reads a TensorProto.
 
     Raises:
-        ValueError, IndexError: It is none.
+        ValueError, IndexError: It is not a TensorProto.
     """
     found, shape = OnnxTensor(), []
     for number, value in fields(data):
@@ -241,11 +241,11 @@ def read_tensor(data: memoryview) -> OnnxTensor:
 
 
 def values_of(tensor: OnnxTensor, folder: Optional[Path]) -> np.ndarray:
-    """The tensor's values; bfloat16 as uint16 bit patterns.
+    """Returns the tensor's values; bfloat16 as uint16 bit patterns.
 
     Args:
         tensor: From :func:`read_tensor`.
-        folder: Where the ONNX file lies; None refuses external data.
+        folder: The ONNX file's folder; None refuses external data.
 
     Raises:
         DeviceError: "model.type", "model.external-data" or "model.invalid".
@@ -288,7 +288,7 @@ def _typed(tensor: OnnxTensor, kind: Any) -> np.ndarray:
         numbers: List[int] = []
         for part in parts:
             numbers += [part] if isinstance(part, int) else list(varints(part))
-        # a varint carries 64 bits; a negative int32 or int64 has the upper ones set. float16 and
+        # a varint has 64 bits; a negative int32 or int64 has the upper bits set. float16 and
         # bfloat16 are bit patterns in int32_data.
         wide = np.array(numbers, np.uint64)
         if kind.kind == "f":
@@ -306,7 +306,7 @@ def _external(tensor: OnnxTensor, folder: Optional[Path], size: int) -> memoryvi
         length = int(tensor.places.get("length") or str(size))
     except ValueError as error:
         raise _outside(tensor, "its offset is not a number") from error
-    # by ONNX's rule the location is relative to the model's folder and stays within it
+    # ONNX requires a location relative to the model's folder and inside it
     root = os.path.realpath(str(folder))
     path = os.path.realpath(os.path.join(root, location))
     if not location or os.path.isabs(location) or os.path.commonpath([root, path]) != root:

@@ -1,5 +1,5 @@
-"""The command ``bench``: a release is measured on its samples or golden frames while the board is
-sampled; memory, runtime settings and times of single layers are added.
+"""The command ``bench``: measures a release on its samples or golden frames while it samples the
+board's state; adds memory, runtime settings and times of single layers.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ _ENGINE = (
     "context_memory", "context_bytes", "persistent_cache_bytes", "weight_budget_bytes",
 )  # fmt: skip
 
-_PROFILED_RUNS = 10  # at most; a quick bench profiles as briefly
+_PROFILED_RUNS = 10  # at most; a quick benchmark profiles fewer runs
 _KERNEL_TIME = "_kernel_time"
 
 
-# In order: power mode and clocks are set where requested, the release is opened (cold), its first
-# frame runs, the board is watched idle, it warms up, and it is measured. Whatever ends the command
-# ends the watching and takes power mode and clocks back.
+# In order: power mode and clocks are set if requested, the release is opened (cold), its first
+# frame runs, the idle board is sampled, it warms up, and it is measured. Any end of the command
+# ends the sampling and restores power mode and clocks.
 def do_bench(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Measurement:
     """Measures a release on this machine's clock: ``edgekit.device.bench/1``."""
     need_numpy()
@@ -98,7 +98,7 @@ def do_bench(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Meas
 
 
 def _nobody(stage: str) -> None:
-    """The stage callback where the host did not request progress."""
+    """Ignores a stage: the callback if the host did not request progress."""
 
 
 def _measured(
@@ -151,7 +151,9 @@ def _measured(
 def _open(
     root: Root, folder: Path, arguments: argparse.Namespace, spin: Optional[bool]
 ) -> Tuple[Checked, Model, float, Optional[Tuple[int, int]]]:
-    """Opens the release: milliseconds until it is ready, and the device's memory before."""
+    """Opens the release; returns the bundle, the model, the milliseconds until it is ready, and the
+    device's memory before.
+    """
     began = time.perf_counter()
     checked = check_release(root, folder)
     need_ready(arguments.app, folder)
@@ -166,11 +168,11 @@ def _device(spin: Optional[bool]) -> Optional[Tuple[int, int]]:
             choose_wait(spin)
         return open_cuda().memory()
     except DeviceError:
-        return None  # opening the engines says what is wrong; how it waits is read back
+        return None  # opening the engines reports the error; how CUDA waits is read back later
 
 
 class PlannedShape(NamedTuple):
-    """A shape that a release was built for: which variant takes it, and the inputs' sizes."""
+    """A shape that a release was built for: the variant that takes it, and the inputs' sizes."""
 
     variant: int
     sizes: Dict[str, Tuple[int, ...]]
@@ -181,10 +183,10 @@ def planned_shape(
     shapes: Mapping[str, Tuple[int, ...]],
     frames: Sequence[Dict[str, np.ndarray]],
 ) -> PlannedShape:
-    """The shape to measure: the one that is asked for, else the frames', else the first variant's.
+    """Returns the shape to measure: as requested, else the frames', else the first variant's.
 
     Raises:
-        DeviceError: "bench.shape": the release was not built for it, or the frames have another.
+        DeviceError: "bench.shape": the release was not built for it, or the frames' shape differs.
     """
     own = {tensor.name: tensor.shape for tensor in model.inputs}
     if frames and set(frames[0]) == set(own):
@@ -197,7 +199,7 @@ def planned_shape(
                 hint="give frames of that shape, or no shape",
             )
     else:
-        # what is wrong with other names is for the check of inputs to say
+        # the check of inputs reports wrong names
         found = {**own, **shapes}
     if found == own:
         return PlannedShape(0, own)
@@ -215,12 +217,12 @@ def planned_shape(
 
 
 def _only(checked: Checked, variant: int) -> Checked:
-    """The bundle as it would be with this variant alone."""
+    """Returns the bundle with only this variant."""
     return replace(checked, manifest=checked.manifest.of_variant(variant))
 
 
 def _requested(settings: BenchSettings, threads: int, data: str) -> MeasuredSettings:
-    """The settings as requested; "runtime" says which of them took effect."""
+    """Returns the settings as requested; "runtime" has the settings that took effect."""
     return MeasuredSettings(
         warmup_ms=settings.warmup_ms,
         duration_s=settings.duration_s,
@@ -237,9 +239,9 @@ def _requested(settings: BenchSettings, threads: int, data: str) -> MeasuredSett
     )
 
 
-# Several different ones are cycled: one frame alone would stay in caches that a camera's never are.
+# Several different frames are cycled: a single frame would stay in caches, unlike a camera's.
 class BenchFrames(NamedTuple):
-    """Frames and where they are from: "given", "samples" or "golden"."""
+    """Frames and their source: "given", "samples" or "golden"."""
 
     source: str
     frames: List[Dict[str, np.ndarray]]
@@ -251,15 +253,15 @@ def data_of(
     frames: Sequence[Dict[str, np.ndarray]] = (),
     sizes: Optional[Mapping[str, Tuple[int, ...]]] = None,
 ) -> BenchFrames:
-    """The frames to measure with: the given ones where there are any, else the bundle's own.
+    """Returns the frames to measure with: the given frames if there are any, else the bundle's own.
 
     Args:
-        checked: Of the variant alone.
-        frames: What the host gave.
-        sizes: The inputs' shapes; the variant's own when None.
+        checked: The bundle with only the measured variant.
+        frames: The host's frames.
+        sizes: The inputs' shapes; None for the variant's own.
 
     Raises:
-        DeviceError: "blob.*" for a sample that is gone.
+        DeviceError: "blob.*" for a missing sample.
     """
     import numpy as np
 
@@ -281,7 +283,7 @@ def data_of(
             for case in few
         ]
         return BenchFrames("samples", arrays, _notes(len(few), len(cases)))
-    # a golden case of another shape has the values' ranges and seed all the same
+    # a golden case of another shape has the same ranges of values and seed
     golden = [
         golden_inputs(manifest.inputs, case.seed, case.ranges, sizes or case.shapes)
         for case in manifest.golden[:_MOST_FRAMES]
@@ -292,16 +294,16 @@ def data_of(
 def given(
     arrays: Dict[str, np.ndarray], tensors: Sequence[TensorEntry]
 ) -> List[Dict[str, np.ndarray]]:
-    """One frame, or several where every array has one axis more than its input, the first.
+    """Returns one frame, or several if every array has an additional first axis.
 
     Raises:
-        DeviceError: "input.shape" where only some have it, or their numbers of frames differ.
+        DeviceError: "input.shape" if only some have it, or their numbers of frames differ.
     """
     ranks = {tensor.name: len(tensor.shape) for tensor in tensors}
     known = {name: array for name, array in arrays.items() if name in ranks}
     stacked = [name for name, array in known.items() if array.ndim == ranks[name] + 1]
     if not stacked:
-        return [arrays]  # the check of inputs reports whatever else is wrong with them
+        return [arrays]  # the check of inputs reports other errors
     counts = {int(known[name].shape[0]) for name in stacked}
     if len(stacked) != len(arrays) or len(counts) != 1 or min(counts) < 1:
         raise DeviceError(
@@ -323,15 +325,15 @@ def _notes(used: int, there: int) -> List[str]:
 
 
 class BoardWatch:
-    """The sampler around the idle time, the warm-up and the measured frames.
+    """Samples the board during the idle time, the warm-up and the measured frames.
 
     Args:
         folder: ROOT.
-        interval_ms: Between two samples; 0 watches nothing.
+        interval_ms: Milliseconds between two samples; 0 takes no samples.
         on_stage: Called with the name of each stage as it begins.
 
     Attributes:
-        document: ``edgekit.monitor/1`` after the measured frames; None where nothing was watched.
+        document: ``edgekit.monitor/1`` after the measured frames; None without samples.
     """
 
     def __init__(self, folder: Path, interval_ms: float, on_stage: Callable[[str], None]) -> None:
@@ -350,7 +352,7 @@ class BoardWatch:
         self._end()
 
     def idle(self, milliseconds: float) -> None:
-        """Leaves the board alone: the baseline."""
+        """Keeps the board idle for this time: the baseline."""
         if milliseconds:
             self._on_stage("idle")
         time.sleep(milliseconds / 1e3)
@@ -358,9 +360,9 @@ class BoardWatch:
             self._sampler.warming()
 
     def stage(self, name: str) -> None:
-        """A stage of the bench begins."""
+        """Begins a stage of the benchmark."""
         if name == "pipelined":
-            self._end()  # what the board does from here on is another measurement's
+            self._end()  # later samples would belong to another measurement
         self._on_stage(name)
         if name == "measure" and self._sampler is not None:
             self._sampler.mark()
@@ -372,10 +374,9 @@ class BoardWatch:
 
 
 def progress_reporter(settings: BenchSettings) -> Callable[[str], None]:
-    """Reports to the host on stdout: ``{"stage", "left_s"}``, one JSON document a line.
+    """Returns a callback that reports ``{"stage", "left_s"}`` on stdout, a JSON document per line.
 
-    "left_s" are the seconds that this stage and those after it take at least; null for what takes
-    as long as it takes.
+    "left_s" is the least time in seconds for this stage and all later stages; null if unknown.
     """
     measured = settings.duration_s
     stages: List[Tuple[str, Optional[float]]] = [
@@ -390,7 +391,7 @@ def progress_reporter(settings: BenchSettings) -> Callable[[str], None]:
 
     def report(stage: str) -> None:
         place = [name for name, _ in stages].index(stage)
-        last = len(stages) if stage == "pipelined" else 4  # whether frames pipeline shows then
+        last = len(stages) if stage == "pipelined" else 4  # unknown before if frames pipeline
         known = [seconds for _, seconds in stages[place:last] if seconds is not None]
         line = Stage(stage, round(sum(known), 3) if known else None)
         os.write(sys.stdout.fileno(), (json.dumps(write(line)) + "\n").encode("ascii"))
@@ -399,12 +400,12 @@ def progress_reporter(settings: BenchSettings) -> Callable[[str], None]:
 
 
 def memory_of(model: Model, before: Optional[Tuple[int, int]]) -> MemoryTaken:
-    """This process's memory and the device's, in bytes.
+    """Returns this process's memory and the device's, in bytes.
 
     Args:
         model: The model.
-        before: The device's free and total memory before the model was opened; None where it was
-            not read. What others took meanwhile is in the difference, too.
+        before: The device's free and total memory before the model was opened; None if unknown.
+            The difference includes memory that other processes took meanwhile.
     """
     status = _status()
     cuda = cuda_of(model)
@@ -420,7 +421,7 @@ def memory_of(model: Model, before: Optional[Tuple[int, int]]) -> MemoryTaken:
 
 
 def runtime_of(model: Model, settings: BenchSettings, threads: int) -> UsedRuntime:
-    """What ran the model and how: what was requested, as far as it holds here."""
+    """Returns the runtime of the model and the requested flags that took effect."""
     graph, spin, transfers = settings.graph, settings.spin, settings.transfers
     cuda = cuda_of(model)
     notes = list(model.notes)
@@ -471,13 +472,13 @@ def _one(values: List[Fact]) -> Flag:
 def _onnxruntime() -> Optional[str]:
     try:
         import onnxruntime
-    except Exception:  # it ran the model: a missing name is no error
+    except Exception:  # it ran the model: a missing name is not an error
         return None
     return str(onnxruntime.__version__)
 
 
 def _status() -> Dict[str, int]:
-    """Sizes of /proc/self/status in bytes."""
+    """Returns the sizes in /proc/self/status in bytes."""
     found = {}
     try:
         lines = _STATUS.read_text(encoding="ascii", errors="replace").splitlines()
@@ -501,10 +502,9 @@ def profile(
     """Runs the model a few times (``iterations``, at most 10) under the backend's own profiler.
 
     Returns:
-        In each segment's running order; of so few runs a disturbed one spoils the mean. ``node``
-        is the engine's node that the
-        profiler's name stands for, or that name itself for nodes that ONNX Runtime made (reorders,
-        casts); TensorRT's name of a layer, without "op".
+        Nodes in each segment's running order; with so few runs a single disturbed run distorts the
+        mean. ``node`` is the engine's node for the profiler's name, or that name itself for nodes
+        that ONNX Runtime made (reorders, casts); for TensorRT the layer's name, without "op".
     """
     with tempfile.TemporaryDirectory() as folder:
         whole = open_model(checked, threads, Path(folder))
@@ -519,7 +519,7 @@ def _profiled(
     for lane in model.lanes:
         for _ in range(min(iterations, _PROFILED_RUNS) + 1):
             model.run_lane(lane.number, frame)
-    # one that runs for several devices ends its profiling once
+    # an engine that runs on several devices ends its profiling once
     engines = {id(one): (digest, one) for (digest, _), one in model.engines.items()}
     times = {key: _times_of(checked, *pair) for key, pair in engines.items()}
     for lane in model.lanes:
@@ -546,7 +546,7 @@ def _times_of(checked: Checked, digest: str, engine: Any) -> List[Tuple[str, str
 
 
 def _node_times(file: Path, facts: EngineFacts) -> List[Tuple[str, str, List[float]]]:
-    """Each node's microseconds, the first run (cold) left out."""
+    """Returns each node's microseconds, without the first (cold) run."""
     known: Dict[str, str] = {}
     for node in facts.nodes:
         for name in (node.name, *node.outputs):
@@ -563,7 +563,7 @@ def _node_times(file: Path, facts: EngineFacts) -> List[Tuple[str, str, List[flo
 
 
 def _original(name: str, known: Dict[str, str]) -> str:
-    """The engine's node that ONNX Runtime's name stands for: "fused Conv", "y_nchwc" and such."""
+    """Returns the engine's node for ONNX Runtime's name, such as "fused Conv" or "y_nchwc"."""
     candidate = name
     while candidate:
         if candidate in known:
@@ -571,6 +571,6 @@ def _original(name: str, known: Dict[str, str]) -> str:
         if candidate.startswith("fused "):
             candidate = candidate[len("fused ") :]
             continue
-        # suffixes are added with an underscore: cut the last one and look again
+        # suffixes are added with an underscore: cut the last suffix and search again
         candidate = candidate.rpartition("_")[0]
     return name

@@ -1,8 +1,8 @@
-"""What segments and copies did and when: their times by CUDA's events and by the host's clock,
-and the last frames as events.
+"""Times of segments and copies by CUDA's events and by the host's clock, and the last frames as
+events.
 
-Events are put on the stream while a frame runs and read later: reading them costs the host time
-that a frame's own figure must not have. Names are trtexec's (samples/common/sampleReporting.h):
+Events are recorded on the stream while a frame runs and read later: reading them takes host time
+that must not be part of a frame's latency. Names are trtexec's (samples/common/sampleReporting.h):
 h2d, compute, d2h, and enqueue, which is the host's time in enqueueV3 or in a graph's launch.
 """
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 _PHASES = ("h2d", "compute", "d2h")
 _TRIES = 5
-_UNREAD = 4096  # frames whose events may wait to be read
+_UNREAD = 4096  # largest number of frames with unread events
 #: Frames whose events are retained for timelines.
 EVENT_FRAMES = 8
 
 
 class Span(NamedTuple):
-    """One piece of a frame's work on the device; ``start`` is of ``time.perf_counter``."""
+    """A piece of a frame's work on the device; ``start`` is a time of ``time.perf_counter``."""
 
     frame: int
     phase: str
@@ -37,14 +37,14 @@ class Span(NamedTuple):
 
 
 class EventPairs:
-    """One thread's events.
+    """The events of a thread.
 
     Args:
         cuda: The device.
 
     Attributes:
         frames: Milliseconds by phase of every frame that was read: "h2d", "compute", "d2h" and
-            "enqueue", each only where the frame had such work.
+            "enqueue", each only if the frame had such work.
     """
 
     def __init__(self, cuda: Cuda) -> None:
@@ -59,10 +59,10 @@ class EventPairs:
         self._base, self._zero = self._begin()
 
     def _begin(self) -> Tuple[int, float]:
-        """An event, and when it passed on the host's clock: that of the quickest of some tries.
+        """Returns an event and its time on the host's clock, from the quickest of some tries.
 
-        A stream that has nothing to do passes an event at once; the host knows when it enqueued it
-        and when it learnt of it.
+        An idle stream passes an event at once; the host knows the times before the enqueue and
+        after the wait.
         """
         stream = self._cuda.stream()
         found: List[Tuple[float, int, float]] = []
@@ -79,23 +79,23 @@ class EventPairs:
         return event, passed
 
     def pair(self, phase: str) -> Tuple[int, int]:
-        """Two events for the caller to put around a piece of work of this phase."""
+        """Returns two events that the caller records around a piece of this phase's work."""
         first, last = self._event(), self._event()
         self._now.append((phase, first, last))
         return first, last
 
     def enqueued(self, seconds: float) -> None:
-        """Adds the host's time in one enqueue."""
+        """Adds the host's time in an enqueue."""
         self._enqueue += seconds
         self._enqueued = True
 
     def forget(self) -> None:
-        """Drops what was marked since the last frame: a warm-up's."""
+        """Discards the events since the last frame, those of a warm-up."""
         self._recycle(self._now)
         self._now, self._enqueue, self._enqueued = [], 0.0, False
 
     def frame(self, number: int) -> None:
-        """Ends a frame, all of whose work has been waited for."""
+        """Ends a frame whose work has completed."""
         host = {"enqueue": self._enqueue * 1e3} if self._enqueued else {}
         self._unread.append((number, self._now, host))
         self._now, self._enqueue, self._enqueued = [], 0.0, False
@@ -103,7 +103,7 @@ class EventPairs:
             self._read(len(self._unread) // 2)
 
     def read(self, spans: int = 0) -> List[Span]:
-        """Reads all that is unread into ``frames``; the last ``spans`` frames' pieces, too."""
+        """Reads unread events into ``frames``; returns the pieces of the last ``spans`` frames."""
         found = []
         for number, pieces, _ in self._unread[-spans:] if spans else ():
             for phase, first, last in pieces:
@@ -137,19 +137,19 @@ class EventPairs:
         for event in getattr(self, "_all", []):
             try:
                 self._cuda.destroy_event(event)
-            except Exception:  # at the process's end the context may be gone already
+            except Exception:  # at the process's end the context may no longer exist
                 return
 
 
 def by_host(events: Sequence[SegmentEvent]) -> bool:
-    """Whether one of the segments has no time of the device's clock."""
+    """Returns True if a segment has no time by the device's clock."""
     return any(event.device_ms is None for event in events)
 
 
 def segment_times(model: Model, events: Sequence[SegmentEvent]) -> Tuple[SegmentTimes, ...]:
-    """The times of each segment that ran."""
+    """Returns the times of each segment that ran."""
     times: Dict[Tuple[int, int], List[float]] = {}
-    on_host = by_host(events)  # one clock for all: what follows compares them
+    on_host = by_host(events)  # the same clock for all, since they are compared
     for event in events:
         device_ms = None if on_host else event.device_ms
         spent = (event.end - event.start) * 1e3 if device_ms is None else device_ms
@@ -169,7 +169,7 @@ def segment_times(model: Model, events: Sequence[SegmentEvent]) -> Tuple[Segment
 
 
 def retained_frames(model: Model, events: Sequence[SegmentEvent]) -> List[int]:
-    """The last few frames whose every segment ran."""
+    """Returns the last few frames in which every segment ran."""
     counts = Counter((event.lane, event.frame) for event in events)
     whole = {
         frame for (lane, frame), count in counts.items() if count == len(model.lanes[lane].segments)
@@ -180,15 +180,15 @@ def retained_frames(model: Model, events: Sequence[SegmentEvent]) -> List[int]:
 def first_of(
     events: Sequence[SegmentEvent], retained: Sequence[int], began: float
 ) -> Optional[float]:
-    """Seconds from ``began``, the run's first measured frame, to the retained ones; None if
-    there are none."""
+    """Returns seconds from ``began``, the run's first measured frame, to the retained frames; None
+    if there are none."""
     return min((event.start - began for event in events if event.frame in retained), default=None)
 
 
 def retained_events(
     events: Sequence[SegmentEvent], retained: Sequence[int], spans: Sequence[Span] = ()
 ) -> Tuple[MeasuredEvent, ...]:
-    """The retained frames' events, from zero on; of engines also the device's own times."""
+    """Returns the retained frames' events, with times from zero; with device times of engines."""
     chosen = sorted((e for e in events if e.frame in retained), key=lambda event: event.start)
     computing = [span for span in spans if span.phase == "compute"]
     found = []
@@ -213,12 +213,12 @@ def retained_events(
 
 
 def _device_start(event: SegmentEvent, device_ms: float, computing: List[Span]) -> float:
-    """When the device began: its own event's time, else as long before the run's end as it took.
+    """Returns when the device began: its own event's time, else the run's end minus its duration.
 
-    A run ends when the device does, for it waits for it.
+    A run ends with the device's work, since it waits for the device.
     """
     for place, span in enumerate(computing):
-        # a frame's further spans are of other engines and of kernels that pack
+        # a frame's other spans belong to other engines and to kernels that pack
         if span.frame == event.frame and abs(span.ms - device_ms) < 1e-6:
             return computing.pop(place).start
     return max(event.start, event.end - device_ms / 1e3)
@@ -227,7 +227,7 @@ def _device_start(event: SegmentEvent, device_ms: float, computing: List[Span]) 
 def retained_copies(
     spans: Sequence[Span], events: Sequence[SegmentEvent], retained: Sequence[int]
 ) -> Tuple[Copy, ...]:
-    """The retained frames' copies by CUDA's events, on the same axis as their segments' events."""
+    """Returns the retained frames' copies by CUDA's events, on their segments' time axis."""
     starts = [event.start for event in events if event.frame in retained]
     if not starts:
         return ()

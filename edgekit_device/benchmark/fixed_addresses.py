@@ -1,8 +1,8 @@
-"""A lane's plans at fixed addresses: what a CUDA graph, or a run without transfers, needs.
+"""A lane's plans at fixed addresses, as a CUDA graph or a run without transfers requires.
 
-As trtexec measures: inputs wait in pinned memory, packed as the engine wants them; a frame is their
+Like trtexec: inputs are in pinned memory, packed in the engine's format. A frame consists of their
 copies, the engines one after the other on one stream, and the outputs' copies to pinned memory.
-The host converts nothing meanwhile.
+The host converts no data meanwhile.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 def why_not(model: Model, *, graph: bool) -> str:
-    """Why the model cannot run at fixed addresses, or not as a CUDA graph; empty where it can."""
+    """Returns why the model cannot run at fixed addresses, or as a CUDA graph; "" if it can."""
     segments = [segment for lane in model.lanes for segment in lane.segments]
     if graph:
         on_dla = sorted({segment.device for segment in segments if segment.core is not None})
         if on_dla:
-            # "CUDA graphs and DLA offloading are not simultaneously supported": trtexec's own words
+            # trtexec: "CUDA graphs and DLA offloading are not simultaneously supported"
             return "a CUDA graph cannot contain what runs on {}".format(" and ".join(on_dla))
     for segment in segments:
         engine = model.engines[segment.engine, segment.device]
@@ -43,19 +43,19 @@ def why_not(model: Model, *, graph: bool) -> str:
 
 
 class FixedLane:
-    """One lane with a stream, contexts and buffers of its own, for one thread.
+    """A lane with its own stream, contexts and buffers, for a single thread.
 
     Args:
-        model: Its model; ``why_not`` finds nothing against it.
+        model: Its model; ``why_not`` returns "" for it.
         lane: The lane.
         frames: Checked inputs; they are cycled.
         cuda: The device.
-        graph: Whether the engines' work is launched as one CUDA graph.
-        transfers: Whether each frame is copied to the device and back.
+        graph: True to launch the engines' work as a CUDA graph.
+        transfers: True to copy each frame to the device and back.
 
     Raises:
-        DeviceError: "bench.graph" where it cannot be captured, "bench.fixed" where a segment would
-            have to convert what another one wrote; "engine.*", "cuda.*".
+        DeviceError: "bench.graph" if it cannot be captured, "bench.fixed" if a segment would have
+            to convert another segment's output; "engine.*", "cuda.*".
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class FixedLane:
         try:
             self._helds = self._hold(model, lane, frames)
             self._back = self._outputs(lane)
-            # the first enqueue of a context sets things up and must not be captured
+            # the first enqueue of a context initialises it and must not be captured
             self._upload(0)
             self._execute()
             cuda.synchronize(self._stream)
@@ -123,7 +123,9 @@ class FixedLane:
         return helds
 
     def _input(self, io: IoEntry, frames: Sequence[Dict[str, np.ndarray]]) -> DeviceTensor:
-        """Device memory for an input of the network, and each frame's bytes in pinned memory."""
+        """Returns device memory for an input of the network; puts each frame's bytes in pinned
+        memory.
+        """
         import numpy as np
 
         io = at_shape(io, frames[0][io.name].shape)
@@ -161,12 +163,12 @@ class FixedLane:
     def frame(
         self, index: int, number: int = 0, record: Optional[Callable[[SegmentEvent], None]] = None
     ) -> None:
-        """Runs one frame and waits for it.
+        """Runs a frame and waits for it.
 
         Args:
-            index: Which of the frames.
+            index: Index among the frames.
             number: Its number for ``record``.
-            record: Called with each segment's run, if each has an event pair of its own.
+            record: Called with each segment's run, if each has its own event pair.
         """
         if self._transfers:
             self._upload(index)
@@ -180,7 +182,7 @@ class FixedLane:
             self._record_segments(number, start, pairs, record)
 
     def results(self) -> Dict[str, np.ndarray]:
-        """The last frame's outputs, where they were copied."""
+        """Returns the last frame's outputs, if they were copied."""
         found = {}
         for name, tensor, pinned in self._back:
             array = unpack(
@@ -196,7 +198,7 @@ class FixedLane:
             self._cuda.copy(ptr, staged.ptr, staged.nbytes, "h2d", self._stream)
 
     def _execute(self) -> List[Tuple[int, int]]:
-        """Enqueues the engines; the events around each of them, or around the graph."""
+        """Enqueues the engines; returns the events around each engine, or around the graph."""
         marks = self._cuda.marks
         works = [self._graph.launch] if self._graph else [self._bound(h) for h in self._helds]
         if marks is None:
@@ -236,6 +238,6 @@ class FixedLane:
             )
 
     def close(self) -> None:
-        """Gives contexts and memory back."""
+        """Releases contexts and memory."""
         self._graph = None
         self._open.close()

@@ -1,12 +1,12 @@
-"""Benchmarks a loaded model by trtexec's method and says on which clock: one stream in the
-caller's thread, several in a thread each, or frames in flight over several devices. A frame is
-run as callers run it, or at fixed addresses as trtexec does.
+"""Benchmarks a loaded model by trtexec's method: a single stream in the caller's thread, several
+streams in a thread each, or frames in flight over several devices. A frame runs as for a caller, or
+at fixed addresses as in trtexec.
 
-"cpu-measured": the reference backend, which is no board's. "board-measured": TensorRT's engines
-and loadables. Whole frames and events' places in time are the processor's clock always; segments'
-times ("segments_clock") are CUDA events around their work ("gpu", without copies to and from the
-host), or the processor's clock around their runs ("cpu") where one of them has no events.
-"phases_ms" are CUDA events around copies and engines, and the host's time in enqueueV3.
+"cpu-measured": the reference backend, not a board. "board-measured": TensorRT's engines and
+loadables. Whole frames and the start times of events always use the processor's clock. Segments'
+times ("segments_clock") come from CUDA events around their work ("gpu", without copies to and from
+the host), or from the processor's clock around their runs ("cpu") if a segment has no events.
+"phases_ms" come from CUDA events around copies and engines, and the host's time in enqueueV3.
 
 trtexec (TensorRT 10.3, samples/common/sampleInference.cpp) warms up for at least --warmUp
 milliseconds, then runs at least --iterations times and at least --duration seconds.
@@ -65,10 +65,10 @@ if TYPE_CHECKING:
 
 _MOST_STREAMS = 64
 _PHASES = ("enqueue", "h2d", "compute", "d2h", "host")
-_LOOK_S = 0.2  # how long a wait for threads may hold up a signal
+_LOOK_S = 0.2  # longest delay of a signal by a wait for threads
 _END_S = 2.0
 
-#: Runs one frame of one lane: (lane, index of the frame, number, record).
+#: Runs a frame on a lane: (lane, index of the frame, number, record).
 RunFrame = Callable[[LaneRun, int, int, Optional[Callable[[SegmentEvent], None]]], None]
 
 
@@ -81,15 +81,16 @@ def bench(
     """Measures latency (frames one after the other in each stream) and throughput.
 
     Args:
-        model: A loaded model; of one for several shapes, what ``Model.variant`` gives.
-        inputs: One frame, used again and again, or several, which are cycled.
-        settings: How.
+        model: A loaded model; for a model with several shapes, the result of ``Model.variant``.
+        inputs: A frame, which is repeated, or several, which are cycled.
+        settings: The settings; None for the defaults.
         on_stage: Called as a stage begins: "warm-up", "measure" (right before the first measured
-            frame) and, where there is such, "pipelined".
+            frame) and, for frames in flight, "pipelined".
 
     Raises:
-        DeviceError: "bench.graph" or "bench.fixed" where the model cannot be measured so,
-            "bench.shape" for a model of several variants, "bench.streams", or what a run raises.
+        DeviceError: "bench.graph" or "bench.fixed" if the model cannot be measured with these
+            settings, "bench.shape" for a model with several variants, "bench.streams", or a run's
+            error.
     """
     if len(model.variants) > 1:
         raise DeviceError(
@@ -185,7 +186,9 @@ def _rate(number: int, stream: BenchStream) -> StreamRate:
 
 
 def _phases(streams: Sequence[BenchStream]) -> Dict[str, Optional[Times]]:
-    """Summaries by phase; None for what not every frame has: a loadable has no events."""
+    """Returns summaries by phase; None for a phase that not every frame has: a loadable has no
+    events.
+    """
     found: Dict[str, List[float]] = {name: [] for name in _PHASES}
     for stream in streams:
         assert stream.marks is not None
@@ -202,7 +205,7 @@ def _phases(streams: Sequence[BenchStream]) -> Dict[str, Optional[Times]]:
 
 
 class Pace:
-    """How long to go on: trtexec's three numbers, and a pause after each frame."""
+    """The measurement's length: trtexec's three numbers, and a pause after each frame."""
 
     def __init__(
         self, warmup_ms: float, duration_s: float, iterations: int, sleep_ms: float
@@ -214,20 +217,20 @@ class Pace:
 
 
 class BenchStream:
-    """Frames one after the other, and what they took.
+    """A stream of frames, one after the other, and their times.
 
     Args:
-        model: Whose lanes take turns.
-        frames: How many different frames there are.
-        number: Which of ``of`` streams it is; they run different frames at once.
-        run: Runs one.
-        cuda: The device whose events are recorded; None without one.
+        model: The model; its lanes take turns.
+        frames: Number of different frames.
+        number: Index of the stream among ``of`` streams, which run different frames at once.
+        run: Runs a frame.
+        cuda: The device whose events are recorded; None without events.
 
     Attributes:
         latencies: Milliseconds of each frame on the host's clock.
-        ends: When each was done (``time.perf_counter``).
-        events: Of every segment's run.
-        start: When the first began.
+        ends: Time of each frame's end (``time.perf_counter``).
+        events: Events of every segment's run.
+        start: Time at which the first frame began.
         marks: Phases by CUDA's events; None without ``cuda``.
     """
 
@@ -263,7 +266,7 @@ class BenchStream:
                 self.marks.forget()
 
     def measure(self, pace: Pace, stop: threading.Event) -> None:
-        """Runs and keeps what each frame took."""
+        """Runs frames and records their times."""
         clock, run, marks = time.perf_counter, self._run, self.marks
         latencies, ends, record = self.latencies, self.ends, self.events.append
         self.start = end = clock()
@@ -287,7 +290,7 @@ class BenchStream:
                 time.sleep(pace.sleep_s)
 
     def let_go(self) -> None:
-        """Ends the observing, in the thread that measured."""
+        """Ends the recording, in the thread that measured."""
         if self._cuda is not None:
             self._cuda.observe(None)
 
@@ -301,7 +304,7 @@ def run_streams(
     """Warms all streams up, calls ``begin``, and measures them at the same time.
 
     Raises:
-        DeviceError: What a frame raised; the other streams end first.
+        DeviceError: A frame's error; the other streams end first.
     """
     stop = threading.Event()
     if len(streams) == 1:
@@ -323,7 +326,7 @@ def run_streams(
             barrier.wait()
             stream.measure(pace, stop)
         except threading.BrokenBarrierError:
-            pass  # another stream failed, or the whole was ended
+            pass  # another stream failed, or the benchmark was ended
         except BaseException as error:
             errors.append(error)
             stop.set()
@@ -353,7 +356,7 @@ def run_streams(
 
 
 def cuda_of(model: Model) -> Optional[Cuda]:
-    """The device that the model's engines run on; None for the reference backend."""
+    """Returns the device that the model's engines run on; None for the reference backend."""
     for engine in model.engines.values():
         found: Optional[Cuda] = getattr(engine, "cuda", None)
         if found is not None:
@@ -362,10 +365,10 @@ def cuda_of(model: Model) -> Optional[Cuda]:
 
 
 def at_fixed(model: Model, *, graph: bool, transfers: bool) -> bool:
-    """Whether frames are to run at fixed addresses; the reference backend has no such thing.
+    """Returns True if frames must run at fixed addresses; False for the reference backend.
 
     Raises:
-        DeviceError: "bench.graph" or "bench.fixed" where they cannot.
+        DeviceError: "bench.graph" or "bench.fixed" if they cannot.
     """
     if model.backend == "reference" or (transfers and not graph):
         return False
@@ -383,7 +386,7 @@ def at_fixed(model: Model, *, graph: bool, transfers: bool) -> bool:
 
 
 def ordinary_run(model: Model, frames: Sequence[Dict[str, np.ndarray]]) -> RunFrame:
-    """Frames as a caller of the model runs them: arrays in, arrays out."""
+    """Returns a function that runs frames as for a caller of the model: arrays in, arrays out."""
 
     def run(lane: LaneRun, frame: int, number: int, record: Any) -> None:
         model.run_lane(lane.number, frames[frame], record, number)
@@ -395,7 +398,8 @@ def ordinary_run(model: Model, frames: Sequence[Dict[str, np.ndarray]]) -> RunFr
 def fixed_runs(
     model: Model, frames: Sequence[Dict[str, np.ndarray]], *, graph: bool, transfers: bool
 ) -> Iterator[RunFrame]:
-    """Frames at fixed addresses, with contexts, a stream and buffers of their own for the block.
+    """Yields a function that runs frames at fixed addresses, with its own contexts, stream and
+    buffers.
 
     Raises:
         DeviceError: As ``FixedLane``.
@@ -419,8 +423,8 @@ def fixed_runs(
 
 
 class FramesInFlight(NamedTuple):
-    """Frames in flight: their rate, the events of a few of them, and when those began in seconds
-    from the first measured frame on.
+    """Frames in flight: their rate, the events of a few frames, and the start of those frames in
+    seconds from the first measured frame.
     """
 
     pipelined: Optional[Pipelined]
@@ -439,15 +443,15 @@ def in_flight(
     """Measures frames in flight.
 
     Args:
-        model: Of more than one device.
-        frames: Used in turns.
-        iterations: Frames at least.
-        duration_s: Seconds at least.
-        began: When the first measured frame of the run began (``time.perf_counter``).
+        model: A model with more than one device.
+        frames: The frames, which are cycled.
+        iterations: Least number of frames.
+        duration_s: Least time in seconds.
+        began: Time at which the run's first measured frame began (``time.perf_counter``).
 
     Returns:
-        Its events are of the first frames that count, so that a timeline has them soon after
-        those that ran alone.
+        The rate, with the events of the first frames that count, so that a timeline shows them soon
+        after the frames that ran alone.
     """
     fill = 2 * len(model.devices)  # frames that fill the pipeline: they count as warm-up
     events: List[SegmentEvent] = []

@@ -1,4 +1,4 @@
-"""``edgekit.device.bench/1``: what ``bench`` measures (docs/board-protocol.md), as values."""
+"""``edgekit.device.bench/1``: the measurement of ``bench`` (docs/board-protocol.md) as values."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ LATEST_US = 1e12
 
 #: Milliseconds by statistic: min, mean, median, p50 to p999, max.
 Times = Mapping[str, float]
-#: A flag of a runtime: a tuple where the engines differ.
+#: A flag of a runtime: a tuple if the engines differ.
 Fact = Union[bool, int, float, str, None]
 Flag = Union[Fact, Tuple[Fact, ...]]
 
 _MICRO = number(0, LATEST_US)
 _MOMENT = number(-LATEST_US, LATEST_US)
 _SECOND = number(0, LATEST_US / 1e6)
-# a month: what is longer is no latency, and its square may be no number
+# a month: a longer time is not a latency, and its square may overflow
 _MILLI = number(0, 3e9)
 #: The name of a statistic.
 statistic = choice(*STATISTICS)
@@ -104,10 +104,10 @@ says(
 
 @document(frozen=True)
 class Stage:
-    """A line before the answer: what is done now.
+    """A line before the answer: the current stage.
 
     Attributes:
-        left_s: Seconds that are left at least; None where that is not known.
+        left_s: Least remaining time in seconds; None if unknown.
     """
 
     stage: str = member(text())
@@ -119,11 +119,11 @@ class SegmentTimes:
     """A segment's times; a hybrid engine's device is its DLA.
 
     Attributes:
-        lane: The plan that it is of.
+        lane: Its lane (plan).
         index: Its number in the plan.
         device: "GPU", "DLA0" or "DLA1".
         layers: Its layers' names.
-        latency_ms: Its times.
+        latency_ms: Statistics of its times.
     """
 
     lane: int = member(_NUMBER, absent=0, as_given=True)
@@ -135,17 +135,17 @@ class SegmentTimes:
 
 @document(frozen=True)
 class MeasuredEvent:
-    """A segment's run in a frame, in microseconds from the first shown frame on.
+    """A segment's run in a frame, in microseconds from the first shown frame.
 
     Attributes:
         frame: Number of the shown frame.
-        lane: The plan that the segment is of.
+        lane: The segment's lane (plan).
         index: The segment's number.
-        device: The segment's.
-        start_us: When the host's call of it began.
-        duration_us: How long the call took.
-        compute_start_us: When the device began; None where it has no clock.
-        compute_us: How long the device was at work.
+        device: The segment's device.
+        start_us: Start of the host's call.
+        duration_us: Duration of the call.
+        compute_start_us: Start of the device's work; None if the device has no clock.
+        compute_us: Duration of the device's work.
     """
 
     frame: int = member(fields.count, absent=0, as_given=True)
@@ -161,7 +161,7 @@ class MeasuredEvent:
 @document(frozen=True)
 class Copy:
     """A frame's copy to the device ("h2d") or back ("d2h"), in microseconds; it can begin before
-    the first segment does.
+    the first segment.
 
     Attributes:
         frame: Number of the shown frame.
@@ -175,7 +175,7 @@ class Copy:
 
 @document(frozen=True)
 class MeasuredNode:
-    """A node of a segment's engine and its microseconds by the backend's own profiler.
+    """A node of a segment's engine and its times by the backend's own profiler.
 
     Attributes:
         lane: Index of the plan variant.
@@ -194,11 +194,11 @@ class MeasuredNode:
 
 @document(frozen=True)
 class Pipelined:
-    """Frames in a pipeline, where each device is at another frame.
+    """Frames in a pipeline, in which each device works on another frame.
 
     Attributes:
-        frames: How many.
-        throughput_qps: Frames a second.
+        frames: Number of frames.
+        throughput_qps: Frames per second.
     """
 
     frames: int = member(fields.count)
@@ -207,12 +207,12 @@ class Pipelined:
 
 @document(frozen=True)
 class StreamRate:
-    """One of several streams.
+    """The rate of a stream, if there are several.
 
     Attributes:
         stream: Its number.
-        iterations: How often it ran.
-        throughput_qps: Inferences a second.
+        iterations: Number of its runs.
+        throughput_qps: Inferences per second.
     """
 
     stream: int = member(fields.count)
@@ -222,7 +222,7 @@ class StreamRate:
 
 @document(frozen=True)
 class ColdStart:
-    """Milliseconds until the release was open, and of its first frame."""
+    """Milliseconds for opening the release, and for its first frame."""
 
     open_ms: Optional[float] = member(nullable(_MILLI), absent=None, as_given=True)
     first_ms: Optional[float] = member(nullable(_MILLI), absent=None, as_given=True)
@@ -230,14 +230,14 @@ class ColdStart:
 
 @document(frozen=True)
 class MemoryTaken:
-    """Bytes of memory; of the device where there is one.
+    """Bytes of memory of the process and, if there is a GPU, of the device.
 
     Attributes:
-        rss_bytes: Of the process.
-        peak_rss_bytes: Its most.
-        gpu_bytes: What opening and running took.
-        gpu_free_bytes: Of the device; on a board both are one memory.
-        gpu_total_bytes: Of the device.
+        rss_bytes: Resident memory of the process.
+        peak_rss_bytes: Largest resident memory of the process.
+        gpu_bytes: Device memory that opening and running took.
+        gpu_free_bytes: Free memory of the device; on a board CPU and GPU share the memory.
+        gpu_total_bytes: Total memory of the device.
     """
 
     rss_bytes: Optional[int] = member(_BYTES, absent=None, as_given=True)
@@ -249,15 +249,15 @@ class MemoryTaken:
 
 @document(frozen=True)
 class MeasuredSettings:
-    """How it was measured, as it was asked for; ``BenchSettings`` describes the fields.
+    """The requested settings of the measurement; ``BenchSettings`` describes the fields.
 
     Attributes:
-        iterations: Frames to measure at least, in each stream.
-        streams: How many frames are in flight at once.
-        threads: Of the reference backend; 0: its choice.
-        batch: Of the first input.
-        shapes: The inputs', of a release for several shapes.
-        data: Where the frames are from: "given", "samples" or "golden".
+        iterations: Least number of frames to measure, in each stream.
+        streams: Number of frames in flight at once.
+        threads: Threads of the reference backend; 0 for its choice.
+        batch: Batch size of the first input.
+        shapes: The inputs' shapes, of a release for several shapes.
+        data: Source of the frames: "given", "samples" or "golden".
     """
 
     warmup_ms: Optional[float] = member(_READING, absent=None, as_given=True)
@@ -278,13 +278,13 @@ class MeasuredSettings:
 
 @document(frozen=True)
 class UsedRuntime:
-    """What ran the model, and the flags that took effect.
+    """The runtime of the model, and the flags that took effect.
 
     Attributes:
         library: "tensorrt", "cudla" or "onnxruntime".
-        version: The library's; None where it is not known.
-        flags: By name; a list where the engines differ.
-        notes: Sentences about what was requested and not done.
+        version: The library's version; None if unknown.
+        flags: Flags by name; a list if the engines differ.
+        notes: Sentences about requested settings that did not take effect.
     """
 
     library: Optional[str] = member(_TEXT, absent=None, as_given=True)
@@ -298,11 +298,11 @@ class PlanRun:
     """A plan that trtexec ran.
 
     Attributes:
-        command: Without the paths that the board put in.
-        status: Exit status; None where it did not run or was ended.
-        console: The end of what it printed.
-        times: What ``--exportTimes`` wrote.
-        why: Why there are no times.
+        command: The command without the board's paths.
+        status: Exit status; None if it did not run or was ended.
+        console: The end of its output.
+        times: The file from ``--exportTimes``.
+        why: Reason for missing times.
     """
 
     command: Optional[str] = member(nullable(long_text), absent=None, as_given=True)
@@ -319,7 +319,7 @@ class TrtexecRun(PlanRun):
     """A segment's plan that trtexec ran.
 
     Attributes:
-        lane: The plan that the segment is of.
+        lane: The segment's lane (plan).
         index: The segment's number in the plan.
     """
 
@@ -330,7 +330,7 @@ class TrtexecRun(PlanRun):
 
 @document(frozen=True)
 class TrtexecRuns:
-    """What trtexec ran; ``why`` says why it ran nothing."""
+    """trtexec's runs; ``why`` is the reason if there are none."""
 
     program: Optional[str] = member(_TEXT, absent=None, as_given=True)
     why: Optional[str] = member(nullable(long_text), absent=None, as_given=True)
@@ -343,39 +343,39 @@ def _list(rule: Rule) -> Rule:
 
 @document(frozen=True)
 class Measurement:
-    """What was measured: the frames, and all that was seen beside them; a value is None where
-    nothing was.
+    """A measurement of frames, with memory, runtime, board samples and more; a value is None if it
+    was not measured.
 
     Attributes:
-        clock: "cpu-measured" for the reference backend, which is no board's; "board-measured".
+        clock: "board-measured"; "cpu-measured" for the reference backend, which is not a board.
         backend: "reference" or "tensorrt".
-        iterations: Frames of all streams.
-        warmup_ms: As it was asked for.
-        duration_s: From the first frame's begin to the last one's end.
-        latency_ms: Of a frame.
-        samples_ms: Each frame's, in the order of their measurement.
-        throughput_qps: Frames a second.
+        iterations: Number of frames of all streams.
+        warmup_ms: Requested milliseconds of warm-up.
+        duration_s: Seconds from the first frame's start to the last frame's end.
+        latency_ms: Statistics of a frame's latency.
+        samples_ms: Each frame's latency, in the order of measurement.
+        throughput_qps: Frames per second.
         phases_ms: Times of "enqueue", "h2d", "compute", "d2h" and "host"; None for a phase that
             not every frame has.
-        streams: Several streams' rates; None for one.
+        streams: Rates of several streams; None for a single stream.
         segments: Each segment's times.
         segments_clock: "gpu" (CUDA events) or "cpu".
         events: The segments' runs in the last few frames.
-        events_start_s: When those frames began, from the first measured frame on.
+        events_start_s: Start of those frames, in seconds from the first measured frame.
         copies: Those frames' copies.
-        pipelined: Frames in flight; None for a model of one device.
-        pipelined_events: The segments' runs in a few of those frames.
-        pipelined_start_s: When those began, from the first measured frame on.
-        release: Its name.
-        settings: As they were asked for.
-        cold: The first frame.
-        memory: At the end.
-        runtime: What ran it.
+        pipelined: Rate of frames in flight; None for a model with a single device.
+        pipelined_events: The segments' runs in a few frames in flight.
+        pipelined_start_s: Start of those frames, in seconds from the first measured frame.
+        release: The release's name.
+        settings: The requested settings.
+        cold: Times of opening and of the first frame.
+        memory: Memory at the end.
+        runtime: The runtime and its flags.
         monitor: The board's samples.
         nodes: Times of single nodes; None without a profile.
         power: Power mode and clocks.
-        trtexec: The same plans by trtexec.
-        environment: Versions and machine, of a loader that reports them.
+        trtexec: trtexec's runs of the same plans.
+        environment: Versions and machine, from a loader that reports them.
     """
 
     clock: Optional[Clock] = member(

@@ -1,4 +1,4 @@
-"""How ``bench`` measures, as a host asks for it: one document."""
+"""The settings of ``bench``, a document from the host."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _ARGUMENTS = array(text(most=1 << 16))
 
 @document(frozen=True)
 class TrtexecOptions:
-    """trtexec's arguments for each run, for runs on the GPU alone or on a DLA, and for plans that
-    carry the lean runtime; seconds until a run is ended. The board replaces {engine}, {times} and
-    {core} in them.
+    """trtexec's arguments for each run, for runs on the GPU alone or on a DLA, and for plans with
+    an embedded lean runtime; and the limit of a run in seconds. The board replaces {engine},
+    {times} and {core} in the arguments.
     """
 
     always: Tuple[str, ...] = member(_ARGUMENTS)
@@ -39,32 +39,33 @@ class TrtexecOptions:
     timeout_s: float = member(number(0.0, 1e9))
 
 
-# A field with ``absent`` is left out of documents where it holds that: a new one changes no
-# measurement that does not use it.
+# Documents leave out a field that equals its ``absent``: a new field does not change measurements
+# that do not use it.
 @document(frozen=True)
 class BenchSettings:
-    """What ``bench`` does on a board; trtexec's option in brackets where it has one.
+    """Settings of ``bench`` on a board, with trtexec's option in brackets.
 
     Attributes:
-        warmup_ms: Milliseconds of warm-up at least (--warmUp).
-        duration_s: Seconds to measure at least (--duration).
-        iterations: Frames to measure at least, in each stream (--iterations).
-        streams: Frames in flight at once, each with a context and a CUDA stream, or a thread, of
-            its own (--infStreams).
-        graph: Replay each frame's work as a CUDA graph (--useCudaGraph). Refused where a segment
-            runs on a DLA or cannot be captured.
+        warmup_ms: Least time of warm-up in milliseconds (--warmUp).
+        duration_s: Least time to measure in seconds (--duration).
+        iterations: Least number of frames to measure, in each stream (--iterations).
+        streams: Frames in flight at once, each with its own context and CUDA stream, or its own
+            thread (--infStreams).
+        graph: Replay each frame's work as a CUDA graph (--useCudaGraph). Refused if a segment runs
+            on a DLA or cannot be captured.
         spin: Wait for the GPU spinning (True, --useSpinWait) or blocked (False); None leaves it to
             CUDA, as the loader does when it serves.
         transfers: Copy inputs and outputs for each frame (False: --noDataTransfers).
         sleep_ms: Pause after each frame (--idleTime).
-        idle_ms: How long the board is watched idle before the warm-up: the monitor's baseline.
-        monitor_ms: Between two samples of the board's state; 0 takes none.
-        power_mode: Set while it measures, by name or id, and taken back; None leaves it.
-        lock_clocks: Hold all clocks at their highest while it measures (``jetson_clocks``).
-        trtexec: Measure the same plans with trtexec, too; None does not.
-        profile: Measure single nodes, too, in a run apart.
-        shapes: The inputs' shapes to measure, of those that the release was built for; none for
-            those of the frames, or the release's first.
+        idle_ms: Milliseconds for which the idle board is sampled before the warm-up: the baseline.
+        monitor_ms: Milliseconds between two samples of the board's state; 0 takes no samples.
+        power_mode: Name or id of the power mode to set during the measurement; None does not change
+            it.
+        lock_clocks: Hold all clocks at their highest during the measurement (``jetson_clocks``).
+        trtexec: Measure the same plans also with trtexec; None does not.
+        profile: Measure single nodes in a separate run.
+        shapes: The inputs' shapes to measure, among those that the release was built for; empty for
+            the frames' shapes, or the release's first.
     """
 
     warmup_ms: float = member(_AMOUNT, default=200.0)
@@ -84,14 +85,14 @@ class BenchSettings:
     shapes: Mapping[str, Tuple[int, ...]] = member(mapping(shape()), absent=dict)
 
     def seconds(self) -> float:
-        """How long it takes at least, without what the frames themselves take."""
+        """Returns the least time in seconds, without the time of the frames themselves."""
         pauses = (self.warmup_ms + self.idle_ms + self.sleep_ms * self.iterations) / 1e3
         engines = 16 * self.trtexec.timeout_s if self.trtexec else 0.0
         return pauses + 4 * self.duration_s + engines
 
 
 def parse_settings(document: str) -> BenchSettings:
-    """Reads ``--settings``; raises DeviceError "usage" where it is wrong."""
+    """Reads ``--settings``; raises DeviceError "usage" if it is invalid."""
     where = "--settings"
     return read(
         BenchSettings, parse_json(document.encode("utf-8"), where, "usage"), where, code="usage"

@@ -1,9 +1,8 @@
-"""Statistics of times as trtexec prints them, in plain Python; the host takes them from here.
+"""Statistics of times as trtexec prints them, in plain Python; the host also uses them.
 
 Source: NVIDIA/TensorRT ``samples/common/sampleReporting.cpp`` (``findPercentile``, ``findMedian``;
-the same from v8.6.1 to v11.1): a percentile is a measured value, the one that leaves
-``floor((1 - p / 100) * n)`` larger ones out; nothing is interpolated but the median of an even
-count.
+the same from v8.6.1 to v11.1): a percentile is a measured value, the largest after leaving out the
+``floor((1 - p / 100) * n)`` largest values; only the median of an even count is interpolated.
 """
 
 from __future__ import annotations
@@ -12,17 +11,17 @@ import math
 from typing import Dict, Sequence, Tuple
 
 PERCENTILES: Tuple[float, ...] = (50, 90, 95, 99, 99.9)
-#: What ``summary`` has.
+#: The keys of ``summary``.
 STATISTICS = ("min", "mean", "median", "p50", "p90", "p95", "p99", "p999", "max")
 
 
 def percentile_name(percent: float) -> str:
-    """Returns what documents call a percentile: "p99", and "p999" for 99.9."""
+    """Returns a percentile's name in documents: "p99", and "p999" for 99.9."""
     return "p{:g}".format(percent).replace(".", "")
 
 
 def median(samples: Sequence[float]) -> float:
-    """Returns the middle sample, or the mean of the two middle ones; ValueError for none."""
+    """Returns the middle sample, or the mean of the two middle samples; ValueError if empty."""
     if not samples:
         raise ValueError("no samples")
     ordered = sorted(samples)
@@ -33,7 +32,7 @@ def median(samples: Sequence[float]) -> float:
 def percentile(samples: Sequence[float], percent: float) -> float:
     """Returns trtexec's percentile; tenths of a percent count.
 
-    The rank is exact, where trtexec's single precision can be one off at whole multiples.
+    The rank is exact; trtexec's, in single precision, can be off by 1 at whole multiples.
 
     Raises:
         ValueError: No samples, or ``percent`` outside 0 to 100.
@@ -59,6 +58,6 @@ def summary(samples: Sequence[float]) -> Dict[str, float]:
     found = {"min": ordered[0], "mean": math.fsum(ordered) / len(ordered), "median": middle}
     for percent in PERCENTILES:
         found[percentile_name(percent)] = percentile(ordered, percent)
-    found["p50"] = middle  # one document says one thing
+    found["p50"] = middle  # consistent within a document
     found["max"] = ordered[-1]
     return found

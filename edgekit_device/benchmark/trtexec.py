@@ -1,8 +1,8 @@
-"""Runs trtexec on the very plans that were measured; what it prints goes to the host to compare.
+"""Runs trtexec on the measured plans; the host compares its output with the measurement.
 
-The host says with which arguments, as they differ by release; here only paths are put in. A plan
-that was shipped without its weights is taken as the refit kept it in the release; a DLA loadable is
-not for trtexec (it cannot deserialise one), only cuDLA runs it.
+The host sends the arguments, which differ by release; only paths are inserted here. For a plan that
+was shipped without its weights, the full plan that the refit stored in the release is used. DLA
+loadables are skipped: trtexec cannot deserialise them, only cuDLA runs them.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def cross_check(
         root: The board's folder.
         release: The release's folder.
         checked: Its manifest.
-        options: With which arguments.
-        sizes: Shapes of the network's inputs, for engines that leave them open.
+        options: trtexec's arguments.
+        sizes: Shapes of the network's inputs, for engines with open sizes.
     """
     program = find_trtexec()
     if checked.manifest.backend != "tensorrt":
@@ -102,24 +102,24 @@ def _one(
 
 
 def _shapes(inputs: Sequence[IoEntry], sizes: Mapping[str, Sequence[int]]) -> List[str]:
-    """trtexec's option for the inputs whose sizes the plan leaves open."""
+    """Returns trtexec's option for the inputs with open sizes in the plan."""
     given = []
     for io in inputs:
         if -1 in io.shape and io.name in sizes:
             plain = not set(io.name) & set(":,")
-            name = io.name if plain else "'{}'".format(io.name)  # as trtexec's help says
+            name = io.name if plain else "'{}'".format(io.name)  # see trtexec --help
             given.append("{}:{}".format(name, "x".join(map(str, sizes[io.name]))))
     return ["--shapes=" + ",".join(given)] if given else []
 
 
 def _libraries(checked: Checked) -> List[str]:
-    """The digests of the plugins' libraries."""
+    """Returns the digests of the plugins' libraries."""
     found = (plugin.library for plugin in checked.manifest.plugins)
     return list(dict.fromkeys(digest for digest in found if digest is not None))
 
 
 def _plugins(checked: Checked, work: Path, tensorrt: Version) -> List[str]:
-    """trtexec's options for the plugins' libraries, which are written into ``work``."""
+    """Writes the plugins' libraries to ``work`` and returns trtexec's options for these."""
     options = []
     for number, digest in enumerate(_libraries(checked)):
         data, path = bytes(read_checked(checked, digest)), work / "plugin{}.so".format(number)
@@ -134,7 +134,7 @@ def _plugins(checked: Checked, work: Path, tensorrt: Version) -> List[str]:
 def _plan(release: Path, checked: Checked, engine: str, stripped: bool) -> Optional[Buffer]:
     if not stripped:
         return read_checked(checked, engine)
-    # one for each runtime that has loaded it; trtexec's own, the full one, is as good as any
+    # a plan for each runtime that has loaded it; any will do, also the full runtime, as in trtexec
     for path in sorted((release / "refitted").glob(engine + ".*.json")):
         record = load(RefittedPlan, path)
         plan = None if record is None else read_full_plan(release, engine, record.tensorrt)
@@ -160,7 +160,7 @@ def run_plan(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            # trtexec would keep the device busy until it has done
+            # trtexec would otherwise keep the device busy until its end
             preexec_fn=ending_with_parent(),  # noqa: PLW1509
         )
         try:

@@ -1,9 +1,9 @@
-"""An attempt at an engine runs in a process of its own: a builder's crash is a failed attempt.
-Its log is stored whole, with the important messages in memory, and it is checked before the build,
-by its callbacks, and from what it logged.
+"""Runs an attempt at an engine in its own process, so that a builder's crash is a failed attempt.
+Its whole log is stored, with the important messages in memory. The attempt is checked before the
+build, by its callbacks, and by its log.
 
-The child also gives all of its memory back, which on a board is the GPU's too, and it can be
-ended in the middle of a call that knows no way to stop (no IProgressMonitor before 10.0).
+The child's end also frees all its memory, which on a board is the GPU's too, and it can be killed
+during a call that cannot be stopped (no IProgressMonitor before 10.0).
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from edgekit_device.tensorrt.bindings import logger
 #: Code of an attempt whose process died.
 CRASHED = "build.crashed"
 
-# a builder that can stop does so at its next step; then the process is ended
+# seconds for a builder to stop at its next step; then the process is killed
 _LETTERS = {"INTERNAL_ERROR": "F", "ERROR": "E", "WARNING": "W", "INFO": "I", "VERBOSE": "V"}
 
-# what a person is shown of a failure; the log has the rest
+# limit of a failure's text for people; the log has the rest
 _SHOWN_MESSAGES = 8
 
-# a verbose build of a large network writes hundreds of megabytes, nearly all of them about tactics
+# a verbose build of a large network logs hundreds of megabytes, nearly all about tactics
 _MOST_RETAINED = 32 << 20
 
-# verbose lines that are retained beyond that: what runs where, and what memory it takes
+# verbose lines that are retained beyond that: devices of layers, and memory
 _IMPORTANT = re.compile(r"\[DlaLayer\]|\[GpuLayer\]|Layers Running on|running on GPU|DLA|offloaded")
 
-#: ``(what the builder is at, pattern of the message that begins it)``, for releases without
+#: ``(name of a stage, pattern of the message that begins it)``, for releases without
 #: IProgressMonitor; the texts are TensorRT's own (verbose, 8.5 to 10.3).
 STAGES: Tuple[Tuple[str, Any], ...] = (
     ("optimising the graph", re.compile(r"Original: \d+ layers|After .+: \d+ layers")),
@@ -47,20 +47,20 @@ STAGES: Tuple[Tuple[str, Any], ...] = (
     ("generating the engine", re.compile(r"Engine generation completed|Formats and tactics sel")),
 )
 
-#: Code of a failure that other flags may mend.
+#: Code of a failure that other flags may avoid.
 ATTEMPT = "build.attempt"
 
-#: Code of a version compatible plan that would need plugins: it is built without that.
+#: Code of a version compatible plan that would need plugins: it is built without that flag.
 PLUGINS = "build.plugins"
 
-# as TensorRT's errors and CUDA's say it, and the builder's of memory that it could not get
+# texts of TensorRT's and CUDA's errors, and of the builder, about memory that is not available
 _NO_MEMORY = re.compile(
     r"out ?of ?memory|MemoryAllocation|could not be allocated|FAILED_ALLOCATION", re.IGNORECASE
 )
 
 
 def isolated(context: JobContext, work: Callable[[Report], object]) -> Any:
-    """Runs ``work``, which may report its progress, in a forked process; returns its answer's JSON.
+    """Runs ``work`` in a forked process, follows its progress, and returns its answer's JSON.
 
     Raises:
         DeviceError: As ``in_child``, or "build.crashed" with the signal.
@@ -73,7 +73,7 @@ def isolated(context: JobContext, work: Callable[[Report], object]) -> Any:
             stopped=context.check_cancelled,
         )
     except ChildDied as error:
-        context.check_cancelled()  # which ends the job's whole group
+        context.check_cancelled()  # ends the job's whole process group
         raise DeviceError(
             "the build process died: {}".format(error.cause),
             code=CRASHED,
@@ -84,14 +84,14 @@ def isolated(context: JobContext, work: Callable[[Report], object]) -> Any:
     return answer
 
 
-# TensorRT takes the logger of the first builder or runtime of a process for all later ones, so one
-# logger serves a whole process and its readers mark where their part begins.
+# TensorRT uses the logger of a process's first builder or runtime for all later ones, so a process
+# has a single logger, and readers mark the start of their part.
 class BuilderLog:
     """Receives TensorRT's messages from any thread.
 
     Attributes:
         logger: A ``trt.ILogger`` of the module that it was made with; None without one.
-        crashed: What an own method raised while TensorRT called it: TensorRT swallows that.
+        crashed: The exception of a callback; TensorRT would discard it.
     """
 
     def __init__(self, trt: Any, write: Callable[[str], None]) -> None:
@@ -105,7 +105,7 @@ class BuilderLog:
         self.logger = None if trt is None else logger(trt, self._take)
 
     def add(self, letter: str, text: str) -> None:
-        """Takes one message; ``letter`` is one of V I W E F."""
+        """Adds a message; ``letter`` is its severity: V, I, W, E or F."""
         # the time and tags of TensorRT's own Python logger
         stamp = time.strftime("%m/%d/%Y-%H:%M:%S")
         self._put(letter, text, "[{}] [TRT] [{}] {}".format(stamp, letter, text))
@@ -132,30 +132,30 @@ class BuilderLog:
             self.crashed = self.crashed or error
 
     def mark(self) -> int:
-        """Where ``since`` may begin later."""
+        """Returns the current position, for ``since``."""
         with self._lock:
             return len(self._messages)
 
     def since(self, mark: int, letters: str) -> List[str]:
-        """Texts of the messages of those severities that came after ``mark``."""
+        """Returns the texts of messages of these severities after ``mark``."""
         with self._lock:
             return [text for letter, text in self._messages[mark:] if letter in letters]
 
     def text(self) -> str:
-        """The log so far; of very long ones without the builder's chatter about tactics."""
+        """Returns the log so far; a very long log without most lines about tactics."""
         with self._lock:
             return "\n".join(self._lines) + "\n" if self._lines else ""
 
 
 def last_errors(messages: Sequence[str]) -> str:
-    """The last errors, each once, in one line."""
+    """Returns the last errors, each once, in a single line."""
     return "; ".join(
         " ".join(text.split()) for text in list(dict.fromkeys(messages))[-_SHOWN_MESSAGES:]
     )
 
 
 def check_loadable(spec: EngineSpec, scales: Dict[str, float]) -> None:
-    """Refuses a loadable that cannot be one, with every reason.
+    """Refuses an engine that cannot be a loadable, with every reason.
 
     Raises:
         DeviceError: "build.not-on-dla".
@@ -176,14 +176,14 @@ def check_loadable(spec: EngineSpec, scales: Dict[str, float]) -> None:
 def check_plugins(spec: EngineSpec, flags: Sequence[str], libraries: Sequence[str]) -> None:
     """Refuses a version compatible plan that works only with plugin libraries shipped with it.
 
-    Such a plan has the libraries inside (``plugins_to_serialize``), which is code that a board
-    would run, or every runtime has to be given them ("getUsedVCPluginLibraries" in NvOnnxParser.h).
-    The loader does neither.
+    Such a plan contains the libraries (``plugins_to_serialize``), which are code that a board would
+    run, or every runtime has to load them ("getUsedVCPluginLibraries" in NvOnnxParser.h). The
+    loader does neither.
 
     Args:
         spec: The engine.
-        flags: The attempt's.
-        libraries: What the parser says that the network needs.
+        flags: The attempt's flags.
+        libraries: The libraries that the network needs according to the parser.
 
     Raises:
         DeviceError: "build.plugins".
@@ -202,10 +202,10 @@ def check_plugins(spec: EngineSpec, flags: Sequence[str], libraries: Sequence[st
 def check_standalone(
     spec: EngineSpec, mapped: MappedLayers, built: BuiltEngine, messages: Sequence[str]
 ) -> None:
-    """Refuses a loadable of which the builder says beforehand that a layer does not fit.
+    """Refuses a loadable if the builder reports before the build that a layer cannot run on DLA.
 
-    Only layers that are in the builder's network what they are in the plan: matrix products become
-    convolutions later, and of those its answer says nothing.
+    Considers only layers that have the same kind in the builder's network as in the plan: matrix
+    products become convolutions later, and the builder's answer does not cover these.
     """
     exact = mapped.exact()
     faults = []
@@ -233,12 +233,14 @@ def _not_on_dla(spec: EngineSpec, faults: List[str]) -> DeviceError:
 
 
 def code_of(said: str) -> str:
-    """The code of a build that gave nothing: a memory's shortage is not the flags' fault."""
+    """Returns the code of a failed build; lack of memory, which other flags do not avoid, has its
+    own.
+    """
     return "build.no-memory" if _NO_MEMORY.search(said) else ATTEMPT
 
 
 def failed(spec: EngineSpec, log: BuilderLog, mark: int, text: str = "") -> DeviceError:
-    """The error of a build that gave nothing: TensorRT's own errors, or its last warnings."""
+    """Returns the error of a failed build: TensorRT's own errors, or its last warnings."""
     said = last_errors(log.since(mark, "EF"))
     found = "; ".join(part for part in (text, said) if part)
     if not found:
@@ -259,7 +261,7 @@ def check_callbacks(
     scales: Dict[str, float],
     mapped: MappedLayers,
 ) -> None:
-    """Raises what a callback of ours met, and says when the calibration cache was not taken.
+    """Raises a callback's error, and reports a calibration cache that was not used.
 
     Raises:
         DeviceError: "build.callback", "build.calibration", or the callback's own.

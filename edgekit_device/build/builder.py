@@ -1,8 +1,8 @@
-"""One attempt at one engine through TensorRT's Python API, from 8.5 to 11: its progress, and the
+"""An attempt at an engine through TensorRT's Python API, from 8.5 to 11: its progress, and the
 timing cache that all builds on a kind of board share.
 
 Weakly typed (to 10.x): precision flags, a calibration cache, precisions of layers. Strongly typed
-(11): all of that stands in the network's types. What a release has is read from its module.
+(11): the network's types determine these. A release's features are read from its module.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from edgekit_device.files import locked, write_durably
 from edgekit_device.jobs.job import JobCancelled
 from edgekit_device.tensorrt.plugins import PluginFile, library_paths
 
-#: A whole build has this many steps, whatever TensorRT counts.
+#: Number of steps of a whole build, independent of TensorRT's own count.
 STEPS = 1000
 
 
 def calibration_of(spec: EngineSpec, cache: Optional[bytes]) -> Dict[str, float]:
-    """Scales by tensor of the engine's calibration cache; none without one."""
+    """Returns the scales of the engine's calibration cache by tensor; empty without a cache."""
     return read_scales(cache) if cache is not None and spec.typing == "weak" else {}
 
 
@@ -68,24 +68,24 @@ def build_attempt(
         spec: The engine.
         attempt: The flags.
         model: The ONNX file.
-        cache: The calibration cache's bytes.
+        cache: The calibration cache's bytes; None without.
         timing: The timing cache's file; None to build without.
-        plugins: What the model needs beside TensorRT's own plugins.
-        on_progress: Called with (done, total, what).
-        cancelled: Whether to stop.
+        plugins: Plugins that the model needs beside TensorRT's own.
+        on_progress: Called with (done, total, name of the stage).
+        cancelled: Returns True to stop.
 
     Raises:
-        DeviceError: "build.attempt" or "build.plugins" where other flags may help;
+        DeviceError: "build.attempt" or "build.plugins" if other flags may help;
             "build.no-memory"; "build.typing", "build.parser", "build.io",
-            "build.no-dla", "build.not-on-dla", "build.calibration" and others where none will.
-        JobCancelled: ``cancelled`` said so.
+            "build.no-dla", "build.not-on-dla", "build.calibration" and others if no flags help.
+        JobCancelled: ``cancelled`` returned True.
     """
     mark = log.mark()
     scales = calibration_of(spec, cache)
     check_loadable(spec, scales)
     builder = trt.Builder(log.logger)
     network = networks.create(trt, builder, spec)
-    # held to the end: the network's weights are the parser's memory
+    # kept alive to the end: the parser owns the memory of the network's weights
     native = "VERSION_COMPATIBLE" in attempt.flags
     parser = networks.parse(
         trt, network, log.logger, model, spec.key, native=native, plugins=plugins
@@ -107,7 +107,7 @@ def build_attempt(
     building = log.mark()
     try:
         memory = builder.build_serialized_network(network, config)
-    except (RuntimeError, ValueError) as error:  # C++ exceptions, as the bindings translate them
+    except (RuntimeError, ValueError) as error:  # the bindings' translations of C++ exceptions
         raise failed(spec, log, building, str(error)) from error
     finally:
         log.stage = None
@@ -115,7 +115,7 @@ def build_attempt(
         raise JobCancelled
     check_callbacks(spec, log, requested, scales, mapped)
     if memory is None:
-        # what was refused before, such as a weight's name, is no reason of this
+        # earlier refusals, such as a weight's name, are not the cause of this failure
         raise failed(spec, log, building)
     built.data = bytes(memory)
     note_missing(spec, mapped, log.since(mark, "WEF"), built)
@@ -158,7 +158,7 @@ def _set_up(
 
 
 def _embed(config: Any, libraries: List[str], built: BuiltEngine) -> None:
-    """Puts the plugins' libraries into a version compatible plan, where the release can (8.6)."""
+    """Puts the plugins' libraries into a version compatible plan, if the release can (8.6)."""
     compatible = "VERSION_COMPATIBLE" in built.flags
     if compatible and libraries and hasattr(config, "plugins_to_serialize"):
         config.plugins_to_serialize = libraries
@@ -213,7 +213,7 @@ def _watch(
     stages: List[str] = []
 
     def stage(name: str) -> None:
-        # the builder comes back to some stages for every part of the network
+        # the builder repeats some stages for every part of the network
         if name not in stages:
             stages.append(name)
             on_progress(0, 0, name)
@@ -223,9 +223,9 @@ def _watch(
 
 
 class Phases:
-    """Phases nested in one another, each of some steps, as one fraction that never falls.
+    """The progress of nested phases with steps, as a single fraction that never decreases.
 
-    A phase's step that is under way counts as far as its furthest inner phase is.
+    A phase's current step counts as much as the furthest of its inner phases.
     """
 
     def __init__(self) -> None:
@@ -236,26 +236,26 @@ class Phases:
         self._reached = 0
 
     def start(self, name: str, parent: Optional[str], steps: int) -> None:
-        """A phase of ``steps`` steps begins inside ``parent`` (None: the outermost)."""
+        """Begins a phase of ``steps`` steps inside ``parent`` (None: the outermost)."""
         with self._lock:
             self._steps[name], self._done[name] = max(int(steps), 1), 0
             self._parent[name] = parent if parent in self._steps else None
 
     def step(self, name: str, step: int) -> None:
-        """Step ``step`` (from 0) of a phase is complete."""
+        """Records that step ``step`` (from 0) of a phase is complete."""
         with self._lock:
             if name in self._steps:
                 self._done[name] = max(self._done[name], min(int(step) + 1, self._steps[name]))
 
     def finish(self, name: str) -> None:
-        """A phase ended."""
+        """Ends a phase."""
         with self._lock:
-            # a phase that ends early, as all do after a cancellation, is not done
+            # a phase that ends early, as after a cancellation, is not done
             for table in (self._steps, self._done, self._parent):
                 table.pop(name, None)
 
     def reached(self) -> int:
-        """Of ``STEPS``, how many are done."""
+        """Returns the number of ``STEPS`` that are done."""
         with self._lock:
             roots = [name for name, parent in self._parent.items() if parent is None]
             if roots:
@@ -281,14 +281,14 @@ def monitor(
     cancelled: Callable[[], bool],
     crashed: Callable[[BaseException], None],
 ) -> Optional[Any]:
-    """An IProgressMonitor, or None where the release has none (before 10.0).
+    """Returns an IProgressMonitor; None for a release without it (before 10.0).
 
     Args:
         trt: TensorRT's module.
         on_progress: Called with (steps of ``STEPS``, phase) when either changes, from TensorRT's
             threads.
-        cancelled: Called after every step; once it returns True the build stops.
-        crashed: Called with an exception raised here, which TensorRT would swallow.
+        cancelled: Called after every step; the build stops once it returns True.
+        crashed: Called with an exception raised here, which TensorRT would discard.
     """
     if not hasattr(trt, "IProgressMonitor"):
         return None
@@ -331,24 +331,23 @@ def monitor(
     return Monitor()
 
 
-# A build reads the file, and afterwards adds to it what others added meanwhile, so that no build
-# waits for another and none loses what it measured.
+# A build reads the file at its start, and at its end merges its measurements into the current file,
+# so that no build waits for another and no measurement is lost.
 def timing_file(root: Path, fingerprint: Mapping[str, str], *, editable: bool = False) -> Path:
-    """The cache's file of boards with this fingerprint.
+    """Returns the cache's file for boards with this fingerprint.
 
-    An editable cache has a file of its own: no source says whether a builder without the flag reads
-    it.
+    An editable cache has its own file: it is undocumented if a builder without the flag reads it.
     """
     ending = ".editable.cache" if editable else ".cache"
     return root / "timing" / (request_digest(dict(fingerprint)) + ending)
 
 
 class TimingCache:
-    """One build's use of the shared file.
+    """A build's use of the shared timing cache file.
 
     Attributes:
         facts: The use so far.
-        notes: What went wrong with the cache; a build goes on without it.
+        notes: Errors of the cache; a build continues without it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -364,9 +363,9 @@ class TimingCache:
         empty = self._parsed(config, b"")
         if self._read:
             cache = self._parsed(config, self._read)
-            # of a damaged file TensorRT makes an empty cache, with a warning alone
+            # for a damaged file TensorRT makes an empty cache and only logs a warning
             filled = cache is not None and _content_of(cache) != _content_of(empty)
-            # what another device or release measured is refused here, never mixed in
+            # measurements of another device or release are refused here, never merged
             if filled and config.set_timing_cache(cache, False):
                 self.facts = replace(self.facts, reused=True)
                 return
@@ -378,7 +377,7 @@ class TimingCache:
             self.notes.append("TensorRT made no timing cache")
 
     def keep(self, config: Any) -> None:
-        """Writes the file anew with what the build measured."""
+        """Merges the build's measurements into the file."""
         cache = config.get_timing_cache()
         if cache is None:
             return
@@ -395,7 +394,7 @@ class TimingCache:
         now = self._content()
         if not own or not now or now == self._read:
             return own
-        # the builder's own cache is only read: what is added to is a copy
+        # the builder's own cache is only read: entries are merged into a copy
         copy, others = self._parsed(config, own), self._parsed(config, now)
         if copy is None or others is None or not copy.combine(others, False):
             self.notes.append("another build's timing cache could not be added")
@@ -411,7 +410,7 @@ class TimingCache:
     def _parsed(self, config: Any, data: bytes) -> Any:
         try:
             return config.create_timing_cache(data)
-        except Exception as error:  # the bindings raise RuntimeError and pybind11's own
+        except Exception as error:  # the bindings raise RuntimeError and pybind11's own errors
             self.notes.append("the timing cache cannot be read: {}".format(error))
             return None
 

@@ -1,5 +1,5 @@
 """The builder's configuration: flags by name, devices, precisions, memory, timing; and the
-calibrator that serves INT8 scales from a calibration cache.
+calibrator that returns INT8 scales from a calibration cache.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CONSTRAINTS = {"prefer": "PREFER_PRECISION_CONSTRAINTS", "obey": "OBEY_PRECISIO
 _TYPES = {"fp32": "FLOAT", "fp16": "HALF", "int8": "INT8"}
 _FLOATS = ("FLOAT", "HALF", "INT8", "BF16")
 
-# layers whose types are not the builder's to choose
+# layers whose types the builder cannot choose
 _TYPED = (
     "CONSTANT", "SHAPE", "CAST", "QUANTIZE", "DEQUANTIZE", "ASSERTION", "CONDITION",
     "CONDITIONAL_INPUT", "CONDITIONAL_OUTPUT", "ITERATOR", "LOOP_OUTPUT", "RECURRENCE",
@@ -32,11 +32,11 @@ _ALGORITHM = "EntropyCalibration2"
 def set_flags(
     trt: Any, config: Any, spec: EngineSpec, flags: Sequence[str], notes: List[str]
 ) -> Tuple[str, ...]:
-    """Sets the attempt's flags and those that follow from the engine.
+    """Sets the attempt's flags and the flags that the engine requires.
 
-    A flag that the release lacks is left out with a note, as is one that TensorRT does not take:
-    only its log says that REFIT, REFIT_IDENTICAL and REFIT_INDIVIDUAL exclude each other (the last
-    one counts), and that EXCLUDE_LEAN_RUNTIME needs VERSION_COMPATIBLE.
+    A flag that the release lacks or TensorRT refuses is left out with a note: only TensorRT's log
+    reports that REFIT, REFIT_IDENTICAL and REFIT_INDIVIDUAL exclude each other (the last counts),
+    and that EXCLUDE_LEAN_RUNTIME needs VERSION_COMPATIBLE.
 
     Returns:
         The names of the flags that TensorRT has set.
@@ -45,7 +45,7 @@ def set_flags(
     weak = spec.typing == "weak"
     if weak:
         wanted += [_PRECISION_FLAGS[p] for p in spec.precisions if p in _PRECISION_FLAGS]
-        # with precisions alone: constraints need something to constrain
+        # only with precisions: the flag constrains these
         if spec.constraints in _CONSTRAINTS and spec.precisions:
             wanted.append(_CONSTRAINTS[spec.constraints])
     if spec.standalone:
@@ -57,7 +57,7 @@ def set_flags(
     wanted.sort(key=lambda name: name == "EXCLUDE_LEAN_RUNTIME")
     for name in dict.fromkeys(wanted):
         if name == "STRONGLY_TYPED":
-            continue  # the network's, not the builder's
+            continue  # a flag of the network, not of the builder
         if hasattr(trt.BuilderFlag, name):
             config.set_flag(getattr(trt.BuilderFlag, name))
             done.append(name)
@@ -78,14 +78,14 @@ def set_basics(trt: Any, builder: Any, config: Any, spec: EngineSpec, notes: Lis
     """Sets devices of the whole network, the DLA's memory pools and the default verbosity.
 
     Raises:
-        DeviceError: "build.no-dla": the board has not the core.
+        DeviceError: "build.no-dla": the board does not have the core.
     """
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
     for name, size in spec.pools.items():
         if hasattr(trt.MemoryPoolType, name):
             pool = getattr(trt.MemoryPoolType, name)
             config.set_memory_pool_limit(pool, size)
-            # one that is no power of 2 of at least 4 KiB has no effect on a DLA's pool
+            # a size that is not a power of 2 of at least 4 KiB has no effect on a DLA's pool
             if config.get_memory_pool_limit(pool) != size:
                 notes.append("{}: TensorRT rejects {} of {} bytes".format(spec.key, name, size))
         else:
@@ -108,9 +108,9 @@ def set_basics(trt: Any, builder: Any, config: Any, spec: EngineSpec, notes: Lis
 
 
 def set_devices(trt: Any, config: Any, spec: EngineSpec, mapped: MappedLayers) -> None:
-    """Puts each layer where the plan has it; what no plan names runs on the GPU.
+    """Sets each layer's device as in the plan; layers that are not in the plan run on the GPU.
 
-    A loadable has nothing but its DLA, so nothing is set there.
+    A loadable has only its DLA, so no devices are set.
     """
     if spec.dla_core is None or spec.standalone:
         return
@@ -120,7 +120,7 @@ def set_devices(trt: Any, config: Any, spec: EngineSpec, mapped: MappedLayers) -
 
 
 def can_run(config: Any, spec: EngineSpec, mapped: MappedLayers) -> Dict[str, bool]:
-    """Calls ``can_run_on_DLA`` for every layer of ours; returns the answers by name."""
+    """Calls ``can_run_on_DLA`` for every layer of the plan; returns the answers by name."""
     if spec.dla_core is None:
         return {}
     return {
@@ -130,14 +130,14 @@ def can_run(config: Any, spec: EngineSpec, mapped: MappedLayers) -> Dict[str, bo
 
 
 def set_precisions(trt: Any, spec: EngineSpec, mapped: MappedLayers) -> int:
-    """Sets the plan's precision, and the type of outputs, of each layer that computes in floats.
+    """Sets the plan's precision and the output types of each layer that computes in floats.
 
-    An INT8 layer's output is INT8 where all of its readers are INT8 layers; at the border to
-    another precision the builder has the choice, as it has inside of an INT8 layer that it parted:
-    no scale is known there. The network's own outputs have the type that was requested for them.
+    An INT8 layer's output is INT8 if all its readers are INT8 layers. The builder chooses the type
+    at the border to another precision and inside an INT8 layer that it split: no scale is known
+    there. The network's own outputs have their requested type.
 
     Returns:
-        How many layers were set.
+        The number of layers that were set.
     """
     if spec.typing != "weak" or not spec.precisions:
         return 0
@@ -183,7 +183,7 @@ def _all_int8(mapped: MappedLayers, readers: Sequence[int]) -> bool:
 def set_profiles(
     trt: Any, builder: Any, config: Any, spec: EngineSpec, flags: Sequence[str]
 ) -> None:
-    """Adds the request's optimisation profiles; INT8 is calibrated at the first one's optimum.
+    """Adds the request's optimisation profiles; INT8 is calibrated at the first profile's optimum.
 
     Raises:
         DeviceError: "build.profile".
@@ -195,7 +195,7 @@ def set_profiles(
             profile.set_shape(name, sizes.min, sizes.opt, sizes.max)
         for name, given in values.items():
             profile.set_shape_input(name, given.min, given.opt, given.max)
-        # what is wrong only the answer of this call says: set_shape always returns None
+        # only this call's result reports errors: set_shape always returns None
         if config.add_optimization_profile(profile) < 0:
             raise DeviceError(
                 "TensorRT rejects optimisation profile {}{}".format(
@@ -210,7 +210,7 @@ def set_profiles(
     if parse_version(str(trt.__version__)) < (10,) and hasattr(
         trt.PreviewFeature, "PROFILE_SHARING_0806"
     ):
-        # several frames in flight need a context each; on by default from 10.0 on (NvInfer.h)
+        # several frames in flight need a context each; on by default since 10.0 (NvInfer.h)
         config.set_preview_feature(trt.PreviewFeature.PROFILE_SHARING_0806, True)
     if spec.calibration is not None and "INT8" in flags:
         profile = builder.create_optimization_profile()
@@ -218,7 +218,7 @@ def set_profiles(
             profile.set_shape(name, sizes.opt, sizes.opt, sizes.opt)
         for name, given in (spec.values or ({},))[0].items():
             profile.set_shape_input(name, given.opt, given.opt, given.opt)
-        # gone with implicit INT8, in 11.0
+        # removed with implicit INT8, in 11.0
         if hasattr(config, "set_calibration_profile") and not config.set_calibration_profile(
             profile
         ):
@@ -230,7 +230,7 @@ def set_profiles(
 
 
 def _disorder(ranges: Mapping[str, Union[ProfileShapes, ProfileValues]]) -> str:
-    """Names the inputs whose sizes or values are not in order."""
+    """Returns a text that names the inputs whose sizes or values are not in order."""
     wrong = [
         "{!r} has min {}, opt {} and max {}".format(
             name[:80], list(one.min), list(one.opt), list(one.max)
@@ -246,7 +246,7 @@ def _disorder(ranges: Mapping[str, Union[ProfileShapes, ProfileValues]]) -> str:
 
 
 def mark_refittable(network: Any, names: Sequence[str], key: str, notes: List[str]) -> List[str]:
-    """Marks weights as refittable one by one; returns those that TensorRT did not take."""
+    """Marks weights as refittable one by one; returns the weights that TensorRT refused."""
     if not names:
         return []
     if not hasattr(network, "mark_weights_refittable"):
@@ -256,7 +256,9 @@ def mark_refittable(network: Any, names: Sequence[str], key: str, notes: List[st
 
 
 def refit_kind(flags: Sequence[str]) -> str:
-    """What a plan of these flags can be refitted with; STRIP_PLAN alone implies identical ones."""
+    """Returns the weights with which a plan of these flags can be refitted; STRIP_PLAN alone
+    implies identical weights.
+    """
     kinds: Mapping[str, str] = {
         "REFIT": "any", "REFIT_INDIVIDUAL": "individual", "REFIT_IDENTICAL": "identical",
         "STRIP_PLAN": "identical",
@@ -265,10 +267,10 @@ def refit_kind(flags: Sequence[str]) -> str:
 
 
 def for_release(cache: bytes, version: str) -> bytes:
-    """The cache with the header that this release's IInt8EntropyCalibrator2 writes itself.
+    """Returns the cache with the header that this release's IInt8EntropyCalibrator2 writes.
 
     Raises:
-        DeviceError: "build.calibration": no calibration cache.
+        DeviceError: "build.calibration": it is not a calibration cache.
     """
     first, separator, rest = cache.partition(b"\n")
     if not separator or not _HEADER.match(first.decode("utf-8", "replace")):
@@ -281,7 +283,7 @@ def for_release(cache: bytes, version: str) -> bytes:
 
 
 def read_scales(cache: bytes) -> Dict[str, float]:
-    """Scales by tensor name, as trtexec reads them: a line is split at its last colon.
+    """Returns scales by tensor name, read as by trtexec: a line is split at its last colon.
 
     Raises:
         DeviceError: "build.calibration".
@@ -304,20 +306,20 @@ def read_scales(cache: bytes) -> Dict[str, float]:
 
 
 def missing_scales(messages: Sequence[str]) -> List[str]:
-    """Tensors that the builder found no scale for, from its warnings."""
+    """Returns the tensors without a scale, from the builder's warnings."""
     found = (_MISSING.search(" ".join(text.split())) for text in messages)
     return list(dict.fromkeys(match.group(1) for match in found if match))
 
 
 def calibrator(trt: Any, cache: bytes, on_request: Callable[[List[str]], None]) -> Optional[Any]:
-    """An IInt8EntropyCalibrator2 that has no data, only ``cache``; None where releases have none.
+    """Returns an IInt8EntropyCalibrator2 without data that only has ``cache``; None if the release
+    has no such class.
 
     Args:
         trt: TensorRT's module.
-        cache: What it serves.
-        on_request: Called with the network's inputs if TensorRT wants to calibrate after all, which
-            means that it did not take the cache. TensorRT swallows what these methods raise, so
-            this must not raise.
+        cache: The calibration cache.
+        on_request: Called with the network's inputs if TensorRT calibrates after all, that is, did
+            not use the cache. It must not raise: TensorRT discards exceptions of these methods.
     """
     if not hasattr(trt, "IInt8EntropyCalibrator2"):
         return None
@@ -337,7 +339,7 @@ def calibrator(trt: Any, cache: bytes, on_request: Callable[[List[str]], None]) 
             return cache
 
         def write_calibration_cache(self, cache: Any) -> None:
-            # nothing new can come: there is no data
+            # there are no new results to write: there is no data
             return None
 
     return Served()

@@ -1,4 +1,4 @@
-"""One engine: its attempts in order, what the one that succeeded gave, and its result entry."""
+"""Builds an engine: its attempts in order, the result of the successful attempt, and its entry."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from edgekit_device.tensorrt.plan import read_header
 from edgekit_device.tensorrt.plugins import PluginFile, plugin_files
 from edgekit_device.versions import show
 
-# what other flags may mend: the builder's refusal or death, and a plan that is of no use here
+# failures that other flags may avoid: the builder's refusal or crash, and a plan unusable here
 _NEXT = (ATTEMPT, PLUGINS, CRASHED, "build.no-memory", "board.no-memory")
 _NEXT_FAMILIES = ("engine", "refit", "tensorrt")
 _TEXT_EVERY_S = 1.0
@@ -57,11 +57,11 @@ _TEXT_EVERY_S = 1.0
 
 @document(frozen=True)
 class MadeEngine:
-    """What one successful attempt gave, as its process stored it.
+    """The result of a successful attempt, as its process stored it.
 
     Attributes:
         engine: Digest of the plan or the loadable.
-        flags, can_run_on_dla, unmapped, timing_cache, notes, plugins_embedded, settings: As of
+        flags, can_run_on_dla, unmapped, timing_cache, notes, plugins_embedded, settings: As in
             ``BuiltEngine``.
         log: Digest of the builder's log.
     """
@@ -90,11 +90,11 @@ class EngineBuild:
         self.board = board
 
     def engine(self, spec: EngineSpec, notes: List[str]) -> EngineResult:
-        """Builds one engine.
+        """Builds an engine.
 
         Raises:
-            DeviceError: "build.failed" with the cause of every attempt, or what no other attempt
-                can mend.
+            DeviceError: "build.failed" with the cause of every attempt, or an error that no other
+                attempt can avoid.
             JobCancelled: The job was cancelled.
         """
         began = time.monotonic()
@@ -155,7 +155,7 @@ class EngineBuild:
         return entry_of(spec, index, made, facts, stored, notes)
 
     def _build(self, spec: EngineSpec, index: int, on_progress: Callable[..., None]) -> MadeEngine:
-        """In the child: builds, stores, answers."""
+        """Builds and stores an attempt; runs in the child."""
         context, attempt = self.context, spec.attempts[index]
         trt = find("full")
         handle = os.open(
@@ -180,7 +180,7 @@ class EngineBuild:
     ) -> MadeEngine:
         version = self.board["tensorrt"] or str(trt.__version__)
         if not spec.standalone:
-            # four parts, which modules say from 10.14 on; plans have the header from 8.6 on
+            # four parts: modules report these since 10.14, plans have the header since 8.6
             with suppress(DeviceError):
                 version = show(read_header(built.data, spec.key))
         return MadeEngine(
@@ -198,11 +198,11 @@ class EngineBuild:
         )
 
     def plugins(self) -> Tuple[PluginFile, ...]:
-        """The request's plugins, with their libraries in this process's memory."""
+        """Returns the request's plugins, with their libraries in this process's memory."""
         return plugin_files(self.request.plugins, self.context.blob)
 
     def _facts(self, spec: EngineSpec, made: MadeEngine) -> PlanFacts:
-        """In a child: loads the plan."""
+        """Loads the plan and returns its facts; runs in a child."""
         return plan_facts(
             find("full"),
             self.context.blob(made.engine),
@@ -241,7 +241,7 @@ def _has_next(error: DeviceError) -> bool:
 
 
 def _on_progress(on_progress: Report, phase: str) -> Callable[[int, int, str], None]:
-    """Passes texts on at most once a second: each one is an event that is stored."""
+    """Returns a callback that forwards texts at most once a second: each is a stored event."""
     last: List[Tuple[str, float]] = [("", 0.0)]
 
     def report(done: int, total: int, text: str) -> None:
@@ -264,20 +264,20 @@ def entry_of(
     inspector: Optional[str],
     notes: List[str],
 ) -> EngineResult:
-    """The entry of an engine that was built, without its attempts and their time.
+    """Returns the entry of a built engine, without its attempts and their time.
 
     Args:
         spec: The engine.
-        index: Which attempt succeeded.
-        made: What the attempt gave.
-        facts: From loading the plan, or from the request.
-        inspector: Digest of the inspector's JSON, None without.
+        index: Index of the successful attempt.
+        made: The attempt's result.
+        facts: Facts from loading the plan, or from the request.
+        inspector: Digest of the inspector's JSON; None without.
         notes: Gets a sentence for each irregularity.
     """
     flags = made.flags
     layers, odd = ((), []) if spec.standalone else summary(facts.inspector)
-    # what goes from one segment to the next in a format that both have; a reformat to LINEAR is no
-    # surprise: the network's own tensors have it, and borders whose format the GPU lacks
+    # tensors between segments in a format that both support; a reformat to LINEAR is expected: the
+    # network's own tensors have it, and borders whose format the GPU lacks
     formatted = [
         io.name for io in (*spec.inputs, *spec.outputs) if io.formats and "LINEAR" not in io.formats
     ]

@@ -1,5 +1,5 @@
-"""What a built engine is: inputs and outputs with their strides, layers with their devices,
-reformats at the borders, weights, and the plan with its weights.
+"""Facts about a built engine: inputs and outputs with their strides, layers with their devices,
+reformats at the borders, weights, and the full plan with its weights.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _REFORMATS = tuple(
     "Reformatting CopyNode for Network {} ".format(what) for what in ("Input", "Output")
 )
 
-# Bytes that a line is padded to, by DLA generation; as ``dla/formats.yaml`` has them with their
-# sources, which a board has no YAML to read. A test holds both together.
+# Bytes to which a line is padded, by DLA generation: copied from ``dla/formats.yaml``, which has
+# the sources; a board has no YAML reader. A test compares both.
 _LINES = {
     "DLA_LINEAR": {"1.0": 64, "2.0": 64},
     "DLA_HWC4": {"1.0": 32, "2.0": 64},
@@ -59,16 +59,17 @@ _PIXELS = {"HWC": 1, "HWC8": 8, "HWC16": 16}
 
 @document(frozen=True)
 class PlanFacts:
-    """Facts of a plan that was loaded once, or of a loadable, which has nothing but ``io``.
+    """Facts about a loaded plan, or about a loadable, which has only ``io``.
 
     Attributes:
         io: The engine's inputs and outputs.
-        weights: By the name that a refit takes.
-        inspector: The engine inspector's JSON; "" where it gave none.
-        full: Digest of the plan refitted and whole; None where the plan lacks nothing.
-        full_bytes: Its size.
-        device_bytes: Bytes of device memory that a context needs while it runs; None of a loadable.
-        notes: For people.
+        weights: Weights by the name that a refit takes.
+        inspector: The engine inspector's JSON; "" if it returned none.
+        full: Digest of the full, refitted plan; None if the plan already has its weights.
+        full_bytes: Size of the full plan in bytes.
+        device_bytes: Bytes of device memory that a context needs while it runs; None for a
+            loadable.
+        notes: Sentences for people.
     """
 
     io: Tuple[BuiltTensor, ...] = member(records(BuiltTensor))
@@ -83,11 +84,11 @@ class PlanFacts:
 def requested_io(
     spec: EngineSpec, scales: Mapping[str, float], dla: str
 ) -> Tuple[BuiltTensor, ...]:
-    """Inputs and outputs as requested: for a loadable, which nothing here can open.
+    """Returns inputs and outputs as requested: for a loadable, which TensorRT cannot open.
 
     Args:
         spec: The engine.
-        scales: Of the calibration cache.
+        scales: Scales of the calibration cache.
         dla: DLA generation ("1.0", "2.0").
     """
     return tuple(
@@ -111,14 +112,14 @@ def plan_facts(
     plugins: Sequence[PluginFile] = (),
     plugins_embedded: bool = False,
 ) -> PlanFacts:
-    """Loads a plan that was just built, looks at it, and refits it where it lacks its weights.
+    """Loads a new plan, inspects it, and refits it if it lacks its weights.
 
-    ``store`` keeps the refitted plan and returns its digest; ``plugins`` are what it needs.
+    ``store`` stores the refitted plan and returns its digest; ``plugins`` are those that it needs.
 
     Raises:
-        DeviceError: "engine.*", "refit.*" or "tensorrt.*": the plan is of no use here.
+        DeviceError: "engine.*", "refit.*" or "tensorrt.*": the plan cannot be used here.
     """
-    # made a moment ago by this board's own TensorRT: the code in it may run
+    # just made by this board's own TensorRT: the code in it may run
     compatible = "VERSION_COMPATIBLE" in flags
     embedded = compatible and "EXCLUDE_LEAN_RUNTIME" not in flags
     loaded = deserialize(
@@ -136,7 +137,9 @@ def plan_facts(
     )
     try:
         facts = replace(facts, inspector=inspect_text(trt, engine))
-    except Exception as error:  # a runtime without the inspector's types raises pybind11's own
+    except (
+        Exception
+    ) as error:  # a runtime without the inspector's types raises pybind11's own error
         facts = replace(facts, notes=("{}: no engine inspector: {}".format(spec.key, error),))
     if engine.refittable:
         facts = replace(facts, weights=_weights(trt, engine, model, spec.key))
@@ -200,7 +203,7 @@ def _weights(trt: Any, engine: Any, model: Path, where: str) -> Dict[str, BuiltW
     arrays = named_weights(map_file(model), model.parent, facts_of)
     for name, facts in facts_of.items():
         array = arrays.get(name)
-        # before 10.0 only the model says what the weights are
+        # before 10.0 only the model has the weights' types and shapes
         found[name] = BuiltWeight(
             dtype=facts.dtype or (str(array.dtype) if array is not None else ""),
             shape=None if array is None else array.shape,
@@ -210,7 +213,7 @@ def _weights(trt: Any, engine: Any, model: Path, where: str) -> Dict[str, BuiltW
 
 
 def inspect_text(trt: Any, engine: Any) -> str:
-    """The inspector's JSON of a whole engine; "" where it gives none."""
+    """Returns the inspector's JSON of a whole engine; "" if it returns none."""
     inspector = engine.create_engine_inspector()
     if inspector is None:
         return ""
@@ -218,11 +221,12 @@ def inspect_text(trt: Any, engine: Any) -> str:
 
 
 def summary(text: str) -> Tuple[Tuple[InspectedLayer, ...], List[str]]:
-    """The layers, and what could not be read.
+    """Returns the layers, and notes about parts that could not be read.
 
-    Read tolerantly: up to 10.x and 11 differ in what they say of tensors, which is not needed here;
-    built without details, layers are their names alone. A DLA's part is one layer of the type
-    "DLA"; its name alone does not say so, since Myelin's parts of the GPU are called alike.
+    Reads tolerantly: releases up to 10.x and 11 describe tensors differently, which is not needed
+    here; without details in the build, layers are only names. A DLA's part is a single layer of the
+    type "DLA"; its name alone does not show that, since Myelin's parts on the GPU have similar
+    names.
     """
     if not text.strip():
         return (), ["the inspector returned nothing"]
@@ -250,7 +254,7 @@ def summary(text: str) -> Tuple[Tuple[InspectedLayer, ...], List[str]]:
 
 
 def reformats(text: str, borders: Sequence[str]) -> Tuple[str, ...]:
-    """Names of layers that do nothing but reformat one of the engine's inputs or outputs."""
+    """Returns the names of layers that only reformat an input or output of the engine."""
     try:
         layers = json.loads(text, strict=False)["Layers"]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -258,7 +262,7 @@ def reformats(text: str, borders: Sequence[str]) -> Tuple[str, ...]:
     names, found = set(borders), []
     for layer in layers if isinstance(layers, list) else []:
         if isinstance(layer, str):
-            # names alone: "Input Tensor 0 to conv1" does not say whether it is at a border
+            # names alone: "Input Tensor 0 to conv1" does not show if it is at a border
             if any(layer == text + name for text in _REFORMATS for name in names):
                 found.append(layer)
             continue
@@ -278,7 +282,8 @@ def reformats(text: str, borders: Sequence[str]) -> Tuple[str, ...]:
 def strides(
     shape: Sequence[int], dtype: str, format: str, generation: str = "2.0"
 ) -> Tuple[int, ...]:
-    """Bytes along each axis for LINEAR, along N, C (or vectors of C), H and W otherwise.
+    """Returns strides in bytes: along each axis for LINEAR, else along N, C (or vectors of C), H
+    and W.
 
     Empty if the format's layout is not documented.
     """

@@ -1,7 +1,7 @@
 """The job "build": builds a request's engines and runs the golden cases on them.
 
-Whatever touches TensorRT or CUDA runs in a process of its own (``build.attempt``): this one must
-stay without CUDA, which does not survive a fork.
+Work with TensorRT or CUDA runs in a child process (``build.attempt``): this process must not load
+CUDA, which does not survive a fork.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ from edgekit_device.versions import agree, parse_version
 
 
 def run(context: JobContext) -> BuildResult:
-    """Does the job: as ``build``."""
+    """Runs the job, as ``build``."""
     return build(context, read_request(context.request))
 
 
 def build(context: JobContext, request: BuildJobRequest) -> BuildResult:
-    """Builds what the request names; engines, logs and outputs are blobs.
+    """Builds the request's engines; engines, logs and outputs are stored as blobs.
 
     Raises:
-        DeviceError: "build.request"; "plugin.*"; "build.failed" when no attempt at an engine
-            succeeded; "build.*" where no other attempt could help; "blob.*"; "board.*".
-        JobCancelled: It was cancelled; nothing of it is left but blobs that a collection takes.
+        DeviceError: "build.request"; "plugin.*"; "build.failed" if no attempt at an engine
+            succeeded; "build.*" if no other attempt could help; "blob.*"; "board.*".
+        JobCancelled: It was cancelled; only blobs are left, which a collection removes.
     """
     _need_blobs(context, request)
     board = fingerprint(context.root.folder)
@@ -72,7 +72,7 @@ def build(context: JobContext, request: BuildJobRequest) -> BuildResult:
     same: Dict[str, str] = {}
     for spec in request.engines:
         context.check_cancelled()
-        # lanes that share the frames of one plan may have engines in common
+        # lanes of the same plan may share engines
         alike = repr(replace(spec, key=""))
         if alike in same:
             built[spec.key] = replace(built[same[alike]], key=spec.key)
@@ -126,7 +126,7 @@ def _start(context: JobContext) -> str:
 
 
 def _try_plugins(context: JobContext, builds: EngineBuild) -> None:
-    """Loads the plugins in a child, which a library may crash, before any engine is begun."""
+    """Loads the plugins in a child, which a library may crash, before the first engine."""
     context.progress("loading plugins", 0, 0)
 
     def work(_: Report) -> None:
@@ -210,12 +210,12 @@ def run_golden(
     Args:
         request: The request.
         engines: The result's entries by engine key.
-        files: Gives the blobs.
-        fingerprint: The board's.
-        store: Keeps an output and returns its digest.
+        files: The source of the blobs.
+        fingerprint: The board's fingerprint.
+        store: Stores an output and returns its digest.
 
     Raises:
-        DeviceError: As the loader raises them.
+        DeviceError: Errors of the loader.
     """
     checked = _checked_of(request, engines, files, fingerprint)
     model = open_model(checked)
@@ -246,7 +246,7 @@ def _checked_of(
     files: BundleFiles,
     fingerprint: Mapping[str, str],
 ) -> Checked:
-    """The built engines, whole, as a bundle that this board has checked itself."""
+    """Returns the built engines with their weights as a bundle that counts as checked."""
     specs = {spec.key: spec for spec in request.engines}
     lanes = []
     blobs: Dict[str, BlobEntry] = {}
@@ -296,7 +296,7 @@ def _checked_of(
             if spec.values and io.name in spec.values[0]
         },
     )  # fmt: skip
-    # built here a moment ago: as good as signed
+    # just built here: as trusted as a signed bundle
     return Checked(files, manifest, signer="this board")
 
 

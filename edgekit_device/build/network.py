@@ -1,5 +1,5 @@
-"""The network that the builder gets: parsed from ONNX, its inputs and outputs set as requested,
-and the plan's layers found in it by name, by metadata and by which layers they serve.
+"""The builder's network: parsed from ONNX, its inputs and outputs set as requested, and the plan's
+layers found in it by name, by metadata and by the layers that read them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from edgekit_device.build.request import EngineSpec, IoSpec, LayerSpec
 from edgekit_device.errors import DeviceError, listed, map_os_errors
 from edgekit_device.tensorrt.plugins import PluginFile, load_plugins
 
-#: NumPy's names by trt.DataType's; types that NumPy lacks have the names that manifests use.
+#: NumPy's names by trt.DataType's; types that NumPy lacks have the manifest's names.
 DTYPE_OF_TENSORRT = {
     "FLOAT": "float32", "HALF": "float16", "INT8": "int8", "INT32": "int32", "INT64": "int64",
     "BOOL": "bool", "UINT8": "uint8", "BF16": "bfloat16",
@@ -35,28 +35,28 @@ _METADATA = re.compile(r"\[ONNX Layer: (.*)\]", re.DOTALL)
 _BRANCH = re.compile(r" \| .* \| .* \(If\)\Z", re.DOTALL)
 _SEPARATORS = re.compile("[\x1e\x1f]")
 _SUFFIX = re.compile(r"_\d+\Z")
-_INSIDE = "(Unnamed Layer*"  # how a tensor's name begins that is no ONNX tensor
+_INSIDE = "(Unnamed Layer*"  # prefix of the names of tensors that are not ONNX tensors
 
-#: Layers around a loop or a conditional, by the kind of ours that they are a part of. No DLA has
-#: them, nor what is inside, which follows them.
+#: Layers around a loop or a conditional, by the kind of the plan's layer that contains them. DLAs
+#: do not support these layers, nor the layers inside, which get the same device.
 _FLOW: Mapping[str, str] = {
     "TRIP_LIMIT": "LOOP", "RECURRENCE": "LOOP", "ITERATOR": "LOOP", "LOOP_OUTPUT": "LOOP",
     "CONDITION": "CONDITION", "CONDITIONAL_INPUT": "CONDITION", "CONDITIONAL_OUTPUT": "CONDITION",
 }  # fmt: skip
 
-#: Layers without work of their own: their builder takes them into others.
+#: Layers without their own work: the builder merges them into others.
 _CARRIED = ("CONSTANT", "SHUFFLE", "SQUEEZE", "UNSQUEEZE", "IDENTITY", "CAST")
 
 
 def create(trt: Any, builder: Any, spec: EngineSpec) -> Any:
-    """An empty network of the kinds that the release has: explicit batch, strongly typed.
+    """Returns an empty network of the release's kind: explicit batch, strongly typed.
 
     Raises:
         DeviceError: "build.typing": the release has no networks of the request's kind.
     """
     _check_typing(trt, spec)
     flags = 0
-    # gone since 11.0, where every network is of explicit batch and strongly typed
+    # removed in 11.0, where every network has an explicit batch and is strongly typed
     known = trt.NetworkDefinitionCreationFlag
     if hasattr(known, "EXPLICIT_BATCH"):
         flags |= 1 << int(known.EXPLICIT_BATCH)
@@ -67,7 +67,7 @@ def create(trt: Any, builder: Any, spec: EngineSpec) -> Any:
 
 def _check_typing(trt: Any, spec: EngineSpec) -> None:
     release = getattr(trt, "__version__", "")
-    # the precision flags went in 11.0, with weakly typed networks
+    # the precision flags were removed in 11.0, with weakly typed networks
     if spec.typing == "weak" and not hasattr(trt.BuilderFlag, "FP16"):
         raise DeviceError(
             "the request is for a weakly typed network, but every network of TensorRT {} is "
@@ -94,15 +94,15 @@ def parse(
     Args:
         trt: TensorRT's module.
         network: The empty network.
-        logger: The builder's.
+        logger: The builder's logger.
         model: The file; its external data is in the same folder.
-        key: The engine's, for messages.
-        native: Whether normalisations must not be plugins, as in version compatible plans
+        key: The engine's key, for messages.
+        native: True if normalisations must not be plugins, as in version compatible plans
             (OnnxParserFlag.NATIVE_INSTANCENORM in NvOnnxParser.h).
-        plugins: What the model needs beside TensorRT's own plugins.
+        plugins: Plugins that the model needs beside TensorRT's own.
 
     Returns:
-        The parser, which must live as long as the network: the weights are its memory.
+        The parser, which must live as long as the network: it owns the weights' memory.
 
     Raises:
         DeviceError: "build.parser", with every error of the parser; as ``load_plugins``.
@@ -134,7 +134,7 @@ def parse(
 
 def _parser_error(error: Any) -> str:
     text = " ".join(str(error.desc()).split())
-    # node_name and node_operator came with 10.0
+    # node_name and node_operator exist since 10.0
     name = str(error.node_name()) if hasattr(error, "node_name") else ""
     operator = str(error.node_operator()) if hasattr(error, "node_operator") else ""
     if name or operator:
@@ -145,7 +145,7 @@ def _parser_error(error: Any) -> str:
 
 
 def io_faults(spec: EngineSpec, scales: Mapping[str, float]) -> List[str]:
-    """What is wrong with a loadable's inputs and outputs, before anything is built."""
+    """Returns the faults of a loadable's inputs and outputs, before the build."""
     if not spec.standalone:
         return []
     faults = []
@@ -176,7 +176,7 @@ def set_io(trt: Any, network: Any, spec: EngineSpec, scales: Mapping[str, float]
     calibration cache (setTensorScalesFromCalibration in samples/common/sampleEngines.cpp).
 
     Raises:
-        DeviceError: "build.io", with everything that does not fit.
+        DeviceError: "build.io", with every mismatch.
     """
     faults: List[str] = []
     for mode, count, get, wanted in (
@@ -225,7 +225,7 @@ def _set_one(
         if weak and hasattr(trt.DataType, _NAMES.get(io.dtype, "")):
             tensor.dtype = getattr(trt.DataType, _NAMES[io.dtype])
         else:
-            # the types of a strongly typed network are those of the model
+            # a strongly typed network has the model's types
             have = DTYPE_OF_TENSORRT.get(tensor.dtype.name, tensor.dtype.name)
             faults.append("{} {!r} is {} instead of {}".format(mode, io.name, have, io.dtype))
     mask = 0
@@ -247,7 +247,7 @@ def _scale(io: IoSpec, scales: Mapping[str, float]) -> Any:
 
 
 def model_file(folder: Path, model: Path, data: Mapping[str, Path]) -> Path:
-    """The model under a name in the folder of its external data.
+    """Returns a path of the model in the folder of its external data.
 
     Raises:
         DeviceError: "board.disk-full" and the like.
@@ -261,21 +261,21 @@ def model_file(folder: Path, model: Path, data: Mapping[str, Path]) -> Path:
             except OSError:
                 shutil.copyfile(str(model), str(file))
         for name, source in data.items():
-            # a copy: readers of ONNX refuse external data through links of either kind
+            # a copy: ONNX readers refuse external data through hard and symbolic links
             if not (folder / name).exists():
                 shutil.copyfile(str(source), str(folder / name))
     return file
 
 
-# onnx-tensorrt calls a layer as its ONNX node, with "_N" appended where the name was taken; since
-# 8.6 the layer's metadata say "[ONNX Layer: NODE]", several parted by the control characters 1E and
-# 1F. Of a node of several layers it may name the first alone: a Gemm's bias addition and products
-# with alpha and beta have neither (onnxOpImporters.cpp). TensorRT's own names of the tensors
-# between them show that they belong together: "(Unnamed Layer* 9) [Matrix Multiply]_output". What
-# else is inserted (constants, shuffles) follows its readers.
+# onnx-tensorrt names a layer like its ONNX node, with "_N" appended if the name was taken; since
+# 8.6 the layer's metadata have "[ONNX Layer: NODE]", several separated by the control characters 1E
+# and 1F. For a node of several layers it may name only the first: a Gemm's bias addition and
+# products with alpha and beta have neither (onnxOpImporters.cpp). TensorRT's own names of the
+# tensors between them show that they belong together: "(Unnamed Layer* 9) [Matrix
+# Multiply]_output". Other inserted layers (constants, shuffles) get the device of their readers.
 @dataclass(frozen=True, eq=False)
 class BuilderLayer:
-    """A layer of an INetworkDefinition: its facts, and itself."""
+    """A layer of an INetworkDefinition: its facts, and the layer object."""
 
     index: int
     name: str
@@ -288,15 +288,15 @@ class BuilderLayer:
 
 @dataclass
 class MappedLayers:
-    """What stands for what.
+    """The mapping between the builder's layers and the plan's layers.
 
     Attributes:
-        layers: The builder's, in its order.
-        ours: Our layer by the builder layer's index.
-        parts: Our layer by the index of an unnamed layer that does part of its node's work.
-        device: "GPU" or "DLA" by index, of inserted layers too.
-        unmapped: Names of builder layers of which nothing says where they run.
-        lost: Names of our layers of ONNX nodes that no builder layer stands for.
+        layers: The builder's layers, in its order.
+        ours: The plan's layer by the builder layer's index.
+        parts: The plan's layer by the index of an unnamed layer that does part of its node's work.
+        device: "GPU" or "DLA" by index, also for inserted layers.
+        unmapped: Names of builder layers whose device is unknown.
+        lost: Names of the plan's layers with ONNX nodes but without a builder layer.
     """
 
     layers: List[BuilderLayer]
@@ -307,9 +307,10 @@ class MappedLayers:
     lost: List[str] = field(default_factory=list)
 
     def work(self) -> Dict[str, List[BuilderLayer]]:
-        """By our layer's name, the builder's layers that do its work.
+        """Returns the builder's layers that do the work of each layer of the plan, by its name.
 
-        Those of its own kind; where none has it, all but those that a fusion takes in.
+        These are the layers of its own kind; if there are none, all except layers that a fusion
+        absorbs.
         """
         found: Dict[str, List[BuilderLayer]] = {}
         for index, spec in self.ours.items():
@@ -321,7 +322,7 @@ class MappedLayers:
         return found
 
     def exact(self) -> Dict[str, List[BuilderLayer]]:
-        """As ``work``, of those layers alone whose kind is our layer's."""
+        """Returns ``work``, but only layers of the same kind as the plan's layer."""
         kinds = {spec.name: spec.kind for spec in self.ours.values()}
         found = ((name, own) for name, own in self.work().items())
         return {name: own for name, own in found if all(x.kind == kinds[name] for x in own)}
@@ -341,7 +342,7 @@ def read_layers(network: Any) -> List[BuilderLayer]:
                 kind=layer.type.name,
                 # 8.5 has no metadata
                 nodes=tuple(_nodes(getattr(layer, "metadata", "") or "")),
-                # an optional input that is left out is None
+                # an omitted optional input is None
                 inputs=tuple(tensor.name for tensor in inputs if tensor is not None),
                 outputs=tuple(tensor.name for tensor in outputs if tensor is not None),
                 layer=layer,
@@ -351,7 +352,7 @@ def read_layers(network: Any) -> List[BuilderLayer]:
 
 
 def map_layers(layers: Sequence[BuilderLayer], specs: Sequence[LayerSpec]) -> MappedLayers:
-    """Finds our layer and the device of every builder layer."""
+    """Finds the plan's layer and the device of every builder layer."""
     mapped = MappedLayers(list(layers))
     by_node: Dict[str, List[LayerSpec]] = {}
     by_name: Dict[str, LayerSpec] = {}
@@ -374,9 +375,9 @@ def map_layers(layers: Sequence[BuilderLayer], specs: Sequence[LayerSpec]) -> Ma
     _follow(mapped)
     mapped.unmapped = [layer.name for layer in layers if layer.index not in mapped.device]
     stood = {spec.name for spec in mapped.ours.values()}
-    # the parser names no layer after an ONNX Loop
+    # the parser does not name any layer after an ONNX Loop
     stood |= {spec.name for spec in specs if spec.kind in around.values()}
-    # a layer without nodes is one that the builder inserts itself, later
+    # the builder inserts layers without nodes itself, later
     mapped.lost = [spec.name for spec in specs if spec.nodes and spec.name not in stood]
     return mapped
 
@@ -384,8 +385,8 @@ def map_layers(layers: Sequence[BuilderLayer], specs: Sequence[LayerSpec]) -> Ma
 def _candidates(
     layer: BuilderLayer, by_node: Dict[str, List[LayerSpec]], by_name: Dict[str, LayerSpec]
 ) -> List[LayerSpec]:
-    # metadata first: the parser calls a further layer of node "n" "n_5", and another node of the
-    # model may have that name itself
+    # metadata first: the parser names a further layer of node "n" "n_5", and another node of the
+    # model may have that name
     if layer.nodes:
         return [spec for node in layer.nodes for spec in by_node.get(node, ())]
     if layer.name in by_node:
@@ -396,10 +397,10 @@ def _candidates(
 
 
 def _one_of(layer: BuilderLayer, specs: List[LayerSpec], taken: Dict[str, int]) -> LayerSpec:
-    """Of several layers of ours of one node, the next one of the builder layer's kind."""
+    """Returns the next of a node's several plan layers that has the builder layer's kind."""
     if len(specs) == 1:
         return specs[0]
-    # the builder makes a scale of arithmetic with a constant
+    # the builder turns arithmetic with a constant into a scale layer
     kinds = {layer.kind, "SCALE"} if layer.kind == "ELEMENTWISE" else {layer.kind}
     same = [spec for spec in specs if spec.kind in kinds] or specs
     free = [spec for spec in same if not taken.get(spec.name)]
@@ -410,7 +411,7 @@ def _one_of(layer: BuilderLayer, specs: List[LayerSpec], taken: Dict[str, int]) 
 
 
 def _parts(mapped: MappedLayers) -> Dict[int, LayerSpec]:
-    """Our layers of the unnamed layers that compute, by the tensors inside of nodes."""
+    """Finds the plan's layers of unnamed layers that compute, by the tensors inside nodes."""
     known = dict(mapped.ours)
     none = (*_CARRIED, *_FLOW)
     unnamed = [x for x in mapped.layers if x.index not in known and x.kind not in none]
@@ -425,15 +426,15 @@ def _parts(mapped: MappedLayers) -> Dict[int, LayerSpec]:
         if found and layer.index not in known:
             known[layer.index] = known[max(found)]
 
-    for layer in unnamed:  # after what is named
+    for layer in unnamed:  # after named layers
         take(layer, layer.inputs, writer)
-    for layer in reversed(unnamed):  # before it, or before what was found after it
+    for layer in reversed(unnamed):  # before named layers, or before layers found above
         take(layer, layer.outputs, reader)
     return {layer.index: known[layer.index] for layer in unnamed if layer.index in known}
 
 
 def _follow(mapped: MappedLayers) -> None:
-    """Gives inserted layers the device of their readers, or else of those they read."""
+    """Gives inserted layers the device of their readers, else of the layers that they read."""
     readers: Dict[str, List[int]] = {}
     writer: Dict[str, int] = {}
     for layer in mapped.layers:
@@ -442,8 +443,8 @@ def _follow(mapped: MappedLayers) -> None:
         for name in layer.outputs:
             writer[name] = layer.index
     known = -1
-    # one round does for most: readers come later in the builder's order. What follows its writer
-    # may have inserted layers of its own before it.
+    # one round is enough for most: readers come later in the builder's order. A layer that gets its
+    # writer's device may itself have inserted layers before it.
     while len(mapped.device) > known:
         known = len(mapped.device)
         for layer in reversed(mapped.layers):
@@ -465,5 +466,5 @@ def _nodes(metadata: str) -> Iterable[str]:
     for part in _SEPARATORS.split(metadata):
         match = _METADATA.search(part)
         if match:
-            # of a node in a branch TensorRT 11 adds " | GRAPH (then_branch) | NODE (If)"
+            # for a node in a branch TensorRT 11 adds " | GRAPH (then_branch) | NODE (If)"
             yield _BRANCH.sub("", match.group(1))

@@ -1,5 +1,5 @@
-"""The job "plugin": compiles a plugin's sources with CMake on this board, which has the machine,
-TensorRT and CUDA that the library is for. What CMake and the compiler print is the job's log.
+"""The job "plugin": compiles a plugin's sources with CMake on this board, which has the library's
+target machine, TensorRT and CUDA. The job's log has the output of CMake and the compiler.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from edgekit_device.protocol.codec import (
 
 SCHEMA = "edgekit.plugin.request/1"
 RESULT_SCHEMA = "edgekit.plugin.result/1"
-#: Bytes of the sources at most.
+#: Largest size of the sources in bytes.
 MAX_SOURCE = 16 << 20
-#: How long CMake and the compiler may take together.
+#: Limit for CMake and the compiler together, in seconds.
 LIMIT_S = 1800.0
 
 # relative, and without parts that lead out of the folder
@@ -45,7 +45,7 @@ _PERCENT = re.compile(r"\[ *(\d{1,3})%\]|\[(\d{1,6})/(\d{1,6})\]")
 _FAILED = re.compile(r"error|undefined reference|No such file|CMake Error|Could (not|NOT) find")
 _SHOWN, _LONGEST = 3, 300
 _MAX_LOG = 32 << 20
-# where JetPack has nvcc, which is on no path of a command over SSH
+# JetPack's folder of nvcc, which is not on the PATH of a command over SSH
 _CUDA = "/usr/local/cuda/bin"
 
 
@@ -54,7 +54,7 @@ class CompileRequest:
     """A plugin's sources.
 
     Attributes:
-        name: What it is about, for people: the operator.
+        name: The job's subject, for people: the operator.
         files: Digests of blobs in the board's store, by path in the folder.
     """
 
@@ -65,11 +65,11 @@ class CompileRequest:
 
 @document(frozen=True)
 class CompiledPlugin:
-    """What the compiler made.
+    """The compiled library.
 
     Attributes:
         library: Digest of the library's blob.
-        file: Its file name.
+        file: The library's file name.
     """
 
     library: str = member(digest)
@@ -79,11 +79,11 @@ class CompiledPlugin:
 
 
 def run(context: JobContext) -> CompiledPlugin:
-    """Does the job.
+    """Runs the job.
 
     Raises:
         DeviceError: "plugin.request"; "blob.*"; "plugin.cmake": there is no CMake;
-            "plugin.compile": it failed, took too long, or made not exactly one library.
+            "plugin.compile": it failed, took too long, or did not make exactly one library.
         JobCancelled: It was cancelled.
     """
     request = read(CompileRequest, dict(context.request), "request", code="plugin.request")
@@ -127,7 +127,7 @@ def _unpack(context: JobContext, request: CompileRequest, folder: Path) -> None:
 
 
 class _Steps:
-    """Programs one after the other, within one limit of time."""
+    """Runs programs one after the other, within a common time limit."""
 
     def __init__(self, name: str, context: JobContext, environment: Dict[str, str]) -> None:
         self._name, self._context, self._environment = name, context, environment
@@ -135,7 +135,7 @@ class _Steps:
         self._logged = 0
 
     def run(self, what: str, command: Sequence[str]) -> None:
-        """Runs a program; its lines go to the job's log, and the percents in them to its events."""
+        """Runs a program; its lines go to the job's log, percentages in them to its events."""
         self._context.log("+ " + " ".join(command))
         self._context.progress(what, 0, 0)
         try:
@@ -206,7 +206,7 @@ def _only_library(name: str, folders: Sequence[Path]) -> Path:
     found: Dict[str, Path] = {}
     for folder in folders:
         for path in sorted(folder.rglob("*.so*")):
-            real = path.resolve()  # names with versions are links to one file
+            real = path.resolve()  # names with versions are links to the same file
             if _LIBRARY.match(path.name) and real.is_file():
                 found.setdefault(str(real), path)
     if len(found) != 1:

@@ -1,5 +1,5 @@
-"""A build request, ``edgekit.build.request/1``: nothing is built before every field was checked.
-Also what one successful attempt gave, and the build's result, ``edgekit.build.result/1``.
+"""A build request, ``edgekit.build.request/1``, of which every field is checked before the build.
+Also the result of a successful attempt, and the build's result, ``edgekit.build.result/1``.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _FILE = text(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", "a valid name for a file next
 
 @document(frozen=True)
 class NetworkTensor:
-    """An input or output of the network: static.
+    """An input or output of the network.
 
     Attributes:
-        shape: Sizes of the axes, of an engine with profiles at the first one's optimum; -1 for an
-            output's size that depends on values.
+        shape: Static sizes of the axes; for an engine with profiles the first profile's optimum.
+            -1 for an output's size that depends on input values.
     """
 
     name: str = member(text())
@@ -67,15 +67,14 @@ class NetworkSpec:
 
 @document(frozen=True)
 class IoSpec:
-    """An input or output of one engine.
+    """An input or output of an engine.
 
     Attributes:
         name: The ONNX tensor's name.
         dtype: NumPy's name of the type that the engine reads or writes ("int8").
-        shape: Static; -1 where a profile says the size.
-        formats: Names of trt.TensorFormat that are allowed; empty leaves it to TensorRT.
-        scale: Value of one step of an INT8 tensor (real = scale * integer); None where there is
-            none.
+        shape: Static sizes; -1 for a size that a profile sets.
+        formats: Allowed names of trt.TensorFormat; if empty, TensorRT chooses.
+        scale: Value of one step of an INT8 tensor (real = scale * integer); None without a scale.
     """
 
     name: str = member(text())
@@ -99,7 +98,7 @@ class LayerSpec:
 
 @document(frozen=True)
 class Attempt:
-    """One set of builder flags, by TensorRT's names, and what a build with it gives up."""
+    """A set of builder flags, by TensorRT's names, and the features that a build with it loses."""
 
     flags: Tuple[str, ...] = member(names(rule=_ENUM))
     gives_up: str = member(text())
@@ -107,7 +106,7 @@ class Attempt:
 
 @document(frozen=True)
 class ProfileShapes:
-    """The shapes that an optimisation profile has for one input; TensorRT checks their order.
+    """The shapes of an input in an optimisation profile; TensorRT checks their order.
 
     Attributes:
         min: Smallest sizes of the axes.
@@ -122,7 +121,7 @@ class ProfileShapes:
 
 @document(frozen=True)
 class ProfileValues:
-    """The values that an optimisation profile has for one input whose values make shapes.
+    """The values of a shape tensor (an input whose values set shapes) in an optimisation profile.
 
     Attributes:
         min: Smallest values.
@@ -137,19 +136,19 @@ class ProfileValues:
 
 @document(frozen=True)
 class EngineSpec:
-    """One engine to build.
+    """An engine to build.
 
     Attributes:
         model: Digest of an ONNX file in the board's store.
         device: "GPU", or the DLA core that the engine drives.
         calibration: Digest of a calibration cache.
-        pools: Bytes, by pool of a DLA.
+        pools: Bytes of each memory pool of a DLA, by name.
         refit_individual: Names of the weights that are marked refittable one by one.
-        attempts: Tried in order until one builds, loads and refits.
-        profiles: Optimisation profiles: sizes of the inputs that the model leaves open.
-        values: For each profile, the values of inputs that make shapes; none without such inputs.
-        data: Digests of the files that ``model`` keeps weights in, by file name.
-        settings: What else is set of the builder, in this order.
+        attempts: Sets of flags, tried in order until an engine builds, loads and refits.
+        profiles: Optimisation profiles: sizes of inputs with open sizes in the model.
+        values: For each profile, the values of shape tensors; empty without these.
+        data: Digests of the model's external data files, by file name.
+        settings: Further settings of the builder, applied in this order.
     """
 
     key: str = member(_KEY)
@@ -178,29 +177,29 @@ class EngineSpec:
 
     @property
     def dla_core(self) -> Optional[int]:
-        """The DLA core that the engine drives, None on the GPU alone."""
+        """The DLA core that the engine drives; None for the GPU alone."""
         return fields.dla_core(self.device)
 
     @property
     def standalone(self) -> bool:
-        """Whether a DLA loadable comes out, which no TensorRT runtime can load."""
+        """True if the result is a DLA loadable, which TensorRT's runtimes cannot load."""
         return self.kind == "loadable"
 
     @property
     def editable_cache(self) -> bool:
-        """Whether the timing cache is one whose entries can be read and changed."""
+        """True if the timing cache is editable: its entries can be read and changed."""
         flags = (one for one in self.settings if one.kind == "flag")
         return any(one.name == "EDITABLE_TIMING_CACHE" and one.number for one in flags)
 
 
 @document(frozen=True)
 class GoldenSpec:
-    """A golden case to run on the built engines; ``lane`` None means every lane.
+    """A golden case to run on the built engines.
 
     Attributes:
-        seed: Of the random inputs.
-        lane: Index of the plan; None: every plan.
-        shapes: Of engines with profiles, other sizes of the inputs than the network's, by name.
+        seed: Seed of the random inputs.
+        lane: Index of the lane; None for every lane.
+        shapes: Sizes of inputs that differ from the network's, by name, for engines with profiles.
     """
 
     seed: int = member(integer(0, _MAX_SEED))
@@ -216,10 +215,10 @@ class GoldenSpec:
 
 @document(frozen=True)
 class LaneSpec:
-    """Engines in running order and the share of frames that they take.
+    """Engines in running order, and their share of the frames.
 
     Attributes:
-        share: Part of the frames, 0 to 1.
+        share: Share of the frames, 0 to 1.
     """
 
     share: float = member(fields.share)
@@ -232,7 +231,7 @@ class BuildJobRequest:
 
     Attributes:
         dla: The DLA generation whose layouts loadables have: "1.0" (Xavier) or "2.0" (Orin).
-        plugins: What must be registered before the model is parsed.
+        plugins: Plugins that must be registered before the model is parsed.
         digest: SHA-256 of the canonical JSON.
     """
 
@@ -272,12 +271,12 @@ _SIZE = integer(0, _MAX_BYTES)
 
 @document(frozen=True)
 class TimingCacheUse:
-    """How one build used the board's timing cache; nothing where it used none.
+    """A build's use of the board's timing cache; empty if it used none.
 
     Attributes:
-        entries_bytes_before: Size of the cache's file before the build.
-        after: Its size after the build; 0 where TensorRT gave no cache.
-        reused: Whether TensorRT took the file.
+        entries_bytes_before: Bytes of the cache's file before the build.
+        after: Bytes of the file after the build; 0 if TensorRT returned no cache.
+        reused: True if TensorRT used the file.
     """
 
     entries_bytes_before: Optional[int] = member(_SIZE, absent=None)
@@ -287,16 +286,16 @@ class TimingCacheUse:
 
 @dataclass
 class BuiltEngine:
-    """What one successful attempt gave.
+    """The result of a successful attempt.
 
     Attributes:
         data: The plan or the loadable.
         flags: Builder flags that were set, without those that the release lacks.
-        settings: What TensorRT holds of the request's settings, by key.
-        can_run_on_dla: Builder's verdict by our layer's name; empty on the GPU alone.
-        unmapped: Builder layers that stand for no layer of ours, by name.
-        notes: What was dropped or is irregular, as sentences.
-        plugins_embedded: Whether the plan carries libraries of plugins.
+        settings: TensorRT's values of the request's settings, by key.
+        can_run_on_dla: The builder's answer by the plan's layer name; empty for the GPU alone.
+        unmapped: Names of builder layers without a layer of the plan.
+        notes: Sentences about dropped settings and irregularities.
+        plugins_embedded: True if the plan contains libraries of plugins.
     """
 
     data: bytes
@@ -311,12 +310,12 @@ class BuiltEngine:
 
 @document(frozen=True)
 class BuiltTensor:
-    """An input or output of an engine as it is on this board; no strides where a size is open.
+    """An input or output of an engine on this board.
 
     Attributes:
-        shape: Sizes of the axes; -1 for an open one.
-        strides: Bytes.
-        scale: The value of one step of an INT8 tensor; None where the elements are the values.
+        shape: Sizes of the axes; -1 for an open size.
+        strides: Strides in bytes; empty if a size is open.
+        scale: The value of one step of an INT8 tensor; None if the elements are the values.
     """
 
     name: str = member(text())
@@ -330,12 +329,12 @@ class BuiltTensor:
 
 @document(frozen=True)
 class BuiltWeight:
-    """A weight that a refit sets: its type in NumPy's words, or "bfloat16", and its values' number.
+    """A weight that a refit sets.
 
     Attributes:
-        dtype: "" where neither TensorRT nor the model says it.
-        shape: None where the model has no weight of that name.
-        count: How many values it has.
+        dtype: NumPy's name of its type, or "bfloat16"; "" if unknown.
+        shape: Its shape; None if the model has no weight of that name.
+        count: Number of its values.
     """
 
     dtype: str = member(text())
@@ -345,7 +344,7 @@ class BuiltWeight:
 
 @document(frozen=True)
 class InspectedLayer:
-    """A layer in the inspector's words; type and device are "" in a build without details.
+    """A layer as the inspector describes it; type and device are "" in a build without details.
 
     Attributes:
         device: "GPU" or "DLA".
@@ -358,12 +357,12 @@ class InspectedLayer:
 
 @document(frozen=True)
 class AttemptResult:
-    """How an attempt at an engine went.
+    """The outcome of an attempt at an engine.
 
     Attributes:
-        flags: The attempt's, as requested.
-        error: The message of its failure, None of a success.
-        code: The failure's code, None of a success; "" from a board that does not send it.
+        flags: The attempt's requested flags.
+        error: The message of its failure; None for a success.
+        code: The failure's code; None for a success, "" from a board that does not send it.
     """
 
     flags: Tuple[str, ...] = member(array(text()))
@@ -378,17 +377,18 @@ class EngineResult:
     """An engine of the result.
 
     Attributes:
-        full: Digest of the plan refitted and whole; None where ``engine`` lacks nothing.
+        full: Digest of the full, refitted plan; None if ``engine`` already has its weights.
         dla_core: Number of the DLA core that it was built for; None without a DLA.
-        attempt: Which of the request's attempts succeeded.
-        attempts: How each attempt up to that one went.
-        weights: By the name that a refit takes.
+        attempt: Index of the request's attempt that succeeded.
+        attempts: The outcomes of all attempts up to that attempt.
+        weights: Weights by the name that a refit takes.
         reformats: Names of layers that reformat an input or output of the engine.
         inspector: Digest of the inspector's JSON.
         log: Digest of the builder's log.
-        plugins_embedded: Whether the plan carries libraries of plugins.
-        device_bytes: Bytes of device memory that a context needs while it runs; None of a loadable.
-        settings: What TensorRT held of the request's settings, by key: "2", "FAST", "on".
+        plugins_embedded: True if the plan contains libraries of plugins.
+        device_bytes: Bytes of device memory that a context needs while it runs; None for a
+            loadable.
+        settings: TensorRT's values of the request's settings, by key: "2", "FAST", "on".
     """
 
     key: str = member(_KEY)
@@ -436,12 +436,13 @@ class StoredTensor:
 
 @document(frozen=True)
 class GoldenRun:
-    """A golden case that was run; no lane where the request has one alone and names none.
+    """A golden case that was run.
 
     Attributes:
-        seed: Of the random inputs.
-        lane: Index of the plan that was run.
-        shapes: The case's.
+        seed: Seed of the random inputs.
+        lane: Index of the lane that was run; None if the request has a single lane and the case
+            names none.
+        shapes: The case's shapes.
     """
 
     seed: int = member(integer(0, _MAX_SEED))
@@ -464,7 +465,7 @@ class BuildResult:
 
 
 def request_digest(document: Mapping[str, object]) -> str:
-    """SHA-256 of the request's canonical JSON (keys sorted, no spaces, ASCII)."""
+    """Returns the SHA-256 of the request's canonical JSON (keys sorted, no spaces, ASCII)."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 

@@ -1,4 +1,4 @@
-"""What is set of the builder by one table: flags, properties, masks and pools, each read back."""
+"""Sets the builder's flags, properties, masks and pools from a table, and reads each back."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from edgekit_device.protocol.codec import (
 _NAME = text(r"[A-Za-z_][A-Za-z0-9_]{0,63}", "a name of TensorRT's API")
 _OPTIONAL_NAME = text(r"([A-Za-z_][A-Za-z0-9_]{0,63})?", "a name of TensorRT's API")
 _MOST = 1 << 44
-#: Kinds of settings: a BuilderFlag; a number of IBuilderConfig; a member of an enum there; several
-#: members as one mask; one member that is on or off; the limit of a memory pool.
+#: Kinds of settings: a BuilderFlag; a number of IBuilderConfig; a member of an enum; several
+#: members as a mask; a single member that is on or off; the limit of a memory pool.
 KINDS = ("flag", "number", "choice", "sources", "switches", "pool")
 _NUMBERED = ("flag", "number", "switches", "pool")
 
 
 @document(frozen=True)
 class Setting:
-    """One thing to set of the builder, by TensorRT's names.
+    """A setting of the builder, by TensorRT's names.
 
     Attributes:
         key: The configuration's key, for messages and facts.
         kind: One of ``KINDS``.
         name: The flag, the property or method of IBuilderConfig, or the pool.
-        enum: What ``members`` are members of; "" without any.
-        members: One of a choice and of a switch; any number of sources.
-        number: The number, bytes for a pool; 0 or 1 of a flag and of a switch.
+        enum: The enum of ``members``; "" without members.
+        members: A single member for a choice and a switch; any number for sources.
+        number: The number, bytes for a pool; 0 or 1 for a flag and a switch.
     """
 
     key: str = member(text())
@@ -46,7 +46,7 @@ class Setting:
     number: Optional[int] = member(nullable(integer(0, _MOST)), absent=None)
 
     def check(self) -> None:
-        """Refuses a setting that lacks what its kind needs."""
+        """Refuses a setting that lacks a field that its kind needs."""
         if (self.number is not None) != (self.kind in _NUMBERED):
             fail("number", "a setting of kind {} has {} number".format(
                 self.kind, "a" if self.kind in _NUMBERED else "no"))  # fmt: skip
@@ -61,21 +61,21 @@ class Setting:
 def apply_settings(
     trt: Any, config: Any, settings: Sequence[Setting], key: str, notes: List[str]
 ) -> Dict[str, str]:
-    """Sets everything in its order, and reads each back.
+    """Applies all settings in order, and reads each back.
 
-    What the release lacks is left out with a note; so is what TensorRT holds otherwise afterwards:
-    it refuses in its log alone.
+    A setting that the release lacks is left out with a note; so is a setting with another value
+    afterwards: TensorRT reports refusals only in its log.
 
     Args:
         trt: TensorRT's module.
         config: The builder's configuration.
-        settings: What to set.
-        key: The engine's, for notes.
-        notes: Gets a sentence for what was not set.
+        settings: The settings.
+        key: The engine's key, for notes.
+        notes: Gets a sentence for each setting that was not applied.
 
     Returns:
-        What TensorRT holds, by the configuration's key: "2", "FAST", "on"; several members of one
-        key together.
+        TensorRT's values, by the configuration's key: "2", "FAST", "on"; several members of a key
+        in a single text.
     """
     held: Dict[str, List[str]] = {}
     for one in settings:
@@ -93,14 +93,14 @@ def apply_settings(
 
 
 def flags_held(trt: Any, config: Any, settings: Sequence[Setting]) -> List[str]:
-    """Names of the flags among settings that TensorRT has set."""
+    """Returns the names of the flags among settings that TensorRT has set."""
     found = (one.name for one in settings if one.kind == "flag")
     known = [name for name in found if hasattr(trt.BuilderFlag, name)]
     return [name for name in known if config.get_flag(getattr(trt.BuilderFlag, name))]
 
 
 def _lacking(trt: Any, config: Any, one: Setting) -> str:
-    """What the release has no name of; "" where it has everything."""
+    """Returns the name that the release lacks; "" if it has all names."""
     owner = {"flag": "BuilderFlag", "pool": "MemoryPoolType"}.get(one.kind, "")
     holder = getattr(trt, owner) if owner else config
     if not hasattr(holder, one.name):
@@ -112,7 +112,7 @@ def _lacking(trt: Any, config: Any, one: Setting) -> str:
     return "{}.{}".format(one.enum, lacking[0]) if lacking else ""
 
 
-# each sets, and returns what was wanted and what TensorRT holds then, as texts
+# each function applies a setting and returns the wanted and TensorRT's resulting value as texts
 
 
 def _flag(trt: Any, config: Any, one: Setting) -> Tuple[str, str]:

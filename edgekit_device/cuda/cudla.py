@@ -1,7 +1,7 @@
 """Runs DLA loadables through cuDLA in hybrid mode: CUDA memory, tasks on a CUDA stream.
-cudla.h: a device handle holds one loadable, so each engine has a handle of its own; memory is
-registered before it is used, and unregistered before the module is unloaded and the handle
-destroyed, with no task left on the device. Calls may come from any thread.
+cudla.h: a device handle holds a single loadable, so each engine has its own handle; memory is
+registered before its use, and unregistered before the module is unloaded and the handle destroyed,
+with no task left on the device. Calls may come from any thread.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ _FORMATS = {
 }  # fmt: skip
 _DTYPES = ("int8", "uint8", "float16")
 _LONGEST = 80
-_PAGE = 4096  # memory beyond the tensor that does no harm
+_PAGE = 4096  # harmless excess of memory beyond the tensor
 
 
 def open_loadable(data: bytes, core: int, io: Any, cuda: Any = None) -> LoadableEngine:
     """Loads a standalone loadable onto a DLA core.
 
     Args:
-        data: What the builder wrote for DLA_STANDALONE.
+        data: The builder's output for DLA_STANDALONE.
         core: Number of the core.
-        io: What the manifest says of it (``EngineEntry``): ``inputs`` and ``outputs``.
+        io: The manifest's entry (``EngineEntry``) with ``inputs`` and ``outputs``.
         cuda: The GPU to work with; the board's own by default.
 
     Raises:
-        DeviceError: "cudla.not-a-loadable" for a TensorRT plan, "cudla.core", "cudla.mismatch"
-            where loadable and manifest differ, "cudla.missing", "cudla.failed" or "cuda.*".
+        DeviceError: "cudla.not-a-loadable" for a TensorRT plan, "cudla.core", "cudla.mismatch" if
+            loadable and manifest differ, "cudla.missing", "cudla.failed" or "cuda.*".
     """
     if data[:4] in {_PLAN_TAG, _PLAN_TAG[::-1]}:
         raise _a_plan()
@@ -74,7 +74,7 @@ class LoadableEngine:
     Attributes:
         cuda: The GPU whose memory and streams it uses.
         inputs: The manifest's entry and the bytes of each input, in the loadable's order.
-        outputs: The same of each output.
+        outputs: The same for each output.
     """
 
     def __init__(self, library: Library, cuda: Any, data: bytes, core: int, io: Any) -> None:
@@ -123,7 +123,7 @@ class LoadableEngine:
                 where=where,
             )
         except CudlaError as error:
-            if error.status == UMD:  # what a plan gives, too (cuDLA-samples issue 10)
+            if error.status == UMD:  # also the status for a plan (cuDLA-samples issue 10)
                 error.hint = (
                     "check that the loadable was built for this board's release; " + error.hint
                 )
@@ -137,7 +137,7 @@ class LoadableEngine:
         attribute = ModuleAttribute()
         name = "cudlaModuleGetAttributes"
         self._library.call(name, self._module, count, ctypes.byref(attribute))
-        # calloc'ed by ctypes: an implementation that writes nothing leaves empty names
+        # zeroed by ctypes: an implementation that writes no names leaves empty names
         found = (TensorDescriptor * max(attribute.count, 1))()
         number = attribute.count
         attribute.descriptors = ctypes.cast(found, ctypes.POINTER(TensorDescriptor))
@@ -147,12 +147,12 @@ class LoadableEngine:
         return [(io, int(one.size)) for io, one in zip(ordered, descriptors)]  # noqa: B905
 
     def register(self, buffer: DeviceBuffer) -> int:
-        """Maps CUDA memory for the DLA; it is undone when the engine is closed."""
+        """Registers CUDA memory with the DLA, until the engine is closed."""
         mapped = ctypes.c_void_p()
         call = self._library.call
         call("cudlaMemRegister", self._device, buffer.ptr, buffer.nbytes, ctypes.byref(mapped), 0)
         device = self._device
-        # the undoing keeps the buffer: it is freed only after it was unregistered
+        # the undo action keeps the buffer alive: it is freed only after it was unregistered
 
         def undo(freed: DeviceBuffer = buffer) -> None:
             call("cudlaMemUnregister", device, mapped)
@@ -169,7 +169,7 @@ class LoadableEngine:
 
         Arrays are converted and packed as for TensorRT's engines (``cuda.memory``). A
         ``DeviceTensor`` in the input's own format is copied within the device: memory stays
-        registered until the engine is closed, and whose it is may free it before.
+        registered until the engine is closed, and its owner might free it before.
 
         Raises:
             DeviceError: "input.missing", "input.shape", "cudla.failed", "cudla.hardware" (the DLA
@@ -187,9 +187,9 @@ class LoadableEngine:
                 self._feed(slot, io, feeds, retained)
             self._submit(slot)
         finally:
-            # whatever was copied must be through before its memory goes
+            # copies must be complete before their memory is freed
             self.cuda.synchronize(slot.stream)
-        # how a task ended is known only now (cudlaGetLastError's documentation)
+        # a task's status is known only now (cudlaGetLastError's documentation)
         self._library.call("cudlaGetLastError", self._device)
         wanted = None if segment is None else segment.outputs
         return {
@@ -205,7 +205,7 @@ class LoadableEngine:
         return DeviceTensor(ptr, nbytes, io.dtype, shape, io.format, steps, io.scale, owner)
 
     def _feed(self, slot: CudlaSlot, io: Any, feeds: Dict[str, Feed], retained: List[Any]) -> None:
-        """Puts an input into the slot; ``retained`` gets what must live until the stream ends."""
+        """Copies an input into the slot; ``retained`` gets objects that the stream still needs."""
         if io.name not in feeds:
             raise DeviceError("an input is missing", code="input.missing", where=io.name)
         feed = feeds[io.name]
@@ -241,7 +241,7 @@ class LoadableEngine:
         """Unregisters the memory, unloads the module and destroys the handle.
 
         Raises:
-            DeviceError: The first fault; the rest is undone all the same.
+            DeviceError: The first error; the remaining steps run nevertheless.
         """
         self._closer.detach()
         with self._lock:
@@ -260,17 +260,17 @@ def _a_plan() -> DeviceError:
 # Seen on an Orin (github.com/NVIDIA/cuda-samples issue 192): names end with an apostrophe; an INT8
 # input of (1, 3, 512, 960) in DLA_HWC4 is NHWC with c = 4 and the strides (1, 3840, 0, 0); an INT8
 # output of (1, 64, 32, 60) in DLA_LINEAR is NCHW with the strides (1, 64, 2048, 2048). So the
-# second stride is a line, the third a plane (or a plane of vectors), and zero says nothing.
+# second stride is a line, the third a plane (or a plane of vectors), and zero means unknown.
 def in_order(descriptors: Sequence[TensorDescriptor], ios: Sequence[Any], role: str) -> List[Any]:
     """Returns the manifest's entries in the order of the loadable's tensors.
 
     Args:
         descriptors: The loadable's inputs or outputs.
-        ios: The manifest's (``IoEntry``), in any order.
+        ios: The manifest's entries (``IoEntry``), in any order.
         role: "input" or "output", for messages.
 
     Raises:
-        DeviceError: "cudla.mismatch", naming both sides of what differs.
+        DeviceError: "cudla.mismatch", with both sides of the difference.
     """
     names = [_text(one) for one in descriptors]
     if len(descriptors) != len(ios):
@@ -290,7 +290,7 @@ def in_order(descriptors: Sequence[TensorDescriptor], ios: Sequence[Any], role: 
                 "only {}".format(", ".join(repr(io.name) for io in left)),
                 name,
             )
-        # the longest, should one name begin another
+        # the longest, in case a name is the prefix of another
         io = max(fits, key=lambda one: len(one.name))
         left.remove(io)
         _compare(descriptor, io, role)
@@ -357,7 +357,7 @@ def _mismatch(loadable: str, manifest: str, where: str) -> DeviceError:
 
 
 class CudlaHandle:
-    """Undoes what was done, in reverse order; raises the first error of those that fail."""
+    """Undoes steps in reverse order; raises the first error."""
 
     def __init__(self, bind: Callable[[], None]) -> None:
         self._bind = bind
@@ -383,13 +383,13 @@ class CudlaHandle:
             raise faults[0]
 
     def close_quietly(self) -> None:
-        """As ``close`` without raising: there is no caller, or another error is being raised."""
+        """Closes without raising: there is no caller, or another error is being raised."""
         with suppress(DeviceError):
             self.close()
 
 
 class CudlaSlot:
-    """Memory and a stream for one frame: every tensor allocated and registered once."""
+    """Memory and a stream for a frame: every tensor is allocated and registered once."""
 
     def __init__(
         self,
@@ -409,14 +409,14 @@ class CudlaSlot:
 
 
 class CudlaLease:
-    """Keeps a slot from being used again while tensors of it are alive."""
+    """Prevents reuse of a slot while its tensors are alive."""
 
     def __init__(self, slot: CudlaSlot, give_back: Callable[[CudlaSlot], None]) -> None:
         self._end = weakref.finalize(self, give_back, slot)
 
 
 class CudlaBufferPart:
-    """One tensor's share of a lease: the owner of a ``DeviceTensor``."""
+    """A tensor's part of a lease: the owner of a ``DeviceTensor``."""
 
     def __init__(self, lease: CudlaLease, cuda: Any, ptr: int, nbytes: int) -> None:
         self.cuda = cuda
@@ -425,7 +425,7 @@ class CudlaBufferPart:
         self._nbytes = nbytes
 
     def fetch(self) -> np.ndarray:
-        """Its bytes on the host.
+        """Returns its bytes on the host.
 
         Raises:
             DeviceError: "cuda.*".

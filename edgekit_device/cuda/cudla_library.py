@@ -141,7 +141,7 @@ FUNCTIONS = {
 
 
 class Library:
-    """libcudla, one for the process.
+    """libcudla; a process has a single instance.
 
     Attributes:
         path: The file's path or name.
@@ -175,7 +175,7 @@ class Library:
 
     @staticmethod
     def error(name: str, status: int, where: str = "") -> CudlaError:
-        """What a status of a function means."""
+        """Returns the error for a function's status."""
         text = ERRORS.get(status, "")
         known = "cudlaError" + text if text else "unknown status"
         error = CudlaError(
@@ -189,9 +189,9 @@ class Library:
 
 
 def find_library() -> Optional[str]:
-    """The path or name under which libcudla can be loaded; None where it is not there.
+    """Returns the path or name under which libcudla can be loaded; None if it is missing.
 
-    ``$EDGEKIT_CUDLA`` names another file.
+    ``$EDGEKIT_CUDLA`` selects another file.
     """
     names = [os.environ[_ENV]] if os.environ.get(_ENV) else list(_NAMES)
     if not os.environ.get(_ENV):
@@ -228,12 +228,12 @@ def open_library() -> Library:
 
 @document(frozen=True)
 class CudlaFacts:
-    """The library that is there, for a probe; None where something is unknown.
+    """The installed library, for a probe; unknown values are None.
 
     Attributes:
-        version: Such as "1.2.1".
-        devices: How many DLAs it counts.
-        notes: Why something is unknown.
+        version: Its version, such as "1.2.1".
+        devices: Number of DLAs that it reports.
+        notes: Reasons for unknown values.
     """
 
     path: Optional[str] = member(nullable(text()), default=None)
@@ -243,7 +243,7 @@ class CudlaFacts:
 
 
 def cudla_facts() -> CudlaFacts:
-    """What there is of cuDLA."""
+    """Returns the facts about the installed cuDLA."""
     facts = CudlaFacts()
     try:
         library = open_library()

@@ -72,7 +72,7 @@ _CALLS: Dict[str, Tuple[str, Any, List[Any]]] = {
 # calls that write through their last pointer instead
 _LAST = ("cuStreamEndCapture",)
 
-# the shorter name: cuda-python's of 12 and 13, whose older releases mean another call by it
+# the shorter name is cuda-python's for 12 and 13; older releases use it for another call
 _ELSE = {"cuGraphInstantiateWithFlags": "cuGraphInstantiate"}
 
 # cuda-python wants its enums: which argument, of which
@@ -81,7 +81,7 @@ _ENUMS = {
     "cuStreamBeginCapture": (1, "CUstreamCaptureMode"),
 }
 Grid = Tuple[int, int, int]
-_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no hidden waiting for the default stream
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no implicit wait for the default stream
 _COPIES = {"h2d": "cuMemcpyHtoDAsync", "d2h": "cuMemcpyDtoHAsync", "d2d": "cuMemcpyDtoDAsync"}
 
 # CUdevice_attribute
@@ -103,7 +103,7 @@ _LOADING_MODES = {1: "eager", 2: "lazy"}  # CUmoduleLoadingMode
 
 
 class DriverApi:
-    """How the driver is called.
+    """A way to call the driver.
 
     Attributes:
         name: "cuda.bindings", "cuda.cuda" or "ctypes".
@@ -112,10 +112,10 @@ class DriverApi:
     name = ""
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Calls a function and returns what it writes (a tuple of several), None for nothing.
+        """Calls a function and returns its output (a tuple if there are several), None without.
 
         Raises:
-            DeviceError: "cuda.*", when its status is not CUDA_SUCCESS.
+            DeviceError: "cuda.*" if its status is not CUDA_SUCCESS.
         """
         raise NotImplementedError
 
@@ -137,7 +137,7 @@ class PythonDriverApi(DriverApi):
             if function is None:
                 function = getattr(self.driver, _ELSE.get(name, name))
             status, *found = function(*arguments)
-        except RuntimeError as error:  # its own loader, where libcuda is missing
+        except RuntimeError as error:  # from its own loader if libcuda is missing
             raise _no_driver(str(error)) from error
         if int(status):
             _fail(name, int(status), getattr(status, "name", ""))
@@ -152,7 +152,7 @@ class PythonDriverApi(DriverApi):
 
 
 class CtypesDriverApi(DriverApi):
-    """libcuda itself."""
+    """libcuda, called by ctypes."""
 
     name = "ctypes"
 
@@ -185,7 +185,7 @@ class CtypesDriverApi(DriverApi):
 
 
 def open_driver_api() -> DriverApi:
-    """Finds the driver, by the newest way that is there.
+    """Finds the driver, by the newest available way.
 
     Raises:
         DeviceError: "cuda.no-driver".
@@ -203,7 +203,7 @@ def open_driver_api() -> DriverApi:
 
 
 def load_driver() -> Optional[ctypes.CDLL]:
-    """libcuda, None where it cannot be loaded."""
+    """Returns libcuda; None if it cannot be loaded."""
     try:
         return ctypes.CDLL(LIBRARY)
     except OSError:
@@ -237,21 +237,21 @@ def _no_driver(reason: str) -> DeviceError:
     )
 
 
-# One way of three is taken: cuda-python's package ``cuda.bindings``, its older
-# modules ``cuda.cuda``, or ctypes on libcuda, which every driver brings. All use the driver API
-# in the device's primary context, which is the one that TensorRT and the runtime API use too, so
-# that pointers, streams and events can be handed to them as plain integers. Names and arguments:
+# There are three ways: cuda-python's package ``cuda.bindings``, its older modules ``cuda.cuda``, or
+# ctypes on libcuda, which every driver has. All use the driver API in the device's primary context,
+# which TensorRT and the runtime API also use, so that pointers, streams and events can be passed to
+# them as plain integers. Names and arguments:
 # CUDA Driver API, https://docs.nvidia.com/cuda/cuda-driver-api/.
 @document(frozen=True)
 class CudaFacts:
-    """What a driver and its device are.
+    """Facts about the driver and its device.
 
     Attributes:
-        way: How the driver is called: the module of cuda-python, or "ctypes".
-        driver: The CUDA that it supports, such as "12.6".
+        way: The way of calls: the module of cuda-python, or "ctypes".
+        driver: The CUDA version that it supports, such as "12.6".
         device: The device's name.
-        compute_capability: Such as "8.7".
-        integrated: Whether the GPU shares its memory with the processor.
+        compute_capability: Its compute capability, such as "8.7".
+        integrated: True if the GPU shares its memory with the processor.
     """
 
     way: str = member(text())
@@ -278,8 +278,8 @@ class Cuda:
         self._context = way.call("cuDevicePrimaryCtxRetain", self.device)
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Calls the driver within the device's context; what ``Way.call`` returns."""
-        # the context is a thread's own: bound once in each
+        """Calls the driver in the device's context; returns as ``DriverApi.call``."""
+        # the current context is per thread: bound once in each
         if not getattr(self._thread, "bound", False):
             self._way.call("cuCtxSetCurrent", self._context)
             self._thread.bound = True
@@ -295,7 +295,7 @@ class Cuda:
         return int(self.call("cuMemAlloc", _bytes(size)))
 
     def free(self, pointer: int) -> None:
-        """Frees what ``malloc`` gave."""
+        """Frees memory from ``malloc``."""
         self.call("cuMemFree", pointer)
 
     def host_alloc(self, size: int) -> int:
@@ -303,7 +303,7 @@ class Cuda:
         return int(self.call("cuMemAllocHost", _bytes(size)))
 
     def host_free(self, pointer: int) -> None:
-        """Frees what ``host_alloc`` gave."""
+        """Frees memory from ``host_alloc``."""
         self.call("cuMemFreeHost", pointer)
 
     def copy(self, dst: int, src: int, size: int, kind: str, stream: int = 0) -> None:
@@ -327,16 +327,16 @@ class Cuda:
         self.call("cuEventRecord", last, stream)
 
     def observe(self, marks: Any) -> None:
-        """Has ``marks`` (``EventPairs``) record this thread's work from now on; None ends that."""
+        """Makes ``marks`` (``EventPairs``) record this thread's work from now on; None ends it."""
         self._thread.marks = marks
 
     @property
     def marks(self) -> Any:
-        """What records this thread's work (``EventPairs``), or None."""
+        """Returns the recorder of this thread's work (``EventPairs``), or None."""
         return getattr(self._thread, "marks", None)
 
     def stream(self) -> int:
-        """Makes a stream that does not wait for the default one."""
+        """Makes a stream that does not wait for the default stream."""
         return int(self.call("cuStreamCreate", _NON_BLOCKING))
 
     def destroy_stream(self, stream: int) -> None:
@@ -344,11 +344,11 @@ class Cuda:
         self.call("cuStreamDestroy", stream)
 
     def synchronize(self, stream: int = 0) -> None:
-        """Waits until the stream's work is done; a kernel's failure is raised here."""
+        """Waits until the stream's work is done; raises a kernel's failure."""
         self.call("cuStreamSynchronize", stream)
 
     def event(self) -> int:
-        """Makes an event that keeps time."""
+        """Makes an event with timing."""
         return int(self.call("cuEventCreate", 0))
 
     def destroy_event(self, event: int) -> None:
@@ -360,15 +360,15 @@ class Cuda:
         self.call("cuEventRecord", event, stream)
 
     def elapsed_ms(self, first: int, second: int) -> float:
-        """Milliseconds between two events that have passed."""
+        """Returns the milliseconds between two completed events."""
         return float(self.call("cuEventElapsedTime", first, second))
 
     def wait(self, stream: int, event: int) -> None:
-        """Lets the stream's later work wait for the event."""
+        """Makes the stream's later work wait for the event."""
         self.call("cuStreamWaitEvent", stream, event, 0)
 
     def memory(self) -> Tuple[int, int]:
-        """Free bytes of the device's memory, and all of them."""
+        """Returns free and total bytes of the device's memory."""
         free, total = self.call("cuMemGetInfo")
         return int(free), int(total)
 
@@ -377,7 +377,7 @@ class Cuda:
         return int(self.call("cuModuleLoadData", image))
 
     def function(self, module: int, name: str) -> int:
-        """A kernel of a module by its name as the image has it (extern "C", or mangled)."""
+        """Returns a module's kernel by its name in the image (extern "C", or mangled)."""
         return int(self.call("cuModuleGetFunction", module, name.encode("utf-8")))
 
     def launch(
@@ -396,14 +396,14 @@ class Cuda:
             block: Threads of a block along x, y and z.
             args: ctypes values in the order of the kernel's parameters (pointers: c_uint64 or
                 c_void_p).
-            stream: Where it is put.
+            stream: The stream.
         """
         places = (ctypes.c_void_p * max(len(args), 1))(*[ctypes.addressof(one) for one in args])
         said = (function, *grid, *block, 0, stream, ctypes.addressof(places), 0)
         self._marked("compute", stream, ("cuLaunchKernel", *said))
 
     def compute_capability(self) -> Tuple[int, int]:
-        """The device's, such as (8, 7)."""
+        """Returns the device's compute capability, such as (8, 7)."""
         return self._attribute(_MAJOR), self._attribute(_MINOR)
 
     def facts(self) -> CudaFacts:
@@ -418,11 +418,11 @@ class Cuda:
         )
 
     def persistent_cache(self) -> int:
-        """Bytes of L2 cache that may be kept for chosen data; 0 before Ampere, which cannot."""
+        """Returns the bytes of L2 cache that can be kept for chosen data; 0 before Ampere."""
         return self._attribute(_PERSISTENT_L2)
 
     def module_loading(self) -> Optional[str]:
-        """How kernels are loaded, "lazy" or "eager"; None for a driver before CUDA 11.7."""
+        """Returns how kernels are loaded, "lazy" or "eager"; None for drivers before CUDA 11.7."""
         try:
             return _LOADING_MODES.get(int(self.call("cuModuleGetLoadingMode")))
         except (AttributeError, DeviceError):  # the library, or cuda-python, lacks the function
@@ -433,13 +433,13 @@ class Cuda:
 
 
 def _bytes(size: int) -> int:
-    if size < 0:  # a buffer made all the same would be written past its end
+    if size < 0:  # else copies would write past the buffer's end
         raise DeviceError("a buffer of {} bytes was requested".format(size), code="cuda.failed")
     return max(size, 1)
 
 
 def open_cuda() -> Cuda:
-    """Opens the first device's primary context; one for the process, since the context is shared.
+    """Opens the first device's primary context; a process shares a single instance.
 
     Raises:
         DeviceError: "cuda.no-driver" without a driver, "cuda.no-device" without a GPU.
@@ -451,14 +451,14 @@ def open_cuda() -> Cuda:
 
 
 # cuDevicePrimaryCtxSetFlags: spinning takes a core and notices the end sooner (trtexec's
-# --useSpinWait, its default from TensorRT 11 on); blocked is how trtexec waits otherwise. By itself
-# CUDA takes CU_CTX_SCHED_AUTO, which spins where there are cores enough and, on Tegra, may block.
+# --useSpinWait, its default since TensorRT 11); otherwise trtexec waits blocked. CUDA's default is
+# CU_CTX_SCHED_AUTO, which spins if there are enough cores and, on Tegra, may block.
 def choose_wait(spin: bool) -> None:
-    """Has the process wait spinning or blocked; to be called before anything opens the device.
+    """Makes the process wait spinning or blocked; must be called before the device is opened.
 
     Raises:
-        DeviceError: "cuda.failed" where the device is open already and its driver minds, or as
-            ``open_cuda``.
+        DeviceError: "cuda.failed" if the device is already open and its driver refuses the change,
+            or as ``open_cuda``.
     """
     way = open_driver_api()
     way.call("cuInit", 0)
@@ -467,18 +467,18 @@ def choose_wait(spin: bool) -> None:
 
 
 def wait_of(cuda: Cuda) -> str:
-    """How threads wait in the device's context: "auto", "spin", "yield" or "blocking"."""
+    """Returns how threads wait in the device's context: "auto", "spin", "yield" or "blocking"."""
     flag = int(cuda.call("cuCtxGetFlags")) & _SCHEDULE
     return {number: name for name, number in _FLAGS.items()}.get(flag, "auto")
 
 
-# Captured in CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, as trtexec does (samples/common/sampleDevice.h,
-# TrtCudaGraph): this thread may call nothing meanwhile that would wait or allocate.
+# Captured in CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, as in trtexec (samples/common/sampleDevice.h,
+# TrtCudaGraph): meanwhile this thread must not call functions that wait or allocate.
 class CudaGraph:
-    """What ``work`` put on ``stream``, to be launched there again and again.
+    """The captured work of ``work`` on ``stream``, to be launched there repeatedly.
 
     Raises:
-        DeviceError: What ``work`` raised, or "cuda.failed" where it cannot be captured.
+        DeviceError: The error of ``work``, or "cuda.failed" if it cannot be captured.
     """
 
     def __init__(self, cuda: Cuda, stream: int, work: Callable[[], object]) -> None:
@@ -489,7 +489,7 @@ class CudaGraph:
         try:
             work()
         except BaseException:
-            # a stream that went on noting would take no other work
+            # a stream that stays in capture mode would take no other work
             with suppress(DeviceError):
                 self._destroy("cuGraphDestroy", cuda.call("cuStreamEndCapture", stream))
             raise
@@ -502,7 +502,7 @@ class CudaGraph:
             self._destroy("cuGraphDestroy", graph)
 
     def launch(self) -> None:
-        """Enqueues all of it after the stream's work so far."""
+        """Enqueues the captured work after the stream's work so far."""
         self._cuda.call("cuGraphLaunch", self._made, self._stream)
 
     def _destroy(self, how: str, graph: int) -> None:
@@ -512,5 +512,5 @@ class CudaGraph:
     def __del__(self) -> None:
         try:
             self._destroy("cuGraphExecDestroy", self._made)
-        except Exception:  # at the process's end the context may be gone already
+        except Exception:  # at the process's end the context may no longer exist
             return

@@ -1,5 +1,5 @@
-"""Packs tensors into the DLA's formats and back on the GPU. One kernel is compiled with NVRTC when
-it is first needed.
+"""Packs tensors into the DLA's formats and back on the GPU. NVRTC compiles a kernel at its first
+use.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from edgekit_device.files import write_durably
 # and options: https://docs.nvidia.com/cuda/nvrtc/ ("Supported Compile Options").
 
 
-# what CUDA 13, 12 and 11 call it (from 11.3 on 11.2's name stays: NVRTC's "Versioning Scheme")
+# its names in CUDA 13, 12 and 11 (since 11.3, 11.2's name stays: NVRTC's "Versioning Scheme")
 _LIBRARIES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so")
 _FOLDERS = ("/usr/local/cuda/lib64", "/usr/local/cuda-*/lib64", "/usr/local/cuda-*/targets/*/lib")
 _PACKAGES = ("nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib")  # pip's wheels
@@ -41,13 +41,13 @@ _MOST_ROWS = 65535  # of a grid's y (CUDA C++ Programming Guide, "Compute Capabi
 
 # scales in whose range the kernel's division is exact (its remainders do not underflow)
 _LEAST_SCALE, _MOST_SCALE = 1e-30, 1e30
-_WORD = 16  # bytes that one access moves at most; cudaMalloc aligns to 256
-_FEW = 4  # channels next to each other up to which a run holds whole pixels
+_WORD = 16  # largest access in bytes; cudaMalloc aligns to 256
+_FEW = 4  # largest number of adjacent channels for which a run has whole pixels
 _THREADS, _WARP = 256, 32
 _ROUND = 12582912.0  # as TEXT has it
 _ALONG_PIXELS, _ALONG_CHANNELS, _WHOLE_PIXELS = 0, 1, 2
 
-# What the text stands on in CUDA C++; the tests have the same for a C compiler.
+# The text's prelude in CUDA C++; the tests have a prelude for a C compiler.
 CUDA_PRELUDE = """\
 #define HELPER static __device__ __forceinline__
 typedef unsigned int u32;
@@ -314,16 +314,16 @@ class Compiler:
         self.version: Tuple[int, int] = tuple(way.version())
 
     def compile(self, source: str, capability: Tuple[int, int], name: str = "kernel.cu") -> bytes:
-        """Compiles to a cubin for the device, or to PTX where NVRTC is older than the device.
+        """Compiles to a cubin for the device, or to PTX if NVRTC is older than the device.
 
         Args:
             source: CUDA C++ text.
             capability: The device's compute capability, such as (8, 7).
-            name: What NVRTC calls the text in its messages.
+            name: The text's name in NVRTC's messages.
 
         Raises:
             DeviceError: "nvrtc.failed" with NVRTC's log, "nvrtc.device" for a device that this
-                NVRTC no longer knows.
+                NVRTC no longer supports.
         """
         wanted = 10 * capability[0] + capability[1]
         known = self._way.architectures()
@@ -407,7 +407,7 @@ def open_compiler(path: Optional[str] = None) -> Compiler:
     """Finds NVRTC.
 
     Args:
-        path: A library to take instead.
+        path: A library to use instead.
 
     Raises:
         DeviceError: "nvrtc.missing".
@@ -451,7 +451,7 @@ def _candidates() -> List[str]:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a tensor lies in memory; an ``IoEntry`` or ``DeviceTensor`` serves as well.
+    """A tensor's memory layout; an ``IoEntry`` or ``DeviceTensor`` can be used as well.
 
     Attributes:
         dtype: "float32", "float16", "uint8" or "int8".
@@ -460,7 +460,7 @@ class Layout:
             "CHW32".
         strides: Bytes along N, C (or vectors of C), H and W; may be empty for LINEAR, and for HWC
             without padding.
-        scale: Value of one step of an INT8 tensor; None where the elements are the values.
+        scale: Value of one step of an INT8 tensor; None if the elements are the values.
     """
 
     dtype: str
@@ -486,7 +486,7 @@ class Numbers(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel's definitions (its source is made of them), its numbers and its grid."""
+    """A kernel's definitions (from which its source is made), its numbers and its grid."""
 
     defines: Tuple[Tuple[str, int], ...]
     numbers: Numbers
@@ -504,13 +504,13 @@ class _MemoryLayout:
 
 
 def source(launch: Launch, prelude: str = CUDA_PRELUDE) -> str:
-    """The text of a planned kernel."""
+    """Returns the text of a planned kernel."""
     defines = "".join("#define {} {}\n".format(*one) for one in launch.defines)
     return defines + prelude + TEXT
 
 
 def plan(src: Any, dst: Any) -> Launch:
-    """Plans the kernel that writes ``src``'s tensor as ``dst`` wants it.
+    """Plans the kernel that writes ``src``'s tensor in ``dst``'s layout.
 
     Raises:
         DeviceError: "kernels.shape", "kernels.scale", "kernels.unsupported", or as
@@ -526,7 +526,7 @@ def plan(src: Any, dst: Any) -> Launch:
     numbers, defines = _conversion(src, dst)
     batch, channels, height, width = shape
     if a.held == b.held == 1 and not (width * a.size % _WORD or width * b.size % _WORD):
-        # planes of whole words: every line for itself, whatever it belongs to
+        # planes of whole words: lines are independent of each other
         batch, channels, height = 1, batch * channels * height, 1
         a, b = replace(a, groups=channels), replace(b, groups=channels)
     elif a.line == b.line == width:
@@ -583,10 +583,10 @@ def _side(layout: Any) -> _MemoryLayout:
 
 
 def _block(a: _MemoryLayout, b: _MemoryLayout, channels: int) -> Dict[str, int]:
-    """What a thread moves, as :data:`TEXT` names it.
+    """Returns a thread's definitions, by their names in :data:`TEXT`.
 
-    Words are as wide as they can be, and what neighbouring threads write lies next to each other:
-    a sector of 32 bytes that is written in parts costs several times as much.
+    Words are as wide as possible, and neighbouring threads write adjacent memory: a sector of 32
+    bytes that is written in parts costs several times as much.
     """
     few = 1 < max(a.held, b.held) <= _FEW
     last = _WHOLE_PIXELS if few else _ALONG_CHANNELS
@@ -613,7 +613,7 @@ def _block(a: _MemoryLayout, b: _MemoryLayout, channels: int) -> Dict[str, int]:
 
 
 def _word(one: _MemoryLayout, block: Dict[str, int], name: str, lines: int) -> int:
-    """Bytes at whose multiples every run of a side begins and ends; 0 for single elements."""
+    """Returns the alignment in bytes of every run of a side; 0 for single elements."""
     way = block[name + "_WAY"]
     if way == _ALONG_PIXELS and block["STEP"] > 1:
         return 0
@@ -624,7 +624,7 @@ def _word(one: _MemoryLayout, block: Dict[str, int], name: str, lines: int) -> i
 
 
 def _conversion(src: Any, dst: Any) -> Tuple[Numbers, Dict[str, int]]:
-    """The numbers and definitions of the conversion, which is that of ``_convert.convert``.
+    """Returns numbers and definitions of the conversion, which equals ``arrays.formats.convert``.
 
     Raises:
         DeviceError: "kernels.scale".
@@ -660,7 +660,9 @@ def _conversion(src: Any, dst: Any) -> Tuple[Numbers, Dict[str, int]]:
 
 
 def _set_product(numbers: Numbers, src: Any, dst: Any) -> bool:
-    """Whether every byte's step is its share of all steps, saturated; sets the numbers for it."""
+    """Sets the numbers if every byte's step is its share of all steps, saturated; returns True
+    then.
+    """
     import numpy as np
 
     codes = np.arange(256, dtype=np.uint8)
@@ -689,11 +691,11 @@ def _set_product(numbers: Numbers, src: Any, dst: Any) -> bool:
 class PackKernels:
     """Compiles and launches the kernels of one device; every method may be called from any thread.
 
-    A call only puts work on the stream: whoever needs the result waits for it.
+    A call only enqueues work on the stream: the caller waits for the result.
 
     Args:
         cuda: The :class:`edgekit_device.cuda.driver.Cuda` to work with.
-        folder: Where compiled kernels are stored (a root's ``kernels``); None for memory alone.
+        folder: Folder of compiled kernels (a root's ``kernels``); None to keep them in memory only.
         compiler: NVRTC; by default found when a kernel is not in the folder.
     """
 
@@ -708,14 +710,14 @@ class PackKernels:
         self._capability = cuda.compute_capability()
 
     def convert(self, src_ptr: int, src: Any, dst_ptr: int, dst: Any, stream: int = 0) -> None:
-        """Writes a tensor of planes ("LINEAR") or channels last ("HWC") in one of DLA's formats,
-        or the other way.
+        """Converts a tensor from planes ("LINEAR") or channels last ("HWC") to a DLA format, or
+        back.
 
         Args:
             src_ptr: Device address of the tensor, a multiple of 16.
             src: Its layout: a ``Layout``, ``IoEntry`` or ``DeviceTensor``.
             dst_ptr: Device address to write at, a multiple of 16; padding is set to zero.
-            dst: The layout wanted.
+            dst: The wanted layout.
             stream: CUDA stream.
 
         Raises:
@@ -751,7 +753,7 @@ class PackKernels:
             return self._functions[launch.defines]
 
     def _image(self, text: str) -> bytes:
-        """The compiled kernel: the folder's, or compiled now and stored there."""
+        """Returns the compiled kernel from the folder, or compiles it and stores it there."""
         digest = hashlib.sha256(text.encode("ascii")).hexdigest()
         name = "{}-sm_{}{}.bin".format(digest[:32], *self._capability)
         if self._folder is not None:

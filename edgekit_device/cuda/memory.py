@@ -1,11 +1,11 @@
-"""Device and pinned host memory that is allocated once and leased again, tensors that lie in it,
-and ``Feeder``, which puts inputs where an engine reads them. Formats are made on the GPU where
-NVRTC is available, otherwise by NumPy; the first result of a kernel is compared with NumPy's.
+"""Pools of device and pinned host memory with leases, tensors in this memory, and ``Feeder``, which
+puts inputs where an engine reads them. Formats are converted on the GPU if NVRTC is available,
+otherwise by NumPy; the first result of a kernel is compared with NumPy's.
 
-A lease goes back to its pool with its last user, so that frames in flight never share a buffer
-and nothing is allocated once as many frames were in flight as ever will be; where shapes change,
-what lies idle is at most as much as ever was in use at once. On an integrated GPU (Jetson) pinned
-memory is the same DRAM; copies through it are still what keeps caches right.
+A lease returns to its pool with its last user, so that frames in flight never share a buffer, and
+allocations end once the largest number of frames was in flight. If shapes change, idle memory is at
+most as large as the memory ever in use at once. On an integrated GPU (Jetson) pinned memory is the
+same DRAM; copies through it are still necessary for coherent caches.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from edgekit_device.cuda.driver import Cuda
 
-_LARGER = 2  # a buffer so many times as large as wanted still serves
-# the legacy default stream: where PyTorch and CuPy work unless they are told otherwise
+_LARGER = 2  # a buffer up to this many times the wanted size is used
+# the legacy default stream: PyTorch's and CuPy's default
 _DEFAULT_STREAM = 0
 _Kind = Tuple[Any, ...]
 
@@ -60,11 +60,11 @@ class BufferPool:
         self.allocated = 0
 
     def take(self, nbytes: int, most: int = 0) -> MemoryLease:
-        """Memory of ``nbytes`` (what it holds is undefined).
+        """Returns memory of ``nbytes`` with undefined contents.
 
         Args:
-            nbytes: How many.
-            most: How many a later use of the same buffer may need.
+            nbytes: Size in bytes.
+            most: Largest size in bytes that a later use of the same buffer may need.
 
         Raises:
             DeviceError: "cuda.no-memory".
@@ -96,9 +96,9 @@ class BufferPool:
         return MemoryLease(self, ptr, nbytes, room)
 
     def _idle(self) -> List[int]:
-        """Takes what lies idle, as far as it is more than ever was in use at once.
+        """Removes and returns idle memory in excess of the memory ever in use at once.
 
-        Frames of one shape never get that far; shapes that change would keep every size for ever.
+        Frames of a single shape have no excess; with changing shapes, every size would stay.
         """
         idle = sum(size * len(free) for size, free in self._free.items())
         found = []
@@ -111,7 +111,7 @@ class BufferPool:
         return found
 
     def _release(self, ptr: int) -> None:
-        with suppress(DeviceError):  # it is not needed; the next call reports what is wrong
+        with suppress(DeviceError):  # it is not needed; the next call reports the error
             (self.cuda.host_free if self.pinned else self.cuda.free)(ptr)
 
     def give(self, ptr: int, nbytes: int) -> None:
@@ -120,7 +120,7 @@ class BufferPool:
 
     @contextmanager
     def stream(self) -> Iterator[int]:
-        """A stream that only this block uses."""
+        """Yields a stream that only this block uses."""
         try:
             stream = self._streams.pop()
         except IndexError:
@@ -169,7 +169,7 @@ class MemoryLease:
         import numpy as np
 
         memory = (ctypes.c_uint8 * self.nbytes).from_address(self.ptr)
-        # the array keeps what it is made over, and that keeps the lease
+        # the array keeps its buffer alive, and that keeps the lease
         memory.lease = self  # type: ignore[attr-defined]
         found: np.ndarray = np.ctypeslib.as_array(memory)
         return found
@@ -195,7 +195,7 @@ class MemoryLease:
 
 
 def fetched(cuda: Any, ptr: int, nbytes: int) -> np.ndarray:
-    """Bytes of the device on the host.
+    """Copies bytes from the device to the host.
 
     Raises:
         DeviceError: "cuda.*".
@@ -239,7 +239,7 @@ class DeviceBuffer:
 
 @dataclass(frozen=True)
 class DeviceTensor:
-    """A tensor whose values are there already: whoever wrote it has waited for its stream.
+    """A tensor with complete values: its writer has waited for its stream.
 
     Attributes:
         ptr: Device address.
@@ -287,7 +287,7 @@ class DeviceTensor:
 
         if self.format != "LINEAR" or self.scale is not None:
             raise AttributeError("{} tensors have no CUDA array interface".format(self.format))
-        # no stream: the values are there already
+        # no stream: the values are complete
         return {
             "shape": self.shape, "typestr": np.dtype(self.dtype).str, "data": (self.ptr, False),
             "version": 3, "strides": None, "stream": None,
@@ -295,7 +295,7 @@ class DeviceTensor:
 
 
 class _BorrowedMemory:
-    """Memory of another library's tensor, which lives as long as this."""
+    """Memory of another library's tensor, which this object keeps alive."""
 
     def __init__(self, cuda: Any, ptr: int, nbytes: int, tensor: Any) -> None:
         self.cuda = cuda
@@ -305,9 +305,9 @@ class _BorrowedMemory:
         return fetched(self.cuda, self._ptr, self._nbytes)
 
 
-# Arrays travel through pinned memory. Formats are made on the GPU by our kernels where NVRTC is
-# there (``cuda.kernels``), else by NumPy. The first result of a kernel is compared with NumPy's,
-# bit for bit: one that differs on this board is not used again.
+# Arrays are copied through pinned memory. Formats are converted on the GPU by ``cuda.kernels`` if
+# NVRTC is available, else by NumPy. The first result of a kernel is compared with NumPy's, bit for
+# bit: a kernel that differs on this board is not used again.
 Tensor = Union["np.ndarray", DeviceTensor]
 
 
@@ -327,14 +327,14 @@ class Feeder:
         self._proved: Dict[_Kind, bool] = {}
 
     def put(self, io: IoEntry, value: Tensor, stream: int, keep: List[Any], target: int = 0) -> int:
-        """The address where ``value`` lies as the input wants it once the stream gets there.
+        """Enqueues copies and kernels; returns the address of ``value`` in the input's format.
 
         Args:
             io: The input; its shape is the value's.
-            value: What is fed.
-            stream: Where copies and kernels are put.
-            keep: Gets what must live until the stream's work is done.
-            target: Memory that must hold the input, where it cannot lie anywhere else.
+            value: The input's value.
+            stream: The stream for copies and kernels.
+            keep: Gets objects that must live until the stream's work is done.
+            target: Address that must hold the input; 0 for any.
 
         Raises:
             DeviceError: "input.dtype", "cuda.*" or "format.*".
@@ -369,16 +369,16 @@ class Feeder:
         return self._upload(stored, stream, keep, target)
 
     def borrowed(self, tensor: Any) -> DeviceTensor:
-        """A tensor of PyTorch, CuPy or Numba on the GPU, read where it lies.
+        """Returns a GPU tensor of PyTorch, CuPy or Numba without a copy.
 
-        Waits for the stream that its interface names, or else for the default stream: work on
-        another stream must be waited for by the caller.
+        Waits for its interface's stream, or else for the default stream: the caller must wait for
+        work on other streams.
 
         Args:
-            tensor: Has ``__cuda_array_interface__``.
+            tensor: A tensor with ``__cuda_array_interface__``.
 
         Raises:
-            DeviceError: "input.strides" for one that is not contiguous; "cuda.*".
+            DeviceError: "input.strides" if it is not contiguous; "cuda.*".
         """
         import numpy as np
 
@@ -404,9 +404,10 @@ class Feeder:
         return DeviceTensor(pointer, size, str(kind), shape, "LINEAR", (), None, owner)
 
     def plain(self, tensor: Tensor, dtype: str) -> DeviceTensor:
-        """The tensor in planes ("LINEAR") of values of ``dtype``: itself, or made on the GPU.
+        """Returns the tensor in planes ("LINEAR") of type ``dtype``: itself, or converted on the
+        GPU.
 
-        An array, such as a segment on the CPU makes, is copied there.
+        An array, for example from a segment on the CPU, is copied to the GPU.
 
         Raises:
             DeviceError: "cuda.*" or "format.*".
@@ -437,7 +438,7 @@ class Feeder:
     def _on_gpu(
         self, source: DeviceTensor, io: IoEntry, stream: int, keep: List[Any], target: int
     ) -> int:
-        """Where a kernel writes the input; 0 where none can, or none is to be trusted."""
+        """Returns the address at which a kernel writes the input; 0 without a usable kernel."""
         kind = (source.dtype, source.format, source.shape, source.strides, source.scale, io)
         with self._lock:
             known = self._proved.get(kind)
@@ -462,7 +463,7 @@ class Feeder:
     def _proves(self, source: DeviceTensor, io: IoEntry, made: int, stream: int) -> bool:
         import numpy as np
 
-        self._cuda.synchronize(stream)  # what the kernel reads and writes is there now
+        self._cuda.synchronize(stream)  # the kernel's input and output are complete now
         array = convert(source.numpy(), io.dtype, source.scale, io.scale)
         wanted = pack(array, io.format, io.strides).reshape(-1).view(np.uint8)
         found = np.empty(wanted.nbytes, np.uint8)
@@ -479,12 +480,12 @@ class Feeder:
 
 
 def at_shape(io: IoEntry, shape: Tuple[int, ...]) -> IoEntry:
-    """The entry with the shape that a dynamic tensor has now."""
+    """Returns the entry with a dynamic tensor's current shape."""
     return replace(io, shape=shape) if -1 in io.shape else io
 
 
 def io_bytes(io: IoEntry) -> int:
-    """Bytes that a tensor takes in its format, padding included.
+    """Returns the bytes of a tensor in its format, including padding.
 
     Raises:
         DeviceError: "format.*".

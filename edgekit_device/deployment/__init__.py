@@ -1,3 +1,3 @@
-"""Brings an app to a bundle, examines it and takes it back when it fails its checks.
+"""Brings an app to a bundle, examines it and rolls it back if it fails its checks.
 Start with ``run`` in ``job``; the states are in ``states``.
 """

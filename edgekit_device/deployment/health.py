@@ -1,5 +1,5 @@
-"""Is a release fit to serve on this board? Golden vectors, accuracy on the inputs that travelled
-with the bundle, and latency on the board's own clock.
+"""Checks a release on this board: golden vectors, accuracy on the bundle's samples, and latency by
+the board's own clock.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 _TRIES = 3
-_UNGATED_S = 0.2  # a figure for the record alone costs no more
+_UNGATED_S = 0.2  # time for a figure without a limit, which is only recorded
 _LEAST_FRAMES = 10
 _WARM_FRAMES = 3
 
@@ -59,14 +59,14 @@ def examine(
         root: The installation.
         app: The application.
         folder: The release's folder; it is ready.
-        policy: By what it is judged.
-        model: The release, where it is loaded already.
-        keeps: Whether the record is written. A soak only repeats the checks: what was measured
-            before the release served, with the board's whole time, stands.
+        policy: The checks and their limits.
+        model: The loaded release; None to load it here.
+        keeps: True to write the record. A soak only repeats the checks: the figures from before
+            the release served, measured on an otherwise idle board, stay in the record.
 
     Raises:
         DeviceError: "selftest.failed", "health.accuracy", "health.latency";
-            "release.not-ready"; whatever loading and running raise.
+            "release.not-ready"; errors of loading and running.
     """
     where = "{}/{}".format(app.name, folder.name)
     need_ready(app.name, folder)
@@ -95,7 +95,7 @@ def examine(
 
 
 def _known_latency(folder: Path, policy: Policy) -> Optional[FrameTimes]:
-    """The figures of before, where nothing is to be measured: a soak examines again and again."""
+    """Returns the recorded figures if no measurement is needed: a soak repeats the examination."""
     if policy.measure_s or policy.latency_ms is not None:
         return None
     known = read_health(folder)
@@ -103,7 +103,7 @@ def _known_latency(folder: Path, policy: Policy) -> Optional[FrameTimes]:
 
 
 def _latency(model: Model, frame: Dict[str, np.ndarray], policy: Policy, where: str) -> FrameTimes:
-    """The release's figures; a slow round is measured again first."""
+    """Measures the release's latency, in up to ``_TRIES`` rounds while it exceeds the limit."""
     budget, seconds = policy.latency_ms, policy.measure_s
     if budget is None:
         seconds = min(seconds, _UNGATED_S)
@@ -121,14 +121,13 @@ def _latency(model: Model, frame: Dict[str, np.ndarray], policy: Policy, where: 
 
 
 def measure_accuracy(model: Model, checked: Checked) -> Optional[MeasuredAccuracy]:
-    """Runs the bundle's samples on every lane of their variant, against FP32's outputs; the worst
-    lane's figures.
+    """Runs the bundle's samples on every lane of their variant and compares with FP32's outputs.
 
     Returns:
-        The figures with the bundle's own limit; None for a bundle without samples.
+        The worst lane's figures with the bundle's own limit; None for a bundle without samples.
 
     Raises:
-        DeviceError: "blob.*" when a sample is missing or altered, or a segment fails.
+        DeviceError: "blob.*" if a sample is missing or altered, or a segment fails.
     """
     samples = checked.manifest.samples
     if samples is None:
@@ -166,8 +165,8 @@ def measure_accuracy(model: Model, checked: Checked) -> Optional[MeasuredAccurac
 
 
 class _LaneErrors:
-    """How far one lane's outputs are from their references, and the labels and the objects that it
-    found.
+    """The deviations of one lane's outputs from their references, and the labels and objects that
+    it found.
     """
 
     def __init__(self, names: Iterable[str], detection: Optional[Detection]) -> None:
@@ -201,17 +200,16 @@ def _lane_errors(model: Model, checked: Checked, cases: Sequence[SampleCase]) ->
 def need_accuracy(
     model: Model, checked: Checked, least: Optional[float], where: str
 ) -> Optional[MeasuredAccuracy]:
-    """Measures the accuracy, as ``measure_accuracy`` does, and compares it with its limit.
+    """Measures the accuracy with ``measure_accuracy`` and compares it with its limit.
 
     Args:
         model: The loaded bundle.
         checked: The bundle.
-        least: What the value must reach; the bundle's own limit when None.
-        where: For messages.
+        least: Smallest value that passes; None for the bundle's own limit.
+        where: The place in messages.
 
     Raises:
-        DeviceError: "health.accuracy", also where something is to be reached and the bundle has
-            no samples to measure it on.
+        DeviceError: "health.accuracy", also if there is a limit and the bundle has no samples.
     """
     found = measure_accuracy(model, checked)
     if found is None:
@@ -270,12 +268,12 @@ def _arrays(
 
 
 def clock_of(model: Model) -> str:
-    """What the figures are: "cpu-measured" (no board's) or "board-measured"."""
+    """Returns the source of the figures: "cpu-measured" (not a board's) or "board-measured"."""
     return "cpu-measured" if model.backend == "reference" else "board-measured"
 
 
 def measure_latency(model: Model, frame: Dict[str, np.ndarray], seconds: float) -> FrameTimes:
-    """Runs frames one after the other, for ``seconds`` and at least 10 of them."""
+    """Times frames one after the other, for ``seconds`` and at least 10 frames."""
     turns = share_lanes(model.lanes)
     checked = model.check(frame)
     for _ in range(_WARM_FRAMES):

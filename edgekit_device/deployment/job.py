@@ -1,9 +1,9 @@
-"""The job "deploy": brings an app to a bundle, and takes it back when it fails its checks; and the
-command ``rollback``, by hand or at a server's request, also during a soak.
+"""The job "deploy", which brings an app to a bundle and rolls it back if it fails its checks; and
+the command ``rollback``, by hand or at a server's request, also during a soak.
 
-It continues when the operator disconnects. A power cut or a SIGKILL at any moment leaves the
-release of before or the new one, whole; ``resume``, the same command again, a server's start or the
-board's next boot continue it (docs/deploying.md).
+It continues when the operator disconnects. After a power cut or a SIGKILL at any moment either the
+previous or the new release serves, complete; ``resume``, the same command again, a server's start
+or the board's next boot continue the deployment (docs/deploying.md).
 """
 
 from __future__ import annotations
@@ -61,18 +61,18 @@ _MOST_TEXT = 4096
 
 @document(frozen=True)
 class NothingToResume:
-    """What a deployment that was to be carried on makes where the app is gone."""
+    """The answer of a deployment that was to continue if its app no longer exists."""
 
 
 def run(context: JobContext) -> "DeploymentFacts | NothingToResume":
-    """Does the job.
+    """Runs the job.
 
     Returns:
         As ``deploy``.
 
     Raises:
-        DeviceError: Why the deployment failed or was rolled back.
-        JobCancelled: It was cancelled, and taken back where it served already.
+        DeviceError: The deployment failed or was rolled back; the error is the reason.
+        JobCancelled: It was cancelled, and rolled back if it served already.
     """
     request = read_request(context.request)
     return deploy(
@@ -92,22 +92,22 @@ def deploy(
     cancelled: Callable[[], bool] = lambda: False,
     job: Optional[str] = None,
 ) -> "DeploymentFacts | NothingToResume":
-    """Deploys in this process; one that died is carried on or settled first.
+    """Deploys in this process; first continues or settles a deployment whose process died.
 
     Args:
         root: The installation.
-        request: What for.
+        request: The deployment's request.
         on_progress: Called with progress; phases are the deployment's states.
-        cancelled: Returns whether to stop.
-        job: The job's id, for others to find it.
+        cancelled: Returns True to stop.
+        job: The job's id, by which other commands find it.
 
     Returns:
-        A ``DeploymentResult``; the deployment as it stands where the one to be carried on is not
-        the app's last any more, or has ended.
+        A ``DeploymentResult``; the deployment's journal if the deployment to continue has ended or
+        is no longer the app's last.
 
     Raises:
-        DeviceError: "deploy.busy"; "install.taken-back"; why the deployment failed or was rolled
-            back.
+        DeviceError: "deploy.busy"; "install.taken-back"; or the reason why the deployment failed or
+            was rolled back.
     """
     app = root.app(request.app)
     with claim(app) as held:
@@ -141,9 +141,9 @@ def deploy(
 
 
 def settle(root: Root, app: App, left: DeploymentJournal, held: int) -> None:
-    """Ends a deployment whose process died, so that another one may begin.
+    """Ends a deployment whose process died, so that another may begin.
 
-    What had switched is judged by one examination, and stays or goes back; what had not is over.
+    If it had switched, an examination decides whether its release stays or is rolled back.
     """
     steps = Deployment(root, app, left, lambda *step: None, lambda: None, held)
     left.update(policy=replace(left.facts.policy, soak_s=0.0))
@@ -161,7 +161,7 @@ def settle(root: Root, app: App, left: DeploymentJournal, held: int) -> None:
 
 def _begin(root: Root, app: App, request: DeployRequest, job: Optional[str]) -> DeploymentJournal:
     with app.lock():
-        pass  # which finishes a switch by hand that was cut off: then the links say what serves
+        pass  # finishes an interrupted switch by hand: then the links show which release serves
     now = stamp()
     known = [name for name in app.releases() if name.endswith("-" + request.digest[:12])]
     facts = DeploymentFacts(
@@ -198,7 +198,7 @@ def _serves(app: App, digest: str) -> bool:
 
 
 def _was_cancelled(root: Root, journal: DeploymentJournal) -> bool:
-    """Whether its job was cancelled before its process ended."""
+    """Returns True if its job was cancelled before its process ended."""
     job = journal.facts.job
     return job is not None and Job(root, job).is_cancelled()
 
@@ -224,18 +224,18 @@ def roll_back(
     to: Optional[str] = None,
     others_failed: bool = False,
 ) -> RolledBack:
-    """Makes an earlier release serve again, and notes why the current one is taken back.
+    """Makes an earlier release serve again, and records why the current release is rolled back.
 
-    It never goes to a release that was taken back itself. A deployment that has switched and is not
-    committed yet is taken back; it does that itself.
+    It never switches to a release that was rolled back itself. A deployment that has switched and
+    is not committed yet is asked to roll itself back.
 
     Args:
         root: The installation.
         app: The app.
-        reason: For the history.
-        wait: Whether to wait for a deployment that takes itself back.
-        to: The release to go to; by default the one before.
-        others_failed: Whether the reason is other boards: then the bundle may come again.
+        reason: The reason for the history.
+        wait: True to wait for a deployment that rolls itself back.
+        to: The release to switch to; by default the previous release.
+        others_failed: True if other boards are the reason: then the bundle may be installed again.
 
     Raises:
         DeviceError: "release.no-previous", "release.unknown", "install.taken-back", "deploy.busy".
@@ -263,8 +263,8 @@ def roll_back(
         ended: List[HistoryEntry] = []
 
         def note(current: Optional[str], target: str) -> None:
-            # before the change, so that a power cut loses no reason; a full disk may keep it from
-            # being written, and does not prevent going back
+            # before the change, so that a power cut does not lose the reason; a full disk may
+            # prevent the record, but not the rollback
             error = Failure.of(_requested_error(reason, code))
             ended.append(_rollback_entry(app, current, target, error))
             with contextlib.suppress(DeviceError):
@@ -295,7 +295,7 @@ def _rollback_entry(app: App, current: Optional[str], target: str, error: Failur
 
 @document(frozen=True)
 class _RollbackRequest:
-    """back.json: a running deployment is to take itself back, and why."""
+    """back.json: a request that a running deployment roll itself back, and the reason."""
 
     reason: str = member(text())
     code: str = member(choice(ASKED, OTHERS_FAILED), absent=ASKED)

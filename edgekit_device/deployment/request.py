@@ -1,4 +1,4 @@
-"""A deployment's request, checked field by field, and which job already does the same."""
+"""A deployment's request, checked field by field, and the search for a job that does the same."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ class DeployRequest:
     Attributes:
         app: The app.
         digest: SHA-256 of the manifest.
-        policy: By what the release is judged.
-        operator: Who deploys, for others to read.
-        nonce: Makes two requests two jobs.
-        trust_unsigned: Whether the manifest may lack a signature.
-        resume: The id of the deployment that is carried on; None for a new one.
-        again: Also where the bundle came to serve under the same policy already.
-        on_purpose: Why an operator has it installed although it was refused, and what refused it.
-        put_back: Also a bundle that was taken back here.
+        policy: The release's checks and their limits.
+        operator: Name of the operator, for people.
+        nonce: Makes two equal requests two jobs.
+        trust_unsigned: True if the manifest may lack a signature.
+        resume: The id of the deployment to continue; None for a new deployment.
+        again: True to deploy even if the bundle already came to serve under the same policy.
+        on_purpose: The operator's reason to install a refused bundle, with the refusal; None
+            otherwise.
+        put_back: True to accept a bundle that was rolled back on this board.
     """
 
     app: str = member(app_name)
@@ -64,10 +65,10 @@ def read_request(document: object) -> DeployRequest:
 
 
 def running(root: Root, requested: DeployRequest) -> Optional[Job]:
-    """The job that deploys the same bundle already, or just did; jobs/lock is held.
+    """Returns the job that deploys the same bundle, or just did; the caller holds jobs/lock.
 
     Raises:
-        DeviceError: "deploy.busy" when one deploys another bundle of the app.
+        DeviceError: "deploy.busy" if a job deploys another bundle of the app.
     """
     for job in all_jobs(root):
         if job.read().state not in LIVE:
@@ -82,9 +83,9 @@ def running(root: Root, requested: DeployRequest) -> Optional[Job]:
 
 
 def _just_done(root: Root, requested: DeployRequest) -> Optional[Job]:
-    """The job by which the bundle serves: it may have ended since its host looked.
+    """Returns the job that made the bundle serve: it may have ended since the host looked.
 
-    None where the board or what it holds has changed since: then the bundle is tested anew.
+    None if the board or its releases have changed since: then the bundle is tested anew.
     """
     app = root.app(requested.app)
     journal = read_journal(app)

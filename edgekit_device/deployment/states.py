@@ -1,8 +1,8 @@
-"""One deployment as a table of states (``STATES``): what is durable before a state is entered, what
-is done in it, and which state comes after its work or after a failure.
+"""A deployment as a table of states (``STATES``): for each state the changes that are durable
+before it, its work, and the next state after its work or after a failure.
 
-A state is in the journal, durably, before its work begins, and its work may be done again: so the
-same code runs a new deployment and carries on one whose process died. Start with
+A state is durable in the journal before its work begins, and its work may be repeated: so the same
+code runs a new deployment and continues a deployment whose process died. Start with
 ``Deployment.to_end``.
 """
 
@@ -43,10 +43,10 @@ from edgekit_device.trust.counters import check_install, count, issue_of
 
 _MOST_ATTEMPTS = 3
 _SOAK_POLL_S = 0.25
-# another bundle may be arriving: then the next deployment tidies up
+# another bundle may be arriving: then the next deployment cleans up
 _TIDY_S = 2.0
-# the space that going back takes: as many files as are new at once while links change, and more
-# than each of them holds
+# the space for a rollback: as many files as are new at once while links change, each larger than
+# any of those
 _RESERVED = ("reserve.0", "reserve.1", "reserve.2")
 _RESERVED_BYTES = 64 * 1024
 
@@ -55,7 +55,7 @@ _Found = TypeVar("_Found")
 
 @document(frozen=True)
 class _Tested:
-    """What a child that refits and tests a release found."""
+    """The result of a child that refits and tests a release."""
 
     refit: RefitReport = member(record(RefitReport))
     health: Health = member(record(Health))
@@ -69,7 +69,7 @@ class Deployment:
         app: The app; its ``deploying`` lock is held by this process.
         journal: The deployment.
         on_progress: Called with progress; phases are the states.
-        stopped: Raises if it was cancelled or a rollback was requested.
+        stopped: Raises an error if it was cancelled or a rollback was requested.
         held: The lock's descriptor.
     """
 
@@ -92,17 +92,17 @@ class Deployment:
 
     @property
     def policy(self) -> Policy:
-        """By what the release is judged."""
+        """The release's checks and their limits."""
         return self.journal.facts.policy
 
     def to_end(self) -> DeploymentResult:
-        """Carries the deployment on from its state to its end.
+        """Runs the deployment from its state to its end.
 
         Returns:
-            The journal's document, with whether another release serves and what the refit said.
+            The journal's document, with a flag if another release serves and the refit's report.
 
         Raises:
-            DeviceError: Why it failed or was rolled back; the journal has ended then.
+            DeviceError: It failed or was rolled back, for this reason; the journal has ended.
         """
         journal = self.journal
         if journal.state == "rolling-back":
@@ -134,7 +134,7 @@ class Deployment:
         return DeploymentResult(**vars(facts), refit=self._refit, changed=changed)
 
     def _advance(self) -> None:
-        """Goes through the table from the journal's state to "committed"."""
+        """Follows the table from the journal's state to "committed"."""
         state: Optional[str] = self.journal.state
         if state in BEFORE_SWITCH:
             state = "verifying"
@@ -148,14 +148,14 @@ class Deployment:
             state = row.then
 
     def give_up(self, error: DeviceError) -> None:
-        """Ends it with ``error``: back to the release before if it has switched."""
+        """Ends it with ``error``; returns to the previous release if it has switched."""
         facts = self.journal.facts
-        # a bundle that served before this deployment serves on
+        # a bundle that served before this deployment continues to serve
         same = facts.previous == facts.release
         self._fail(error, "failed" if same else STATES[self.journal.state].fails)
 
     def _fail(self, error: DeviceError, first: Optional[str]) -> None:
-        """Goes through the table from ``first``. A full disk does not keep it from that."""
+        """Follows the table from ``first``, even if the disk is full."""
         state = first
         while state is not None:
             row = STATES[state]
@@ -177,7 +177,7 @@ class Deployment:
             trust_unsigned=self.journal.facts.trust_unsigned,
         )
         facts = self.journal.facts
-        # what serves is never refused
+        # the serving bundle is never refused
         if not (facts.on_purpose or facts.previous == staged.release):
             check_install(self.root, staged.checked)
         self.journal.update(release=staged.release, issued=issue_of(staged.checked))
@@ -185,7 +185,7 @@ class Deployment:
             check_requires(self.root, staged.checked.manifest)
 
     def _refit_and_test(self) -> None:
-        """One child does both, so that the release is loaded once; it enters "testing" itself."""
+        """Refits and tests in one child, which loads the release once and enters "testing"."""
 
         def work(turn: Turn, on_progress: Report) -> _Tested:
             facts = self.journal.facts
@@ -206,14 +206,14 @@ class Deployment:
         switch(self.app, str(self.journal.facts.release))
 
     def _count(self) -> None:
-        """Remembers counters before the end is written: after a power cut both are done again."""
+        """Records counters before the end is written: after a power cut both are repeated."""
         facts = self.journal.facts
         free_reserve(self.app, 1)
         count(self.root, self.app.name, facts.digest, facts.issued)
         self.journal.update(error=None)
 
     def _tidy(self) -> None:
-        """Removes what is no longer needed; a failure costs space alone."""
+        """Removes files that are no longer needed; a failure only costs space."""
         self._record()
         with contextlib.suppress(DeviceError, OSError):
             self._drop_offer()
@@ -221,8 +221,8 @@ class Deployment:
             collect(self.root, app=self.app, keep=self.policy.keep, wait_s=_TIDY_S)
 
     def _drop_offer(self) -> None:
-        """Forgets what was offered, unless the same bundle is offered anew with another signature:
-        the next deployment may begin while this one tidies up.
+        """Removes the offer, unless the same bundle is offered anew with another signature: the
+        next deployment may begin while this deployment cleans up.
         """
         facts = self.journal.facts
         if facts.release is not None:
@@ -251,7 +251,7 @@ class Deployment:
                 remove(self.root, self.app, release)
 
     def _record(self) -> None:
-        """Writes the history's line; may be done again."""
+        """Writes the history's line; may be repeated."""
         free_reserve(self.app)
         with contextlib.suppress(DeviceError):
             record_end(self.app, self.journal.facts)
@@ -262,12 +262,12 @@ class Deployment:
         work: Callable[[Turn, Report], _Found],
         limits: Dict[str, float],
     ) -> _Found:
-        """Runs work in a process of its own; each state is journaled before it begins there.
+        """Runs work in its own process; each state is journaled before it begins there.
 
         Args:
             kind: The class of the work's answer.
-            work: What to do there.
-            limits: By state its limit in seconds.
+            work: Function that the child calls.
+            limits: Limit of each state in seconds.
         """
 
         def on_turn(state: str) -> Optional[float]:
@@ -300,21 +300,21 @@ class Deployment:
         self.on_progress(state, 0, 1, "")
 
     def _write(self, state: str, error: DeviceError) -> bool:
-        """Writes a state; returns whether the disk took it."""
+        """Writes a state; returns False if the disk is full."""
         self.on_progress(state, 0, 1, error.message)
         try:
             self.journal.enter(state, error=Failure.of(error))
         except DeviceError:
-            # the links say it as well: whoever finds the journal decides the same again
+            # the links show it as well: a reader of the journal decides the same again
             self.journal.note(state, error=Failure.of(error))
             return False
         return True
 
     def _offered(self) -> Tuple[bytes, Optional[bytes]]:
-        """The manifest and its signature: as offered, or of a release that is here already.
+        """Returns the manifest and its signature: as offered, or of an existing release.
 
-        What serves comes first: an offer of it keeps nothing, and other releases of the same digest
-        may have another signature.
+        The serving release comes first: an offer of the same bundle is not kept, and other releases
+        of the same digest may have another signature.
         """
         digest = self.journal.facts.digest
         found = read_incoming(self.root, digest)
@@ -335,7 +335,7 @@ class Deployment:
         )
 
     def _rolled_back_error(self, error: DeviceError) -> DeviceError:
-        """The error with where the board is now."""
+        """Returns the error with the release that the board now serves."""
         if isinstance(error, JobCancelled):
             return error
         back = self.journal.facts.previous
@@ -351,11 +351,10 @@ class Deployment:
 def soak(run: Deployment) -> None:
     """Examines the release that serves, once and then every ``soak_every_s`` for ``soak_s``.
 
-    Where a server runs, it has to take the release, and to answer without errors of its own.
+    A running server must load the release, and answer without errors of its own.
 
     Raises:
-        DeviceError: What the release failed with: as ``examine``, as ``reload``, or
-            "health.serving".
+        DeviceError: The release failed: an error of ``examine`` or ``reload``, or "health.serving".
     """
     policy = run.policy
     until = time.monotonic() + policy.soak_s
@@ -377,7 +376,7 @@ def soak(run: Deployment) -> None:
 def _examine(run: Deployment, policy: Policy) -> None:
     facts, checks = run.journal.facts, policy
     if policy.latency_ms is None:
-        # its figures were taken before it served, with the board's time
+        # its figures were measured before it served, on an otherwise idle board
         checks = replace(policy, measure_s=0.0)
 
     def work(turn: Turn, on_progress: Report) -> Health:
@@ -389,7 +388,7 @@ def _examine(run: Deployment, policy: Policy) -> None:
 
 
 def _taken(run: Deployment, limit_s: float) -> Optional[ServingStatus]:
-    """Has a server take the release; None where none runs."""
+    """Makes a server load the release; returns its status, None if no server runs."""
     found = reload(run.app.folder, limit_s)
     if found is not None and found.release != run.journal.facts.release:
         why = _last_error(found) or "it returned {}".format(found.release)
@@ -398,7 +397,7 @@ def _taken(run: Deployment, limit_s: float) -> Optional[ServingStatus]:
 
 
 def _watch(run: Deployment, known: Optional[ServingStatus]) -> Optional[ServingStatus]:
-    """Compares a server's counters with those of before."""
+    """Compares a server's counters with the previous counters; returns the new status."""
     found = serving(run.app.folder)
     if found is None or known is None or found.pid != known.pid:
         if found is None and known is not None:
@@ -428,7 +427,7 @@ def _bad(run: Deployment, text: str) -> DeviceError:
 
 
 def as_device_error(error: BaseException) -> DeviceError:
-    """Any failure of the work as the board's own."""
+    """Returns the DeviceError for any failure of the work."""
     if isinstance(error, DeviceError):
         return error
     if isinstance(error, MemoryError):
@@ -437,12 +436,12 @@ def as_device_error(error: BaseException) -> DeviceError:
 
 
 def keep_reserve(app: App) -> None:
-    """Reserves space for going back: a journal, a note of the links and a link.
+    """Reserves space for a rollback: a journal, a note of the links and a link.
 
-    On a disk without a byte or an inode left none of them could be written.
+    These could not be written on a disk without a free byte or inode.
 
     Raises:
-        DeviceError: "board.disk-full": then nothing should be switched.
+        DeviceError: "board.disk-full": then the release must not be switched.
     """
     for name in _RESERVED:
         path = str(app.folder / name)
@@ -455,14 +454,14 @@ def keep_reserve(app: App) -> None:
 
 
 def free_reserve(app: App, files: int = len(_RESERVED)) -> None:
-    """Frees ``files`` reserved files, if there are any; one is enough for a journal."""
+    """Frees up to ``files`` reserved files; a single file is enough for a journal."""
     for name in _RESERVED[-files:]:
         with contextlib.suppress(OSError):
             (app.folder / name).unlink()
 
 
 def _nothing(run: Deployment) -> None:
-    """Does nothing: nothing has to be durable first."""
+    """Does no work: no change has to be durable first."""
 
 
 @document(frozen=True)
@@ -470,10 +469,10 @@ class State:
     """A row of the table.
 
     Attributes:
-        work: What is done in it; it may be done again.
+        work: The state's work; it may be repeated.
         then: The state after its work; None for an end.
-        fails: The state after a failure to enter it or of its work; None where neither fails.
-        first: What is durable before the journal says that the state begins.
+        fails: The state if entering it or its work fails; None if neither fails.
+        first: Makes changes durable before the journal records that the state begins.
     """
 
     work: Callable[[Deployment], None]
@@ -482,8 +481,8 @@ class State:
     first: Callable[[Deployment], None] = _nothing
 
 
-#: A deployment begins with "verifying"; one that is carried on begins there again, or after the
-#: switch with the state that it was in.
+#: A deployment begins with "verifying"; a continued deployment begins there again, or after the
+#: switch with its last state.
 STATES = {
     "verifying": State(Deployment._verify, "refitting", "failed"),
     "refitting": State(Deployment._refit_and_test, "switching", "failed"),
@@ -492,7 +491,7 @@ STATES = {
         Deployment._switch, "soaking", "rolling-back", first=lambda run: keep_reserve(run.app)
     ),
     "soaking": State(soak, "committed", "rolling-back"),
-    # fails where the disk does not take the journal's last state
+    # fails if the disk does not take the journal's last state
     "committed": State(Deployment._tidy, fails="rolling-back", first=Deployment._count),
     "rolling-back": State(
         Deployment._go_back,

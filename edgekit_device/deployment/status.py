@@ -48,7 +48,7 @@ _Found = TypeVar("_Found")
 
 @document(frozen=True)
 class ShownDeployment(DeploymentFacts):
-    """An app's newest deployment; ``alive``: a process is at it."""
+    """An app's newest deployment; ``alive`` is true if a process works on it."""
 
     alive: bool = member(flag)
 
@@ -58,11 +58,11 @@ class AppStatus(AppReleases):
     """An app's entry of the status.
 
     Attributes:
-        history: The newest deployments and roll backs that ended, oldest first.
-        error: Why its releases cannot be listed.
-        refused: Of the linked releases those whose signatures are not believed any more.
-        serving: What its server says; None where none runs.
-        changed: How the board is another one than its release was tested on.
+        history: The newest deployments and rollbacks that ended, oldest first.
+        error: Why its releases cannot be listed; None if they can.
+        refused: The linked releases whose signatures are no longer accepted.
+        serving: Its server's status; None if no server runs.
+        changed: How the board differs from the board on which its release was tested.
     """
 
     deployment: Optional[ShownDeployment] = member(nullable(record(ShownDeployment)))
@@ -75,10 +75,10 @@ class AppStatus(AppReleases):
 
 @document(frozen=True)
 class StoreUse:
-    """What the store holds; ``partial_bytes`` are of blobs that are not whole.
+    """The store's contents; ``partial_bytes`` belong to incomplete blobs.
 
     Attributes:
-        blobs: How many blobs the store has.
+        blobs: Number of blobs in the store.
     """
 
     blobs: int = member(fields.count)
@@ -91,8 +91,8 @@ class BoardStatus:
     """``edgekit.board-status/1``.
 
     Attributes:
-        device: What runs on the board.
-        power: What a benchmark that was cut off had left of power mode and clocks.
+        device: The board's software.
+        power: Power mode and clocks that an interrupted benchmark had left changed.
     """
 
     device: DeviceSoftware = member(record(DeviceSoftware), key="board")
@@ -104,14 +104,14 @@ class BoardStatus:
 
 
 def do_status(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> BoardStatus:
-    """Answers the board's status; changes nothing but what a cut off benchmark left changed."""
+    """Answers the board's status; restores only settings that a dead benchmark left changed."""
     left = mend(root.folder)
     document = status(root, None if arguments.app is None else root.app(arguments.app))
     return replace(document, power=left)
 
 
 def status(root: Root, app: Optional[App] = None) -> BoardStatus:
-    """The ``edgekit.board-status/1``."""
+    """Returns the ``edgekit.board-status/1``, of all apps or of ``app`` alone."""
     facts = hello(root.folder)
     apps = root.apps() if app is None else [app]
     return BoardStatus(
@@ -129,7 +129,7 @@ def status(root: Root, app: Optional[App] = None) -> BoardStatus:
 
 
 def _app(root: Root, app: App) -> AppStatus:
-    # claimed first: one that ends in between has said so in its journal
+    # claimed first: a deployment that ends in between has recorded that in its journal
     claimed = is_claimed(app)
     deployment, past, failure = None, [], None
     try:
@@ -138,7 +138,7 @@ def _app(root: Root, app: App) -> AppStatus:
             deployment = ShownDeployment(**vars(journal.facts), alive=journal.live and claimed)
         found = describe(app)
     except DeviceError as error:
-        # a damaged release hides nothing of the others
+        # a damaged release does not hide the others
         found = AppReleases(app.link("current"), app.link("previous"), (), None)
         failure = Failure.of(error)
     linked = [name for name in (found.current, found.previous) if name is not None]

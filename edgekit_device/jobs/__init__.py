@@ -1,3 +1,3 @@
 """Long work that outlives the connection that started it. Start with ``Job`` in ``job``;
-jobs are started and run by ``edgekit_device.job_runner``.
+``edgekit_device.job_runner`` starts and runs jobs.
 """

@@ -1,4 +1,4 @@
-"""Commands about jobs that exist: list, watch, log, cancel, result and remove."""
+"""Commands about existing jobs: list, watch, log, cancel, result and remove."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class JobNews:
     """The answer of ``job-watch``.
 
     Attributes:
-        next: The last event known.
-        ended: Whether nothing more follows.
+        next: Number of the last known event.
+        ended: True if no more events follow.
     """
 
     job: str = member(text())
@@ -68,7 +68,7 @@ class JobNews:
 
 @document(frozen=True)
 class CancelledJob:
-    """The answer of ``job-cancel``: the job's state then."""
+    """The answer of ``job-cancel``: the job's state afterwards."""
 
     job: str = member(text())
     state: str = member(choice(*STATES))
@@ -87,9 +87,9 @@ def do_job_list(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> J
 
 
 def do_job_watch(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> JobNews:
-    """Answers the events after one, as soon as there is news and ``--gather-s`` later at most.
+    """Answers the events after a number: waits for news, then up to ``--gather-s`` for more.
 
-    One answer carries several events, or each would cost a way there and back.
+    An answer has several events, so that not each costs a round trip.
     """
     job = open_job(root, arguments.job)
     deadline = time.monotonic() + arguments.wait_s
@@ -116,10 +116,10 @@ class LogHead:
     """The line before a part of a job's log.
 
     Attributes:
-        log: The job.
-        bytes: How many bytes of the log follow.
-        size: Bytes of the whole log.
-        state: The job's.
+        log: The job's id.
+        bytes: Number of bytes of the log that follow.
+        size: Size of the whole log in bytes.
+        state: The job's state.
     """
 
     log: str = member(text())
@@ -129,7 +129,7 @@ class LogHead:
 
 
 def do_job_log(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> bytes:
-    """Answers a part of the log: one line of JSON about it, then its bytes."""
+    """Answers a part of the log: a line of JSON about the part, then its bytes."""
     job = open_job(root, arguments.job)
     data, size = job.log(getattr(arguments, "from"), arguments.most)
     head = LogHead(job.name, len(data), size, job.read().state)
@@ -137,11 +137,11 @@ def do_job_log(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> by
 
 
 def do_job_cancel(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> CancelledJob:
-    """Ends a job: requests it, then kills its processes; answers when it has ended."""
+    """Cancels a job: requests its end, then kills its processes; answers when it has ended."""
     job = open_job(root, arguments.job)
     if job.read().state in LIVE:
         with map_os_errors(str(job.folder)):
-            # no durable write: a board that loses power now has ended the job as well
+            # need not be durable: a power cut also ends the job
             (job.folder / CANCEL).write_text(str(arguments.grace_s), encoding="ascii")
         if not _ends(job, arguments.grace_s + _CANCEL_MORE_S) and not _kill(job):
             raise DeviceError(
@@ -154,12 +154,12 @@ def do_job_cancel(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) ->
 
 
 def do_job_result(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Dict[str, object]:
-    """Answers what a job made, or fails as it did."""
+    """Answers a job's result, or fails with the job's error."""
     return open_job(root, arguments.job).result()
 
 
 def do_job_remove(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> RemovedJobs:
-    """Removes a job that has ended; the next collection removes what it stored."""
+    """Removes a job that has ended; the next collection removes its blobs."""
     job = open_job(root, arguments.job)
     with locked(root.folder / "jobs" / "lock"), workspace(root.folder) as work:
         if job.read().state in LIVE:
@@ -195,7 +195,7 @@ def _kill(job: Job) -> bool:
 
 
 def _processes(job: Job) -> List[int]:
-    """The job's own processes, by their command line: a number alone may be another's by now."""
+    """Returns the job's own processes, by their command line: a process id may have been reused."""
     return [pid for pid, words in _command_lines() if b"job-run" in words and
             job.name.encode("ascii") in words]  # fmt: skip
 

@@ -1,9 +1,10 @@
 """A job is long work that outlives the connection that started it: a folder, ROOT/jobs/<id>/, with
 request.json, state.json, events.jsonl, log.txt, blobs.txt, result.json and lock
-(docs/board-protocol.md). ``Job`` reads it from outside; ``JobContext`` is what its work is given.
+(docs/board-protocol.md). ``Job`` reads it from outside; the job's work gets a ``JobContext``.
 
-state.json says what a job wrote last, the flock on its lock file whether it still lives: the kernel
-releases it however the job ended. So a power cut leaves lost jobs, and none that seems to run.
+state.json has the last state that a job wrote; the flock on its lock file shows if it still lives:
+the kernel always releases it at the job's end. So after a power cut jobs are lost, but none seems
+to run.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ from edgekit_device.store.root import Root, sha256
 
 LOG, EVENTS, BLOBS, CANCEL = "log.txt", "events.jsonl", "blobs.txt", "cancel"
 
-# a builder reports thousands of steps a second; people and links need a few
+# a builder reports thousands of steps a second; people and connections need only a few
 _EVENT_EVERY_S = 0.2
 LIVE = ("queued", "running")
 REQUEST, STATE, RESULT = "request.json", "state.json", "result.json"
 
-# a job that was prepared only counts as queued for so long
+# seconds for which a job that was only prepared counts as queued
 STARTS_S = 60.0
 
 _ID = re.compile(r"[0-9a-f]{16}\Z")
@@ -62,13 +63,13 @@ _RETAINED = 16  # ended jobs, newest first
 _TIME = number(0.0, 1e12)
 _PROCESS = nullable(integer(0, 1 << 31))
 
-#: Bytes of a request at most.
+#: Largest size of a request in bytes.
 MAX_REQUEST = 128 << 20
 
 
 @document(frozen=True)
 class JobRequest:
-    """request.json, and what starts a job: its kind, and that kind's own document."""
+    """request.json, and the request that starts a job: its kind, and that kind's own document."""
 
     kind: str = member(text())
     request: Dict[str, object] = member(mapping(anything))
@@ -83,8 +84,8 @@ class StartedJob:
     """The answer of ``job-start``.
 
     Attributes:
-        reused: It was done before.
-        joined: It was started before, and still runs.
+        reused: True if it was done before.
+        joined: True if it was started before and still runs.
     """
 
     job: str = member(text())
@@ -95,12 +96,12 @@ class StartedJob:
 
 @document(frozen=True)
 class JobState:
-    """state.json: what a job wrote last. Times are seconds since 1970.
+    """state.json: the last state that a job wrote. Times are seconds since 1970.
 
     Attributes:
-        name: What it is about, for people.
-        starts_by: Until when it counts as queued although no process holds its lock.
-        pid: The supervisor's process.
+        name: The job's subject, for people.
+        starts_by: Time until which it counts as queued although no process holds its lock.
+        pid: Process id of the supervisor.
     """
 
     job: str = member(text(), default="")
@@ -135,9 +136,9 @@ class NumberedEvent(JobEvent):
 
 @document(frozen=True)
 class WatchedEvent(NumberedEvent):
-    """An event as a host follows it: with the job's state then.
+    """An event that a host follows, with the job's state at that time.
 
-    ``n`` is 0 where the phase is "connection": the host has not reached the board.
+    ``n`` is 0 in the phase "connection": the host has not reached the board.
     """
 
     state: str = member(_STATE)
@@ -145,14 +146,14 @@ class WatchedEvent(NumberedEvent):
 
 @document(frozen=True)
 class JobRow:
-    """A row of ``job-list``: of the state what is for people, and the last event.
+    """A row of ``job-list``: the parts of the state that are for people, and the last event.
 
     Attributes:
         queued_at: Seconds of Unix time.
         started_at: Seconds of Unix time.
         ended_at: Seconds of Unix time.
-        done: How much of the phase is done.
-        total: How much the phase has in all.
+        done: Completed steps of the phase.
+        total: All steps of the phase; 0 if unknown.
     """
 
     job: str = member(text())
@@ -169,20 +170,20 @@ class JobRow:
 
 
 class JobCancelled(DeviceError):
-    """The job was cancelled."""
+    """The error that the job was cancelled."""
 
     def __init__(self) -> None:
         super().__init__("the job was cancelled", code="job.cancelled")
 
 
 class JobContext:
-    """One running job; its methods may be called from any thread.
+    """A running job; its methods may be called from any thread.
 
     Attributes:
         root: The board's folder and store.
         folder: The job's own folder, for files that should outlive it.
         work: A folder for temporary files; it is removed when the job ends.
-        request: The request, as it came.
+        request: The request, unchanged.
     """
 
     def __init__(self, root: Root, folder: Path, request: Mapping[str, object], work: Path) -> None:
@@ -202,9 +203,9 @@ class JobContext:
         self._append(LOG, text.rstrip("\n") + "\n")
 
     def progress(self, phase: str, done: int, total: int, text: str = "") -> None:
-        """Says how far the work is: ``done`` of ``total`` (0: unknown) in ``phase``.
+        """Reports the progress: ``done`` of ``total`` (0: unknown) in ``phase``.
 
-        A phase's first and last event are stored, of those between at most one in 0.2 seconds.
+        A phase's first and last event are stored, others at most every 0.2 seconds.
         """
         with self._lock:
             now = time.monotonic()
@@ -216,9 +217,9 @@ class JobContext:
             self._append(EVENTS, json.dumps(write(event)) + "\n")
 
     def cancelled(self) -> bool:
-        """Whether the job was cancelled; the work has a few seconds from then on.
+        """Returns True if the job was cancelled; the work then has a few seconds to end.
 
-        It is a file that says so: a signal's handler would wait for a builder's C++ to return.
+        A file marks the cancellation: a signal's handler would wait for a builder's C++ to return.
         """
         return (self.folder / CANCEL).exists()
 
@@ -228,7 +229,7 @@ class JobContext:
             raise JobCancelled
 
     def blob(self, digest: str) -> bytes:
-        """The bytes of a blob of the board's store.
+        """Returns the bytes of a blob in the board's store.
 
         Raises:
             DeviceError: "blob.missing", "blob.digest-mismatch".
@@ -246,7 +247,7 @@ class JobContext:
     def store(self, data: bytes) -> str:
         """Puts bytes into the board's store and returns their SHA-256.
 
-        The job's blobs.txt names them, so that a collection leaves them alone.
+        The job's blobs.txt lists the blob, so that a collection keeps it.
 
         Raises:
             DeviceError: "board.disk-full" and the like.
@@ -260,7 +261,7 @@ class JobContext:
         return digest
 
     def _append(self, name: str, text: str) -> None:
-        # one write in append mode: lines of several threads and programs never mix
+        # a single write in append mode: lines of several threads and programs never mix
         data = text.encode("utf-8", "backslashreplace")
         with map_os_errors(str(self.folder)):
             handle = os.open(str(self.folder / name), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -274,7 +275,7 @@ class JobContext:
 def job_context(
     root: Root, folder: Path, request: Optional[Mapping[str, object]] = None
 ) -> Iterator[JobContext]:
-    """A context for the job whose folder is ``folder``; ``request`` is read there when None."""
+    """Yields the context of the job with this folder; reads its request there if None is given."""
     if request is None:
         found = Job(root, folder.name).request()
         request = {} if found is None else found.request
@@ -283,7 +284,7 @@ def job_context(
 
 
 class Job:
-    """One job's folder; nothing is created by only looking."""
+    """A job's folder; reading creates no files."""
 
     def __init__(self, root: Root, name: str) -> None:
         self.root = root
@@ -291,12 +292,12 @@ class Job:
         self.folder = root.folder / "jobs" / name
 
     def request(self) -> Optional[JobRequest]:
-        """Its request; None where the file is missing or damaged."""
+        """Returns its request; None if the file is missing or damaged."""
         return load(JobRequest, self.folder / REQUEST, MAX_REQUEST)
 
     def read(self) -> JobState:
-        """What state.json says, with the state as it really is."""
-        # the lock first, then the file: a job that ends in between has written its end
+        """Returns state.json, with the state corrected by the lock."""
+        # the lock first, then the file: a job that ends in between has already written its end
         alive = self.alive()
         found = self._stored()
         if found.state in LIVE and not alive and not _may_start(found.starts_by):
@@ -304,13 +305,13 @@ class Job:
         return found
 
     def write(self, **changes: Any) -> None:
-        """Changes fields of state.json; readers see the old ones or the new ones."""
+        """Changes fields of state.json atomically."""
         data = dump(replace(self._stored(), **changes))
         with map_os_errors(str(self.folder)):
             write_durably(self.folder / STATE, data)
 
     def describe(self) -> JobRow:
-        """One row of ``job-list``."""
+        """Returns the job's row of ``job-list``."""
         state = self.read()
         last = self._last_event()
         return JobRow(
@@ -328,11 +329,11 @@ class Job:
         )
 
     def alive(self) -> bool:
-        """Whether a process holds the job's lock."""
+        """Returns True if a process holds the job's lock."""
         return is_locked(self.folder / "lock")
 
     def events(self, after: int) -> List[NumberedEvent]:
-        """Whole events with a number above ``after``, oldest first, at most 1,000."""
+        """Returns complete events with a number above ``after``, oldest first, at most 1,000."""
         try:
             lines = (self.folder / EVENTS).read_bytes().split(b"\n")[:-1]
         except FileNotFoundError:
@@ -342,30 +343,30 @@ class Job:
         for n, line in enumerate(lines[first:][:_MOST_EVENTS], first + 1):
             event = _event(line)
             if event is not None:
-                # a line's place is its number: several processes of a job append to the file
+                # an event's number is its line number: several processes append to the file
                 found.append(NumberedEvent(**vars(event), n=n))
         return found
 
     def events_size(self) -> int:
-        """Bytes of events so far: grows with each."""
+        """Returns the bytes of all events so far, which grow with each event."""
         try:
             return (self.folder / EVENTS).stat().st_size
         except FileNotFoundError:
             return 0
 
     def log(self, start: int, most: int) -> Tuple[bytes, int]:
-        """At most ``most`` bytes of the log from byte ``start``, and its whole size."""
+        """Returns at most ``most`` bytes of the log from byte ``start``, and its whole size."""
         try:
             with (self.folder / LOG).open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
                 start = min(start, size)
                 file.seek(start)
-                return file.read(min(most, size - start)), size  # the work may be writing on
+                return file.read(min(most, size - start)), size  # the work may still write
         except FileNotFoundError:
             return b"", 0
 
     def result(self) -> Dict[str, object]:
-        """The result of a job that is done.
+        """Returns the result of a job that is done.
 
         Raises:
             DeviceError: The job's own error, or "job.unfinished", "job.lost", "job.cancelled",
@@ -378,7 +379,7 @@ class Job:
         if state.state == "failed" and state.error is not None:
             raise state.error.error()
         if state.state == "lost":
-            refuse_full(self.folder)  # nothing else may be left to say so
+            refuse_full(self.folder)  # a full disk may have prevented any other record
         code, message, hint = {
             "cancelled": ("job.cancelled", "the job was cancelled", "start it again"),
             "lost": (
@@ -393,7 +394,7 @@ class Job:
         raise DeviceError(message, code=code, where=self.name, hint=hint)
 
     def stored(self) -> Set[str]:
-        """The blobs that the job has put into the store."""
+        """Returns the blobs that the job has put into the store."""
         try:
             names = (self.folder / BLOBS).read_text(encoding="utf-8").split()
         except FileNotFoundError:
@@ -401,7 +402,7 @@ class Job:
         return {name for name in names if is_digest(name)}
 
     def complete(self) -> bool:
-        """Whether the job is done and every blob that it stored is still there."""
+        """Returns True if the job is done and all its blobs are still in the store."""
         if self.read().state != "done":
             return False
         return not self.root.store.missing(sorted(self.stored()), verify=True)
@@ -410,16 +411,16 @@ class Job:
         return load(JobState, self.folder / STATE) or JobState(self.name)
 
     def _unrecorded_end(self, found: JobState) -> JobState:
-        """The state of a job whose supervisor ended without writing it."""
+        """Returns the state of a job whose supervisor ended without writing it."""
         try:
-            # it is renamed into place, whole: the work was done when its supervisor was killed
+            # result.json is written atomically: the work was done when its supervisor was killed
             ended = (self.folder / RESULT).stat().st_mtime
         except OSError:
             return replace(found, state="cancelled" if self.is_cancelled() else "lost")
         return replace(found, state="done", ended_at=round(ended, 3), error=None)
 
     def is_cancelled(self) -> bool:
-        """Whether it was cancelled; it may still run."""
+        """Returns True if it was cancelled; it may still run."""
         return (self.folder / CANCEL).exists()
 
     def _last_event(self) -> Optional[JobEvent]:
@@ -433,7 +434,7 @@ class Job:
 
 
 def _event(line: bytes) -> Optional[JobEvent]:
-    """The event of a line; None for half a line of a full disk or a power cut."""
+    """Returns a line's event; None for a line that a full disk or a power cut truncated."""
     try:
         return read(JobEvent, parse_json(line, EVENTS))
     except DeviceError:
@@ -441,12 +442,12 @@ def _event(line: bytes) -> Optional[JobEvent]:
 
 
 def _may_start(until: float) -> bool:
-    """Whether a job that was prepared only is still waited for; a clock that jumped ends that."""
+    """Returns True if a job that was only prepared may still start; False after a clock jump."""
     return 0.0 <= until - time.time() <= STARTS_S
 
 
 def open_job(root: Root, name: str) -> Job:
-    """The job called ``name``.
+    """Returns the job called ``name``.
 
     Raises:
         DeviceError: "job.unknown".
@@ -463,7 +464,7 @@ def open_job(root: Root, name: str) -> Job:
 
 
 def all_jobs(root: Root) -> List[Job]:
-    """Every job, the newest first."""
+    """Returns every job, the newest first."""
     folder = root.folder / "jobs"
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     jobs = [Job(root, name) for name in names if _ID.match(name)]
@@ -471,7 +472,7 @@ def all_jobs(root: Root) -> List[Job]:
 
 
 def age_of(folder: Path) -> float:
-    """When a job's state.json was written last; 0.0 where there is none."""
+    """Returns the last modification time of a job's state.json; 0.0 if it is missing."""
     try:
         return (folder / STATE).stat().st_mtime
     except OSError:
@@ -479,7 +480,7 @@ def age_of(folder: Path) -> float:
 
 
 def outdated(root: Root, grace_s: float) -> List[Job]:
-    """Jobs that ended longer than ``grace_s`` ago and are not among the newest."""
+    """Returns jobs that ended more than ``grace_s`` seconds ago and are not among the newest."""
     ended = [job for job in all_jobs(root) if not job.alive()]
     horizon = time.time() - grace_s
     return [job for job in ended[_RETAINED:] if age_of(job.folder) <= horizon]
@@ -495,7 +496,9 @@ def forget_outdated(root: Root, grace_s: float = 0.0) -> None:
 
 
 def needed_blobs(root: Root) -> Set[str]:
-    """Blobs that a collection leaves: of jobs that run what they read, and what jobs stored."""
+    """Returns the blobs that a collection keeps: inputs of running jobs, and blobs that jobs
+    stored.
+    """
     needed: Set[str] = set()
     for job in all_jobs(root):
         needed |= job.stored()

@@ -1,6 +1,6 @@
-"""Reads and writes the documents that cross the wire or lie on the board, each defined once.
+"""Reads and writes the documents that are sent to the board or kept there, each defined once.
 
-A document is a frozen dataclass whose fields say what they take::
+A document is a frozen dataclass; each field has a rule for its values::
 
     @document(frozen=True)
     class Lane:
@@ -10,11 +10,11 @@ A document is a frozen dataclass whose fields say what they take::
 ``document`` is ``dataclasses.dataclass``, made in a tenth of the time: the standard one compiles
 five functions for each class, which was a third of a check.
 
-A rule such as ``number(0, 1)`` takes a JSON value and returns what the field holds, or raises
-DeviceError; whoever called it puts the place in front. ``stated`` tells its JSON Schema, from which
-the published ones are made. A class may have a method ``check()`` for
-what several of its fields say together. ``read`` makes the value of a document, ``write`` the
-document of a value; ``load`` and ``dump`` do the same for a file on the board.
+A rule such as ``number(0, 1)`` takes a JSON value and returns the field's value, or raises
+DeviceError; its caller adds the place. ``stated`` returns its JSON Schema, from which the published
+schemas are made. A class may have a method ``check()`` for conditions on several fields. ``read``
+turns a document into a value, ``write`` a value into a document; ``load`` and ``dump`` do the same
+for a file on the board.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from typing import (
 
 from edgekit_device.errors import DeviceError
 
-#: From a JSON value to what is held; raises DeviceError.
+#: Converts a JSON value to a field's value; raises DeviceError.
 Rule = Callable[[Any], Any]
 _Document = TypeVar("_Document")
 
 _KEPT = object()
 # attribute of a rule: its JSON Schema
 _SCHEMA = "schema"
-# attribute of a value that was read, as ``left_out`` returns it
+# attribute of a value that was read: the fields that ``left_out`` returns
 _LEFT_OUT = "_left_out"
 _CODE = "manifest.invalid"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -68,7 +68,7 @@ _MAX_DIGITS = 400
 _MAX_SIZE = 1 << 40
 _MAX_FILE = 1 << 20
 _MAX_VALUES = 1 << 22  # of a document; "[]," is 3 bytes of JSON and 64 of Python
-# of a text from the document, in an error
+# characters of a document's text that an error shows
 _SHOWN = 80
 
 
@@ -77,15 +77,15 @@ if TYPE_CHECKING:
 else:
 
     def document(kind=None, *, frozen, eq=True, kw_only=False):
-        """Makes a class a frozen dataclass: as ``dataclasses.dataclass(frozen=True)`` does, with
+        """Makes a class a frozen dataclass, like ``dataclasses.dataclass(frozen=True)``, but with
         methods that all classes share.
         """
         if kind is None:
             return lambda kind: document(kind, frozen=frozen, eq=eq, kw_only=kw_only)
-        kind.__doc__ = kind.__doc__ or ""  # or the standard library writes one, slowly
+        kind.__doc__ = kind.__doc__ or ""  # else the standard library generates it, slowly
         made = dataclasses.dataclass(init=False, repr=False, eq=False)(kind)
         fields = dataclasses.fields(made)
-        # keywords alone are the class's own fields; those of its base stay as they are
+        # only the class's own fields become keyword-only; those of its base do not change
         before = getattr(made, "_positional", ())
         own = () if kw_only else vars(kind).get("__annotations__", ())
         made._positional = tuple(f.name for f in fields if f.name in before or f.name in own)
@@ -162,7 +162,7 @@ else:
 
 
 def fail(where: str, message: str, *, code: str = _CODE, hint: str = "") -> NoReturn:
-    """Raises the DeviceError of a document that is wrong at ``where``, as seen from its caller."""
+    """Raises the DeviceError of a document that is wrong at ``where``, relative to the caller."""
     raise DeviceError(message, code=code, where=where, hint=hint)
 
 
@@ -175,16 +175,16 @@ def member(
     always: bool = False,
     as_given: bool = False,
 ) -> Any:
-    """A field of a document's class.
+    """Returns a field of a document's class.
 
     Args:
-        rule: What it takes.
-        key: Its name in JSON, where that is another one.
-        absent: What is held where a document leaves it out, which it may not do without this; a
-            class such as ``dict`` is called.
-        default: The same of a value that no document gave.
-        always: Whether it is written also where it holds ``absent``.
-        as_given: The same, unless the document that it was read from left it out.
+        rule: Rule for its values.
+        key: Its name in JSON, if different.
+        absent: Value if a document leaves the field out; without it the field is required. A class
+            such as ``dict`` is called.
+        default: Value of a required field if the constructor is not given any.
+        always: True to write the field even if it equals ``absent``.
+        as_given: Like ``always``, unless the document that it was read from left it out.
     """
     needed = absent is dataclasses.MISSING
     held = default if needed else absent
@@ -214,10 +214,10 @@ def read(
 
     Args:
         kind: The document's class.
-        document: What ``parse_json`` returned.
-        where: The document's name, for errors about all of it.
-        code: Of errors, but for those of rules that have codes of their own.
-        hint: Of errors that have none.
+        document: The result of ``parse_json``.
+        where: The document's name, for errors about the whole document.
+        code: Code of errors, except for rules with codes of their own.
+        hint: Hint of errors that have none.
 
     Raises:
         DeviceError: ``code``, about the first field that is wrong.
@@ -226,7 +226,7 @@ def read(
 
 
 def take(rule: Rule, value: object, where: str = "", *, code: str = _CODE, hint: str = "") -> Any:
-    """Returns what ``rule`` makes of a value; the other arguments and errors are ``read``'s."""
+    """Returns the result of ``rule`` for a value; other arguments and errors as in ``read``."""
     try:
         return rule(value)
     except DeviceError as error:
@@ -239,8 +239,8 @@ def take(rule: Rule, value: object, where: str = "", *, code: str = _CODE, hint:
 
 
 def write(value: Any) -> Any:
-    """Returns the JSON document of a value; fields that hold what ``absent`` says are left out, and
-    a path is its text.
+    """Returns the JSON document of a value, without fields that equal ``absent``; a path becomes
+    its text.
     """
     if value is None or isinstance(value, (str, int, float)):
         return value
@@ -259,13 +259,13 @@ def write(value: Any) -> Any:
 
 
 def left_out(value: Any) -> Sequence[str]:
-    """Returns the fields which the document of a value left out, and ``write`` does, too."""
+    """Returns the fields that a value's document left out; ``write`` leaves them out, too."""
     found: Sequence[str] = getattr(value, _LEFT_OUT, ())
     return found
 
 
 def without(value: _Document, *names: str) -> _Document:
-    """Returns a value whose document leaves these fields out, which are ``as_given``."""
+    """Returns a copy of a value whose document leaves out these fields, which are ``as_given``."""
     fields = dataclasses.fields(cast(Any, value))
     found = type(value)(
         **{one.name: getattr(value, one.name) for one in fields if one.name not in names}
@@ -282,21 +282,21 @@ def load(
     schemas: Sequence[str] = (),
     mend: str = "",
 ) -> Optional[_Document]:
-    """Returns the value of a document that the board keeps in a file; None where it is missing,
-    damaged or larger than ``most`` bytes.
+    """Returns the value of a document in a file on the board; None if it is missing, damaged or
+    larger than ``most`` bytes.
 
     Args:
         kind: The document's class.
         path: The file.
-        most: Its largest size.
-        schemas: Of a document that must not be forgotten, its schemas: another version of one is
-            refused. Of any other document another version counts as missing.
-        mend: As of ``refuse_version``.
+        most: Its largest size in bytes.
+        schemas: Schemas of a document that must not be lost: another version of such a schema is
+            refused. Without it another version counts as missing.
+        mend: As in ``refuse_version``.
 
     Raises:
         DeviceError: "state.version"; "root.link", "root.owner" or "root.writable".
     """
-    # hashing is for files alone, and takes time that a check has not
+    # imported here: only files need hashing, and the import would slow down a check
     from edgekit_device.files import read_kept
 
     try:
@@ -315,13 +315,13 @@ def load(
 
 
 def refuse_version(document: object, schemas: Sequence[str], path: Path, mend: str = "") -> None:
-    """Refuses what another version of edgekit wrote: a document of another version of a schema.
+    """Refuses a document of another schema version, written by another version of edgekit.
 
     Args:
-        document: What ``parse_json`` returned.
-        schemas: What this version reads.
+        document: The result of ``parse_json``.
+        schemas: Schemas that this version reads.
         path: The file.
-        mend: The command that mends it; "" for one that moves the file away.
+        mend: The command that mends it; "" for a command that moves the file away.
 
     Raises:
         DeviceError: "state.version".
@@ -343,13 +343,13 @@ def refuse_version(document: object, schemas: Sequence[str], path: Path, mend: s
 
 
 def dump(value: Any) -> bytes:
-    """Returns a document as such files hold it: one line with sorted keys."""
+    """Returns a value's document as bytes for a file: one line with sorted keys."""
     return (json.dumps(write(value), sort_keys=True) + "\n").encode("utf-8")
 
 
 @lru_cache(None)
 def _written(kind: Any) -> List[Tuple[str, str, Any]]:
-    """Field, key, and what it holds where it is left out; ``_KEPT`` for one that never is."""
+    """Returns field, key and the value if left out; ``_KEPT`` if the field is always written."""
     rows = []
     for item in dataclasses.fields(kind):
         if "rule" in item.metadata:
@@ -388,13 +388,13 @@ def _reader(kind: Any) -> Rule:
 def members(
     kind: Any, rows: Sequence[Tuple[str, str, Rule]], needed: Sequence[str], ignored: str = ""
 ) -> Rule:
-    """An object as the class ``kind``: fields with their keys and rules.
+    """Returns the rule for an object of the class ``kind``, from its fields, keys and rules.
 
     Args:
         kind: The class.
         rows: Field, key and rule.
-        needed: The keys that must be there.
-        ignored: A key that may be there and is not read.
+        needed: The required keys.
+        ignored: A key that is allowed and not read.
     """
     known = frozenset((*(key for _, key, _ in rows), ignored))
     check = getattr(kind, "check", None)
@@ -429,7 +429,7 @@ def _check_names(value: object, needed: Sequence[str], known: "frozenset[str]") 
 
 
 def _place(error: DeviceError, place: str) -> None:
-    """Puts ``place`` in front of where the error is."""
+    """Prefixes the error's place with ``place``."""
     rest = error.where
     error.where = place + ("." if rest and not rest.startswith("[") else "") + rest
 
@@ -438,36 +438,36 @@ def _place(error: DeviceError, place: str) -> None:
 
 
 def record(kind: type) -> Rule:
-    """An object as the class ``kind`` has it."""
+    """Takes an object with the fields of the class ``kind``."""
     return _reader(cast(Hashable, kind))
 
 
 def says(rule: Rule, **schema: Any) -> Rule:
-    """Returns ``rule``, with the JSON Schema of what it takes.
+    """Returns ``rule`` with the JSON Schema of the values that it takes.
 
     Args:
-        rule: The rule, of which nothing else has the schema.
-        schema: The keywords of JSON Schema. A rule or a class stands for its own schema.
+        rule: A rule that has no other schema; its attribute is set.
+        schema: The keywords of JSON Schema. A rule or a class represents its own schema.
     """
     rule.__dict__[_SCHEMA] = schema
     return rule
 
 
 def stated(rule: Rule) -> Dict[str, object]:
-    """The JSON Schema that ``says`` gave a rule; of a rule without one, any value."""
+    """Returns the JSON Schema that ``says`` gave a rule; ``{}`` (any value) without it."""
     found: Dict[str, object] = rule.__dict__.get(_SCHEMA, {})
     return found
 
 
 def nullable(rule: Rule) -> Rule:
-    """What ``rule`` takes, or null."""
+    """Takes a value of ``rule``, or null."""
     return says(
         lambda value: None if value is None else rule(value), anyOf=(rule, {"type": "null"})
     )
 
 
 def array(rule: Rule, least: int = 0, most: int = _MAX_COUNT) -> Rule:
-    """A list of ``least`` to ``most`` entries, as a tuple."""
+    """Takes a list of ``least`` to ``most`` entries; returns a tuple."""
 
     def found(value: Any) -> Tuple[Any, ...]:
         if not isinstance(value, list):
@@ -487,7 +487,7 @@ def array(rule: Rule, least: int = 0, most: int = _MAX_COUNT) -> Rule:
 
 
 def records(kind: type, least: int = 0, most: int = _MAX_COUNT, *, by: str = "") -> Rule:
-    """A list of objects; their values of the field ``by`` are different names."""
+    """Takes a list of objects; the values of their field ``by`` must be unique names."""
     entries, different = array(record(kind), least, most), names()
 
     def rule(value: Any) -> Any:
@@ -500,7 +500,7 @@ def records(kind: type, least: int = 0, most: int = _MAX_COUNT, *, by: str = "")
 
 
 def mapping(rule: Rule, keys: "Rule | None" = None, least: int = 0) -> Rule:
-    """An object of any names that ``keys`` takes, each with what ``rule`` takes."""
+    """Takes an object whose names match ``keys`` and whose values match ``rule``."""
     checked = keys or text()
 
     def found(value: Any) -> Dict[str, object]:
@@ -525,8 +525,8 @@ def mapping(rule: Rule, keys: "Rule | None" = None, least: int = 0) -> Rule:
 
 
 def text(pattern: str = "", what: str = "", most: int = _MAX_TEXT) -> Rule:
-    """A string of at most ``most`` characters; ``what`` says what one is that ``pattern`` matches
-    as a whole.
+    """Takes a string of at most ``most`` characters that ``pattern`` matches as a whole; ``what``
+    describes such a string in errors.
     """
 
     def rule(value: Any) -> str:
@@ -545,7 +545,7 @@ def text(pattern: str = "", what: str = "", most: int = _MAX_TEXT) -> Rule:
 
 
 def names(least: int = 0, rule: "Rule | None" = None) -> Rule:
-    """A list of different, non-empty strings without control characters, as a tuple."""
+    """Takes a list of unique, non-empty strings without control characters; returns a tuple."""
     take = array(rule or text(), least)
 
     def found(value: Any) -> Tuple[str, ...]:
@@ -560,7 +560,7 @@ def names(least: int = 0, rule: "Rule | None" = None) -> Rule:
 
 
 def choice(*known: str) -> Rule:
-    """One of these strings."""
+    """Takes any of these strings."""
 
     def rule(value: Any) -> str:
         if not isinstance(value, str) or value not in known:
@@ -571,7 +571,7 @@ def choice(*known: str) -> Rule:
 
 
 def flag(value: Any) -> bool:
-    """True or false."""
+    """Takes true or false."""
     if not isinstance(value, bool):
         fail("", "expected true or false, found {}".format(_kind(value)))
     return value
@@ -581,7 +581,7 @@ says(flag, type="boolean")
 
 
 def integer(low: int, high: int) -> Rule:
-    """An integer (not a bool) from ``low`` to ``high``."""
+    """Takes an integer (not a bool) from ``low`` to ``high``."""
 
     def rule(value: Any) -> int:
         if not isinstance(value, int) or isinstance(value, bool):
@@ -594,7 +594,7 @@ def integer(low: int, high: int) -> Rule:
 
 
 def number(low: float, high: float) -> Rule:
-    """A finite number from ``low`` to ``high``, as a float."""
+    """Takes a finite number from ``low`` to ``high``; returns a float."""
 
     def rule(value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -607,7 +607,7 @@ def number(low: float, high: float) -> Rule:
 
 
 def as_written(rule: Rule) -> Rule:
-    """What ``rule`` takes, as it was written: 5 does not become 5.0."""
+    """Takes a value of ``rule`` and returns it unchanged: 5 does not become 5.0."""
 
     def found(value: Any) -> Any:
         rule(value)
@@ -616,7 +616,7 @@ def as_written(rule: Rule) -> Rule:
     return says(found, **stated(rule))
 
 
-#: A finite number as it was written. Beyond these arithmetic overflows.
+#: A finite number, unchanged. Beyond these limits arithmetic overflows.
 amount = as_written(number(-1e100, 1e100))
 
 #: A text of any length, such as a message with names.
@@ -633,7 +633,7 @@ release_name = text(_RELEASE.pattern, "a release's name")
 
 
 def path(value: Any) -> Path:
-    """The text of a file's path."""
+    """Takes the text of a file's path."""
     return Path(_TEXT(value))
 
 
@@ -642,12 +642,12 @@ says(path, **stated(_TEXT))
 
 
 def shape(least: int = 0) -> Rule:
-    """Sizes of a tensor from ``least`` on: -1 where one is open."""
+    """Takes a tensor's sizes, each ``least`` or more; -1 for an open size."""
     return array(integer(least, _MAX_SIZE), 0, _MAX_RANK)
 
 
 def anything(value: Any) -> Any:
-    """Any JSON value, as it is."""
+    """Takes any JSON value and returns it unchanged."""
     return value
 
 
@@ -659,17 +659,17 @@ def _kind(value: object) -> str:
 
 
 def is_digest(value: object) -> bool:
-    """Whether ``value`` is a SHA-256 in lower-case hex."""
+    """Returns True if ``value`` is a SHA-256 in lower-case hex."""
     return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
 
 
 def is_app_name(value: object) -> bool:
-    """Whether ``value`` can be an app's name, and so a folder's."""
+    """Returns True if ``value`` can be the name of an app and of its folder."""
     return isinstance(value, str) and _APP.fullmatch(value) is not None
 
 
 def is_release(value: object) -> bool:
-    """Whether ``value`` can be a release's name: its number and the start of its digest."""
+    """Returns True if ``value`` can be a release's name: its number and the start of its digest."""
     return isinstance(value, str) and _RELEASE.fullmatch(value) is not None
 
 
@@ -677,7 +677,7 @@ def parse_json(data: bytes, where: str, code: str = "manifest.invalid") -> Any:
     """Reads strict JSON: UTF-8, no duplicate keys, no NaN or Infinity, no number beyond a double.
 
     Raises:
-        DeviceError: ``code``, when it is anything else.
+        DeviceError: ``code`` for any other input.
     """
 
     def pairs(items: List[Tuple[str, Any]]) -> Dict[str, object]:
@@ -715,7 +715,7 @@ def parse_json(data: bytes, where: str, code: str = "manifest.invalid") -> Any:
 
 
 def read_json(stdin: BinaryIO, most: int) -> Any:
-    """The one JSON document on stdin, of at most ``most`` bytes; "protocol.invalid"."""
+    """Returns the JSON document on stdin, of at most ``most`` bytes; raises "protocol.invalid"."""
     data = stdin.read(most + 1)
     if len(data) > most:
         fail("stdin", "more than {} bytes".format(most), code="protocol.invalid")
@@ -723,7 +723,7 @@ def read_json(stdin: BinaryIO, most: int) -> Any:
 
 
 def read_digests(stdin: BinaryIO, most: int) -> Tuple[str, ...]:
-    """The list of digests on stdin, of at most ``most`` bytes; "protocol.invalid"."""
+    """Returns the digests listed on stdin, of at most ``most`` bytes; raises "protocol.invalid"."""
     digests: Tuple[str, ...] = take(
         array(digest), read_json(stdin, most), "stdin", code="protocol.invalid"
     )

@@ -1,6 +1,4 @@
-"""Which of the objects that a detector finds are kept: in a bundle's samples, and where they are
-found.
-"""
+"""Options that select a detector's objects: in a bundle's samples and in detection."""
 
 from __future__ import annotations
 
@@ -10,13 +8,13 @@ from edgekit_device.protocol.codec import document, flag, member
 
 @document(frozen=True)
 class Options:
-    """What is kept.
+    """Options that select the objects to keep.
 
     Attributes:
         score: Least score.
-        iou: Overlap above which the box of the lower score goes.
-        most: Objects a frame at most.
-        agnostic: Whether boxes of different classes suppress each other.
+        iou: Overlap (intersection over union) above which the box of the lower score is removed.
+        most: Largest number of objects per frame.
+        agnostic: True if boxes of different classes suppress each other.
     """
 
     score: float = member(fields.share, default=0.25)

@@ -1,4 +1,4 @@
-"""An error as documents hold it: the answer of a command, a job, a deployment, a server."""
+"""Errors in documents: in the answers of commands, jobs, deployments and servers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Failure:
 
     @classmethod
     def of(cls, error: DeviceError) -> "Failure":
-        """The fields of ``error``, none longer than a reader takes."""
+        """Returns the fields of ``error``, each cut to the length that readers accept."""
         message = (error.message or error.code)[:_MOST]
         return cls(error.code, message, error.where[:_MOST], error.hint[:_MOST])
 
     def error(self) -> DeviceError:
-        """The error of these fields, to be raised."""
+        """Returns the DeviceError with these fields, to be raised."""
         return DeviceError(self.message, code=self.code, where=self.where, hint=self.hint)
 
 
@@ -41,7 +41,7 @@ class Failed:
 
 
 def or_failed(kind: type) -> Rule:
-    """An object as ``kind`` has it, or in its place the error that it could not be found for."""
+    """Takes an object of the class ``kind``, or the error that prevented it."""
     good, failed = record(kind), record(Failed)
 
     def rule(value: Any) -> Any:

@@ -1,5 +1,5 @@
-"""A bundle's manifest, ``edgekit.bundle/1`` to ``/3``: its values, what each field takes, and what
-fits together. Start with ``parse``.
+"""A bundle's manifest, ``edgekit.bundle/1`` to ``/3``: its values, the rules of its fields, and
+checks that its parts fit together. Start with ``parse``.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from edgekit_device.protocol.codec import (
 from edgekit_device.protocol.detection import Options
 
 SCHEMA = "edgekit.bundle/1"
-#: Of a compiled PyTorch network: it has ``call``, and segments may run on the CPU.
+#: Schema of a compiled PyTorch network: it has ``call``, and segments may run on the CPU.
 NETWORK_SCHEMA = "edgekit.bundle/2"
-#: Of several shapes: it may have ``variants``, ``profiles``, ``padding`` and open sizes.
+#: Schema for several shapes: it may have ``variants``, ``profiles``, ``padding`` and open sizes.
 SHAPES_SCHEMA = "edgekit.bundle/3"
 SCHEMAS = (SCHEMA, NETWORK_SCHEMA, SHAPES_SCHEMA)
 MEND = (
@@ -52,7 +52,7 @@ MEND = (
 )
 """The hint about what another version of edgekit made."""
 CPU = "CPU"
-#: What a segment runs on.
+#: The devices of segments.
 DEVICES = (*fields.DEVICES, CPU)
 MODES = ("hybrid", "standalone", "split")
 #: The kind of a Python part: its blob names two more, a source file and a state as safetensors.
@@ -72,13 +72,13 @@ _TENSORRT = "tensorrt"
 _VERSION = r"(\d{1,9}(\.\d{1,9}){0,4})?"
 _UTC = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 
-#: What accuracy is measured in; as the configuration's ``accuracy.metric``.
+#: The metrics of accuracy; as the configuration's ``accuracy.metric``.
 METRICS = ("cosine", "snr_db", "top1_agreement", "boxes")
 
 #: The metric that needs a head.
 BOXES = "boxes"
 
-#: The metric of samples with labels: the share of inputs whose class the first output names.
+#: The metric of samples with labels: the share of inputs whose class the first output predicts.
 LABELLED = "top1_accuracy"
 
 #: Item size in bytes by NumPy type name: the types that tensors may have.
@@ -87,7 +87,7 @@ DTYPES = {
     "int64": 8, "uint64": 8, "float16": 2, "float32": 4, "float64": 8,
 }  # fmt: skip
 
-#: Weights may also have types that NumPy has no name for; their blobs hold the bit patterns.
+#: Weights may also have types without a NumPy name; their blobs hold the bit patterns.
 WEIGHT_DTYPES = dict(DTYPES, bfloat16=2)
 
 #: Opened engines by digest and device.
@@ -110,13 +110,13 @@ says(_utc, **stated(_TIME))
 
 
 def seconds_of(at: str) -> int:
-    """Seconds since 1970 of a time as a manifest has it."""
+    """Returns a manifest's time in seconds since 1970."""
     return calendar.timegm(time.strptime(at, "%Y-%m-%dT%H:%M:%SZ"))
 
 
 @document(frozen=True)
 class ModelSource:
-    """The model that a bundle was built from: its digest, and where it came from, for people."""
+    """The model that a bundle was built from: its digest, and its origin as text for people."""
 
     digest: str = member(digest)
     source: str = member(text())
@@ -124,12 +124,12 @@ class ModelSource:
 
 @document(frozen=True)
 class Issued:
-    """What the maker of a bundle says of this release of it; times are UTC.
+    """The signer's statement about a release; times are UTC.
 
     Attributes:
-        at: When it was signed.
-        counter: Higher than that of each release before; None without.
-        valid_until: When it is no longer to be installed; None for never.
+        at: Time of signing.
+        counter: Higher than that of each earlier release; None without a counter.
+        valid_until: Time after which it is no longer installed; None for no limit.
     """
 
     at: str = member(_utc)
@@ -139,7 +139,9 @@ class Issued:
 
 @document(frozen=True)
 class RequiredRuntime:
-    """What runs the engines: its name, the oldest version and the first too new one ("": any)."""
+    """The runtime of the engines: its name, the oldest version and the first version that is too
+    new ("": any).
+    """
 
     name: str = member(text())
     oldest: str = member(text(_VERSION, "a version"), key="from")
@@ -151,20 +153,20 @@ _BOARD = mapping(text(), choice("module", "l4t", "tensorrt"), least=3)
 
 @document(frozen=True)
 class Requires:
-    """What a bundle needs of a board.
+    """A bundle's requirements on a board.
 
     Attributes:
-        backend: Of the loader's backends.
+        backend: Name of the loader's backend.
         loader: Schema of the loader's ``hello``.
-        runtime: What runs the engines; None where ``boards`` say it.
-        boards: Kinds of boards that the engines run on ("module", "l4t", "tensorrt"); none for any.
-        portable: Whether only the module counts of these.
+        runtime: The runtime of the engines; None if ``boards`` determine it.
+        boards: Kinds of boards that the engines run on ("module", "l4t", "tensorrt"); empty for any
+            board.
+        portable: True if only the module of ``boards`` has to match.
         dla_cores: DLA cores that its segments use.
-        cudla: Whether it has loadables, which cuDLA runs.
-        disk_bytes: Bytes that it takes on disk, with what a refit keeps.
-        memory_bytes: Bytes of its weights and engines in memory, and of what their contexts need
-            while they run.
-        cpu: Whether ONNX Runtime runs segments on the CPU.
+        cudla: True if it has loadables, which cuDLA runs.
+        disk_bytes: Bytes that it needs on disk, with the files that a refit keeps.
+        memory_bytes: Bytes of memory for weights, engines and their running contexts.
+        cpu: True if ONNX Runtime runs segments on the CPU.
     """
 
     backend: str = member(text())
@@ -183,10 +185,8 @@ class Requires:
 class SampleCase:
     """Inputs and the FP32 network's outputs by name, as digests of the arrays' bytes.
 
-    ``labels`` are the right classes, one for each of the batch; None without labels.
-
     Attributes:
-        labels: The right class of each input of the batch; None without labels.
+        labels: The correct class of each input of the batch; None without labels.
         variant: Index of the variant whose shapes they have; 0 is the manifest's own.
     """
 
@@ -200,12 +200,12 @@ class SampleCase:
 class Samples:
     """Inputs on which accuracy is measured on the board.
 
-    ``source`` says where they are from; ``synthetic`` that they are generated, so that the
-    figure describes the engines alone. ``least`` is what the value must reach, None for no gate.
+    ``source`` is their origin. ``synthetic`` is true if they are generated, so that the figure
+    describes the engines alone.
 
     Attributes:
-        least: What the metric must reach; None: no gate.
-        detection: Which objects of a detector are compared for the metric "boxes".
+        least: Smallest value of the metric that passes; None for no gate.
+        detection: Selects the detector's objects that the metric "boxes" compares.
     """
 
     metric: str = member(choice(*METRICS, LABELLED))
@@ -221,7 +221,7 @@ class TensorEntry:
     """An input or output: NumPy type name, static shape, TensorRT format, strides in bytes.
 
     Attributes:
-        shape: Sizes of the axes; -1 for an output's size that depends on values.
+        shape: Sizes of the axes; -1 for an output's size that depends on input values.
         strides: Bytes, counting an open size as 1.
     """
 
@@ -232,7 +232,7 @@ class TensorEntry:
     strides: Tuple[int, ...] = member(array(integer(0, _MAX_BYTES)))
 
     def check(self) -> None:
-        """Refuses strides of another rank, and tensors that no board holds."""
+        """Refuses strides of another rank, and tensors too large for any board."""
         if len(self.strides) != len(self.shape):
             fail("strides", "one stride for each dimension")
         if nbytes(self.dtype, self.shape) > _MAX_BYTES:
@@ -243,8 +243,8 @@ class TensorEntry:
 class SegmentEntry:
     """A run of layers on one device; ``engine`` is a blob's digest.
 
-    On the CPU that blob is an ONNX file with its weights, which ONNX Runtime runs, or the record of
-    a Python part (``edgekit.python-part/1``), which PyTorch runs.
+    On the CPU the blob is an ONNX file with its weights, run by ONNX Runtime, or the record of a
+    Python part (``edgekit.python-part/1``), run by PyTorch.
 
     Attributes:
         index: Its number in running order.
@@ -259,16 +259,16 @@ class SegmentEntry:
 
     @property
     def core(self) -> Optional[int]:
-        """Number of the DLA core that it runs on, or drives; None for the GPU alone."""
+        """Number of the DLA core that it runs on or drives; None for the GPU alone."""
         return fields.dla_core(self.device)
 
 
 @document(frozen=True)
 class Lane:
-    """The segments of one plan variant in running order and the share of frames it takes.
+    """The segments of one plan variant in running order, and its share of the frames.
 
     Attributes:
-        share: Part of the frames, 0 to 1.
+        share: Share of the frames, 0 to 1.
     """
 
     share: float = member(number(0, 1))
@@ -291,7 +291,7 @@ class WeightEntry:
     transform: str = member(text())
 
     def check(self) -> None:
-        """Refuses a size that is not that of shape and type."""
+        """Refuses a size that does not match shape and type."""
         if self.bytes != nbytes(self.dtype, self.shape):
             what = "{} of {} is not {} bytes".format(list(self.shape), self.dtype, self.bytes)
             fail("bytes", what)
@@ -307,16 +307,13 @@ class BlobEntry:
 
 @document(frozen=True)
 class IoEntry:
-    """An engine's own input or output, as it lies in memory.
-
-    ``strides`` are bytes along N, C (or vectors of C), H and W, or along each axis for LINEAR;
-    ``scale`` is the value of one step of an INT8 tensor, None where the elements are the values.
+    """An engine's own input or output in its memory layout.
 
     Attributes:
-        shape: Sizes of the axes; -1 for a size that a profile or values leave open.
+        shape: Sizes of the axes; -1 for a size that depends on a profile or on input values.
         strides: Bytes along N, C (or vectors of C), H and W, or along each axis for LINEAR; an
             open size counts as 1.
-        scale: The value of one step of an INT8 tensor; None where the elements are the values.
+        scale: The value of one step of an INT8 tensor; None if the elements are the values.
     """
 
     name: str = member(text())
@@ -327,7 +324,7 @@ class IoEntry:
     scale: Optional[float] = member(nullable(number(1e-45, _LARGEST)))
 
     def check(self) -> None:
-        """Refuses a scale of another type than int8, and an open size in another format."""
+        """Refuses a scale if the type is not int8, and an open size if the format is not LINEAR."""
         if self.scale is not None and self.dtype != "int8":
             fail("scale", "only int8 has a scale")
         if _OPEN in self.shape and self.format != "LINEAR":
@@ -336,25 +333,25 @@ class IoEntry:
 
 @document(frozen=True)
 class EngineEntry:
-    """What the builder said of a TensorRT engine.
+    """The builder's facts about a TensorRT engine.
 
     Attributes:
         kind: "plan", or "loadable" for cuDLA.
         tensorrt: Four-part version of the TensorRT that built it.
-        stripped: Whether it lacks its weights.
-        version_compatible: Whether newer releases may run it.
-        lean_embedded: Whether it carries the lean runtime, which is code of its own.
+        stripped: True if it lacks its weights.
+        version_compatible: True if newer releases may run it.
+        lean_embedded: True if it contains the lean runtime, which is host code.
         refit: "identical", "any", "individual" or "none".
-        dla_core: The DLA core it was built for; None for the GPU alone. Bytes built for several
-            cores may be the same: where it runs is the segment's to say.
+        dla_core: The DLA core it was built for; None for the GPU alone. Engines for several cores
+            may have the same bytes: the segment determines the core that runs it.
         inputs: Its inputs.
         outputs: Its outputs.
-        weights: Names in the manifest of weights that it calls otherwise: names that a parser
-            makes up ("tmp_batch_norm_weight") are other weights in each engine.
-        plugins_embedded: Whether it carries libraries of plugins, which are code of its own: a
-            runtime takes it only with ``engine_host_code_allowed``.
-        device_bytes: Bytes of device memory that an execution context needs while it runs, by the
-            TensorRT that built it; None where the builder did not say.
+        weights: The manifest's names of weights that have another name in the engine: names that
+            the parser generates ("tmp_batch_norm_weight") are different weights in each engine.
+        plugins_embedded: True if it contains plugin libraries, which are host code: a runtime
+            loads it only with ``engine_host_code_allowed``.
+        device_bytes: Bytes of device memory that an execution context needs while it runs, from
+            the TensorRT that built it; None if unknown.
     """
 
     kind: str = member(choice("plan", "loadable"))
@@ -372,7 +369,7 @@ class EngineEntry:
 
     @property
     def portable(self) -> bool:
-        """Whether a board with another TensorRT may run it: version compatible, and no DLA."""
+        """True if a board with another TensorRT may run it: version compatible, and no DLA."""
         return self.version_compatible and self.dla_core is None
 
     def check(self) -> None:
@@ -383,13 +380,13 @@ class EngineEntry:
 
 @document(frozen=True)
 class PluginEntry:
-    """A plugin that engines need, by what its creator says of itself.
+    """A plugin that engines need, as its creator declares it.
 
     Attributes:
-        operator: The creator's name, which is the node's operator without its domain.
+        operator: The creator's name: the node's operator without its domain.
         version: The creator's version.
         namespace: The creator's namespace.
-        library: The digest of its library's blob; None where the board's TensorRT has it, or
+        library: The digest of its library's blob; None if the board's TensorRT has the plugin or
             another program loads it.
         file: The library's file name, for people.
     """
@@ -402,23 +399,23 @@ class PluginEntry:
 
     @property
     def name(self) -> str:
-        """What a person calls its library."""
+        """Its library's name for people."""
         return self.file or "the library of {}".format(self.operator)
 
 
-#: TensorRT chooses how many bytes of streamed weights stay on the GPU.
+#: A weight budget for which TensorRT chooses the bytes of streamed weights that stay on the GPU.
 AUTOMATIC = -1
 
 
 @document(frozen=True)
 class MemorySettings:
-    """How a board uses the GPU's memory; a configuration's ``deploy.memory``.
+    """Settings of the GPU's memory; a configuration's ``deploy.memory``.
 
     Attributes:
-        shared: Whether engines of one device share the memory that they need while they run.
-        persistent_cache: Part of the GPU's persistent L2 cache that the engines take together.
-        weight_budget: Bytes of each engine's streamed weights that stay on the GPU, -1 for
-            TensorRT's choice; None: all of them.
+        shared: True if engines of one device share the memory that they need while they run.
+        persistent_cache: Share of the GPU's persistent L2 cache that all engines use together.
+        weight_budget: Bytes of each engine's streamed weights that stay on the GPU; -1 for
+            TensorRT's choice, None for all bytes.
     """
 
     shared: bool = member(flag, absent=True)
@@ -459,10 +456,10 @@ class GoldenOutput:
 
 @document(frozen=True)
 class Tolerance:
-    """How far an output may be off: ``relative`` is max|a-b| / max|b|.
+    """The allowed deviation of an output.
 
     Attributes:
-        relative: The largest max|a-b| / max|b|.
+        relative: The largest allowed max|a-b| / max|b|.
     """
 
     relative: float = member(number(0, 1e9))
@@ -470,14 +467,12 @@ class Tolerance:
 
 @document(frozen=True)
 class GoldenCase:
-    """Inputs by range and seed, expected outputs, and how far those may be off.
-
-    ``lane`` says which lane (plan variant) gives them; None: every one.
+    """A golden case: inputs by range and seed, expected outputs, and their allowed deviation.
 
     Attributes:
-        seed: Of the random inputs.
-        lane: Index of the plan that gives the outputs; None: every plan.
-        shapes: Of a variant with profiles, the sizes of every input; none are the variant's own.
+        seed: Seed of the random inputs.
+        lane: Index of the lane (plan variant) that computes the outputs; None for every lane.
+        shapes: Sizes of every input, for a variant with profiles; empty for the variant's own.
     """
 
     seed: int = member(integer(0, (1 << 63) - 1))
@@ -495,7 +490,7 @@ class GoldenCase:
 
 @document(frozen=True)
 class PlacedLoadable:
-    """A loadable of the plan: its DLA core, its layers, and bytes of each pool.
+    """A loadable of the plan: its DLA core, its layers, and the bytes of each memory pool.
 
     Attributes:
         core: Number of the DLA core.
@@ -559,7 +554,7 @@ class ShapeRange:
             fail("", "on each axis min must be at most opt, and opt at most max")
 
     def holds(self, sizes: Sequence[int]) -> bool:
-        """Whether these sizes are within the range."""
+        """Returns True if these sizes are within the range."""
         return (
             len(sizes) == len(self.min) and _ordered(self.min, sizes) and _ordered(sizes, self.max)
         )
@@ -571,12 +566,12 @@ def _ordered(low: Sequence[int], high: Sequence[int]) -> bool:
 
 @document(frozen=True)
 class ShapeValues:
-    """An input whose values make sizes: a frame without it has the best values.
+    """A shape tensor: an input whose values set sizes. A frame without it uses ``opt``.
 
     Attributes:
-        shape: Of the input: one axis, or none.
+        shape: Shape of the input: one axis, or none.
         min: Smallest values.
-        opt: Values that TensorRT optimises for; a static variant is for them alone.
+        opt: Values that TensorRT optimises for; a static variant takes only these.
         max: Largest values.
     """
 
@@ -587,7 +582,7 @@ class ShapeValues:
     max: Tuple[int, ...] = member(array(_VALUE))
 
     def check(self) -> None:
-        """Refuses another number of values than the shape has, or values out of order."""
+        """Refuses a number of values that does not match the shape, and values out of order."""
         count = self.shape[0] if len(self.shape) == 1 else 1
         if len(self.shape) > 1 or {len(self.min), len(self.opt), len(self.max)} != {count}:
             fail("", "min, opt and max have one value for each element of one axis")
@@ -595,7 +590,7 @@ class ShapeValues:
             fail("", "expected min <= opt <= max")
 
     def holds(self, values: Sequence[int]) -> bool:
-        """Whether these values are within the range."""
+        """Returns True if these values are within the range."""
         return _ordered(self.min, values) and _ordered(values, self.max)
 
 
@@ -605,19 +600,19 @@ ShapeProfile = Mapping[str, ShapeRange]
 
 @document(frozen=True)
 class Variant:
-    """What a bundle has for one shape of the inputs, or for a range of shapes.
+    """A bundle's engines and tests for one shape of the inputs, or for a range of shapes.
 
     Names and types of inputs and outputs are those of the manifest.
 
     Attributes:
-        inputs: Static shapes; with profiles those of the first profile's optimum.
-        outputs: Their shapes for these inputs.
-        lanes: As of the manifest.
-        golden: As of the manifest.
-        profiles: The shapes that it takes besides; none of a static one.
-        values: Further inputs of a variant with profiles, whose values make sizes.
+        inputs: Static shapes; with profiles the optimum of the first profile.
+        outputs: Shapes of the outputs for these inputs.
+        lanes: As in the manifest.
+        golden: As in the manifest.
+        profiles: Ranges of shapes that it also takes; empty for a static variant.
+        values: Shape tensors of a variant with profiles: inputs whose values set sizes.
         load: "start": opened with the bundle; "demand": at the first frame of its shape.
-        placement: As of the manifest.
+        placement: As in the manifest.
     """
 
     inputs: Tuple[TensorEntry, ...] = member(records(TensorEntry, 1, by="name"))
@@ -633,11 +628,11 @@ class Variant:
 
     @property
     def sizes(self) -> Dict[str, Tuple[int, ...]]:
-        """Its own shape by input."""
+        """The variant's own shape, by input."""
         return {tensor.name: tensor.shape for tensor in self.inputs}
 
     def profile_of(self, sizes: Mapping[str, Sequence[int]]) -> Optional[int]:
-        """The first profile that holds these sizes of all inputs; None if none does."""
+        """Returns the index of the first profile that holds these sizes; None if none does."""
         for index, profile in enumerate(self.profiles):
             if all(one.holds(sizes[name]) for name, one in profile.items()):
                 return index
@@ -646,11 +641,11 @@ class Variant:
 
 @document(frozen=True)
 class CroppedAxis:
-    """How an output is cropped whose inputs were padded.
+    """The cropping of an output whose inputs were padded.
 
     Attributes:
         axis: The output's axis.
-        factor: The output's size along it for each size 1 of the inputs.
+        factor: The output's size along this axis per size 1 of the inputs.
     """
 
     axis: int = member(integer(0, 15))
@@ -660,12 +655,12 @@ class CroppedAxis:
 @document(frozen=True)
 class Padding:
     """An axis that several tensors share, such as the batch, along which inputs may be padded up to
-    a variant's size. The host proved that what is left after cropping stays the same.
+    a variant's size. The host proved that cropped outputs equal those without padding.
 
     Attributes:
-        inputs: The axis by input; all of them have the same size there.
-        outputs: How each output that has the axis is cropped.
-        value: What is appended.
+        inputs: The axis by input; all have the same size there.
+        outputs: The cropping of each output that has the axis.
+        value: The value that is appended.
     """
 
     inputs: Mapping[str, int] = member(mapping(integer(0, 15), least=1))
@@ -679,27 +674,27 @@ class Manifest:
 
     Attributes:
         backend: "tensorrt", or "reference" for ONNX Runtime on a board's CPU.
-        mode: Whether the engines are hybrid, standalone loadables, or split by device.
-        fingerprint: Where it was built: backend, runtime, versions, board.
-        stripped: Whether weights are apart from the engines.
-        engines: What only TensorRT's engines have, by digest; none in another bundle.
-        plugins: What must be registered before an engine is loaded.
-        rewrites: The digest of the record of rewrites; None without.
-        requires: What it needs of a board; None where it does not say.
-        samples: Inputs that accuracy is measured on; None without.
-        issued: When it was signed; None in a bundle without.
-        call: The digest of the record of how the PyTorch network is called (``edgekit.export/1``);
-            None without.
-        memory: How a board uses the GPU's memory.
-        without_golden: Whether it was packed without golden vectors, so that no self-test compares
-            its outputs; a bundle that has none and does not say so is refused.
-        profiles: The shapes that the first variant takes besides those of ``inputs``.
-        values: Of the first variant, as there.
+        mode: Kind of the engines: hybrid, standalone loadables, or split by device.
+        fingerprint: The board that built it: backend, runtime, versions, board.
+        stripped: True if weights are stored apart from the engines.
+        engines: Facts about TensorRT engines, by digest; empty for another backend.
+        plugins: Plugins that must be registered before an engine is loaded.
+        rewrites: The digest of the record of rewrites; None without rewrites.
+        requires: Requirements on a board; None if the bundle states none.
+        samples: Inputs on which accuracy is measured; None without samples.
+        issued: The signer's statement: time, counter, validity; None without it.
+        call: The digest of the calling convention of a PyTorch network (``edgekit.export/1``);
+            None for other networks.
+        memory: Settings of the GPU's memory.
+        without_golden: True if it was packed without golden vectors, so that no self-test compares
+            its outputs; a bundle without golden vectors is refused if this is False.
+        profiles: Ranges of shapes that the first variant takes in addition to ``inputs``.
+        values: The first variant's shape tensors, as in ``Variant``.
         variants: Further variants; ``inputs``, ``outputs``, ``lanes``, ``golden``, ``profiles``,
-            ``values`` and ``placement`` are the first.
+            ``values`` and ``placement`` describe the first.
         padding: Axes along which inputs may be padded up to a static variant.
-        head: The digest of the document of the head that decodes the outputs
-            (``edgekit.head/1``); None without.
+        head: The digest of the head's document, which describes how outputs are decoded
+            (``edgekit.head/1``); None without a head.
         digest: SHA-256 of the manifest's bytes.
     """
 
@@ -750,7 +745,7 @@ class Manifest:
         return (own, *self.variants)
 
     def of_variant(self, number: int) -> Manifest:
-        """The manifest as it would be with this variant alone; its samples are the variant's."""
+        """Returns the manifest with only this variant and the variant's samples."""
         variant, samples = self.every_variant[number], self.samples
         if samples is not None:
             cases = tuple(
@@ -771,7 +766,7 @@ class Manifest:
         )
 
     def segments(self) -> List[SegmentEntry]:
-        """The segments of every lane of every variant."""
+        """Returns the segments of every lane of every variant."""
         return [
             segment
             for lanes in (self.lanes, *(variant.lanes for variant in self.variants))
@@ -780,13 +775,13 @@ class Manifest:
         ]
 
     def sizes(self) -> Dict[str, int]:
-        """Bytes by digest of every blob that the bundle needs, weights included."""
+        """Returns the size in bytes of every blob of the bundle, weights included, by digest."""
         found = {name: blob.bytes for name, blob in self.blobs.items()}
         found.update({weight.digest: weight.bytes for weight in self.weights.values()})
         return found
 
     def on_cpu(self) -> List[SegmentEntry]:
-        """The segments that run on the CPU, each engine's once."""
+        """Returns the segments that run on the CPU, each engine once."""
         return list({s.engine: s for s in self.segments() if s.device == CPU}.values())
 
     def check(self) -> None:
@@ -823,7 +818,7 @@ class Manifest:
                 self._check_sample(sample, variants[sample.variant], where)
 
     def _has_shapes(self) -> bool:
-        """Whether it needs the schema of several shapes."""
+        """Returns True if it needs the schema for several shapes."""
         shapes = [tensor.shape for tensor in self.outputs]
         for engine in self.engines.values():
             shapes += [io.shape for io in (*engine.inputs, *engine.outputs)]
@@ -999,7 +994,7 @@ def _same_names(given: Iterable[str], tensors: Sequence[TensorEntry], where: str
 
 
 def _matches(found: Sequence[int], wanted: Sequence[int]) -> bool:
-    """Whether sizes are the wanted ones; any is right where the wanted one is open."""
+    """Returns True if sizes equal the wanted sizes; an open wanted size matches any."""
     pairs = zip(found, wanted)  # noqa: B905 (Python 3.8)
     return len(found) == len(wanted) and all(want in (_OPEN, size) for size, want in pairs)
 
@@ -1008,7 +1003,7 @@ def parse(data: bytes) -> Manifest:
     """Reads and checks a manifest; check its signature first.
 
     Raises:
-        DeviceError: "manifest.schema" for another schema, "manifest.invalid" for anything wrong.
+        DeviceError: "manifest.schema" for another schema, "manifest.invalid" for other errors.
     """
     if len(data) > MAX_MANIFEST:
         fail("manifest.json", "{} bytes are too many".format(len(data)))
@@ -1028,7 +1023,7 @@ def parse(data: bytes) -> Manifest:
 
 
 def nbytes(dtype: str, shape: Tuple[int, ...]) -> int:
-    """Bytes of a dense tensor of NumPy type ``dtype``; an open size counts as 1."""
+    """Returns the bytes of a dense tensor of NumPy type ``dtype``; an open size counts as 1."""
     count = WEIGHT_DTYPES[dtype]
     for size in shape:
         count *= abs(size)

@@ -1,4 +1,4 @@
-"""The memory that a bundle's engines take of a board, known before anything is loaded."""
+"""The memory that a bundle's engines need on a board, computed before they are loaded."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ ALIGNED = 256
 
 
 def aligned(nbytes: int) -> int:
-    """The next size at which another block may begin."""
+    """Returns ``nbytes`` rounded up to the alignment of blocks."""
     return -(-nbytes // ALIGNED) * ALIGNED
 
 
 @document(frozen=True)
 class MemoryNeed:
-    """Bytes of memory that a bundle's engines take, as far as its manifest says.
+    """Bytes of memory that a bundle's engines need, from its manifest.
 
     Attributes:
-        engines: Weights and engines, as large as they lie in the bundle.
-        contexts: What contexts of one frame need while they run, by device; a device is missing
-            where the builder did not say it of each of its plans.
-        device_memory: The sum of ``contexts``: what ``load(..., device_memory=...)`` takes.
-        total: All of it.
-        available: What the board has; None where that is not known.
+        engines: Bytes of weights and engines in the bundle.
+        contexts: Bytes that the contexts of one frame need while they run, by device; without a
+            device if the size of any of its plans is unknown.
+        device_memory: The sum of ``contexts`` in bytes, for ``load(..., device_memory=...)``.
+        total: Bytes in all.
+        available: Bytes that the board has available; None if unknown.
     """
 
     engines: int = member(count)
@@ -41,15 +41,15 @@ class MemoryNeed:
 def context_bytes(
     segments: Iterable[Tuple[str, str]], entries: Mapping[str, EngineEntry], *, shared: bool = True
 ) -> Dict[str, int]:
-    """Bytes of device memory that the contexts of one frame need while they run, by device.
+    """Returns the device memory in bytes that one frame's contexts need while they run, by device.
 
     Args:
         segments: Engine and device of each segment of a bundle.
         entries: Its engines.
-        shared: Whether engines of a device take turns in one block.
+        shared: True if engines of a device take turns in one block.
 
     Returns:
-        Nothing for a device one of whose plans has no size; loadables need nothing of this.
+        Bytes by device, without devices with a plan of unknown size; loadables need none.
     """
     needs: Dict[str, Dict[str, Optional[int]]] = {}
     for engine, device in segments:
@@ -65,7 +65,7 @@ def context_bytes(
 
 
 def memory_need(manifest: Manifest) -> MemoryNeed:
-    """What the engines of a bundle take, before any of them is loaded."""
+    """Returns the memory that a bundle's engines need, before any engine is loaded."""
     segments = manifest.segments()
     sizes = {weight.digest: weight.bytes for weight in manifest.weights.values()}
     sizes.update({one.engine: manifest.blobs[one.engine].bytes for one in segments})

@@ -1,5 +1,5 @@
-"""Messages of the server's socket: a length, a JSON document and descriptors; and short questions
-to what serves an app: its status, and to reload. docs/serving.md has the protocol.
+"""Messages of the server's socket (a length, a JSON document and descriptors), and the requests
+"status" and "reload" to an app's server. docs/serving.md describes the protocol.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from edgekit_device.protocol.serving import (
 
 VERSION = 1
 
-#: Bytes of a head: tensors' names and shapes, never their values.
+#: Largest size of a head in bytes: tensors' names and shapes, never their values.
 MAX_HEAD = 1 << 16
 _LENGTH = struct.Struct(">I")
 
-# of the request that is answered next, and of one after it
+# descriptors of the request that is answered next and of a request after it
 _MAX_DESCRIPTORS = 2
 
 # sun_path holds 108 bytes with the final zero (unix(7))
@@ -45,11 +45,11 @@ _Answer = TypeVar("_Answer")
 
 
 class Closed(Exception):
-    """The other side has ended, or did not keep to the protocol."""
+    """The peer closed the connection or broke the protocol."""
 
 
 class AnsweredError(DeviceError):
-    """An error that the server answered; ``answer`` is all it said."""
+    """An error that the server answered; ``answer`` is its whole answer."""
 
     def __init__(self, answer: FailedAnswer) -> None:
         error = answer.error
@@ -58,21 +58,21 @@ class AnsweredError(DeviceError):
 
 
 def pack(document: Any) -> bytes:
-    """A message's bytes."""
+    """Returns the bytes of a message with this document."""
     head = {**write(document), "edgekit": VERSION}
     return framed(json.dumps(head, separators=(",", ":")).encode("utf-8"))
 
 
 def framed(data: bytes) -> bytes:
-    """A message's bytes, of its document's."""
+    """Returns the bytes of a message, from the bytes of its document."""
     return _LENGTH.pack(len(data)) + data
 
 
 def send_with(peer: socket.socket, data: bytes, descriptors: Sequence[int] = ()) -> int:
-    """Sends what the socket takes now; descriptors go with the first byte.
+    """Sends as much as the socket takes now; descriptors are sent with the first byte.
 
     Returns:
-        How many bytes it took.
+        The number of bytes sent.
     """
     if not descriptors:
         return peer.send(data, socket.MSG_NOSIGNAL)
@@ -81,9 +81,9 @@ def send_with(peer: socket.socket, data: bytes, descriptors: Sequence[int] = ())
 
 
 class MessageReader:
-    """Puts messages together from what arrives; holds the descriptors that came with them.
+    """Assembles messages from received bytes and holds the descriptors that came with them.
 
-    Nothing is read before its length is known to be at most ``most``.
+    A message's length is checked (at most ``most``) before it is read.
     """
 
     def __init__(self, most: int = MAX_HEAD) -> None:
@@ -93,15 +93,15 @@ class MessageReader:
 
     @property
     def held(self) -> int:
-        """Bytes that are here."""
+        """Returns the number of bytes received and not taken."""
         return len(self._data)
 
     def receive(self, peer: socket.socket) -> None:
-        """Takes what is there; may wait where the socket does.
+        """Receives the available bytes; waits if the socket is blocking.
 
         Raises:
-            Closed: At the end, or when more descriptors came than messages may have.
-            BlockingIOError: Nothing is there.
+            Closed: The connection has ended, or more descriptors came than messages may have.
+            BlockingIOError: No bytes are available.
         """
         space = socket.CMSG_SPACE((_MAX_DESCRIPTORS + 1) * 4)
         try:
@@ -122,10 +122,10 @@ class MessageReader:
         self._data += data
 
     def take(self) -> Optional[bytes]:
-        """The next whole message.
+        """Returns the next whole message; None if it is incomplete.
 
         Raises:
-            Closed: The message says that it is larger than ``most``.
+            Closed: The message's length is above ``most``.
         """
         if len(self._data) < 4:
             return None
@@ -138,7 +138,7 @@ class MessageReader:
         return head
 
     def wait(self, peer: socket.socket) -> bytes:
-        """The next whole message, waited for; raises as ``receive`` and ``take``."""
+        """Waits for the next whole message and returns it; raises as ``receive`` and ``take``."""
         message = self.take()
         while message is None:
             self.receive(peer)
@@ -146,15 +146,15 @@ class MessageReader:
         return message
 
     def claim(self) -> Optional[int]:
-        """The descriptor of a message that was taken and needs one; the caller closes it.
+        """Returns the descriptor for a message that was taken and needs it; the caller closes it.
 
-        One read may bring the end of messages without descriptors and the start of one with: only
-        the messages themselves say whose it is.
+        A single read may return messages without descriptors and the start of a message with a
+        descriptor: only the messages themselves show to which it belongs.
         """
         return self.descriptors.pop(0) if self.descriptors else None
 
     def check(self) -> None:
-        """Raises Closed where a descriptor is left that no message claimed."""
+        """Raises Closed if a descriptor is left that no message claimed."""
         if self.descriptors and not self._data:
             raise Closed("a descriptor that the request does not need")
 
@@ -166,7 +166,7 @@ class MessageReader:
 
 
 def parse_head(data: bytes) -> Any:
-    """The JSON of a message, without the version, which is this one.
+    """Returns a message's JSON without its version, which must be this protocol's.
 
     Raises:
         DeviceError: "serve.protocol" or "serve.version".
@@ -188,7 +188,7 @@ def read_request(kind: Type[_Answer], document: Any) -> _Answer:
 
 
 def read_answer(kind: Type[_Answer], data: bytes) -> Union[_Answer, FailedAnswer]:
-    """Reads an answer, which is a ``kind`` or an error.
+    """Reads an answer: a ``kind`` or an error.
 
     Raises:
         DeviceError: "serve.protocol" or "serve.version".
@@ -201,9 +201,9 @@ def read_answer(kind: Type[_Answer], data: bytes) -> Union[_Answer, FailedAnswer
 
 
 def reach(path: Path) -> Tuple[str, Optional[int]]:
-    """The name by which the kernel takes a socket's path, and a descriptor to close after it.
+    """Returns a socket's path in a form that fits ``sun_path``, and a descriptor to close later.
 
-    A path that is too long for ``sun_path`` goes through its folder's descriptor.
+    A path that is too long for ``sun_path`` is addressed through its folder's descriptor.
     """
     if len(os.fsencode(str(path))) <= _MAX_PATH:
         return str(path), None
@@ -215,8 +215,8 @@ def connect_to(path: Path, timeout_s: float) -> Optional[socket.socket]:
     """Connects to a server's socket; returns None if no server listens there.
 
     Raises:
-        DeviceError: "serve.refused" when it is not this account's, "serve.silent" when its queue
-            of connections stays full for ``timeout_s``.
+        DeviceError: "serve.refused" if it belongs to another account, "serve.silent" if its queue
+            of connections stays full for ``timeout_s`` seconds.
     """
     folder = None
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -245,7 +245,7 @@ def connect_to(path: Path, timeout_s: float) -> Optional[socket.socket]:
 
 
 def _connect(peer: socket.socket, name: str, timeout_s: float) -> None:
-    """Connects; where the queue is full, which the kernel says at once, it tries again."""
+    """Connects; tries again while the queue is full, which the kernel reports at once."""
     until = time.monotonic() + timeout_s
     while True:
         try:
@@ -268,8 +268,8 @@ def exchange(
 
     Raises:
         Closed: The server ended before it answered.
-        DeviceError: The error that it answered (AnsweredError), or "serve.silent" after the
-            socket's timeout.
+        DeviceError: The server's error (AnsweredError), or "serve.silent" after the socket's
+            timeout.
     """
     data = pack(request)
     try:
@@ -292,30 +292,30 @@ def exchange(
 
 
 def serving(app_folder: Path) -> Optional[ServingStatus]:
-    """Returns the status of the server of an app; None when nothing serves.
+    """Returns the status of an app's server; None if no server runs.
 
     Raises:
-        DeviceError: "serve.silent" or "serve.refused" when there is one that does not answer.
+        DeviceError: "serve.silent" or "serve.refused" if a server does not answer.
     """
     answer = send_request(StatusAnswer, app_folder, "status", _STATUS_S)
     return None if answer is None else answer.serving
 
 
 def reload(app_folder: Path, timeout_s: float = _RELOAD_S) -> Optional[ServingStatus]:
-    """Has the server take the current release, and waits until it answers requests.
+    """Makes the server load the current release, and waits until it answers requests.
 
-    Every request that is sent after this has returned is answered by the current release.
+    The current release answers every request that is sent after this has returned.
 
     Args:
         app_folder: The app's folder.
-        timeout_s: Until the wait is given up; the server goes on.
+        timeout_s: Seconds to wait; after that the server continues on its own.
 
     Returns:
-        As :func:`serving`; None when nothing serves.
+        As :func:`serving`; None if no server runs.
 
     Raises:
-        DeviceError: What the release failed with ("serve.crashed", "selftest.failed", "engine.*");
-            the one before it serves on. "serve.silent" after ``timeout_s``.
+        DeviceError: The release's error ("serve.crashed", "selftest.failed", "engine.*"); the
+            previous release continues to serve. "serve.silent" after ``timeout_s``.
     """
     answer = send_request(StatusAnswer, app_folder, "reload", timeout_s)
     return None if answer is None else answer.serving
@@ -324,7 +324,7 @@ def reload(app_folder: Path, timeout_s: float = _RELOAD_S) -> Optional[ServingSt
 def send_request(
     kind: Type[_Answer], app_folder: Path, op: str, timeout_s: float
 ) -> Optional[_Answer]:
-    """Sends the server of an app one request; returns None if none serves."""
+    """Sends an app's server a request; returns None if no server runs."""
     peer = connect_to(socket_of(app_folder), timeout_s)
     if peer is None:
         return None
@@ -339,15 +339,15 @@ def send_request(
 
 
 def socket_of(app_folder: Path) -> Path:
-    """Where the server of an app listens, or would."""
+    """Returns the path of the socket of an app's server; it need not exist."""
     folder = folder_of(app_folder)
     named = read_record(app_folder).socket if folder == app_folder else None
     return folder / SOCKET if named is None else Path(named)
 
 
 def folder_of(app_folder: Path) -> Path:
-    """Where the server of an app has its socket, lock and log: in the app's folder, or in the
-    account's runtime folder (else /tmp) where nothing can be written there, as on a read-only disk.
+    """Returns the folder with the socket, lock and log of an app's server: the app's folder, or a
+    folder in the account's runtime folder (else /tmp) if the disk is read-only.
     """
     if os.access(str(app_folder), os.W_OK):
         return app_folder
@@ -359,5 +359,5 @@ def folder_of(app_folder: Path) -> Path:
 
 
 def read_record(app_folder: Path) -> ServingRecord:
-    """What the server has noted in serving.json; empty where there is none."""
+    """Returns the server's serving.json; an empty record if it is missing."""
     return load(ServingRecord, app_folder / RECORD) or ServingRecord()

@@ -1,5 +1,5 @@
 """The documents of a server: requests and answers on its socket, its status, and serving.json
-(docs/serving.md). Messages have the version beside what these say.
+(docs/serving.md). Messages also have the protocol's version.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _NAME = nullable(text())
 
 @document(frozen=True)
 class ServedTensor:
-    """An input or output of what serves.
+    """An input or output of the release that serves.
 
     Attributes:
-        shape: Sizes of the axes; -1 for an output's size that depends on values.
+        shape: Sizes of the axes; -1 for an output's size that depends on input values.
     """
 
     name: str = member(text())
@@ -43,10 +43,10 @@ class ServedTensor:
 
 @document(frozen=True)
 class ServedVariant:
-    """A shape, or a range of shapes, of what serves.
+    """A shape, or a range of shapes, of the release that serves.
 
     Attributes:
-        profiles: Ranges by input; none for a shape.
+        profiles: Ranges of shapes by input; empty for a single shape.
     """
 
     inputs: Tuple[ServedTensor, ...] = member(records(ServedTensor, by="name"))
@@ -83,7 +83,7 @@ class Request:
 
 @document(frozen=True)
 class RunRequest:
-    """A request to run the model: where its inputs are, and where its outputs have space."""
+    """A request to run the model: the places of its inputs, and the space for its outputs."""
 
     inputs: Tuple[PlacedTensor, ...] = member(records(PlacedTensor, by="name"))
     space: MemoryRegion = member(record(MemoryRegion), key="room")
@@ -93,7 +93,7 @@ class RunRequest:
 
 @document(frozen=True)
 class RunAnswer:
-    """Where the outputs are; ``release`` gave them."""
+    """The places of the outputs; ``release`` is the release that computed them."""
 
     release: str = member(text())
     outputs: Tuple[PlacedTensor, ...] = member(records(PlacedTensor, by="name"))
@@ -102,10 +102,10 @@ class RunAnswer:
 
 @document(frozen=True)
 class Description:
-    """What serves: the answer of "describe".
+    """The answer of "describe": the release that serves.
 
     Attributes:
-        variants: All of its shapes, if it has several; ``inputs`` and ``outputs`` are the first.
+        variants: All its shapes, if it has several; ``inputs`` and ``outputs`` are the first.
     """
 
     release: str = member(text())
@@ -117,10 +117,10 @@ class Description:
 
 @document(frozen=True)
 class Ready:
-    """The first message of a worker: what it has loaded.
+    """The first message of a worker: the release that it has loaded.
 
     Attributes:
-        variants: As of ``Description``.
+        variants: As in ``Description``.
     """
 
     digest: str = member(text())
@@ -131,7 +131,7 @@ class Ready:
 
 @document(frozen=True)
 class FailedAnswer:
-    """An answer that is an error; ``bytes`` is what the outputs need, with "serve.room"."""
+    """An answer that is an error; with "serve.room" ``bytes`` is the space that outputs need."""
 
     error: Failure = member(record(Failure))
     bytes: Optional[int] = member(fields.count, absent=None)
@@ -140,12 +140,12 @@ class FailedAnswer:
 
 @document(frozen=True)
 class Latency:
-    """Milliseconds of the last requests, from a request's arrival to its answer.
+    """Latency of the last requests, from a request's arrival to its answer.
 
     Attributes:
         p50: Median, in milliseconds.
         p99: 99th percentile, in milliseconds.
-        of_last: How many requests these are of.
+        of_last: Number of requests that these figures cover.
     """
 
     p50: float = member(number(0.0, 1e12))
@@ -155,26 +155,26 @@ class Latency:
 
 @document(frozen=True)
 class LastError(Failure):
-    """An error, and when it was."""
+    """An error and its time."""
 
     at: str = member(text())
 
 
 @document(frozen=True)
 class ServingStatus:
-    """``edgekit.serving/1``; docs/serving.md says what each is.
+    """A server's status, ``edgekit.serving/1``; docs/serving.md describes each field.
 
     Attributes:
-        pid: The server's process.
+        pid: Process id of the server.
         workers: The workers' processes.
-        requests: Answers to requests since the server began.
-        errors: How many of them failed by the server's or an engine's fault.
-        refused: How many of them had a wrong request, or one too many.
-        restarts: Workers that crashed, hung or kept failing.
-        running: Requests that are being run.
-        queue: Requests that wait.
-        queue_most: How many requests may wait.
-        clients: Connections.
+        requests: Number of answers to requests since the server's start.
+        errors: Number of these that failed through the server or an engine.
+        refused: Number of these that were refused: a wrong request, or a full queue.
+        restarts: Number of workers that crashed, hung or failed repeatedly.
+        running: Number of requests that run now.
+        queue: Number of requests that wait.
+        queue_most: Largest number of requests that may wait.
+        clients: Number of connections.
     """
 
     app: str = member(text())
@@ -208,14 +208,14 @@ class StatusAnswer:
 
 @document(frozen=True)
 class StopAnswer:
-    """The answer of "stop": the server's process."""
+    """The answer of "stop": the server's process id."""
 
     pid: int = member(fields.count)
 
 
 @document(frozen=True)
 class ServingRecord:
-    """serving.json: the server's process and its socket; None where none runs."""
+    """serving.json: the server's process id and its socket; None if no server runs."""
 
     pid: Optional[int] = member(nullable(fields.count), default=None)
     socket: Optional[str] = member(_NAME, default=None)

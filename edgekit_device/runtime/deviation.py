@@ -1,6 +1,6 @@
-"""How far outputs are from their reference: cosine, signal to noise, positions of the largest.
-An output that joins values of different ranges (boxes and scores) is also measured by groups
-of channels of a similar range.
+"""Deviations of outputs from their reference: cosine, signal to noise, positions of the largest.
+An output with values of different ranges (boxes and scores) is also measured by groups of channels
+with similar ranges.
 """
 
 from __future__ import annotations
@@ -23,43 +23,43 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-#: Below it a tensor, or a group of channels, is no longer what it was.
+#: Cosine below which a tensor, or a group of channels, counts as destroyed.
 COLLAPSED_COSINE = 0.9
 
 #: A detection is what a detector scores above it.
 SCORE = 0.25
 
-#: What varies less than this share of its root mean square is constant, as in dead layers and
-#: untrained networks: any build of it is near, and its signal to noise says nothing.
+#: A tensor that varies less than this share of its root mean square counts as constant, as in dead
+#: layers and untrained networks: any build is close to it, and its signal to noise is meaningless.
 HARDLY = 0.02
 
-# channels are of one group where their ranges, sorted, rise by less than this: two bits of eight
+# channels are in the same group if their sorted ranges rise by less than this: two bits of eight
 _APART = 4.0
 
-# what has fewer places or fewer scores is no detector's output, or says nothing about shares
+# an output with fewer places or fewer scores is not a detector's, or too small for shares
 _PLACES = 64
 _FEW = 20
 
-# share of the places that may have an object
+# largest share of the places that may have an object
 _RARE = 0.25
 
-# what varies less than this share of its mean square is a constant, and rounding: it has no SNR
+# a tensor that varies less than this share of its mean square is a constant with rounding: no SNR
 _CONSTANT = 1e-9
 
-# the SNR of what is not finite, and of bit-equal results where numbers are ranked
+# the SNR of results that are not finite, and of bit-equal results in rankings
 _NOT_FINITE, _EXACT = -999.0, 999.0
 
 
 @document(frozen=True)
 class Measures:
-    """How far outputs are from FP32's, the worst output's figures.
+    """Deviations of outputs from FP32's outputs: the worst output's figures.
 
     Attributes:
         cosine: Cosine similarity, the mean over the inputs.
-        cosine_min: The worst input's.
+        cosine_min: The worst input's cosine similarity.
         snr_db: Variance of the reference over mean squared error, in dB; None with ``exact`` true
-            where every bit is equal, and with ``exact`` false where no output that differs varies.
-        exact: Whether every bit is equal.
+            if every bit is equal, and with ``exact`` false if all differing outputs are constant.
+        exact: True if every bit is equal.
         max_abs: Largest absolute difference, in the output's unit.
     """
 
@@ -72,13 +72,14 @@ class Measures:
 
 @document(frozen=True)
 class WorstChannel:
-    """The channel of a group that is furthest from FP32; ``snr_db`` and ``exact`` as above.
+    """The channel of a group with the largest deviation; ``snr_db`` and ``exact`` as in
+    ``Measures``.
 
-    ``exact`` is None in a report that did not keep it.
+    ``exact`` is None in a report without it.
 
     Attributes:
         channel: Its number.
-        snr_db: Decibels.
+        snr_db: Signal to noise in dB.
     """
 
     channel: int = member(fields.count)
@@ -88,16 +89,16 @@ class WorstChannel:
 
 @document(frozen=True)
 class SimilarChannels:
-    """Channels of an output whose ranges are alike, and different from the other channels'.
+    """Channels of an output with similar ranges, which differ from the other channels' ranges.
 
     Attributes:
-        channels: Pairs of first and last.
+        channels: Pairs of first and last channel.
         range: Largest magnitude.
-        snr_db: As of ``Measures``.
-        exact: As of ``Measures``.
+        snr_db: As in ``Measures``.
+        exact: As in ``Measures``.
         cosine: Cosine similarity of the group.
         worst: Its worst channel.
-        collapsed: A constant would be as near as the result, or the cosine is below 0.9.
+        collapsed: True if a constant would be as close as the result, or the cosine is below 0.9.
     """
 
     channels: Tuple[Tuple[int, int], ...] = member(array(array(fields.count, 2, 2)))
@@ -110,7 +111,7 @@ class SimilarChannels:
 
 
 class Deviation:
-    """How far a tensor is from its reference: running sums over the inputs, in double precision.
+    """The deviation of a tensor from its reference: sums over the inputs, in double precision.
 
     Args:
         by_channel: Also sum by channel, for :meth:`groups` and :meth:`scores`.
@@ -128,10 +129,10 @@ class Deviation:
         self.rows = 0
 
     def add(self, reference: np.ndarray, found: np.ndarray) -> None:
-        """Takes in one inference."""
+        """Adds an inference."""
         import numpy as np
 
-        # infinities and NaN are results, too, and no reason to warn
+        # infinities and NaN are results, too: no warnings
         with np.errstate(invalid="ignore", over="ignore"):
             # integer and boolean outputs (labels) are compared as numbers
             a = reference.reshape(-1).astype(np.float64)
@@ -141,16 +142,16 @@ class Deviation:
             self.total += float(a.sum())
             self.total_squares += float(a @ a)
             self.elements += a.size
-            # max() would let a NaN pass unseen
+            # max() could ignore a NaN
             largest = float(np.abs(difference).max(initial=0.0))
             self.max_abs = max(self.max_abs, largest if math.isfinite(largest) else math.inf)
             norms = math.sqrt(float(a @ a) * float(b @ b))
             same = not difference.any()
-            # two zero vectors agree, a zero and another do not
+            # two zero vectors agree, a zero vector and another do not
             self.cosines.append(1.0 if same else float(a @ b) / norms if norms else 0.0)
             axis = class_axis(reference.shape)
             matches = reference.argmax(axis=axis) == found.argmax(axis=axis)
-            # the arg max of NaN means nothing
+            # the arg max of NaN is meaningless
             self.agree += int(np.count_nonzero(matches)) if np.isfinite(b).all() else 0
             self.rows += int(np.size(matches))
             if self._channels is not None and reference.dtype.kind == "f" and reference.ndim > 2:
@@ -158,7 +159,7 @@ class Deviation:
 
     @staticmethod
     def joined(parts: Sequence["Deviation"]) -> "Deviation":
-        """Returns the deviation over the inputs of several."""
+        """Returns the deviation over the inputs of several deviations."""
         whole = Deviation()
         for part in parts:
             whole.cosines += part.cosines
@@ -171,14 +172,14 @@ class Deviation:
         return whole
 
     def error(self, channels: Optional[Sequence[int]] = None) -> float:
-        """The mean squared error, of some channels alone if given."""
+        """Returns the mean squared error, of the given channels or of all."""
         if channels is None:
             return self.squares / self.elements if self.elements else 0.0
         assert self._channels is not None
         return self._channels.error(channels)
 
     def variance(self, channels: Optional[Sequence[int]] = None) -> float:
-        """The variance of the reference; where it is constant, its mean square."""
+        """Returns the variance of the reference; its mean square if it is constant."""
         if channels is None:
             found = _variance(self.total, self.total_squares, self.elements)
             square = self.total_squares / self.elements if self.elements else 0.0
@@ -188,34 +189,33 @@ class Deviation:
         return found if found > _CONSTANT * square else square
 
     def parts(self) -> List[Optional[List[int]]]:
-        """What is measured by itself: the channels of each group, or None for the whole."""
+        """Returns the parts to measure separately: each group's channels, or None for all."""
         groups = self.groups()
         if not groups:
             return [None]
         return [[i for a, b in group.channels for i in range(a, b + 1)] for group in groups]
 
     def groups(self) -> List[SimilarChannels]:
-        """The groups of channels whose ranges differ, widest first; none where they are alike."""
+        """Returns groups of channels with different ranges, widest first; empty if all alike."""
         found = [] if self._channels is None else self._channels.groups()
         return found if len(found) > 1 else []
 
     def scores(self) -> Optional[Tuple[int, int]]:
-        """How many scores of a detector are above 0.25, and how many of them still are.
+        """Returns the number of a detector's reference scores above 0.25, and how many still are.
 
-        None for an output that is no detector's: not anchors by channels, no channels within
-        [0, 1], or few scores above 0.25.
+        None for other outputs: not anchors by channels, no channels within [0, 1], or few scores
+        above 0.25.
         """
         return None if self._channels is None else self._channels.scores()
 
     def top1_agreement(self) -> float:
-        """The share of rows whose largest value is at the same place, 0 to 1."""
+        """Returns the share of rows whose largest value is at the same place, 0 to 1."""
         return self.agree / self.rows if self.rows else 1.0
 
     def snr_db(self) -> Optional[float]:
-        """Variance of the reference over mean squared error.
+        """Returns the variance of the reference over mean squared error, in dB.
 
-        None where there is no error, or where the reference is constant; -999 of what is not
-        finite.
+        None if there is no error or the reference is constant; -999 for values that are not finite.
         """
         variance = _variance(self.total, self.total_squares, self.elements)
         square = self.total_squares / self.elements if self.elements else 0.0
@@ -268,7 +268,7 @@ class _Channels:
         return float(self.sums["squares"][part].sum() / self.sums["elements"][part].sum())
 
     def variance(self, channels: Sequence[int]) -> Tuple[float, float]:
-        """Variance and mean square of the reference."""
+        """Returns variance and mean square of the reference."""
         part = list(channels)
         total, squares, elements = (
             float(self.sums[key][part].sum()) for key in ("total", "total_squares", "elements")
@@ -313,7 +313,7 @@ class _Channels:
             exact=exact,
             cosine=cosine,
             worst=WorstChannel(part[worst], each[worst], bool(noise[worst] == 0.0)),
-            # where it varies a negative SNR says that a constant would be as near
+            # if it varies, a negative SNR means that a constant would be as close
             collapsed=cosine < COLLAPSED_COSINE or (varies and snr is not None and snr < 0.0),
         )
 
@@ -322,7 +322,7 @@ class _Channels:
             return None
         places = self.shape[1] * self.shape[2] // self.shape[_channel_axis(self.shape)]
         mine = (self.sums["low"] >= 0) & (self.sums["high"] <= 1)
-        # most of them above it: a background, or classes of what is no object
+        # most scores above it: a background, or classes of places without an object
         mine &= self.sums["above"] <= _RARE * self.sums["elements"]
         above, left = (int(self.sums[key][mine].sum()) for key in ("above", "kept"))
         return (above, left) if places >= _PLACES and above >= _FEW else None
@@ -343,12 +343,12 @@ def _ratio_db(signal: float, square: float, noise: float) -> Optional[float]:
 
 
 def decibels(value: Optional[float], exact: bool, form: str = "{:.1f} dB") -> str:
-    """An SNR for people: "30.1 dB", "exact" without any error, "not known" where there is none.
+    """Returns an SNR for people: "30.1 dB", "exact" without any error, "not known" without an SNR.
 
     Args:
-        value: In dB; None as ``Deviation.snr_db`` gives it, and what stands for no number.
-        exact: Whether there is no error at all.
-        form: Of the figure.
+        value: SNR in dB; None or the placeholder of ``Deviation.snr_db``.
+        exact: True if there is no error at all.
+        form: Format of the figure.
     """
     if exact or (value is not None and value >= _EXACT):
         return "exact"
@@ -356,7 +356,7 @@ def decibels(value: Optional[float], exact: bool, form: str = "{:.1f} dB") -> st
 
 
 def _spans(places: Sequence[int]) -> Tuple[Tuple[int, int], ...]:
-    """Pairs of first and last of sorted numbers that follow each other."""
+    """Returns pairs of first and last of consecutive numbers in a sorted sequence."""
     found: List[Tuple[int, int]] = []
     for place in places:
         if found and found[-1][1] == place - 1:
@@ -367,14 +367,14 @@ def _spans(places: Sequence[int]) -> Tuple[Tuple[int, int], ...]:
 
 
 def _channel_axis(shape: Sequence[int]) -> int:
-    """The axis of what each place of an output has: the last, the second, or the shorter one."""
+    """Returns the axis of an output's channels: the last, the second, or the shorter axis."""
     if len(shape) == 3:
         return 1 if 1 < shape[1] <= shape[2] else 2
     return 1 if len(shape) == 4 else len(shape) - 1
 
 
 def right_of(found: np.ndarray, labels: Sequence[int]) -> int:
-    """How many rows have their largest value at their label; none where there are NaNs."""
+    """Returns the number of rows whose largest value is at their label; 0 if there are NaNs."""
     import numpy as np
 
     if not np.isfinite(found.astype(np.float64)).all():
@@ -384,7 +384,7 @@ def right_of(found: np.ndarray, labels: Sequence[int]) -> int:
 
 
 def worst_of(errors: Sequence[Deviation]) -> Measures:
-    """Returns each figure of the tensor that is worst by it."""
+    """Returns the worst value of each figure over the tensors."""
     ratios = [error.snr_db() for error in errors]
     known = [ratio for ratio in ratios if ratio is not None]
     return Measures(

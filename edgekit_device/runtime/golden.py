@@ -1,4 +1,4 @@
-"""Golden vectors: inputs that every machine generates alike, and the self-test against them."""
+"""Golden vectors: inputs that are the same on every machine, and the self-test against them."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _ERROR = number(0.0, 1.8e308)
 
 @document(frozen=True)
 class OutputDifference:
-    """How far an output is from its golden one.
+    """The deviation of an output from its golden output.
 
     Attributes:
         max_abs: The largest absolute error.
-        relative: That divided by the largest golden value.
-        tolerance: What ``relative`` may be.
-        shape: The output's, where it is another than the golden one's; its errors are then 1.
+        relative: ``max_abs`` divided by the largest golden value.
+        tolerance: The largest allowed ``relative``.
+        shape: The output's shape if it differs from the golden shape; its errors are then 1.
     """
 
     max_abs: float = member(_ERROR)
@@ -60,12 +60,12 @@ class OutputDifference:
 
 @document(frozen=True)
 class ComparedCase:
-    """A golden case's outputs by name; with several lanes each output's worst.
+    """A golden case's comparison; with several lanes the worst deviation of each output.
 
     Attributes:
-        seed: Of the inputs.
-        outputs: By name.
-        shapes: The inputs' sizes, of a bundle for several shapes.
+        seed: Seed of the inputs.
+        outputs: Deviations by output name.
+        shapes: The inputs' sizes, for a bundle with several shapes.
     """
 
     seed: int = member(integer(0, (1 << 63) - 1))
@@ -75,7 +75,7 @@ class ComparedCase:
 
 @document(frozen=True)
 class SelfTest:
-    """The golden cases that were run: whether each is right, and whether bit for bit."""
+    """The golden cases that were run: if each is correct, and if it is bit-equal."""
 
     ok: bool = member(flag)
     bit_equal: bool = member(flag)
@@ -84,7 +84,7 @@ class SelfTest:
 
 @document(frozen=True)
 class ReleaseSelfTest(SelfTest):
-    """The answer of ``selftest``: with the release that was run, and what its loading noted."""
+    """The answer of ``selftest``: with the release, and the notes of loading it."""
 
     release: str = member(release_name)
     notes: Tuple[str, ...] = member(array(long_text))
@@ -96,7 +96,7 @@ def golden_inputs(
     ranges: Mapping[str, Tuple[float, float]],
     shapes: Optional[Mapping[str, Tuple[int, ...]]] = None,
 ) -> Dict[str, np.ndarray]:
-    """Generates the inputs of one golden case.
+    """Generates the inputs of a golden case.
 
     Value i of input n comes from ``u = (splitmix64(seed + 2**32 * n + i) >> 40) / 2**24``:
     ``low + (high - low) * u`` rounded to float32 after each operation for floating types, the
@@ -117,7 +117,7 @@ def golden_inputs(
         count = 1
         for size in sizes:
             count *= size
-        # the sum wraps at 2**64 as the generator's own state does
+        # the sum wraps at 2**64 like the generator's own state
         start = np.array([(seed + (position << 32)) % (1 << 64)], dtype=np.uint64)
         unit = _splitmix64(start + np.arange(count, dtype=np.uint64)) >> np.uint64(40)
         values = _scale(unit, tensor.dtype, low, high)
@@ -138,7 +138,7 @@ def _scale(unit: np.ndarray, dtype: str, low: float, high: float) -> np.ndarray:
 
 
 def _splitmix64(state: np.ndarray) -> np.ndarray:
-    """One step of splitmix64 from each state (Vigna, https://prng.di.unimi.it/splitmix64.c)."""
+    """Does one step of splitmix64 from each state (Vigna, https://prng.di.unimi.it/splitmix64.c)."""
     import numpy as np
 
     z = state + np.uint64(0x9E3779B97F4A7C15)
@@ -148,11 +148,11 @@ def _splitmix64(state: np.ndarray) -> np.ndarray:
 
 
 def compare(found: np.ndarray, expected: np.ndarray, relative: float) -> OutputDifference:
-    """Compares an output with its golden one: ok when max|a-b| <= relative * max|b|.
+    """Compares an output with its golden output: ok if max|a-b| <= relative * max|b|.
 
-    NaN and infinity must stand at the same places; integers and bools are compared as float64. Of
-    an output whose channels differ in range no group may collapse, for what is little next to the
-    widest channels may be all of the others: scores next to boxes.
+    NaN and infinity must be at the same places; integers and bools are compared as float64. If an
+    output's channels differ in range, no group may collapse: an error that is small for the widest
+    channels (boxes) may be as large as the others' values (scores).
     """
     import numpy as np
 
@@ -180,10 +180,10 @@ def self_test(model: Model, checked: Checked, *, quick: bool = False) -> SelfTes
     Args:
         model: The loaded bundle.
         checked: The bundle.
-        quick: Only the first case of each variant that is loaded at the start.
+        quick: True for only the first case of each variant that is loaded at the start.
 
     Raises:
-        DeviceError: When a golden output is missing or altered, or a segment fails.
+        DeviceError: A golden output is missing or altered, or a segment fails.
     """
     cases = []
     for index, variant in enumerate(checked.manifest.every_variant):
@@ -260,7 +260,7 @@ def _fault(name: str, case: ComparedCase, facts: OutputDifference) -> str:
 def frame_of(
     manifest: Manifest, sizes: Optional[Mapping[str, Tuple[int, ...]]] = None
 ) -> Dict[str, np.ndarray]:
-    """A frame to measure with: the first golden case's inputs, or zeros to ones without any."""
+    """Returns a frame to measure with: the first golden case's inputs, else values from 0 to 1."""
     if manifest.golden:
         case = manifest.golden[0]
         return golden_inputs(manifest.inputs, case.seed, case.ranges, sizes or case.shapes)

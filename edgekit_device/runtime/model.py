@@ -1,5 +1,5 @@
-"""``load``: from a path to a callable model, through signature, manifest and digests. Inputs are
-checked against what the network was built for.
+"""``load``: from a path to a callable model, with checks of signature, manifest and digests. Inputs
+are checked against the shapes and types that the network was built for.
 """
 
 from __future__ import annotations
@@ -97,13 +97,13 @@ class Model:
     Attributes:
         name: The bundle's name.
         digest: SHA-256 of its manifest.
-        signer: Who signed it, None when it was trusted without.
-        backend: What runs it; "reference" times are this CPU's, never a board's prediction.
-        inputs: Name, dtype and shape of each input, of the first variant.
-        outputs: The same of each output.
-        variants: What it has for each shape, or for a range of shapes (``sizes``, ``profiles``).
-        lanes: The first variant's.
-        head: What decodes the outputs of a detector; None without.
+        signer: Identity of its signer; None if accepted without a trusted signature.
+        backend: Name of its backend; "reference" times are this CPU's, never a board's prediction.
+        inputs: Name, dtype and shape of each input of the first variant.
+        outputs: Name, dtype and shape of each output.
+        variants: Its parts for each shape, or for a range of shapes (``sizes``, ``profiles``).
+        lanes: The first variant's lanes.
+        head: Decodes the outputs of a detector; None without.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Model:
         self.outputs = manifest.outputs
         self.variants: Tuple[Variant, ...] = manifest.every_variant
         self._checked = checked
-        # not of a method: a cycle would keep engines until the next collection
+        # not a method: a reference cycle would keep engines until the next collection
         lanes = partial(_lanes_of, manifest)
         self._open = OpenVariants(self.variants, self.name, engines, open_engines, lanes)
         self.lanes = self._open.take(0)
@@ -137,17 +137,17 @@ class Model:
 
     @property
     def is_static(self) -> bool:
-        """Whether its inputs and outputs have one shape alone."""
+        """True if its inputs and outputs have only one shape."""
         return self._router is None and all(-1 not in tensor.shape for tensor in self.outputs)
 
     @property
     def engines(self) -> Engines:
-        """The engines that are open, by digest and device."""
+        """The open engines, by digest and device."""
         return dict(self._open.engines)
 
     @property
     def notes(self) -> Tuple[str, ...]:
-        """What is doubtful about how its engines run here."""
+        """Sentences about possible problems of its engines on this board."""
         engines = self.engines.values()
         return tuple(dict.fromkeys(n for one in engines for n in getattr(one, "notes", ())))
 
@@ -158,7 +158,7 @@ class Model:
 
     @contextmanager
     def variant(self, number: int) -> Iterator[Model]:
-        """A variant as a model of its own, which pads nothing; it is opened for the block at least.
+        """Yields a variant as a separate model without padding; it stays open during the block.
 
         Raises:
             DeviceError: As for a call.
@@ -171,7 +171,7 @@ class Model:
             yield Model(replace(self._checked, manifest=alone), self._open.engines_of(number))
 
     def planned(self, sizes: Mapping[str, Tuple[int, ...]]) -> int:
-        """The number of the variant that was built for these shapes of all inputs.
+        """Returns the number of the variant that was built for these shapes of all inputs.
 
         Raises:
             DeviceError: "input.shape", with the nearest shape.
@@ -183,16 +183,16 @@ class Model:
         """Runs one frame.
 
         Args:
-            inputs: An array by input name; an array alone for a model of one input. NaN is
-                allowed. Tensors of PyTorch and CuPy on the GPU are read where they lie.
+            inputs: Arrays by input name; a single array for a model with one input. NaN is
+                allowed. Tensors of PyTorch and CuPy on the GPU are read without a copy.
 
         Returns:
-            An array by output name.
+            Arrays by output name.
 
         Raises:
             DeviceError: "input.unknown", "input.missing", "input.dtype", "input.shape",
-                "input.values", "input.strides", "input.device", or "engine.failed"; what opening a
-                variant of ``load: demand`` raises.
+                "input.values", "input.strides", "input.device", or "engine.failed"; errors of
+                opening a variant of ``load: demand``.
         """
         checked, route = self._routed(inputs)
         if self._router is None:
@@ -210,24 +210,24 @@ class Model:
         most: int = 300,
         agnostic: bool = False,
     ) -> List[List[Found]]:
-        """Runs one batch of prepared pictures and decodes what the network gives.
+        """Runs a batch of prepared pictures and decodes the network's outputs.
 
-        The outputs are decoded where they are: on the GPU with CuPy, if that is imported and the
-        engines run there; with NumPy else.
+        The outputs are decoded on the GPU with CuPy, if that is imported and the engines run there;
+        otherwise with NumPy.
 
         Args:
             inputs: As for a call.
             score: Least score of an object.
-            iou: Intersection over union above which the object with the lower score goes.
-            most: Objects of a picture at most.
-            agnostic: Whether objects of different classes suppress each other.
+            iou: Intersection over union above which the object with the lower score is removed.
+            most: Largest number of objects per picture.
+            agnostic: True if objects of different classes suppress each other.
 
         Returns:
             For each picture its objects, the best first, in pixels of the input.
-            ``Placing.back`` gives those of the picture.
+            ``Placing.back`` converts these to pixels of the picture.
 
         Raises:
-            DeviceError: As for a call; "model.no-head" for a bundle without one.
+            DeviceError: As for a call; "model.no-head" for a bundle without a head.
         """
         if self.head is None:
             raise DeviceError(
@@ -248,12 +248,12 @@ class Model:
         return detect(self.head, outputs, Options(score, iou, most, agnostic))
 
     def on_gpu(self, inputs: Inputs) -> Dict[str, DeviceTensor]:
-        """Runs one frame as a call does, and leaves its results on the GPU.
+        """Runs a frame like a call, but leaves its results on the GPU.
 
         Returns:
-            A tensor by output name, in the output's own type and shape, for PyTorch
-            (``torch.as_tensor(tensor, device="cuda")``) and CuPy without a copy. It keeps its
-            memory.
+            Tensors by output name, in the output's own type and shape, for PyTorch
+            (``torch.as_tensor(tensor, device="cuda")``) and CuPy without a copy. A tensor keeps its
+            memory alive.
 
         Raises:
             DeviceError: As for a call; "model.no-gpu" for a bundle that runs on the CPU.
@@ -280,11 +280,11 @@ class Model:
 
         Args:
             frames: Each as for a call; read only as far as frames fit in flight.
-            depth: Frames in flight; 0 takes two for each device.
-            timeout_s: Seconds that one result may be waited for; None waits for ever.
+            depth: Frames in flight; 0 for two per device.
+            timeout_s: Longest wait for a result in seconds; None for no limit.
 
         Raises:
-            DeviceError: As for a call, at the frame's place in the order; "engine.stuck" when a
+            DeviceError: As for a call, at the frame's place in the order; "engine.stuck" if a
                 device does not answer in time.
         """
         routed = (self._routed(frame) for frame in frames)
@@ -294,13 +294,13 @@ class Model:
         return run_turns(self._turns(routed), self.devices, depth, timeout_s=timeout_s)
 
     def _turns(self, frames: Iterable[Tuple[Dict[str, Any], Route]]) -> Iterator[Turn]:
-        """The lane of each frame by its shapes; a variant's lanes take turns."""
+        """Yields each frame with its lane, by its shapes; a variant's lanes take turns."""
         shared: Dict[int, Iterator[int]] = {}
 
         def begin(route: Route) -> LaneRun:
             lanes = self._open.take(route.variant)
             if route.variant not in shared:
-                # of numbers: a lane would keep the engines of a variant that was closed
+                # numbers, not lanes: a lane would keep the engines of a closed variant
                 shared[route.variant] = share_frames([lane.share for lane in lanes])
             return lanes[next(shared[route.variant])]
 
@@ -308,7 +308,7 @@ class Model:
             yield Turn(
                 values=route.fed(frame),
                 begin=partial(begin, route),
-                # another variant must be closed for it, which the frames before it may use
+                # it requires closing another variant, which earlier frames may use
                 waits=not self._open.is_free(route.variant),
                 results=route.results,
                 end=partial(self._open.give, route.variant),
@@ -321,7 +321,7 @@ class Model:
         record: Optional[OnSegmentEvent] = None,
         number: int = 0,
     ) -> Dict[str, np.ndarray]:
-        """Runs one frame on one lane of the first variant; ``inputs`` are not checked."""
+        """Runs a frame on a lane of the first variant, without checks of ``inputs``."""
         return run_alone(self.lanes[lane], {**_best(self.variants[0]), **inputs}, record, number)
 
     def check(self, inputs: Inputs) -> Dict[str, Any]:
@@ -331,7 +331,7 @@ class Model:
         return self._routed(inputs)[0]
 
     def _routed(self, inputs: Inputs) -> Tuple[Dict[str, Any], Route]:
-        """The checked inputs, and what runs them."""
+        """Returns the checked inputs, and their route."""
         values: Dict[str, np.ndarray] = {}
         if self._values and isinstance(inputs, Mapping):
             values = {n: _given(n, inputs[n], self._values[n]) for n in inputs if n in self._values}
@@ -369,12 +369,12 @@ def _lanes_of(manifest: Manifest, lanes: Sequence[Lane], engines: Engines) -> Li
 
 
 def _most_frames(lanes: Sequence[LaneRun]) -> int:
-    """The lane of a single frame: the one that most frames take."""
+    """Returns the lane for a single frame: the lane with the largest share."""
     return max(range(len(lanes)), key=lambda i: (lanes[i].share, -i))
 
 
 def _best(variant: Variant) -> Dict[str, np.ndarray]:
-    """The best values of the inputs that make sizes."""
+    """Returns the optimal values of the shape tensors."""
     if not variant.values:
         return {}
     import numpy as np
@@ -386,7 +386,7 @@ def _best(variant: Variant) -> Dict[str, np.ndarray]:
 
 
 def _given(name: str, value: Any, known: ShapeValues) -> np.ndarray:
-    """The values of an input that makes sizes, as a frame has them.
+    """Returns a frame's values of a shape tensor.
 
     Raises:
         DeviceError: "input.dtype" or "input.shape".
@@ -422,21 +422,21 @@ def load(
     threads: int = 0,
     device_memory: Any = None,
 ) -> Model:
-    """Loads a model; nothing of it is parsed before its signature is checked.
+    """Loads a model; checks its signature before it parses any part.
 
     Args:
         path: A bundle folder, an .ekb file, a release folder, or an app folder (its current
             release).
-        allowed_signers: OpenSSH's file of keys that may sign; by default the one of the release's
+        allowed_signers: OpenSSH's file of keys that may sign; by default the file of the release's
             installation, or of ``$EDGEKIT_ROOT`` or ``~/.edgekit``.
         verify: "full" checks every digest of the bundle first, also of blobs that loading does
-            not read. The signature is checked in any case, and every engine and weight is hashed
-            as it is read: those bytes are the ones that are used.
+            not read. The signature is always checked, and every engine and weight is hashed while
+            it is read, so that the hashed bytes are the used bytes.
         trust_unsigned: Accepts a bundle without a signature, or signed by an unknown key.
-        threads: Threads of each engine; 0 takes the backend's default.
-        device_memory: A tensor on the GPU (PyTorch, CuPy) that the engines use while they run, in
-            the place of memory of their own; threads that call the model at once take turns. How
-            large it must be: ``edgekit_device memory``. The model keeps it.
+        threads: Threads of each engine; 0 for the backend's default.
+        device_memory: A tensor on the GPU (PyTorch, CuPy) that the engines use while they run,
+            instead of their own memory; threads that call the model at once take turns.
+            ``edgekit_device memory`` shows its least size. The model keeps it alive.
 
     Raises:
         DeviceError: "bundle.*", "manifest.*", "blob.*", "release.*", "engine.*", "board.*",
@@ -450,7 +450,7 @@ def load(
 
 
 def check_path(path: Path, allowed_signers: Optional[Path], trust_unsigned: bool) -> Checked:
-    """Opens and checks what lies at ``path``, as ``load`` does."""
+    """Opens and checks the bundle or release at ``path``, as in ``load``."""
     files = open_bundle(path)
     if allowed_signers is not None:
         for file in (allowed_signers, revoked_file(allowed_signers)):
@@ -476,17 +476,18 @@ def open_model(
     untested: bool = False,
     device_memory: Any = None,
 ) -> Model:
-    """Opens a checked bundle's engines with the backend that its manifest names.
+    """Opens a checked bundle's engines with the manifest's backend.
 
     Args:
         checked: The bundle.
-        threads: Threads of each engine; 0 takes the backend's default.
-        profile: A folder for ONNX Runtime's profiles; not None keeps TensorRT's layers' times.
-        untested: Whether it is opened to be tested here anew, whatever it was tested on before.
-        device_memory: As of ``load``.
+        threads: Threads of each engine; 0 for the backend's default.
+        profile: A folder for ONNX Runtime's profiles; if not None, TensorRT's times by layer are
+            recorded.
+        untested: True to open it for a new test, even if it was tested on another board state.
+        device_memory: As in ``load``.
 
     Raises:
-        DeviceError: "board.changed" for a release that was tested on what the board is no longer;
+        DeviceError: "board.changed" if the board has changed since the release was tested;
             "engine.*", "blob.*", "board.*", "backend.unknown".
     """
     if checked.files.release is not None and not untested:
@@ -517,12 +518,12 @@ def open_model(
 
 
 class _SegmentRun:
-    """One segment's run, and how long the device said it took."""
+    """Runs a segment and records the device's own time."""
 
     def __init__(self, engine: Any, segment: SegmentEntry) -> None:
         self.engine = engine
         self.segment = segment
-        #: Milliseconds of this thread's last run by the device's clock; None where it has none.
+        #: Milliseconds of this thread's last run by the device's clock; None without a clock.
         self.device_ms = getattr(engine, "gpu_ms", None)
 
     def __call__(self, feeds: Dict[str, Any]) -> Dict[str, Any]:
@@ -530,7 +531,7 @@ class _SegmentRun:
 
 
 def import_backend(manifest: Manifest) -> Any:
-    """The module of the manifest's backend.
+    """Returns the module of the manifest's backend.
 
     Raises:
         DeviceError: "backend.unknown".
@@ -557,11 +558,11 @@ def check_inputs(
     """Checks names, dtypes and shapes.
 
     Args:
-        model: Its name, for errors.
-        tensors: What it takes.
-        inputs: An array by name; an array alone where it takes one.
-        feeder: The GPU's, whose tensors may be inputs too; None for a model on the CPU.
-        static: Whether their shapes are the only ones; else shapes are not checked.
+        model: The model's name, for errors.
+        tensors: The model's inputs.
+        inputs: Arrays by name; a single array for a model with one input.
+        feeder: The GPU's feeder, if GPU tensors are allowed; None for a model on the CPU.
+        static: True if their shapes are the only shapes; else shapes are not checked.
 
     Returns:
         Contiguous arrays by name, and tensors on the GPU as ``DeviceTensor``.
@@ -624,7 +625,7 @@ def check_inputs(
 
 
 def _names(tensors: Sequence[TensorEntry], static: bool) -> str:
-    """Inputs in words; with several variants the first one's shapes would mislead."""
+    """Returns a text about the inputs; without shapes if there are several variants."""
     return ", ".join(
         "{!r} ({}{})".format(
             tensor.name, tensor.dtype, " {}".format(list(tensor.shape)) if static else ""
@@ -634,7 +635,7 @@ def _names(tensors: Sequence[TensorEntry], static: bool) -> str:
 
 
 def check_kind(dtype: np.dtype, shape: Optional[Sequence[int]], tensor: TensorEntry) -> None:
-    """Checks a type, and a shape where one is given.
+    """Checks a type, and a shape if given.
 
     Raises:
         DeviceError: "input.dtype" or "input.shape".

@@ -1,4 +1,4 @@
-"""``memory_needed``: the memory that a bundle takes, before it is loaded; the command memory."""
+"""``memory_needed``: the memory that a bundle needs, before it is loaded; the command memory."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def memory_needed(
     allowed_signers: Union[str, "os.PathLike[str]", None] = None,
     trust_unsigned: bool = False,
 ) -> MemoryNeed:
-    """Returns what the engines of a bundle take of this board; nothing is loaded.
+    """Returns the memory that a bundle's engines need on this board, without loading them.
 
     Args:
-        path: As of ``load``.
-        allowed_signers: As of ``load``.
-        trust_unsigned: As of ``load``.
+        path: As in ``load``.
+        allowed_signers: As in ``load``.
+        trust_unsigned: As in ``load``.
 
     Raises:
         DeviceError: "bundle.*", "manifest.*" or "release.*".
@@ -36,7 +36,7 @@ def memory_needed(
 
 
 def do_memory(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> MemoryNeed:
-    """Says what a bundle, a release or an app takes."""
+    """Answers the memory that a bundle, a release or an app needs."""
     path = Path(getattr(arguments, "from"))
     own = None if root.folder == default_root() else root.folder / "allowed_signers"
     return memory_needed(path, allowed_signers=own, trust_unsigned=arguments.trust_unsigned)

@@ -1,5 +1,5 @@
-"""Runs frames through lanes of segments: one frame alone in the caller's thread, or several frames
-in flight with one worker thread for each device, results in order.
+"""Runs frames through lanes of segments: a single frame in the caller's thread, or several frames
+in flight with a worker thread per device, results in order.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-#: Runs one segment: its inputs by name to its outputs by name.
+#: Runs a segment: its inputs by name to its outputs by name.
 Run = Callable[["Dict[str, np.ndarray]"], "Dict[str, np.ndarray]"]
 
 
 @dataclass(frozen=True)
 class SegmentEvent:
-    """One segment's run: clock readings of ``time.perf_counter`` in seconds.
+    """A segment's run: clock readings of ``time.perf_counter`` in seconds.
 
-    ``device_ms`` is what the device's own clock says, None where there is none.
+    ``device_ms`` is the time by the device's own clock in milliseconds; None without a clock.
     """
 
     frame: int
@@ -58,7 +58,7 @@ OnSegmentEvent = Callable[[SegmentEvent], None]
 
 
 class LaneRun:
-    """A lane made ready: who reads what, and when a tensor is no longer needed."""
+    """A lane ready to run, with the readers of each tensor and the last use of each."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class LaneRun:
             for name in segment.inputs:
                 self.readers[name] = self.readers.get(name, 0) + 1
         left = dict(self.readers)
-        #: For each segment its run, what it reads, and what no later segment reads.
+        #: For each segment its run, its inputs, and the tensors that no later segment reads.
         self.steps: List[Tuple[Run, Tuple[str, ...], Tuple[str, ...]]] = []
         for segment, run in zip(lane.segments, runs):  # noqa: B905 (Python 3.8)
             for name in segment.inputs:
@@ -95,20 +95,20 @@ class LaneRun:
             self.steps.append((run, segment.inputs, done))
 
     def fetched(self, values: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
-        """The network's outputs as arrays: those that lie on the device are fetched."""
+        """Returns the network's outputs as arrays; fetches outputs on the device."""
         found = {}
         for name in self.outputs:
             value = values[name]
             fetch = getattr(value, "numpy", None)
             if fetch is not None:
                 found[name] = fetch(self.dtypes.get(name))
-            else:  # what TensorRT writes on the host may have another integer type
+            else:  # outputs that TensorRT writes on the host may have another integer type
                 found[name] = value.astype(self.dtypes.get(name, value.dtype), copy=False)
         return found
 
 
 class Frame:
-    """One frame on its way; values of tensors are dropped with their last reader."""
+    """A frame in flight; values of tensors are dropped after their last reader."""
 
     def __init__(self, number: int, lane: LaneRun, values: Dict[str, np.ndarray]) -> None:
         self.number = number
@@ -122,7 +122,7 @@ class Frame:
         self.error: Optional[BaseException] = None
 
     def step(self, index: int, record: Optional[OnSegmentEvent]) -> List[int]:
-        """Runs one segment and returns those that became ready."""
+        """Runs a segment and returns the segments that became ready."""
         segment = self.lane.segments[index]
         with self.lock:
             feeds = {name: self.values[name] for name in segment.inputs}
@@ -153,7 +153,7 @@ class Frame:
         return ready
 
     def results(self) -> Dict[str, np.ndarray]:
-        """The network's outputs."""
+        """Returns the network's outputs."""
         return self.lane.fetched(self.values)
 
 
@@ -163,7 +163,7 @@ def run_alone(
     record: Optional[OnSegmentEvent] = None,
     number: int = 0,
 ) -> Dict[str, np.ndarray]:
-    """Runs one frame's segments one after the other in the caller's thread."""
+    """Runs a frame's segments one after the other in the caller's thread."""
     if record is not None:
         frame = Frame(number, lane, dict(values))
         for index in range(len(lane.segments)):
@@ -173,8 +173,8 @@ def run_alone(
 
 
 def run_on_devices(lane: LaneRun, values: Mapping[str, Any]) -> Dict[str, Any]:
-    """Runs as ``run_alone`` does, and leaves the outputs where their engines wrote them."""
-    # no other thread works on this frame: no locks, no events, nothing counted
+    """Runs like ``run_alone``, but leaves outputs on their devices."""
+    # no other thread works on this frame: no locks, no events, no counts
     known = dict(values)
     for run, reads, last in lane.steps:
         known.update(run({name: known[name] for name in reads}))
@@ -184,13 +184,13 @@ def run_on_devices(lane: LaneRun, values: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def share_lanes(lanes: List[LaneRun]) -> Iterator[LaneRun]:
-    """Deals frames out to lanes by their shares, as ``share_frames`` does."""
+    """Yields the lane of each frame by the lanes' shares, as in ``share_frames``."""
     for place in share_frames([lane.share for lane in lanes]):
         yield lanes[place]
 
 
 def share_frames(shares: Sequence[float]) -> Iterator[int]:
-    """Places of the shares in turn, evenly spread (smooth weighted round robin)."""
+    """Yields indices of the shares, evenly spread (smooth weighted round robin)."""
     credit = [0.0] * len(shares)
     while True:
         for place, share in enumerate(shares):
@@ -201,19 +201,19 @@ def share_frames(shares: Sequence[float]) -> Iterator[int]:
 
 
 def devices_of(variants: Iterable[Iterable[Lane]]) -> List[str]:
-    """The devices of all segments of these lanes, sorted."""
+    """Returns the devices of all segments of these lanes, sorted."""
     return sorted({s.device for lanes in variants for lane in lanes for s in lane.segments})
 
 
 class Turn(NamedTuple):
-    """A frame that is to run.
+    """A frame to run.
 
     Attributes:
         values: Inputs by name.
         begin: Returns the lane that runs it, right before it runs.
-        waits: Whether ``begin`` needs the frames before it to be done.
-        results: Makes the results of the lane's outputs.
-        end: Called once when the frame is done, or was given up; after ``begin`` alone.
+        waits: True if ``begin`` must wait until earlier frames are done.
+        results: Converts the lane's outputs to the results.
+        end: Called once if the frame is done or given up; only after ``begin``.
     """
 
     values: Dict[str, np.ndarray]
@@ -230,14 +230,14 @@ def run_stream(
     record: Optional[OnSegmentEvent] = None,
     timeout_s: Optional[float] = None,
 ) -> Generator[Dict[str, np.ndarray], None, None]:
-    """Runs frames as ``run_turns`` does, dealt out to lanes by their shares.
+    """Runs frames as in ``run_turns``, distributed to lanes by their shares.
 
     Args:
-        lanes: At least one.
+        lanes: At least one lane.
         frames: Inputs by name; read only as far as frames fit in flight.
-        depth: As of ``run_turns``.
-        record: As of ``run_turns``.
-        timeout_s: As of ``run_turns``.
+        depth: As in ``run_turns``.
+        record: As in ``run_turns``.
+        timeout_s: As in ``run_turns``.
     """
     shared = share_lanes(lanes)
     turns = (Turn(dict(values), shared.__next__) for values in frames)
@@ -254,20 +254,20 @@ def run_turns(
 ) -> Generator[Dict[str, np.ndarray], None, None]:
     """Runs frames with up to ``depth`` in flight; results come in the frames' order.
 
-    Each device has one worker thread, which takes the oldest frame's ready segment first. A
+    Each device has a worker thread, which takes the oldest frame's ready segment first. A
     segment's failure, and an exception of ``turns`` itself, is raised at its own place in the
-    order, after the results before it; then every worker has ended.
+    order, after the earlier results; then every worker has ended.
 
     Args:
-        turns: Read only as far as frames fit in flight.
-        devices: Those that their lanes may use.
-        depth: Frames in flight; 0 takes two for each device.
+        turns: The frames; read only as far as they fit in flight.
+        devices: The devices that their lanes may use.
+        depth: Frames in flight; 0 for two per device.
         record: Called with every segment's run, from the workers' threads.
-        timeout_s: Seconds that one frame's result may be waited for; None waits for ever.
+        timeout_s: Longest wait for a frame's result in seconds; None for no limit.
 
     Raises:
-        DeviceError: "engine.stuck": no result in time. Threads cannot be ended from outside, so
-            the segment that hangs keeps its own until it returns.
+        DeviceError: "engine.stuck": no result in time. Threads cannot be ended from outside, so a
+            hanging segment keeps its thread until it returns.
     """
     workers = {device: _DeviceThread(device, record) for device in devices}
     for worker in workers.values():
@@ -333,11 +333,11 @@ class _DeviceThread:
     """A device's thread and its queue, ordered by frame and segment."""
 
     def __init__(self, device: str, record: Optional[OnSegmentEvent]) -> None:
-        # holds no more than the frames in flight have segments, so it needs no bound of its own
+        # it holds at most the segments of the frames in flight, so it needs no bound
         self.queue: "queue.PriorityQueue[Tuple[int, int, Optional[Frame]]]" = queue.PriorityQueue()
         self.record = record
         self.peers: Dict[str, _DeviceThread] = {}
-        #: The frame and the segment that run now.
+        #: The running frame and segment.
         self.busy: Optional[Tuple[int, int]] = None
         self.thread = threading.Thread(target=self._work, name="edgekit-" + device, daemon=True)
 

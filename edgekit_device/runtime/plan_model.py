@@ -1,4 +1,4 @@
-"""``load_plan``: runs a TensorRT plan alone, without a bundle around it."""
+"""``load_plan``: runs a single TensorRT plan without a bundle."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class PlanModel:
 
     Attributes:
         version: TensorRT's version that built it.
-        inputs: Its inputs as they lie in memory; axes of -1 take what is fed, within a profile.
+        inputs: Its inputs with their memory layout; axes of -1 take any size within a profile.
         outputs: Its outputs.
-        notes: What is known to be doubtful about how it runs here.
+        notes: Sentences about possible problems on this board.
         engine: The engine; ``enqueue`` leaves results on the device.
     """
 
@@ -68,25 +68,24 @@ def load_plan(
 ) -> PlanModel:
     """Loads a plan that trtexec or another builder made.
 
-    A plan says neither what it was built with nor who made it, so the caller does. TensorRT
-    itself is the judge of whether the plan fits this board.
+    A plan does not contain its build settings or its origin, so the caller passes them. TensorRT
+    itself decides if the plan fits this board.
 
     Args:
         path: The plan.
-        trusted: Allows code that the plan carries (a lean runtime) to run: only for plans whose
-            origin is known.
-        dla_core: DLA core that it may use, or None; ignored where the board has none.
-        version_compatible: Tries runtimes of other versions too; False wants the very version.
+        trusted: Allows code in the plan (a lean runtime) to run: only for plans of known origin.
+        dla_core: DLA core that it may use, or None; ignored if the board has no DLA.
+        version_compatible: Also tries runtimes of other versions; False requires the same version.
         onnx: The ONNX file that it was built from, for a plan without weights. Not verified: a
             plan built with REFIT_IDENTICAL gives undefined results with another file's weights.
-        scales: Value of one step of INT8 inputs and outputs by name; without one they are fed and
-            given as INT8 steps.
+        scales: Value of one step of INT8 inputs and outputs by name; tensors without a scale are
+            passed as INT8 steps.
         threads: Threads of the runtime; 0 leaves its default.
-        device_memory: A tensor on the GPU (PyTorch, CuPy) that it uses while it runs, in the place
-            of TensorRT's own memory; threads that call the model at once take turns.
-        persistent_cache: Part of the GPU's persistent L2 cache, 0 to 1.
-        weight_budget: Bytes of its streamed weights that stay on the GPU, -1 for TensorRT's
-            choice; None: all of them.
+        device_memory: A tensor on the GPU (PyTorch, CuPy) that it uses while it runs, instead of
+            TensorRT's own memory; threads that call the model at once take turns.
+        persistent_cache: Share of the GPU's persistent L2 cache, 0 to 1.
+        weight_budget: Bytes of its streamed weights that stay on the GPU; -1 for TensorRT's
+            choice, None for all bytes.
 
     Raises:
         DeviceError: "engine.*", "refit.*", "board.no-gpu", "board.no-tensorrt", "tensorrt.*",
@@ -105,7 +104,7 @@ def load_plan(
         try:
             ways = runtimes.choices(version, about, trusted, str(file))
         except DeviceError:
-            # it is unknown whether the plan carries a runtime: the last refusal counts
+            # it is unknown if the plan embeds a runtime: the last refusal counts
             if (embedded or not version_compatible) and not runtimes.failed():
                 raise
             continue
@@ -130,7 +129,7 @@ def load_plan(
         [io_of(loaded.engine, context, name, (scales or {}).get(name)) for name in names]
         for names in names_of(loaded.engine)
     )
-    # before 10.0 a profile may serve one context at a time
+    # before 10.0 a profile may be limited to one context at a time
     del context
     engine = TensorRTEngine(loaded, runtimes.cuda(), inputs, outputs, memory=memory)
     plan.open()

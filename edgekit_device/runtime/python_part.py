@@ -1,5 +1,5 @@
 """A segment that is a PyTorch module: its source file, a function that makes it, and its state as
-safetensors. Nothing is unpickled, and no code runs but that of a signed manifest.
+safetensors. No data is unpickled, and only code from a signed manifest runs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class PythonPart:
         state: The digest of the state, as safetensors.
         arguments: The arguments: {"tensor": name}, {"constant": value}, {"list": [...]},
             {"tuple": [...]} or {"dict": {name: ...}}.
-        keywords: The keyword arguments by name, likewise.
+        keywords: The keyword arguments by name, in the same form.
         takes: PyTorch's type of each tensor.
     """
 
@@ -62,7 +62,7 @@ class PythonPart:
 
 
 class PythonEngine:
-    """A module that runs."""
+    """A loaded module that runs as a segment."""
 
     def __init__(self, module: Any, part: PythonPart) -> None:
         self._module, self._part = module, part
@@ -91,7 +91,7 @@ class PythonEngine:
                 (one.float() if one.dtype == torch.bfloat16 else one).contiguous().numpy()
                 for one in found
             ]
-        except Exception as error:  # the module's own may be any
+        except Exception as error:  # the module may raise any error
             raise DeviceError(
                 "a segment failed: {}: {}".format(type(error).__name__, error),
                 code="engine.failed",
@@ -146,14 +146,14 @@ def make(factory: str, source: bytes, state: bytes, where: str) -> Any:
         import torch
     except ModuleNotFoundError as error:
         if error.name != "torch":
-            raise  # it is there, and broken
+            raise  # it is installed, but broken
         raise DeviceError(
             "PyTorch is needed for a Python part of this bundle and is not installed",
             code="board.no-torch",
             where=where,
             hint="python3 -m pip install torch",
         ) from error
-    # by its content, so that no other module of this process is it
+    # named by its content, so that it differs from all other modules of this process
     module = types.ModuleType("edgekit_python_part_" + where[:16])
     sys.modules[module.__name__] = module
     try:
@@ -162,7 +162,7 @@ def make(factory: str, source: bytes, state: bytes, where: str) -> Any:
         made.load_state_dict(dict(read_safetensors(state)))
     except DeviceError:
         raise
-    except Exception as error:  # the code's own may be any
+    except Exception as error:  # the code may raise any error
         raise _invalid(where, "{}: {}".format(type(error).__name__, error)) from error
     if not isinstance(made, torch.nn.Module):
         raise _invalid(where, "{} returns no torch.nn.Module".format(factory))
@@ -225,7 +225,7 @@ def write_safetensors(tensors: Mapping[str, Any]) -> bytes:
 
 
 def _value(tree: Any, tensors: Mapping[str, Any]) -> Any:
-    """The value that a tree of arguments describes."""
+    """Returns the value that a tree of arguments describes."""
     ((kind, inner),) = tree.items()
     if kind == "tensor":
         return tensors[inner]
@@ -238,7 +238,7 @@ def _value(tree: Any, tensors: Mapping[str, Any]) -> Any:
 
 
 def _tensors(value: Any) -> Iterator[Any]:
-    """The tensors of a result in order."""
+    """Yields the tensors of a result in order."""
     import torch
 
     if isinstance(value, torch.Tensor):

@@ -1,5 +1,5 @@
-"""The reference backend: each segment an ONNX Runtime session on the CPU. Also the segments of any
-backend's bundle that run there: modules of a PyTorch network that were left out.
+"""The reference backend: each segment is an ONNX Runtime session on the CPU. Also runs CPU segments
+of other backends' bundles: modules of a PyTorch network that were not compiled.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NUMPY = {
     for name in DTYPES
 }
 
-# how the builder wants its engines optimised (fingerprint "optimisation"); ONNX Runtime's names
+# optimisation levels of the builder (fingerprint "optimisation"), by ONNX Runtime's names
 _OPTIMISATION = {
     "all": "ORT_ENABLE_ALL",
     "extended": "ORT_ENABLE_EXTENDED",
@@ -43,13 +43,13 @@ _OPTIMISATION = {
     "off": "ORT_DISABLE_ALL",
 }
 
-# ONNX Runtime's graph optimisations that go wrong, as edgekit.network has them: one makes pools
-# with pads as large as their window, one drops a Clip before small scales
+# ONNX Runtime's faulty graph optimisations, as in edgekit.network: one makes pools with pads as
+# large as their window, one drops a Clip before small scales
 _WRONG_FUSIONS = ("Pad_Fusion", "ClipQuantRewrite")
 
 
 class ReferenceEngine:
-    """One segment's session; keeps the weights' memory alive as long as itself."""
+    """A segment's session; keeps the weights' memory alive."""
 
     def __init__(self, session: Any, weights: List[np.ndarray]) -> None:
         self._session = session
@@ -59,13 +59,13 @@ class ReferenceEngine:
     def run(self, segment: SegmentEntry, feeds: Dict[str, Any]) -> Dict[str, np.ndarray]:
         """Runs the segment: inputs by name to outputs by name."""
         names = list(segment.outputs)
-        # what an engine before it left on the GPU is fetched
+        # fetches tensors that an earlier engine left on the GPU
         feeds = {
             name: value.numpy(self._types[name]) if hasattr(value, "numpy") else value
             for name, value in feeds.items()
         }
         try:
-            # Python 3.8 has no zip(strict=True); the session returns one value for each name
+            # Python 3.8 has no zip(strict=True); the session returns a value for each name
             return dict(zip(names, self._session.run(names, feeds)))  # noqa: B905
         except Exception as error:  # ONNX Runtime has no common base class of its own
             raise DeviceError(
@@ -80,7 +80,7 @@ class ReferenceEngine:
 
 
 def weight_faults(facts: EngineFacts, weights: Dict[str, WeightEntry]) -> List[str]:
-    """What does not fit between an engine's lacking weights and the manifest's, by name."""
+    """Returns the differences between an engine's stripped weights and the manifest's, by name."""
     found = []
     for wanted in facts.weights:
         given = weights.get(wanted.name)
@@ -126,13 +126,13 @@ def open_engines(
 
     Args:
         checked: A bundle whose signature and manifest were checked.
-        threads: Threads of each session; 0 leaves it to ONNX Runtime.
+        threads: Threads of each session; 0 for ONNX Runtime's default.
         profile: A folder for ONNX Runtime's profiles.
-        segments: Whose engines; None for all.
-        memory: As of the other backends; None here.
+        segments: The segments whose engines are opened; None for all.
+        memory: A parameter of other backends; None here.
 
     Returns:
-        Engines by digest and device; one for all devices, which are this machine's processor.
+        Engines by digest and device; all devices are this machine's processor and share an engine.
 
     Raises:
         DeviceError: "board.no-onnxruntime", "blob.*", "refit.mismatch", "engine.invalid".
@@ -147,7 +147,7 @@ def open_engines(
         engines[digest] = (data, read_engine(data, digest))
         faults += weight_faults(engines[digest][1], dict(manifest.weights))
     used = {weight.name for _, facts in engines.values() for weight in facts.weights}
-    # other variants' engines have others
+    # engines of other variants have other weights
     if {segment.engine for segment in whole} == set(engines):
         faults += ["no engine has {!r}".format(n[:80]) for n in manifest.weights if n not in used]
     if faults:
@@ -170,8 +170,8 @@ def open_on_cpu(
     profile: Optional[Path],
     segments: Sequence[SegmentEntry],
 ) -> Dict[Tuple[str, str], Any]:
-    """Opens segments that run on the CPU whatever the backend: ONNX files with their weights,
-    and Python parts.
+    """Opens segments that run on the CPU with any backend: ONNX files with their weights, and
+    Python parts.
 
     Args:
         checked: A bundle whose signature and manifest were checked.

@@ -1,5 +1,5 @@
-"""Makes a release ready: its weights are hashed or taken from an ONNX file that lies on the board,
-and its engines are loaded with them once. Also the commands refit, selftest and infer.
+"""Makes a release ready: hashes its weights or takes them from an ONNX file on the board, and loads
+its engines with these once. Also the commands refit, selftest and infer.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def refit_release(
         root: The installation.
         app: The app.
         folder: The release's folder.
-        threads: Of each engine; 0 takes the backend's default.
+        threads: Threads of each engine; 0 for the backend's default.
 
     Returns:
-        What the command ``refit`` answers, and the loaded release.
+        The answer of the command ``refit``, and the loaded release.
 
     Raises:
         DeviceError: "board.no-numpy", "blob.*", "engine.*", "weights.*", "board.*".
@@ -58,7 +58,7 @@ def refit_release(
         for number, variant in enumerate(model.variants):
             if variant.load == "demand":
                 with model.variant(number):
-                    pass  # it is opened, too: what is wrong with it shows now
+                    pass  # it is opened, too, so that its errors show now
         reused = is_ready(folder)
         found = RefitReport(
             release=folder.name,
@@ -73,10 +73,10 @@ def refit_release(
 
 
 def _settle(root: Root, app: App, folder: Path, digests: Iterable[str]) -> None:
-    """Makes durable that the release and its blobs are there.
+    """Makes the names of the release and its blobs durable.
 
-    Whoever put them there may have been killed before it did that: their bytes are safe, and their
-    names are not. A release is called ready only after this.
+    Their writer may have been killed before it did that: the bytes are durable, the names are not.
+    A release is marked ready only after this.
     """
     blobs = {root.store.path(digest).parent for digest in digests}
     above = [root.store.folder, app.releases_folder, app.folder, app.folder.parent, root.folder]
@@ -86,12 +86,12 @@ def _settle(root: Root, app: App, folder: Path, digests: Iterable[str]) -> None:
 
 
 def need_numpy() -> None:
-    """Raises DeviceError "board.no-numpy" where NumPy is not installed."""
+    """Raises DeviceError "board.no-numpy" if NumPy is not installed."""
     try:
         import numpy as np
     except ModuleNotFoundError as error:
         if error.name != "numpy":
-            raise  # it is there, and broken
+            raise  # it is installed, but broken
         raise DeviceError(
             "NumPy is needed to run a model and is not installed",
             code="board.no-numpy",
@@ -100,18 +100,18 @@ def need_numpy() -> None:
     del np
 
 
-# Whatever file is given, only values with the digests of the (signed) manifest are taken: an engine
-# built with REFIT_IDENTICAL can never get others, and a bundle for other weights is a bundle of its
-# own.
+# From any file, only values with the digests of the (signed) manifest are taken: an engine built
+# with REFIT_IDENTICAL cannot get other values, and other weights need another bundle.
 def fill_from_onnx(root: Root, manifest: Manifest, path: Path) -> int:
     """Takes the weights that the store lacks from an ONNX file, by their refit names.
 
     Returns:
-        How many were taken.
+        The number of weights taken.
 
     Raises:
         DeviceError: "model.not-found", "refit.mismatch" for weights that the file lacks,
-            "refit.other-weights" for values that are not the manifest's, or as ``named_weights``.
+            "refit.other-weights" for values that differ from the manifest's, or as
+            ``named_weights``.
     """
     lacking = {
         name: weight
@@ -135,7 +135,7 @@ def fill_from_onnx(root: Root, manifest: Manifest, path: Path) -> int:
     missing = [name for name in lacking if name not in arrays]
     if missing:
         raise _refused("lacks weights of the bundle", "refit.mismatch", path, missing)
-    # the manifest's blobs are little-endian and dense, as the arrays are on every Jetson
+    # the manifest's blobs are little-endian and dense, like arrays on every Jetson
     values = {name: array.tobytes() for name, array in arrays.items()}
     other = [name for name, data in values.items() if sha256(data) != lacking[name].digest]
     if other:
@@ -147,10 +147,10 @@ def fill_from_onnx(root: Root, manifest: Manifest, path: Path) -> int:
 
 
 def _in_file(name: str, weight: WeightEntry) -> str:
-    """What a weight is called in the user's file.
+    """Returns a weight's name in the user's file.
 
-    Names that an importer counts ("tmp_batch_norm_weight") count another engine's nodes, or those
-    of a part of the file: there the node says which one is meant.
+    Names with an importer's counter ("tmp_batch_norm_weight") count the nodes of another engine or
+    of a part of the file: for these the stable name by node is used.
     """
     if weight.transform in ("", "none"):
         return weight.source or name

@@ -1,5 +1,6 @@
-"""Which of a bundle's variants runs a frame, and which of them are open: the shapes decide, inputs
-are padded where the host proved it, and a variant of ``load: demand`` is opened by its first frame.
+"""Selects the variant of a bundle that runs a frame, by its shapes, and manages the open variants.
+Inputs are padded if the host proved that valid; the first frame of a variant with ``load: demand``
+opens it.
 """
 
 from __future__ import annotations
@@ -43,23 +44,24 @@ if TYPE_CHECKING:
 
 #: A shape by input.
 Sizes = Mapping[str, Tuple[int, ...]]
-#: Values by input that makes sizes.
+#: Values by shape tensor (an input whose values set sizes).
 Values = Mapping[str, Tuple[int, ...]]
 #: Opens the engines of these segments.
 OpenEngines = Callable[[Sequence[SegmentEntry]], Engines]
 #: Makes lanes ready with their engines.
 MakeLanes = Callable[[Sequence[Lane], Engines], List[LaneRun]]
 
-#: Loadables that one DLA core holds: "a maximum of 16 DLA loadables per core" (NVIDIA's guide).
+#: Largest number of loadables per DLA core: "a maximum of 16 DLA loadables per core" (NVIDIA's
+#: guide).
 MOST_LOADABLES = 16
 _SHOWN = 8
 
 
 class Route(NamedTuple):
-    """What runs a frame.
+    """The variant that runs a frame, with padding and cropping.
 
     Attributes:
-        variant: Its number.
+        variant: The variant's number.
         padded: (input, axis, size, value) of inputs that are padded.
         cropped: (output, axis, size) of outputs that are then cropped.
     """
@@ -69,7 +71,7 @@ class Route(NamedTuple):
     cropped: Tuple[Tuple[str, int, int], ...] = ()
 
     def fed(self, inputs: Dict[str, Any]) -> Dict[str, Any]:
-        """The inputs as the variant takes them; what lies on the GPU is fetched to be padded."""
+        """Returns the inputs for the variant; GPU tensors are fetched for padding."""
         import numpy as np
 
         found = dict(inputs)
@@ -83,7 +85,7 @@ class Route(NamedTuple):
         return found
 
     def results(self, outputs: Dict[str, np.ndarray]) -> Dict[str, np.ndarray]:
-        """The outputs for what was given."""
+        """Returns the outputs, cropped for the given inputs."""
         import numpy as np
 
         for name, axis, size in self.cropped:
@@ -92,10 +94,10 @@ class Route(NamedTuple):
         return outputs
 
     def on_device(self, outputs: Dict[str, DeviceTensor]) -> Dict[str, DeviceTensor]:
-        """The outputs for what was given, in the memory where they are.
+        """Returns the outputs on the device, cropped without copies.
 
         Raises:
-            DeviceError: "input.shape": one would have to be copied.
+            DeviceError: "input.shape": an output would have to be copied.
         """
         for name, axis, size in self.cropped:
             tensor = outputs[name]
@@ -125,20 +127,20 @@ class Router:
             if not variant.profiles
         }
         self._padding = tuple(padding)
-        # the smallest one that takes a frame wastes the least
+        # the smallest variant that takes a frame wastes the least
         self._static = sorted(self._exact.values(), key=lambda at: (_volume(variants[at]), at))
 
     def _key(self, sizes: Sizes) -> Tuple[Tuple[int, ...], ...]:
         return tuple(sizes[name] for name in self._names)
 
     def route(self, sizes: Sizes, values: Optional[Values] = None) -> Route:
-        """The static variant of exactly these shapes; else the smallest that takes them padded;
-        else a variant with a profile that holds them.
+        """Returns the static variant with exactly these shapes; else the smallest that takes them
+        padded; else a variant with a profile that includes them.
 
         Args:
             sizes: Shapes of the inputs.
-            values: Values of inputs that make sizes; the best where they are not given, and other
-                ones are for a variant with profiles alone.
+            values: Values of shape tensors, by default the optimal values; only a variant with
+                profiles takes other values.
 
         Raises:
             DeviceError: "input.shape", with the nearest shape; "input.values".
@@ -166,7 +168,7 @@ class Router:
         )
 
     def planned(self, sizes: Sizes) -> int:
-        """The variant that was built for these shapes, without padding.
+        """Returns the number of the variant that was built for these shapes, without padding.
 
         Raises:
             DeviceError: "input.shape", with the nearest shape.
@@ -199,7 +201,7 @@ class Router:
         return Route(number, tuple(padded), tuple(cropped))
 
     def refusal(self, sizes: Sizes) -> DeviceError:
-        """The error of shapes that no variant takes."""
+        """Returns the error for shapes that no variant takes."""
         nearest = min(
             (row for variant in self._variants for row in _rows(variant)),
             key=lambda row: _distance(row, sizes),
@@ -242,14 +244,14 @@ _Row = Mapping[str, ShapeRange]
 
 
 def _rows(variant: Variant) -> Sequence[_Row]:
-    """Ranges of what a variant takes; a static shape is a range of one."""
+    """Returns the ranges of shapes that a variant takes; a static shape is a range of one size."""
     if variant.profiles:
         return variant.profiles
     return [{name: ShapeRange(size, size, size) for name, size in variant.sizes.items()}]
 
 
 def _clamped(row: _Row, sizes: Sizes) -> _Row:
-    """The shape within a range that is nearest."""
+    """Returns the nearest shape within a range."""
     found = {}
     for name, limits in row.items():
         size = limits.opt
@@ -265,7 +267,7 @@ def _distance(row: _Row, sizes: Sizes) -> float:
 
 
 def distance(sizes: Sizes, other: Sizes) -> float:
-    """How far shapes are from each other, in factors along axes; infinity with other axes."""
+    """Returns the distance of shapes in factors along axes; infinity if their axes differ."""
     found = 0.0
     for name, size in sizes.items():
         have = other.get(name, ())
@@ -287,8 +289,8 @@ def _shown(row: _Row) -> str:
 
 
 def loadables(variants: Iterable[Variant]) -> Dict[int, int]:
-    """Loadables by DLA core of variants that are open together; an engine that two of them have
-    counts once.
+    """Returns the number of loadables per DLA core of variants that are open together; a common
+    engine counts once.
 
     A hybrid engine may have several loadables: the placement lists them.
     """
@@ -303,7 +305,7 @@ def loadables(variants: Iterable[Variant]) -> Dict[int, int]:
         for core, names in engines.items():
             placed = sum(one.core == core for one in variant.placement.loadables)
             for place, name in enumerate(names):
-                # what the placement has beyond one for each engine is the first engine's
+                # further loadables of the placement count for the first engine
                 own = 1 + max(placed - len(names), 0) * (place == 0)
                 counts[core, name] = max(counts.get((core, name), 0), own)
     found: Dict[int, int] = {}
@@ -335,17 +337,17 @@ def need_loadables(manifest: Manifest) -> None:
 
 
 class OpenVariants:
-    """The engines of the variants that are open; opens others when they are wanted.
+    """The engines of open variants; opens other variants on demand.
 
     Args:
-        variants: Of the bundle.
-        name: The bundle's.
+        variants: The bundle's variants.
+        name: The bundle's name.
         engines: Opened engines of the variants that are loaded at the start.
-        open_engines: Opens more.
+        open_engines: Opens further engines.
         lanes: Makes a variant's lanes ready.
 
     Attributes:
-        engines: Those that are open, by digest and device.
+        engines: The open engines, by digest and device.
     """
 
     def __init__(
@@ -364,14 +366,14 @@ class OpenVariants:
         self._lanes: Dict[int, List[LaneRun]] = {}
         self._lock = threading.Lock()
         self._opening = threading.Lock()
-        #: Users of each open variant, the least recently used first.
+        #: Number of users of each open variant, the least recently used first.
         self._users: Dict[int, int] = {
             number: 0 for number, one in enumerate(self._variants) if one.load == "start"
         }
 
     @contextmanager
     def held(self, number: int) -> Iterator[List[LaneRun]]:
-        """The lanes of a variant, which stays open during the block.
+        """Yields the lanes of a variant, which stays open during the block.
 
         Raises:
             DeviceError: As ``take``.
@@ -383,11 +385,11 @@ class OpenVariants:
             self.give(number)
 
     def take(self, number: int) -> List[LaneRun]:
-        """The lanes of a variant, which stays open until ``give``.
+        """Returns the lanes of a variant, which stays open until ``give``.
 
         Raises:
-            DeviceError: What opening it raises; "engine.loadables" where a DLA core is full of
-                loadables that are in use.
+            DeviceError: Errors of opening it; "engine.loadables" if a DLA core is full of loadables
+                in use.
         """
         found = self._taken(number)
         if found is None:
@@ -396,11 +398,11 @@ class OpenVariants:
                 if found is None:
                     self._open(number)
                     found = self._taken(number)
-                    assert found is not None  # nobody else closes variants meanwhile
+                    assert found is not None  # no other thread closes variants meanwhile
         return found
 
     def engines_of(self, number: int) -> Engines:
-        """The engines of a variant that is open."""
+        """Returns the engines of an open variant."""
         return {key: self.engines[key] for key in self._keys(number)}
 
     def give(self, number: int) -> None:
@@ -409,7 +411,7 @@ class OpenVariants:
             self._users[number] -= 1
 
     def is_free(self, number: int) -> bool:
-        """Whether the variant is open, or can be opened without closing another one."""
+        """Returns True if the variant is open, or can be opened without closing another variant."""
         with self._lock:
             return number in self._users or self._fits(number)
 
@@ -447,7 +449,7 @@ class OpenVariants:
             self._users[number] = 0
 
     def _make_room(self, number: int) -> None:
-        """Closes variants that nobody uses, the least recently used first, until this one fits."""
+        """Closes unused variants, the least recently used first, until this variant fits."""
         idle = [
             one
             for one, users in self._users.items()
@@ -468,4 +470,4 @@ class OpenVariants:
             self._lanes.pop(closed, None)
             needed = {key for one in self._users for key in self._keys(one)}
             for key in set(self.engines) - needed:
-                del self.engines[key]  # with its last user it frees its memory
+                del self.engines[key]  # its memory is freed with its last user

@@ -1,4 +1,4 @@
-"""``connect``: a client of what serves on this board, called like a loaded model."""
+"""``connect``: a client of a server on this board, called like a loaded model."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 _Answer = TypeVar("_Answer")
 
-_TRIES = 2  # a server that was replaced between two calls is looked for once more
+_TRIES = 2  # a server that was replaced between two calls is searched once more
 _MOST_GROWTH = 4
 
 
@@ -59,11 +59,11 @@ def connect(path: Union[str, "os.PathLike[str]"], *, timeout_s: float = 30.0) ->
 
     Args:
         path: Its socket, or the app's folder (``~/.edgekit/apps/NAME``).
-        timeout_s: Until a call gives up.
+        timeout_s: Seconds until a call gives up.
 
     Raises:
-        DeviceError: "serve.gone" when nothing serves there, "serve.refused", "serve.not-ready"
-            or "serve.silent".
+        DeviceError: "serve.gone" if no server runs there, "serve.refused", "serve.not-ready" or
+            "serve.silent".
     """
     return Client(Path(os.path.expanduser(path)), timeout_s)
 
@@ -73,10 +73,10 @@ class Client:
 
     Attributes:
         release: Release that gave the last answer.
-        digest: Digest of the release that served when this connected.
-        inputs: Name, dtype and shape of each input, of that release.
-        outputs: The same of each output.
-        variants: All shapes that it takes, if it takes several.
+        digest: Digest of the release that served at the time of the connection.
+        inputs: Name, dtype and shape of each input of that release.
+        outputs: Name, dtype and shape of each output.
+        variants: All its shapes, if it takes several.
     """
 
     def __init__(self, path: Path, timeout_s: float) -> None:
@@ -108,15 +108,15 @@ class Client:
         """Runs one frame on the server.
 
         Args:
-            inputs: An array by input name; an array alone for a model of one input.
+            inputs: Arrays by input name; a single array for a model with one input.
 
         Returns:
-            An array by output name, the caller's own.
+            Arrays by output name, owned by the caller.
 
         Raises:
-            DeviceError: What the model says of its inputs ("input.*"), what the engine failed
-                with, or "serve.busy", "serve.timeout", "serve.crashed", "serve.stopping",
-                "serve.gone", "serve.silent".
+            DeviceError: The model's error about its inputs ("input.*"), the engine's error, or
+                "serve.busy", "serve.timeout", "serve.crashed", "serve.stopping", "serve.gone",
+                "serve.silent".
         """
         with self._lock:
             arrays = self._arrays(inputs)
@@ -126,13 +126,13 @@ class Client:
                 try:
                     answer = self._exchange(RunAnswer, request, memory)
                 except Closed:
-                    # inferring changes nothing, so it may be done twice
+                    # inference has no side effects, so it may be repeated
                     left -= 1
                     if not left:
                         raise self._gone() from None
                     continue
                 except AnsweredError as error:
-                    # a release with larger outputs has come to serve
+                    # a release with larger outputs serves now
                     if error.code != "serve.room" or error.answer.bytes is None:
                         raise
                     self._output_bytes = error.answer.bytes
@@ -142,12 +142,12 @@ class Client:
             raise DeviceError("the server's outputs grow with every call", code="serve.room")
 
     def status(self) -> ServingStatus:
-        """The server's ``edgekit.serving/1`` (docs/serving.md)."""
+        """Returns the server's ``edgekit.serving/1`` (docs/serving.md)."""
         with self._lock:
             return self._request(StatusAnswer, "status").serving
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         with self._lock:
             self._disconnect()
 
@@ -177,7 +177,7 @@ class Client:
         return found
 
     def _write(self, arrays: Dict[str, np.ndarray]) -> Tuple[RunRequest, SharedMemory]:
-        """Lays the inputs out in the memory, and leaves space for the outputs after them."""
+        """Writes the inputs to the shared memory, with space for the outputs after them."""
         entries: List[PlacedTensor] = []
         offset = 0
         for name, value in arrays.items():
@@ -195,7 +195,7 @@ class Client:
         return RunRequest(tuple(entries), space), memory
 
     def _request(self, kind: Type[_Answer], op: str) -> _Answer:
-        """Sends a request without memory; again if the connection was closed meanwhile."""
+        """Sends a request without memory; repeats it if the connection was closed meanwhile."""
         for _ in range(_TRIES):
             with contextlib.suppress(Closed):
                 return self._exchange(kind, Request(op), None)
@@ -228,7 +228,7 @@ class Client:
             self._peer = None
         self._reader.close()
         self._reader = MessageReader()
-        # a worker may still write there: what it writes must never be taken for a later answer
+        # a worker may still write there: its bytes must not be taken for a later answer
         if self._memory is not None:
             self._memory.close()
             self._memory = None

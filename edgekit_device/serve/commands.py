@@ -29,7 +29,7 @@ from edgekit_device.release.journal import last_taken_back
 from edgekit_device.release.releases import ServeAnswer, ServerEnded, ServerStopped
 from edgekit_device.store.root import App, Root
 
-#: The loader that a server runs from: hosts replace those in ROOT/bin.
+#: The server's own copy of the loader: hosts replace the loaders in ROOT/bin.
 LOADER = "serve.pyz"
 _LOG, _LOCK = "serve.log", "serve.lock"
 _STOP_S = 60.0
@@ -40,7 +40,7 @@ _EXECUTED = "EDGEKIT_SERVE_LOADER"
 def do_serve(
     root: Root, arguments: argparse.Namespace, stdin: BinaryIO
 ) -> "ServeAnswer | ServerEnded":
-    """Serves until it is stopped; with --background, starts a server that does."""
+    """Serves until it is stopped; with --background, starts a server and returns."""
     app = _app(root, arguments.app)
     if arguments.background:
         return _background(app, arguments)
@@ -70,17 +70,17 @@ def do_serve(
 
 
 def do_serve_status(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> ServeAnswer:
-    """Says what serves; with --reload, has it take the current release first."""
+    """Answers the server's status; with --reload, first makes it load the current release."""
     app = root.app(arguments.app)
     return _answer(app, reload(app.folder) if arguments.reload else serving(app.folder))
 
 
 def do_serve_stop(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> ServerStopped:
-    """Has a server answer what it has taken, and end; waits for that."""
+    """Makes a server answer its pending requests and end; waits for its end."""
     app = root.app(arguments.app)
     answer = send_request(StopAnswer, app.folder, "stop", _STOP_S)
     if answer is not None:
-        # its lock is free when its process has ended
+        # its lock is free once its process has ended
         with locked(folder_of(app.folder) / _LOCK, wait_s=_STOP_S):
             pass
     return ServerStopped(app.name, answer is not None)
@@ -89,7 +89,7 @@ def do_serve_stop(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) ->
 def keep_loader(app: App) -> Optional[Path]:
     """Copies this loader into the app's folder, under its digest; returns the link to it.
 
-    None when this is no zipapp.
+    None if this loader is not a zipapp.
     """
     file = loader_file()
     if file is None:
@@ -103,7 +103,7 @@ def keep_loader(app: App) -> Optional[Path]:
 
 
 def _answer(app: App, found: Optional[ServingStatus]) -> ServeAnswer:
-    """What serves; where another release was taken back for it, that one and why."""
+    """Returns the server's status, with a release that was rolled back for it and the reason."""
     return ServeAnswer(app.name, found, last_taken_back(app))
 
 
@@ -120,7 +120,7 @@ def _app(root: Root, name: str) -> App:
 
 
 def _folder(app: App) -> Path:
-    """Where its socket, lock and log are; made where it is not the app's folder."""
+    """Returns the folder of its socket, lock and log; creates it if it is not the app's folder."""
     folder = folder_of(app.folder)
     if folder != app.folder:
         with map_os_errors(str(folder)):
@@ -130,7 +130,7 @@ def _folder(app: App) -> Path:
 
 
 def _run_cached_loader(app: App) -> None:
-    """Executes the app's copy of the loader, so that this one's file may be removed."""
+    """Executes the app's copy of the loader, so that this loader's file may be removed."""
     if os.environ.pop(_EXECUTED, "") == str(os.getpid()):
         return
     cached = keep_loader(app)
@@ -169,7 +169,7 @@ def _only(app: App, folder: Path) -> Iterator[None]:
 
 
 def _background(app: App, arguments: argparse.Namespace) -> ServeAnswer:
-    """Starts a server in a session of its own and waits until a release serves or has failed."""
+    """Starts a server in its own session and waits until a release serves or has failed."""
     argv: List[str] = [*loader_argv(), "serve", "--root", str(app.root.folder), "--app", app.name]
     argv += _options(arguments)
     if arguments.socket is not None:
@@ -186,21 +186,21 @@ def _background(app: App, arguments: argparse.Namespace) -> ServeAnswer:
             while process.poll() is None:
                 found = serving(app.folder)
                 if found is not None and found.pid == process.pid:
-                    # answers when the release serves, or has failed: the status says with what
+                    # answers once the release serves or has failed: the status has the error
                     with contextlib.suppress(DeviceError):
                         reload(app.folder)
                     return _answer(app, serving(app.folder))
                 time.sleep(_POLL_S)
         finally:
             if process.returncode is None:
-                process.returncode = 0  # it is not waited for: it outlives this command
+                process.returncode = 0  # do not wait for it: it outlives this command
         file.seek(before)
         said = file.read(1 << 16).strip().splitlines()
     raise _ended(said[-1] if said else b"", process.returncode, log)
 
 
 def _options(arguments: argparse.Namespace) -> List[str]:
-    """The options that a server is started with."""
+    """Returns the options with which a server is started."""
     found: List[str] = []
     for name in ("workers", "queue", "timeout_s", "threads"):
         found += ["--" + name.replace("_", "-"), str(getattr(arguments, name))]
@@ -208,7 +208,7 @@ def _options(arguments: argparse.Namespace) -> List[str]:
 
 
 def _ended(said: bytes, status: int, log: Path) -> DeviceError:
-    """What a server that did not start printed last, or that it printed no error."""
+    """Returns the last error that a server that did not start printed, or a general error."""
     with contextlib.suppress(DeviceError):  # not an error's JSON
         return read(Failed, parse_json(said, "the answer")).error.error()
     return DeviceError(

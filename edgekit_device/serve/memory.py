@@ -1,7 +1,7 @@
-"""Shared memory that tensors travel in, and tensors as a request names them in it.
+"""Shared memory for tensors, and the views of a request's tensors in it.
 
-A file that is cut short while another process has it mapped kills that process with SIGBUS; a
-memfd sealed against shrinking cannot be (memfd_create(2), fcntl(2) "File Sealing").
+If a file is truncated while another process has it mapped, SIGBUS kills that process; a memfd
+sealed against shrinking cannot be truncated (memfd_create(2), fcntl(2) "File Sealing").
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: Tensors begin at multiples of this: a cache line, and more than any type needs.
 ALIGN = 64
 
-#: Bytes that one connection's memory may have.
+#: Largest size in bytes of a connection's memory.
 MOST = 1 << 32
 
 # linux/fcntl.h: Pythons built on older systems lack the names
@@ -33,7 +33,7 @@ _SEAL, _SHRINK, _GROW, _WRITE = 1, 2, 4, 8
 
 
 def aligned(count: int) -> int:
-    """``count`` rounded up to a multiple of ``ALIGN``."""
+    """Returns ``count`` rounded up to a multiple of ``ALIGN``."""
     return -(-count // ALIGN) * ALIGN
 
 
@@ -60,7 +60,7 @@ class SharedMemory:
                 raise
 
     def close(self) -> None:
-        """Frees it; a view that is still in use keeps the mapping."""
+        """Frees the memory; a view that is still in use keeps the mapping."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -69,7 +69,7 @@ class SharedMemory:
 
 
 def map_sealed(descriptor: int) -> mmap.mmap:
-    """Maps a client's memory, if it cannot be cut short.
+    """Maps a client's memory, if it is sealed against truncation.
 
     Raises:
         DeviceError: "serve.memory" or "serve.too-large".
@@ -92,7 +92,7 @@ def map_sealed(descriptor: int) -> mmap.mmap:
 
 
 def view_of(memory: mmap.mmap, tensor: PlacedTensor) -> np.ndarray:
-    """A tensor in shared memory, in place."""
+    """Returns a view of a tensor in shared memory."""
     import numpy as np
 
     size = nbytes(tensor.dtype, tensor.shape)
@@ -106,14 +106,14 @@ def view_of(memory: mmap.mmap, tensor: PlacedTensor) -> np.ndarray:
 
 
 def input_of(memory: mmap.mmap, tensor: PlacedTensor) -> np.ndarray:
-    """A client's tensor, which the engine may read."""
+    """Returns a client's tensor in a form that the engine may read."""
     view = view_of(memory, tensor)
     # a client's bytes may be neither 0 nor 1
     return view.view("uint8") != 0 if tensor.dtype == "bool" else view
 
 
 def outside(where: str) -> DeviceError:
-    """The error that a tensor is not where the request says."""
+    """Returns the error that a request's tensor is outside its memory."""
     return DeviceError(
         "it is outside the memory sent with the request",
         code="serve.memory",

@@ -1,5 +1,5 @@
-"""The server's clients with their requests, and the pool of workers that have a release loaded and
-answer them.
+"""The server's clients with their requests, and the pool of workers that hold a loaded release and
+answer requests.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DELAY_S, _MOST_DELAY_S = 0.1, 10.0
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """How a server serves: ``timeout_s`` bounds a request's wait, and then its run."""
+    """A server's options; ``timeout_s`` bounds a request's wait, and then its run, in seconds."""
 
     workers: int = 1
     queue: int = 64
@@ -39,11 +39,11 @@ class ServeOptions:
 
 @dataclass(eq=False)
 class ServeRequest:
-    """A request that was taken: its head as it came, and its memory.
+    """An accepted request: its unchanged head, and its memory.
 
     Attributes:
         until: Monotonic clock reading at which it has waited too long.
-        tries: Workers that it was given to.
+        tries: Number of workers that it was given to.
     """
 
     peer: Peer
@@ -61,13 +61,13 @@ class ServeRequest:
 
 
 class Peer:
-    """A client's connection; it has one request at a time.
+    """A client's connection; it has at most a single request at a time.
 
     Attributes:
-        request: The one that is not answered yet.
-        waits: Whether it waits for a reload.
-        since: When a message began to arrive that is not whole; None when there is none.
-        answered: When it connected, or was answered last (monotonic).
+        request: Its pending request; None without.
+        waits: True if it waits for a reload.
+        since: Monotonic time at which an incomplete message began to arrive; None without.
+        answered: Monotonic time of its connection or its last answer.
     """
 
     def __init__(self, number: int, peer: socket.socket) -> None:
@@ -87,11 +87,11 @@ class Peer:
 
     @property
     def busy(self) -> bool:
-        """Whether it waits for an answer."""
+        """True if it waits for an answer."""
         return self.request is not None or self.waits
 
     def is_idle(self, now: float, seconds: float) -> bool:
-        """Whether it has asked nothing for so long, and asks nothing now."""
+        """Returns True if it has sent no request for ``seconds`` and has none pending."""
         if self.busy or self.since is not None or now - self.answered < seconds:
             return False
         try:
@@ -100,13 +100,13 @@ class Peer:
             return True
         except OSError:
             pass
-        return False  # a request that is to be read, or the end of the connection
+        return False  # a request to read, or the end of the connection
 
     def answer(self, data: bytes) -> None:
         """Sends an answer.
 
         Raises:
-            Closed: It disconnected, or did not read the answers before.
+            Closed: It disconnected, or did not read earlier answers.
         """
         self.answered = time.monotonic()
         try:
@@ -117,11 +117,11 @@ class Peer:
             raise Closed("it does not read its answers")
 
     def say(self, answer: Any) -> None:
-        """Sends an answer's document as :meth:`answer` does."""
+        """Sends an answer's document; raises as :meth:`answer`."""
         self.answer(pack(answer))
 
     def refuse(self, error: DeviceError) -> None:
-        """Sends an error as :meth:`answer` does."""
+        """Sends an error; raises as :meth:`answer`."""
         self.say(FailedAnswer(Failure.of(error)))
 
     def close(self) -> None:
@@ -132,21 +132,23 @@ class Peer:
 
 
 def environment() -> Dict[str, str]:
-    """The environment of children: systemd is spoken to by the server alone."""
+    """Returns the environment of children, without systemd's variables: only the server notifies
+    systemd.
+    """
     hidden = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
     return {name: value for name, value in os.environ.items() if name not in hidden}
 
 
 class Worker:
-    """A child process with a release, from its start.
+    """A child process that loads a release and runs requests.
 
     Attributes:
-        facts: What it said when it was ready.
-        request: The one that it runs.
-        since: When it began to load, or to run the request (monotonic).
-        retiring: It ends after its request.
-        faults: Requests in a row that its engines failed.
-        verdict: Why the server killed it.
+        facts: Its message when it was ready; None before.
+        request: The request that it runs; None if it is idle.
+        since: Monotonic time at which it began to load, or to run the request.
+        retiring: True if it ends after its request.
+        faults: Number of consecutive requests that failed in its engines.
+        verdict: Why the server killed it; None if it did not.
     """
 
     def __init__(self, app: App, release: str, threads: int) -> None:
@@ -164,7 +166,7 @@ class Worker:
         with theirs:
             number = theirs.fileno()
             words = [str(number), str(app.root.folder), app.name, release, str(threads)]
-            # its own session: a Ctrl-C at the server's terminal is the server's to answer
+            # its own session: only the server handles a Ctrl-C at its terminal
             self.process = subprocess.Popen(
                 child_argv(CODE, *words),
                 stdin=subprocess.DEVNULL,
@@ -176,7 +178,7 @@ class Worker:
         self.socket.setblocking(False)
 
     def run(self, request: ServeRequest) -> bool:
-        """Gives it a request; returns False when it has ended."""
+        """Gives it a request; returns False if it has ended."""
         request.tries += 1
         self._clients.add(request.peer.number)
         self.request, self.since = request, time.monotonic()
@@ -187,29 +189,29 @@ class Worker:
             return False
 
     def forget(self, client: int) -> None:
-        """Tells it that a client's memory is no longer needed, if it ever ran a request of it."""
+        """Notifies it that a client's memory is no longer needed, if it ever ran its requests."""
         if client in self._clients:
             self._clients.remove(client)
             self._left.append(client)
             self.flush()
 
     def flush(self) -> bool:
-        """Sends what ``forget`` could not; returns False where its socket is full still."""
+        """Sends pending notices of ``forget``; returns False if its socket is still full."""
         while self._left:
             data = frame(self._left[0], b"")
             try:
                 if send_with(self.socket, data) < len(data):
-                    self.kill()  # it cannot tell any more where a message begins
+                    self.kill()  # a partial message was sent: it cannot find the next one's start
                     return False
             except BlockingIOError:
                 return False
             except OSError:
-                pass  # it has ended: its socket says so to its reader
+                pass  # it has ended: its socket's reader notices
             self._left.popleft()
         return True
 
     def receive(self) -> Optional[bytes]:
-        """Its next message; None when that is not whole yet.
+        """Returns its next message; None if it is still incomplete.
 
         Raises:
             Closed: It has ended.
@@ -219,17 +221,17 @@ class Worker:
         return self.reader.take()
 
     def kill(self, verdict: Optional[Failure] = None) -> None:
-        """Ends it at once; its socket then says so."""
+        """Kills it; its socket's reader then notices."""
         self.verdict = verdict
         self.process.kill()
 
     def close(self) -> None:
-        """Makes it end, by closing its socket."""
+        """Makes it end by closing its socket."""
         self.reader.close()
         self.socket.close()
 
     def ending(self) -> str:
-        """How its process ended; waits a second for it, then kills it."""
+        """Returns how its process ended; waits a second for that, then kills it."""
         try:
             status = self.process.wait(1.0)
         except subprocess.TimeoutExpired:
@@ -246,10 +248,10 @@ class WorkerPool:
     """The workers of one release.
 
     Attributes:
-        workers: Those that live.
-        since: When it began to load (monotonic).
-        streak: Crashes since a request was answered.
-        start_at: When the next worker in place of a crashed one may start.
+        workers: The living workers.
+        since: Monotonic time at which it began to load.
+        streak: Number of crashes since a request was answered.
+        start_at: Monotonic time from which a crashed worker may be replaced.
     """
 
     def __init__(self, app: App, release: str, count: int, threads: int) -> None:
@@ -264,16 +266,16 @@ class WorkerPool:
 
     @property
     def facts(self) -> Optional[Ready]:
-        """What the first ready worker said."""
+        """The first ready worker's message; None before."""
         return next((w.facts for w in self.workers if w.facts is not None), None)
 
     @property
     def ready(self) -> bool:
-        """Whether all its workers are."""
+        """True if all its workers are ready."""
         return len(self.workers) == self.count and all(w.facts is not None for w in self.workers)
 
     def idle(self) -> Optional[Worker]:
-        """A worker that is ready and has nothing to do."""
+        """Returns a ready worker without a request; None if there is none."""
         for worker in self.workers:
             free = worker.facts is not None and worker.request is None and worker.verdict is None
             if free and worker.flush():
@@ -281,13 +283,13 @@ class WorkerPool:
         return None
 
     def hire(self) -> Worker:
-        """Starts one worker more."""
+        """Starts another worker."""
         worker = Worker(self.app, self.release, self.threads)
         self.workers.append(worker)
         return worker
 
     def crashed(self, now: float) -> None:
-        """Notes a crash: the first is made good at once, those after it later and later."""
+        """Records a crash: the first is replaced at once, later crashes after growing delays."""
         self.streak += 1
         wait = 0.0 if self.streak == 1 else _DELAY_S * 2.0 ** min(self.streak - 2, 10)
         self.start_at = now + min(wait, _MOST_DELAY_S)

@@ -1,4 +1,4 @@
-"""Which release a server answers with, as ``current`` says, and its counters."""
+"""The release that a server answers with, according to ``current``, and its counters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_RETRY_S = 30.0
 
 
 def is_clients_fault(code: str) -> bool:
-    """Whether an error says that the request was wrong, or one too many."""
+    """Returns True for the code of a wrong request, or of a request too many."""
     return family(code) == "input" or code in _CLIENTS
 
 
@@ -52,7 +52,7 @@ class ServerCounters:
             self.note(error)
 
     def note(self, error: Failure) -> None:
-        """Keeps an error as the last one, with the time."""
+        """Records the last error, with the time."""
         self.last_error = LastError(error.code, error.message, error.where, error.hint, stamp())
 
     @property
@@ -61,7 +61,7 @@ class ServerCounters:
         return round(time.monotonic() - self._began, 3)
 
     def latency(self) -> Optional[Latency]:
-        """Of the last requests; None before the first."""
+        """Returns the latency of the last requests; None before the first."""
         found = self._latencies
         if not found:
             return None
@@ -70,15 +70,15 @@ class ServerCounters:
 
 
 class ServedReleases:
-    """The pool that serves, the one that loads, and the workers that end.
+    """The pool that serves, the pool that loads, and the workers that end.
 
     Args:
-        app: Whose releases.
-        options: How many workers a pool has, and the threads of each engine.
+        app: The app.
+        options: The number of workers of a pool, and the threads of each engine.
         health: The server's counters.
-        log: Takes one line.
-        listen: Called with every worker that starts: the server reads its socket from then on.
-        unlisten: Called when its socket is to be read no more.
+        log: Called with each line of the log.
+        listen: Called with every worker that starts: from then on the server reads its socket.
+        unlisten: Called with a worker whose socket must not be read any more.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class ServedReleases:
         self.app, self.options, self.health, self.log = app, options, health, log
         self.serving: Optional[WorkerPool] = None
         self.loading: Optional[WorkerPool] = None
-        #: The release that did not load, and why.
+        #: The release that did not load, and its error.
         self.failed: Optional[Tuple[str, Failure]] = None
         self._listen, self._unlisten = listen, unlisten
         self._retiring: List[Worker] = []
@@ -102,12 +102,12 @@ class ServedReleases:
 
     @property
     def workers(self) -> List[Worker]:
-        """Every worker that may still answer."""
+        """Returns every worker that may still answer."""
         pools = [pool for pool in (self.serving, self.loading) if pool is not None]
         return [worker for pool in pools for worker in pool.workers] + self._retiring
 
     def settled(self) -> bool:
-        """Whether the current release serves, or is known to have failed."""
+        """Returns True if the current release serves, or is known to have failed."""
         wanted = self.app.link("current")
         if self.loading is not None:
             return False
@@ -116,10 +116,10 @@ class ServedReleases:
         return wanted == (None if self.serving is None else self.serving.release)
 
     def look(self, again: bool = False) -> None:
-        """Compares what serves with ``current`` and begins to load what that is now.
+        """Compares the serving release with ``current`` and begins to load a new current release.
 
         Args:
-            again: Tries a release anew that did not load.
+            again: True to retry a release that did not load.
         """
         wanted = self.app.link("current")
         if self.loading is not None:
@@ -148,13 +148,13 @@ class ServedReleases:
             self._hire(self.loading)
 
     def loaded(self, worker: Worker, answer: Union[Ready, FailedAnswer]) -> None:
-        """A worker has said that it is ready, or why it cannot be."""
+        """Handles a worker's message that it is ready, or why it cannot load the release."""
         pool = self.loading
         if isinstance(answer, FailedAnswer):
             if pool is not None and worker in pool.workers:
                 self._fail(pool, answer.error)
             else:
-                # in place of a crashed one: it ends now, which counts as its crash
+                # it replaces a crashed worker: it ends now, which counts as its crash
                 worker.verdict = answer.error
             return
         worker.facts = answer
@@ -167,7 +167,7 @@ class ServedReleases:
             self._dismiss(before)
 
     def gone(self, worker: Worker, how: str) -> None:
-        """A worker's socket has ended; what it ran is the caller's to answer."""
+        """Handles the end of a worker's socket; the caller answers the worker's request."""
         now = time.monotonic()
         error = worker.verdict or Failure(
             "serve.crashed",
@@ -196,7 +196,7 @@ class ServedReleases:
             self._end(worker)
 
     def tick(self, now: float) -> None:
-        """Does what is due: loads, replaces crashed workers, ends those that take too long."""
+        """Loads a new release, replaces crashed workers, and ends workers that take too long."""
         self.look()
         if self.loading is not None and now - self.loading.since > _LOAD_S:
             message = "it was not loaded within {:g} s".format(_LOAD_S)
@@ -213,7 +213,7 @@ class ServedReleases:
                 worker.process.kill()
 
     def end(self) -> None:
-        """Ends every worker; waits for each, and kills those that do not end."""
+        """Ends every worker, waits for each, and kills those that do not end."""
         for worker in self.workers:
             self._end(worker)
         for worker, until in self._ending:
@@ -231,7 +231,7 @@ class ServedReleases:
             self._hire(pool)
 
     def _fail(self, pool: WorkerPool, error: Failure) -> None:
-        """The release that was to serve does not load: what served before serves on."""
+        """Handles a release that does not load: the previous release continues to serve."""
         self.loading = None
         self.failed = (pool.release, error)
         self._retries += 1
@@ -253,5 +253,5 @@ class ServedReleases:
         self._unlisten(worker)
         worker.close()
         if worker.facts is None:
-            worker.process.kill()  # it loads, and would not look at its socket for long
+            worker.process.kill()  # it loads and does not read its socket until then
         self._ending.append((worker, time.monotonic() + _END_S))

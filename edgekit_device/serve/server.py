@@ -1,7 +1,7 @@
-"""The server: one loop over its listening socket, its clients, its workers and signals; what it
-answers, its log, and how it notifies systemd that it is ready.
+"""The server: a loop over its listening socket, its clients, its workers and signals; its answers,
+its log, and its notices to systemd.
 
-It never reads a tensor and never waits for another process: what can hang or crash is a worker's.
+It never reads a tensor and never waits for another process: only workers can hang or crash.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ from edgekit_device.store.root import App
 
 _TICK_S = 0.2
 _DRAIN_S = 30.0
-_FAULTS = 3  # in a row: an engine whose device is lost fails for ever
-_STALL_S = 10.0  # a message that begins is whole by then
+_FAULTS = 3  # consecutive failures: an engine that lost its device always fails
+_STALL_S = 10.0  # time for a message to arrive completely
 _MOST_CLIENTS = 256  # two descriptors each: half of the 1,024 that a process has by default
-_IDLE_S = 1.0  # from then on a connection without a request makes room for one that waits
+_IDLE_S = 1.0  # after this an idle connection may be closed for a waiting connection
 _BACKLOG = 1024
 
 _MOST = 4 << 20
@@ -95,7 +95,7 @@ class Server:
         )
 
     def run(self) -> None:
-        """Serves until a signal or a client says stop, and what was taken is answered."""
+        """Serves until a signal or a client stops it and accepted requests are answered."""
         wake, poke = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             signal.set_wakeup_fd(poke)
@@ -134,7 +134,7 @@ class Server:
             write_durably(self.app.folder / RECORD, dump(record))
 
     def _resume(self) -> None:
-        """Has a deployment that was cut off carried on; what that says is the log's."""
+        """Starts the continuation of an interrupted deployment; logs the result."""
         root = str(self.app.root.folder)
         self._resuming = subprocess.Popen(
             [*self._loader, "resume", "--root", root, "--app", self.app.name],
@@ -157,7 +157,7 @@ class Server:
 
     def _read_worker(self, worker: Worker) -> None:
         if worker.socket.fileno() < 0:
-            return  # it was closed in the same turn of the loop
+            return  # it was closed in the same iteration of the loop
         kind: Type[Any] = Ready if worker.facts is None else RunAnswer
         try:
             data = worker.receive()
@@ -187,7 +187,7 @@ class Server:
             self.releases.retire(worker)
 
     def _lose(self, worker: Worker) -> None:
-        """A worker has ended: its request is run once more, elsewhere."""
+        """Handles the end of a worker: another worker runs its request once more."""
         self._unlisten(worker)
         worker.close()
         worker.process.kill()
@@ -269,11 +269,11 @@ class Server:
 
 
 class ConnectionHandler:
-    """Takes connections and requests; a request waits in ``line`` until a worker has it.
+    """Accepts connections and requests; a request waits in ``line`` until a worker takes it.
 
     Attributes:
-        line: What waits.
-        stopping: Whether nothing new is taken.
+        line: The waiting requests.
+        stopping: True if no new requests are accepted.
     """
 
     def __init__(
@@ -295,17 +295,17 @@ class ConnectionHandler:
         self._taking = False
 
     def open(self) -> None:
-        """Begins to take connections."""
+        """Begins to accept connections."""
         self._take_more(True)
 
     def shut(self) -> None:
-        """Takes no more connections and requests."""
+        """Stops accepting connections and requests."""
         self.stopping = True
         self._take_more(False)
         self.listener.close()
 
     def close(self) -> None:
-        """Ends every connection; clients that still wait get an error that says why."""
+        """Closes every connection; waiting clients get an error with the reason."""
         error = DeviceError("the server has ended", code="serve.stopping", where=self.app.name)
         for peer in list(self.peers.values()):
             if peer.busy:
@@ -314,7 +314,7 @@ class ConnectionHandler:
             peer.close()
 
     def tick(self, now: float) -> None:
-        """Checks the listening socket, and ends requests and clients that wait for too long."""
+        """Checks the listening socket, and ends requests and clients that have waited too long."""
         if not self.stopping and not self.listener.stands():
             self.log.say("the socket's file was removed: creating it again")
             self._take_more(False)
@@ -335,7 +335,7 @@ class ConnectionHandler:
         self.finish(request, pack(FailedAnswer(error)), error)
 
     def finish(self, request: ServeRequest, data: bytes, error: Optional[Failure]) -> None:
-        """Answers a request; ``error`` is the answer's, for the counters."""
+        """Answers a request; ``error`` is the answer's error, for the counters."""
         request.close()
         peer = request.peer
         peer.request = None
@@ -349,7 +349,7 @@ class ConnectionHandler:
             self._leave(peer)
 
     def notify_waiting(self) -> None:
-        """Answers those that wait for a reload, once it is known how that ended."""
+        """Answers clients that wait for a reload, once its result is known."""
         waiting = [peer for peer in self.peers.values() if peer.waits]
         if not waiting or not self.releases.settled():
             return
@@ -366,7 +366,7 @@ class ConnectionHandler:
                 self._leave(peer)
 
     def _take_more(self, more: bool) -> None:
-        """Whether connections are taken; those that are not wait in the kernel's queue."""
+        """Accepts connections (``more``), or leaves them in the kernel's queue."""
         if more and not self._taking:
             self._selector.register(self.listener.socket, selectors.EVENT_READ, self._enter)
         elif self._taking and not more:
@@ -374,7 +374,9 @@ class ConnectionHandler:
         self._taking = more
 
     def _make_room(self, now: float) -> bool:
-        """Whether one more client may come; while others wait, the longest idle one goes."""
+        """Returns True if another client may connect; closes the longest idle client if others
+        wait.
+        """
         if len(self.peers) < _MOST_CLIENTS:
             return True
         if not self.listener.wanted():
@@ -391,7 +393,7 @@ class ConnectionHandler:
             return
         taken = self.listener.accept()
         if taken is None:
-            self._take_more(False)  # of descriptors there may be none left; a tick tries again
+            self._take_more(False)  # descriptors may be exhausted; a tick tries again
             return
         self._numbers += 1
         peer = Peer(self._numbers, taken)
@@ -421,7 +423,7 @@ class ConnectionHandler:
             self._leave(peer)
 
     def _next(self, peer: Peer) -> None:
-        """Takes the client's next message when it has been answered."""
+        """Takes the client's next message once its last request is answered."""
         while peer.open and not peer.busy:
             message = peer.reader.take()
             if message is None:
@@ -496,7 +498,7 @@ class ConnectionHandler:
         if request is not None and request in self.line:
             self.line.remove(request)
         if request is not None:
-            request.close()  # a worker that runs it has a descriptor of its own
+            request.close()  # a worker that runs it has its own descriptor
         for worker in self.releases.workers:
             worker.forget(peer.number)
         del self.peers[peer.number]
@@ -505,7 +507,7 @@ class ConnectionHandler:
             self._take_more(True)
 
     def status(self) -> ServingStatus:
-        """What serves, and how it does."""
+        """Returns the server's status."""
         health, serving, loading = self.health, self.releases.serving, self.releases.loading
         facts = None if serving is None else serving.facts
         return ServingStatus(
@@ -538,7 +540,7 @@ class ConnectionHandler:
         return Description(pool.release, facts.digest, facts.inputs, facts.outputs, facts.variants)
 
     def _not_ready(self) -> DeviceError:
-        """Why nothing serves."""
+        """Returns the error that no release serves, with the reason."""
         failed = self.releases.failed
         why = "it has no current release" if failed is None else failed[1].message
         if self.releases.loading is not None or self.releases.serving is not None:
@@ -560,10 +562,10 @@ class ListeningSocket:
         self._facts: Optional[os.stat_result] = None
 
     def open(self) -> None:
-        """Makes the socket; takes the place of one that a dead server left.
+        """Creates the socket; replaces a socket that a dead server left.
 
         Raises:
-            DeviceError: "serve.socket" when something else lies there, "board.*".
+            DeviceError: "serve.socket" if another kind of file has its path, "board.*".
         """
         self.socket.close()
         with map_os_errors(str(self.path)):
@@ -574,7 +576,7 @@ class ListeningSocket:
                     where=str(self.path),
                     hint="give another --socket",
                 )
-            # bound under a temporary name, made private, then renamed: no client finds it half made
+            # bound under a temporary name, made private, then renamed: clients find it complete
             temporary = self.path.with_name(".{}.{}".format(self.path.name[:32], os.getpid()))
             with contextlib.suppress(FileNotFoundError):
                 temporary.unlink()
@@ -593,7 +595,7 @@ class ListeningSocket:
             os.replace(str(temporary), str(self.path))
 
     def stands(self) -> bool:
-        """Whether the file is there still, and is this socket's."""
+        """Returns True if the file still exists and is this socket's."""
         try:
             return self._facts is not None and os.path.samestat(
                 os.stat(str(self.path)), self._facts
@@ -602,13 +604,13 @@ class ListeningSocket:
             return False
 
     def wanted(self) -> bool:
-        """Whether a connection waits to be taken."""
+        """Returns True if a connection waits."""
         waiting = select.poll()
         waiting.register(self.socket, select.POLLIN)
         return bool(waiting.poll(0))
 
     def accept(self) -> Optional[socket.socket]:
-        """The next connection; None when there is none after all."""
+        """Returns the next connection; None if it has disappeared."""
         try:
             peer, _ = self.socket.accept()
         except OSError:
@@ -617,7 +619,7 @@ class ListeningSocket:
         return peer
 
     def close(self) -> None:
-        """Takes no connections any more; removes the file if it is this socket's."""
+        """Stops accepting connections; removes the file if it is this socket's."""
         if self.stands():
             with contextlib.suppress(OSError):
                 self.path.unlink()
@@ -625,16 +627,16 @@ class ListeningSocket:
 
 
 class ServerLog:
-    """Writes lines with the time; a journal adds its own."""
+    """Writes lines with the time, except to a journal, which adds its own."""
 
     def __init__(self, app: str) -> None:
         self._app = app
         self._stamped = "JOURNAL_STREAM" not in os.environ
 
     def say(self, text: str) -> None:
-        """Writes one line."""
+        """Writes a line."""
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ ", time.gmtime()) if self._stamped else ""
-        # requests bring some of it, and terminals show journals
+        # parts of the text come from requests, and terminals show journals
         line = "".join(
             char if char.isprintable() else "\\u{:04x}".format(ord(char))
             for char in " ".join(text.splitlines())
@@ -647,7 +649,7 @@ class ServerLog:
 
 
 class Notifier:
-    """Speaks to systemd where it listens; silent elsewhere.
+    """Sends notices to systemd if it started the server.
 
     Attributes:
         every_s: How often the watchdog expects "WATCHDOG=1"; None without a watchdog.

@@ -47,21 +47,24 @@ if TYPE_CHECKING:
     from edgekit_device.runtime.model import Model
 
 
-#: What a worker's child process runs.
+#: The code of a worker's process.
 CODE = "from edgekit_device.serve.worker import main\nmain(sys.argv[1:])\n"
 
-# stands before each head on its way to a worker: whose memory it is
+# precedes each head on its way to a worker: the client that owns the memory
 _CLIENT = struct.Struct(">Q")
 _MOST_TEXT = 2000
 
 
 def frame(client: int, head: bytes) -> bytes:
-    """A client's request as a worker reads it; an empty one says that the client has ended."""
+    """Returns a client's request in the form that a worker reads; an empty head means that the
+    client has disconnected.
+    """
     return framed(_CLIENT.pack(client) + head)
 
 
 def main(argv: List[str]) -> None:
-    """Loads a release, says so or why not, and answers until the server closes the socket.
+    """Loads a release, reports success or the error, and answers until the server closes the
+    socket.
 
     Args:
         argv: Descriptor of the socket, root, app, release, threads.
@@ -70,7 +73,7 @@ def main(argv: List[str]) -> None:
     _die_with_server()
     with socket.socket(fileno=int(number)) as peer:
         peer.setblocking(True)
-        # what a runtime prints is the log's
+        # a runtime's output belongs in the log
         os.dup2(2, 1)
         try:
             model = _load(Root(Path(root)), app, release, int(threads))
@@ -99,7 +102,7 @@ def _load(root: Root, app: str, release: str, threads: int) -> Model:
     where = "{}/{}".format(app, release)
     need_ready(app, folder)
     model = open_model(checked, threads)
-    # one vector: that it answers at all; deployments run them all
+    # a single vector shows that it answers; deployments run all vectors
     if not self_test(model, checked, quick=True).ok:
         raise DeviceError(
             "outputs differ from the golden ones",
@@ -121,19 +124,19 @@ def _variant(variant: Variant) -> ServedVariant:
 class _Answers:
     """Runs requests; keeps each client's memory mapped between them.
 
-    A thread of its own reads the socket, so that a client that has left frees its memory while
-    the engine still runs, and the socket never fills up.
+    A separate thread reads the socket, so that a disconnected client's memory is freed while the
+    engine still runs, and the socket never fills up.
     """
 
     def __init__(self, model: Model, release: str) -> None:
         self.model = model
         self.release = release
-        #: Bytes of the outputs; 0 where they depend on the inputs.
+        #: Bytes of the outputs; 0 if their size depends on the inputs.
         self._fixed = 0
         if model.is_static:
             self._fixed = sum(aligned(nbytes(t.dtype, t.shape)) for t in model.outputs)
         self.known: Dict[int, Tuple[Tuple[int, int], mmap.mmap]] = {}
-        # a request's client, head and memory; no head: the client has left; None: the server has
+        # a request's client, head and memory; no head: the client has left; None: the server ended
         self._come: "queue.SimpleQueue[Optional[Tuple[int, bytes, Optional[int]]]]" = (
             queue.SimpleQueue()
         )
@@ -147,7 +150,7 @@ class _Answers:
                 return
             client, head, memory = come
             if not head:
-                # again: the request that ran when it left has mapped its memory anew
+                # again: the request that ran meanwhile has mapped its memory anew
                 self.known.pop(client, None)
                 continue
             answer: Union[RunAnswer, FailedAnswer]
@@ -199,7 +202,7 @@ class _Answers:
 
     def _map(self, client: int, descriptor: int) -> mmap.mmap:
         facts = os.fstat(descriptor)
-        # a mapping keeps the file's number from being another file's
+        # while it is mapped, the file's inode number is not reused
         key = (facts.st_dev, facts.st_ino)
         known = self.known.get(client)
         if known is None or known[0] != key:
@@ -213,7 +216,7 @@ def _need(start: int, end: int, need: int) -> None:
 
 
 class _OutputsTooLarge(DeviceError):
-    """The outputs do not fit in the space given."""
+    """The error that the outputs do not fit in the given space."""
 
     def __init__(self, need: int) -> None:
         super().__init__(
@@ -225,7 +228,7 @@ class _OutputsTooLarge(DeviceError):
 
 
 def _failed(error: BaseException) -> FailedAnswer:
-    """An error as an answer; engines' messages can be long, and a head is bounded."""
+    """Returns an error's answer; cuts long messages of engines, since a head is bounded."""
     if isinstance(error, MemoryError):
         error = DeviceError("out of memory", code="board.no-memory")
     elif not isinstance(error, DeviceError):

@@ -1,8 +1,8 @@
-"""Blobs on their way into the store: ``partial/<sha256>`` holds the bytes received so far and has
-one writer at a time; a thread makes whole blobs durable while others still arrive.
+"""Incomplete blobs: ``partial/<sha256>`` has the bytes received so far and a single writer at a
+time; a thread makes complete blobs durable while others still arrive.
 
-When a transfer is cut off, its bytes stay, and the next one continues after them. They are not
-trusted: the whole blob is hashed before it gets its name in the store.
+After an interrupted transfer the bytes stay, and the next transfer continues after them. They are
+not trusted: the whole blob is hashed before it gets its name in the store.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from edgekit_device.files import Buffer, fsync_folder, open_locked, workspace
 from edgekit_device.protocol.codec import is_digest
 from edgekit_device.store.root import Root
 
-# longer than a connection may be silent (``store.transfer``): whoever holds the lock is alive
+# longer than the allowed silence of a connection (``store.transfer``): the lock's holder is alive
 _WAIT_S = 60.0
-# how much may wait for the disk before the receiving waits too
+# bytes that may wait for the disk before the receiver waits too
 _MOST_BYTES = 64 << 20
 _MOST_BLOBS = 4096
 
-# small blobs are made durable together: so many bytes at a time, more while the disk is busy
+# small blobs are made durable together: this many bytes at a time, more while the disk is busy
 _GATHER_BYTES = 8 << 20
 _GATHER_BLOBS = 1024
 _BLOCK = 512 << 10
@@ -39,7 +39,7 @@ def _folder(root: Path) -> Path:
 
 
 def received_bytes(root: Path, digest: str) -> int:
-    """How many bytes of the blob are stored under the installation's folder ``root``."""
+    """Returns the number of the blob's bytes that are stored in the installation ``root``."""
     try:
         return os.stat(str(_folder(root) / digest)).st_size
     except FileNotFoundError:
@@ -47,22 +47,22 @@ def received_bytes(root: Path, digest: str) -> int:
 
 
 def partials(root: Path) -> List[Tuple[str, int]]:
-    """Digest and bytes of every blob that is stored in part."""
+    """Returns digest and bytes of every incomplete blob."""
     found = []
     folder = _folder(root)
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if is_digest(path.name):
-            with contextlib.suppress(FileNotFoundError):  # it became whole just now
+            with contextlib.suppress(FileNotFoundError):  # it was just completed
                 found.append((path.name, path.stat().st_size))
     return found
 
 
 class Partial:
-    """One blob's partial file, open and locked.
+    """A blob's partial file, open and locked.
 
     Attributes:
-        path: Where they lie.
-        handle: The open file.
+        path: Path of the file.
+        handle: Descriptor of the open file.
         size: Its bytes when it was opened.
     """
 
@@ -73,10 +73,10 @@ class Partial:
 
     @classmethod
     def open(cls, root: Path, digest: str, wait_s: float = _WAIT_S) -> "Partial":
-        """Opens the blob's part, empty where there is none; others wait until it is closed.
+        """Opens the blob's part, empty if it is new; others wait until it is closed.
 
         Raises:
-            DeviceError: "board.busy" when another channel holds it for longer than ``wait_s``.
+            DeviceError: "board.busy" if another channel holds it for more than ``wait_s`` seconds.
         """
         path = _folder(root) / digest
         handle = open_locked(path, wait_s)
@@ -96,7 +96,7 @@ class Partial:
         self.close()
 
     def close(self) -> None:
-        """Unlocks the file for other writers; removes it where it is empty."""
+        """Unlocks the file for other writers; removes it if it is empty."""
         try:
             facts = os.fstat(self.handle)
             if facts.st_size == 0 and facts.st_nlink:
@@ -110,10 +110,10 @@ class Partial:
 
 
 def hash_start(handle: int, count: int) -> "hashlib._Hash":
-    """SHA-256 of a file's first ``count`` bytes, to be continued.
+    """Returns the SHA-256 object of a file's first ``count`` bytes, to be continued.
 
     Raises:
-        OSError: There are fewer.
+        OSError: The file has fewer bytes.
     """
     found = hashlib.sha256()
     block = memoryview(bytearray(min(_BLOCK, count)))
@@ -127,22 +127,22 @@ def hash_start(handle: int, count: int) -> "hashlib._Hash":
     return found
 
 
-# Bytes are made durable first, then names, then the folders: a name in the store means whole bytes.
-# Many blobs wait for the disk together, since the first fsync of many carries the others along.
+# Bytes are made durable first, then names, then folders: a name in the store means complete bytes.
+# Many blobs wait for the disk together, since the first fsync also writes most of the others.
 _Blob = Tuple[str, Union[Buffer, Partial], int]
 
 
 class BlobWriter:
-    """Blobs whose bytes are right; when the block has ended without an error all are in the store.
+    """Writes verified blobs; all are in the store when the block has ended without an error.
 
-    When the block ends with one, what was handed over before is stored all the same.
+    If the block ends with an error, the blobs added before are stored nevertheless.
     """
 
     def __init__(self, root: Root) -> None:
         self._root = root
         self._waiting: List[_Blob] = []
         self._under_way: List[_Blob] = []
-        self._bytes = [0, 0]  # of those that wait, and of those under way
+        self._bytes = [0, 0]  # bytes of waiting blobs, and of blobs being written
         self._changed = threading.Condition()
         self._over = False
         self._error: Optional[BaseException] = None
@@ -159,7 +159,7 @@ class BlobWriter:
             self._thread.join()
         waiting, self._waiting = self._waiting, []
         if self._error is None:
-            self._store(waiting)  # a few small ones: no thread was needed
+            self._store(waiting)  # a few small blobs: no thread was needed
         else:
             _close(waiting)
             if kind is None:
@@ -175,7 +175,7 @@ class BlobWriter:
 
     def _add(self, blob: _Blob) -> None:
         with self._changed:
-            # checked before, or a blob that is larger than the bound would wait for itself
+            # checked before adding, else a blob larger than the bound would wait for itself
             while self._error is None and (
                 self._bytes[0] + self._bytes[1] >= _MOST_BYTES
                 or len(self._waiting) + len(self._under_way) >= _MOST_BLOBS
@@ -242,7 +242,7 @@ class BlobWriter:
 
 
 def _write_all(work: Path, blobs: Dict[str, Buffer]) -> Dict[str, str]:
-    """Writes files durably and returns their names; bounds how many are open at once."""
+    """Writes files durably and returns their names; limits the number of open files."""
     most, digests = _most_open(), list(blobs)
     for start in range(0, len(digests), most):
         with ExitStack() as opened:
@@ -256,13 +256,13 @@ def _write_all(work: Path, blobs: Dict[str, Buffer]) -> Dict[str, str]:
 
 
 def _most_open() -> int:
-    """A quarter of the files that the process may have open; parts need the others."""
+    """Returns a quarter of the process's limit of open files; parts need the rest."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return _GATHER_BLOBS if most == resource.RLIM_INFINITY else min(_GATHER_BLOBS, most // 4 + 1)
 
 
 def _written(name: str, data: Buffer) -> int:
-    """Writes a file and returns it open; the disk begins at once, without waiting for it."""
+    """Writes a file and returns its open descriptor; starts the disk's write without waiting."""
     handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         view = memoryview(data)

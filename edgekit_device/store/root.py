@@ -1,7 +1,7 @@
-"""The board's folder and its contents: ``Root`` is the whole installation, ``App`` one app with
-its releases and its links ``current`` and ``previous``, ``BlobStore`` the blobs by SHA-256.
-The two links change as one: what both shall be is written to links.json first, so that the
-next holder of the app's lock finishes a change that a power cut interrupted.
+"""The board's folder and its contents: ``Root`` is the whole installation, ``App`` an app with its
+releases and its links ``current`` and ``previous``, ``BlobStore`` the blobs by SHA-256.
+The two links change together: both new targets are written to links.json first, so that the next
+holder of the app's lock finishes a change that a power cut interrupted.
 
 A blob's bytes are made durable before it gets its name (``store.partial``), so that a name in the
 store always means complete, correct bytes, also after a power cut.
@@ -55,7 +55,7 @@ _KEPT = ("apps", "bin", "incoming", "jobs", "kernels", "partial", "timing", "tmp
 
 
 def sha256(data: Buffer) -> str:
-    """SHA-256 in lower-case hex."""
+    """Returns the SHA-256 in lower-case hex."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -66,17 +66,19 @@ class BlobStore:
         self.folder = folder
 
     def path(self, digest: str) -> Path:
-        """The path of the blob, whether it exists or not."""
+        """Returns the path of the blob, which need not exist."""
         if not is_digest(digest):
             raise DeviceError("not a SHA-256", code="blob.bad-digest", where=repr(digest)[:80])
         return self.folder / digest[:2] / digest
 
     def has(self, digest: str) -> bool:
-        """Whether the blob is there; its bytes were right when it was written (``is_whole``)."""
+        """Returns True if the blob exists; its bytes were verified when it was written, see
+        ``is_whole``.
+        """
         return self.path(digest).is_file()
 
     def size(self, digest: str) -> int:
-        """The blob's bytes; -1 when it is not there."""
+        """Returns the blob's size in bytes; -1 if it is missing."""
         try:
             return self.path(digest).stat().st_size
         except FileNotFoundError:
@@ -91,7 +93,7 @@ class BlobStore:
         return map_file(self.extent(digest).path)
 
     def extent(self, digest: str) -> Extent:
-        """The blob's file; raises as ``read``."""
+        """Returns the blob's file; raises as ``read``."""
         path = self.path(digest)
         try:
             check_kept(path.parent)
@@ -106,7 +108,7 @@ class BlobStore:
         return Extent(path)
 
     def is_whole(self, digest: str) -> bool:
-        """Whether the blob is there and its bytes still have this SHA-256; reads the whole blob.
+        """Returns True if the blob exists and still has this SHA-256; reads the whole blob.
 
         Raises:
             DeviceError: "root.link", "root.owner" or "root.writable".
@@ -115,9 +117,9 @@ class BlobStore:
         return self.has(digest) and sha256(self.read(digest)) == digest
 
     def missing(self, digests: Iterable[str], verify: bool = False) -> List[str]:
-        """Returns the digests of blobs that are missing; renews the time of the others.
+        """Returns the digests of missing blobs; renews the time of the others.
 
-        With ``verify``, a damaged blob is missing too; raises as ``is_whole``.
+        With ``verify``, a damaged blob counts as missing; raises as ``is_whole``.
         """
         absent = []
         for digest in dict.fromkeys(digests):
@@ -133,23 +135,23 @@ class BlobStore:
             os.utime(self.path(digest))
 
     def blobs(self) -> Iterator[Path]:
-        """Every blob's path."""
+        """Yields every blob's path."""
         for path in sorted(self.folder.glob("??/*")):
             if is_digest(path.name):
                 yield path
 
     def usage(self) -> Dict[str, int]:
-        """Number of blobs and their bytes."""
+        """Returns the number of blobs and their bytes."""
         sizes = [path.stat().st_size for path in self.blobs()]
         return {"blobs": len(sizes), "bytes": sum(sizes)}
 
 
-# Two symlinks cannot be renamed at once, so what both shall be is written down first (links.json,
-# durable). Whoever takes the app's lock next finishes what a power cut left: the pair is the old
-# one or the new one, and ``current`` by itself changes by one rename.
+# Two symlinks cannot be renamed at once, so both targets are first written durably to links.json.
+# The next holder of the app's lock finishes a change that a power cut interrupted: the result is
+# the old or the new pair, and ``current`` by itself changes with a single rename.
 @document(frozen=True)
 class Links:
-    """links.json: the releases that both links shall point at; None for no link."""
+    """links.json: the intended targets of both links; None for no link."""
 
     current: Optional[str] = member(nullable(release_name))
     previous: Optional[str] = member(nullable(release_name))
@@ -158,14 +160,14 @@ class Links:
 def set_links(folder: Path, current: Optional[str], previous: Optional[str]) -> None:
     """Points ``current`` and ``previous`` at these releases; None removes a link.
 
-    The app's lock is held by the caller.
+    The caller holds the app's lock.
 
-    A disk that is full to the last byte does not keep it from that: then ``current`` comes first,
-    and a power cut may leave ``previous`` as it was.
+    It works even on a completely full disk: then ``current`` changes first, and after a power cut
+    ``previous`` may be unchanged.
 
     Raises:
-        OSError: The disk has no inode left or worse; the pair is finished by the lock's next
-            holder where links.json could still be written.
+        OSError: The disk has no free inode or another error; the lock's next holder finishes the
+            pair if links.json could be written.
     """
     wanted = Links(current, previous)
     try:
@@ -179,7 +181,7 @@ def set_links(folder: Path, current: Optional[str], previous: Optional[str]) -> 
 
 
 def finish_links(folder: Path) -> None:
-    """Finishes a change that was cut off, and removes its temporary names."""
+    """Finishes an interrupted change, and removes its temporary names."""
     for pattern in (".current.*", ".previous.*", "." + LINKS + ".*"):
         for left in folder.glob(pattern):
             left.unlink()
@@ -189,7 +191,7 @@ def finish_links(folder: Path) -> None:
 
 
 def intended(folder: Path) -> Optional[Links]:
-    """The pair of a change that is not finished; None where there is none."""
+    """Returns the links of an unfinished change; None if there is none."""
     return load(Links, folder / LINKS)
 
 
@@ -219,7 +221,7 @@ def _points(link: Path, release: str) -> bool:
 
 
 def default_root() -> Path:
-    """$EDGEKIT_ROOT, or ~/.edgekit.
+    """Returns $EDGEKIT_ROOT, or ~/.edgekit.
 
     Raises:
         DeviceError: "root.no-home".
@@ -235,7 +237,7 @@ def default_root() -> Path:
 
 
 class Root:
-    """One installation's folder on a board; nothing is created by only looking."""
+    """An installation's folder on a board; reading creates no files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
@@ -244,15 +246,17 @@ class Root:
 
     @contextmanager
     def lock(self, shared: bool, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
-        """Held shared while blobs arrive or get used, exclusively while they are collected."""
+        """Holds the lock: shared while blobs arrive or are used, exclusive while they are
+        collected.
+        """
         with locked(self.folder / "lock", shared=shared, wait_s=wait_s):
             yield
 
     def app(self, name: str) -> App:
-        """The app called ``name``; need not exist yet.
+        """Returns the app called ``name``, which need not exist yet.
 
         Raises:
-            DeviceError: "app.bad-name" when the name cannot be a folder's.
+            DeviceError: "app.bad-name" if the name cannot be a folder's.
         """
         if not is_app_name(name):
             raise DeviceError(
@@ -267,7 +271,7 @@ class Root:
         return app
 
     def apps(self) -> List[App]:
-        """Every app, by name."""
+        """Returns every app, sorted by name."""
         folder = self.folder / "apps"
         if not folder.is_dir():
             return []
@@ -276,7 +280,7 @@ class Root:
 
 
 class App:
-    """One app's releases: names of folders, and the two links."""
+    """An app's releases: names of folders, and the two links."""
 
     def __init__(self, root: Root, name: str) -> None:
         self.root = root
@@ -286,7 +290,7 @@ class App:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Held while the app's releases or links change; a cut-off change is finished first."""
+        """Holds the lock for changes of releases or links; first finishes an interrupted change."""
         with map_os_errors(str(self.folder)):
             durable_folder(self.releases_folder)
         with locked(self.folder / "lock"):
@@ -296,14 +300,14 @@ class App:
             yield
 
     def releases(self) -> List[str]:
-        """Release names, oldest first."""
+        """Returns the release names, oldest first."""
         if not self.releases_folder.is_dir():
             return []
         names = [path.name for path in self.releases_folder.iterdir()]
         return sorted((name for name in names if is_release(name)), key=number_of)
 
     def link(self, which: str) -> Optional[str]:
-        """The release that ``which`` ("current" or "previous") points at, if it exists."""
+        """Returns the existing target of ``which`` ("current" or "previous"); None without."""
         try:
             target = os.readlink(str(self.folder / which))
         except OSError:
@@ -312,7 +316,7 @@ class App:
         return name if is_release(name) and (self.releases_folder / name).is_dir() else None
 
     def release(self, name: Optional[str]) -> Path:
-        """The folder of the release ``name``, or of the current one.
+        """Returns the folder of the release ``name``; None for the current release.
 
         Raises:
             DeviceError: "release.none" or "release.unknown".
@@ -341,7 +345,7 @@ class App:
 
 
 def no_such_app(app: App) -> DeviceError:
-    """The error that an app is not here, which names those that are."""
+    """Returns the error that an app does not exist, which lists the existing apps."""
     names = ", ".join(one.name for one in app.root.apps() if one.folder.is_dir())
     return DeviceError(
         "the app does not exist",
@@ -352,28 +356,28 @@ def no_such_app(app: App) -> DeviceError:
 
 
 def number_of(release: str) -> int:
-    """The running number that a release's name begins with: its age, whatever clocks say."""
+    """Returns the number at the start of a release's name: its age, independent of clocks."""
     return int(release.partition("-")[0])
 
 
-# What is made is for its owner alone, whatever the account's umask. A ROOT that was there before is
-# left as it is if only its owner writes it. Its blobs may be a link to another disk; a link at any
-# other place would make of a name that was checked another folder than was checked.
+# New files are for their owner alone, whatever the account's umask. An existing ROOT is not changed
+# if only its owner can write it. Its blobs may be a link to another disk; a link at any other place
+# could redirect a checked name to another folder.
 def make_private() -> None:
-    """From now on this process and its children make files for their owner alone."""
+    """Makes this process and its children create files for their owner alone."""
     os.umask(0o077)
 
 
 def check_root(folder: Path, *, loads: bool = False) -> None:
-    """Refuses a ROOT that is another account's or that others can write; one may be missing.
+    """Refuses a ROOT that belongs to another account or that others can write; it may be missing.
 
-    What it keeps is refused where it is a link, another account's or for others to write; its
+    Refuses also contents that are links, belong to another account or are writable by others; the
     blobs may be a link to another disk.
 
     Args:
         folder: ROOT.
-        loads: Whether a program loads from there: it may be another account's than the owner, as
-            in a container.
+        loads: True if a program loads from ROOT: then it may belong to another account than the
+            program's, as in a container.
 
     Raises:
         DeviceError: "root.owner", "root.writable" or "root.link".

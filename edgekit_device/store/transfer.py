@@ -1,8 +1,8 @@
 """The commands ``receive`` and ``fetch``: blobs in frames from the host into the store and back.
-What arrives is hashed and synced in threads while more is read.
+Threads hash and sync received bytes while more are read.
 
-A large blob is written to its part (``store.partial``) from the byte where it was cut; a small
-one is sent again whole. ``BlobWriter`` gives both their names in the store meanwhile.
+A large blob continues in its part (``store.partial``) from the byte where it was interrupted; a
+small blob is sent again in full. Meanwhile ``BlobWriter`` gives both their names in the store.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _SMALL = 1 << 20
 _MAX_LINE = 4096
 _BLOCK = 512 << 10
 
-# sshd writes packets of 32 KiB into a pipe of 64 KiB: each would wake this process. With the most
-# that Linux grants an account, and a moment until more has come, few do
+# sshd writes packets of 32 KiB into a pipe of 64 KiB: each would wake this process. The largest
+# pipe that Linux grants an account, and a short wait for more bytes, avoid most wake-ups
 _PIPE = 1 << 20
 _SET_PIPE = 1031  # F_SETPIPE_SZ of linux/fcntl.h; Python knows it since 3.10
 _LITTLE = 256 << 10
@@ -52,7 +52,8 @@ _SILENCE_S = 30.0
 _BLOCKS = 6
 _SYNC_EVERY = 32 << 20
 
-# a block and its bytes, a file and what to read of it first, the end of a blob, the end of all
+# a block and its byte count; a file and the bytes to read from it first; the end of a blob (text);
+# the end of all (None)
 _ThreadedWork = Union[Tuple[bytearray, int], Tuple[int, int], str, None]
 
 _MAX_LIST = 16 << 20
@@ -60,7 +61,7 @@ _PIECE = 1 << 20
 
 
 def do_receive(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> ReceivedBlobs:
-    """Reads blobs in frames; whole ones stay although a later one fails, and large ones in part.
+    """Reads blobs in frames; if a later blob fails, complete blobs stay, and large blobs in part.
 
     Raises:
         DeviceError: "transfer.truncated", "transfer.stalled", "transfer.offset",
@@ -122,7 +123,7 @@ def _receive_large(
 def _write(
     partial: Partial, digest: str, size: int, start: int, source: FrameInput, hashing: Hashing
 ) -> None:
-    """Writes and hashes the blob; where it is cut off, the bytes that arrived are durable."""
+    """Writes and hashes the blob; after an interruption the received bytes are durable."""
     handle = partial.handle
     try:
         hashing.begin(handle, start)
@@ -149,7 +150,7 @@ def _write(
 
 def _check_space(partial: Partial, size: int) -> None:
     facts = os.fstatvfs(partial.handle)
-    # counted by blocks: a file that was cut in the middle may have holes
+    # counted by disk blocks: an interrupted file may have holes
     free = facts.f_bavail * facts.f_frsize + os.fstat(partial.handle).st_blocks * 512
     if size > free:
         raise DeviceError(
@@ -162,7 +163,7 @@ def _check_space(partial: Partial, size: int) -> None:
 
 @document(frozen=True)
 class ReceivedBlobs:
-    """The answer of ``receive``: how many blobs came, and the bytes that were sent of them."""
+    """The answer of ``receive``: the number of blobs, and their received bytes."""
 
     received: int = member(integer(0, _MAX_BYTES))
     bytes: int = member(integer(0, _MAX_BYTES))
@@ -170,7 +171,7 @@ class ReceivedBlobs:
 
 @document(frozen=True)
 class BlobFrame:
-    """The line before bytes: which blob they are of, its size, and where they begin."""
+    """The line before bytes: their blob, its size, and their offset."""
 
     digest: str = member(codec.digest)
     size: int = member(integer(0, _MAX_BYTES), key="bytes")
@@ -199,8 +200,8 @@ class FrameInput:
     """The stream of frames.
 
     Args:
-        stdin: Where from; nothing has been read of it yet.
-        silence_s: How long nothing may come until the host counts as gone.
+        stdin: The stream, from its start.
+        silence_s: Seconds without bytes after which the host counts as disconnected.
     """
 
     def __init__(self, stdin: BinaryIO, silence_s: float = _SILENCE_S) -> None:
@@ -217,7 +218,7 @@ class FrameInput:
             fcntl.fcntl(self._handle, _SET_PIPE, _PIPE)
 
     def line(self) -> bytes:
-        """The next line, its end included.
+        """Returns the next line, including its end.
 
         Raises:
             DeviceError: "transfer.truncated" or "protocol.invalid".
@@ -256,7 +257,7 @@ class FrameInput:
             raise _truncated("the stream ended {} bytes early".format(left), digest)
 
     def take(self, size: int, digest: str) -> bytes:
-        """The next ``size`` bytes."""
+        """Returns the next ``size`` bytes."""
         data = bytearray(size)
         got = len(self.fill(memoryview(data)))
         self.check(digest, size - got)
@@ -292,7 +293,7 @@ def _truncated(message: str, digest: str) -> DeviceError:
 
 
 class Hashing:
-    """SHA-256 of blobs in a thread next to the one that reads and writes them.
+    """Hashes blobs (SHA-256) in a thread, while another thread reads and writes them.
 
     For each blob call ``begin``, then ``buffer`` and ``add`` for each block, then ``digest``. A
     block may be read until the next ``buffer``; it is used again once it is hashed.
@@ -381,7 +382,7 @@ class Syncing:
             self._thread.join()
 
     def written(self, offset: int) -> None:
-        """Says that the file is written up to ``offset``."""
+        """Reports that the file is written up to ``offset``."""
         if offset - self._last < _SYNC_EVERY:
             return
         self._last = offset
@@ -402,7 +403,7 @@ class Syncing:
 
 
 def do_fetch(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Iterator[Buffer]:
-    """Answers the blobs whose digests are on stdin; all are there before the first is sent.
+    """Answers the blobs whose digests are on stdin; first checks that all of these exist.
 
     Raises:
         DeviceError: "blob.missing", "protocol.invalid".

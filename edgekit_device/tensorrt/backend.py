@@ -1,8 +1,8 @@
 """The TensorRT backend: plans through the full, lean or dispatch runtime, loadables through cuDLA.
 
-Nothing of an engine reaches TensorRT before the bundle's signature, the engine's digest, the
-board's kind and the plan's header were looked at. Plans that a refit kept on this board have no
-signature: ``tensorrt.refit`` says whose they must be.
+TensorRT gets an engine's bytes only after checks of the bundle's signature, the engine's digest,
+the board's kind and the plan's header. Full plans that a refit stored on this board have no
+signature: ``tensorrt.refit`` checks their owner.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _FIRST_HEADER: Version = (8, 6)
 
 
 def memory_of(manifest: Manifest, device_memory: Any) -> MemoryPlan:
-    """The memory of a bundle's engines.
+    """Returns the memory plan of a bundle's engines.
 
     Args:
-        manifest: The bundle's, with all its variants.
+        manifest: The bundle's manifest, with all its variants.
         device_memory: A tensor on the GPU that contexts use while they run; None: TensorRT's own
             memory, or memory that engines of one device share.
 
@@ -54,16 +54,16 @@ def open_engines(
     *,
     memory: Optional[MemoryPlan] = None,
 ) -> Dict[Tuple[str, str], Any]:
-    """Opens TensorRT engines, refitted with the bundle's weights where it takes any.
+    """Opens TensorRT engines, refitted with the bundle's weights if they take any.
 
     An engine whose bytes serve several devices (two DLA cores) is opened on each.
 
     Args:
         checked: A bundle whose signature and manifest were checked.
         threads: Threads of each runtime; 0 leaves TensorRT's default.
-        profile: Anything but None: layers' times are recorded (``node_times``).
-        segments: Whose engines; None for all.
-        memory: What ``memory_of`` made of the whole manifest; by default of this one.
+        profile: If not None, layers' times are recorded (``node_times``).
+        segments: The segments whose engines are opened; None for all.
+        memory: The result of ``memory_of`` for the whole manifest; by default for this manifest.
 
     Returns:
         Engines by digest and device.
@@ -93,8 +93,8 @@ def open_engines(
         used.setdefault(digest, names)
     memory.open()
     taken = {name for names in used.values() for name in names or ()}
-    # an engine that was refitted before takes no weights now: then it is unknown; and engines of
-    # other variants take others
+    # an engine that was refitted before takes no weights now, so its names are unknown; and engines
+    # of other variants take other weights
     known = None not in used.values() and {one.engine for one in whole} <= set(
         digest for digest, _ in engines
     )
@@ -112,7 +112,7 @@ def open_engines(
 def _check_board(checked: Checked, root: Path, runtimes: Runtimes) -> None:
     entries = checked.manifest.engines.values()
     facts = board_facts(root)
-    # boards of one kit carry different modules: the number distinguishes them where it is known
+    # boards of the same kit have different modules: the number, if known, distinguishes these
     names = [name for name in (facts["module"], facts["board_id"]) if name]
     full = runtimes.installed().get("full")
     check_board(
@@ -135,19 +135,20 @@ def _open_plan(
     values: Dict[str, np.ndarray],
     memory: MemoryPlan,
 ) -> Tuple[TensorRTEngine, Optional[List[str]]]:
-    """The engine, and the weights that it was refitted with; None if that was done before.
+    """Opens an engine; returns it with the weights that it was refitted with, None if that was done
+    before.
 
-    ``values`` are weights that engines before it were refitted with; those that it needs are added.
+    ``values`` are weights of earlier refits; the engine's own weights are added.
     """
     digest, entry = segment.engine, checked.manifest.engines[segment.engine]
     data = read_checked(checked, digest)
     version = _version(data, entry, digest)
     names: Optional[List[str]] = []
     loaded: Optional[LoadedPlan] = None
-    # an engine that has its weights takes those of the bundle all the same: they may be others
+    # an engine with weights is refitted with the bundle's, too: these may differ
     takes = entry.stripped or (entry.refit in _TAKES_OTHERS and bool(checked.manifest.weights))
     for choice in runtimes.choices(version, entry, checked.signer is not None, digest):
-        # a stored plan carries no runtime: no use where only its own would do
+        # a stored plan has no embedded runtime: useless if only that could run it
         release = None if choice.carried or not takes else checked.files.release
         full = None
         if release is not None:
@@ -189,7 +190,7 @@ def _refit(
     loaded: LoadedPlan,
     values: Dict[str, np.ndarray],
 ) -> List[str]:
-    """Refits an engine; ``values`` keeps the weights for the next one, read and hashed once."""
+    """Refits an engine; ``values`` keeps the weights, which are read and hashed only once."""
     weights = checked.manifest.weights
     if not values:
         values.update({name: weight_array(checked, weight) for name, weight in weights.items()})
@@ -206,9 +207,9 @@ def _write_full_plan(
     runtimes: Runtimes,
     flavour: str,
 ) -> None:
-    """Keeps the full plan; the engine runs all the same where that fails."""
+    """Stores the full plan; if that fails, the engine still runs."""
     if entry.lean_embedded and not hasattr(loaded.trt, "SerializationFlag"):
-        return  # before 10.0 the plan would carry its runtime, which no signature covers any more
+        return  # before 10.0 the plan would embed its runtime, which no signature would cover
     try:
         compatible = entry.version_compatible
         plan = full_plan(loaded.trt, loaded.engine, compatible=compatible, where=digest)
@@ -226,7 +227,7 @@ def _version(data: Union[bytes, memoryview], entry: EngineEntry, where: str) -> 
     try:
         version = read_header(data, where)
     except DeviceError as error:
-        # the header is known from 8.6 on; before, the manifest's word is all there is
+        # the header is known since 8.6; before that, only the manifest has the version
         if error.code == "engine.serialization" and recorded[:2] < _FIRST_HEADER:
             return recorded
         raise

@@ -1,8 +1,8 @@
-"""TensorRT's Python modules on this board: which there are, their versions, loggers and recorders,
-and their refusals as DeviceErrors with TensorRT's own text, a code and what to do.
+"""TensorRT's Python modules on this board: finds these and their versions, makes loggers and
+recorders, and turns refusals into DeviceErrors with TensorRT's own text, a code and a hint.
 
 ``tensorrt`` builds and runs; ``tensorrt_lean`` runs version-compatible plans of its own version;
-``tensorrt_dispatch`` runs those that carry a lean runtime. Importing one needs no GPU.
+``tensorrt_dispatch`` runs plans with an embedded lean runtime. Importing them needs no GPU.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from edgekit_device.versions import Version, parse_version
 FLAVOURS = {"full": "tensorrt", "lean": "tensorrt_lean", "dispatch": "tensorrt_dispatch"}
 _FAULTS: Dict[str, str] = {}
 
-# TensorRT keeps a pointer to the first logger of a process for ever
+# TensorRT keeps a pointer to a process's first logger until its end
 _REFERENCES: List[Any] = []
 _MOST_ERRORS = 100
 _SHOWN_LINES = 20
 _SHOWN = 3
 _MOST_TEXT = 600
 
-# Texts with the code and remedy that fit; the first that matches counts. Seen in NVIDIA's issue
-# tracker (#1913, #2783, #4106, #4790) and forum; those of the header and of a missing driver were
-# seen from tensorrt_lean 10.16.1.11 and 11.4.0.106 on a GPU and without (scripts/lean_check.py).
+# Texts with their code and hint; the first match counts. Sources: NVIDIA's issue tracker (#1913,
+# #2783, #4106, #4790) and forum; the texts about the header and a missing driver come from
+# tensorrt_lean 10.16.1.11 and 11.4.0.106 with and without a GPU (scripts/lean_check.py).
 _KNOWN: Tuple[Tuple[str, str, str], ...] = (
     (
         r"kDLA_STANDALONE",
@@ -98,13 +98,13 @@ _BY_CODE = {"FAILED_ALLOCATION": "tensorrt.no-memory"}
 
 
 def find(flavour: str) -> Optional[Any]:
-    """Imports a flavour ("full", "lean", "dispatch"); None where it is absent or broken.
+    """Imports a flavour ("full", "lean", "dispatch"); returns None if it is absent or broken.
 
-    ``fault`` then says why.
+    ``fault`` then returns the reason.
     """
     try:
         module = _import(FLAVOURS[flavour])
-        # a namespace package, or one whose library is missing, has no Runtime
+        # a namespace package, or a package without its library, has no Runtime
         if not hasattr(module, "Runtime"):
             raise ImportError("it has no Runtime")
     except Exception as error:  # its __init__ loads libraries: ImportError, OSError, and others
@@ -121,7 +121,7 @@ def _import(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != name:
             raise
-        # NVIDIA's wheels hold the module under this name, and a package of its own renames it
+        # NVIDIA's wheels have the module under this name, and a separate package renames it
         try:
             return importlib.import_module(name + "_bindings")
         except ModuleNotFoundError:
@@ -129,20 +129,20 @@ def _import(name: str) -> Any:
 
 
 def fault(flavour: str) -> str:
-    """Why the last ``find`` gave nothing; empty when it did."""
+    """Returns why the last ``find`` failed; "" if it succeeded."""
     return _FAULTS.get(flavour, "")
 
 
 def version_of(module: Any) -> Version:
-    """The module's version: three parts up to 10.13, four later."""
+    """Returns the module's version: three parts up to 10.13, four later."""
     return parse_version(str(getattr(module, "__version__", "")))
 
 
 def logger(trt: Any, callback: Callable[[str, str], None]) -> Any:
-    """Makes a logger that hands everything to ``callback(severity name, text)``.
+    """Makes a logger that calls ``callback(severity name, text)`` for every message.
 
     The severity is "VERBOSE", "INFO", "WARNING", "ERROR" or "INTERNAL_ERROR". TensorRT may call it
-    from any thread; an exception of the callback is swallowed, since TensorRT could not take it.
+    from any thread; an exception of the callback is discarded, since TensorRT cannot handle it.
     """
 
     class Logger(trt.ILogger):  # type: ignore[misc]
@@ -161,10 +161,10 @@ def logger(trt: Any, callback: Callable[[str, str], None]) -> Any:
 
 
 def recorder(trt: Any) -> Tuple[Any, List[Tuple[str, str]]]:
-    """Makes an error recorder for the ``error_recorder`` attributes, and what it keeps: what went
-    wrong so far, as (name of ErrorCodeTRT, description).
+    """Makes an error recorder for the ``error_recorder`` attributes; returns it with its list of
+    errors so far, as (name of ErrorCodeTRT, description).
 
-    Keep the first as long as any object has it.
+    Keep the recorder alive while any object uses it.
     """
     recorded: List[Tuple[str, str]] = []
 
@@ -199,8 +199,8 @@ class ErrorListener:
     """A logger and an error recorder for one engine's objects, and the messages they received.
 
     Attributes:
-        logger: For Runtime, Refitter and the like.
-        recorder: For their ``error_recorder``.
+        logger: The logger for Runtime, Refitter and other objects.
+        recorder: The recorder for their ``error_recorder``.
         lines: The last warnings and errors as (severity, text).
     """
 
@@ -214,12 +214,12 @@ class ErrorListener:
             self.lines.append((severity, text))
 
     def forget(self) -> None:
-        """Clears all messages, before a call whose failure is to be reported alone."""
+        """Clears all messages, before a call whose failure is reported separately."""
         self.lines.clear()
         self.recorded.clear()
 
     def error(self, what: str, code: str, where: str = "", hint: str = "") -> DeviceError:
-        """The DeviceError of a call that failed just now; each message is reported once."""
+        """Returns the DeviceError of a call that just failed; each message is reported once."""
         error = explain(what, code, self.recorded, list(self.lines), where, hint)
         self.forget()
         return error
@@ -233,15 +233,15 @@ def explain(
     where: str = "",
     hint: str = "",
 ) -> DeviceError:
-    """Makes the error of a failed call out of what TensorRT said.
+    """Returns the error of a failed call, from TensorRT's messages.
 
     Args:
-        what: What was tried, as a sentence's beginning.
-        code: The code where nothing better is known.
-        recorded: From the error recorder.
-        lines: From the logger, as (severity, text).
-        where: For the message.
-        hint: The remedy where nothing better is known.
+        what: The failed action, as the start of a sentence.
+        code: The code if the messages match no known error.
+        recorded: Errors from the error recorder.
+        lines: Lines from the logger, as (severity, text).
+        where: The place in the message.
+        hint: The hint if the messages match no known error.
     """
     texts = [_clean(text) for _, text in recorded]
     for severity, text in lines:

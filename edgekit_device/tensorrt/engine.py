@@ -1,6 +1,6 @@
-"""A TensorRT engine that runs: its inputs and outputs as TensorRT and the manifest describe them,
-contexts with their streams and buffers (one for each run at a time), optimisation profiles,
-sizes of outputs, and times by layer.
+"""A TensorRT engine at run time: its inputs and outputs according to TensorRT and the manifest,
+contexts with their streams and buffers (one for each concurrent run), optimisation profiles, sizes
+of outputs, and times by layer.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from edgekit_device.tensorrt.sizes import Profiles, SizedOutput, host_values, on
 if TYPE_CHECKING:
     pass
 
-#: NumPy's names by DataType's; NumPy has none for the others.
+#: NumPy's names by DataType's; NumPy has no name for other types.
 NUMPY_TYPES = {
     "FLOAT": "float32", "HALF": "float16", "INT8": "int8", "INT32": "int32", "INT64": "int64",
     "BOOL": "bool", "UINT8": "uint8",
 }  # fmt: skip
 
-# get_tensor_format_desc: the name in brackets where it has one, else how it begins
+# get_tensor_format_desc: the name in brackets if there is one, else the start of the text
 _NAMED = re.compile(r"\(k([A-Z0-9_]+)\)")
 _BEGINNINGS = {
     "Row major linear": "LINEAR",
@@ -64,7 +64,7 @@ _FAILED = "a segment failed"
 
 
 def names_of(engine: Any) -> Tuple[List[str], List[str]]:
-    """Names of inputs and of outputs, in the engine's order."""
+    """Returns the names of inputs and of outputs, in the engine's order."""
     inputs: List[str] = []
     outputs: List[str] = []
     for index in range(int(engine.num_io_tensors)):
@@ -74,7 +74,7 @@ def names_of(engine: Any) -> Tuple[List[str], List[str]]:
 
 
 def io_of(engine: Any, context: Any, name: str, scale: Optional[float] = None) -> IoEntry:
-    """Describes one input or output of an engine that no manifest describes.
+    """Describes an input or output of an engine without a manifest.
 
     Raises:
         DeviceError: "engine.io" for a type or format that this loader cannot handle.
@@ -116,7 +116,7 @@ def check_io(engine: Any, wanted: Sequence[IoEntry], where: str) -> None:
         shape = tuple(int(size) for size in engine.get_tensor_shape(io.name))
         declared = io.shape
         if -1 in shape and len(shape) == len(declared):
-            # a dynamic axis takes what the manifest says, within the profile
+            # a dynamic axis takes the manifest's size, within the profile
             declared = tuple(-1 if s == -1 else w for s, w in zip(shape, declared))  # noqa: B905
         format = _format(engine, io.name) or io.format
         for what, found, said in (
@@ -144,8 +144,8 @@ def check_io(engine: Any, wanted: Sequence[IoEntry], where: str) -> None:
 def check_strides(engine: Any, context: Any, wanted: Sequence[IoEntry]) -> None:
     """Compares the strides of inputs and outputs with the context's.
 
-    The manifest has them by formulas: wrong ones would have the engine read or write elsewhere.
-    Axes of one element have no stride that counts; shapes that are not set yet have none.
+    The manifest's strides come from formulas: with wrong strides the engine would read or write at
+    wrong addresses. Strides of axes with one element are ignored; unset shapes have no strides.
 
     Raises:
         DeviceError: "engine.io", naming every difference.
@@ -179,22 +179,22 @@ def check_strides(engine: Any, context: Any, wanted: Sequence[IoEntry]) -> None:
 
 
 def _strides(engine: Any, context: Any, name: str, dtype: str, format: str) -> Tuple[int, ...]:
-    """A context's strides in bytes, as manifests have them.
+    """Returns a context's strides in bytes, as in manifests.
 
     TensorRT counts vectors "for a vectorized format": "for TensorFormat::kHWC8, a stride of one
-    spans 8 scalars" (getTensorStrides, NvInferRuntime.h); along C we count channels where they
-    are contiguous.
+    spans 8 scalars" (getTensorStrides, NvInferRuntime.h); the result's stride along C counts
+    channels if they are contiguous.
     """
     size = DTYPES[dtype]
     parts = int(engine.get_tensor_components_per_element(name))
     step = size * parts if parts > 0 and format != "LINEAR" else size
     strides = [int(each) for each in context.get_tensor_strides(name)]
     if format == "DLA_HWC4" and strides[-1] != 1:
-        step = size  # undocumented whether this one counts as vectorized: taken as not
+        step = size  # undocumented if this format counts as vectorized: assumed not
     found = [each * step for each in strides]
     if format == "LINEAR":
         return tuple(found)
-    # leading axes that the tensor lacks have one element: any stride is right
+    # leading axes that the tensor lacks have one element: any stride is valid
     found = [0] * (4 - len(found)) + found[-4:]
     if format in _INNERMOST:
         found[1] = size
@@ -202,7 +202,7 @@ def _strides(engine: Any, context: Any, name: str, dtype: str, format: str) -> T
 
 
 def _format(engine: Any, name: str) -> Optional[str]:
-    """TensorRT's name of a format; None where this runtime does not say it."""
+    """Returns TensorRT's name of a format; None if this runtime does not report it."""
     try:
         return str(engine.get_tensor_format(name).name)
     except TypeError:
@@ -234,12 +234,12 @@ class LayerTimes:
         self._lock = threading.Lock()
 
     def add(self, name: str, milliseconds: float) -> None:
-        """Keeps one report."""
+        """Records a report."""
         with self._lock:
             self._times.setdefault(name, []).append(milliseconds)
 
     def warm(self) -> List[Tuple[str, str, List[float]]]:
-        """(name, "", microseconds), each layer's first run left out where it has others."""
+        """Returns (name, "", microseconds), without each layer's first run if it has others."""
         with self._lock:
             return [
                 (name, "", [1e3 * ms for ms in times[1:] or times])
@@ -248,7 +248,7 @@ class LayerTimes:
 
 
 def profiler(trt: Any) -> Tuple[Any, LayerTimes]:
-    """Makes a profiler for ``context.profiler``, and what it keeps; keep both."""
+    """Makes a profiler for ``context.profiler``; returns it with its times. Keep both alive."""
     times = LayerTimes()
 
     class Profiler(trt.IProfiler):  # type: ignore[misc]
@@ -262,12 +262,12 @@ def profiler(trt: Any) -> Tuple[Any, LayerTimes]:
 
 
 class HeldContext(NamedTuple):
-    """A context of the caller's own, all of whose addresses are set.
+    """A context for the caller alone, with all addresses set.
 
     Attributes:
-        context: TensorRT's.
-        outputs: Where its outputs lie.
-        error: Makes the error of a failed run.
+        context: TensorRT's context.
+        outputs: The tensors of its outputs on the device.
+        error: Returns the error of a failed run.
     """
 
     context: Any
@@ -275,7 +275,7 @@ class HeldContext(NamedTuple):
     error: Callable[[], DeviceError]
 
     def enqueue(self, stream: int) -> None:
-        """Enqueues it.
+        """Enqueues the context on a stream.
 
         Raises:
             DeviceError: "engine.failed".
@@ -285,7 +285,7 @@ class HeldContext(NamedTuple):
 
 
 # A run copies host arrays through pinned memory, packs them into the input's format, enqueues on
-# the context's stream and waits for it: what it returns is there. Between segments tensors stay on
+# the context's stream and waits for it: its results are complete. Between segments tensors stay on
 # the device. Times are CUDA events around the enqueued work, without the copies.
 class _ContextSlot:
     """A context, its stream and events; used by one run at a time."""
@@ -295,7 +295,7 @@ class _ContextSlot:
         self.stream = cuda.stream()
         self.begin, self.end = cuda.event(), cuda.event()
         self.profile = 0
-        #: Bytes of each tensor at the profile's largest sizes, where they are open.
+        #: Bytes of each tensor with open sizes, at the profile's largest sizes.
         self.most: Dict[str, int] = {}
         self.sized: Dict[str, SizedOutput] = {}
 
@@ -304,12 +304,12 @@ class TensorRTEngine:
     """An engine with its inputs and outputs; safe to run from several threads.
 
     Attributes:
-        inputs: Its inputs; axes of -1 take the shape of what is fed.
+        inputs: Its inputs; axes of -1 take the size of the given tensor.
         outputs: Its outputs.
-        notes: What is doubtful about how it runs here.
+        notes: Sentences about possible problems on this board.
         cuda: The device.
-        facts: What runs it and how.
-        unsized: Names of outputs whose size depends on values.
+        facts: Its runtime and settings.
+        unsized: Names of outputs whose size depends on input values.
     """
 
     def __init__(
@@ -336,7 +336,7 @@ class TensorRTEngine:
         self._host = {io.name for io in (*inputs, *outputs) if on_host(engine, io.name)}
         self._slots: List[_ContextSlot] = []
         self._lock = threading.Condition()
-        #: How many contexts each profile has, and the profiles that serve one alone.
+        #: Number of contexts of each profile, and the profiles limited to a single context.
         self._made: Dict[int, int] = {}
         self._alone: Set[int] = set()
         self._times = threading.local()
@@ -344,7 +344,7 @@ class TensorRTEngine:
         self._layers: Optional[LayerTimes] = None
         if profile:
             self._profiler, self._layers = profiler(loaded.trt)
-        # the first context now: what cannot run fails when the engine is opened
+        # the first context now: an engine that cannot run fails when it is opened
         first = self._make(0)
         self._give(first)
         self.unsized: Tuple[str, ...] = ()
@@ -359,7 +359,7 @@ class TensorRTEngine:
         """Runs the segment.
 
         Args:
-            segment: Which outputs are wanted.
+            segment: The segment, which determines the wanted outputs.
             feeds: Inputs by name: arrays, or tensors on the device.
 
         Returns:
@@ -373,8 +373,8 @@ class TensorRTEngine:
         return {name: made[name] for name in segment.outputs}
 
     def enqueue(self, feeds: Mapping[str, Tensor], where: str = "") -> Dict[str, Tensor]:
-        """Runs once and returns every output: tensors on the device, and arrays of what TensorRT
-        writes on the host.
+        """Runs once and returns every output: tensors on the device, or arrays for outputs that
+        TensorRT writes on the host.
         """
         profile, shapes = self._profiles.of(feeds)
         keep: List[Any] = []
@@ -401,7 +401,7 @@ class TensorRTEngine:
                     if io.name not in results:
                         results[io.name] = slot.sized[io.name].tensor(io)
             except BaseException:
-                # copies may be on their way: their memory must not be another frame's yet
+                # copies may be in progress: another frame must not use their memory yet
                 with suppress(DeviceError):
                     self.cuda.synchronize(slot.stream)
                 raise
@@ -410,7 +410,7 @@ class TensorRTEngine:
 
     @contextmanager
     def held(self, feeds: Mapping[str, Tensor], where: str = "") -> Iterator[HeldContext]:
-        """A context for the block alone, whose inputs lie where ``feeds`` are and stay there.
+        """Yields a context for the block alone, with ``feeds`` as inputs at fixed addresses.
 
         Raises:
             DeviceError: As for a run; "engine.io" for an engine with ``unsized`` outputs.
@@ -478,14 +478,14 @@ class TensorRTEngine:
         sized.begin()
 
     def gpu_ms(self) -> Optional[float]:
-        """Milliseconds of this thread's last run by CUDA's events."""
+        """Milliseconds of this thread's last run by CUDA's events; None before."""
         return getattr(self._times, "ms", None)
 
     def node_times(self) -> List[Tuple[str, str, List[float]]]:
-        """Layers as (name, "", microseconds of each run); empty unless opened for profiling.
+        """Returns (name, "", microseconds of each run) by layer; empty unless opened for profiling.
 
-        The first run, which is cold, is left out. A loadable's own time shows in the layer that
-        waits for it, not in its ForeignNode.
+        The first (cold) run is left out. A loadable's own time is part of the layer that waits for
+        it, not of its ForeignNode.
         """
         return [] if self._layers is None else self._layers.warm()
 
@@ -516,8 +516,8 @@ class TensorRTEngine:
 
     @contextmanager
     def _slot(self, profile: int, wait: bool = True) -> Iterator[_ContextSlot]:
-        """A context with its memory, which nobody else uses until the block of code ends."""
-        # the memory first: a thread that waits for it needs no context of its own yet
+        """Yields a context with its memory for exclusive use in the block."""
+        # the memory first: a thread that waits for it does not need its own context yet
         with self._memory.block(wait) as block:
             slot = self._take(profile, waits=wait)
             try:
@@ -539,7 +539,7 @@ class TensorRTEngine:
         try:
             return self._make(profile)
         except DeviceError:
-            # a plan from before 10.0 without PROFILE_SHARING_0806 has one context for a profile
+            # a plan from before 10.0 without PROFILE_SHARING_0806 allows one context per profile
             if not (waits and self._profiles.dynamic and self._made.get(profile)):
                 raise
             self._alone.add(profile)
@@ -559,7 +559,7 @@ class TensorRTEngine:
             raise listener.error("TensorRT created no execution context", "tensorrt.no-memory")
         slot = _ContextSlot(self.cuda, context)
         context.error_recorder = listener.recorder
-        # the first context has profile 0 without being told
+        # the first context has profile 0 by default
         if profile or (self._made and self._profiles.dynamic):
             if not context.set_optimization_profile_async(profile, slot.stream):
                 self._end(slot)
@@ -578,9 +578,10 @@ class TensorRTEngine:
         return slot
 
     def _largest(self, context: Any, profile: int) -> Dict[str, int]:
-        """Bytes of the open tensors at a profile's largest sizes, which are set in the context.
+        """Sets a profile's largest sizes in the context; returns the bytes of tensors with open
+        sizes.
 
-        Frames of other shapes then take the same buffers, and nothing is allocated for them.
+        Frames of other shapes then use the same buffers, without further allocations.
         """
         engine = self._loaded.engine
         for name in self._profiles.dynamic:
@@ -603,5 +604,5 @@ class TensorRTEngine:
         for slot in getattr(self, "_slots", []):
             try:
                 self._end(slot)
-            except Exception:  # at the process's end the context may be gone already
+            except Exception:  # at the process's end the context may no longer exist
                 return

@@ -1,11 +1,11 @@
-"""Device memory of engines: what their contexts need while they run, which engines of one device
-share or the caller gives; streamed weights' budget; the persistent L2 cache. Start with
+"""Device memory of engines: the memory of running contexts, which engines of one device share or
+the caller provides; the budget of streamed weights; the persistent L2 cache. Start with
 ``MemoryPlan``.
 
 "Enqueue memory is used to hold intermediate results while processing the network"; it can be shared
 "between multiple contexts not running concurrently" (TensorRT Developer Guide 10.7, section 5.3.2).
-Engines of one device take turns where frames are streamed, and engines of two devices do not, so
-each device has a block of its own. Threads that call a model at once get one block each.
+When frames are streamed, engines of one device take turns, and engines of two devices do not, so
+each device has its own block. Threads that call a model at once get a block each.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ _BUDGET = "weight_streaming_budget_v2"
 
 
 def device_bytes(engine: Any) -> int:
-    """Bytes that a context of an engine needs while it runs, at its largest profile."""
-    for name in ("device_memory_size_v2", "device_memory_size"):  # v2 from 10.1 on, alone from 11
+    """Returns the bytes that an engine's context needs while it runs, at its largest profile."""
+    for name in ("device_memory_size_v2", "device_memory_size"):  # v2 since 10.1, only v2 since 11
         if hasattr(engine, name):
             return int(getattr(engine, name))
     return 0
 
 
 def most_device_bytes(engine: Any) -> int:
-    """The same with any budget for its weights: before one is set, what streaming adds does not
-    count (section 6.18).
+    """Returns the same for any weight budget: before a budget is set, ``device_bytes`` does not
+    include the memory for streaming (section 6.18).
     """
     return device_bytes(engine) + int(getattr(engine, "weight_streaming_scratch_memory_size", 0))
 
 
 @dataclass(frozen=True)
 class GivenMemory:
-    """Device memory of the caller's.
+    """Device memory that the caller provides.
 
     Attributes:
-        address: Where it begins.
-        nbytes: Its size.
-        tensor: Keeps it.
+        address: Its address.
+        nbytes: Its size in bytes.
+        tensor: The tensor that keeps it alive.
     """
 
     address: int
@@ -59,7 +59,7 @@ class GivenMemory:
 
 
 def given_memory(tensor: Any) -> GivenMemory:
-    """The memory of a contiguous tensor on the GPU, of PyTorch, CuPy or Numba.
+    """Returns the memory of a contiguous GPU tensor of PyTorch, CuPy or Numba.
 
     Raises:
         DeviceError: "memory.invalid".
@@ -91,9 +91,9 @@ def _invalid(message: str, hint: str) -> DeviceError:
 
 
 class SharedMemory:
-    """Device memory for contexts that take turns: a block is as large as the largest needs, and
-    there are as many blocks as contexts ever ran at once. The caller's memory is one block, for
-    which threads wait.
+    """Device memory for contexts that take turns: a block has the size of the largest need, and
+    there are as many blocks as contexts ever ran at once. The caller's memory is a single block,
+    for which threads wait.
 
     Attributes:
         nbytes: Size of a block; 0 for contexts that need none.
@@ -108,10 +108,10 @@ class SharedMemory:
         self._turn = threading.Condition()
 
     def need(self, nbytes: int) -> None:
-        """Makes blocks at least so large.
+        """Makes blocks at least this large.
 
         Raises:
-            DeviceError: "memory.small" where the caller's memory is smaller.
+            DeviceError: "memory.small" if the caller's memory is smaller.
         """
         with self._turn:
             if aligned(nbytes) <= self.nbytes:
@@ -124,17 +124,17 @@ class SharedMemory:
                     where="device_memory",
                 )
             self.nbytes = aligned(nbytes)
-            # those that run keep theirs, which go when they have ended
+            # running contexts keep their old blocks, which are freed afterwards
             for address in self._free:
                 del self._blocks[address]
             self._free = []
 
     def give(self, given: GivenMemory, offset: int, nbytes: int) -> None:
-        """Takes a part of the caller's memory as the one block, and keeps it."""
+        """Uses a part of the caller's memory as the single block, and keeps it alive."""
         self._given, self.nbytes, self._free = given, nbytes, [given.address + offset]
 
     def open(self) -> None:
-        """Makes the first block, where there is none: what lacks memory fails at once.
+        """Allocates the first block if there is none, so that a lack of memory shows at once.
 
         Raises:
             DeviceError: "cuda.no-memory".
@@ -145,14 +145,14 @@ class SharedMemory:
 
     @contextmanager
     def block(self, wait: bool = True) -> Iterator[int]:
-        """A block's address for one run; it is nobody else's until the block of code ends.
+        """Yields a block's address for exclusive use by a run.
 
         Args:
-            wait: Whether the caller's memory is waited for.
+            wait: True to wait for the caller's memory.
 
         Raises:
-            DeviceError: "cuda.no-memory", or "memory.small" where the caller's memory is in use
-                and must not be waited for.
+            DeviceError: "cuda.no-memory", or "memory.small" if the caller's memory is in use and
+                ``wait`` is false.
         """
         if not self.nbytes:
             yield 0
@@ -188,13 +188,13 @@ class SharedMemory:
 
 
 class EngineMemory:
-    """How the contexts of one engine get their memory.
+    """The memory of an engine's contexts.
 
     Args:
-        loaded: The engine, its weights complete.
-        shared: Memory that it shares; None: each context has TensorRT's own.
-        cache_bytes: Persistent L2 cache of its first context. "The total persistent cache among
-            all contexts should not exceed" the device's (section 5.3.4), so others get none.
+        loaded: The engine, with complete weights.
+        shared: Memory that it shares; None if TensorRT allocates memory for each context.
+        cache_bytes: Bytes of persistent L2 cache of its first context. "The total persistent cache
+            among all contexts should not exceed" the device's (section 5.3.4), so others get none.
     """
 
     def __init__(
@@ -211,14 +211,14 @@ class EngineMemory:
         self.nbytes = device_bytes(loaded.engine)
 
     def context(self, cached: bool = True) -> Any:
-        """A new context; None where TensorRT makes none.
+        """Returns a new context; None if TensorRT fails.
 
         Args:
-            cached: Whether it may have the engine's part of the persistent cache.
+            cached: True if it may have the engine's part of the persistent cache.
         """
         if self._shared is None:
             made = self._engine.create_execution_context()
-        elif hasattr(self._trt, "ExecutionContextAllocationStrategy"):  # from 10.0 on
+        elif hasattr(self._trt, "ExecutionContextAllocationStrategy"):  # since 10.0
             strategy = self._trt.ExecutionContextAllocationStrategy.USER_MANAGED
             made = self._engine.create_execution_context(strategy)
         else:
@@ -232,7 +232,7 @@ class EngineMemory:
 
     @contextmanager
     def block(self, wait: bool = True) -> Iterator[int]:
-        """Memory for one run, as ``SharedMemory.block``; 0 for contexts that have their own."""
+        """Yields a run's memory, as ``SharedMemory.block``; 0 for contexts with their own."""
         if self._shared is None:
             yield 0
             return
@@ -243,15 +243,15 @@ class EngineMemory:
         """Gives a block to a context, before it is enqueued."""
         if self._shared is None or not self.nbytes:
             return
-        if hasattr(context, "set_device_memory"):  # from 10.1 on
+        if hasattr(context, "set_device_memory"):  # since 10.1
             context.set_device_memory(address, self.nbytes)
         else:
             context.device_memory = address
 
     def facts(self, known: EngineRuntime) -> EngineRuntime:
-        """What runs the engine, with its memory."""
+        """Returns the engine's runtime facts with its memory."""
         engine = self._engine
-        # the budget can be read from 10.1 on
+        # the budget can be read since 10.1
         streamed = hasattr(engine, _BUDGET) and int(engine.streamable_weights_size) > 0
         return replace(
             known,
@@ -263,16 +263,16 @@ class EngineMemory:
 
 
 class MemoryPlan:
-    """The memory of all engines of a bundle, whenever they are opened.
+    """The memory of all engines of a bundle, also of engines that open later.
 
     Args:
-        settings: The bundle's.
+        settings: The bundle's settings.
         devices: The device of each of its plans, as its segments name them.
         expected: Bytes that contexts need by device, as far as they are known before.
-        tensor: Memory of the caller's for all contexts, as a tensor on the GPU; None for none.
+        tensor: The caller's memory for all contexts, as a tensor on the GPU; None without.
 
     Attributes:
-        notes: What of the settings has no effect here.
+        notes: Sentences about settings without effect on this board.
 
     Raises:
         DeviceError: "memory.invalid".
@@ -288,7 +288,7 @@ class MemoryPlan:
         self.notes: List[str] = []
         self._settings = settings
         self._devices = list(devices)
-        # variants that open later are counted when the caller's memory is cut up
+        # variants that open later are counted when the caller's memory is divided
         self._expected = dict(expected or {})
         self._given = None if tensor is None else given_memory(tensor)
         self._pools: Dict[str, SharedMemory] = {}
@@ -297,7 +297,7 @@ class MemoryPlan:
 
     @classmethod
     def of(cls, manifest: Manifest, tensor: Any = None) -> MemoryPlan:
-        """The memory of a bundle's engines, of all its variants."""
+        """Returns the memory plan of a bundle's engines, of all its variants."""
         entries = manifest.engines
         every = {(segment.engine, segment.device) for segment in manifest.segments()}
         plans = sorted(one for one in every if one[0] in entries and entries[one[0]].kind == "plan")
@@ -305,14 +305,14 @@ class MemoryPlan:
         return cls(manifest.memory, devices, context_bytes(plans, entries), tensor)
 
     def engine(self, loaded: LoadedPlan, cuda: Cuda, device: str) -> EngineMemory:
-        """The memory of an engine whose weights are complete, before it has any context.
+        """Returns the memory of an engine with complete weights, before it has any context.
 
         Raises:
-            DeviceError: "engine.failed" where TensorRT does not take the budget; "memory.small".
+            DeviceError: "engine.failed" if TensorRT refuses the budget; "memory.small".
         """
         self._cuda = cuda
         self._set_budget(loaded)
-        # one engine has nothing to share with
+        # a single engine cannot share
         alone = self._devices.count(device) < 2 or not self._settings.shared
         if self._given is None and alone:
             return EngineMemory(loaded, None, self._cache(cuda))
@@ -321,10 +321,10 @@ class MemoryPlan:
         return EngineMemory(loaded, pool, self._cache(cuda))
 
     def open(self) -> None:
-        """Allocates what is shared, once the engines that open together are known.
+        """Allocates the shared memory, once the engines that open together are known.
 
         Raises:
-            DeviceError: "cuda.no-memory", or "memory.small" where the caller's does not suffice.
+            DeviceError: "cuda.no-memory", or "memory.small" if the caller's memory is too small.
         """
         if self._given is None:
             for pool in self._pools.values():
@@ -380,7 +380,7 @@ class MemoryPlan:
             return
         if wanted == AUTOMATIC:
             wanted = int(engine.get_weight_streaming_automatic_budget())
-        # more than all of them is all of them
+        # more than all weights means all weights
         budget = min(wanted, whole)
         loaded.listener.forget()
         engine.weight_streaming_budget_v2 = budget

@@ -1,10 +1,10 @@
-"""A plan's header, read without TensorRT: whether it is a plan and which TensorRT wrote it.
+"""A plan's header, read without TensorRT: checks that it is a plan and reads its TensorRT version.
 
 The first 28 bytes are a tag, the version of the serialization and, at 24 to 27, major, minor, patch
 and build of the TensorRT that wrote it (NVIDIA/TensorRT, samples/common/sampleEngines.cpp,
-printPlanVersion, 10.7 and 11.1). Only serialization 0 is known; TensorRT writes it from 8.6 on. A
-runtime also wants the plan's size at 16 to 23 and its platform's tag (0 on Linux x86-64) at 28 to
-31, as forged headers showed on tensorrt_lean 11.4.0.106; that is left to the runtime.
+printPlanVersion, 10.7 and 11.1). Only serialization 0 is known; TensorRT writes it since 8.6. A
+runtime also checks the plan's size at 16 to 23 and its platform's tag (0 on Linux x86-64) at 28 to
+31, as forged headers showed on tensorrt_lean 11.4.0.106; these checks are left to the runtime.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HEADER_BYTES = 28
 _TAG = b"ftrt"
 _SERIALIZATION = 0
 
-# what else people hand over, by bytes at an offset
+# other kinds of files that users pass by mistake, by bytes at an offset
 _OTHERS = (
     (4, b"NVDA", "a DLA loadable (run it with cuDLA)"),
     (0, b"PK\x03\x04", "a zip file (an .ekb bundle? load that as a whole)"),
@@ -33,15 +33,15 @@ _MOST_FIELD = 25
 
 
 def read_header(data: Union[bytes, memoryview], where: str = "") -> Version:
-    """The TensorRT that wrote a plan, four parts, from its first 28 bytes.
+    """Returns the version (four parts) of the TensorRT that wrote a plan, from its first 28 bytes.
 
     Args:
-        data: The plan, or as much of its beginning as there is.
-        where: For messages.
+        data: The plan, or its available beginning.
+        where: The place in messages.
 
     Raises:
-        DeviceError: "engine.truncated", "engine.not-a-plan" (says what it is instead, where that
-            is known), or "engine.serialization" for a header that this loader does not know.
+        DeviceError: "engine.truncated", "engine.not-a-plan" (with the kind of file, if known), or
+            "engine.serialization" for a header that this loader does not know.
     """
     head = bytes(data[:HEADER_BYTES])
     if not head or (len(head) < HEADER_BYTES and _TAG.startswith(head[: len(_TAG)])):
@@ -79,7 +79,8 @@ def _name(head: bytes) -> Optional[str]:
             return name
     if head[0] != _ONNX_IR_VERSION or len(head) < 3 or not 0 < head[1] < _MOST_IR_VERSION:
         return None
-    # the next field is ModelProto's producer_name, domain, graph, ...: small, a varint or bytes
+    # the next field is ModelProto's producer_name, domain, graph, ...: a small number, a varint or
+    # bytes
     if head[2] & 7 in (0, 2) and 0 < head[2] >> 3 <= _MOST_FIELD:
         return "an ONNX model (build it first)"
     return None

@@ -1,12 +1,12 @@
 """The plugins that engines need: their libraries are loaded before a model is parsed or an engine
 is deserialised, and then the creator of each must be registered. Start with ``load_plugins``.
 
-A library is code. What comes in a bundle is loaded only where a signature was checked, from a copy
-in this process's memory that has the digest of the signed manifest.
+A library is code. A bundle's library is loaded only after a check of the signature, from a copy in
+this process's memory that has the digest of the signed manifest.
 
-IPluginRegistry.load_library returns None without a message where a library cannot be loaded, and
-where it has no entry point that TensorRT knows. So a library is opened here first, with all of its
-names resolved, and the registry is looked at afterwards.
+IPluginRegistry.load_library returns None without a message if a library cannot be loaded, or has no
+entry point that TensorRT knows. So a library is first opened here, with all symbols resolved, and
+the registry is checked afterwards.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from edgekit_device.files import Buffer, memory_file
 from edgekit_device.protocol.manifest import PluginEntry
 from edgekit_device.trust.bundle import Checked, read_checked
 
-#: How a library gives its creators to load_library; one without registers them when it is opened
-#: (REGISTER_TENSORRT_PLUGIN).
+#: The entry points by which load_library gets a library's creators; a library without these
+#: registers its creators when it is opened (REGISTER_TENSORRT_PLUGIN).
 ENTRY_POINTS = ("getCreators", "getPluginCreators")
 _SHOWN = 5
 
-# by digest: the descriptors stay open, since the linker knows an open library by its path
+# by digest: the descriptors stay open, since the linker identifies an open library by its path
 _HELD: Dict[str, str] = {}
-# by module of TensorRT, whose registry holds them for good: what each loaded library registered
+# by module of TensorRT: the creators that each loaded library registered, which the module's
+# registry never removes
 _LOADED: Dict[Any, Dict[str, Tuple["Creator", ...]]] = {}
 _LOCK = threading.Lock()
 
@@ -45,7 +46,7 @@ class PluginFile:
 
 @dataclass(frozen=True)
 class Creator:
-    """A creator as a registry has it."""
+    """A creator in a registry."""
 
     name: str
     version: str
@@ -59,7 +60,7 @@ class Creator:
 def plugin_files(
     entries: Sequence[PluginEntry], read: Callable[[str], Buffer]
 ) -> Tuple[PluginFile, ...]:
-    """Plugins with their libraries in memory.
+    """Returns plugins with their libraries in memory.
 
     Args:
         entries: The plugins.
@@ -76,11 +77,10 @@ def plugin_files(
 
 
 def plugins_of(checked: Checked) -> Tuple[PluginFile, ...]:
-    """The plugins of a bundle.
+    """Returns the plugins of a bundle.
 
     Raises:
-        DeviceError: "plugin.unsigned": it has libraries, and no trusted signature covers them;
-            "blob.*".
+        DeviceError: "plugin.unsigned": it has libraries without a trusted signature; "blob.*".
     """
     entries = checked.manifest.plugins
     if checked.signer is None and any(entry.library is not None for entry in entries):
@@ -94,24 +94,24 @@ def plugins_of(checked: Checked) -> Tuple[PluginFile, ...]:
 
 
 def library_paths(plugins: Sequence[PluginFile]) -> List[str]:
-    """The paths of the libraries, each once."""
+    """Returns the paths of the libraries, each once."""
     return list(dict.fromkeys(one.path for one in plugins if one.path is not None))
 
 
 def load_plugins(trt: Any, logger: Any, plugins: Sequence[PluginFile], where: str = "") -> None:
-    """Registers TensorRT's own plugins, loads libraries, and looks for each plugin's creator.
+    """Registers TensorRT's own plugins, loads libraries, and checks each plugin's creator.
 
     Args:
-        trt: The module whose registry gets them; a library is loaded once for a process.
-        logger: TensorRT's.
+        trt: The module whose registry gets the plugins; a process loads a library only once.
+        logger: TensorRT's logger.
         plugins: The plugins.
-        where: For messages.
+        where: The place in messages.
 
     Raises:
         DeviceError: "plugin.load": a library cannot be opened; "plugin.creator": a creator is not
             registered.
     """
-    # as trtexec does; the lean runtime has no plugins of its own
+    # as in trtexec; the lean runtime does not have its own plugins
     if hasattr(trt, "init_libnvinfer_plugins"):
         trt.init_libnvinfer_plugins(logger, "")
     if not plugins:
@@ -133,7 +133,7 @@ def load_plugins(trt: Any, logger: Any, plugins: Sequence[PluginFile], where: st
 
 
 def creators(registry: Any) -> List[Creator]:
-    """The creators of a registry, in its order."""
+    """Returns the creators of a registry, in its order."""
     if hasattr(registry, "all_creators"):
         registered = registry.all_creators
     else:  # before 10.0
@@ -163,7 +163,7 @@ def _load(registry: Any, plugin: PluginFile, where: str) -> None:
     except OSError as error:
         said = str(error).replace(path, name)
         if said.startswith(name + ": cannot open"):
-            # glibc passes over a file for another machine as if it were not there
+            # glibc skips a file for another machine as if it were missing
             said = name + " is built for another processor than this board's"
         raise DeviceError(
             "the plugin's library cannot be loaded: {}".format(said),
@@ -171,7 +171,7 @@ def _load(registry: Any, plugin: PluginFile, where: str) -> None:
             where=where,
             hint=_remedy(said),
         ) from error
-    # IPluginRegistry.load_library came with 8.6
+    # IPluginRegistry.load_library exists since 8.6
     dynamic = any(hasattr(library, entry) for entry in ENTRY_POINTS)
     if dynamic and hasattr(registry, "load_library"):
         registry.load_library(path)
@@ -217,7 +217,7 @@ def _no_creator(
 
 
 def nearest(wanted: Creator, known: Sequence[Creator]) -> Optional[Creator]:
-    """The creator that most likely was meant; None where no name is near."""
+    """Returns the creator with the most similar name; None if no name is similar."""
     names: Set[str] = {one.name for one in known}
     folded = {name.casefold(): name for name in sorted(names)}
     found = [wanted.name] if wanted.name in names else []

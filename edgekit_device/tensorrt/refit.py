@@ -1,5 +1,5 @@
-"""Puts weights into an engine that lacks them and makes the full plan, which the release keeps so
-that later loads need no refit.
+"""Refits an engine without weights and makes the full plan, which the release stores so that later
+loads need no refit.
 """
 
 from __future__ import annotations
@@ -30,18 +30,17 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-# TensorRT's Refitter takes weights by name; where the module has OnnxParserRefitter (10.0 and
-# later, not in the lean runtime) an ONNX file is given to that, elsewhere ``tensorrt.weights``
-# reads the file.
+# TensorRT's Refitter takes weights by name. If the module has OnnxParserRefitter (10.0 and later,
+# not in the lean runtime), that reads an ONNX file; otherwise ``tensorrt.weights`` does.
 
 
-# DataType's names for what arrays hold; BF16 comes as uint16 bit patterns
+# DataType's names by arrays' types; BF16 is given as uint16 bit patterns
 _TYPES = {
     "float32": "FLOAT", "float16": "HALF", "int8": "INT8", "int32": "INT32", "int64": "INT64",
     "bool": "BOOL", "uint8": "UINT8", "uint16": "BF16",
 }  # fmt: skip
 
-# what the importer makes of types that TensorRT lacks, by the engine's type where it says one
+# the importer's conversions of types that TensorRT lacks, by the engine's type if it reports it
 # (WeightsContext.cpp of onnx-tensorrt; UINT8 became INT32 before 10.10, INT64 before 10.0)
 _CAST = {
     ("float64", "FLOAT"): "float32", ("int64", "INT32"): "int32", ("uint8", "INT32"): "int32",
@@ -53,12 +52,12 @@ _SCHEMA = "edgekit.refitted/1"
 
 @document(frozen=True)
 class RefitWeight:
-    """A weight that a refit can set; both are None where the release does not say them (before
+    """A weight that a refit can set; both are None if the release does not report them (before
     10.0).
 
     Attributes:
         dtype: NumPy's name of its type, or "bfloat16".
-        count: How many values it has.
+        count: Number of its values.
     """
 
     dtype: Optional[str] = member(nullable(text()))
@@ -66,7 +65,7 @@ class RefitWeight:
 
 
 def weights_of(trt: Any, engine: Any, where: str = "") -> Dict[str, RefitWeight]:
-    """The weights that a refit can set, by name.
+    """Returns the weights that a refit can set, by name.
 
     Raises:
         DeviceError: "engine.not-refittable".
@@ -92,19 +91,19 @@ def refit(
     """Refits an engine.
 
     Args:
-        trt: The module that the engine is of.
-        engine: The engine; runs made before keep the old weights.
-        source: Arrays by name (more than the engine wants are left out; bfloat16 as uint16 bit
-            patterns), or an ONNX file. Whether these are the weights that the plan was built with
-            is for the caller to see: REFIT_IDENTICAL with others gives undefined results.
-        where: For messages.
+        trt: The engine's module.
+        engine: The engine; runs that began before keep the old weights.
+        source: Arrays by name (names that the engine lacks are ignored; bfloat16 as uint16 bit
+            patterns), or an ONNX file. The caller ensures that these are the weights that the plan
+            was built with: REFIT_IDENTICAL with other weights gives undefined results.
+        where: The place in messages.
 
     Returns:
         The names that were set.
 
     Raises:
-        DeviceError: "engine.not-refittable", "refit.mismatch" (all faults named), "refit.failed",
-            or what ``named_weights`` raises.
+        DeviceError: "engine.not-refittable", "refit.mismatch" (with all faults), "refit.failed",
+            or an error of ``named_weights``.
     """
     listener = ErrorListener(trt)
     refitter = _refitter(trt, engine, listener, where)
@@ -141,17 +140,17 @@ def refit(
 def full_plan(
     trt: Any, engine: Any, *, lean: bool = False, compatible: bool = False, where: str = ""
 ) -> bytes:
-    """Serialises an engine with its weights; from 10.14 on it stays refittable.
+    """Serialises an engine with its weights; since 10.14 it stays refittable.
 
     Args:
-        trt: The module that the engine is of.
+        trt: The engine's module.
         engine: The engine.
-        lean: Whether its plan carries a lean runtime; so does the new one then.
-        compatible: Whether the engine is version compatible.
-        where: For messages.
+        lean: True if its plan embeds a lean runtime; the new plan then does, too.
+        compatible: True if the engine is version compatible.
+        where: The place in messages.
 
     Raises:
-        DeviceError: "refit.failed" when TensorRT does not serialise it.
+        DeviceError: "refit.failed" if TensorRT does not serialise it.
     """
     if not hasattr(engine, "create_serialization_config"):
         plan = engine.serialize()  # before 10.0: always with weights
@@ -159,7 +158,7 @@ def full_plan(
         flags = trt.SerializationFlag
         config = engine.create_serialization_config()
         config.clear_flag(flags.EXCLUDE_WEIGHTS)
-        # it is not documented that an engine keeps BuilderFlag.EXCLUDE_LEAN_RUNTIME
+        # it is undocumented if an engine keeps BuilderFlag.EXCLUDE_LEAN_RUNTIME
         if compatible and not lean:
             config.set_flag(flags.EXCLUDE_LEAN_RUNTIME)
         if hasattr(flags, "INCLUDE_REFIT"):
@@ -175,7 +174,7 @@ def full_plan(
 def _refitter(trt: Any, engine: Any, listener: ErrorListener, where: str) -> Any:
     try:
         refitter = trt.Refitter(engine, listener.logger)
-    except Exception as error:  # pybind11 raises where the factory gives no object
+    except Exception as error:  # pybind11 raises if the factory returns no object
         listener.lines.append(("ERROR", str(error)))
         refitter = None
     if refitter is None or any("ERROR" in severity for severity, _ in listener.lines):
@@ -218,7 +217,7 @@ def _set(
     faults = []
     for name in wanted:
         if name not in arrays:
-            continue  # whatever is really needed is reported as missing afterwards
+            continue  # weights that are really needed are reported as missing afterwards
         array, kind, fault = _fitted(refitter, name, arrays[name])
         if fault:
             faults.append(fault)
@@ -226,7 +225,7 @@ def _set(
         listener.forget()
         try:
             weights = _weights(trt, array, kind)
-        except Exception as error:  # the bindings raise for types that the release lacks
+        except Exception as error:  # the bindings raise an error for types that the release lacks
             faults.append("{!r}: TensorRT rejects {} here ({})".format(name[:80], kind, error))
             continue
         # TensorRT reads the memory when it refits, not now
@@ -241,7 +240,7 @@ def _set(
 
 
 def _fitted(refitter: Any, name: str, array: np.ndarray) -> Tuple[np.ndarray, str, str]:
-    """The array as the engine wants it, its DataType's name, and what is wrong with it."""
+    """Returns the array in the engine's type, its DataType's name, and its fault or ""."""
     import numpy as np
 
     kind, count = _prototype(refitter, name)
@@ -262,7 +261,7 @@ def _fitted(refitter: Any, name: str, array: np.ndarray) -> Tuple[np.ndarray, st
 
 
 def _clamped(array: np.ndarray, dtype: str) -> np.ndarray:
-    """The array as another type; what is out of range becomes its end, as the importer has it."""
+    """Returns the array as another type, clamped to its range as in the importer."""
     import numpy as np
 
     kind = np.dtype(dtype)
@@ -273,7 +272,7 @@ def _clamped(array: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def _prototype(refitter: Any, name: str) -> Tuple[Any, Any]:
-    """DataType's name and count of what the engine wants; (None, None) before 10.0."""
+    """Returns DataType's name and count of the engine's weight; (None, None) before 10.0."""
     if not hasattr(refitter, "get_weights_prototype"):
         return None, None
     prototype = refitter.get_weights_prototype(name)
@@ -298,16 +297,16 @@ def _mismatch(faults: Sequence[str], where: str) -> DeviceError:
 #     releases/<id>/refitted/<engine's digest>.<flavour>.plan
 #     releases/<id>/refitted/<engine's digest>.<flavour>.json  {"schema","engine","plan","tensorrt"}
 #
-# The record is written last, so that a plan without one was never finished.
+# The record is written last, so that a plan without a record is incomplete.
 #
-# No signature covers these files: they are this board's own. So one is taken only where nobody but
-# root, this user and the release's owner can have written it, and it never runs code of its own (it
-# is kept without the lean runtime, and host code stays forbidden). Whoever may write as the
-# release's owner may also replace the loader.
+# No signature covers these files: they are made on this board. So a plan is used only if none but
+# root, this user and the release's owner can have written it, and it never runs embedded code (it
+# is stored without the lean runtime, and host code stays forbidden). An account that can write as
+# the release's owner can also replace the loader.
 @document(frozen=True)
 class RefittedPlan:
-    """The record of a full plan: digests of the stripped and of the full one, and flavour and
-    version of what loads it.
+    """The record of a full plan: digests of the stripped and the full plan, and flavour and version
+    of the runtime that loads it.
     """
 
     engine: str = member(digest)
@@ -317,7 +316,7 @@ class RefittedPlan:
 
 
 def read_full_plan(release: Path, engine: str, tensorrt: str) -> Optional[bytes]:
-    """The full plan of an engine, hashed again; None where there is none that fits.
+    """Returns the full plan of an engine, hashed again; None if there is no matching plan.
 
     Args:
         release: The release's folder.
@@ -343,7 +342,7 @@ def write_full_plan(release: Path, engine: str, tensorrt: str, plan: bytes) -> N
     """Writes a full plan into the release.
 
     Raises:
-        DeviceError: "board.disk-full" and the like.
+        DeviceError: "board.disk-full" and other errors of the disk.
     """
     folder = release / _FOLDER
     stem = _stem(engine, tensorrt)
@@ -360,5 +359,5 @@ def write_full_plan(release: Path, engine: str, tensorrt: str, plan: bytes) -> N
 
 
 def _stem(engine: str, tensorrt: str) -> str:
-    # one for each flavour; another version's is written over
+    # a plan for each flavour; another version's plan is overwritten
     return "{}.{}".format(engine, tensorrt.partition(" ")[0])

@@ -1,12 +1,13 @@
-"""The runtimes of this board: whether each can start (tried in a child process, which may crash),
-which of them can run a plan by its version and what it carries, and from a plan's bytes to an
-engine. Start with ``Runtimes``.
+"""The runtimes of this board: tests their start in a child process (which may crash), selects those
+that can run a plan by its version and embedded code, and deserialises plans. Start with
+``Runtimes``.
 
 Rules (TensorRT Developer Guide, "Version Compatibility"; NvInferRuntime.h, loadRuntime): a plan
-runs with the very version that built it. A version-compatible one also runs with later versions
-of its major, through the lean runtime that it carries or, where that was left out, through the
-lean library of its own version. Across majors NVIDIA's guide says that plans of 8 run with 9 and
-10 and those of 10 with 11, its support matrix that they do not: tried, and said so.
+runs with exactly the version that built it. A version-compatible plan also runs with later versions
+of its major, through its embedded lean runtime or, if that was excluded, through the lean library
+of the plan's own version. Across majors NVIDIA's documents contradict each other: according to the
+guide plans of 8 run with 9 and 10 and plans of 10 with 11, according to the support matrix they do
+not. Such runtimes are tried, with a note.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _FOLDERS = (
     "/usr/local/lib",
 )
 _LEAN = re.compile(r"libnvinfer_lean\.so\.(\d+\.\d+\.\d+)\Z")
-_LARGE_BYTES = 256 << 20  # from here on a plan is streamed, so that it is not in memory twice
+_LARGE_BYTES = 256 << 20  # from this size a plan is streamed, so that it is not in memory twice
 
 _TIMEOUT_S = 180.0
 _START_RECORD = "tensorrt-starts.json"
@@ -83,11 +84,11 @@ class RuntimeChoice:
     """A way to run a plan.
 
     Attributes:
-        flavour: "full", "lean" or "dispatch": whose Runtime deserialises.
-        library: The lean library that this Runtime loads first; None for none.
-        host_code: Whether the plan's own runtime must be allowed to run.
-        carried: Whether nothing but the plan's own runtime can run it here.
-        note: What a user should know about it; empty for nothing.
+        flavour: "full", "lean" or "dispatch": the module whose Runtime deserialises.
+        library: The lean library that this Runtime loads first; None without.
+        host_code: True if the plan's embedded runtime must be allowed to run.
+        carried: True if only the plan's embedded runtime can run it here.
+        note: Note for the user; empty without.
     """
 
     flavour: str
@@ -108,17 +109,17 @@ def runtime_choices(
     find_lean: Callable[[Version], Optional[Path]],
     where: str = "",
 ) -> List[RuntimeChoice]:
-    """Ways to run a plan, the surest first; never empty.
+    """Returns the ways to run a plan, the most reliable first; never empty.
 
     Args:
         plan: The version that built it.
-        installed: Versions by flavour, of those that are there.
-        version_compatible: Whether it was built so.
-        lean_embedded: Whether it carries its runtime.
-        plugins_embedded: Whether it carries libraries of plugins.
-        trusted: Whether code that it carries may run: its bundle's signature was verified.
+        installed: Versions of the installed flavours.
+        version_compatible: True if it was built version compatible.
+        lean_embedded: True if it embeds its runtime.
+        plugins_embedded: True if it embeds libraries of plugins.
+        trusted: True if embedded code may run: its bundle's signature was verified.
         find_lean: Finds libnvinfer_lean of exactly a version.
-        where: For messages.
+        where: The place in messages.
 
     Raises:
         DeviceError: "engine.version" or "engine.host-code".
@@ -167,13 +168,13 @@ def runtime_choices(
 
 
 def _later(plan: Version, installed: Mapping[str, Version]) -> List[str]:
-    """Flavours that are not older, those of the plan's own major first."""
+    """Returns the flavours that are not older, first those of the plan's own major."""
     found = []
     for flavour in ("lean", "dispatch", "full"):
         version = installed.get(flavour, ())
         if not version:
             continue
-        # a full or lean runtime of the plan's own version needs no help
+        # a full or lean runtime of the plan's own version runs it directly
         exact = same_version(version, plan)
         if version[0] == plan[0] and (flavour == "dispatch" if exact else version > plan):
             found.append((0, flavour))
@@ -211,9 +212,9 @@ def lean_library(
     """Finds libnvinfer_lean.so of exactly ``version`` (major, minor and patch).
 
     Args:
-        version: The plan's.
-        folders: Where to look first.
-        listing: What ``ldconfig -p`` prints; run when None.
+        version: The plan's version.
+        folders: Folders to search first.
+        listing: Output of ``ldconfig -p``; None to run it.
     """
     seen: Dict[Path, None] = {}
     for folder in [*folders, *_search_path(), *map(Path, _FOLDERS)]:
@@ -252,8 +253,8 @@ def _ldconfig() -> str:
     return ""
 
 
-# Whether this is the kind of board that the engines were built on: checked before TensorRT
-# sees a byte.
+# The check that this is the kind of board that the engines were built on; it comes before TensorRT
+# gets a byte.
 
 
 def check_board(
@@ -265,17 +266,17 @@ def check_board(
 ) -> None:
     """Compares the bundle's fingerprint with this board: module, L4T and TensorRT.
 
-    What either side does not know is not compared; TensorRT has its own checks after that.
+    Values unknown to either side are not compared; TensorRT has further checks.
 
     Args:
         bundle: The manifest's fingerprint.
         board: "module", "l4t" and "tensorrt" of this board.
-        portable: Whether every engine is version-compatible and for the GPU alone: then L4T and
+        portable: True if every engine is version-compatible and for the GPU alone: then L4T and
             TensorRT may differ.
-        where: For messages.
+        where: The place in messages.
 
     Raises:
-        DeviceError: "engine.other-board", saying both.
+        DeviceError: "engine.other-board", with both fingerprints.
     """
     differ = []
     for name in ("module",) if portable else ("module", "l4t", "tensorrt"):
@@ -295,24 +296,24 @@ def check_board(
         )
 
 
-# Order as trtexec's (NVIDIA/TensorRT, samples/common/sampleEngines.cpp): load_runtime, host code,
-# temporary folder, DLA core, error recorder, deserialise. The DLA core is the runtime's, not the
-# plan's: it must be set before, each time.
+# Order as in trtexec (NVIDIA/TensorRT, samples/common/sampleEngines.cpp): load_runtime, host code,
+# temporary folder, DLA core, error recorder, deserialise. The DLA core belongs to the runtime, not
+# to the plan: it must be set before each deserialisation.
 @dataclass(frozen=True)
 class EngineRuntime:
-    """What runs an engine, and how.
+    """The runtime of an engine, and its settings.
 
     Attributes:
         runtime: "full", "lean", "dispatch" or "cudla".
-        version: TensorRT's; "" where unknown.
+        version: TensorRT's version; "" if unknown.
         library: A lean library that was loaded first.
-        host_code: Whether the plan's own code may run.
-        dla_core: The DLA core; None for a plan of the GPU alone.
+        host_code: True if the plan's embedded code may run.
+        dla_core: The DLA core; None for a plan for the GPU alone.
         threads: Threads of the runtime; 0 for its default.
-        context_memory: Whose memory its contexts use while they run: "own" (TensorRT allocates
-            it) or "shared" (of several engines, or given by the caller).
-        context_bytes: How much that is for one run.
-        persistent_cache_bytes: The first context's part of the GPU's persistent L2 cache.
+        context_memory: Memory that its contexts use while they run: "own" (TensorRT allocates it)
+            or "shared" (by several engines, or provided by the caller).
+        context_bytes: Bytes of that memory for a run.
+        persistent_cache_bytes: Bytes of the GPU's persistent L2 cache for the first context.
         weight_budget_bytes: Bytes of its weights that stay on the GPU; None for an engine whose
             weights are not streamed.
     """
@@ -330,13 +331,13 @@ class EngineRuntime:
 
 
 class LoadedPlan:
-    """An engine and all that must outlive it.
+    """An engine and the objects that must outlive it.
 
     Attributes:
         trt: The module that made it.
         engine: The ICudaEngine.
         listener: Logger and error recorder of its objects.
-        facts: How it was loaded.
+        facts: Its runtime and settings.
     """
 
     def __init__(
@@ -367,12 +368,12 @@ def deserialize(
         trt: The choice's module.
         plan: The plan.
         choice: From :func:`edgekit_device.tensorrt.runtimes.runtime_choices`.
-        dla_core: The DLA core to use; None for a plan of the GPU alone.
+        dla_core: The DLA core to use; None for a plan for the GPU alone.
         threads: Threads of the runtime; 0 leaves its default.
-        temporary: Where it may unpack a runtime; None leaves its default.
-        large: From how many bytes on the plan is streamed.
-        where: For messages.
-        plugins: What it needs beside TensorRT's own plugins.
+        temporary: Folder in which it may unpack a runtime; None leaves its default.
+        large: Size in bytes from which the plan is streamed.
+        where: The place in messages.
+        plugins: Plugins that it needs beside TensorRT's own.
 
     Raises:
         DeviceError: "engine.*", "tensorrt.*" or "board.no-gpu", with TensorRT's own text; as
@@ -405,18 +406,18 @@ def deserialize(
             )
         runtime.DLA_core = dla_core
     runtime.error_recorder = listener.recorder
-    # the runtime's own registry asks this one for what it does not have
+    # the runtime's own registry falls back to this registry
     load_plugins(trt, listener.logger, plugins, where)
     listener.forget()
     reader = _reader(trt, plan) if len(plan) >= large else None
     try:
         engine = runtime.deserialize_cuda_engine(plan if reader is None else reader)
-    except Exception as error:  # pybind11 makes RuntimeError and TypeError of C++'s
+    except Exception as error:  # pybind11 turns C++ exceptions into RuntimeError and TypeError
         listener.lines.append(("ERROR", str(error)))
         engine = None
     if engine is None:
         raise listener.error("TensorRT cannot load the plan", "engine.invalid", where)
-    # TensorRT has copied what it was given whole; a reader is held, and a mapped file with it
+    # TensorRT has copied a plan given as a whole; a reader, with its mapped file, must stay alive
     facts = EngineRuntime(
         choice.flavour,
         version=str(getattr(trt, "__version__", "")),
@@ -429,13 +430,13 @@ def deserialize(
 
 
 def _nothing_logged(listener: ErrorListener, what: str, where: str) -> None:
-    # without a driver a Runtime is made all the same, and using it ends the process
+    # without a driver a Runtime object exists as well, but its use ends the process
     if any("ERROR" in severity for severity, _ in listener.lines):
         raise listener.error(what, "tensorrt.failed", where)
 
 
 def _reader(trt: Any, plan: Union[bytes, memoryview]) -> Optional[Any]:
-    """A stream reader of the kind that the release has; None before 10.0."""
+    """Returns a stream reader of the release's kind; None before 10.0."""
     view = memoryview(plan)
     if hasattr(trt, "IStreamReaderV2"):
         return _reader_v2(trt, view)
@@ -479,14 +480,15 @@ def _reader_v2(trt: Any, view: memoryview) -> Any:
 
 
 # Without a usable driver ``Runtime(logger)`` logs an error and still returns an object, whose use
-# ends the process (seen with tensorrt_lean 10.16.1 and 11.4.0). So the driver is tried first, then
+# ends the process (seen with tensorrt_lean 10.16.1 and 11.4.0). So the driver is tested first, then
 # a child process makes the first Runtime and uses it.
 def start(module: Any, folder: Optional[Path] = None) -> Cuda:
-    """Looks for a GPU and starts ``module``'s runtime in a child, once for a process and boot.
+    """Checks for a GPU and starts ``module``'s runtime in a child, once per process and boot.
 
     Args:
         module: tensorrt, tensorrt_lean or tensorrt_dispatch.
-        folder: Where a successful start is recorded for the next process; None records nothing.
+        folder: Folder in which a successful start is recorded for the next process; None for no
+            record.
 
     Returns:
         The device.
@@ -569,7 +571,7 @@ def _signal(number: int) -> str:
 
 
 def _start_key(module: Any) -> str:
-    """Changes with the boot (the driver's state) and with the module's file."""
+    """Returns a key that changes with the boot (the driver's state) and with the module's file."""
     try:
         stamp = Path(str(module.__file__)).stat().st_mtime_ns
     except (OSError, AttributeError):
@@ -580,7 +582,7 @@ def _start_key(module: Any) -> str:
 
 @document(frozen=True)
 class _Started:
-    """The record of runtimes that started here: by module, the boot and file that did."""
+    """The record of runtimes that started here: by module, the key of its boot and file."""
 
     modules: Mapping[str, str] = member(mapping(text()))
 
@@ -600,15 +602,15 @@ def _write_record(folder: Optional[Path], known: Dict[str, str]) -> None:
 
 
 class Runtimes:
-    """What can run plans here.
+    """The runtimes that can run plans on this board.
 
     Args:
         root: ROOT, for the lean libraries that a user put into ROOT/lib, and for temporary files.
         threads: Threads of each runtime; 0 leaves TensorRT's default.
-        plugins: What its plans need beside TensorRT's own plugins.
+        plugins: Plugins that its plans need beside TensorRT's own.
 
     Attributes:
-        notes: What a user should know about the runtimes that were taken.
+        notes: Notes for the user about the selected runtimes.
     """
 
     def __init__(self, root: Path, threads: int = 0, plugins: Sequence[PluginFile] = ()) -> None:
@@ -625,22 +627,22 @@ class Runtimes:
                 self._modules[flavour] = module
 
     def installed(self) -> Dict[str, Version]:
-        """Versions by flavour."""
+        """Versions of the installed flavours."""
         return {flavour: version_of(module) for flavour, module in self._modules.items()}
 
     def name_of(self, flavour: str) -> str:
-        """Flavour and version, for records."""
+        """Returns flavour and version, for records."""
         return "{} {}".format(flavour, show(version_of(self._modules[flavour])))
 
     def cuda(self) -> Cuda:
-        """The device, once a runtime was started."""
+        """The device, after a runtime was started."""
         assert self._cuda is not None
         return self._cuda
 
     def choices(
         self, version: Version, entry: EngineEntry, trusted: bool, where: str
     ) -> List[RuntimeChoice]:
-        """The ways to run a plan here, the surest first.
+        """Returns the ways to run a plan here, the most reliable first.
 
         Raises:
             DeviceError: "board.no-tensorrt", "engine.version" or "engine.host-code".
@@ -666,7 +668,7 @@ class Runtimes:
         )
 
     def core(self, choice: RuntimeChoice, wanted: int) -> Optional[int]:
-        """``wanted`` where the runtime finds such a DLA core, else None.
+        """Returns ``wanted`` if the runtime finds such a DLA core, else None.
 
         Raises:
             DeviceError: As :meth:`load`.
@@ -689,12 +691,12 @@ class Runtimes:
         *,
         spare: bool = False,
     ) -> Optional[LoadedPlan]:
-        """Loads a plan one way; None when TensorRT refuses it, ``failure`` then says why.
+        """Loads a plan; returns None if TensorRT refuses it, and keeps the error for ``failure``.
 
-        With ``spare`` it does not: another plan does as well.
+        With ``spare`` the error is not kept: another plan can replace this one.
 
         Raises:
-            DeviceError: "board.no-gpu", "tensorrt.*" or "cuda.*": no other way would do better.
+            DeviceError: "board.no-gpu", "tensorrt.*" or "cuda.*": other ways would also fail.
         """
         module = self._modules[choice.flavour]
         folder = self._root if self._root.is_dir() else None
@@ -727,11 +729,11 @@ class Runtimes:
         return loaded
 
     def failed(self) -> bool:
-        """Whether a way was tried since the last one that worked."""
+        """True if a way was tried since the last success."""
         return bool(self._errors)
 
     def failure(self) -> DeviceError:
-        """Why no way worked: the surest way's reason, the others' in the hint."""
+        """Returns the most reliable way's error, with the errors of other ways in the hint."""
         first, *others = self._errors
         self._errors = []
         messages = [

@@ -1,5 +1,5 @@
-"""Sizes of an engine's tensors that are open when it is built: profiles, outputs whose size is
-known only during the run, and tensors on the host, whose values make shapes.
+"""Sizes of an engine's tensors that are open at build time: profiles, outputs whose size is known
+only during the run, and shape tensors on the host, whose values set shapes.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-# An output whose shape depends on values (NonZero, NonMaxSuppression) has none before the run:
+# An output whose shape depends on values (NonZero, NonMaxSuppression) has no shape before the run:
 # ``get_tensor_shape`` keeps its -1 although every input's shape is set (NvInferRuntime.h,
-# IExecutionContext::getTensorShape). TensorRT asks an IOutputAllocator for its memory then. A
-# tensor whose values make shapes is read or written on the host (ICudaEngine::getTensorLocation).
+# IExecutionContext::getTensorShape). TensorRT then asks an IOutputAllocator for memory. A shape
+# tensor is read or written on the host (ICudaEngine::getTensorLocation).
 def on_host(engine: Any, name: str) -> bool:
-    """Whether a tensor's values make shapes, so that its address is the host's."""
+    """Returns True for a shape tensor, whose address is on the host."""
     try:
         return str(engine.get_tensor_location(name).name) == "HOST"
     except TypeError:  # the lean runtime's module of 8.6 lacks the enum's type
@@ -35,10 +35,10 @@ def on_host(engine: Any, name: str) -> bool:
 
 
 def settled(io: IoEntry, found: Sequence[int]) -> Tuple[int, ...]:
-    """An output's shape in this run, which its buffer is made for.
+    """Returns an output's shape in this run, for its buffer.
 
     Raises:
-        DeviceError: "engine.io" where it is unknown, or another than its fixed one.
+        DeviceError: "engine.io" if it is unknown, or differs from its fixed sizes.
     """
     shape = tuple(int(size) for size in found)
     if not (_fits(io, shape) and min(shape, default=0) >= 0):
@@ -54,13 +54,13 @@ def settled(io: IoEntry, found: Sequence[int]) -> Tuple[int, ...]:
 
 
 def _fits(io: IoEntry, shape: Sequence[int]) -> bool:
-    """Whether a shape has the rank and the fixed sizes of a tensor."""
+    """Returns True if a shape has the rank and the fixed sizes of a tensor."""
     pairs = zip(io.shape, shape)  # noqa: B905 (Python 3.8)
     return len(io.shape) == len(shape) and all(want in (-1, have) for want, have in pairs)
 
 
 class _Given:
-    """What an output allocator gave in this run, and what it was told."""
+    """The memory that an output allocator gave in this run, and the shape that it received."""
 
     def __init__(self, device: BufferPool) -> None:
         self._device = device
@@ -69,7 +69,7 @@ class _Given:
         self.error: Optional[DeviceError] = None
 
     def take(self, size: int) -> int:
-        # the library calls this: what it raises would be lost, or end the process
+        # the library calls this: an exception would be lost, or end the process
         try:
             self.lease = self._device.take(max(int(size), 1))
         except DeviceError as error:
@@ -82,7 +82,7 @@ class _Given:
 
 
 class SizedOutput:
-    """Gives TensorRT memory for an output whose size is known only during the run.
+    """Provides memory for an output whose size is known only during the run.
 
     Attributes:
         allocator: For ``context.set_output_allocator``.
@@ -90,7 +90,7 @@ class SizedOutput:
 
     def __init__(self, trt: Any, device: BufferPool) -> None:
         class Allocator(trt.IOutputAllocator):  # type: ignore[misc]
-            # a class is never freed by counting alone, so it must not hold the device's memory
+            # reference counting alone never frees a class, so it must not hold device memory
             def __init__(self, given: _Given) -> None:
                 trt.IOutputAllocator.__init__(self)
                 self.given = given
@@ -111,23 +111,23 @@ class SizedOutput:
         self.allocator = Allocator(self._given)
 
     def begin(self) -> None:
-        """Forgets the run before, whose tensor may be in use still."""
+        """Discards the previous run's tensor, which may still be in use."""
         self._given.forget()
 
     @property
     def error(self) -> Optional[DeviceError]:
-        """Why there was no memory in this run; None if there was."""
+        """The error of a failed allocation in this run; None without."""
         return self._given.error
 
     def tensor(self, io: IoEntry) -> DeviceTensor:
-        """The output after the run.
+        """Returns the output after the run.
 
         Raises:
-            DeviceError: "engine.io" where TensorRT told no shape, or another one.
+            DeviceError: "engine.io" if TensorRT reported no shape, or a wrong shape.
         """
         given = self._given
         shape = settled(io, given.shape)
-        # of no elements TensorRT may want no memory
+        # TensorRT may need no memory for an empty output
         lease = given.lease or self._device.take(1)
         nbytes = lease.nbytes = io_bytes(at_shape(io, shape))
         given.forget()
@@ -149,7 +149,7 @@ class Profiles:
         self.dynamic = [io.name for io in inputs if -1 in tuple(engine.get_tensor_shape(io.name))]
 
     def of(self, feeds: Mapping[str, Tensor]) -> Tuple[int, Dict[str, Tuple[int, ...]]]:
-        """The first optimisation profile that takes the shapes, and the shapes.
+        """Returns the first optimisation profile (its index) that takes the shapes, and the shapes.
 
         Raises:
             DeviceError: "input.missing" or "input.shape".
@@ -189,7 +189,7 @@ def _shape(io: IoEntry, found: Tuple[int, ...], wanted: Any) -> DeviceError:
 
 
 def host_values(io: IoEntry, value: Tensor, keep: List[Any]) -> np.ndarray:
-    """An input that TensorRT reads on the host."""
+    """Returns an input that TensorRT reads on the host."""
     import numpy as np
 
     array = value.numpy() if isinstance(value, DeviceTensor) else np.asarray(value)

@@ -1,5 +1,5 @@
-"""Weights by the names that a refit needs, read from an ONNX file without TensorRT's parser.
-A batch normalisation is folded bit by bit as TensorRT's ONNX importer folds it.
+"""Reads weights by the names that a refit needs from an ONNX file, without TensorRT's parser.
+A batch normalisation is folded with the same bits as in TensorRT's ONNX importer.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ _PARAMETERS = 4
 #     scale'[i] = scale[i] / sqrtf(variance[i] + epsilon)
 #     bias'[i] = bias[i] - mean[i] * scale'[i]
 #
-# There epsilon, scale' and bias' have that type; what lies between is float32, for neither of their
-# narrow types has arithmetic of its own: BFloat16 (bfloat16.hpp) converts to float, and half (ieee/
-# half.h 1.12 of NVIDIA/TensorRT) computes with float until it is assigned, rounding ties away from
-# zero. A compiler may fuse float32's last line, so there the last bit of a bias is not certain.
+# There epsilon, scale' and bias' have that type; intermediate values are float32, since the narrow
+# types have no arithmetic: BFloat16 (bfloat16.hpp) converts to float, and half (ieee/half.h 1.12 of
+# NVIDIA/TensorRT) computes with float until the assignment, rounding ties away from zero. A
+# compiler may fuse float32's last line, so the last bit of a float32 bias is not certain.
 def folded(
     arrays: Sequence[np.ndarray], kinds: Sequence[Optional[str]], epsilon: float
 ) -> Tuple[np.ndarray, np.ndarray]:
@@ -63,7 +63,7 @@ def folded(
     Args:
         arrays: Scale, bias, mean and variance, one value per channel; bfloat16 as bit patterns.
         kinds: Their types: "float32", "float16", "bfloat16", ...
-        epsilon: The node's.
+        epsilon: The node's epsilon.
 
     Raises:
         ValueError: The parameters differ in size.
@@ -96,18 +96,18 @@ def _single(array: np.ndarray) -> np.ndarray:
 
 
 def _half(array: np.ndarray) -> np.ndarray:
-    """Nearest float16; ties away from zero."""
+    """Returns the nearest float16; ties away from zero."""
     import numpy as np
 
     sizes = np.abs(array.astype(np.float64))
-    # of the last bit: 10 bits below the first one, and 2**-24 for subnormal numbers
+    # value of the last bit: 10 bits below the first bit, and 2**-24 for subnormal numbers
     bits = np.ldexp(1.0, np.maximum(np.frexp(sizes)[1] - 11, -24))
     rounded: np.ndarray = np.copysign(np.floor(sizes / bits + 0.5) * bits, array)
     return rounded.astype(np.float16)
 
 
 def _bfloat16(array: np.ndarray) -> np.ndarray:
-    """Bit patterns, rounded to nearest even."""
+    """Returns bfloat16 bit patterns, rounded to nearest even."""
     import numpy as np
 
     bits = np.ascontiguousarray(array).view(np.uint32)
@@ -121,14 +121,14 @@ _NARROW: Dict[str, Callable[[np.ndarray], np.ndarray]] = {"float16": _half, "bfl
 
 # The rules are those of onnx-tensorrt's ModelRefitter.cpp and WeightsContext.cpp (Apache-2.0,
 # https://github.com/onnx/onnx-tensorrt): initializers of the graph and of bodies of If, Loop and
-# Scan by their own names; Constant nodes by their output; what the importer makes itself by a
-# counter, in topological order, of each folded batch normalisation the scale and then the bias.
-# Release 10.1 GA calls them "tmp_batch_norm_weight", "tmp_batch_norm_weight_0", "..._1"; newer ones
-# "tmp_refittable_weight", "..._0", and count the value of each ConstantOfShape with them (from
-# 10.14 on, by the changelog's "Improved refit for ConstantOfShape nodes"). Both are read, whatever
-# the release, and so are names that mean the same in every file with the node, by its first output:
-# "batch-norm-scale:y", "batch-norm-bias:y" and "constant-of-shape:y". The lean runtime has no
-# OnnxParserRefitter, hence this. Field numbers of onnx/onnx.proto: ModelProto.graph 7;
+# Scan by their own names; Constant nodes by their output; weights that the importer makes itself by
+# a counter, in topological order: the scale and then the bias of each folded batch normalisation.
+# Release 10.1 GA calls them "tmp_batch_norm_weight", "tmp_batch_norm_weight_0", "..._1"; newer
+# releases "tmp_refittable_weight", "..._0", and also count the value of each ConstantOfShape (since
+# 10.14, by the changelog's "Improved refit for ConstantOfShape nodes"). Both are read for every
+# release, and also names that are stable in every file with the node, by its first output:
+# "batch-norm-scale:y", "batch-norm-bias:y" and "constant-of-shape:y". This module is needed because
+# the lean runtime has no OnnxParserRefitter. Fields of onnx/onnx.proto: ModelProto.graph 7;
 # GraphProto.node 1, initializer 5; NodeProto.input 1, output 2, op_type 4, attribute 5, domain 7;
 # AttributeProto.name 1, f 2, i 3, t 5, g 6, floats 7, ints 8.
 @dataclass
@@ -146,11 +146,11 @@ def named_weights(
 
     Args:
         model: An ONNX file's bytes.
-        folder: Where its external data lies; None: it has none, or refuses it.
-        wanted: Names as ``Refitter.get_all_weights`` gives them, or those by node.
+        folder: Folder of its external data; None refuses external data.
+        wanted: Names from ``Refitter.get_all_weights``, or the stable names by node.
 
     Returns:
-        Arrays by name, only those found; bfloat16 as uint16 bit patterns.
+        Arrays by name, without names that were not found; bfloat16 as uint16 bit patterns.
 
     Raises:
         DeviceError: "model.invalid", "model.type" or "model.external-data".
@@ -161,7 +161,7 @@ def named_weights(
 def origins(
     model: Union[bytes, memoryview], folder: Optional[Path], wanted: Iterable[str]
 ) -> Dict[str, str]:
-    """Names by node of the weights called ``wanted``, of those whose names an importer counts.
+    """Returns the stable names by node of those ``wanted`` weights whose names an importer counts.
 
     Raises:
         DeviceError: As :func:`named_weights`.
@@ -238,7 +238,7 @@ class _WeightReader:
     def batch_norm(self, node: _WeightNode, tensors: Dict[str, OnnxTensor]) -> None:
         parameters = [tensors[name] for name in node.inputs[1:5] if name in tensors]
         if len(parameters) < _PARAMETERS:
-            return  # the importer folds only what this graph's initializers give
+            return  # the importer folds only this graph's initializers
         # scale and then bias, each under its older and its newer name, and by its node
         names = [
             (self._next(_BATCH_NORM), self._next(_REFITTABLE), what + node.outputs[0])
@@ -260,20 +260,20 @@ class _WeightReader:
         if not self.wanted.intersection(names):
             return
         value = node.attributes.get("value")
-        # without one it is a zero of float32
+        # without a value it is a zero of float32
         array = np.zeros(1, np.float32)
         if value is not None:
             array = values_of(read_tensor(as_bytes(value[5][-1])), self.folder)
         self._keep(names, array)
 
     def _keep(self, names: Sequence[str], array: np.ndarray) -> None:
-        """Under those of its names that are wanted; the last one is the node's."""
+        """Stores an array under its wanted names; the last name is the stable name by node."""
         named = self.wanted.intersection(names)
         self.found.update(dict.fromkeys(named, array))
         self.by_node.update(dict.fromkeys(named, names[-1]))
 
     def _next(self, prefix: str) -> str:
-        """The importer's counter: the plain name first, then _0, _1 and so on."""
+        """Returns the importer's next name: the plain name first, then _0, _1 and so on."""
         number = self.made[prefix]
         self.made[prefix] += 1
         return "{}_{}".format(prefix, number - 1) if number else prefix
@@ -299,7 +299,9 @@ def _node(data: memoryview) -> _WeightNode:
 
 
 def _sorted(nodes: List[_WeightNode]) -> Iterator[_WeightNode]:
-    """Nodes after what they read, else in file order (depth first, as the importer does it)."""
+    """Yields nodes after the nodes that they read, else in file order (depth first, as in the
+    importer).
+    """
     writer = {name: position for position, node in enumerate(nodes) for name in node.outputs}
     done: Set[int] = set()
     for first in range(len(nodes)):

@@ -1,1 +1,1 @@
-"""Whose bundles a board accepts. Start with ``check_bundle`` in ``bundle``."""
+"""The signers and bundles that a board accepts. Start with ``check_bundle`` in ``bundle``."""

@@ -1,6 +1,6 @@
-"""Which unsigned bundles the operator accepted: ROOT/accepted.json, by digests of manifests.
+"""The unsigned bundles that the operator accepted: ROOT/accepted.json, by digests of manifests.
 
-What lies in a release says nothing about that: it comes from the bundle's maker, or from whoever
+Files in a release do not count for that: they come from the bundle's maker, or from anyone who
 could write there.
 """
 
@@ -18,14 +18,14 @@ _SCHEMA = "edgekit.accepted/1"
 
 @document(frozen=True)
 class AcceptedBundles:
-    """ROOT/accepted.json: SHA-256 of manifests that were taken without a trusted signature."""
+    """ROOT/accepted.json: SHA-256 of manifests that were accepted without a trusted signature."""
 
     digests: Tuple[str, ...] = member(array(digest), default=())
     schema: str = member(choice(_SCHEMA), default=_SCHEMA)
 
 
 def is_accepted(root: Root, manifest: str) -> bool:
-    """Whether the manifest of this digest was accepted; raises DeviceError "root.*"."""
+    """Returns True if the manifest of this digest was accepted; raises DeviceError "root.*"."""
     return manifest in _read(root).digests
 
 
@@ -38,7 +38,7 @@ def accept(root: Root, manifest: str) -> None:
 
 
 def forget_others(root: Root, there: Container[str]) -> None:
-    """Keeps only the digests of releases that are there; the caller holds ROOT's lock alone."""
+    """Removes the digests without a release; the caller holds ROOT's lock exclusively."""
     known = _read(root).digests
     kept = tuple(one for one in known if one in there)
     if kept != known:
@@ -46,7 +46,7 @@ def forget_others(root: Root, there: Container[str]) -> None:
 
 
 def _read(root: Root) -> AcceptedBundles:
-    # a damaged file is as good as none: bundles are refused until they are deployed again
+    # a damaged file counts as missing: bundles are refused until they are deployed again
     return load(AcceptedBundles, root.folder / ACCEPTED) or AcceptedBundles()
 
 

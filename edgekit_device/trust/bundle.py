@@ -1,5 +1,5 @@
-"""From untrusted files to a checked bundle: a folder, an .ekb file or a release is opened without
-trusting a byte of it, then its signature, its manifest and its blobs are checked in that order.
+"""From untrusted files to a checked bundle: opens a folder, an .ekb file or a release without
+trusting its bytes, then checks its signature, its manifest and its blobs in this order.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.json.sig"
 _BLOBS = "blobs/"
-_MAX_ENTRIES = 1 << 16  # of an .ekb file; Linux maps as many files into a process
+_MAX_ENTRIES = 1 << 16  # of an .ekb file; Linux's limit of maps per process
 
-# a local file header: 26 bytes in, the lengths of the name and of the extra field (APPNOTE 4.3.7)
+# in a local file header at byte 26: the lengths of the name and of the extra field (APPNOTE 4.3.7)
 _LOCAL_HEADER = 30
 _LOCAL_SIGNATURE = b"PK\x03\x04"
-#: Types that NumPy lacks, and what holds their bits.
+#: Types that NumPy lacks, and the types that hold their bits.
 BITS = {"bfloat16": "uint16"}
 
 RECORD = "release.json"
@@ -53,29 +53,29 @@ _RECORD_SCHEMA = "edgekit.release/1"
 
 
 class BlobSource(Protocol):
-    """Where a bundle's blobs lie: a store, a folder or an .ekb file."""
+    """The source of a bundle's blobs: a store, a folder or an .ekb file."""
 
     def has(self, digest: str) -> bool:
-        """Whether a blob is there."""
+        """Returns True if a blob exists."""
 
     def read(self, digest: str) -> memoryview:
-        """Maps a blob, unhashed; raises DeviceError "blob.missing"."""
+        """Maps a blob without hashing it; raises DeviceError "blob.missing"."""
 
     def extent(self, digest: str) -> Extent:
-        """Where a blob's bytes lie; raises as ``read``."""
+        """Returns the file and place of a blob's bytes; raises as ``read``."""
 
 
 @document(frozen=True)
 class BundleFiles:
-    """A bundle's raw parts: nothing is parsed or checked yet.
+    """A bundle's raw parts, not yet parsed or checked.
 
     Attributes:
-        where: For messages.
+        where: The bundle's place, for messages.
         manifest: The manifest's bytes.
-        signature: The signature's bytes, None when there is none.
-        blobs: The blobs.
-        root: The installation that the bundle is a release of, if it is one.
-        release: The release's folder, likewise.
+        signature: The signature's bytes; None if unsigned.
+        blobs: The source of the blobs.
+        root: The installation, if the bundle is a release; else None.
+        release: The release's folder, if the bundle is a release; else None.
     """
 
     where: str
@@ -118,7 +118,7 @@ def open_release(root: Root, folder: Path) -> BundleFiles:
     """Opens a release of ``root``; its blobs come from the root's store.
 
     Raises:
-        DeviceError: "bundle.*", or "root.*" where others can change the release.
+        DeviceError: "bundle.*", or "root.*" if others can change the release.
     """
     for name in (MANIFEST, SIGNATURE):
         with suppress(FileNotFoundError):
@@ -140,7 +140,7 @@ class _FolderBlobs:
         self._folder = folder
 
     def has(self, digest: str) -> bool:
-        """Whether a blob is there."""
+        """Returns True if a blob exists."""
         return is_digest(digest) and (self._folder / "blobs" / digest).is_file()
 
     def read(self, digest: str) -> memoryview:
@@ -148,7 +148,7 @@ class _FolderBlobs:
         return map_file(self.extent(digest).path)
 
     def extent(self, digest: str) -> Extent:
-        """A blob's file."""
+        """Returns a blob's file."""
         if not self.has(digest):
             raise _no_blob(digest, self._folder)
         return Extent(self._folder / "blobs" / digest)
@@ -167,7 +167,7 @@ def _two_files(folder: Path) -> Tuple[bytes, Optional[bytes]]:
 
 
 def _bounded(path: Path, most: int) -> Optional[bytes]:
-    if path.exists() and not path.is_file():  # a pipe would be waited for
+    if path.exists() and not path.is_file():  # reading a pipe would block
         raise _malformed(path, "{} is not a file".format(path.name))
     try:
         with map_os_errors(str(path)), path.open("rb") as file:
@@ -201,18 +201,18 @@ def _open_zip(path: Path) -> BundleFiles:
 
 
 class _ZipBlobs:
-    """The blobs of an .ekb file, whose entries lie in it as they are."""
+    """The blobs of an .ekb file, whose entries are stored uncompressed."""
 
     def __init__(self, path: Path, data: memoryview, parts: Dict[str, Tuple[int, int]]) -> None:
         self._path, self._data, self._parts = path, data, parts
 
     def part(self, name: str) -> memoryview:
-        """An entry's bytes, in place."""
+        """Returns an entry's bytes, without a copy."""
         offset, size = self._parts[name]
         return self._data[offset : offset + size]
 
     def has(self, digest: str) -> bool:
-        """Whether a blob is there."""
+        """Returns True if a blob exists."""
         return _BLOBS + digest in self._parts
 
     def read(self, digest: str) -> memoryview:
@@ -222,14 +222,16 @@ class _ZipBlobs:
         return self.part(_BLOBS + digest)
 
     def extent(self, digest: str) -> Extent:
-        """A blob's part of the file."""
+        """Returns a blob's part of the file."""
         if not self.has(digest):
             raise _no_blob(digest, self._path)
         return Extent(self._path, *self._parts[_BLOBS + digest])
 
 
 def _entry(path: Path, data: memoryview, entry: ZipEntry) -> Tuple[str, int]:
-    """An entry's name, and where its bytes begin; only stored ones with the three known names."""
+    """Returns an entry's name and the offset of its bytes; refuses compressed entries and unknown
+    names.
+    """
     name = entry.name.decode("ascii", "backslashreplace")
     known = name in (MANIFEST, SIGNATURE) or (
         name.startswith(_BLOBS) and is_digest(name[len(_BLOBS) :])
@@ -277,7 +279,7 @@ def _no_blob(digest: str, where: Path) -> DeviceError:
 
 @document(frozen=True)
 class Checked:
-    """A bundle whose signature and manifest are good; ``signer`` is None when trusted without."""
+    """A bundle with a checked signature and manifest; ``signer`` is None if accepted unsigned."""
 
     files: BundleFiles
     manifest: Manifest
@@ -301,7 +303,7 @@ def check_bundle(files: BundleFiles, allowed_signers: Path, trust_unsigned: bool
 
 
 def need_app(checked: Checked, app: str) -> None:
-    """Raises DeviceError "bundle.wrong-app" where the bundle is another application's."""
+    """Raises DeviceError "bundle.wrong-app" if the bundle belongs to another application."""
     name = checked.manifest.name
     if app != name:
         raise DeviceError(
@@ -313,12 +315,12 @@ def need_app(checked: Checked, app: str) -> None:
 
 
 def read_checked(checked: Checked, digest: str, size: Optional[int] = None) -> Buffer:
-    """Reads a blob of the manifest into memory, hashed as it is read.
+    """Reads a blob of the manifest into memory and hashes it on the way.
 
     Args:
         checked: The bundle.
-        digest: The blob.
-        size: Its bytes where the caller knows them; by default what the manifest says.
+        digest: The blob's digest.
+        size: Its bytes if the caller knows them; by default the manifest's size.
 
     Raises:
         DeviceError: "blob.missing", "blob.digest-mismatch", "root.*" or "board.io".
@@ -333,7 +335,7 @@ def read_checked(checked: Checked, digest: str, size: Optional[int] = None) -> B
 
 
 def check_blobs(checked: Checked, digests: Iterable[str]) -> int:
-    """Hashes blobs in place and returns their bytes.
+    """Hashes blobs without copies and returns their size in bytes.
 
     Raises:
         DeviceError: "blob.missing" or "blob.digest-mismatch".
@@ -357,7 +359,7 @@ def _mismatch(checked: Checked, digest: str) -> DeviceError:
 
 
 def weight_array(checked: Checked, weight: WeightEntry) -> np.ndarray:
-    """A weight's values, as ``read_checked`` reads them; bfloat16 as uint16 bit patterns."""
+    """Returns a weight's values, read with ``read_checked``; bfloat16 as uint16 bit patterns."""
     import numpy as np
 
     data = read_checked(checked, weight.digest, weight.bytes)
@@ -369,10 +371,10 @@ def weight_array(checked: Checked, weight: WeightEntry) -> np.ndarray:
 
 @document(frozen=True)
 class ReleaseRecord:
-    """release.json: what was made of which bundle, when, and who signed it.
+    """release.json: the release's bundle, its time and its signer.
 
-    ``trusted`` tells people that it was taken without a signature; what is accepted is known from
-    ``trust.accepted`` alone.
+    ``trusted`` shows people that it was accepted without a signature; only ``trust.accepted``
+    decides that.
     """
 
     app: str = member(app_name)
@@ -404,7 +406,7 @@ def read_record(folder: Path) -> ReleaseRecord:
 
 
 def check_signer(root: Root, folder: Path) -> Optional[str]:
-    """Checks again who signed a release; its manifest is not read.
+    """Checks a release's signature again; its manifest is not parsed.
 
     Raises:
         DeviceError: As ``check_signature``: the key may have been revoked or removed meanwhile.

@@ -1,9 +1,9 @@
-"""What keeps an unattended install from going back: release counters and signed times.
+"""Protects unattended installs from downgrades by release counters and signed times.
 
-A bundle may say with which counter, when and until when it was issued; its signature covers that.
-The board remembers the highest counter of each signer and application, and the newest signed time
-that it has seen, in ``ROOT/counters.json``: durably, and whatever is removed. Nothing that serves,
-loads or goes back depends on it.
+A bundle may have a counter, a time of issue and an end of validity, which its signature covers.
+The board records the highest counter of each signer and application, and the newest signed time
+that it has seen, durably in ``ROOT/counters.json``, even after a removal. Serving, loading and
+rollbacks do not depend on it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SeenCounter:
 
 @document(frozen=True)
 class SeenApp:
-    """Counters of an application by signer, and whose was raised last."""
+    """Counters of an application by signer, and the signer whose counter was raised last."""
 
     newest: str = member(text())
     signers: Mapping[str, SeenCounter] = member(mapping(record(SeenCounter)))
@@ -68,10 +68,10 @@ class Counters:
 
 @document(frozen=True)
 class SeenIssue:
-    """Who signed a bundle, when (seconds since 1970), and with which counter.
+    """The signer, time and counter of a bundle.
 
     Attributes:
-        at: When it was signed, in seconds of Unix time.
+        at: Time of signing, in seconds of Unix time.
         counter: The signer's counter.
     """
 
@@ -81,9 +81,9 @@ class SeenIssue:
 
 
 def issue_of(checked: Checked) -> Optional[SeenIssue]:
-    """Who issued a bundle, when, with which counter; None for nothing to remember.
+    """Returns the signer, time and counter of a bundle; None if there is none to record.
 
-    What a key signed that the board does not trust counts for nothing.
+    Bundles signed by an untrusted key are ignored.
     """
     issued = checked.manifest.issued
     if issued is None or checked.signer is None or checked.files.signature is None:
@@ -91,18 +91,18 @@ def issue_of(checked: Checked) -> Optional[SeenIssue]:
     key = key_of_signature(checked.files.signature)
     if key is None:
         return None
-    # a certificate is another one each time; its principal stays
+    # certificates differ each time; the principal stays the same
     signer = checked.signer if "-cert-" in key.kind else key.fingerprint
     return SeenIssue(signer, seconds_of(issued.at), issued.counter)
 
 
 def check_install(root: Root, checked: Checked, *, remember: bool = True) -> None:
-    """Refuses what no install brings without an operator's reason.
+    """Refuses a bundle that only an operator with a reason may install.
 
     Args:
         root: The installation.
         checked: The bundle.
-        remember: Whether its signed time is remembered; without, nothing is written.
+        remember: True to record its signed time; False writes no file.
 
     Raises:
         DeviceError: "install.clock", "install.expired", "install.older" or "install.counters".
@@ -148,7 +148,7 @@ def _check_counter(app: SeenApp, checked: Checked, issue: Optional[SeenIssue]) -
         if seen is None or issue.counter > seen.counter:
             return
         same = (issue.counter, checked.manifest.digest) == (seen.counter, seen.digest)
-        # the last one of a signer, and another signer's is newer: it is old all the same
+        # a signer's last bundle is still old if another signer has a newer bundle
         if same and app.newest == issue.signer:
             return
         message = "the bundle's counter is {}, but the board has seen {} from this signer".format(
@@ -163,9 +163,9 @@ def _check_counter(app: SeenApp, checked: Checked, issue: Optional[SeenIssue]) -
 
 
 def count(root: Root, app: str, digest: str, issue: Optional[SeenIssue]) -> None:
-    """Remembers, durably, what was issued; counters and the time only ever rise.
+    """Records durably a bundle's counter and time, which only increase.
 
-    A file that is damaged stays as it is: installs are refused until an operator looks at it.
+    A damaged file is not changed: installs are refused until an operator repairs it.
     """
     if issue is None:
         return

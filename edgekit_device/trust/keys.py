@@ -1,5 +1,5 @@
-"""The command ``trust``: whose signatures a board accepts. Keys are added, removed and revoked;
-ROOT/revoked_keys is a list of keys or a KRL of OpenSSH.
+"""The command ``trust``: adds, removes and revokes the keys whose signatures a board accepts.
+ROOT/revoked_keys is a list of keys or an OpenSSH KRL.
 """
 
 from __future__ import annotations
@@ -68,16 +68,16 @@ def _base64(value: Any) -> str:
 
 @document(frozen=True)
 class TrustRequest:
-    """What changes of who may sign.
+    """Changes of the trusted keys.
 
     Attributes:
         lines: Lines of allowed_signers to add.
-        new: Lines to add whose keys are not trusted yet, whatever they are called.
-        remove: Fingerprints, identities or keys.
-        revoke: Public keys.
-        signers: Lines, instead of all that are there.
-        revocations: A list of keys or a KRL (in base64), instead of the one that is there.
-        force: Whether the last key may go.
+        new: Lines to add if their keys are not trusted yet, under any identity.
+        remove: Fingerprints, identities or keys to remove.
+        revoke: Public keys to revoke.
+        signers: Lines that replace all existing lines.
+        revocations: A list of keys or a KRL (in base64) that replaces the existing list or KRL.
+        force: True if the last key may be removed.
     """
 
     lines: Tuple[str, ...] = member(_LINES, absent=(), always=True)
@@ -94,7 +94,7 @@ _WORDS = text(most=1 << 18)
 
 @document(frozen=True)
 class TrustedKey:
-    """A key that may sign; ``authority``: it certifies the keys that do."""
+    """A key that may sign; with ``authority`` it certifies the signing keys."""
 
     identity: str = member(_WORDS)
     kind: str = member(text())
@@ -106,7 +106,7 @@ class TrustedKey:
 
 @document(frozen=True)
 class Revocations:
-    """The list of revoked keys; of a KRL nothing is known but that it is one."""
+    """The list of revoked keys; for a KRL its keys are unknown."""
 
     kind: str = member(choice("none", "list", "krl"))
     fingerprints: Tuple[str, ...] = member(array(text()))
@@ -114,7 +114,7 @@ class Revocations:
 
 @document(frozen=True)
 class Refusal:
-    """A release whose signature is not believed any more, and why."""
+    """A release whose signature is no longer accepted, and the reason."""
 
     release: str = member(release_name)
     code: str = member(text())
@@ -131,12 +131,12 @@ class RefusedRelease(Refusal):
 
 @document(frozen=True)
 class TrustAnswer:
-    """The answer of ``trust``: what was changed, and who may sign now.
+    """The answer of ``trust``: the changes, and the keys that may sign now.
 
     Attributes:
-        added: How many keys were added.
-        removed: How many keys were removed.
-        revoked: How many keys were revoked for good.
+        added: Number of keys that were added.
+        removed: Number of keys that were removed.
+        revoked: Number of keys that were revoked permanently.
     """
 
     added: int = member(fields.count)
@@ -149,7 +149,7 @@ class TrustAnswer:
 
 
 def do_trust(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> TrustAnswer:
-    """Changes and lists who may sign.
+    """Changes and lists the keys that may sign.
 
     A ``TrustRequest`` is on stdin.
 
@@ -170,7 +170,7 @@ def do_trust(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Trus
         lines = [*request.lines, *_of_new_keys(request.new, found)]
         new = [line for line in dict.fromkeys(lines) if line not in found]
         remaining = _without(found + new, request.remove)
-        # who revokes a key means that it signs no more, also where it is the last
+        # a revoked key must not sign any more, even if it is the last
         if before and not remaining and not request.force and not request.revoke:
             raise DeviceError(
                 "that would remove the last trusted key: the board would accept and load no bundle",
@@ -178,7 +178,7 @@ def do_trust(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Trus
                 where="allowed_signers",
                 hint="add another key first, or use --force",
             )
-        # what forbids comes first: a power cut in between leaves less trust, never more
+        # revocations come first: a power cut in between leaves less trust, never more
         if request.revocations is not None:
             replace_revocations(root, base64.b64decode(request.revocations))
         revoked = revoke(root, request.revoke)
@@ -191,10 +191,10 @@ def do_trust(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Trus
 
 
 def refusals(app: App, names: Optional[Iterable[str]] = None) -> List[Refusal]:
-    """The app's releases whose signatures are not believed any more.
+    """Returns the app's releases whose signatures are no longer accepted.
 
-    ``names`` are those to check, all when None. One that was staged with
-    ``--trust-unsigned`` is believed unless its key is revoked.
+    ``names`` are the releases to check; None for all. A release that was staged with
+    ``--trust-unsigned`` is accepted unless its key is revoked.
     """
     found = []
     for name in app.releases() if names is None else names:
@@ -206,7 +206,7 @@ def refusals(app: App, names: Optional[Iterable[str]] = None) -> List[Refusal]:
 
 
 def _of_new_keys(lines: Sequence[str], found: List[str]) -> List[str]:
-    """The lines whose keys are in none of those that are there."""
+    """Returns the lines whose keys are not in the existing lines ``found``."""
     keys = [key_of_line(line) for line in found]
     known = {key.blob for key in keys if key is not None}
     pairs = [(line, key_of_line(line)) for line in lines]
@@ -238,7 +238,7 @@ def _check_lines(root: Root, lines: List[str]) -> None:
 
 
 def _without(lines: List[str], remove: Sequence[str]) -> List[str]:
-    """The lines but for those of a key or an identity."""
+    """Returns the lines without those of the keys or identities in ``remove``."""
     remaining = lines
     for wanted in remove:
         key = key_of_line(wanted)
@@ -277,7 +277,7 @@ def _is(line: str, wanted: str, key: Optional[PublicKey]) -> bool:
 
 
 def _describe_keys(root: Root, lines: List[str]) -> Tuple[Any, ...]:
-    """What ``TrustAnswer`` says besides of what was changed."""
+    """Returns the fields of ``TrustAnswer`` other than the changes."""
     keys = []
     for line in lines:
         key = key_of_line(line)
@@ -304,15 +304,17 @@ def _describe_keys(root: Root, lines: List[str]) -> Tuple[Any, ...]:
     return signers, tuple(keys), describe_revocations(root), tuple(refused)
 
 
-# Whether a list or a line can be used is checked by ssh-keygen itself, with a key made for the
-# question: what it cannot read, or does not know, would refuse every bundle.
+# ssh-keygen itself checks if a list or a line is usable, with a key made for the test: a list or
+# line that it cannot read would refuse every bundle.
 def knows_times(root: Root) -> bool:
-    """Whether this board's ssh-keygen knows valid-after and valid-before in allowed_signers."""
+    """Returns True if this board's ssh-keygen supports valid-after and valid-before in
+    allowed_signers.
+    """
     return _believes(root, 'valid-after="19800101" ', None)
 
 
 def replace_revocations(root: Root, data: bytes) -> None:
-    """Takes a whole list.
+    """Replaces the whole list of revocations.
 
     Raises:
         DeviceError: "trust.bad-revocations".
@@ -323,7 +325,7 @@ def replace_revocations(root: Root, data: bytes) -> None:
 
 
 def revoke(root: Root, lines: Sequence[str]) -> int:
-    """Adds public keys to the list, or to the KRL that is there; returns how many were new.
+    """Adds public keys to the existing list or KRL; returns the number of new keys.
 
     Raises:
         DeviceError: "trust.bad-line" or "trust.bad-revocations".
@@ -355,7 +357,7 @@ def revoke(root: Root, lines: Sequence[str]) -> int:
 
 
 def describe_revocations(root: Root) -> Revocations:
-    """The list of revoked keys that is here."""
+    """Returns the board's revocations."""
     file = revoked_file(root.allowed_signers)
     data = file.read_bytes() if file.exists() else b""
     krl = data.startswith(_KRL)
@@ -364,7 +366,7 @@ def describe_revocations(root: Root) -> Revocations:
 
 
 def _believes(root: Root, options: str, revoked: Optional[bytes]) -> bool:
-    """Whether a key of this moment may sign, with these options and revocations."""
+    """Returns True if a newly made key may sign with these options and revocations."""
     with workspace(root.folder) as work:
         key, allowed, signature = work / "key", work / "allowed", work / "sig"
         keygen(["-q", "-t", "ed25519", "-N", "", "-f", str(key)], b"")

@@ -1,8 +1,8 @@
 """The signature gate: OpenSSH's ``ssh-keygen -Y`` decides before a byte of JSON is read.
 Also reads the public key inside OpenSSH's armoured signatures and in lines of its key files.
 
-OpenSSH decides whether a signature is good; this reads only whose it is (PROTOCOL.sshsig of
-OpenSSH: "SSHSIG", a version, then the public key as a string of the wire form of RFC 4251).
+OpenSSH verifies a signature; this module only reads its key (PROTOCOL.sshsig of OpenSSH: "SSHSIG",
+a version, then the public key as a string of the wire form of RFC 4251).
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ class PublicKey:
 
     @property
     def fingerprint(self) -> str:
-        """As ``ssh-keygen -lf`` prints it: "SHA256:" and unpadded base64."""
+        """The fingerprint as printed by ``ssh-keygen -lf``: "SHA256:" and unpadded base64."""
         digest = base64.b64encode(hashlib.sha256(self.blob).digest()).decode("ascii")
         return "SHA256:" + digest.rstrip("=")
 
     @property
     def line(self) -> str:
-        """Kind and base64, as public key files and allowed_signers have them."""
+        """Kind and base64, as in public key files and allowed_signers."""
         return "{} {}".format(self.kind, base64.b64encode(self.blob).decode("ascii"))
 
 
 def key_of_signature(armour: bytes) -> Optional[PublicKey]:
-    """The key that made a signature; None for what is no signature of OpenSSH's."""
+    """Returns the key that made a signature; None if it is not an OpenSSH signature."""
     parts = armour.strip().split(b"\n")
     if len(parts) < 3 or parts[0].strip() != _BEGIN or parts[-1].strip() != _END:
         return None
@@ -69,7 +69,7 @@ def key_of_signature(armour: bytes) -> Optional[PublicKey]:
 
 
 def key_of_line(line: str) -> Optional[PublicKey]:
-    """The key of a line of allowed_signers, authorized_keys, a .pub file or a list of keys."""
+    """Returns the key of a line of allowed_signers, authorized_keys, a .pub file or a key list."""
     words = _WORD.findall(line.strip())
     for number, first in enumerate(words[:-1]):
         second = words[number + 1]
@@ -81,7 +81,7 @@ def key_of_line(line: str) -> Optional[PublicKey]:
 
 
 def keys_of_file(data: bytes) -> List[PublicKey]:
-    """The keys of a file of lines; comments and lines that are no keys are passed over."""
+    """Returns the keys of a file of lines; skips comments and lines without a key."""
     lines = data.decode("utf-8", "replace").splitlines()
     found = [key_of_line(line) for line in lines if not line.lstrip().startswith("#")]
     return [key for key in found if key is not None]
@@ -95,7 +95,7 @@ def _decode(data: bytes) -> Optional[bytes]:
 
 
 def _string(data: bytes) -> Optional[bytes]:
-    """The first string of the wire form: four bytes of length, then as many bytes."""
+    """Returns the first string of the wire form: four bytes of length, then that many bytes."""
     if len(data) < 4:
         return None
     (size,) = struct.unpack_from(">I", data)
@@ -110,12 +110,12 @@ def _key(blob: bytes) -> Optional[PublicKey]:
     return PublicKey(text, blob) if _TYPE.match(text) else None
 
 
-# Only forms are used that OpenSSH 8.2 has (JetPack 5): ``check-novalidate`` and ``verify`` are
-# of 8.1, ``find-principals`` of 8.2 (openssh.com/releasenotes.html); ``verify`` has always taken
+# Only features of OpenSSH 8.2 (JetPack 5) are used: ``check-novalidate`` and ``verify`` exist since
+# 8.1, ``find-principals`` since 8.2 (openssh.com/releasenotes.html); ``verify`` has always taken
 # ``-r``. ``valid-after`` and ``valid-before`` in allowed_signers need 8.8: an older ssh-keygen
-# believes no line that has them.
+# rejects lines with these.
 def revoked_file(allowed_signers: Path) -> Path:
-    """Where the keys are that may sign no more: next to ``allowed_signers``."""
+    """Returns the path of the revoked keys, next to ``allowed_signers``."""
     return allowed_signers.with_name(_REVOKED)
 
 
@@ -127,19 +127,19 @@ def check_signature(
     trust_unsigned: bool = False,
     where: str = "manifest.json",
 ) -> Optional[str]:
-    """Checks who signed ``manifest``.
+    """Checks the signature of ``manifest``.
 
     Args:
         manifest: The exact bytes.
-        signature: OpenSSH's armoured signature of them, None when there is none.
+        signature: OpenSSH's armoured signature of these bytes; None if unsigned.
         allowed_signers: The file of keys that may sign; need not exist. A file ``revoked_keys``
-    next to it, a list of public keys or a KRL of OpenSSH's, names those that may not.
-        trust_unsigned: Accepts no signature, or a sound one by an unknown key; a signature that
-            does not fit the bytes or was made with a revoked key is refused all the same.
-        where: Named in errors.
+            next to it, a list of public keys or an OpenSSH KRL, has the keys that may not.
+        trust_unsigned: Accepts a missing signature, or a valid signature by an unknown key; a
+            signature that does not match the bytes or was made with a revoked key is still refused.
+        where: The place in errors.
 
     Returns:
-        The signer's identity in ``allowed_signers``; None when trusted without.
+        The signer's identity in ``allowed_signers``; None if accepted without a trusted signature.
 
     Raises:
         DeviceError: "bundle.unsigned", "bundle.unknown-signer", "bundle.revoked-signer",
@@ -163,7 +163,7 @@ def check_signature(
         if key is None:
             _bad(where, "the signature does not match the manifest")
         revoked = revoked_file(allowed_signers)
-        # os.path.lexists: a link that leads nowhere, or a file that cannot be read, revokes all
+        # os.path.lexists: a dangling link or an unreadable file revokes all keys
         if os.path.lexists(str(revoked)) and _refuses(file, manifest, key, revoked):
             raise DeviceError(
                 "{} revokes the signing key {}".format(revoked, key.fingerprint),
@@ -186,7 +186,7 @@ def check_signature(
 
 @contextmanager
 def _memory_file(data: bytes) -> Iterator[str]:
-    """A path where programs find ``data``, whatever is full or read-only."""
+    """Yields a path with ``data`` for other programs, even if the disk is full or read-only."""
     with map_os_errors("memory"):
         handle = memory_file()
     try:
@@ -198,9 +198,9 @@ def _memory_file(data: bytes) -> Iterator[str]:
 
 
 def _refuses(file: str, manifest: bytes, key: PublicKey, revoked: Path) -> bool:
-    """Whether a signature that is sound stops being so with the revocations.
+    """Returns True if the revocations refuse the key of a valid signature.
 
-    The key is let in by a list of its own, so that the answer depends on nothing else.
+    The key is allowed by a temporary list, so that the answer depends only on the revocations.
     """
     with _memory_file("signer {}\n".format(key.line).encode("ascii")) as allowed:
         arguments = ["-Y", "verify", "-n", NAMESPACE, "-f", allowed, "-I", "signer", "-s", file]
@@ -217,14 +217,14 @@ def _signer(file: str, manifest: bytes, allowed_signers: Path, revoked: Path) ->
     more = ["-r", str(revoked)] if os.path.lexists(str(revoked)) else []
     for identity in found.stdout.decode("utf-8", "replace").splitlines():
         arguments = ["verify", "-n", NAMESPACE, "-f", allowed, "-I", identity, "-s", file, *more]
-        # fails here for a key that is known but expired, revoked or limited to other namespaces
+        # fails for a known key that is expired, revoked or limited to other namespaces
         if keygen(["-Y", *arguments], manifest).returncode == 0:
             return identity
     return None
 
 
 def keygen(arguments: List[str], stdin: bytes) -> "subprocess.CompletedProcess[bytes]":
-    """Runs ``ssh-keygen``; what it says stays in the answer.
+    """Runs ``ssh-keygen`` and captures its output.
 
     Raises:
         DeviceError: "board.no-ssh-keygen".
