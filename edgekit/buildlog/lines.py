@@ -46,7 +46,7 @@ _PARTS = tuple(re.compile(name + _SIZE) for name in ("Managed SRAM", "Local DRAM
 def strip(line: str) -> tuple[str, str, bool]:
     """Returns (severity, text, TensorRT's own) of a line.
 
-    Severity is one of V I W E F, or empty. All of ``[time] [W] [TRT] x``, ``[time] [TRT] [W] x``,
+    Severity is V, I, W, E, F or empty. All of ``[time] [W] [TRT] x``, ``[time] [TRT] [W] x``,
     ``WARNING: [TRT]: x``, ``[TRT] x`` and ``x`` are read; time stamps may be repeated.
     """
     if "\x1b" in line:

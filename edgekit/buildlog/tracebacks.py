@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 _BEGINS = "Traceback (most recent call last"
-# Python prints this before the traceback of a destructor, after which the program goes on
+# Python prints this before the traceback of a destructor, after which the program continues
 _IGNORED = "Exception ignored in"
 # "ValueError: words", "pkg.module.Fail: words", "AssertionError"
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]{0,200}(?:: |:?$)")
