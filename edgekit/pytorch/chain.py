@@ -44,7 +44,7 @@ def compare(
         run: Runs the exported network: input tensors in order, to outputs in order.
         outputs: The names of its outputs.
         cases: Input tensors, each with PyTorch's outputs.
-        tolerance: The largest difference that passes.
+        tolerance: The largest allowed difference.
 
     Raises:
         GateError: ``torch.differs``: the difference exceeds the tolerance.
@@ -166,8 +166,8 @@ def steps_of_file(
     Args:
         path: The file.
         left: Returns the step of a left-out module; None for a file without such nodes.
-        optimise: False turns ONNX Runtime's optimisations off, which change a quantised network's
-            values: they quantise biases and weights that the network does not.
+        optimise: False disables ONNX Runtime's optimisations, which change a quantised network's
+            values: they quantise biases and weights that the network does not quantise.
 
     Raises:
         ModelError: ``model.runtime``: ONNX Runtime cannot run the file, now or in a step.
@@ -187,8 +187,8 @@ def session_step(data: str | bytes, where: str, *, optimise: bool = True) -> Ste
 
     Args:
         data: The file, or its bytes.
-        where: What messages call it.
-        optimise: As of :func:`steps_of_file`.
+        where: Its name in messages.
+        optimise: As in :func:`steps_of_file`.
 
     Raises:
         ModelError: ``model.runtime``: ONNX Runtime cannot run it, now or in the step.

@@ -56,16 +56,16 @@ def export(
         source: A module, a program of ``torch.export``, the path of a program (.pt2) or of a
             TorchScript file, or a factory "package.module:factory", which returns a module. Paths
             and factories are loaded in a separate process.
-        args: The example's positional arguments; or one tensor.
+        args: The example's positional arguments, or a single tensor.
         kwargs: The example's keyword arguments.
         release: The board's TensorRT, which decides exporter and opset.
-        inputs: In the place of an example, sizes: ``{"x": "1x3x224x224:float32"}``.
+        inputs: Sizes instead of an example: ``{"x": "1x3x224x224:float32"}``.
         exporter: "dynamo" or "legacy"; None: the first that fits.
-        save: The ONNX file to write, with a file of weights beside it from 1.9 GB on; None: it
-            stays in the cache.
-        trust: SHA-256 of a file whose pickle may be run.
-        dynamic_shapes: Axes of a module's inputs whose sizes vary, as ``torch.export.export`` takes
-            it: ``{"x": {0: torch.export.Dim("batch", min=1, max=8)}}``. A program has its own.
+        save: The ONNX file to write, with a separate weights file from 1.9 GB on; None: only in the
+            cache.
+        trust: SHA-256 of a file whose pickle may be executed.
+        dynamic_shapes: Varying axes of a module's inputs, in the form of ``torch.export.export``:
+            ``{"x": {0: torch.export.Dim("batch", min=1, max=8)}}``. A program has its own.
         leave: Paths (globs) of the modules that are left out: their calls are nodes
             ``edgekit.pytorch::Module`` of the file. Those of a module stay in PyTorch; of a
             program, file or factory they become ONNX files.

@@ -72,7 +72,7 @@ def program_of(
     Args:
         module: The module.
         tensors: The example.
-        free: PyTorch's dimensions of the axes that vary, by input.
+        free: PyTorch's dimensions of the varying axes, by input.
 
     Raises:
         ModelError: ``torch.control_flow`` or ``torch.export``, with module path and source line;
@@ -236,7 +236,7 @@ def refuse_control_flow(module: Any, tensors: Sequence[Any], *, constants: bool)
     Args:
         module: The network, which takes the tensors.
         tensors: The example.
-        constants: Whether Python may read numbers out of tensors: of constants it may.
+        constants: True if Python may read numbers from tensors (allowed for constants).
 
     Raises:
         ModelError: ``torch.control_flow``, with module path and source line.
@@ -255,8 +255,8 @@ def refuse_free_sizes(
     """Refuses outputs whose sizes depend on the inputs' values.
 
     Args:
-        graph: What was exported.
-        make: Returns its module, which takes the tensors.
+        graph: The exported graph.
+        make: Returns the graph's module, which takes the tensors.
         tensors: The example.
 
     Raises:
@@ -283,8 +283,8 @@ def _run_without_values(
     Args:
         module: The network.
         tensors: The example.
-        scalars: Whether Python may read numbers out of tensors.
-        sizes: Whether values may decide sizes.
+        scalars: True if Python may read numbers from tensors.
+        sizes: True if sizes may depend on values.
 
     Raises:
         EdgekitError: The module fails.

@@ -26,11 +26,11 @@ class FreeAxis:
     """An axis of an input whose size varies.
 
     Attributes:
-        position: The input's, among the tensors.
+        position: The input's index among the tensors.
         axis: The axis.
-        name: Its name in the file; axes of one size share it.
+        name: Its name in the file; axes of the same size share it.
         low: The smallest size.
-        best: The example's.
+        best: The example's size.
         high: The largest size.
     """
 
@@ -87,8 +87,8 @@ def dynamic_by_name(given: object, tensors: Mapping[str, Any]) -> dict[str, dict
     """Returns ``dynamic_shapes`` of flat tensors: dimensions by input and axis.
 
     Args:
-        given: As ``torch.export.export`` takes it: by name, or in order.
-        tensors: The example's by name, in order.
+        given: In the form of ``torch.export.export``: by name, or in order.
+        tensors: The example's tensors by name, in order.
 
     Raises:
         UsageError: ``torch.dynamic_shapes``: it has another form, a dimension without bounds, or an
@@ -150,9 +150,9 @@ def free_axes(
     """Returns the varying axes of a program.
 
     Args:
-        program: Of ``torch.export``.
-        tensors: The example's.
-        given: Dimensions by axis, by input, for the names of axes; a program keeps none.
+        program: The ``torch.export`` program.
+        tensors: The example's tensors.
+        given: Dimensions by input and axis, for the axes' names, which a program does not keep.
 
     Raises:
         ModelError: ``torch.dynamic_shapes``: an axis without an upper bound.

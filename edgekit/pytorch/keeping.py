@@ -97,7 +97,7 @@ def taken(exported: Exported, name: str, within: Path) -> Exported:
     Args:
         exported: The child's document, whose file is moved.
         name: The key.
-        within: The child's folder: no other file is taken.
+        within: The child's folder; files outside are refused.
 
     Raises:
         BuildError: ``torch.failed``: the file is outside the folder or missing.

@@ -37,11 +37,11 @@ class LeftCall:
     Attributes:
         module: The module's path.
         number: The call's number in the order of the network, from 0.
-        inputs: How arguments and keyword arguments are nested (a pytree's ``TreeSpec``).
+        inputs: Nesting of arguments and keyword arguments (a pytree's ``TreeSpec``).
         given: The arguments in the order of the pytree; ``_TENSOR`` for a tensor.
         takes: Type of each tensor among the arguments.
-        device: Where these lie; None of a call without tensors.
-        outputs: How the results are nested.
+        device: The tensors' device; None for a call without tensors.
+        outputs: Nesting of the results.
         made: The results in the order of the pytree; ``_TENSOR`` for a tensor.
         kinds: Type and shape of each tensor among the results.
     """
@@ -86,7 +86,7 @@ class LeftOut:
 
     Attributes:
         twin: The module to export.
-        modules: The left-out modules by path, as they were.
+        modules: The original left-out modules by path.
         calls: The calls of left-out modules, in order.
     """
 
@@ -126,7 +126,7 @@ def leave_out(
 
     Args:
         module: The network, in evaluation mode; runs once with the example inputs.
-        globs: Paths of the modules to leave, such as "head" or "model.*.attention".
+        globs: Paths of the modules to leave out, such as "head" or "model.*.attention".
         args: Example inputs.
         kwargs: Example inputs by keyword.
 
