@@ -20,7 +20,7 @@ from edgekit_device.protocol.fields import Clock
 
 BUSY = 1.2
 LEAST = 5
-"""Samples of a baseline at least (edgekit's own choice): one line of a sensor is an accident."""
+"""Least samples of a baseline (edgekit's own choice): a single sample may be accidental."""
 _FEWEST = 3
 _Reading = tuple[float, dict[str, float]]
 

@@ -192,7 +192,7 @@ class EngineReader:
         self._layers: list[EngineLayer] = []
 
     def feed(self, text: str) -> bool:
-        """Takes a line; whether it was one of these."""
+        """Reads a line; returns True if it was used."""
         if text.startswith("Adding reformat layer: "):
             if len(text) < _LONGEST and (match := _CHOSEN.match(text)):
                 self._chosen.append(ChosenReformat(*match.groups()))
@@ -246,7 +246,7 @@ class SourceReader:
         self._sms = 0
 
     def feed(self, text: str) -> bool:
-        """Takes a line; whether it was one of these."""
+        """Reads a line; returns True if it was used."""
         if "puts: " in text and (match := _SIDE.match(text)):
             self._side(match[1], match[2], match[3], match[4])
             return True
@@ -310,7 +310,7 @@ class TableReader:
         self._run: dict[str, float] = {}
 
     def feed(self, text: str) -> bool:
-        """Takes a line; whether it was one of these."""
+        """Reads a line; returns True if it was used."""
         for heading, old in ((_HEADING_OLD, True), (_HEADING_NEW, False)):
             if heading.match(text):
                 self.open, self._old, self._rows = True, old, []

@@ -296,7 +296,7 @@ def _item_bytes(dtype: str) -> int:
 
 
 def issued_entry(counter: int | None, valid_until: str | None) -> Issued | None:
-    """Returns the manifest's "issued" of a bundle that is signed now; None without both arguments.
+    """Returns the manifest's "issued" of a bundle that is signed now; None if both are None.
 
     Without it a bundle's bytes do not depend on a clock; SOURCE_DATE_EPOCH sets a fixed time.
     """

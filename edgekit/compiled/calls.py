@@ -119,7 +119,7 @@ def values_of(exported: Exported, args: Any, kwargs: Mapping[str, Any]) -> dict[
     arguments: for an ONNX file, or on a machine without PyTorch.
 
     Raises:
-        UsageError: "torch.inputs": other inputs, sizes or types than the compiled ones.
+        UsageError: "torch.inputs": other inputs, sizes or types than compiled.
     """
     names = [one.name for one in exported.inputs]
     return _fitting(

@@ -377,8 +377,8 @@ class BoardClient:
         Args:
             app: The application.
             release: The release; None: all releases.
-            reason: When removing the whole application: the reason with which the serving release
-                is recorded as taken back.
+            reason: With the whole application: records the serving release as taken back, for this
+                reason.
         """
         options = [] if reason is None else [f"--reason={reason}"]
         removed: tuple[str, ...] = self._request("remove", *_which(app, release), *options).removed

@@ -169,15 +169,15 @@ sys.argv[:] = [found["path"]]
 from edgekit_device import agent
 agent.main()
 """
-"""Arguments ROOT NAME SHA256. Where the loader is not there it prints {"lacks": NAME} and reads
-twelve digits, the size of the deflated loader, and that many bytes. Then it prints root, path and
-the account by numbers, and goes on as ``edgekit_device.agent``. The three newest loaders stay, for
-commands that still run.
+"""Arguments ROOT NAME SHA256. If the loader is missing it prints {"lacks": NAME} and reads twelve
+digits, the size of the deflated loader, and that many bytes. Then it prints root, path and the
+account by numbers, and continues as ``edgekit_device.agent``. The three newest loaders are kept,
+for running commands.
 
 The loader is unpacked once for each boot, to bin/run/BOOT_ID/NAME, and runs from there: Python
 keeps the bytecode of files, not of a zipapp, and compiling took half of a short command. They are
-not synced, so a power cut may cut them off: the next boot unpacks anew. An unpacked loader goes
-with its zipapp, unless a process still runs it.
+not synced, so a power cut may truncate them: the next boot unpacks again. An unpacked loader is
+removed with its zipapp, unless a process still runs it.
 """
 ""
 

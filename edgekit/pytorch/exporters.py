@@ -1,5 +1,5 @@
 """PyTorch's two exporters to ONNX: of programs of ``torch.export`` (``dynamo=True``), which names
-each node's modules, and the legacy one of TorchScript.
+each node's modules, and the legacy exporter of TorchScript.
 """
 
 from __future__ import annotations
@@ -155,9 +155,7 @@ def dynamo(program: Any) -> onnx.ModelProto:
 
 
 def _untranslated(error: Exception, program: Any) -> EdgekitError:
-    """Returns the module of the node that the exporter translated last (it splits the program
-    first).
-    """
+    """Returns the error of a program's export, with the place of the untranslated node if found."""
     failed = source_errors.failure(error, None)
     node = source_errors.find_node(error, program.graph)
     if node is None:

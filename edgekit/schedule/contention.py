@@ -23,7 +23,7 @@ from edgekit_device.protocol.codec import choice, document, mapping, member, num
 
 _ROUNDS = 3
 Slowdown = Callable[[int, frozenset[int]], float]
-"""Takes a device and those that work at the same time; returns how much longer its work takes."""
+"""Takes a device and the devices that work at the same time; returns the factor on its time."""
 _CYCLES = 12
 _OTHERS = choice("gpu", "dla", "dla+dla", "dla+gpu")
 _SAME_US = 1e-6

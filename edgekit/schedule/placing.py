@@ -1,6 +1,6 @@
-"""Places networks that share a board: each as a chain of groups or one of its own plans, in a
-timetable without and with contention for memory. Also proves a bound over all placements, or names
-the device, deadline or limit that rules out every placement.
+"""Places networks that share a board: each as a chain of groups or by its own plan, in a timetable
+without and with contention for memory. Also proves a bound over all placements, or names the
+device, deadline or limit that rules out every placement.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from edgekit.targets.board import Target
 from edgekit_device.errors import listed
 
 MAX_FRAMES = 60
-"""Frames of all networks until arrivals repeat: more make no timetable that anybody could check."""
+"""Most frames of all networks in a hyperperiod: a larger timetable could not be reviewed."""
 
 GROUPS = 10
 _MOST_GROUPS = 200  # groups of all frames

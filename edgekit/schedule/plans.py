@@ -323,7 +323,7 @@ def _rewrites_not_used(
 
 
 def _plan(one: PlacedNetwork, places: Sequence[int], objective: str) -> Plan:
-    """Returns the plan of a network that is placed by groups or by one of its own plans."""
+    """Returns the plan of a network that is placed by groups or by an own plan."""
     if places[0] < 0:
         own = one.plans[-1 - places[0]]
         return _assembled(one, own.prepared, own.built, own.placing, objective)

@@ -29,14 +29,14 @@ from edgekit.solver.cpsat.timetable_model import (
 # core form a loadable, which is not interrupted; other networks' work may run between any other two
 # parts. A device runs a single task at a time.
 #
-# A network may also run by one of its routes: a placement of the whole network with its own tasks,
-# which need not end at the parts' borders.
+# A network may also run by a route: a placement of the whole network with its own tasks, which need
+# not end at the parts' borders.
 
 
 EFFORT = 20.0
-"""Deterministic time limit of one search (OR-Tools' own measure, about a second of one core)."""
+"""Deterministic time limit of a search (OR-Tools' own measure, about a second of a core)."""
 SECONDS = 60.0
-"""By the clock, for all searches together: a slow machine ends here."""
+"""Wall-clock limit of all searches together, in seconds, for slow machines."""
 _FIRST = 2.0
 _UNITS = 1e9  # approximate units per cycle; least and most units per microsecond:
 _FEWEST, _MOST = 10, 1_000_000

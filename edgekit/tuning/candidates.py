@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     from edgekit.placement.placing import Prepared
 
 Costs = npt.NDArray[np.float64]
-"""One for each world."""
+"""A value for each world."""
 
 LIKELY, FAR = 32, 96
-"""Worlds after the likeliest: those of the prior, and those of much more doubt."""
+"""Number of worlds after the likeliest: from the prior, and with larger deviations."""
 SEARCHED = 16
-"""Worlds whose own optimum is a candidate (Thompson sampling, Biometrika 25, 1933)."""
+"""Number of worlds whose optimum is a candidate (Thompson sampling, Biometrika 25, 1933)."""
 LOOKED = 64
-"""Nodes of the best plan that are looked at on the other device."""
+"""Number of nodes of the best plan that are tried on the other device."""
 LARGE_PROBLEM, FEW_SEARCHES = 60, 6
-"""Nodes of a problem from which on fewer placements are searched for, and how many."""
+"""Number of nodes above which fewer placements are searched, and their number."""
 BALANCING = 5
-"""Placements that are looked at for a small period."""
+"""Number of placements that are tried for a short period."""
 STEPS = 40
-"""Of shares: 0.25 each and 0.3 with 0.2 can differ by a twentieth of the frames a second."""
+"""Steps of shares: 0.25 each and 0.3 with 0.2 can differ by a twentieth of the frames a second."""
 
 
 def device_class(device: str) -> str:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 REWRITTEN, ORIGINAL = "rewritten", "as it came"
 ORIGINAL_SECTION = RewriteSection(enable="none", disable=[], allow_approx=[], always=False)
-"""``rewrite`` of a configuration whose network stays as it came."""
+"""``rewrite`` section of a configuration that keeps the original network."""
 LEAST_SPREAD = 0.005
 UNITS = {"latency": "us", "throughput": "frames/s", "period": "us", "energy": "uJ",
          "gpu_time": "us"}  # fmt: skip

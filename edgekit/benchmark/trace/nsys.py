@@ -288,7 +288,7 @@ class NsysSource:
         self._lines, self._words = EventLines(1, self._clock), range_words()
 
     def lines(self, pid: int, shift_us: float, label: str) -> Iterator[EventLine]:
-        """As ``TraceSource`` says."""
+        """See ``TraceSource``."""
         self._pid, self._shift, self._label = pid, shift_us, label
         self._lines = EventLines(pid, self._clock)
         spans = [ranges(self.export), host_calls(self.export), *device_work(self.export)]
@@ -310,7 +310,7 @@ class NsysSource:
                 yield from self._work(item)
 
     def metadata(self) -> list[TraceEvent]:
-        """As ``TraceSource`` says."""
+        """See ``TraceSource``."""
         pid, clock = self._pid, self._clock
         version = self.export.meta.get("EXPORT_PRODUCT_VERSION", "").strip()
         profiler = f"Nsight Systems {version}".rstrip()
@@ -375,7 +375,7 @@ class NsysSource:
             yield self._line(span, tid, category, span.name, span.detail)
         if call:
             self._flows += 1
-            # drop the oldest launch: without work it gets no arrow
+            # the arrow's start is also written only now: a call without work gets no arrow
             start, end = (self._us(call.at), call.tid), (self._us(span.start), tid)
             yield from self._lines.arrow("launch", self._flows + (self._pid << 32), start, end)
 

@@ -137,7 +137,7 @@ class Export:
 
     def _query(self, query: str, values: tuple[int, ...] = ()) -> Iterator[tuple]:  # type: ignore[type-arg]
         try:
-            # close cursors explicitly: closing a cursor with remaining rows fails after the file is
+            # chain has no close(): a cursor's close() with rows left fails after the file is closed
             yield from chain(self.connection.execute(query, values))
         except sqlite3.OperationalError as error:
             if "interrupt" in str(error):

@@ -33,7 +33,7 @@ _STRAY = 1  # a single line of another form is damage
 _MEMORY = (0.75, 1.02)  # of a module's memory: the log lacks the memory reserved by the firmware
 _PAUSE = (10, 5.0)  # multiples of the usual interval, and least seconds
 FIRST_LOAD = "the log does not contain the start of the measurement: the first load in it is used"
-"""A warning of every log; it matters only where a measurement's time is looked for."""
+"""A warning of every log; only relevant if a measurement's time is searched for."""
 _MOST_BYTES = 1 << 28
 _USUAL_S = 1.0  # tegrastats's own, without --interval
 
