@@ -54,7 +54,7 @@ def layer_args(layer: PlacedLayer) -> EventArgs:
 
 
 def layers_args(members: Sequence[PlacedLayer]) -> EventArgs:
-    """Returns the layers of a fusion as arguments of an event, with the first layer's device."""
+    """Returns the layers of a fusion as arguments of an event, placed like the first layer."""
     args = layer_args(members[0])
     if len(members) < 2:
         return args
@@ -69,7 +69,8 @@ def linked_layers(plan: Plan | Share | None) -> Linked:
     """Returns a function that finds a layer by its name, its nodes' names, or a fusion's parts.
 
     A loadable (``{ForeignNode[first...last]}``) is all layers from its first to its last that are
-    placed on that core; a fusion has the nodes of all its parts, and the device of the first part.
+    placed on that core; a fusion has the nodes of all its parts, and the device and segment of the
+    first part.
     """
     layers = plan.layers if plan else ()
     place = {layer.name: number for number, layer in enumerate(layers)}
@@ -170,7 +171,7 @@ class Owners:
         self._linked = linked_layers(share)
 
     def find(self, node: str) -> PlacedLayer | None:
-        """Returns the layer of a node; None if it is not unique."""
+        """Returns the layer of a node; None if there is none."""
         if node in self._by_node:
             return self._by_node[node]
         tensor, mark, _ = node.partition("#")
