@@ -1,3 +1,3 @@
-"""Measurements on boards: the document, its statistics, whether it is valid, its energy, and
-traces for Perfetto. Start with ``bench_document`` in ``document``.
+"""Measurements on boards: the document, its statistics, verdict and energy, and traces for
+Perfetto. Start with ``bench_document`` in ``document``.
 """

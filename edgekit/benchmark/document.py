@@ -1,5 +1,5 @@
-"""The ``edgekit.bench/1`` document: what was measured, what was predicted, and whether to trust
-it. Measured and predicted numbers never share an object, and each carries its clock.
+"""The ``edgekit.bench/1`` document: measurement, prediction and verdict. Measured and predicted
+numbers never share an object, and each names its clock.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ CPU_NOTE = (
     "Measured on a CPU with the reference backend, which imitates the target's "
     "arithmetic; not a board time."
 )
-# what only newer loaders report, as they report it
+# values that only newer loaders report, unchanged
 _COPIED_KEYS = (
     "segments_clock", "settings", "phases_ms", "streams", "cold", "memory", "monitor", "power",
 )  # fmt: skip
@@ -81,15 +81,15 @@ PREDICTED_NOTE = "Nothing was measured; all times are predictions of the cost mo
 _TIMES = 2.0
 _LEAST_US = 50.0
 _NOTES_SHOWN = 3
-#: A layer's name and its device. JSON has lists, which a strict model does not take for tuples.
+#: A layer's name and its device. JSON has lists, which a strict model does not accept as tuples.
 PlacedName = Annotated[tuple[str, Device], Field(strict=False)]
-#: Of a measurement that reports none: written as {}.
+#: Value of a measurement without the field: written as {}.
 UNKNOWN_RUNTIME = read(UsedRuntime, {})
 UNKNOWN_SETTINGS = read(MeasuredSettings, {})
 
 
 class Limits(Document):
-    """How long a VALID measurement is, and how much its times may vary.
+    """The limits of a VALID measurement: its least length and largest variation.
 
     Attributes:
         iterations: The least number of frames.
@@ -103,8 +103,8 @@ class Limits(Document):
 
 
 class PredictedRun(Document):
-    """The plan's prediction, as a ``PredictedCost``, and its baselines'; null where that placement
-    is not possible.
+    """The plan's prediction, as a ``PredictedCost``, and those of its baselines; null if that
+    placement is not possible.
     """
 
     latency_us: Figure | None
@@ -122,7 +122,7 @@ class PredictedRun(Document):
 
 
 class BoardName(Document):
-    """Where it ran."""
+    """The board of a measurement."""
 
     name: str | None = None
     kind: str | None = Field(None, description="sshd, local or remote")
@@ -130,11 +130,11 @@ class BoardName(Document):
 
 
 class Bench(Document):
-    """What was measured, what was predicted, and whether to trust it; what another backend lacks is
-    null. ``Measurement`` describes the values that the board's loader measured.
+    """A measurement with prediction and verdict; values that the backend does not report are null.
+    ``Measurement`` describes the values that the board's loader measured.
 
     Attributes:
-        iterations: Frames of all streams.
+        iterations: Number of frames of all streams.
         coefficient_of_variation: Standard deviation of the latencies over their mean.
     """
 
@@ -187,7 +187,7 @@ class Bench(Document):
     )
 
     def measurement(self) -> Measurement:
-        """Returns what was measured, as the loader's document."""
+        """Returns the measured values as the loader's document."""
         return Measurement(
             clock=self.clock, backend=self.backend, iterations=self.iterations,
             warmup_ms=self.warmup_ms, duration_s=self.duration_s, latency_ms=self.latency_ms,
@@ -205,7 +205,7 @@ class Histogram(Document):
     """Counts of equal bins from the fastest to the slowest latency.
 
     Attributes:
-        counts: How many latencies each bin has.
+        counts: Number of latencies of each bin.
     """
 
     low_ms: Milli
@@ -214,8 +214,8 @@ class Histogram(Document):
 
 
 class ReportedBench(Bench):
-    """The measurement as a report has it: without its single samples, which the bench document
-    keeps, and without what the monitor saw, which is in the report's "power".
+    """The measurement in a report: without the single samples (only in the bench document) and
+    without the monitor (in the report's "power").
     """
 
     histogram: Histogram | None = None
@@ -251,28 +251,28 @@ def bench_document(
     target: Target | None = None,
     config: str = "",
 ) -> Bench:
-    """Makes the bench document from what the board's loader measured and what the plan predicts.
+    """Makes the bench document from the loader's measurement and the plan's prediction.
 
     Args:
-        measurement: The loader's, or None if nothing was measured (the document then has the clock
-            "predicted"). With "samples_ms", the single latencies, the statistics are made here and
-            their stability is judged.
-        plan: Its predictions stand next to the measurement, never mixed with it. None if it is
-            not known: "predicted" and "precision" are None then, and ``target`` is needed.
+        measurement: The loader's, or None without a measurement (the clock is then "predicted"). If
+            it has "samples_ms", the single latencies, the statistics are computed here and their
+            stability is judged.
+        plan: The plan, whose predictions have separate fields. None if unknown: "predicted" and
+            "precision" are then None, and ``target`` is required.
         name: Name of the release or config.
-        board: Where it ran.
-        environment: Versions and machine; the measurement's own environment wins.
-        limits: How long a VALID measurement is; trtexec's defaults without it.
+        board: The measured board.
+        environment: Versions and machine; the measurement's own environment takes precedence.
+        limits: Least length of a VALID measurement; trtexec's defaults if None.
         target: The board's facts, for its power modes, clocks and rails.
-        config: The configuration's file or the model's, which the verdict's remedies name.
+        config: File of the configuration or model, for the commands in the verdict's remedies.
 
     Returns:
-        Times in ``latency_ms`` are milliseconds. "power_mode" is what the board reported during
-        the measurement, None if it reported or has none; a prediction's is the plan's, which is
-        always "planned_power_mode".
+        Times in ``latency_ms`` are milliseconds. "power_mode" is the mode that the board reported
+        during the measurement, None if it reported none; without a measurement it is the plan's
+        mode. The plan's mode is always in "planned_power_mode".
 
     Raises:
-        BoardError: The measurement has no times ("bench.empty"), or trtexec's are none
+        BoardError: The measurement has no times ("bench.empty"), or trtexec's times are not numbers
             ("board.protocol").
     """
     limits = limits or MeasurementLimits()
@@ -362,12 +362,12 @@ def _measured(
 
 
 def judged(document: Bench, target: Target | None, limits: MeasurementLimits) -> Bench:
-    """Returns a measurement with energy, verdict and power mode as its monitor has them.
+    """Returns a measurement with energy, verdict and power mode from its monitor.
 
     Args:
-        document: With what was measured.
+        document: The document with its measurement.
         target: The board's facts, for its power modes, clocks and rails.
-        limits: How long a VALID measurement is.
+        limits: Least length of a VALID measurement.
     """
     if (monitor := document.monitor) is not None:
         warnings = with_release_warning(monitor.warnings, monitor.facts.l4t)
@@ -396,7 +396,7 @@ def _energy(facts: Measurement, target: Target | None) -> Energy | None:
 
 
 def profile_notes(measurement: Measurement) -> list[str]:
-    """Returns a note where layers add up to clearly more than their segment's median."""
+    """Returns a note if a segment's layers add up to clearly more than its median."""
     sums = {key: sum(node.us for node in own) for key, own in node_times(measurement).items()}
     found = []
     for one in measurement.segments:

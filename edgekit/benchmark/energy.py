@@ -1,5 +1,5 @@
-"""The energy of an inference by power rail and over an idle baseline: mean power while it is
-measured * seconds / inferences.
+"""The energy of an inference by power rail and over an idle baseline: mean power during the
+measurement * seconds / inferences.
 """
 
 from __future__ import annotations
@@ -20,26 +20,25 @@ from edgekit_device.protocol.fields import Clock
 
 BUSY = 1.2
 LEAST = 5
-"""Samples of a baseline at least (edgekit's own choice): one line of a sensor is an accident."""
+"""Least samples of a baseline (edgekit's own choice): a single sample may be accidental."""
 _FEWEST = 3
 _Reading = tuple[float, dict[str, float]]
 
-# The mean is over time (trapezoids between samples). A rail's sensor averages, so it lags
-# the load: samples sooner than ``settle_s`` after the load began are left out where others remain.
-# The baseline is what the board drew before the warm-up ("idle", ``LEAST`` samples of it), or,
-# where too little was sampled then, the least that it drew at all ("floor"), if the load draws
-# ``BUSY`` times as much. That factor and the median are what the author of the log in tests/data
-# summarised it by (the median of the total while it is above 1.2 times its lowest), so that both
-# can be compared.
+# The mean is over time (trapezoids between samples). A rail's sensor averages, so it lags the load:
+# samples less than ``settle_s`` after the start of the load are ignored if others remain. The
+# baseline is the board's power before the warm-up ("idle", at least ``LEAST`` samples), or, with
+# too few such samples, the lowest power of all ("floor"), if the load draws ``BUSY`` times as much.
+# That factor and the median match the summary by the author of the log in tests/data (the median of
+# the total while it is above 1.2 times its lowest), so that both can be compared.
 #
-# No rail of an Orin is the DLA's alone: what a DLA uses is what a rail draws over the baseline.
+# No rail of an Orin feeds only the DLA: a DLA's power is a rail's power over the baseline.
 
 
 class Power(Document):
     """Power in milliwatts and energy of an inference in microjoules.
 
     Attributes:
-        uj_per_inference: Microjoules of one inference.
+        uj_per_inference: Microjoules of an inference.
     """
 
     mean_mw: Number
@@ -52,25 +51,25 @@ class Power(Document):
 
 
 class RailEnergy(Power):
-    """A rail: what it feeds, and whether it counts in the total."""
+    """A rail: the parts that it feeds, and True if it counts in the total."""
 
     devices: list[str]
     in_total: bool
 
 
 class TotalEnergy(Power):
-    """The rails that are the board's draw, together."""
+    """The sum of the rails that make up the board's power."""
 
     rails: list[str]
 
 
 class Energy(Document):
-    """What an inference costs. The rails are a board's always, but what the reference backend draws
-    for an inference is no board's energy: ``clock`` is the measurement's.
+    """The energy of an inference. The rails are always a board's, but the reference backend's power
+    is not a board's energy: ``clock`` is the measurement's.
 
     Attributes:
-        samples: How many samples of the rails were used.
-        idle_samples: How many of them the baseline is of.
+        samples: Number of used rail samples.
+        idle_samples: Number of samples of the baseline.
     """
 
     by_rail: dict[str, RailEnergy]
@@ -92,15 +91,15 @@ def energy(
     begin: float = 0.0,
     clock: Clock = BOARD_MEASURED,
 ) -> Energy | None:
-    """Returns what an inference costs, by rail and in all; None if no rail was sampled meanwhile.
+    """Returns an inference's energy by rail and in total; None if no rail was sampled meanwhile.
 
     Args:
-        monitor: The board's, or a log's.
-        rails: The board's, from its target; without them there is no total.
-        inferences: How many were done in those seconds.
-        seconds: How long the measurement took, at least.
-        begin: When it began, ``t_s`` of the samples.
-        clock: Of the measurement.
+        monitor: The samples of the board or of a log.
+        rails: The board's rails, from its target; without them there is no total.
+        inferences: Number of inferences in those seconds.
+        seconds: Duration of the measurement, at least.
+        begin: Its start, as ``t_s`` of the samples.
+        clock: The measurement's clock.
     """
     settle = rails.settle_s if rails else 0.0
     notes: list[str] = []
@@ -152,7 +151,7 @@ def energy(
 
 
 def _readings(samples: Sequence[Sample]) -> list[_Reading]:
-    """Returns the samples that have power, in the order of their time."""
+    """Returns the samples with power, in order of time."""
     found = [(float(one.t_s), one.rails()) for one in samples if one.rails_mw]
     return sorted(found, key=lambda one: one[0])
 
@@ -161,7 +160,7 @@ def _baseline(
     idle: list[_Reading], sampled: list[_Reading], busy: list[_Reading], settle: float,
     total: list[str], notes: list[str],
 ) -> tuple[list[_Reading], Literal["idle", "floor"] | None]:  # fmt: skip
-    """Returns the readings of the board at rest, and how they were found."""
+    """Returns the readings of the idle board, and the method ("idle", "floor" or None)."""
     settled = [one for one in idle if one[0] >= idle[0][0] + settle]
     if len(idle) >= LEAST:
         return (settled if len(settled) >= LEAST else idle), "idle"
@@ -173,7 +172,7 @@ def _baseline(
         notes.append(few + "sample it for longer (--idle 2) or more often (--monitor 100)")
     if len(sampled) < LEAST:
         return [], None
-    # without a total all that is known is added: only the order of samples matters here
+    # without a total add all known rails: only the order of samples matters here
     lowest = min(sampled, key=lambda one: _sum(one[1], total or list(one[1])))
     least = _sum(lowest[1], total or list(lowest[1]))
     mean = _mean([(at, _sum(values, total or list(values))) for at, values in busy])
@@ -190,13 +189,13 @@ def _power(busy: list[_Reading], idle: list[_Reading], names: list[str], each: f
         median_mw=median([value for _, value in values]) if values else 0.0,
         idle_mw=at_rest,
         uj_per_inference=mean * each,
-        # less than at rest is no energy of this load: something else ran then
+        # less than idle is no energy of this load: other work ran during the baseline
         over_idle_uj=None if at_rest is None or mean < at_rest else (mean - at_rest) * each,
     )
 
 
 def _series(readings: list[_Reading], names: list[str]) -> list[tuple[float, float]]:
-    """Returns the sum of some rails in every sample that has them all."""
+    """Returns the sum of the named rails in every sample that has all of them."""
     return [
         (at, _sum(values, names))
         for at, values in readings
@@ -209,7 +208,7 @@ def _sum(values: dict[str, float], names: list[str]) -> float:
 
 
 def _mean(values: list[tuple[float, float]]) -> float:
-    """Returns the mean over time; each sample holds from and to halfway between its neighbours."""
+    """Returns the mean over time; a sample's interval ends halfway to its neighbours."""
     if len(values) < 2 or values[-1][0] <= values[0][0]:
         return sum(value for _, value in values) / len(values) if values else 0.0
     area = sum(

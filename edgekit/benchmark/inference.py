@@ -1,4 +1,4 @@
-"""The document ``edgekit.infer/1``: one inference on a board."""
+"""The document ``edgekit.infer/1``: an inference on a board."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgekit_device.release.journal import TakenBack
 
 
 class InferredOutput(Document):
-    """An output: its extremes without infinities and NaN, and where its largest value is.
+    """An output: its finite extremes and the index of its largest value.
 
     Attributes:
         shape: Sizes of the axes.
@@ -30,7 +30,7 @@ class InferredOutput(Document):
 
     @classmethod
     def of(cls, name: str, value: np.ndarray) -> InferredOutput:
-        """Returns the facts of an output's values."""
+        """Returns the entry of an output's values."""
         finite = value[np.isfinite(value)] if value.dtype.kind == "f" else value
         return cls(
             name=name,
@@ -43,7 +43,7 @@ class InferredOutput(Document):
 
 
 class Inference(Document):
-    """One inference on a board."""
+    """An inference on a board."""
 
     schema_: Literal["edgekit.infer/1"] = Field(alias="schema")
     board: BoardName

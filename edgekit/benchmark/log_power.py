@@ -1,4 +1,4 @@
-"""The power of a measurement that only a tegrastats log beside it has."""
+"""Adds power from a separate tegrastats log to a measurement."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from edgekit.targets.loader import get
 
 
 def with_log(document: Bench, log: Path, where: str, hint: str) -> Bench:
-    """Returns a measurement with the monitor, energy and verdict that a log makes of it.
+    """Returns a measurement with monitor, energy and verdict from a log.
 
-    The first load of the log is taken for the warm-up, so its first measured frame begins
+    The log's first load is assumed to be the warm-up, so the first measured frame begins
     ``warmup_ms`` later.
 
     Args:
         document: The measurement.
-        log: Of tegrastats.
-        where: What the measurement is called in errors.
-        hint: Which measurements do.
+        log: The tegrastats log.
+        where: Name of the measurement in errors.
+        hint: Hint at suitable measurements.
 
     Raises:
-        DataError: The document names no clock; the log is none, or of another board.
-        UsageError: The measurement sampled its power itself, or is none of a board.
+        DataError: The document names no clock; the log is not a tegrastats log, or of another
+            board.
+        UsageError: The measurement sampled its power itself, or was not made on a board.
     """
     if document.clock is None:
         raise DataError(
@@ -59,7 +60,7 @@ def with_log(document: Bench, log: Path, where: str, hint: str) -> Bench:
         busy_from_s=-warmup_s,
         log=log.name,
     )
-    # a monitor that saw no rails is replaced by one that did
+    # a monitor without rails is replaced by a monitor with rails
     mode = document.power_mode
     document = judged(document.model_copy(update={"monitor": monitor}), target, MeasurementLimits())
     # the log names no power mode: the measurement's stays

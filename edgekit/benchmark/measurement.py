@@ -1,5 +1,5 @@
-"""What a board's loader measured (``edgekit.device.bench/1``, docs/board-protocol.md): the runs,
-copies and nodes of a few frames as traces need them, and the names of the clocks.
+"""A board loader's measurement (``edgekit.device.bench/1``, docs/board-protocol.md): the runs,
+copies and nodes of a few frames for traces, and the names of the clocks.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from edgekit_device.protocol.codec import read
 BOARD_MEASURED: Final = "board-measured"
 CPU_MEASURED: Final = "cpu-measured"
 PREDICTED: Final = "predicted"
-CPU_PLACE = "a CPU, reference backend (not a board time)"  # a board has one, too
+CPU_PLACE = "a CPU, reference backend (not a board time)"  # also for a board's CPU
 CLOCKS = (CPU_MEASURED, BOARD_MEASURED, PREDICTED)
 
-# a month: what is longer is no latency, and its square may be no number
+# a month: a longer time is no latency, and its square may overflow
 Milli = Annotated[float, Field(ge=0, lt=3e9)]
 Times = dict[Annotated[str, Ruled(statistic)], Milli]
 _TIME = ("_us", "_s")
 
 
 def read_measurement(document: object) -> Measurement:
-    """Returns the measurement of a file, as its loader wrote it.
+    """Returns the measurement in a file as its loader wrote it.
 
     Raises:
-        DataError: As ``unreadable`` returns it.
+        DataError: The error of ``unreadable``.
     """
     try:
         return read(Measurement, document)
@@ -46,8 +46,8 @@ def read_measurement(document: object) -> Measurement:
 
 
 def unreadable(where: str, why: str) -> DataError:
-    """Returns the error of a measurement that cannot be read: "trace.time" where a time is none
-    (negative, NaN, beyond any measurement), without which a trace would be another run's;
+    """Returns the error of a measurement that cannot be read: "trace.time" for an invalid time
+    (negative, NaN, beyond any measurement), without which a trace would be of another run;
     "trace.form" for anything else.
     """
     hint = "run edgekit bench again; report it if it happens again"
@@ -62,16 +62,16 @@ def unreadable(where: str, why: str) -> DataError:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """One segment's run in one frame; microseconds from the first shown frame's start.
+    """A segment's run in a frame; microseconds from the first shown frame's start.
 
     Attributes:
-        frame: Number.
-        lane: Plan.
-        segment: Number.
-        device: Of the segment; a hybrid engine's is its DLA.
-        start_us: When the device began; it can be negative where the clocks of both differ.
-        duration_us: How long it was at work.
-        call_us: When the host's call of it began and ended.
+        frame: The frame's number.
+        lane: Index of the plan.
+        segment: The segment's number.
+        device: The segment's device; for a hybrid engine, its DLA.
+        start_us: Start on the device; negative if the clocks of host and device differ.
+        duration_us: Duration of the work.
+        call_us: Begin and end of the host's call.
     """
 
     frame: int
@@ -83,15 +83,15 @@ class MeasuredRun:
     call_us: tuple[float, float]
 
     def later(self, us: float) -> MeasuredRun:
-        """Returns the same, so much later."""
+        """Returns the run, ``us`` microseconds later."""
         begin, end = self.call_us
         return replace(self, start_us=self.start_us + us, call_us=(begin + us, end + us))
 
 
 @dataclass(frozen=True, slots=True)
 class NodeTime:
-    """One node of a segment's engine and its time under the backend's own profiler: the median of
-    the profiled runs.
+    """A node of a segment's engine and its time under the backend's profiler: the median of the
+    profiled runs.
     """
 
     node: str
@@ -100,12 +100,12 @@ class NodeTime:
 
 
 def _from_segments(measurement: Measurement) -> list[MeasuredRun]:
-    """Lays the segments' mean times one after the other, as one frame."""
+    """Places the segments' mean times one after the other, as a single frame."""
     found, start = [], 0.0
     for one in measurement.segments:
         mean = (one.latency_ms or {}).get("mean")
         if mean is not None:
-            # lanes are other plans: each is a frame of its own
+            # lanes are other plans: each has a separate frame
             call = (start, start + 1000 * mean)
             found.append(
                 MeasuredRun(one.lane, one.lane, one.index, one.device, start, 1000 * mean, call)
@@ -117,7 +117,7 @@ def _from_segments(measurement: Measurement) -> list[MeasuredRun]:
 def runs(measurement: Measurement) -> tuple[MeasuredRun, ...]:
     """Returns the segments' runs of a few frames one after the other, sorted by start.
 
-    They are the segments' means where the loader reports no frame.
+    If the loader reports no frame, they are the segments' means.
     """
     found = [_run(event, measurement.copies or ()) for event in measurement.events or ()]
     return _sorted(found or _from_segments(measurement))
@@ -141,9 +141,9 @@ def _run(event: MeasuredEvent, copies: Sequence[Copy]) -> MeasuredRun:
 
 
 def _between(call: tuple[float, float], moved: list[Copy]) -> tuple[float, float]:
-    """Returns when a device can have been at work within the host's call.
+    """Returns the interval in the host's call in which the device can have worked.
 
-    It begins when what is copied to it during the call has come, and ends before the copies back.
+    It begins after the copies to the device, and ends before the copies back.
     """
     begin, end = call
     within = [copy for copy in moved if call[0] <= copy.start_us < call[1]]
@@ -163,7 +163,7 @@ def node_times(measurement: Measurement) -> dict[tuple[int, int], tuple[NodeTime
 
 
 def members(measurement: Measurement) -> dict[tuple[int, int], frozenset[str]]:
-    """Returns the layers of each segment by (lane, segment), as far as the loader reports them."""
+    """Returns the layers of each segment by (lane, segment), if the loader reports them."""
     return {(one.lane, one.index): frozenset(one.layers) for one in measurement.segments}
 
 
@@ -173,12 +173,12 @@ def copies(measurement: Measurement) -> tuple[Copy, ...]:
 
 
 def in_flight_after_us(measurement: Measurement) -> float | None:
-    """Returns when the shown frames in flight began, from the first shown frame alone on.
+    """Returns the start of the shown frames in flight, from the first frame shown alone.
 
     None without a frame alone or without frames in flight.
 
     Raises:
-        DataError: "trace.time": before them, where nothing can be.
+        DataError: "trace.time": they begin earlier, which is impossible.
     """
     alone, flight = measurement.events_start_s, measurement.pipelined_start_s
     if alone is None or flight is None:

@@ -1,5 +1,5 @@
-"""What `edgekit top` shows of a board, and how the board's samples are read; the samples and
-``edgekit.monitor/1`` are ``edgekit_device.board.samples``'.
+"""The document of `edgekit top`, and the reader of a board's samples; the samples and
+``edgekit.monitor/1`` are defined in ``edgekit_device.board.samples``.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from edgekit_device.protocol.serving import ServingStatus
 
 @document(frozen=True)
 class ShownSample(Sample):
-    """A sample; the first one has the time between two, in milliseconds."""
+    """A sample; the first sample has the sampling period in milliseconds."""
 
     interval_ms: float | None = member(nullable(fields.reading), absent=None)
 
 
 class ShownApp(Document):
-    """An application of the board."""
+    """An application on the board."""
 
     current: str | None = Field(description="the release that serves")
     deployment: str | None = Field(description="state of its newest deployment")
@@ -38,7 +38,7 @@ class ShownApp(Document):
 
 
 class Top(Document):
-    """A board as it is now."""
+    """The current state of a board."""
 
     schema_: Literal["edgekit.top/1"] = Field(alias="schema")
     board: str
@@ -55,10 +55,10 @@ class Top(Document):
 
 
 def live_sample(line: object, board: str) -> LiveSample:
-    """Returns a line of the board's command ``sample``.
+    """Returns the sample in a line of the board's command ``sample``.
 
     Raises:
-        BoardError: "board.protocol": it is none.
+        BoardError: "board.protocol": it is no sample.
     """
     try:
         return read(LiveSample, line)
@@ -73,7 +73,9 @@ def live_sample(line: object, board: str) -> LiveSample:
 
 
 def with_release_warning(warnings: Sequence[str], l4t: str | None) -> tuple[str, ...]:
-    """Returns the warnings, with one where ``targets/`` does not know the Jetson Linux."""
+    """Returns the warnings; adds a warning if ``targets/`` does not have the Jetson Linux
+    release.
+    """
     if not l4t or jetpack_of_l4t(l4t):
         return tuple(warnings)
     warning = (

@@ -1,4 +1,4 @@
-"""When each segment of a plan would run on its device, from the plan's predicted times."""
+"""The predicted schedule of a plan's segments on their devices."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ if TYPE_CHECKING:
     from edgekit.network.model import Network
 
 
-# a turn of a plan: its segment, and which of the segment's turns it is
+# key of a plan's turn: the segment, and the turn's index in the segment
 _OWN, _BEFORE, _AFTER = 0, -1, 1
 _Key = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class SlotPart:
-    """A part of a turn: "layer", "reformat" (of a tensor), "launch" of a loadable with what its
-    formats cost, or "unfused" (what broken fusions cost that is of no layer)."""
+    """A part of a turn: "layer", "reformat" (of a tensor), "launch" of a loadable with the cost
+    of its formats, or "unfused" (the cost of broken fusions that belongs to no layer).
+    """
 
     kind: str
     name: str
@@ -29,7 +30,7 @@ class SlotPart:
 
 @dataclass
 class _Turn:
-    """What a device does at once, and the turns that it waits for."""
+    """Uninterrupted work of a device, and the turns that it waits for."""
 
     device: str
     steps: list[SlotPart] = field(default_factory=list)
@@ -41,11 +42,11 @@ class _Turn:
 
 
 class _Turns:
-    """The turns of one plan: every microsecond of ``device_times`` is in one of them.
+    """The turns of a plan: every microsecond of ``device_times`` belongs to a turn.
 
-    A segment is a turn. The GPU reformats a tensor within the segment that writes it, or else
-    within the first one that reads it; for a DLA that has no such neighbour on the GPU (the caller
-    gives or takes the tensor, or the other core does) the reformat is a turn of its own.
+    A segment is a turn. The GPU reformats a tensor in the segment that writes it, or else in the
+    first segment that reads it; if a DLA segment has no such neighbour on the GPU (the tensor
+    belongs to the caller or the other core), the reformat is a separate turn.
     """
 
     def __init__(self, plan: Plan, variant: int, network: Network | None) -> None:
@@ -69,7 +70,9 @@ class _Turns:
             first.steps.insert(0, SlotPart("unfused", one.what, one.us))
 
     def _order(self) -> None:
-        """Lets segments wait for those they read; for the one before where nothing is known."""
+        """Makes segments wait for the segments that they read; if unknown, for the previous
+        segment.
+        """
         segments = [segment for segment, _ in self.turns]
         if self._network is None:
             for before, after in pairwise(segments):
@@ -81,7 +84,7 @@ class _Turns:
             for tensor in layer.inputs:
                 maker = makers.get(tensor)
                 there = self._home.get(maker.name) if maker else None
-                # a segment only ever reads from lower numbers (Plan)
+                # a segment only reads from lower numbers (Plan)
                 if here is not None and there is not None and there < here:
                     self.turns[here, _OWN].waits.add((there, _OWN))
 
@@ -112,7 +115,7 @@ class _Turns:
         steps.insert(at + after, step)
 
     def _alone(self, step: SlotPart, writer: int | None, readers: list[int]) -> None:
-        """Adds a reformat between DLA cores, or between one and the caller."""
+        """Adds a reformat between DLA cores, or between a core and the caller."""
         gpu = [segment for (segment, _), turn in self.turns.items() if turn.device == "GPU"]
         if writer is None and not readers and gpu:  # the tensor's owner is unknown
             self.turns[gpu[0], _OWN].steps.insert(0, step)
@@ -132,10 +135,10 @@ class _Turns:
             turn.waits.add((writer, _OWN))
 
     def hand_over(self, latency_us: float) -> float:
-        """Returns the time of one device change, so that the frame ends at the predicted latency.
+        """Returns the time of a device change, so that the frame ends at the predicted latency.
 
-        A plan's latency is the sum of what its devices do. Where they overlap within a frame the
-        rest is shared evenly by the longest chain of device changes.
+        A plan's latency is the sum of its devices' work. If they overlap in a frame, the rest is
+        divided evenly among the longest chain of device changes.
         """
         finish: dict[_Key, float] = {}
         changes: dict[_Key, int] = {}
@@ -151,11 +154,11 @@ class _Turns:
 
 
 def predicted_schedule(plan: Plan, network: Network | None = None) -> tuple[PredictedSlot, ...]:
-    """Lays one frame of each plan variant on the devices, first come, first served.
+    """Schedules a frame of each plan variant on the devices, first come, first served.
 
-    A device runs one segment at a time. Without ``network`` the segments of a frame run one after
-    the other; with it a segment waits only for those whose tensors it reads. What a device does in
-    the slots of a plan is what ``device_times`` says.
+    A device runs a single segment at a time. Without ``network`` the segments of a frame run one
+    after the other; with it a segment waits only for segments whose tensors it reads. A device's
+    slots of a plan add up to its ``device_times``.
 
     Returns:
         Slots sorted by start.
@@ -195,15 +198,15 @@ def predicted_schedule(plan: Plan, network: Network | None = None) -> tuple[Pred
 
 @dataclass(frozen=True, slots=True)
 class PredictedSlot:
-    """One turn of a device; times in microseconds from the first frame's start.
+    """A turn of a device; times in microseconds from the first frame's start.
 
     Attributes:
         variant: Index in ``Plan.plans``.
-        segment: Segment number in running order; for a turn without layers, in which the GPU
-            reformats what a DLA reads or has written, that of the DLA's segment.
+        segment: Segment number in running order; a turn without layers, in which the GPU reformats
+            a DLA's input or output, has the number of the DLA's segment.
         device: "GPU", "DLA0" or "DLA1".
         start_us: Start.
-        steps: What it does, in running order, back to back from the start.
+        steps: Its work in running order, contiguous from the start.
     """
 
     variant: int

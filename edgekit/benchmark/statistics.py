@@ -1,5 +1,5 @@
-"""How much times vary; the percentiles that so many frames are too few for; and the limits that a
-measurement must keep (``targets/_bench.yaml``). Percentiles are ``edgekit_device``'s.
+"""The variation of times, the percentiles that need more frames, and the limits of a measurement
+(``targets/_bench.yaml``). Percentiles are ``edgekit_device``'s.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def coefficient_of_variation(samples: Sequence[float]) -> float:
 
 
 def limit(name: str, clock: str = "") -> float:
-    """Returns a limit of ``targets/_bench.yaml``, the one for CPUs where the clock is a CPU's."""
+    """Returns a limit of ``targets/_bench.yaml``; for a CPU's clock, the limit for CPUs."""
     row = _limits()[name]
     return row.cpu if clock == CPU_MEASURED and row.cpu is not None else row.value
 
 
 @document(frozen=True)
 class Limit:
-    """A limit, and the one for measurements on a CPU where it differs."""
+    """A limit, with its value for measurements on a CPU if that differs."""
 
     value: float
     what: str
@@ -64,12 +64,12 @@ def _limits() -> Mapping[str, Limit]:
 
 @dataclass(frozen=True, slots=True)
 class MeasurementLimits:
-    """How long is long enough; trtexec's defaults (``samples/common/sampleOptions.h``).
+    """The least length of a measurement; trtexec's defaults (``samples/common/sampleOptions.h``).
 
     Attributes:
-        iterations: Frames at least.
-        duration_s: Seconds at least.
-        warmup_ms: Milliseconds of warm-up at least.
+        iterations: Least number of frames.
+        duration_s: Least duration in seconds.
+        warmup_ms: Least warm-up in milliseconds.
     """
 
     iterations: int = field(default_factory=lambda: int(limit("iterations")))
@@ -78,12 +78,13 @@ class MeasurementLimits:
 
 
 class Tails(NamedTuple):
-    """Names of percentiles ("p90", "p999") that a number of frames does not bear.
+    """Names of percentiles ("p90", "p999") for which there are too few frames.
 
     Attributes:
-        empty: No frame is beyond: the percentile is the maximum under another name.
-        few: Fewer than ``least`` are: an accident of the run.
-        least: ``tail_frames`` of ``targets/_bench.yaml``.
+        empty: Percentiles without a frame beyond: equal to the maximum.
+        few: Percentiles with fewer than ``least`` frames beyond: accidental.
+        least: Frames beyond a percentile that are required, ``tail_frames`` of
+            ``targets/_bench.yaml``.
     """
 
     empty: tuple[str, ...]
@@ -92,7 +93,7 @@ class Tails(NamedTuple):
 
 
 def tails(frames: int) -> Tails:
-    """Returns what so many frames are too few for; the median is never among it."""
+    """Returns the percentiles for which there are too few frames; never the median."""
     least = int(limit("tail_frames"))
     beyond = {
         percentile_name(percent): (1000 - round(10 * percent)) * frames / 1000

@@ -1,5 +1,5 @@
-"""trtexec's iterations (``--exportTimes``), and the comparison of a measurement with trtexec's of
-the same plans (``--with-trtexec``): median next to median, of the same quantity.
+"""trtexec's iterations (``--exportTimes``), and the comparison of a measurement with trtexec's for
+the same plans (``--with-trtexec``), by the medians of the same quantity.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from edgekit.files import read_file
 from edgekit_device.benchmark.measurement import Measurement, TrtexecRun
 from edgekit_device.benchmark.statistics import summary as latency_summary
 
-# trtexec's --exportTimes: one object for each measured iteration.
+# trtexec's --exportTimes: an object for each measured iteration.
 #
 # Written by trtexec's own code (``samples/common/sampleReporting.cpp``), not by a JSON library,
-# with six significant digits; a number can be nan. With several streams their iterations are mixed.
+# with six significant digits; a number can be nan. The iterations of several streams are mixed.
 
 
 _LARGEST = 256 << 20
@@ -33,15 +33,15 @@ _NEEDED = ("h2dMs", "computeMs", "d2hMs", "startComputeMs", "startEnqMs", "endEn
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """One inference, in milliseconds from the start of the measurement.
+    """An inference; times are in milliseconds from the start of the measurement.
 
     Attributes:
-        start_ms: When its computing began on the device.
-        enqueue_ms: How long the host was busy handing it over.
-        h2d_ms: Copy to the device.
-        compute_ms: Computing.
-        d2h_ms: Copy back.
-        enqueued_ms: When the host began to hand it over.
+        start_ms: Start of its computation on the device.
+        enqueue_ms: Duration of the host's enqueue call.
+        h2d_ms: Duration of the copy to the device.
+        compute_ms: Duration of the computation.
+        d2h_ms: Duration of the copy back.
+        enqueued_ms: Start of the host's enqueue call.
     """
 
     start_ms: float
@@ -53,7 +53,7 @@ class Iteration:
 
     @property
     def latency_ms(self) -> float:
-        """Copies and computing; waiting for another stream is not in it."""
+        """Copies and computation, without waiting for other streams."""
         return self.h2d_ms + self.compute_ms + self.d2h_ms
 
 
@@ -61,8 +61,8 @@ def read_times(path: str | Path) -> tuple[Iteration, ...]:
     """Reads the file of --exportTimes.
 
     Raises:
-        DataError: It is missing, unreadable or too large ("times.unreadable"), no such file or cut
-            off ("times.form"), or has a time that is none ("times.value").
+        DataError: The file is missing, unreadable or too large ("times.unreadable"), of another
+            format or truncated ("times.form"), or has an invalid time ("times.value").
     """
     path = Path(path)
     try:
@@ -78,10 +78,10 @@ def read_times(path: str | Path) -> tuple[Iteration, ...]:
 
 
 def parse_times(text: str, path: Path = Path("--exportTimes")) -> tuple[Iteration, ...]:
-    """Reads what --exportTimes wrote.
+    """Parses the text of an --exportTimes file.
 
     Raises:
-        DataError: As ``read_times``.
+        DataError: See ``read_times``.
     """
     body = text.strip()
     if not (body.startswith("[") and body.endswith("]")):
@@ -123,21 +123,21 @@ def _no(path: Path, why: str) -> DataError:
     )  # fmt: skip
 
 
-# Compares a measurement with trtexec's of the same plans (``--with-trtexec``).
+# Compares a measurement with trtexec's for the same plans (``--with-trtexec``).
 #
-# Like is compared with like: where our segments' times are CUDA events, their median stands next to
-# trtexec's "GPU Compute Time", otherwise next to its "Latency", which has the copies in it.
+# The same quantity is compared: if our segments' times are CUDA events, their median is compared
+# with trtexec's "GPU Compute Time", otherwise with its "Latency", which includes the copies.
 
 
 class TrtexecEngine(Document):
-    """One plan: our median next to trtexec's; ``difference`` is a share of trtexec's.
+    """A plan: our median and trtexec's; ``difference`` is relative to trtexec's.
 
     ``compared`` is "compute" or "latency"; ``times_ms`` has a summary of each quantity.
 
     Attributes:
-        lane: The plan that the segment is of.
+        lane: Index of the segment's plan.
         index: The segment's number in the plan.
-        difference: Our median's difference from trtexec's, as a share of trtexec's.
+        difference: Our median's difference from trtexec's, relative to trtexec's.
     """
 
     lane: Count | None = None
@@ -155,7 +155,7 @@ class TrtexecEngine(Document):
 
 
 class TrtexecTimes(Document):
-    """trtexec's times of the plans that were measured; ``why`` there are none."""
+    """trtexec's times of the measured plans, or the reason ``why`` there are none."""
 
     program: str | None = None
     why: str | None = None
@@ -166,7 +166,7 @@ def compared(measurement: Measurement) -> TrtexecTimes | None:
     """Returns "trtexec" of the bench document; None if trtexec was not requested.
 
     Raises:
-        BoardError: "board.protocol": it printed numbers that are none.
+        BoardError: "board.protocol": trtexec printed invalid numbers.
     """
     answer = measurement.trtexec
     if answer is None:
@@ -219,7 +219,7 @@ def _engine(run: TrtexecRun, measurement: Measurement) -> TrtexecEngine:
 
 
 def _exact(text: str) -> dict[str, dict[str, float]]:
-    """Summaries of the single times, which the console has rounded and without p99.9."""
+    """Returns summaries of the single times (the console rounds them and omits p99.9)."""
     rows = parse_times(text)
     columns: dict[str, Sequence[float]] = {
         "latency": [row.latency_ms for row in rows],

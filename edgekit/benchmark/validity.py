@@ -1,6 +1,6 @@
-"""VALID or INVALID: whether a measurement can be quoted, why not, and what to do. Judged are
-power mode, clocks and throttling, other load, the frames' own times, and trtexec's. What could
-not be seen is listed in "unchecked".
+"""Judges a measurement as VALID or INVALID, with reasons and remedies. The rules cover power mode,
+clocks and throttling, other load, the frames' times, and trtexec's times. Facts that could not be
+checked are listed in "unchecked".
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _CALM = (
     "stop other work on the machine, {}or measure for longer: edgekit bench CONFIG --duration 10"
 )
 _LOCK_ADVICE = "lock its clocks (edgekit bench CONFIG --lock-clocks), "
-# the reason that compares names; former ones have no code
+# the reason that compares names; former reasons have no code
 _TEXTS = ("", "bench.power-mode")
 
 
 class Reason(Document):
-    """Why a measurement should not be quoted, and what to do about it."""
+    """A reason why a measurement should not be quoted, and its remedy."""
 
     code: str = ""
     message: str
@@ -62,17 +62,17 @@ class Reason(Document):
     @field_validator("found", "limit")
     @classmethod
     def _of_its_kind(cls, value: float | str | None, info: ValidationInfo) -> float | str | None:
-        """Takes text only of the codes that compare texts."""
+        """Accepts text only for codes that compare texts."""
         if isinstance(value, str) and info.data.get("code") not in _TEXTS:
             raise PydanticCustomError("kind", "expected a number, found text")
         return value
 
 
 class Verdict(Document):
-    """Whether a measurement may be quoted, and what could not be seen.
+    """The verdict on a measurement, and the facts that could not be checked.
 
-    ``command`` measures again, with all options of ``edgekit bench`` that the reasons require; it
-    is "" for VALID.
+    ``command`` repeats the measurement with all ``edgekit bench`` options that the reasons require;
+    it is "" for VALID.
     """
 
     status: Literal["VALID", "INVALID"]
@@ -83,15 +83,15 @@ class Verdict(Document):
 
 @dataclass(frozen=True, slots=True)
 class MeasurementFacts:
-    """What the rules look at.
+    """The input of the rules.
 
     Attributes:
-        facts: What was measured.
-        limits: How long is long enough.
-        trtexec: trtexec's times next to ours; None if it was not asked.
-        target: The board that the plan is for, if it is known.
-        power_mode: The mode that the plan is for.
-        config: What the remedies' commands take, from ``config_words``; "" if it is not known.
+        facts: The measurement.
+        limits: The least length.
+        trtexec: trtexec's times compared with ours; None if trtexec was not requested.
+        target: The plan's board, if known.
+        power_mode: The plan's power mode.
+        config: Arguments for the remedies' commands, from ``config_words``; "" if unknown.
     """
 
     facts: Measurement
@@ -103,12 +103,12 @@ class MeasurementFacts:
 
     @property
     def clock(self) -> str:
-        """Says whose clock it was."""
+        """The measurement's clock."""
         return self.facts.clock or CPU_MEASURED
 
     @property
     def on_board(self) -> bool:
-        """Whether a board was measured, not a CPU that imitates one."""
+        """True if a board was measured, not a CPU that imitates a board."""
         return self.clock == BOARD_MEASURED
 
     def limit(self, name: str) -> float:
@@ -117,23 +117,23 @@ class MeasurementFacts:
 
     @property
     def devices(self) -> frozenset[str]:
-        """Devices that the frames ran on: "GPU", "DLA0", "DLA1"."""
+        """The devices of the frames: "GPU", "DLA0", "DLA1"."""
         return frozenset(one.device for one in self.facts.segments)
 
     def watched(self) -> list[Sample]:
-        """Returns the monitor's samples from the first measured frame to the last."""
+        """Returns the monitor's samples from the first to the last measured frame."""
         end = self.facts.duration_s
         samples = self.facts.monitor.samples if self.facts.monitor else ()
         return [one for one in samples if 0 <= one.t_s <= (one.t_s if end is None else end)]
 
     def idle(self) -> Sequence[Sample]:
-        """Returns the monitor's samples of the time before, when nothing of ours ran."""
+        """Returns the monitor's samples before our own load began."""
         return self.facts.monitor.idle if self.facts.monitor else ()
 
 
 @dataclass(slots=True)
 class Findings:
-    """What the rules found."""
+    """The results of the rules."""
 
     clock: str = ""
     config: str = ""
@@ -155,11 +155,11 @@ class Findings:
 
         Args:
             code: Stable name.
-            message: What is wrong.
-            found: What was measured, as it is, without a unit.
-            limit: What was allowed.
-            remedy: What to do.
-            option: What ``edgekit bench`` is to be given; it becomes part of ``command``.
+            message: Description of the problem.
+            found: The measured value, unrounded and without a unit.
+            limit: The allowed value.
+            remedy: The remedy.
+            option: Option of ``edgekit bench`` that is added to ``command``.
         """
         if option and option not in self.options:
             self.options.append(option)
@@ -169,7 +169,7 @@ class Findings:
         )
 
     def unseen(self, text: str) -> None:
-        """Adds what could not be seen."""
+        """Adds a fact that could not be checked."""
         if text not in self.unchecked:
             self.unchecked.append(text)
 
@@ -194,12 +194,12 @@ def verdict_of(measured: MeasurementFacts) -> Verdict:
 
 
 def config_words(config: str, target: str, precision: str) -> str:
-    """Returns what ``edgekit bench`` takes to measure the same again; "" without a file.
+    """Returns the arguments of ``edgekit bench`` to repeat the measurement; "" without a file.
 
     Args:
-        config: The configuration's file, or a model's.
-        target: The board, which a model needs.
-        precision: Of the plan, which a model needs, too.
+        config: File of the configuration or model.
+        target: The board, required for a model.
+        precision: The plan's precision, required for a model.
     """
     words = [config] if config else []
     if config and not is_config_file(config):
@@ -208,12 +208,12 @@ def config_words(config: str, target: str, precision: str) -> str:
 
 
 def _named(remedy: str, config: str) -> str:
-    """Returns a remedy whose commands name what was measured."""
+    """Returns a remedy whose commands name the measured file."""
     return remedy.replace(RERUN_COMMAND, f"edgekit bench {config}") if config else remedy
 
 
 def judge_clocks(measured: MeasurementFacts, judged: Findings) -> None:
-    """Judges a board; nothing of this says anything of a PC."""
+    """Judges a board's power mode and clocks; a PC is not judged."""
     _mode(measured, judged)
     _dla_clock(measured, judged)
     _moved(measured, judged)
@@ -221,7 +221,7 @@ def judge_clocks(measured: MeasurementFacts, judged: Findings) -> None:
 
 
 def unjudged(measured: MeasurementFacts, judged: Findings) -> None:
-    """Notes that the reference backend ran on the board's CPU: mode and clocks count nothing."""
+    """Notes that the reference backend ran on the board's CPU: mode and clocks do not matter."""
     if name := measured_mode(measured.facts):
         planned = f"; the plan is for {measured.power_mode}" if measured.power_mode else ""
         judged.unseen(
@@ -231,12 +231,12 @@ def unjudged(measured: MeasurementFacts, judged: Findings) -> None:
 
 
 def measured_mode(facts: Measurement) -> str | None:
-    """Returns the power mode while it was measured, by nvpmodel's name; None if unknown."""
+    """Returns the power mode during the measurement, by nvpmodel's name; None if unknown."""
     return facts.power.mode_name("during") if facts.power else None
 
 
 def _mode(measured: MeasurementFacts, judged: Findings) -> None:
-    """The mode must be the one that the plan is for: that is what its times are compared with."""
+    """Checks that the mode is the plan's, whose predicted times are compared."""
     name = measured_mode(measured.facts)
     if name is None:
         judged.unseen("power mode: not reported by nvpmodel")
@@ -279,13 +279,13 @@ def _dla_clock(measured: MeasurementFacts, judged: Findings) -> None:
                 "bench.dla-clock",
                 f"{core} ran at {found:.0f} MHz instead of {planned.name}'s {wanted:g} MHz",
                 found, share * wanted,
-                # jetson_clocks does not hold a DLA's clock
+                # jetson_clocks does not fix a DLA's clock
                 _way_to(planned.name, measured),
             )  # fmt: skip
 
 
 def _way_to(mode: str, measured: MeasurementFacts) -> str:
-    """How the DLA gets a mode's clock: the mode decides it, and nothing else."""
+    """Returns the way to a mode's DLA clock: only the mode determines it."""
     name = measured_mode(measured.facts)
     if name is None or _plain(name) != _plain(mode):
         return f"run edgekit bench CONFIG --power-mode {mode}; the power mode sets the DLA clock"
@@ -296,7 +296,7 @@ def _way_to(mode: str, measured: MeasurementFacts) -> str:
 
 
 def _dla_mhz(measured: MeasurementFacts, core: int) -> float | None:
-    """Highest clock that was seen, otherwise the cap, otherwise the mode's; None if unknown."""
+    """Returns the highest clock seen, otherwise the cap, otherwise the mode's; None if unknown."""
     seen = [mhz for sample in measured.watched() for mhz in _clocks(sample, f"DLA{core}")]
     if seen:
         return max(seen)
@@ -331,7 +331,7 @@ def _moved(measured: MeasurementFacts, judged: Findings) -> None:
 
 
 def _steadier(measured: MeasurementFacts, device: str) -> str:
-    if dla_core(device) is not None:  # jetson_clocks leaves it alone
+    if dla_core(device) is not None:  # jetson_clocks does not change it
         return (
             "cool the board; the power mode sets the DLA clock, and jetson_clocks does not lock it"
         )
@@ -370,7 +370,7 @@ def _throttled(measured: MeasurementFacts, judged: Findings) -> None:
 
 
 def _clocks(sample: Sample, device: str) -> list[float]:
-    """Returns the clocks of a device in MHz in one sample; one that is off has none."""
+    """Returns the clocks of a device in MHz in a sample; a device that is off has none."""
     engine = sample.engines.get({"GPU": "GR3D", "EMC": "EMC"}.get(device, f"NV{device}"))
     found = list(engine.mhz) if engine else []
     key = "emc" if device == "EMC" else f"{device.lower()}_core"
@@ -385,7 +385,7 @@ def _known(measured: MeasurementFacts, name: str) -> PowerMode | None:
     try:
         return measured.target.mode(name)
     except UsageError:
-        return None  # one that the customer has added to nvpmodel.conf
+        return None  # a mode that the customer added to nvpmodel.conf
 
 
 def _plain(name: str) -> str:
@@ -401,7 +401,9 @@ def judge_load(measured: MeasurementFacts, judged: Findings) -> None:
 
 
 def _cpu(measured: MeasurementFacts, judged: Findings) -> None:
-    """Load of all cores less our own while it was measured; else what there was before."""
+    """Judges the load of all cores less our own during the measurement; if unknown, the load
+    before.
+    """
     loads = []
     for sample in measured.watched():
         own = sample.other.process_percent if sample.other else None
@@ -461,7 +463,7 @@ def _swap(measured: MeasurementFacts, judged: Findings) -> None:
 
 
 def _cpu_percent(sample: Sample) -> float | None:
-    """Returns the load in percent of one core; None if it is not known."""
+    """Returns the load in percent of a core; None if unknown."""
     known = [core.percent for core in sample.cpu if core and core.percent is not None]
     return sum(known) if known else None
 
@@ -507,7 +509,7 @@ def judge_times(measured: MeasurementFacts, judged: Findings) -> None:
 
 def _calmer(measured: MeasurementFacts) -> str:
     power = measured.facts.power
-    # a PC has no jetson_clocks, and clocks that were held are held
+    # not for a PC (no jetson_clocks) or clocks that are fixed already
     free = not power.locked if power else measured.on_board
     return _CALM.format(_LOCK_ADVICE if free else "")
 
@@ -548,7 +550,7 @@ def _length(measured: MeasurementFacts, judged: Findings) -> None:
 
 
 def judge_trtexec(measured: MeasurementFacts, judged: Findings) -> None:
-    """Judges the cross-check, where there was one."""
+    """Judges the cross-check with trtexec, if there was one."""
     answer = measured.trtexec
     if answer is None:
         return

@@ -1,3 +1,3 @@
-"""TensorRT's logs: what its builder says, what it measured, and where it differs from a
-verdict. Start with ``read_log`` in ``reading`` and ``compare`` in ``comparison``.
+"""TensorRT's logs: the builder's placement, its times, and the differences from a verdict. Start
+with ``read_log`` in ``reading`` and ``compare`` in ``comparison``.
 """

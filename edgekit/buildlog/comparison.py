@@ -1,5 +1,5 @@
-"""Prediction and builder, layer by layer and loadable by loadable: where the builder put our
-layers, and the rules that say the same as its messages.
+"""Compares prediction and builder by layer and by loadable: the builder's placement of our layers,
+and the rules that match its messages.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _SCHEMA = "edgekit.builder-messages/1"
 SCHEMA = "edgekit.compare-log/1"
-# of a log's names in a network: fewer, and it is the log of another one
+# least fraction of a log's names in the network: with fewer, the log is another network's
 _FEW = 0.1
 _EVIDENCE = {
     "capability": (
@@ -59,13 +59,13 @@ _STATUSES = ("agree", "disagree", "slots", "unseen")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A sentence of the builder.
+    """A message of the builder.
 
     Attributes:
-        pattern: What to search in it, the layer's name taken off.
-        rules: Ids of the rules that state the same.
-        seen: Releases whose logs print it.
-        sources: Titles of the logs and documents that have it.
+        pattern: Regular expression to search in the message without the layer's name.
+        rules: Ids of the rules with the same meaning.
+        seen: Releases whose logs contain it.
+        sources: Titles of the logs and documents that contain it.
     """
 
     pattern: re.Pattern[str]
@@ -76,13 +76,15 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """All sentences, and the rules of layer types that are refused without one."""
+    """All messages, and the rules of layer types that are refused without a message."""
 
     sentences: tuple[Message, ...]
     silent: Mapping[str, tuple[str, ...]]
 
     def rules(self, words: Iterable[str], kind: str = "") -> tuple[str, ...]:
-        """Returns the rules that the builder's words mean; the layer's type decides without any."""
+        """Returns the rules that match the builder's words; without words, those of the layer's
+        type.
+        """
         found: dict[str, None] = {}
         some = False
         for sentence in words:
@@ -121,7 +123,7 @@ def load_messages() -> Messages:
     """Reads the file once.
 
     Raises:
-        DataError: It is not YAML (code "data.yaml"), or a key or value is wrong.
+        DataError: The file is not YAML (code "data.yaml"), or a key or value is wrong.
     """
     file = read_facts(_MessagesFile, data_folder("dla") / "builder_messages.yaml", _SCHEMA)
     sources = {**sources_file().sources, **file.sources}
@@ -137,20 +139,21 @@ def load_messages() -> Messages:
 
 @document(frozen=True)
 class LayerComparison:
-    """One of our layers and what the builder did with it.
+    """A layer of ours and its treatment by the builder.
 
     Attributes:
-        layer: Our name.
-        kind: Layer type.
-        predicted: "DLA", "GPU", or "slots": the DLA could, but the core's subgraphs are used up.
+        layer: Our name of the layer.
+        kind: The layer's type.
+        predicted: "DLA", "GPU", or "slots": the DLA could run it, but the core's subgraphs are used
+            up.
         builder: The same, or "capable" (not refused; placement not in the log), or None (not
             in the log).
-        status: "agree"; "disagree" (one says that the DLA can run it, the other that it cannot);
-            "slots" (both say it can, and they differ in which subgraphs fit); "unseen".
-        certainty: Of our verdict, "certain" or "disputed".
-        rules: Ids of our reasons against the DLA, or of risks.
+        status: "agree"; "disagree" (only one side lets the DLA run it); "slots" (both allow it, but
+            differ in the subgraphs that fit); "unseen".
+        certainty: Certainty of our verdict, "certain" or "disputed".
+        rules: Ids of our rules against the DLA, or of risks.
         words: The builder's reasons.
-        builder_rules: Rules that say the same as these words, as far as known.
+        builder_rules: Known rules with the same meaning as these words.
         reasons: "same", "other", "unknown" (no rule is known for the words), or None if one
             side gives none.
     """
@@ -169,13 +172,13 @@ class LayerComparison:
 
 @document(frozen=True)
 class PoolComparison:
-    """One memory pool of a loadable, bytes: ``powers`` is log2 of predicted over builder's.
+    """A memory pool of a loadable, in bytes: ``powers`` is log2 of predicted over builder's.
 
     ``verdict`` is "right", "one power above", "above" or "below".
 
     Attributes:
-        predicted: Bytes that were predicted.
-        builder: Bytes that the builder's log names.
+        predicted: Predicted bytes.
+        builder: Bytes in the builder's log.
         powers: Base-2 logarithm of predicted over builder's.
     """
 
@@ -187,7 +190,7 @@ class PoolComparison:
 
 
 def pools(predicted: MemoryNeed, builder: MemoryNeed) -> tuple[PoolComparison, ...]:
-    """Compares the three pools; sizes of the builder are powers of two."""
+    """Compares the three pools; the builder's sizes are powers of two."""
     found = []
     for item in dataclasses.fields(MemoryNeed):
         ours, theirs = getattr(predicted, item.name), getattr(builder, item.name)
@@ -201,10 +204,10 @@ def pools(predicted: MemoryNeed, builder: MemoryNeed) -> tuple[PoolComparison, .
 
 @document(frozen=True)
 class LayerRange:
-    """Layers in graph order: how many, the first and the last.
+    """Layers in graph order: their number, the first and the last.
 
     Attributes:
-        layers: How many layers there are.
+        layers: Number of layers.
     """
 
     layers: int = member(fields.count)
@@ -214,17 +217,17 @@ class LayerRange:
 
 @document(frozen=True)
 class LoadableComparison:
-    """A subgraph of the builder and the predicted one; either may be missing.
+    """A subgraph of the builder and the matching predicted subgraph; either may be missing.
 
     Attributes:
         name: The builder's name; None if only we predict it.
-        same: Whether both sides have it, layer by layer.
+        same: True if both sides have the same layers in it.
         predicted: Our layers.
         builder: The builder's layers, by our names.
-        only_predicted: Layers that only the prediction has in it.
-        only_builder: Layers that only the builder has in it.
+        only_predicted: Layers that are only in the predicted subgraph.
+        only_builder: Layers that are only in the builder's subgraph.
         pools: Managed SRAM, local and global DRAM; empty without figures in the log.
-        built: The builder's layers one by one; in no document.
+        built: All of the builder's layers; not part of the document.
     """
 
     name: str | None = member(nullable(long_text))
@@ -239,9 +242,9 @@ class LoadableComparison:
 
 @document(frozen=True)
 class LogOnly:
-    """A name of the log that is no layer of ours.
+    """A name in the log that is no layer of ours.
 
-    ``into`` is our layer that took it in, None if unknown.
+    ``into`` is our layer that absorbed it, None if unknown.
     """
 
     name: str = member(long_text)
@@ -255,13 +258,13 @@ class LogComparison(FormerDict):
     """An ``edgekit.compare-log/1``: prediction and builder side by side.
 
     Attributes:
-        evidence: What the log proves (see BuildLog.evidence).
-        tensorrt: The log's release, None if unknown.
-        layers: Every layer of ours, in graph order.
-        loadables: Every subgraph of either side.
+        evidence: The log's evidence (see BuildLog.evidence).
+        tensorrt: The log's TensorRT release, None if unknown.
+        layers: All our layers in graph order.
+        loadables: All subgraphs of either side.
         absorbed: Constants and shuffles of the importer that are no layers after fusion.
-        only_builder: Other names of the log that are no layers of ours.
-        warnings: Why the two may not be comparable.
+        only_builder: Other names in the log that are no layers of ours.
+        warnings: Reasons why the two may not be comparable.
         counts: Layers by status.
     """
 
@@ -277,7 +280,7 @@ class LogComparison(FormerDict):
 
     @property
     def disagreements(self) -> tuple[LayerComparison, ...]:
-        """Layers on which one side says that the DLA can, the other that it cannot."""
+        """Layers that only one side lets the DLA run."""
         return tuple(layer for layer in self.layers if layer.status == "disagree")
 
 
@@ -291,8 +294,8 @@ class BuilderPlacement:
         subgraphs: Each loadable with its layers, in graph order.
         absorbed: Names of constants and shuffles that fusions remove.
         unknown: Names that are no layers of ours.
-        foreign: (names of the log that are ours, its names) where almost none is: the log of
-            another network, which places nothing of this one.
+        foreign: (known names, all names) if almost no name of the log is known: the log of another
+            network, without a placement of this network.
     """
 
     where: dict[str, str] = field(default_factory=dict)
@@ -309,7 +312,7 @@ def placed(network: Network, judgement: Judgement, log: BuildLog) -> BuilderPlac
     names = LayerNames(network, dict.fromkeys([*fused, *log.capable]))
     found = BuilderPlacement()
     if log.evidence == "none":
-        # a build for the GPU alone proves nothing about the DLA
+        # a GPU-only build is no evidence about the DLA
         return found
     if said := log.all_on_gpu:
         for layer in network.whole.layers:
@@ -336,7 +339,7 @@ def placed(network: Network, judgement: Judgement, log: BuildLog) -> BuilderPlac
 
 
 def _stated(log: BuildLog) -> list[tuple[str, str]]:
-    """Every layer that the log names, with its type where it has one."""
+    """Returns all layers in the log, with their types if known."""
     named = [(layer.name, layer.kind) for layer in log.gpu_layers]
     named += [(name, "") for name in log.capable]
     named += [(fallback.layer, fallback.kind) for fallback in log.fallbacks]
@@ -347,20 +350,20 @@ def _stated(log: BuildLog) -> list[tuple[str, str]]:
 
 
 def _foreign(log: BuildLog, names: LayerNames) -> tuple[int, int] | None:
-    """Counts the names that are ours; None if they are enough, or too few to judge."""
+    """Returns (known names, all names); None if enough are known, or there are too few to judge."""
     known = total = 0
     for name, kind in _stated(log):
         if names.own(name, kind) or not names.distinctive(name):
             continue
         hit = bool(names.find(name) or names.absorbed(name, kind))
         known += hit
-        # constants are folded by both sides, not always under the same name
+        # both sides fold constants, not always under the same name
         total += hit or kind != "CONSTANT"
     return (known, total) if total and known < _FEW * total else None
 
 
 def _listed(log: BuildLog, names: LayerNames, found: BuilderPlacement) -> set[str]:
-    """The two lists of layers; returns what stands under the GPU's heading."""
+    """Takes the log's two lists of layers; returns our layers of the GPU's list."""
     on_gpu: set[str] = set()
     for listed in log.gpu_layers:
         ours = names.find(listed.name, listed.kind) or names.find(listed.name)
@@ -377,7 +380,7 @@ def _listed(log: BuildLog, names: LayerNames, found: BuilderPlacement) -> set[st
 
 
 def _place_unstated(network: Network, log: BuildLog, found: BuilderPlacement) -> None:
-    """If a log does not say which subgraphs fit, a layer is "capable" at most."""
+    """Marks layers as "capable" if the log does not show which subgraphs fit."""
     if log.evidence not in ("capability", "refusals"):
         return
     for name, where in found.where.items():
@@ -386,7 +389,7 @@ def _place_unstated(network: Network, log: BuildLog, found: BuilderPlacement) ->
     if log.evidence == "refusals" and (found.refused or not found.unknown):
         for layer in network.layers:
             if layer.nodes:
-                # the builder names every node that it refuses, of the model that it builds
+                # the builder names every refused node of its model
                 found.where.setdefault(layer.name, "capable")
 
 
@@ -417,7 +420,7 @@ def _subgraphs(
             layers = tuple(name for name in layers if name not in taken)
             taken.update(layers)
         pending.append((loadable, layers, exact))
-    # the shortest range first: what lies inside another range belongs to itself
+    # the shortest range first: a nested range keeps its own layers
     for loadable, layers, exact in sorted(pending, key=lambda entry: len(entry[1])):
         if not exact:
             retained = tuple(name for name in layers if name not in on_gpu and name not in taken)
@@ -438,7 +441,7 @@ def _members(
     place: dict[str, int],
     by_ends: dict[tuple[str, str], tuple[str, ...]],
 ) -> tuple[tuple[str, ...], bool]:
-    """Our layers of a loadable in graph order, and whether they are certain."""
+    """Returns our layers of a loadable in graph order, and True if they are certain."""
     # a constant is no part of a subgraph
     listed = {layer for name in loadable.layers for layer in names.find(name) if layer in place}
     if loadable.exact:
@@ -450,7 +453,7 @@ def _members(
     low, high = min(place[name] for name in first or last), max(place[name] for name in last)
     within = [name for name in known[low : high + 1] if not listed or name in listed]
     ends = (known[low], known[high])
-    # a range also holds layers of other subgraphs; with the ends of a predicted one it is that
+    # a range may include other subgraphs' layers; same ends as a predicted subgraph: use that
     if ends in by_ends:
         expected = set(by_ends[ends])
         within = [name for name in within if name in expected]
@@ -464,7 +467,7 @@ def warnings(
     layers: Sequence[LayerComparison],
     foreign: tuple[int, int] | None = None,
 ) -> tuple[str, ...]:
-    """Says why log and judgement may be about different things."""
+    """Returns reasons why log and judgement may not be comparable."""
     found = []
     if foreign:
         known, total = foreign
@@ -529,18 +532,18 @@ def _precision(allowed: Sequence[str]) -> str:
 def compare(
     network: Network, judgement: Judgement, log: BuildLog, *, target: Target | None = None
 ) -> LogComparison:
-    """Holds a judgement against what the builder says in a log.
+    """Compares a judgement with the builder's log.
 
-    A disagreement is a layer that one side lets the DLA run and the other does not. Where both
-    allow it but differ in which subgraphs fit the core, the status is "slots". Constants and
-    shuffles that the builder refuses and then fuses away are no layers of ours: they are listed
-    as absorbed. Cost is linear in layers and in names of the log.
+    A disagreement is a layer that only one side lets the DLA run. If both allow it but differ in
+    the subgraphs that fit the core, the status is "slots". Constants and shuffles that the builder
+    refuses and then fuses away are no layers of ours: they are listed as absorbed. Cost is linear
+    in layers and in names of the log.
 
     Args:
         network: The layer graph that was judged.
         judgement: Our verdicts.
-        log: What the builder said.
-        target: The board, for the memory pools; the judgement's board when None.
+        log: The builder's log.
+        target: The board, for the memory pools; the judgement's board if None.
     """
     if target is None:
         target = get(judgement.target)
@@ -591,7 +594,7 @@ def _status(ours: str, theirs: str, *, inserted: bool) -> str:
     if ours == theirs or (theirs == "capable" and ours in ("DLA", "slots")):
         return "agree"
     if "GPU" in (ours, theirs):
-        # a refusal can only be missed where the builder mentions the layer at all
+        # a refusal can only be missed if the builder mentions the layer
         return "unseen" if theirs == "capable" and inserted else "disagree"
     return "slots"
 
@@ -611,7 +614,7 @@ def _loadables(
         return ()
     predicted = [group.layers for group in judgement.candidates if group.retained]
     of = {name: index for index, layers in enumerate(predicted) for name in layers}
-    # every subgraph meets the prediction that it shares the most layers with
+    # match every subgraph with the prediction that shares the most layers
     shared = []
     for index, (_, layers) in enumerate(found.subgraphs):
         hits = Counter(of[name] for name in layers if name in of)
@@ -628,7 +631,7 @@ def _loadables(
         mine = predicted[ours_at] if ours_at is not None else ()
         sizes: tuple[PoolComparison, ...] = ()
         if loadable.pools is not None and theirs:
-            # of the builder's own layers: a wrong set is reported once, not again as a wrong size
+            # sizes for the builder's own layers: a wrong set is not reported again as a wrong size
             by_layer = judgement.precisions or judgement.precision
             need = memory(network, theirs, target, by_layer)
             sizes = pools(need, loadable.pools)

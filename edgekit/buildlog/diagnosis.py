@@ -1,4 +1,4 @@
-"""Who wrote a log, and its errors with cause and remedy (``trt/log_errors.yaml``)."""
+"""The program that wrote a log, and its errors with cause and remedy (``trt/log_errors.yaml``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgekit.buildlog.lines import strip
 from edgekit.buildlog.parser_errors import OPENINGS, ParserErrorReader, RefusedNode
 from edgekit.buildlog.tracebacks import TracebackReader
 
-# by the program that a line with these words is from
+# words that identify the program of a line
 _PROGRAMS = (
     ("DeepStream", ("NvDsInfer", "nvinfer gst", "nvdsinfer")),
     ("Ultralytics", ("Ultralytics ", "TensorRT: starting export")),
@@ -21,20 +21,20 @@ _PROGRAMS = (
     ("cuDLA", ("CUDLA ERR", "cudla_context", "cudlaModule", "cudlaCreateDevice", "cudlaSubmitTask",
                "cudlaMem", "cudlaImport")),
 )  # fmt: skip
-# a line of the kernel's ring buffer, as `dmesg` or the journal prints it
+# a line of the kernel's ring buffer, as printed by `dmesg` or the journal
 _KERNEL = re.compile(
     r"^(?:<\d{1,3}>)?\[(?: *\d{1,9}(?:\.\d{1,6})?|\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4})\]"
     r"|(?:^| )kernel(?:\[\d+\])?: "
     r"|^(?:[\w-]{1,20} )?[0-9a-f]{6,9}\.(?:nvdla|pva|host1x|iommu|gpu)\w*:"
 )
-# its drivers that a DLA needs, and what their failures say
+# kernel drivers that a DLA needs, and the words of their failures
 _DRIVERS = re.compile(
     r"\b(?:t19x-)?(nvdla|pva|nvmap|arm-smmu|host1x|nvhost|nvgpu|mc-err|tegra-mc|cma_alloc)"
 )
 _DEVICE = re.compile(r"\.(nvdla\d|pva\d)\b")
 _FAULT = re.compile(r"(?i)\bfail|\berr(?:or)?\b|\bfault\b|timed? ?out|violation")
 _PROGRAM_WORDS = tuple(word for _, words in _PROGRAMS for word in words)
-# a line without any of these is no error
+# a line without any of these words is no error
 _KEYS = ("[E]", "[F]", "[W]", "ERROR", "WARN", "rror", "ailed", "FAILED", "CUDLA", "cudla", "cuDLA",
          "Cudla", "Unexpected call", "libnvdla", "NVMEDIA", "NvMedia", "nvdla", "NvDla", "(DLA)",
          "pva", "nvmap", "NVMAP", "NvMap", "agic", "MAGIC_TAG", "ersion tag", "ssertion", "nullptr",
@@ -44,9 +44,9 @@ _KEYS = ("[E]", "[F]", "[W]", "ERROR", "WARN", "rror", "ailed", "FAILED", "CUDLA
          "aunch failure", "smmu", "mc-err", "tegra-mc", "cma_alloc", "host1x", "nvhost", "nvgpu",
          "NvRm", "yelin", "nsufficient", "empty memory", "nable to open library",
          "ndefined symbol", "supported formats", "scratch space", *OPENINGS)  # fmt: skip
-# a framework names the TensorRT that it was made for in one line, the one that it finds in the next
+# a framework prints the TensorRT it was linked with, then on the next line the loaded version
 _LINKED = re.compile(r"Linked TensorRT (?:version)?:? ?\(?\d")
-# a line without any of these says nothing of how a process ended
+# a line without any of these words does not report a process's end
 _ENDS = ("terminate called", "what():", "egmentation fault", "SIGSEGV", "borted", "core dumped",
          "Killed", "killed", "Bus error", "SIGBUS", "Illegal instruction", "exit code", "SIGKILL",
          "SIGABRT", "exit status", "bad_alloc", "exited with code", "stack smashing",
@@ -56,10 +56,10 @@ _KILLED = re.compile(r"Kill(?:ed)? process \d{1,9},? \(([^)]{1,64})\)")
 _END = re.compile(r"&&&& (PASSED|FAILED) |TensorRT: export (success|failure)")
 _MOST = 20
 _MOST_LINES = 2000
-# of a line, where its severity stands
+# characters at a line's start that contain its severity
 _HEAD = 80
 _LONGEST = 2000
-# characters of an error in another one's cause
+# characters of an error that another error's cause quotes
 _QUOTED = 200
 
 
@@ -68,15 +68,15 @@ class LogError:
     """A known error in a log.
 
     Attributes:
-        known: What it is.
-        words: The first line that says so.
+        known: The row of the known error.
+        words: The first line with the error.
         line: Its number, from 1.
-        count: Lines that say so.
-        detail: What it is about, for example "Resize at node 17"; may be empty.
+        count: Number of lines with the error.
+        detail: Its subject, for example "Resize at node 17"; may be empty.
         node: The node that the ONNX parser refused, or None.
-        operator: The operator or plugin that is not known, or "".
-        version: The version of it that was asked for, or "".
-        lines: Numbers of the lines that say so, at most some thousand.
+        operator: The unknown operator or plugin, or "".
+        version: The operator's requested version, or "".
+        lines: Numbers of the lines with the error, at most some thousand.
     """
 
     known: KnownError
@@ -92,14 +92,14 @@ class LogError:
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """A process that ended without a report of its own.
+    """The end of a process that did not report it itself.
 
     Attributes:
-        words: The line that says how it ended.
+        words: The line that reports the end.
         line: Its number, from 1.
         after: The last line before it, empty if it is the first.
         after_line: The number of that line.
-        killed: The process that the kernel killed for its memory, by name; empty for any other end.
+        killed: Name of the process that the kernel's OOM killer ended; empty for any other end.
     """
 
     words: str
@@ -111,17 +111,17 @@ class Crash:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What is wrong according to a log.
+    """The errors in a log.
 
     Attributes:
         program: "trtexec", "Ultralytics", "DeepStream", ..., or "" for TensorRT's own logger.
-        passed: Whether trtexec or Ultralytics says that it passed, False after a crash and after an
-            exception that ends a Python program; None where the log says neither.
-        errors: Known errors, in the order of the log.
-        unknown: Errors (severity E or F) with no known cause that repeat no other error, by their
-            words, with the line where each stands first; at most twenty.
-        crash: How the process crashed, or None.
-        devices: Of a kernel's log, the devices that it names, such as "nvdla0"; else empty.
+        passed: True if trtexec or Ultralytics reports success, False after a crash or an exception
+            that ends a Python program; None if the log shows neither.
+        errors: Known errors in the order of the log.
+        unknown: Errors (severity E or F) without a known cause that repeat no other error: their
+            words with the number of the first line; at most twenty.
+        crash: The process's crash, or None.
+        devices: Devices in a kernel's log, such as "nvdla0"; else empty.
     """
 
     program: str = ""
@@ -133,13 +133,13 @@ class Diagnosis:
 
     @property
     def end(self) -> LogError | None:
-        """The first error that ends the run and names a cause, else the first one; or None."""
+        """The first error that ends the run and names a cause, else the first error; or None."""
         ends = [error for error in self.errors if error.known.stops]
         return next((error for error in ends if not error.known.general), next(iter(ends), None))
 
 
 class LogDoctor:
-    """Takes a log line by line; ``recognised`` counts what only TensorRT and its users write."""
+    """Reads a log by lines; ``recognised`` counts lines that only TensorRT and its users write."""
 
     def __init__(self) -> None:
         self.recognised = 0
@@ -156,16 +156,16 @@ class LogDoctor:
         self._number = 0
         self._devices: dict[str, None] = {}
         self._linked = ""
-        # the last error with a known cause, else the last one without
+        # the last error with a known cause, else the last error without
         self._before = ("", 0)
 
     def feed(self, line: str) -> None:
-        """Takes one line."""
+        """Reads a line."""
         self._number += 1
         if _has(line, _PROGRAM_WORDS):
             for program, words in _PROGRAMS:
                 if _has(line, words):
-                    # DeepStream and Ultralytics may name trtexec, too
+                    # DeepStream and Ultralytics may also name trtexec
                     self._program = self._program or program
                     self.recognised += 1
         if ("&&&& " in line or "TensorRT: export" in line) and (end := _END.search(line)):
@@ -192,7 +192,7 @@ class LogDoctor:
         self._error(severity, text)
 
     def result(self) -> Diagnosis:
-        """Returns what the lines said."""
+        """Returns the diagnosis of the lines read so far."""
         if (node := self._parser.end()) is not None:
             self._of_parser(node)
         return Diagnosis(
@@ -201,7 +201,9 @@ class LogDoctor:
         )  # fmt: skip
 
     def _framework(self, line: str) -> bool:
-        """Takes a line about the TensorRT that a framework wants or finds; whether it is."""
+        """Reads a line about a framework's linked or loaded TensorRT; returns True if it is
+        such a line.
+        """
         loaded = "oaded " in line
         if not loaded and (match := _LINKED.search(line)):
             self._linked = line[match.start() :].strip()[:_LONGEST]
@@ -213,12 +215,12 @@ class LogDoctor:
         return False
 
     def _python(self, line: str) -> bool:
-        """Takes a line that may belong to a Python traceback; whether it does."""
+        """Reads a line; returns True if it belongs to a Python traceback."""
         if not self._traceback.open:
             return self._traceback.begins(line)
         severity, text, own = strip(line)
         if own or severity:
-            # TensorRT writes into the middle of another program's lines
+            # TensorRT's output may interrupt another program's lines
             return False
         belongs, raised = self._traceback.feed(line, text[:_LONGEST])
         if raised is not None:
@@ -263,12 +265,12 @@ class LogDoctor:
                 self._before = (text, self._number)
 
     def _explained(self, known: KnownError) -> bool:
-        """Whether an error only follows from an end of the run that stands before it."""
+        """Returns True if an error only follows from an earlier error that ended the run."""
         return known.follows and any(one.known.stops for one in self._errors.values())
 
     def _note(self, known: KnownError, about: str, error: LogError) -> None:
         key = (known.id, about)
-        if not about:  # a line that names nothing repeats the last one that does
+        if not about:  # a line without a subject repeats the last line with a subject
             key = next((one for one in reversed(self._errors) if one[0] == known.id), key)
         if (old := self._errors.get(key)) is None:
             if len(self._errors) < _MOST * 5:
@@ -276,12 +278,12 @@ class LogDoctor:
             return
         lines = (*old.lines, error.line) if len(old.lines) < _MOST_LINES else old.lines
         node = old.node or error.node
-        # the block of the parser names the node that an earlier line does not
+        # the parser's block names the node, an earlier line may not
         detail = error.detail if error.node and not old.node else old.detail
         self._errors[key] = replace(old, count=old.count + 1, node=node, detail=detail, lines=lines)
 
     def _refused(self, text: str) -> bool:
-        """Takes a line of the parser's error block; whether it was one."""
+        """Reads a line; returns True if it belongs to the parser's error block."""
         first = not self._parser.open
         belongs, node = self._parser.feed(text)
         if node is not None:
@@ -312,14 +314,14 @@ class LogDoctor:
         self._note(known, node.operator or node.assertion, error)
 
     def _ended(self, line: str) -> bool:
-        """Takes a line that may say how the process ended; whether it does."""
+        """Reads a line; returns True if it reports the process's end."""
         _, text, _ = strip(line)
         known = self._known.crash(text[:_LONGEST])
         told = self._crash is not None and self._last[1] < self._crash.line
         if known is None:
             return told and "what(): " in text
         if told:
-            return True  # the same crash, told by the shell
+            return True  # the same crash, reported by the shell
         self._passed = False
         _, after, _ = strip(self._last[0])
         killed = match[1] if (match := _KILLED.search(text)) else ""
@@ -335,14 +337,14 @@ class LogDoctor:
 
 
 def _quiet(line: str) -> bool:
-    """Whether a line is of severity V or I, as nearly all of a verbose build are."""
+    """Returns True if a line has severity V or I, like most lines of a verbose build."""
     head = line[:_HEAD]
     quiet = "[V]" in head or "[I]" in head
     return quiet and not ("[E]" in head or "[W]" in head or "[F]" in head)
 
 
 def _has(line: str, words: tuple[str, ...]) -> bool:
-    # a loop takes half of the time of any(), and most lines of a log are tried with every word
+    # a loop takes half the time of any(), and most lines of a log are tried with every word
     for word in words:  # noqa: SIM110
         if word in line:
             return True

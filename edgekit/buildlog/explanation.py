@@ -1,5 +1,5 @@
-"""A build log explained: where its layers went, which rules the others break, what its errors
-mean.
+"""Explains a build log: the placement of its layers, the rules that refused layers break, and the
+causes of its errors.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _RELEASE = "general.tensorrt"
 _FP32 = "general.fp32"
 _NOT_AVAILABLE = "dla.not-available"
 _OPERATORS = ("network.unknown-operator", "engine.plugin")
-# characters of a line of the log in the headline
+# characters of a quoted log line in the headline
 _LINE = 200
 
 
 def explain_whole(whole: WholeLog, name: str) -> ExplainedLog:
-    """Returns what a log says, which rules its refused layers break, and what its errors mean.
+    """Returns a log's facts, the rules that its refused layers break, and its errors with causes.
 
     Args:
         whole: The log.
-        name: What to call it.
+        name: Name of the log in the document.
     """
     log, boards = whole.log, boards_of(whole.log)
     errors = [_explained(error, log, boards) for error in whole.diagnosis.errors]
@@ -75,7 +75,7 @@ def explain_whole(whole: WholeLog, name: str) -> ExplainedLog:
 
 
 def boards_of(log: BuildLog) -> list[Target]:
-    """Returns the boards that the log may be from, by its GPU; none where it does not say."""
+    """Returns the boards with the log's GPU; empty if the log does not name it."""
     boards = [get(name) for name in names()]
     if log.compute_capability:
         return [one for one in boards if one.compute_capability == log.compute_capability]
@@ -84,10 +84,10 @@ def boards_of(log: BuildLog) -> list[Target]:
 
 
 def likely_board(boards: list[Target]) -> str:
-    """Returns the board that verdicts are for: a Jetson with a DLA if one is among them.
+    """Returns the board for the verdicts: a Jetson with a DLA if possible.
 
     Raises:
-        UsageError: None of them has a DLA.
+        UsageError: No board has a DLA.
     """
     able = [one for one in boards if one.dla.cores]
     if not able:
@@ -96,7 +96,7 @@ def likely_board(boards: list[Target]) -> str:
 
 
 def _explained(error: LogError, log: BuildLog, boards: list[Target]) -> LoggedError:
-    """An error with cause and remedy for the log's release and board."""
+    """Returns an error with cause and remedy for the log's release and board."""
     known, node = error.known, error.node
     found = LoggedError(
         id=known.id,
@@ -125,7 +125,7 @@ def _explained(error: LogError, log: BuildLog, boards: list[Target]) -> LoggedEr
 
 
 def _lower(log: BuildLog) -> bool:
-    """Whether the build allows FP16 or INT8."""
+    """Returns True if the build allows FP16 or INT8."""
     return not {"fp16", "int8"}.isdisjoint(log.precisions)
 
 
@@ -136,9 +136,9 @@ def _order(board: Target) -> tuple[bool, str]:
 def _broken(
     log: BuildLog, errors: Iterable[LogError], documents: Iterable[LoggedError]
 ) -> tuple[list[LoggedRule], list[Unexplained]]:
-    """Refused layers by the rule that says the same, the most frequent first; and the others.
+    """Returns refused layers by matching rule, the most frequent first, and those without a rule.
 
-    What one of the errors says of a layer is what the layer's rule says: one remedy, not two.
+    If an error reports the same layer, it and the layer's rule share a single remedy.
     """
     said = {
         line: (error.known.rules, document.remedy)
@@ -186,13 +186,13 @@ def _broken(
 
 
 def _families(kind: str) -> tuple[str, ...]:
-    """Families of the rules that may refuse a layer of a type."""
+    """Returns the families of the rules that may refuse a layer type."""
     return tuple(dict.fromkeys(rule.family for rule in load_rules()
                               if kind in rule.kinds and rule.effect == "refuse"))  # fmt: skip
 
 
 def _driving(log: BuildLog, boards: list[Target]) -> list[Target] | None:
-    """The boards whose DLA the log's release supports; None where that is not known."""
+    """Returns the boards whose DLA the log's release supports; None if unknown."""
     version = log.tensorrt
     if not version or parse_version(version) < (8, 4):
         return None
@@ -202,7 +202,9 @@ def _driving(log: BuildLog, boards: list[Target]) -> list[Target] | None:
 
 
 def _undriven(log: BuildLog, boards: list[Target], found: set[str]) -> list[LoggedError]:
-    """The error that the release supports no DLA, if one was requested and no line says it."""
+    """Returns the error for a requested DLA that the release does not support, if no line has
+    it.
+    """
     if log.requested_dla is not True or _NOT_AVAILABLE in found or _driving(log, boards) != []:
         return []
     rule = explained(load_rules().rules[_RELEASE])

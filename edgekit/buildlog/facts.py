@@ -1,4 +1,4 @@
-"""A build log as facts: layers, loadables, fallbacks and memory, as values."""
+"""The facts of a build log: layers, loadables, fallbacks and memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ALL_ON_GPU = (
 
 @document(frozen=True)
 class LogLayer:
-    """A layer as the builder prints it; ``kind`` is empty if the wording has none."""
+    """A layer as printed by the builder; ``kind`` is empty if the log does not name it."""
 
     name: str = member(long_text)
     kind: str = member(long_text, default="")
@@ -41,11 +41,11 @@ class LogLoadable:
 
     Attributes:
         name: As printed, for example ``{ForeignNode[conv1...fc]}``.
-        first: Its first layer; empty if the log cut it off.
-        last: Its last layer (the first when it has one).
-        layers: Its layers by the log's names, empty if the log lists none.
-        exact: Whether ``layers`` is the builder's own list of this subgraph; otherwise it is what
-            the list of layers that the DLA could run holds between the first and the last.
+        first: The first layer; empty if the log is truncated there.
+        last: The last layer (equal to the first for a single layer).
+        layers: The layers by the log's names, empty if the log lists none.
+        exact: True if ``layers`` is the builder's own list of this subgraph; otherwise it has the
+            layers between the first and the last in the list of DLA-capable layers.
         pools: Memory in bytes, or None if the log gives none.
     """
 
@@ -59,12 +59,12 @@ class LogLoadable:
 
 @document(frozen=True)
 class Fallback:
-    """A layer that the builder sent from the DLA to the GPU.
+    """A layer that the builder moved from the DLA to the GPU.
 
     Attributes:
         layer: The log's name.
-        kind: TensorRT's layer type, empty if the wording has none.
-        cause: "unsupported", "validation" (the DLA's compiler refused) or "slots" (too many
+        kind: TensorRT's layer type, empty if the log does not name it.
+        cause: "unsupported", "validation" (the DLA compiler refused it) or "slots" (too many
             subgraphs on the core).
         words: The builder's reasons, without the layer's name; may be empty.
         line: Line of the log, from 1.
@@ -79,37 +79,37 @@ class Fallback:
 
 @document(frozen=True, eq=False, kw_only=True)
 class BuildLog:
-    """An ``edgekit.buildlog/1``: what a build log says; of several builds in one log, the last that
-    reports placement.
+    """An ``edgekit.buildlog/1``: the facts of a build log. If a log has several builds, the last
+    build that reports placement counts.
 
     Attributes:
-        tensorrt: Release, for example "10.3.0"; empty if the log does not say.
-        model: File that was built, empty if unknown.
+        tensorrt: TensorRT release, for example "10.3.0"; empty if unknown.
+        model: The built model file, empty if unknown.
         device: The board's GPU as printed ("Orin"), empty if unknown.
         compute_capability: For example "8.7", empty if unknown.
-        dla_core: The core requested, or None.
-        requested_dla: Whether the build requested a DLA; None if the log does not say.
-        precisions: Of "fp32", "fp16", "int8", ... those allowed; empty if unknown.
-        pinned: What the user pinned to devices ("Layer Device Types"), as printed.
-        loadables: Subgraphs that really went to the DLA, in the order of the log.
+        dla_core: The requested core, or None.
+        requested_dla: True if the build requested a DLA; None if unknown.
+        precisions: The allowed precisions ("fp32", "fp16", "int8", ...); empty if unknown.
+        pinned: The user's device pins ("Layer Device Types"), as printed.
+        loadables: Subgraphs that were placed on the DLA, in the order of the log.
         capable: Layers that the DLA could run, before the limit on subgraphs.
         gpu_layers: Layers that the builder put on the GPU.
-        dla_section: Whether it has a list of layers on the DLA, which may be empty.
-        fallbacks: Layers refused, in the order of the log.
+        dla_section: True if the log has a list of layers on the DLA (the list may be empty).
+        fallbacks: Refused layers in the order of the log.
         accepted: (subgraphs offloaded, subgraphs tried), or None.
-        pool_limits: Pools that the build was given, or None.
-        pool_total: Pools that the accepted subgraphs need together, or None.
-        counts: Layers after each of the builder's steps, by the step's name.
+        pool_limits: The build's memory pool limits, or None.
+        pool_total: Memory that all accepted subgraphs need, or None.
+        counts: Number of layers after each builder step, by the step's name.
         errors: Lines of severity E, at most some hundred.
         notes: Lines about the DLA as a whole.
-        profiles: Those of the notes that TensorRT prints for every profile with a range.
-        builds: Builds found in the log.
-        evidence: What the log proves: "placement": which layers went to the DLA; "capability":
-            which could, but not which did (the log ends before); "refusals": only the layers that
-            were refused; "none". It follows from the others.
-        lines: Lines read.
-        recognised: Lines that only TensorRT writes; 0 means that this is no build log.
-        cut: More was found than is kept.
+        profiles: Notes that TensorRT prints for every profile with a range.
+        builds: Number of builds in the log.
+        evidence: The log's evidence: "placement": the layers on the DLA; "capability": the layers
+            that the DLA could run, but not the placement (the log ends before); "refusals": only
+            the refused layers; "none". Derived from the other attributes.
+        lines: Number of lines read.
+        recognised: Number of lines that only TensorRT writes; 0 means that this is no build log.
+        cut: True if entries were dropped because of a size limit.
     """
 
     schema: str = member(choice("edgekit.buildlog/1"), default="edgekit.buildlog/1")
@@ -144,7 +144,7 @@ class BuildLog:
 
     @property
     def all_on_gpu(self) -> str:
-        """The line that says that no layer goes to the DLA; empty if there is none."""
+        """The line that reports that no layer goes to the DLA; empty if there is none."""
         if self.requested_dla is False or self.loadables:
             return ""
         said = (note for note in self.notes if any(words in note for words in _ALL_ON_GPU))
@@ -152,7 +152,7 @@ class BuildLog:
 
     @property
     def none_on_dla(self) -> bool:
-        """Whether both lists are there, and the DLA's is empty for a reason that no line gives."""
+        """True if both lists are present and the DLA's is empty without a stated reason."""
         nothing = not (self.loadables or self.capable or self.fallbacks or self.all_on_gpu)
         listed = self.dla_section and bool(self.gpu_layers)
         return nothing and listed and self.requested_dla is None

@@ -1,4 +1,4 @@
-"""The known errors of logs (``trt/log_errors.yaml``): how to find each, its cause and remedy."""
+"""The known errors of logs (``trt/log_errors.yaml``): pattern, cause and remedy of each."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from edgekit.targets.releases import parse_version
 from edgekit_device.protocol.codec import document
 
 _SCHEMA = "edgekit.log-errors/1"
-# of a version that Python prints as a tuple
+# a version that Python prints as a tuple
 _COMMA = re.compile(r"(?<=\d), ?(?=\d+(?:, ?\d+)*$)")
-# a sentence about the DLA is the builder's, not the parser's
+# a sentence about the DLA comes from the builder, not the parser
 _DLA = re.compile(r"\bDLA\b")
-# as TensorRT's code raises errors, whoever prints them; the code is TensorRT's own
+# TensorRT's format of errors in any program's output; the code is TensorRT's own
 RAISED = re.compile(
     r"\[\w+\.(?:cpp|h)::[^\]]{1,200}\] Error Code \d{1,2}: |\bI[A-Z]\w+::\w+: Error Code \d{1,2}: "
 )
@@ -25,12 +25,12 @@ RAISED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What to do on some releases.
+    """A remedy for some releases.
 
     Attributes:
-        text: What to do.
-        since: The first release, empty for all older ones too.
-        until: The first release that needs something else, empty for none.
+        text: The remedy.
+        since: The first release; empty if it also applies to all older releases.
+        until: The first release with another remedy, empty if there is none.
     """
 
     text: str
@@ -38,7 +38,7 @@ class Remedy:
     until: str = ""
 
     def fits(self, tensorrt: str) -> bool:
-        """Says whether it is for a release."""
+        """Returns True if it applies to a release."""
         version = parse_version(tensorrt)
         return not (
             (self.since and version < parse_version(self.since))
@@ -51,19 +51,20 @@ class KnownError:
     """A row of ``trt/log_errors.yaml``.
 
     Attributes:
-        id: Its name.
-        pattern: What to search in a line without its prefix, or in an assertion of the parser.
-        cause: What is wrong.
-        remedy: What to do.
-        releases: What to do instead on some releases, the first that fits counts.
-        rules: Ids of rules of the DLA that are about the same.
-        sources: Where it was seen.
-        seen: Releases that it was seen in, such as "TensorRT 8.4" or "L4T 36.4".
-        stops: What it ends ("The engine cannot be loaded"); empty if the run may go on.
-        follows: Whether it only follows from such an end that stands before it.
-        general: Whether it names no cause, so that any other end counts before it.
-        says: What the named groups of its pattern mean, as format strings.
-        lower: What to do instead in a build that allows FP16 or INT8; empty for the same.
+        id: The row's id.
+        pattern: Regular expression for a line without its prefix, or for a parser assertion.
+        cause: The cause of the error.
+        remedy: The remedy.
+        releases: Other remedies for some releases; the first match counts.
+        rules: Ids of DLA rules about the same restriction.
+        sources: Logs and documents that contain it.
+        seen: Releases in which it was seen, such as "TensorRT 8.4" or "L4T 36.4".
+        stops: The consequence that ends the run ("The engine cannot be loaded"); empty if the run
+            may continue.
+        follows: True if it is only a consequence of an earlier error that ended the run.
+        general: True if it names no cause, so that any other ending error takes precedence.
+        says: Descriptions of the pattern's named groups, as format strings.
+        lower: The remedy in a build that allows FP16 or INT8; empty if it is the same.
     """
 
     id: str
@@ -81,11 +82,11 @@ class KnownError:
     general: bool = False
 
     def remedy_for(self, tensorrt: str, *, lower: bool = False) -> str:
-        """Returns what to do on a release ("" for an unknown one).
+        """Returns the remedy for a release ("" if unknown).
 
         Args:
             tensorrt: The release.
-            lower: Whether the build allows FP16 or INT8.
+            lower: True if the build allows FP16 or INT8.
         """
         if lower and self.lower:
             return self.lower
@@ -98,13 +99,13 @@ class KnownError:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The row of a line.
+    """The known error of a line.
 
     Attributes:
         known: The row.
-        about: What the line names: its status by name, versions, sizes; may be empty.
-        operator: The operator that the line names, or "".
-        version: The version of the operator that the line asks for, or "".
+        about: Details in the line: status name, versions, sizes; may be empty.
+        operator: The operator in the line, or "".
+        version: The operator's requested version, or "".
     """
 
     known: KnownError
@@ -115,7 +116,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class StatusNames:
-    """Names of the numbers that a library's calls return, and how programs print them."""
+    """Names of a library's status numbers, and patterns of their printed forms."""
 
     pattern: re.Pattern[str]
     names: Mapping[int, str]
@@ -126,13 +127,13 @@ class KnownErrors:
     """All rows.
 
     Attributes:
-        rows: Errors that a line or an assertion names, in the order to try them.
-        outside: The same without the parser's, for a line about the DLA.
-        crashes: Ends of a process that no program reports itself.
-        refused: What the parser's refusals without a row of their own are.
-        consequences: Lines that only repeat that an earlier line failed.
-        failures: Those of them that say that the run as a whole failed.
-        statuses: Names of the numbers that lines have.
+        rows: Errors of a line or an assertion, in the order to try them.
+        outside: The same without parser errors, for a line about the DLA.
+        crashes: Ends of a process that the program itself does not report.
+        refused: The error for parser refusals without their own row.
+        consequences: Lines that only repeat an earlier failure.
+        failures: The consequences that report that the whole run failed.
+        statuses: Names of status numbers in lines.
     """
 
     rows: tuple[KnownError, ...]
@@ -160,11 +161,11 @@ class KnownErrors:
         return None
 
     def crash(self, text: str) -> KnownError | None:
-        """Returns the row of a line that says how a process ended, or None."""
+        """Returns the known error of a line that reports a process's end, or None."""
         return next((row for row in self.crashes if row.pattern.search(text)), None)
 
     def _status(self, text: str) -> tuple[str, str]:
-        """A status in a line and its name, "no name" for an unknown one; empty without or for 0."""
+        """Returns a line's status and its name ("no name" if unknown); empty if absent or 0."""
         for one in self.statuses:
             if match := one.pattern.search(text):
                 number = int(match["status"], 0) if match["status"].strip("0") else 0
@@ -227,14 +228,14 @@ def known_errors() -> KnownErrors:
     """Reads the file once.
 
     Raises:
-        DataError: It is not YAML (code "data.yaml"), or a key or value is wrong.
+        DataError: The file is not YAML (code "data.yaml"), or a key or value is wrong.
     """
     file = read_facts(_LogErrorsFile, data_folder("trt") / "log_errors.yaml", _SCHEMA)
 
     def known(rows: Iterable[_Row]) -> tuple[KnownError, ...]:
         return tuple(_known(row, file.stops) for row in rows)
 
-    # the first row that matches counts, so what is special comes before what is general
+    # the first matching row counts, so special rows come before general rows
     return KnownErrors(
         known((*file.dla, *file.parser, *file.errors)),
         known((*file.dla, *file.errors)),

@@ -1,4 +1,4 @@
-"""From the builder's names to the layers of our network."""
+"""Maps the builder's names to our network's layers."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _UNNAMED = re.compile(r"^\(Unnamed Layer\* \d+\) \[\w+\]$")
 # 8.x and 10.x name the reshapes around a matrix product differently
 _BEFORE = ("unsqueeze_node_before_", "unsqueeze_before_", "reshape_before_")
 _AFTER = ("squeeze_after_", "reshape_after_", "unsqueeze_node_after_")
-# what the parser makes of a node without a name: node_of_<its first output>
+# the parser's name of an unnamed node: node_of_<its first output>
 _NODE_OF = "node_of_"
 _IMPORTER = ("ONNXTRT_",)
-# what the builder adds for itself; no network has them
+# layers that the builder adds; no network has them
 _OWN = re.compile(r"^Reformatt(?:ing|ed) |^<reformat>| copy(?: finish)?$| (?:to|from) nvm$")
 _DEEP = 8
 
 
 def layers_called(network: Network, name: str) -> tuple[str, ...]:
-    """Returns our layers that a log calls ``name``; empty when there is none.
+    """Returns our layers that a log calls ``name``; empty if there is none.
 
     Args:
         network: Our layer graph.
-        name: As a log prints it, without the type: a layer's name, also of a fusion
-            ("conv1 + relu1"), or of a constant or shuffle that one of ours took in.
+        name: As a log prints it, without the type: a layer's name, also of a fusion ("conv1 +
+            relu1"), or of a constant or shuffle that a layer of ours absorbed.
     """
     known = LayerNames(network, [name])
     into = known.absorbed(name, "")
@@ -39,11 +39,11 @@ def layers_called(network: Network, name: str) -> tuple[str, ...]:
 
 
 class LayerNames:
-    """Looks a name up: as a layer, as an ONNX node, as a fusion of several.
+    """Finds layers by name: of a layer, of an ONNX node, or of a fusion of several.
 
     Args:
         network: Our layer graph.
-        names: Names of the log that are fusions; they show which unnamed layer belongs to which.
+        names: Fused names in the log; they show to which layer an unnamed layer belongs.
     """
 
     def __init__(self, network: Network, names: Iterable[str] = ()) -> None:
@@ -71,19 +71,19 @@ class LayerNames:
                         self._unnamed.setdefault(part, owner)
 
     def find(self, name: str, kind: str = "") -> tuple[str, ...]:
-        """Returns our layers that a name of the log stands for; empty when there is none.
+        """Returns our layers of a name in the log; empty if there is none.
 
         Args:
             name: The log's name, fused names included.
-            kind: TensorRT's layer type where known: a node that lives on in a layer of another
-                type was fused away, and is not that layer.
+            kind: TensorRT's layer type if known: a node whose layer has another type was fused into
+                that layer, and is not that layer.
         """
         return tuple(dict.fromkeys(self._find(name, kind, _DEEP)))
 
     def absorbed(self, name: str, kind: str) -> str | None:
-        """Returns our layer that took in this constant or erased shuffle.
+        """Returns our layer that absorbed this constant or erased shuffle.
 
-        "" if that is not known; None if ``name`` is neither.
+        "" if unknown; None if ``name`` is neither.
         """
         for owners in (self._absorbed, self._weights, self._unnamed):
             if name in owners:
@@ -96,12 +96,14 @@ class LayerNames:
 
     @staticmethod
     def distinctive(name: str) -> bool:
-        """Whether a name belongs to one network; importer and builder give some to every one."""
+        """Returns True if a name is specific to a network; importer and builder use some in all
+        networks.
+        """
         return not (name.startswith(_IMPORTER) or _UNNAMED.match(name))
 
     @staticmethod
     def own(name: str, kind: str) -> bool:
-        """Whether the builder made the layer for itself (a copy between formats)."""
+        """Returns True if the builder added the layer (a copy between formats)."""
         return kind == "COPY" or _OWN.search(name) is not None
 
     def _find(self, name: str, kind: str, deep: int) -> list[str]:
@@ -142,7 +144,7 @@ class LayerNames:
         main = [layer for layer in found if layer.nodes]
         if kind:
             return [layer.name for layer in main if _same_kind(layer, kind)]
-        # a node's own layer carries its name first; others only took something of it in
+        # a node's own layer has its name first; other layers only absorbed parts
         own = [layer for layer in main if layer.nodes[-1] == name or layer.nodes[0] == name]
         return [layer.name for layer in own]
 

@@ -1,5 +1,5 @@
-"""One line of a log: colours and prefixes off, severity and text apart; memory sizes and
-version numbers as builders print them.
+"""Parses a line of a log: removes colours and prefixes, separates severity and text, and reads the
+builder's memory sizes and version numbers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from edgekit.dla.verdicts import MemoryNeed
 from edgekit_device.versions import numbered_release, show
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
-# what a page leaves of them that drops the escape character, or a program that spells it
+# remains of colour codes if a page drops the escape character, or a program spells it out
 _LEFT_ANSI = re.compile(r"(?:\^\[|\\e|\\x1b|\\033|\u241b)?\[(?:0|1;)?(?:3[0-7]|9[0-7])?m")
 _STAMP = r"\[\d{1,2}/\d{1,2}/\d{4}-\d{2}:\d{2}:\d{2}\]"
 _SEVERITY = r"\[[VIWEF]\]|(?:VERBOSE|DEBUG|INFO|WARNING|ERROR|INTERNAL_ERROR):(?=\s|$)"
@@ -31,8 +31,8 @@ _JOURNAL = re.compile(
     r"|\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(?:[.,]\d{1,9})?(?:Z|[+-]\d{2}:?\d{2})?)"
     r"(?: [\w.-]{1,64} [\w./@-]{1,64}(?:\[\d{1,9}\])?:| std(?:out|err) [FP])? "
 )
-# where a line that matters begins behind another program's prefix (ROS, a container, a clock, a
-# bullet), and how far such a prefix may reach
+# the start of a relevant line after another program's prefix (ROS, a container, a clock, a bullet),
+# and the longest such prefix
 _BEGIN = re.compile(
     rf"{_STAMP}|(?:(?:{_SEVERITY}) ?)?\[(?:TRT|TensorRT)\]|&&&& |Ultralytics (?=\d)"
     r"|(?:WARNING|ERROR): (?=\.\./nvdsinfer)"
@@ -46,8 +46,8 @@ _PARTS = tuple(re.compile(name + _SIZE) for name in ("Managed SRAM", "Local DRAM
 def strip(line: str) -> tuple[str, str, bool]:
     """Returns (severity, text, TensorRT's own) of a line.
 
-    Severity is one of V I W E F, or empty. All of ``[time] [W] [TRT] x``, ``[time] [TRT] [W] x``,
-    ``WARNING: [TRT]: x``, ``[TRT] x`` and ``x`` are read; time stamps may stand twice.
+    Severity is V, I, W, E, F or empty. All of ``[time] [W] [TRT] x``, ``[time] [TRT] [W] x``,
+    ``WARNING: [TRT]: x``, ``[TRT] x`` and ``x`` are read; time stamps may be repeated.
     """
     if "\x1b" in line:
         line = _ANSI.sub("", line)
@@ -74,7 +74,7 @@ def strip(line: str) -> tuple[str, str, bool]:
 
 
 def split_items(text: str) -> list[str]:
-    """Splits at the commas that stand in no bracket; at every comma if brackets do not match."""
+    """Splits at commas outside brackets; at every comma if brackets do not match."""
     items, depth, start = [], 0, 0
     for index, char in enumerate(text):
         if char in "([{":

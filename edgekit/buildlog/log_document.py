@@ -1,5 +1,5 @@
-"""The ``edgekit.log/1`` of a build log: what it says, why layers are not on the DLA, and what its
-errors mean.
+"""The ``edgekit.log/1`` document of a build log: its facts, the reasons why layers are not on the
+DLA, and its errors with causes.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class LoggedRule:
     """A rule that refused layers break.
 
     Attributes:
-        rule: Its id.
-        also: Further rules that the builder's words may mean.
+        rule: The rule's id.
+        also: Further rules that may match the builder's words.
         layers: The layers, by the log's names.
         words: The builder's reasons, at most three.
         text: The restriction in one sentence.
-        fix: What to do where none of ``fixes`` is for the layer.
-        fixes: What to do in certain cases.
+        fix: The remedy if none of ``fixes`` applies to the layer.
+        fixes: Remedies for special cases.
         source: Titles of the sources in one text.
         sources: The sources.
         certainty: "certain" or "disputed".
@@ -60,14 +60,16 @@ class LoggedRule:
 
 @document(frozen=True, kw_only=True)
 class Unexplained(Fallback):
-    """A refused layer without a known rule; ``families`` are those that may refuse its type."""
+    """A refused layer without a known rule; ``families`` are rule families that may refuse its
+    type.
+    """
 
     families: tuple[str, ...] = member(array(long_text))
 
 
 @document(frozen=True)
 class LoggedNode:
-    """The node that the ONNX parser refused; None for what no line names.
+    """The node that the ONNX parser refused; None for values that no line names.
 
     Attributes:
         number: The node's number in the file.
@@ -85,15 +87,15 @@ class LoggedError:
 
     Attributes:
         id: Its id in ``trt/log_errors.yaml``.
-        cause: What it means.
-        remedy: What to do.
-        rules: DLA rules that say the same.
+        cause: The cause of the error.
+        remedy: The remedy.
+        rules: DLA rules with the same meaning.
         source: Titles of the sources in one text.
         sources: The sources.
-        words: The first line that says so; empty where no line does.
-        line: Its number, from 1; 0 where no line says so.
-        count: Lines that say so.
-        seen: Where it was seen.
+        words: The first line with the error; empty if there is none.
+        line: Its number, from 1; 0 if there is none.
+        count: Number of lines with the error.
+        seen: Releases in which it was seen.
         node: The node that the ONNX parser refused.
     """
 
@@ -112,8 +114,8 @@ class LoggedError:
 
 @document(frozen=True)
 class LoggedTimes:
-    """What trtexec measured: inferences a second, milliseconds by what and statistic, and what it
-    says against its own numbers.
+    """trtexec's measurements: inferences a second, milliseconds by quantity and statistic, and its
+    own warnings about them.
     """
 
     throughput_qps: float | None = member(nullable(_NUMBER))
@@ -127,18 +129,18 @@ class ExplainedLog(FormerDict):
 
     Attributes:
         file: The log.
-        program: Who wrote it; None for TensorRT's own logger.
-        passed: Whether the run passed; None where the log does not say.
-        targets: Boards that it may be from.
-        headline: What it is about, in some lines.
-        log: What it says.
-        rules: Refused layers by the rule that says the same, the most frequent first.
+        program: The program that wrote it; None for TensorRT's own logger.
+        passed: True if the run passed; None if unknown.
+        targets: Boards on which it may have been written.
+        headline: A summary in some lines.
+        log: The log's facts.
+        rules: Refused layers by matching rule, the most frequent first.
         unexplained: Refused layers without a known rule.
-        errors: Its errors with cause and remedy.
-        unknown_errors: Its other lines of that severity.
-        times: What trtexec measured.
-        compare: Its placement beside the verdicts of the model that was given, or None.
-        notes: What a person should know.
+        errors: Known errors with cause and remedy.
+        unknown_errors: Other lines of that severity.
+        times: trtexec's measurements.
+        compare: The placement compared with the given model's verdicts, or None.
+        notes: Notes for the reader.
     """
 
     schema: str = member(choice("edgekit.log/1"), default="edgekit.log/1")

@@ -1,5 +1,5 @@
-"""What to do about an operator or plugin that a log's parser does not know: as a check of the model
-says it (``trt/operators.yaml``), for the release and the board of the log.
+"""The remedy for an operator or plugin that a log's parser does not know: the same as in a check of
+the model (``trt/operators.yaml``), for the log's release and board.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _SHIPPED = (
 def about_operator(
     operator: str, version: str, release: str, target: Target | None
 ) -> tuple[str, str] | None:
-    """Returns what is wrong and what to do; None for a name that the table does not have.
+    """Returns cause and remedy; None if the operator is not in the table.
 
     Args:
-        operator: Its name, as the log has it.
-        version: The version that the log asks for, or "".
-        release: The log's TensorRT, or "" where the log names none.
-        target: The log's board, or None where the log does not tell it.
+        operator: The operator's name in the log.
+        version: The operator's requested version, or "".
+        release: The log's TensorRT release, or "" if unknown.
+        target: The log's board, or None if unknown.
     """
     table = operator_table()
     row = table.operators.get(operator) or table.missing.get(operator)
@@ -47,7 +47,7 @@ def about_operator(
                 "look which libnvonnxparser the program loads (`ldd`, LD_LIBRARY_PATH, pip list), "
                 "keep the one of the board's JetPack, and parse the model with its trtexec",
             )
-        # the table begins later than the release: the first one that it knows has the importer
+        # the table begins later than the release: use its first release
         return (
             f"the parser of TensorRT {release} has no importer for {operator}; "
             f"{table.oldest} has one",
@@ -82,7 +82,7 @@ def _of_plugin(operator: str, version: str) -> tuple[str, str] | None:
 
 
 def _reach(since: str, target: Target | None) -> str:
-    """That no JetPack of the board has a release, or ""."""
+    """Returns a note if no JetPack of the board has a release, else ""."""
     packs = [one for one in jetpacks(target) if one.tensorrt] if target is not None else []
     if not since or not packs or _brings(since, target):
         return ""
@@ -101,7 +101,7 @@ def _brings(since: str, target: Target | None) -> str:
 
 
 def _one(operator: str) -> OnnxGraph:
-    """A graph of one node, of which nothing but its operator is known."""
+    """Returns a graph of a single node with only its operator known."""
     node = helper.make_node(operator, ["x"], ["y"], name=operator)
     tensor = helper.make_tensor_value_info
     graph = helper.make_graph(

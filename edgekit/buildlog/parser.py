@@ -1,4 +1,4 @@
-"""The grammar of build logs: three generations of wording, one pass, nothing fatal."""
+"""The grammar of build logs: three generations of wording, a single pass, no fatal errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edgekit.dla.verdicts import MemoryNeed
 _COMMAND = re.compile(
     r"&&&& (?:RUNNING|PASSED|FAILED) TensorRT\.(\w+)(?: \[TensorRT v(\d{3,6})\])?"
 )
-# typed at a prompt, or by a script that shows its commands
+# a command at a prompt, or echoed by a script
 _TYPED = re.compile(r"^(?:\S{0,80}[$#+] ?|sudo )?(?:[\w.~-]{0,80}/){0,9}trtexec --?\w")
 _VERSION = re.compile(
     r"(?:^TensorRT(?: version:?|-| )|export with TensorRT )\s*v?"
@@ -35,19 +35,19 @@ _FLAG_CORE = re.compile(r"--useDLACore=(\d{1,3})")
 _CORE = re.compile(r"^DLACore:\s*(\d{1,3})?$")
 _PRECISION = re.compile(r"^Precision: ([A-Z0-9+]{2,40})(?: \(.*\))?$")
 _BARE_FLAGS = ("--fp16", "--int8", "--bf16", "--fp8")
-# of each kind; a network of this many layers builds on no Jetson
+# limit of each kind; no Jetson builds a network of this many layers
 MOST = 100_000
 _CUT = re.compile(r"\.\.\.|…")
 _LOOSE = 8
-# characters of a sentence about the DLA
+# longest sentence about the DLA, in characters
 _SENTENCE = 2000
-# printed on Orin for every profile with a range, whether a DLA is requested or not
+# printed on Orin for every profile with a range, even without a requested DLA
 _PROFILES = "DLA requests all profiles have same min, max, and opt"
-# a line without any of these is TensorRT's, but says nothing about placement
+# a line without any of these words is TensorRT's, but not about placement
 _KEYS = ("DLA", "Dla", "dla", "Layer", "emory ", "Precision", "TensorRT", "ERROR", "[E]", "[F]",
          " layers", "ompute ", "Selected", "CUDA:", "onnx", "Model", "Batch size",
          "Default", "to GPU", "to the GPU")  # fmt: skip
-# a pattern is tried once, at the first place where its opening words stand: cost stays linear
+# a pattern is tried once, at the first match of its opening words: cost stays linear
 _SECTION = re.compile(r"---------- Layers [Rr]unning on (DLA|GPU)(:)?")
 _NODE = "{ForeignNode["
 _OFFLOADED = re.compile(r"(\{ForeignNode\[.*\]\}) successfully offloaded to DLA")
@@ -91,7 +91,7 @@ _FALLBACKS = tuple(
          r"Switching (?!this layer)(?P<layer>.*) device type to GPU"),
     )
 )  # fmt: skip
-# a reason that names the layer, and stands before the line that refuses it
+# a reason that names the layer, before the line that refuses it
 _REASONS = tuple(
     re.compile(pattern)
     for pattern in (
@@ -101,13 +101,13 @@ _REASONS = tuple(
 # tegrastats' NVDLA0_FREQ is no sentence about the DLA
 _TO_GPU = r"(?:[Ss]witching|[Ff]alling back)\b.{0,80}?\bto (?:the )?GPU\b"
 _ABOUT = re.compile(rf"\bDLA\b|Batch size|\b[dD]la(?:Core|EngineCount)\b|getDLACore|{_TO_GPU}")
-# a refusal in words that no pattern has: the end of its sentence, or its verb
+# a refusal that no pattern matches: the end of its sentence, or its verb
 _SENT = re.compile(rf"(?:^|[.,;]?\s+){_TO_GPU}.*$")
 _REFUSES = re.compile(
     r"(?:will not|cannot|can not|can't|won't) run on (?:the )?DLA\b"
     r"|not (?:be )?supported (?:for|on|by) (?:the )?DLA\b"
 )
-# where a sentence names its layer
+# the layer's name in a sentence
 _NAMED = tuple(
     re.compile(pattern)
     for pattern in (
@@ -118,7 +118,7 @@ _NAMED = tuple(
         r"\((?P<layer>(?=[^()]*[/a-z])[^()\s]*[/_.\d][^()\s]*)\)",
     )
 )
-# words at such places that name no layer
+# words in that position that name no layer
 _NO_LAYER = frozenset({
     "and", "are", "because", "can", "cannot", "device", "dimension", "dimensions", "directly",
     "dla", "do", "does", "error", "from", "fusion", "has", "in", "is", "layer", "must",
@@ -139,7 +139,7 @@ _NOTES = (
 
 
 class Header:
-    """Collects these facts; a later line of the same kind counts."""
+    """Collects the header's facts; a later line of the same kind overrides an earlier line."""
 
     def __init__(self) -> None:
         self._tensorrt = self._model = ""
@@ -149,7 +149,7 @@ class Header:
         self._text = dict.fromkeys(_TEXT, "")
 
     def feed(self, text: str) -> bool:
-        """Takes a line; whether it was one of these."""
+        """Reads a line; returns True if it belongs to the header."""
         if text.startswith("&&&& ") or ("trtexec " in text and _TYPED.match(text)):
             return self._command(text)
         for name, pattern in _TEXT.items():
@@ -171,7 +171,7 @@ class Header:
         return False
 
     def log(self) -> BuildLog:
-        """Returns the log with these facts alone."""
+        """Returns a log with only these facts."""
         return BuildLog(
             tensorrt=self._tensorrt,
             model=self._model,
@@ -203,7 +203,7 @@ class Header:
 
 
 class Build:
-    """Facts of one build; every list keeps each name once and at most ``MOST`` of them."""
+    """The facts of a build; every list keeps each name once and at most ``MOST`` names."""
 
     def __init__(self) -> None:
         self.sections = False
@@ -224,26 +224,26 @@ class Build:
         self._engine: dict[str, None] = {}
         self._reasons: dict[str, list[str]] = {}
         self._loose: list[tuple[int, str]] = []
-        #: Lines of the log that say why a layer was refused.
+        #: Lines of the log with the reason of a refusal.
         self.reason_lines: set[int] = set()
         self._last = ""
         self._cut = False
 
     @property
     def placed(self) -> bool:
-        """Whether it lists any layer or subgraph."""
+        """True if it lists any layer or subgraph."""
         return bool(
             self.sections or self._offloaded or self._engine or self._members or self.accepted
         )
 
     @property
     def informative(self) -> bool:
-        """Whether it says anything about placement."""
+        """True if it has any facts about placement."""
         return bool(self.placed or self._refused or self._late or self.notes or self.pool_limits)
 
     @property
     def expects_dla(self) -> bool:
-        """Whether the builder's lines imply that the DLA was requested."""
+        """True if the builder's lines imply that the DLA was requested."""
         return bool(
             self._refused or self._late or self._offloaded or self._sections or self._capable
             or self._engine or self.accepted
@@ -260,7 +260,7 @@ class Build:
         self._keep(self._sections, node, ())
 
     def group(self, layers: list[str]) -> None:
-        """A subgraph of the oldest wording, by its layers."""
+        """Adds a subgraph of the oldest wording, given its layers."""
         if layers:
             ends = layers[0] if len(layers) == 1 else f"{layers[0]}...{layers[-1]}"
             self._keep(self._sections, f"{{{ends}}}", tuple(layers))
@@ -285,7 +285,7 @@ class Build:
             self._offloaded[self._last] = pools
 
     def loose_reason(self, text: str, line: int) -> None:
-        """A sentence about the DLA; the line that refuses a layer comes next, if any."""
+        """Keeps a sentence about the DLA as a possible reason for a refusal on the next line."""
         self._loose = [*self._loose[-_LOOSE + 1 :], (line, text)]
 
     def reason(self, layer: str, words: str, line: int) -> None:
@@ -295,7 +295,7 @@ class Build:
             found.append(words)
 
     def refuse(self, layer: str, kind: str, cause: str, words: str, line: int) -> None:
-        """A layer goes to the GPU, for the reasons that stood just before."""
+        """Adds a layer that goes to the GPU, with the reasons on the preceding lines."""
         for number, text in self._loose:
             if text.startswith(f"{layer}: "):
                 self.reason(layer, text[len(layer) + 2 :], number)
@@ -306,14 +306,14 @@ class Build:
                 and (": " not in text or text.startswith("DLA "))
                 and (cause == "validation" or number == line - 1)
             ):
-                # names no layer: it is said of the one that follows without a reason
+                # names no layer: it applies to the next layer without a reason
                 self.reason(layer, text, number)
         self._loose = []
         if words:
             self.reason(layer, words, line)
         if not kind and (unnamed := _UNNAMED.match(layer)):
             kind = unnamed[1].upper().replace(" ", "_")
-        # after the lists it may already belong to the next build of the same log
+        # after the lists it may already belong to the log's next build
         into = self._late if self.placed else self._refused
         known = into.get(layer)
         if known is None:
@@ -322,7 +322,7 @@ class Build:
             into[layer] = replace(known, kind=kind)
 
     def next_build(self) -> Build:
-        """Returns the build that follows in the log, with what was said ahead of its lists."""
+        """Returns the log's next build, with the facts that precede its lists."""
         following = Build()
         following._refused, self._late = self._late, {}
         following._reasons, following.reason_lines = self._reasons, self.reason_lines
@@ -350,7 +350,8 @@ class Build:
         )
 
     def _loadables(self) -> tuple[LogLoadable, ...]:
-        # what was offloaded counts; older logs have the DLA's section alone, cut ones the engine
+        # offloads take precedence; older logs only have the DLA's section, truncated logs the
+        # engine
         nodes = self._offloaded or self._sections or self._engine or self._members
         place = {name: index for index, name in enumerate(self._capable)}
         order = list(self._capable)
@@ -378,7 +379,7 @@ class Build:
 
 
 def _named(text: str) -> str:
-    """Returns the layer that a sentence about the DLA names, or ""."""
+    """Returns the layer's name in a sentence about the DLA, or ""."""
     for pattern in _NAMED:
         if (match := pattern.search(text)) and match["layer"].lower() not in _NO_LAYER:
             return match["layer"]
@@ -386,7 +387,7 @@ def _named(text: str) -> str:
 
 
 def _ends(inner: str, place: dict[str, int]) -> tuple[str, str]:
-    """First and last layer; a name may itself contain dots, so known names decide."""
+    """Returns first and last layer; a name may contain dots, so known names decide."""
     cuts = [(match.start(), match.end()) for match in _CUT.finditer(inner)]
     if not cuts or inner in place:
         return inner, inner
@@ -398,10 +399,10 @@ def _ends(inner: str, place: dict[str, int]) -> tuple[str, str]:
 
 
 def parse_log(lines: Iterable[str]) -> BuildLog:
-    """Reads the lines of a build log; unknown lines are skipped, nothing raises.
+    """Reads the lines of a build log; skips unknown lines and never raises.
 
     Args:
-        lines: With or without line ends; consumed once, in bounded memory.
+        lines: The lines, with or without line ends; consumed once, in bounded memory.
     """
     parser = LogParser()
     for line in lines:
@@ -410,7 +411,7 @@ def parse_log(lines: Iterable[str]) -> BuildLog:
 
 
 class LogParser:
-    """Takes a log line by line."""
+    """Reads a log by lines."""
 
     def __init__(self) -> None:
         self._header = Header()
@@ -422,7 +423,7 @@ class LogParser:
         self._errors: list[str] = []
 
     def feed(self, line: str) -> None:
-        """Takes one line."""
+        """Reads a line."""
         self._number += 1
         own = "[TRT]" in line
         self._recognised += own
@@ -446,16 +447,16 @@ class LogParser:
 
     @property
     def recognised(self) -> int:
-        """Lines so far that only TensorRT writes."""
+        """Number of lines so far that only TensorRT writes."""
         return self._recognised
 
     @property
     def reason_lines(self) -> frozenset[int]:
-        """The lines, from 1, that say why the builder refused a layer."""
+        """Numbers, from 1, of the lines with the reason of a refusal."""
         return frozenset().union(*(build.reason_lines for build in self._builds))
 
     def result(self) -> BuildLog:
-        """Returns what the lines said."""
+        """Returns the facts of the lines read so far."""
         informative = [build for build in self._builds if build.informative]
         placed = [build for build in informative if build.placed]
         build = (placed or informative or self._builds)[-1]
@@ -471,7 +472,7 @@ class LogParser:
         )
 
     def _placement(self, text: str, own: bool) -> bool:
-        """Sections, offloads, pools and counts."""
+        """Reads sections, offloads, pools and counts."""
         build = self._builds[-1]
         if match := _SECTION.search(text):
             if match[1] == "DLA" and build.sections:
@@ -538,8 +539,8 @@ class LogParser:
             build.capable_layer(item)
 
     def _old_list(self, text: str, own: bool) -> bool:
-        """TensorRT 7: ``{a,b}, {c},`` under the DLA's heading, ``a, b + c,`` under the GPU's."""
-        # another program's lines may stand in between
+        """Reads TensorRT 7's lists: ``{a,b}, {c},`` for the DLA, ``a, b + c,`` for the GPU."""
+        # another program's lines may be interleaved
         self._one_line = not own
         if self._section == "DLA":
             groups = _GROUP.findall(text) if text.startswith("{") else []
@@ -583,7 +584,7 @@ class LogParser:
                         build.profiles.append(text)
                 self._recognised += 1
                 return
-        # TensorRT 7 gives such reasons as errors
+        # TensorRT 7 prints such reasons as errors
         if severity not in ("W", "E", "") or len(text) >= _SENTENCE:
             return
         sent = _SENT.search(text)
@@ -596,7 +597,7 @@ class LogParser:
 
     def _new_build(self) -> Build:
         self._section, self._inside = "", None
-        # only the newest one and the one before, which may be the complete one, matter
+        # only the newest build and the previous one (which may be complete) matter
         self._found += self._builds[0].informative if len(self._builds) > 1 else 0
         self._builds = [self._builds[-1], self._builds[-1].next_build()]
         return self._builds[-1]

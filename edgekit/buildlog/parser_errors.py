@@ -1,4 +1,4 @@
-"""The error block of TensorRT's ONNX parser: several lines that report one refused node.
+"""The error block of TensorRT's ONNX parser: several lines that report a refused node.
 
 A block names the node, may print it, and ends with the failed assertion::
 
@@ -9,7 +9,7 @@ A block names the node, may print it, and ends with the failed assertion::
     ModelImporter.cpp:732: ERROR: builtin_op_importers.cpp:3608 In function importResize:
     [8] Assertion failed: scales.is_weights() && "Resize scales must be an initializer!"
 
-Programs that print ``parser.get_error(i)`` have the same in one line (``In node 17 ...``).
+Programs that print ``parser.get_error(i)`` have the same on a single line (``In node 17 ...``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-# words of the lines that begin a block; the others are read only inside one
+# words of lines that begin a block; other lines are read only inside a block
 OPENINGS = ("While parsing node number", "In function ", "In node ")
 _NODE = re.compile(
     r"While parsing node number (\d{1,9})(?: \[([\w.:]{1,200})(?: -> \"([^\"]*)\")?)?"
@@ -33,9 +33,9 @@ _ASSERTION = re.compile(r"^\[(\d{1,2})\] (.+)$")
 _OPERATOR = re.compile(r"op_type: \"([^\"]{1,200})\"")
 _IMPORTER = re.compile(r"^import([A-Z]\w*)$")
 _WORDS = re.compile(r"&& \"(.+?)\"\s*\.?$")
-# a printed node is longer only with constants in it
+# a printed node is longer only if it has constants
 _MOST = 400
-# the message that follows "[6] Invalid Node - NAME" in a line of its own
+# the message on the line after "[6] Invalid Node - NAME"
 _UNSAID = re.compile(r"^Invalid Node - (.*)$")
 
 
@@ -48,7 +48,7 @@ class RefusedNode:
         number: Its position in the graph, None if no line names it.
         output: Its first output or its name, empty if no line names it.
         function: The parser's function.
-        assertion: What failed, as printed, without "Assertion failed: "; may be empty.
+        assertion: The failed assertion as printed, without "Assertion failed: "; may be empty.
     """
 
     operator: str
@@ -59,13 +59,13 @@ class RefusedNode:
 
     @property
     def message(self) -> str:
-        """The assertion's own sentence, or else its expression."""
+        """The assertion's message, or else its expression."""
         words = _WORDS.search(self.assertion)
         return words[1] if words else self.assertion
 
 
 class ParserErrorReader:
-    """Takes lines without their prefix, and returns a node when its block is complete."""
+    """Reads lines without their prefix, and returns a node when its block is complete."""
 
     def __init__(self) -> None:
         self._reset()
@@ -78,11 +78,11 @@ class ParserErrorReader:
 
     @property
     def open(self) -> bool:
-        """Whether the next line may belong to a block."""
+        """True if the next line may belong to a block."""
         return self._open
 
     def feed(self, text: str) -> tuple[bool, RefusedNode | None]:
-        """Takes a line; returns whether it belongs to a block, and a node that it completes."""
+        """Reads a line; returns (True if it belongs to a block, the completed node or None)."""
         if match := _NODE.search(text):
             done = self.end()
             self._open, self._number = True, int(match[1])
@@ -100,7 +100,7 @@ class ParserErrorReader:
         return self._inside(text)
 
     def end(self) -> RefusedNode | None:
-        """Returns the node of a block that the log cuts off, or None."""
+        """Returns the node of a truncated block, or None."""
         if not self._open:
             return None
         operator = self._operator
@@ -136,7 +136,7 @@ class ParserErrorReader:
         if match := _ASSERTION.match(text):
             return True, self._asserted(match[0])
         if self._assertion:
-            # the reason of an invalid node stands in the next line
+            # the reason of an invalid node is on the next line
             self._assertion = f"{self._assertion}: {text}"
             return True, self.end()
         return False, self.end()

@@ -1,4 +1,4 @@
-"""A log file: found, decoded, streamed line by line in bounded memory."""
+"""Finds, decodes and streams a log file by lines in bounded memory."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from edgekit.files import open_stream
 from edgekit.network.source import foreign
 
 _CHUNK = 1 << 20
-# a text without a line of TensorRT so far is no log of a build; a build's own lines begin at once
+# bytes without a TensorRT line after which a text is no build log; a build's lines begin early
 _MOST_UNKNOWN = 2 << 20
-# of a file's first bytes, the share of control characters that text does not have
+# fraction of control characters in a file's first bytes that text never has
 _MOST_CONTROL = 0.05
 _CONTROL = bytes({*range(32), 127} - set(b"\t\n\v\f\r\b\x1b"))
 _ONNX = re.compile(rb"\x08[\x01-\x20][\x12\x1a\x22\x2a\x32\x3a\x42]")
 _MOST_SUMMARY = 1000
-# a longer line is no line of a builder; its beginning is enough
+# a longer line is not the builder's; its beginning is enough
 _LONGEST = 1 << 16
 _MOST_LINE = 64 << 20  # a file without line ends is no log
-# what pages make of a pasted text
+# replacements by pages in pasted text
 _PAGE = (("\u00a0", " "), ("\u2018", "'"), ("\u2019", "'"), ("\u201c", '"'), ("\u201d", '"'),
          ("&#39;", "'"), ("&#x27;", "'"), ("&quot;", '"'), ("&lt;", "<"), ("&gt;", ">"),
          ("&amp;", "&"))  # fmt: skip
@@ -46,22 +46,22 @@ _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"),
 def read_log(path: str | Path) -> BuildLog:
     """Reads a build log of trtexec, TensorRT's Python API or DeepStream.
 
-    Any encoding that such logs come in (UTF-8, UTF-16 with or without a mark), any line ends, any
-    size: cost is linear and memory does not grow with the file. Lines that mean nothing are
-    skipped. A file that is not text is refused by its first bytes, and a text by its first 2 MiB.
+    Accepts UTF-8 and UTF-16 (with or without a byte order mark), any line ends and any size: cost
+    is linear and memory does not grow with the file. Unknown lines are skipped. A binary file is
+    refused by its first bytes, and a text by its first 2 MiB.
 
     Raises:
         UsageError: The file is missing or unreadable (``log.missing``, ``log.unreadable``), empty
-            (``log.empty``), or no line of it is TensorRT's (``log.unknown``).
+            (``log.empty``), or without a line of TensorRT (``log.unknown``).
     """
     return _read(path, parse_log)
 
 
 def read_timings(path: str | Path) -> tuple[BuildLog, Timings]:
-    """Reads a verbose build log, or what trtexec prints of a run, with the times in it.
+    """Reads a verbose build log, or trtexec's output of a run, with its times.
 
-    Memory grows with what was measured, not with the file. A log without times has an empty
-    answer; nothing else is refused than by :func:`read_log`.
+    Memory grows with the measurements, not with the file. A log without times has an empty result;
+    refusals are the same as in :func:`read_log`.
 
     Raises:
         UsageError: As :func:`read_log`.
@@ -90,15 +90,14 @@ def _with_times(
 
 @dataclass(frozen=True)
 class WholeLog:
-    """All that a log says.
+    """All facts of a log.
 
     Attributes:
         log: Layers, loadables, refusals.
-        timings: Times of layers, in a verbose log.
-        summary: What trtexec measured of the whole.
-        diagnosis: Who wrote it, and its errors with their causes.
-        reason_lines: The lines that say why the builder refused a layer, which it may go on
-            without.
+        timings: Times of layers in a verbose log.
+        summary: trtexec's measurements of the whole run.
+        diagnosis: The program that wrote it, and its errors with causes.
+        reason_lines: Numbers of the lines with the reason of a refusal (the build may continue).
     """
 
     log: BuildLog
@@ -109,9 +108,9 @@ class WholeLog:
 
 
 def read_whole(path: str | Path) -> WholeLog:
-    """Reads everything that a log of trtexec, Ultralytics, DeepStream or TensorRT's API says.
+    """Reads all facts of a log of trtexec, Ultralytics, DeepStream or TensorRT's API.
 
-    A log that holds known errors and nothing else is read, too.
+    A log with only known errors is also read.
 
     Raises:
         UsageError: As :func:`read_log`.
@@ -171,7 +170,7 @@ def _read(path: str | Path, take: Callable[[Iterable[str]], BuildLog]) -> BuildL
 
 
 def _no_log(path: Path, what: str = "", hint: str = "") -> UsageError:
-    """Returns the error about a file that is no log, with what it is if that is known."""
+    """Returns the error for a file that is no log, with the file's format if known."""
     looked = f"give the output of trtexec --verbose; edgekit looks for {LOOKED_FOR}"
     return UsageError(
         f"not a TensorRT build log: this is {what}" if what
@@ -183,7 +182,7 @@ def _no_log(path: Path, what: str = "", hint: str = "") -> UsageError:
 
 
 def _no_text(path: Path, head: bytes) -> tuple[str, str] | None:
-    """Returns what a file is that is not text, and what it is for; None for text."""
+    """Returns the format of a binary file and a hint; None for text."""
     start = head[:4096]
     found = None
     if _ONNX.match(start) and b"\0" in start:
@@ -204,7 +203,7 @@ def _no_text(path: Path, head: bytes) -> tuple[str, str] | None:
 
 
 def _foreign(path: Path) -> tuple[str, str] | None:
-    """Returns what a file of a known format is; None for others and for pipes."""
+    """Returns the name of a file's known format; None for others and for pipes."""
     try:
         found = foreign(path) if path.is_file() else None
     except OSError:
@@ -216,7 +215,7 @@ def _lines(file: BinaryIO, head: bytes) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder(_encoding(head))(errors="replace")
     rest = ""
     data = head
-    size = 0  # of what was read of the line that has not ended
+    size = 0  # length of the unfinished line
     while data:
         text = rest + decoder.decode(data).lstrip("\ufeff")
         for made, was in _PAGE:
@@ -240,7 +239,7 @@ def _encoding(head: bytes) -> str:
             return encoding
     sample = head[:4096]
     half = len(sample) // 2
-    # text in UTF-16 without a mark: every other byte is zero
+    # UTF-16 text without a byte order mark: every other byte is zero
     if half and sample[1::2].count(0) > 0.7 * half:
         return "utf-16-le"
     if half and sample[0::2].count(0) > 0.7 * half:

@@ -1,4 +1,4 @@
-"""What trtexec prints of a run as a whole: times, throughput, warnings, errors."""
+"""trtexec's summary of a run: times, throughput, warnings, errors."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _NOISY = "* GPU compute time is unstable"
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A trtexec session; None and empty if nothing was said.
+    """A trtexec session; absent values are None or empty.
 
     Attributes:
         throughput_qps: Inferences a second.
-        times_ms: Milliseconds by what ("latency", "enqueue", "h2d", "compute", "d2h") and
+        times_ms: Milliseconds by quantity ("latency", "enqueue", "h2d", "compute", "d2h") and
             statistic ("min", "max", "mean", "median", "p90", ...).
-        warnings: What trtexec says against its own numbers.
+        warnings: trtexec's warnings about its own numbers.
         errors: Lines of severity E or F, in order.
     """
 
@@ -39,12 +39,12 @@ class Summary:
 
 
 def is_summary(line: str) -> bool:
-    """Whether a line may be one of those that :func:`parse_summary` takes times from."""
+    """Returns True if :func:`parse_summary` may read times from a line."""
     return "min = " in line or "Throughput" in line or _NOISY in line
 
 
 def parse_summary(lines: Iterable[str]) -> Summary:
-    """Reads a session's console; what is no number (nan, inf) is left out, as if not said."""
+    """Reads a session's console output; non-numbers (nan, inf) are ignored."""
     throughput: float | None = None
     times: dict[str, dict[str, float]] = {}
     warnings: list[str] = []

@@ -38,13 +38,13 @@ _SUMMARY = re.compile(
     r"^(Latency|H2D Latency|GPU Compute Time|D2H Latency): .*mean = ([\d.e+-]+) ms"
 )
 _WHICH = {"Latency": "host", "H2D Latency": "h2d", "GPU Compute Time": "gpu", "D2H Latency": "d2h"}
-# a line with none of these has no times
+# a line without any of these words has no times
 _KEYS = ("Autotuning", "Timing Runner", "Fastest Tactic", "Computing costs for", "puts: [",
          "network input", "as output", "reformat layer", "Layer(", "Engine Layer", "tactics sel",
          "&&&& RUNNING", "Time(ms)", "Time (ms)", " ms", "format:", "SMs: ")  # fmt: skip
 _COMBINATION, _REFORMAT = "Autotuning format combination:", "Autotuning Reformat:"
 _RUNNER = re.compile(r"-+ Timing Runner: (.*) \(([A-Za-z_0-9]+)(?:\[0x[0-9a-fA-F]+\])?\)$")
-# from 10 on the cache gives the time; a unit that it knows whole is not timed again
+# from 10 on the cache has the time; a unit that is entirely cached is not timed again
 _CACHED = re.compile(
     r"^(.+) \[([^\[\]]+ -> [^\[\]]+)\] got cached result: ([A-Za-z_0-9]+)\S*, tactic \S+, (\S+) ms$"
 )
@@ -52,15 +52,15 @@ _FASTEST = re.compile(r"Fastest Tactic: \S+ Time: (\S+)$")
 _COSTS = "=============== Computing costs for"
 _OPTIMISER = "Optimizer Reformat("
 _FORMAT = re.compile(r"[A-Za-z]\w*(?:\([^()]*\))?")
-_MOST_US = 1e12  # microseconds; what the builder prints for "no tactic" is far above
+_MOST_US = 1e12  # microseconds; the builder's value for "no tactic" is far above
 
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """Formats that a unit was timed with, input by input and output by output, as printed.
+    """A timed combination of a unit's input and output formats, as printed.
 
-    ``us`` is the time of the fastest tactic in microseconds; None if the builder took it from
-    its cache or found no tactic.
+    ``us`` is the time of the fastest tactic in microseconds; None if it came from the builder's
+    cache or no tactic was found.
     """
 
     reads: tuple[str, ...]
@@ -72,7 +72,7 @@ class Combination:
 class UnitTiming:
     """A unit of the engine (a GPU layer, or a loadable) and its timings, in the builder's order.
 
-    ``runners`` are the kinds of kernels that were timed ("DLA", "CaskConvolution", ...).
+    ``runners`` are the kinds of the timed kernels ("DLA", "CaskConvolution", ...).
     """
 
     name: str
@@ -81,7 +81,7 @@ class UnitTiming:
 
     @property
     def on_dla(self) -> bool:
-        """Whether it is a loadable; Myelin's subgraphs on the GPU have the same names."""
+        """True if it is a loadable; Myelin's subgraphs on the GPU have similar names."""
         if self.runners:
             return any(runner.startswith("DLA") for runner in self.runners)
         return False
@@ -91,8 +91,8 @@ class UnitTiming:
 class ReformatTiming:
     """A conversion of a tensor between two formats, in microseconds.
 
-    ``tensor`` is empty if the builder did not name it. ``outward``: towards the caller's format
-    of a network output.
+    ``tensor`` is empty if unknown. ``outward`` is True for a conversion to the caller's format of a
+    network output.
     """
 
     tensor: str
@@ -104,7 +104,7 @@ class ReformatTiming:
 
 @dataclass(frozen=True, slots=True)
 class OnnxNode:
-    """A node as the parser printed it; tensors without constants' values, in order."""
+    """A node as printed by the parser; tensors in order, without constants' values."""
 
     name: str
     kind: str
@@ -150,22 +150,22 @@ class ConsoleRow:
 
 @dataclass(frozen=True)
 class Timings:
-    """What a log says of times.
+    """The times in a log.
 
     Attributes:
-        units: In the builder's order, which is a topological one.
+        units: The units in the builder's order, which is topological.
         reformats: Every measured pair of formats by tensor.
         nodes: The ONNX nodes that the parser printed.
         shapes: Tensor shapes that the parser printed, by name.
         inputs: Names of the network's inputs.
         outputs: Names of the network's outputs.
-        chosen: Reformats that the builder put in.
+        chosen: Reformats that the builder inserted.
         engine: Layers of the finished engine.
         table: The table of --dumpProfile.
         run_us: Means of trtexec's performance summary: "gpu", "h2d", "d2h", "host".
-        io_formats: As trtexec prints them, such as "fp32:CHW".
-        finished: The builder had chosen its tactics when the log ended.
-        sms: Multiprocessors of the GPU that it was measured on; 0 if the log does not say.
+        io_formats: Input and output formats as printed by trtexec, such as "fp32:CHW".
+        finished: True if the builder had chosen its tactics when the log ended.
+        sms: Multiprocessors of the measured GPU; 0 if unknown.
     """
 
     units: tuple[UnitTiming, ...] = ()
@@ -184,7 +184,7 @@ class Timings:
 
 
 class EngineReader:
-    """Collects both."""
+    """Collects the engine's layers and the chosen reformats."""
 
     def __init__(self) -> None:
         self.open = False
@@ -192,7 +192,7 @@ class EngineReader:
         self._layers: list[EngineLayer] = []
 
     def feed(self, text: str) -> bool:
-        """Takes a line; whether it was one of these."""
+        """Reads a line; returns True if it was used."""
         if text.startswith("Adding reformat layer: "):
             if len(text) < _LONGEST and (match := _CHOSEN.match(text)):
                 self._chosen.append(ChosenReformat(*match.groups()))
@@ -208,7 +208,7 @@ class EngineReader:
             return False
         inputs, _, outputs = match[3].partition(" -> ")
         if "->" in outputs:
-            # a tensor's own name has the arrow: the last one parts the sides
+            # a tensor's name may contain the arrow: the last arrow separates the sides
             inputs, _, outputs = match[3].rpartition(" -> ")
         self._layers.append(EngineLayer(match[1], match[2], _tensors(inputs), _tensors(outputs)))
         return True
@@ -235,7 +235,7 @@ def _tensors(text: str) -> tuple[EngineTensor, ...]:
 
 
 class SourceReader:
-    """Collects nodes; a network of more than a hundred thousand is cut there."""
+    """Collects nodes, at most a hundred thousand."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {}
@@ -246,7 +246,7 @@ class SourceReader:
         self._sms = 0
 
     def feed(self, text: str) -> bool:
-        """Takes a line; whether it was one of these."""
+        """Reads a line; returns True if it was used."""
         if "puts: " in text and (match := _SIDE.match(text)):
             self._side(match[1], match[2], match[3], match[4])
             return True
@@ -266,7 +266,7 @@ class SourceReader:
         return False
 
     def added_to(self, timings: Timings) -> Timings:
-        """Returns timings with what these lines say."""
+        """Returns timings with the facts of these lines."""
         return replace(
             timings,
             nodes=tuple(OnnxNode(name, *sides) for name, sides in self._nodes.items()),
@@ -301,7 +301,7 @@ def _shape(text: str) -> tuple[int, ...]:
 
 
 class TableReader:
-    """Collects rows; a table ends where a line is no row."""
+    """Collects rows; a table ends at the first line that is no row."""
 
     def __init__(self) -> None:
         self.open = False
@@ -310,7 +310,7 @@ class TableReader:
         self._run: dict[str, float] = {}
 
     def feed(self, text: str) -> bool:
-        """Takes a line; whether it was one of these."""
+        """Reads a line; returns True if it was used."""
         for heading, old in ((_HEADING_OLD, True), (_HEADING_NEW, False)):
             if heading.match(text):
                 self.open, self._old, self._rows = True, old, []
@@ -331,7 +331,7 @@ class TableReader:
         return False
 
     def added_to(self, timings: Timings) -> Timings:
-        """Returns timings with what the table says."""
+        """Returns timings with the table's rows."""
         return replace(timings, table=tuple(self._rows), run_us=tuple(self._run.items()))
 
 
@@ -345,13 +345,13 @@ def _us_or_zero(ms: str) -> float:
 
 # The times in a verbose build log: format combinations, reformats, and trtexec's own tables.
 #
-# Four generations print them, all alike: "Autotuning format combination", then a runner for each
-# kind of kernel, each with its fastest tactic. Where the builder knows the answer from a layer of
-# the same shape, it prints the combination alone, or with the time from its cache.
+# Four generations print them alike: "Autotuning format combination", then a runner for each kind of
+# kernel, each with its fastest tactic. If the builder has cached the result of a layer of the same
+# shape, it prints only the combination, or adds the cached time.
 
 
 class TimingParser:
-    """Takes a log line by line, in memory that grows with what it measured only."""
+    """Reads a log by lines; memory grows only with the measurements."""
 
     def __init__(self) -> None:
         self._before: Timings | None = None
@@ -366,7 +366,7 @@ class TimingParser:
         self._named = self._finished = False
 
     def feed(self, line: str) -> None:
-        """Takes one line."""
+        """Reads a line."""
         reading = self._table.open or self._engine.open
         if not reading and not any(key in line for key in _KEYS):
             return
@@ -381,7 +381,7 @@ class TimingParser:
             self._table.feed(text)
 
     def result(self) -> Timings:
-        """Returns what was read so far; of several builds the last with timings."""
+        """Returns the times read so far; of several builds, the last with timings."""
         if self._before is not None and not self._units:
             return self._before
         found = Timings(
@@ -415,8 +415,8 @@ class TimingParser:
         return False
 
     def _pair_of(self, text: str) -> bool:
-        """Takes the line that names what is timed next."""
-        # a line without its closing stars is cut
+        """Reads the line that names the pair to be timed next."""
+        # a line without its closing stars is truncated
         inner = text.strip("* ") if text.endswith("***") else ""
         if inner.startswith(_COMBINATION):
             reads, arrow, writes = inner[len(_COMBINATION) :].partition("->")
@@ -480,7 +480,7 @@ class _TimedUnit:
         self.combinations: list[tuple[tuple[str, ...], tuple[str, ...], float | None]] = []
 
     def begin(self, reads: tuple[str, ...], writes: tuple[str, ...]) -> None:
-        # another kind of kernel for the same formats, one of them from the cache
+        # another kind of kernel for the same formats, either of them cached
         if not self.combinations or self.combinations[-1][:2] != (reads, writes):
             self.combinations.append((reads, writes, None))
 
@@ -491,11 +491,11 @@ class _TimedUnit:
 
 
 def _finished(units: list[_TimedUnit]) -> tuple[UnitTiming, ...]:
-    """Returns the units; a later timing of one counts, and what was cached is looked up."""
+    """Returns the units; a unit's last timing counts, and cached times are looked up."""
     known: dict[tuple[object, ...], float] = {}
     found: dict[str, UnitTiming] = {}
     for unit in units:
-        if not unit.combinations:  # a constant: nothing to time
+        if not unit.combinations:  # a constant has no timings
             continue
         every = tuple((reads, writes) for reads, writes, _ in unit.combinations)
         combinations = []
@@ -510,7 +510,7 @@ def _finished(units: list[_TimedUnit]) -> tuple[UnitTiming, ...]:
 
 
 def _merged(units: list[_TimedUnit]) -> list[_TimedUnit]:
-    """Puts together what old builders print apart: one combination after the other, no heading."""
+    """Merges the combinations of a unit that old builders print separately, without a heading."""
     merged: list[_TimedUnit] = []
     for unit in units:
         if merged and unit.name in ("", merged[-1].name):
@@ -522,7 +522,7 @@ def _merged(units: list[_TimedUnit]) -> list[_TimedUnit]:
 
 
 def _us(number: str) -> float | None:
-    """Returns microseconds; None for what is no time (what the builder prints for no tactic)."""
+    """Returns microseconds; None if it is no time (the builder's value for "no tactic")."""
     try:
         us = round(float(number) * 1e3, 6)
     except ValueError:

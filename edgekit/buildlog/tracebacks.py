@@ -6,17 +6,17 @@ import re
 from dataclasses import dataclass
 
 _BEGINS = "Traceback (most recent call last"
-# Python prints this before the traceback of a destructor, after which the program goes on
+# Python prints this before the traceback of a destructor, after which the program continues
 _IGNORED = "Exception ignored in"
 # "ValueError: words", "pkg.module.Fail: words", "AssertionError"
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]{0,200}(?:: |:?$)")
-# of them what no line of code looks like, indented or not
+# exceptions that cannot be a line of code, indented or not
 _ERROR = re.compile(r"^(?:\w{1,80}\.){0,9}\w{1,80}(?:Error|Exception|Exit|Interrupt)(?:: |:?$)")
-# ended by the user, or on purpose
+# ended by the user or deliberately
 _WANTED = re.compile(r"^(?:KeyboardInterrupt|SystemExit)\b")
 _FILE = re.compile(r"^File \"[^\"]{0,1000}\", line \d{1,9}")
 _TENSORRT = re.compile(r"(?i)\b_?tensorrt|\btrt\b|\w_cuda_engine\b")
-# Python shortens what is longer
+# Python shortens longer lines
 _MOST = 2000
 
 
@@ -26,8 +26,8 @@ class Raised:
 
     Attributes:
         words: The exception with its message.
-        code: The line of code that raised it, empty where the traceback shows none.
-        tensorrt: Whether a line of the traceback names TensorRT.
+        code: The line of code that raised it, empty if not shown.
+        tensorrt: True if a line of the traceback names TensorRT.
     """
 
     words: str
@@ -36,7 +36,7 @@ class Raised:
 
 
 class TracebackReader:
-    """Takes lines with and without their prefix, and returns what ends a program."""
+    """Reads lines with and without their prefix, and returns the exception that ends a program."""
 
     def __init__(self) -> None:
         self._ignored = False
@@ -49,11 +49,11 @@ class TracebackReader:
 
     @property
     def open(self) -> bool:
-        """Whether the next line may belong to a traceback."""
+        """True if the next line may belong to a traceback."""
         return self._lines > 0
 
     def begins(self, line: str) -> bool:
-        """Takes a line outside of a traceback; returns whether one begins with it."""
+        """Reads a line outside a traceback; returns True if it begins a traceback."""
         if _IGNORED in line:
             self._ignored = True
         if _BEGINS not in line:
@@ -62,11 +62,12 @@ class TracebackReader:
         return True
 
     def feed(self, line: str, text: str) -> tuple[bool, Raised | None]:
-        """Takes the next line; returns whether it belongs to the traceback, and what it ends with.
+        """Reads a line; returns (True if it belongs to the traceback, the end of the traceback or
+        None).
 
         Args:
-            line: As the log has it.
-            text: The same without its prefix.
+            line: The line as in the log.
+            text: The line without its prefix.
         """
         self._lines += 1
         self._tensorrt = self._tensorrt or bool(_TENSORRT.search(text))
@@ -81,7 +82,7 @@ class TracebackReader:
         if _FILE.match(text):
             self._file = True
         elif self._file or not any(char.isalnum() for char in text):
-            # lines that only mark a place in the code have no letter
+            # lines that only mark a position in the code have no letter
             self._code = text if self._file else self._code
             self._file = False
         elif self._lines > _MOST or line.startswith(text):

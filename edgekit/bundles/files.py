@@ -1,5 +1,5 @@
-"""Bundles on disk: a folder, or one ``.ekb`` file whose entries can be memory-mapped; and the
-board's loader, one executable zip of ``edgekit_device``, the same bytes each time.
+"""Bundles on disk: a folder, or an ``.ekb`` file whose entries can be memory-mapped; and the
+board's loader, a reproducible executable zip of ``edgekit_device``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LOCAL_HEADER = 30
 _EXTRA_HEAD = 4
 _ZIP64_EXTRA = 20
 
-# the extra field that Android's zipalign pads with; readers skip it
+# the extra field that Android's zipalign uses for padding; readers skip it
 _PADDING_ID = 0xD935
 _SHEBANG = b"#!/usr/bin/env python3\n"
 _MAIN = """\
@@ -55,12 +55,12 @@ class PackedBundle:
     """A bundle's file.
 
     Attributes:
-        path: The file, without the weights unless they are to stay in it.
-        bytes: Bytes with all weights.
-        stripped_bytes: Bytes without weights.
+        path: The file, without weights unless requested.
+        bytes: Size with all weights.
+        stripped_bytes: Size without weights.
         digest: SHA-256 of the manifest.
         others: Files of the bundles for other kinds of boards.
-        qdq: The Q/DQ model that TensorRT builds from.
+        qdq: The Q/DQ model from which TensorRT builds.
     """
 
     path: str = member(text())
@@ -72,17 +72,17 @@ class PackedBundle:
 
 
 def write(bundle: Bundle, path: str | Path, *, stripped: bool = True) -> Path:
-    """Writes a bundle, whole or not at all.
+    """Writes a bundle atomically.
 
     Args:
-        bundle: With its signature, if it has one.
-        path: A name that ends in ``.ekb`` gives one file, any other a folder.
-        stripped: Leave the weights out; their digests are in the manifest all the same.
+        bundle: The bundle, with its signature if it has one.
+        path: A name that ends in ``.ekb`` gives a file, any other name a folder.
+        stripped: Leave the weights out; the manifest still has their digests.
 
     Raises:
-        BundleError: "bundle.incomplete"; a full bundle is requested and weights are not there.
-        UsageError: The place holds something else.
-        EnvironmentLack: "file.write"; it cannot be written.
+        BundleError: "bundle.incomplete": a full bundle is requested and weights are missing.
+        UsageError: The path exists and is no bundle.
+        EnvironmentLack: "file.write": it cannot be written.
     """
     path = Path(path)
     parts = dict(bundle.blobs)
@@ -129,15 +129,15 @@ def read(
 
     Args:
         path: A bundle folder or an ``.ekb`` file.
-        verify: Hash every blob that is there.
-        signers: Lines of OpenSSH's allowed_signers form: the keys that may have signed it, which
-            is judged before anything is parsed. None: the signature is not judged here.
+        verify: Check the digest of every present blob.
+        signers: Lines in OpenSSH's allowed_signers format with the accepted keys; the signature is
+            checked before parsing. None: the signature is not checked here.
         trust_unsigned: With ``signers``, accepts a bundle without a signature, or signed by an
-            unknown key; not one whose signature does not fit it.
+            unknown key; a wrong signature is still refused.
 
     Raises:
-        UsageError: "bundle.not-found": there is nothing at this path.
-        BundleError: It is no bundle, it is damaged, or its signature is not good.
+        UsageError: "bundle.not-found": the path does not exist.
+        BundleError: The file is no bundle, is damaged, or its signature is invalid.
     """
     from edgekit_device.trust.bundle import open_bundle
 
@@ -190,7 +190,7 @@ def _judge(
             check_signature(manifest, signature, allowed, trust_unsigned=trust, where=where)
         except DeviceError as error:
             if error.code == "bundle.unknown-signer":
-                # the folder of the list is gone by now
+                # the folder of the list no longer exists
                 error.message = "the bundle is not signed by a key known on this machine"
             raise
 
@@ -233,10 +233,10 @@ def _occupied(path: Path) -> UsageError:
 
 
 def build_zipapp(path: str | Path) -> str:
-    """Writes ``edgekit_device`` as one file that Python runs and imports from.
+    """Writes ``edgekit_device`` as a single file that Python can run and import.
 
-    The board needs nothing else: ``python3 edgekit_device.pyz hello`` runs it, and with the file
-    on ``sys.path`` its code is ``import edgekit_device``.
+    The board needs no other file: ``python3 edgekit_device.pyz hello`` runs it, and with the file
+    on ``sys.path``, ``import edgekit_device`` works.
 
     Returns:
         SHA-256 (hex) of the file; the same sources give the same bytes.
@@ -264,12 +264,12 @@ def build_zipapp(path: str | Path) -> str:
 
 
 def build_board_loader(folder: Path) -> Path:
-    """Writes the loader into ``folder`` under its digest, as boards have it; returns the file.
+    """Writes the loader into ``folder``, named by its digest as on boards; returns the file.
 
     Hosts of different versions may share the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    # not ``write_atomically``: its name is known when it is whole
+    # not ``write_atomically``: its name is only known when it is complete
     with tempfile.TemporaryDirectory(dir=folder) as made:
         digest = build_zipapp(Path(made, "loader"))
         path = folder / f"edgekit_device-{digest[:16]}.pyz"

@@ -1,4 +1,4 @@
-"""Joins the bundles of a network's parts into one, with the ONNX files that run between them."""
+"""Joins the bundles of a network's parts, with the ONNX files that run between them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from edgekit_device.protocol.manifest import (
     WeightEntry,
 )
 
-# of lanes' shares: parts of other lengths are rounding
+# least length of a lane's share: shorter pieces are rounding errors
 _DIGITS = 9
 _REFERENCE = "reference"
 
@@ -36,11 +36,11 @@ class CpuPart:
     """A part that runs on the board's CPU.
 
     Attributes:
-        name: For people.
+        name: Displayed name.
         model: The ONNX file, with its weights; or the record of a Python part.
-        inputs: Tensors that it reads, by the names in the file.
-        outputs: Tensors that it writes.
-        files: Of a Python part, its source file and its state by the kind of blob.
+        inputs: Input tensors, by the names in the file.
+        outputs: Output tensors.
+        files: For a Python part, its source file and state by the kind of blob.
     """
 
     name: str
@@ -63,19 +63,19 @@ def join(
     call: Mapping[str, object],
     golden: Sequence[Golden] = (),
 ) -> Bundle:
-    """Returns one bundle of a network's parts, unsigned. The same inputs give the same bytes.
+    """Returns the unsigned bundle of a network's parts. The same inputs give the same bytes.
 
-    Rewrites and samples are those of a network, so only a bundle that is the whole network keeps
-    its own; so are its golden vectors.
+    Rewrites, samples and golden vectors belong to a network, so a part's bundle only keeps its own
+    if it is the whole network.
 
     Args:
-        parts: In the order of the network, at least one of them a bundle; tensors between them
-            have the same names in both.
-        name: The application's.
-        model: The network that was cut.
+        parts: The parts in the order of the network, including at least a bundle; a tensor between
+            two parts has the same name in both.
+        name: The application's name.
+        model: The source of the cut network.
         inputs: The network's inputs.
         outputs: The network's outputs.
-        call: The ``edgekit.export/1`` document: how the network is called.
+        call: The ``edgekit.export/1`` document with the network's call signature.
         golden: Golden vectors of the network.
 
     Raises:
@@ -109,7 +109,7 @@ def join(
     lanes = _lanes([_ways(part, on_cpu) for part in parts])
     cases, results = golden_cases(golden, outputs)
     if len(lanes) > 1 and first.backend != _REFERENCE:
-        # devices round differently, and these are of the lane that single frames take
+        # devices round differently, and these belong to the lane of single frames
         cases = tuple(replace(case, lane=0) for case in cases)
     for digest, result in results.items():
         blobs.add(result, "golden", digest)
@@ -129,7 +129,7 @@ def join(
 def _weights_and_engines(
     bundles: Sequence[Bundle], where: str
 ) -> tuple[dict[str, WeightEntry], dict[str, EngineEntry]]:
-    """Returns weights by name and engines by digest; a name that means two weights becomes two."""
+    """Returns weights by name and engines by digest; a name of two different weights is split."""
     weights: dict[str, WeightEntry] = {}
     engines: dict[str, EngineEntry] = {}
     for number, bundle in enumerate(bundles, 1):
@@ -137,7 +137,7 @@ def _weights_and_engines(
         other = {name: f"{name}@{number}" for name, weight in manifest.weights.items()
                  if name in weights and weights[name].digest != weight.digest}  # fmt: skip
         if other and manifest.backend == _REFERENCE:
-            # these engines find their weights by name alone
+            # these engines find their weights only by name
             raise _not_joined(f"two parts have different weights named {min(other)!r}", where)
         weights |= {other.get(name, name): one for name, one in manifest.weights.items()}
         for digest, entry in manifest.engines.items():
@@ -150,7 +150,7 @@ def _weights_and_engines(
 
 
 def _ways(part: Part, on_cpu: Mapping[int, str]) -> list[Lane]:
-    """Returns a part's lanes, the one of most frames first."""
+    """Returns a part's lanes, the lane with the most frames first."""
     if isinstance(part, Bundle):
         return sorted(part.manifest.lanes, key=lambda lane: -lane.share)
     engine = on_cpu[id(part)]
@@ -158,9 +158,9 @@ def _ways(part: Part, on_cpu: Mapping[int, str]) -> list[Lane]:
 
 
 def _lanes(ways: Sequence[Sequence[Lane]]) -> tuple[Lane, ...]:
-    """Returns lanes through all parts, in which each part's lanes have their shares.
+    """Returns lanes through all parts that preserve the shares of each part's lanes.
 
-    The first one takes the first lane of each part, and most frames.
+    The first lane uses the first lane of each part, and has the most frames.
     """
     ends = {1.0}
     for lanes in ways:
@@ -177,7 +177,7 @@ def _lanes(ways: Sequence[Sequence[Lane]]) -> tuple[Lane, ...]:
 
 
 def _at(lanes: Sequence[Lane], share: float) -> Lane:
-    """Returns the lane in which the shares before it and its own reach a share."""
+    """Returns the lane at which the cumulated shares reach ``share``."""
     end = 0.0
     for lane in lanes:
         end += lane.share
@@ -203,7 +203,9 @@ def _placement(parts: Sequence[Part]) -> PlacementRecord:
 
 
 def _requires(parts: Sequence[Part], blobs: Blobs) -> Requires | None:
-    """Returns what the parts need together: bytes are what they need apart, and the new blobs'."""
+    """Returns the joint requirements of the parts: bytes are the sums over the parts and new
+    blobs.
+    """
     bundles = [part for part in parts if isinstance(part, Bundle)]
     on_cpu = [part for part in parts if isinstance(part, CpuPart)]
     every = [one.manifest.requires for one in bundles if one.manifest.requires is not None]

@@ -1,4 +1,4 @@
-"""The right classes of the samples that travel in a bundle, from a file of the user's."""
+"""The correct classes of a bundle's samples, from a user's file."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ MOST_BYTES = 16 << 20
 
 
 def read_labels(path: Path, cases: int, shape: Sequence[int]) -> list[list[int]]:
-    """Reads a class number a line, in the order of the calibration inputs.
+    """Reads a class number per line, in the order of the calibration inputs.
 
     Args:
-        path: The file; empty lines and what follows a ``#`` are passed over.
-        cases: Inputs that travel.
-        shape: Of the network's first output: what it is of classes follows from it.
+        path: The file; empty lines and text after a ``#`` are ignored.
+        cases: Number of sample inputs.
+        shape: Shape of the network's first output, which determines the number of classes.
 
     Returns:
-        For each case a class for each of the batch.
+        For each case, a class for each element of the batch.
 
     Raises:
         DataError: "data.labels".
@@ -57,7 +57,7 @@ def read_labels(path: Path, cases: int, shape: Sequence[int]) -> list[list[int]]
 
 
 def label_lines(path: Path) -> list[str]:
-    """Returns the lines of a file of labels; the network is not needed for it.
+    """Returns the lines of a file of labels, without the network.
 
     Raises:
         DataError: "data.labels".

@@ -1,5 +1,5 @@
-"""The values of a bundle and the parts of its manifest: blobs, golden vectors, segments, weights,
-what a board must have, hold and be judged by, and the record of rewrites.
+"""The values of a bundle and the parts of its manifest: blobs, golden vectors, segments, weights, a
+board's requirements, samples, and the record of rewrites.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ Blob: TypeAlias = "bytes | memoryview | np.ndarray"
 _LOADER = "edgekit.device/1"
 _BOARD = ("module", "l4t", "tensorrt")
 _FORM = "%Y-%m-%dT%H:%M:%SZ"
-_DIGITS = 11  # of seconds since 1970, up to the year 5138
+_DIGITS = 11  # digits of seconds since 1970, up to the year 5138
 
 
 @dataclass(frozen=True, eq=False)
 class Golden:
-    """One golden vector: inputs by seed and range, outputs as the build gave them.
+    """A golden vector: inputs by seed and range, and the build's outputs.
 
     Attributes:
         seed: Seed of the inputs (``golden_inputs``), at least 0.
         ranges: (low, high) by input name.
-        outputs: What the unstripped build answers to these inputs, by output name.
+        outputs: The unstripped build's outputs for these inputs, by name.
         relative: Allowed max|a-b| / max|b| on the board.
-        lane: The lane (plan variant) whose outputs they are; None: all lanes give the same. Lanes
-            that use other devices round elsewhere: the GPU writes floats where a DLA writes INT8.
-        shapes: Sizes of the inputs, of engines with profiles; empty for the variant's own.
+        lane: The lane (plan variant) of the outputs; None: the same for all lanes. Lanes on other
+            devices round differently: the GPU writes floats if a DLA writes INT8.
+        shapes: Sizes of the inputs for engines with profiles; empty for the variant's own sizes.
     """
 
     seed: int
@@ -75,17 +75,17 @@ class Golden:
 
 @dataclass(frozen=True, eq=False)
 class BundleSamples:
-    """Inputs that travel with a bundle, and what the FP32 network makes of them.
+    """Inputs in a bundle, with the FP32 network's outputs.
 
     Attributes:
-        metric: One of ``gate.METRICS``; "top1_accuracy" with labels.
-        source: Where the inputs are from, for people.
-        synthetic: Whether they are made up, so that the figure describes the engines alone.
-        least: What the metric must reach on a board; None for no gate of the bundle's own.
-        cases: Inputs and outputs by name, one pair an inference.
-        labels: For each case the right classes, one for each of the batch; None for none.
-        detection: Which objects are compared for the metric "boxes"; None for others.
-        variants: For each case the number of the variant that it is of; empty for the first.
+        metric: A metric from ``gate.METRICS``; "top1_accuracy" with labels.
+        source: Source of the inputs, for display.
+        synthetic: True if they are generated, so that the figure only describes the engines.
+        least: Least value of the metric on a board; None if the bundle has no gate.
+        cases: Inputs and outputs by name, a pair for each inference.
+        labels: The correct classes for each case and element of the batch; None without labels.
+        detection: Compared objects for the metric "boxes"; None for other metrics.
+        variants: Index of each case's variant; empty if all are of the first.
     """
 
     metric: str
@@ -100,14 +100,14 @@ class BundleSamples:
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
-    """Everything a board needs; the manifest names every blob by SHA-256.
+    """A bundle: all files for a board; the manifest names every blob by SHA-256.
 
     Attributes:
-        manifest: What the board's reader makes of ``manifest_bytes`` (docs/manifest.md).
-        manifest_bytes: Its canonical bytes, which are what is signed.
+        manifest: ``manifest_bytes``, parsed by the board's reader (docs/manifest.md).
+        manifest_bytes: Its canonical bytes, which are signed.
         blobs: Engines and golden outputs by digest.
-        weights: Weight values by digest; may be memory maps, and lack some in a bundle that was
-            read from a stripped file.
+        weights: Weight values by digest; may be memory maps, and incomplete in a bundle from a
+            stripped file.
         signature: OpenSSH's signature of ``manifest_bytes``, None while unsigned.
     """
 
@@ -119,7 +119,7 @@ class Bundle:
 
     @property
     def name(self) -> str:
-        """The bundle's, and so the app's name."""
+        """The name of the bundle and the application."""
         return self.manifest.name
 
     @property
@@ -129,12 +129,12 @@ class Bundle:
 
     @property
     def weight_bytes(self) -> dict[str, int]:
-        """Bytes by digest of every weight that the manifest names."""
+        """Size in bytes of every weight in the manifest, by digest."""
         return {w.digest: w.bytes for w in self.manifest.weights.values()}
 
     @property
     def stripped_bytes(self) -> int:
-        """Bytes of the manifest, engines and golden outputs."""
+        """Size of the manifest, engines and golden outputs in bytes."""
         blobs = sum(blob.bytes for blob in self.manifest.blobs.values())
         return len(self.manifest_bytes) + blobs
 
@@ -144,7 +144,9 @@ class Bundle:
         return self.stripped_bytes + sum(self.weight_bytes.values())
 
     def weight_entries(self) -> dict[str, Weight]:
-        """Returns what was stripped, by name, as ``reference.weights.derive_weights`` reads it."""
+        """Returns the stripped weights by name, in the form of
+        ``reference.weights.derive_weights``.
+        """
         return {
             name: Weight(name, one.source, one.transform, one.digest, one.dtype, one.shape)
             for name, one in self.manifest.weights.items()
@@ -156,7 +158,7 @@ class Bundle:
 
 
 def blob_view(blob: Blob) -> memoryview:
-    """Returns a blob's bytes, in C order, without a copy where it is contiguous."""
+    """Returns a blob's bytes in C order, without a copy if it is contiguous."""
     if isinstance(blob, (bytes, memoryview)):
         return memoryview(blob)
     import numpy as np
@@ -165,7 +167,7 @@ def blob_view(blob: Blob) -> memoryview:
 
 
 def canonical(document: Mapping[str, object]) -> bytes:
-    """Returns a document as canonical JSON: keys sorted, no spaces, one newline at the end."""
+    """Returns a document as canonical JSON: keys sorted, no spaces, a newline at the end."""
     text = json.dumps(
         document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
@@ -173,10 +175,10 @@ def canonical(document: Mapping[str, object]) -> bytes:
 
 
 def rewrite_record(bundle: Bundle) -> Any:
-    """Returns the ``edgekit.rewrites/1`` document of a bundle; None when it has none.
+    """Returns the ``edgekit.rewrites/1`` document of a bundle; None if it has none.
 
     Raises:
-        BundleError: "bundle.invalid"; the blob is not JSON.
+        BundleError: "bundle.invalid": the blob is not JSON.
     """
     digest = bundle.manifest.rewrites
     if digest is None:
@@ -197,7 +199,7 @@ def tensor_io(
     Args:
         tensor: Name, shape and type.
         layout: TensorRT's format name.
-        strides: Bytes by dimension; those of a dense C-order array when None.
+        strides: Bytes by dimension; None: those of a dense C-order array.
     """
     if strides is None:
         import numpy as np
@@ -210,12 +212,12 @@ def tensor_io(
     return TensorEntry(tensor.name, tensor.dtype, tuple(tensor.shape), layout, tuple(strides))
 
 
-#: Of the generated inputs of golden vectors.
+#: Seed of the generated inputs of golden vectors.
 GOLDEN_SEED = 7
 
 
 def golden_ranges(inputs: Mapping[str, np.ndarray]) -> dict[str, tuple[float, float]]:
-    """Returns (low, high) by input name: what a calibration input spans."""
+    """Returns the range (low, high) of calibration inputs by input name."""
     return {name: (float(value.min()), float(value.max())) for name, value in inputs.items()}
 
 
@@ -228,10 +230,10 @@ def golden_inputs(
     """Returns the inputs that a board generates for a golden vector of this seed and ranges.
 
     Args:
-        network: Whose inputs they are.
-        seed: The vector's.
+        network: The network of the inputs.
+        seed: The vector's seed.
         ranges: (low, high) by input.
-        shapes: Other sizes of the inputs, of engines with profiles.
+        shapes: Other sizes of the inputs, for engines with profiles.
     """
     from edgekit_device.runtime.golden import golden_inputs as generate
 
@@ -266,7 +268,7 @@ def weight_fields(weights: Mapping[str, Weight]) -> dict[str, WeightEntry]:
     """Returns the manifest's weights by name.
 
     Raises:
-        BundleError: "bundle.invalid": a type that no bundle can hold.
+        BundleError: "bundle.invalid": a type that bundles do not support.
     """
     import numpy as np
 
@@ -294,9 +296,9 @@ def _item_bytes(dtype: str) -> int:
 
 
 def issued_entry(counter: int | None, valid_until: str | None) -> Issued | None:
-    """Returns the manifest's "issued" of a bundle that is signed now; None for neither.
+    """Returns the manifest's "issued" of a bundle that is signed now; None if both are None.
 
-    Without it a bundle's bytes depend on no clock; SOURCE_DATE_EPOCH gives a fixed time here, too.
+    Without it a bundle's bytes do not depend on a clock; SOURCE_DATE_EPOCH sets a fixed time.
     """
     if counter is None and valid_until is None:
         return None
@@ -305,7 +307,7 @@ def issued_entry(counter: int | None, valid_until: str | None) -> Issued | None:
 
 
 def check_valid_until(day: str) -> None:
-    """Refuses an end of validity that is past when the bundle is signed.
+    """Refuses an end of validity in the past.
 
     Raises:
         UsageError: "bundle.expired".
@@ -331,14 +333,14 @@ def _end(valid_until: str) -> str:
 
 
 class Blobs:
-    """A bundle's blobs by digest, and what each is: the first that it was named as."""
+    """A bundle's blobs by digest, with their kinds (the first kind if added repeatedly)."""
 
     def __init__(self) -> None:
         self.values: dict[str, Blob] = {}
         self._kinds: dict[str, str] = {}
 
     def add(self, blob: Blob, kind: str, digest: str | None = None) -> str:
-        """Takes a blob in and returns its digest."""
+        """Adds a blob and returns its digest."""
         if digest is None:
             digest = hashlib.sha256(blob_view(blob)).hexdigest()
         self.values.setdefault(digest, blob)
@@ -346,7 +348,7 @@ class Blobs:
         return digest
 
     def sizes(self) -> dict[str, int]:
-        """Returns bytes by digest."""
+        """Returns the sizes in bytes by digest."""
         return {digest: len(blob_view(blob)) for digest, blob in self.values.items()}
 
     def entries(self) -> dict[str, BlobEntry]:
@@ -387,17 +389,17 @@ def requires_of(
     """Returns the manifest's "requires".
 
     Args:
-        artefacts: Engines, segments and the fingerprint of where they were built.
-        sizes: Bytes of the bundle's blobs by digest, without weights.
-        weight_bytes: Bytes of the weights.
-        shared: Whether engines of one device share the memory that they need while they run.
+        artefacts: Engines, segments and the fingerprint of the build machine.
+        sizes: Size of the bundle's blobs in bytes by digest, without weights.
+        weight_bytes: Size of the weights in bytes.
+        shared: True if engines of the same device share their activation memory.
     """
     entries = artefacts.entries.values()
     segments = [segment for _, lane in artefacts.lanes for segment in lane]
     loaded = weight_bytes + sum(sizes[digest] for digest in artefacts.engines)
     runs = [(segment.engine, segment.device) for segment in segments]
     contexts = context_bytes(runs, artefacts.entries, shared=shared)
-    # a refit stores the whole plans next to the stripped ones
+    # a refit stores the complete plans in addition to the stripped plans
     retained = loaded if any(entry.stripped for entry in entries) else 0
     emulated = artefacts.backend == "reference"
     used = (dla_core(segment.device) for segment in segments)

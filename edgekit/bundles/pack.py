@@ -1,4 +1,4 @@
-"""Packs what was built into a bundle: the manifest, its blobs and the golden vectors."""
+"""Packs a build into a bundle: the manifest, its blobs and the golden vectors."""
 
 from __future__ import annotations
 
@@ -62,16 +62,16 @@ _SHOWN = 20
 
 @dataclass(frozen=True, eq=False)
 class ShapeVariant:
-    """What was built for one shape, or for a range of shapes.
+    """A build for a shape, or for a range of shapes.
 
     Attributes:
-        network: Its inputs and outputs, with the shape's sizes.
-        plan: Where it runs.
-        artefacts: Its engines and weights.
-        golden: Its golden vectors.
-        profiles: The ranges that its engine takes; empty for one shape.
-        load: "start" or "demand": when a board opens it.
-        values: Ranges of values of further inputs of the engine, which hold sizes.
+        network: The network with the shape's sizes.
+        plan: The placement.
+        artefacts: The engines and weights.
+        golden: The golden vectors.
+        profiles: The engine's ranges of sizes; empty for a single shape.
+        load: "start" or "demand": the time at which a board opens it.
+        values: Value ranges of further engine inputs, which contain sizes.
     """
 
     network: Network
@@ -83,7 +83,7 @@ class ShapeVariant:
     values: Values = field(default_factory=dict)
 
 
-# what of a bundle stays with other weights
+# parts of a bundle that are kept with other weights
 _WEIGHT_INDEPENDENT = ("engine", "library", "record")
 
 
@@ -108,25 +108,26 @@ def pack(
     """Packs a build. The same inputs give the same bytes.
 
     Args:
-        name: The app's name on the board: letters, digits, ".", "_" and "-".
-        model: The model that was built; gives digest and source.
-        network: Its inputs and outputs.
+        name: The application's name on the board: letters, digits, ".", "_" and "-".
+        model: The built model, for digest and source.
+        network: The network, for inputs and outputs.
         plan: Placement, target, power mode, precision and TensorRT version.
         artefacts: Engines, weights and fingerprint.
-        golden: Golden vectors of the unstripped build. Without any the manifest says so
-            (``without_golden``), and no self-test compares the outputs.
+        golden: Golden vectors of the unstripped build. Without any the manifest has
+            ``without_golden``, and no self-test compares the outputs.
         mode: "hybrid", "standalone" or "split".
-        rewrites: The ``edgekit.rewrites/1`` document of how the model came about; none when None.
-        samples: Inputs that accuracy is measured on at the board; none when None.
-        counter: Release counter; with it, or ``valid_until``, the time of signing is in it too.
-        valid_until: Until when boards install it unattended: a day or a time, in UTC.
-        memory: How a board uses the GPU's memory; as by default when None.
-        variants: What was built for further shapes.
+        rewrites: The ``edgekit.rewrites/1`` document of the model, or None.
+        samples: Inputs for measuring accuracy on the board, or None.
+        counter: Release counter; with it, or ``valid_until``, the manifest also has the time of
+            signing.
+        valid_until: End of unattended installation by boards: a day or a time, in UTC.
+        memory: Settings of the board's GPU memory; None: the defaults.
+        variants: The builds for further shapes.
         padding: Axes along which inputs may be padded up to a variant.
-        head: What decodes the outputs of a detector; none when None.
+        head: The decoder of a detector's outputs, or None.
 
     Raises:
-        BundleError: "bundle.invalid"; the parts do not fit together, or a name cannot be used.
+        BundleError: "bundle.invalid": the parts do not fit together, or a name cannot be used.
     """
     first = ShapeVariant(network, plan, artefacts, golden)
     if variants:
@@ -240,22 +241,22 @@ def with_weights(
     valid_until: str | None = None,
     variants: Sequence[Sequence[Golden]] = (),
 ) -> Bundle:
-    """Packs the same engines with other weights: a refit, without a build.
+    """Packs the same engines with other weights: a refit without a build.
 
     Args:
         bundle: The bundle to start from.
         weights: The new weights by name; the same names, types and shapes.
-        values: Their values by digest.
+        values: The weights' values by digest.
         golden: Golden vectors of the new weights.
-        model: The model they are from; the old one's digest and source stay without it.
-        samples: Inputs with what FP32 makes of them with these weights; none when None.
-        counter: As of ``pack``.
-        valid_until: As of ``pack``.
+        model: The weights' model; None: digest and source of the old model are kept.
+        samples: Inputs with the FP32 outputs for these weights, or None.
+        counter: As for ``pack``.
+        valid_until: As for ``pack``.
         variants: Golden vectors of the further variants.
 
     Raises:
-        DataError: "refit.mismatch", with every name that does not fit, or "refit.identical" where
-            an engine takes no other weights than those that it was built with.
+        DataError: "refit.mismatch", with every name that does not match, or "refit.identical": an
+            engine only accepts the weights of its build.
     """
     old = bundle.weight_entries()
     faults = [f"{name} (missing)" for name in old if name not in weights]
@@ -302,7 +303,7 @@ def with_weights(
         blobs=blobs.entries(),
     )
     if before.requires is not None:
-        # as many bytes more or less as the blobs are
+        # adjusted by the difference of the blobs' sizes
         more = sum(manifest.sizes().values()) - sum(before.sizes().values())
         disk = max(before.requires.disk_bytes + more, 0)
         manifest = replace(manifest, requires=replace(before.requires, disk_bytes=disk))
@@ -319,7 +320,7 @@ def _check_identical(
     """Refuses other weights for engines that were built with REFIT_IDENTICAL.
 
     "If the refit engine weights are not identical to the original, behavior is undefined"
-    (NvInfer.h 10.7, BuilderFlag::kREFIT_IDENTICAL), so no bundle may hold them.
+    (NvInfer.h 10.7, BuilderFlag::kREFIT_IDENTICAL), so no bundle may contain them.
     """
     if not any(engine.refit == "identical" for engine in bundle.manifest.engines.values()):
         return
@@ -336,7 +337,7 @@ def _check_identical(
 
 
 def finish(manifest: Manifest, blobs: Mapping[str, Blob], weights: Mapping[str, Blob]) -> Bundle:
-    """Makes the canonical bytes and has the board's own reader check them."""
+    """Makes the canonical bytes and checks them with the board's own reader."""
     data = canonical(write(manifest))
     try:
         checked = parse(data)
@@ -360,22 +361,22 @@ def finish(manifest: Manifest, blobs: Mapping[str, Blob], weights: Mapping[str, 
     return Bundle(checked, data, dict(sorted(blobs.items())), referenced)
 
 
-# of max|a-b| / max|b|, where a board answers what this machine predicted
+# least max|a-b| / max|b| if a board is compared with this machine's prediction
 _LOOSE = 0.02
 
 
 def loosened(
     cases: Sequence[Golden], here: Sequence[Golden], board: Sequence[Golden]
 ) -> list[Golden]:
-    """Gives this machine's answers the tolerance that a board's engines need with other weights.
+    """Returns this machine's golden vectors with the tolerance that a board's engines need.
 
-    No board has run these weights yet: they may be twice as far from this machine's answer as the
-    board's engines were with the weights that they were built with.
+    No board has run these weights yet: the allowed difference from this machine's outputs is twice
+    the difference of the board's engines with the build's weights.
 
     Args:
-        cases: What this machine answers with the other weights.
-        here: What it answers with those of the build.
-        board: What the board answered with those.
+        cases: This machine's outputs with the other weights.
+        here: This machine's outputs with the build's weights.
+        board: The board's outputs with the build's weights.
     """
     apart = max(
         _relative(ours.outputs[name], theirs.outputs[name])

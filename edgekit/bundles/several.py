@@ -1,4 +1,4 @@
-"""Builds of several shapes in one bundle: one name of a weight means one value in all of them."""
+"""Builds of several shapes in a bundle: a weight's name has the same value in all builds."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
 
 
 def in_one_bundle(builds: Sequence[Artefacts]) -> list[Artefacts]:
-    """Returns builds whose weights of one name have one value.
+    """Returns builds in which equal weight names have equal values.
 
-    Weights of the same value are shared. A weight whose value differs from that of an earlier build
-    gets the number of its build before its name, in the engines of ONNX too; an engine of TensorRT
-    keeps its own name, and its entry says which weight of the bundle it is.
+    Weights of the same value are shared. A weight whose value differs from an earlier build is
+    prefixed with its build's number, also in ONNX engines; a TensorRT engine keeps its own name,
+    and its entry maps it to the bundle's weight.
     """
     known: dict[str, Weight] = {}
     found = []
@@ -34,7 +34,7 @@ def in_one_bundle(builds: Sequence[Artefacts]) -> list[Artefacts]:
 
 
 def together(builds: Sequence[Artefacts]) -> Artefacts:
-    """Returns all that several builds have, with the lanes of all; weights as of one bundle."""
+    """Returns the union of several builds, with all lanes; weights are those of a bundle."""
     first = builds[0]
     return replace(
         first,
@@ -50,7 +50,7 @@ def together(builds: Sequence[Artefacts]) -> Artefacts:
 
 
 def _renamed(build: Artefacts, names: Mapping[str, str]) -> Artefacts:
-    """Returns a build with other names of weights."""
+    """Returns a build with renamed weights."""
     weights = {}
     for name, weight in build.weights.items():
         own = names.get(name, name)
@@ -83,7 +83,7 @@ def _renamed(build: Artefacts, names: Mapping[str, str]) -> Artefacts:
 
 
 def _with_names(engine: bytes, names: Mapping[str, str]) -> bytes:
-    """Returns an engine of ONNX with other names of its stripped weights."""
+    """Returns an ONNX engine with renamed stripped weights."""
     proto = onnx.ModelProto.FromString(engine)
     own = {one.name: names[one.name] for one in proto.graph.initializer if one.name in names}
     if not own:

@@ -1,5 +1,5 @@
-"""Signs bundles with OpenSSH's own ``ssh-keygen -Y``, which every board has too; public keys as
-users name them, a file or a line, with identity and fingerprint.
+"""Signs bundles with OpenSSH's ``ssh-keygen -Y``, which every board also has; reads public keys
+from a file or a line, with identity and fingerprint.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from edgekit.knowledge import cache_folder
 from edgekit_device.account import account_name
 from edgekit_device.store.root import default_root
 
-LARGEST_KEY = 1 << 20  # bytes of a file with public keys
+LARGEST_KEY = 1 << 20  # largest file with public keys, in bytes
 _KINDS = ("ssh-", "ecdsa-", "sk-ssh-", "sk-ecdsa-")
 _IDENTITY = re.compile(r"[A-Za-z0-9@._+-]+")
 _PRIVATE = re.compile(r"BEGIN [A-Z0-9 ]*PRIVATE KEY|^PuTTY-User-Key-File", re.M)
 
-# the comment of all keys that edgekit made before: it distinguishes no one
+# the comment of all keys of earlier edgekit versions: it identifies no signer
 _EVERYBODY = "edgekit"
 _SHOWN = 16
 NAMESPACE = "edgekit-bundle"
@@ -37,12 +37,12 @@ _TIME = re.compile(r"[0-9]{8}(?:[0-9]{4}(?:[0-9]{2})?)?Z?")
 
 
 class PublicKeyLine:
-    """A public key in OpenSSH's form.
+    """A public key in OpenSSH's format.
 
     Attributes:
-        kind: Such as "ssh-ed25519".
-        data: Its base64.
-        comment: What its owner wrote after it, often USER@HOST.
+        kind: Key type, such as "ssh-ed25519".
+        data: The key in base64.
+        comment: The comment after the key, often USER@HOST.
     """
 
     def __init__(self, kind: str, data: str, comment: str) -> None:
@@ -52,12 +52,12 @@ class PublicKeyLine:
 
     @property
     def line(self) -> str:
-        """Kind and base64, without the comment."""
+        """Key type and base64, without the comment."""
         return f"{self.kind} {self.data}"
 
     @property
     def fingerprint(self) -> str:
-        """As ``ssh-keygen -lf`` prints it: "SHA256:" and unpadded base64."""
+        """The format of ``ssh-keygen -lf``: "SHA256:" and unpadded base64."""
         digest = hashlib.sha256(base64.b64decode(self.data)).digest()
         return "SHA256:" + base64.b64encode(digest).decode("ascii").rstrip("=")
 
@@ -65,7 +65,7 @@ class PublicKeyLine:
     def identity(self) -> str:
         """The signer's identity on a board: the comment, or "key-" and the fingerprint's start.
 
-        A comment that is no valid identity, or that all of edgekit's own keys had, is not taken.
+        An invalid comment, or the common comment of older edgekit keys, is not used.
         """
         if is_identity(self.comment) and self.comment != _EVERYBODY:
             return self.comment
@@ -74,15 +74,15 @@ class PublicKeyLine:
 
 
 def is_identity(text: str) -> bool:
-    """Whether a line of allowed_signers can name a signer so."""
+    """Returns True if a text is a valid identity in allowed_signers."""
     return _IDENTITY.fullmatch(text) is not None
 
 
 def public_key(source: str | Path) -> PublicKeyLine:
-    """Returns the key of a ``.pub`` file, or of its one line.
+    """Returns the key of a ``.pub`` file, or of its line.
 
     Raises:
-        UsageError: "sign.no-key"; nothing of a file's content stands in it.
+        UsageError: "sign.no-key"; the message never quotes the file.
     """
     text, where = str(source), "the public key"
     if isinstance(source, Path) or not text.startswith(_KINDS):
@@ -110,7 +110,7 @@ def public_key(source: str | Path) -> PublicKeyLine:
 
 
 def refuse_private(text: str, where: str) -> None:
-    """Raises UsageError for a private key, which goes to no board and stands in no message."""
+    """Raises UsageError for a private key, which must not be sent to a board or quoted."""
     if _PRIVATE.search(text):
         raise UsageError(
             "this is a private key",
@@ -129,8 +129,8 @@ def sign(manifest_bytes: bytes, key_path: str | Path) -> bytes:
 
     Args:
         manifest_bytes: ``Bundle.manifest_bytes``.
-        key_path: A private key without a passphrase, or any public key whose private half the
-            SSH agent holds.
+        key_path: A private key without a passphrase, or a public key whose private key is in the
+            SSH agent.
 
     Returns:
         OpenSSH's armoured signature.
@@ -166,7 +166,7 @@ def sign(manifest_bytes: bytes, key_path: str | Path) -> bytes:
 
 
 def ensure_key(path: str | Path) -> Path:
-    """Returns the ed25519 key at ``path``; makes one without a passphrase when there is none.
+    """Returns the ed25519 key at ``path``; creates it without a passphrase if missing.
 
     Raises:
         UsageError: The folder cannot be written.
@@ -178,7 +178,7 @@ def ensure_key(path: str | Path) -> Path:
         if not key.is_file():
             _make_key(key)
         if not public.is_file():
-            # from the private key, so that two processes that come here write the same
+            # from the private key, so that concurrent processes write the same
             done = _keygen(["-y", "-f", str(key)], b"")
             _check(done, key)
             with replacing(public) as temporary:
@@ -197,13 +197,13 @@ def _make_key(key: Path) -> None:
         arguments = ["-q", "-t", "ed25519", "-N", "", "-C", user_at_host(), "-f", str(made)]
         _check(_keygen(arguments, b""), key)
         made.chmod(0o600)
-        # a link fails where another process was first, whose key then holds
+        # linking fails if another process was first; its key is then used
         with contextlib.suppress(FileExistsError):
             os.link(made, key)
 
 
 def user_at_host() -> str:
-    """Returns USER@HOST, by which people recognise who it is; ssh-keygen's own comment of a key."""
+    """Returns USER@HOST, like ssh-keygen's default comment of a key."""
     return f"{account_name()}@{socket.gethostname()}"
 
 
@@ -217,18 +217,18 @@ def allowed_signers_line(
     identity: str | None = None,
     times: Mapping[str, str | None] | None = None,
 ) -> str:
-    """Returns the line of a board's allowed_signers that lets a key sign bundles.
+    """Returns the allowed_signers line that permits a key to sign bundles for a board.
 
     Args:
-        key: The public key's line, or its file.
+        key: The public key's line or file.
         identity: The signer's name on the board. None: the key's comment (ann@laptop), or "key-"
-            and the start of its fingerprint where the comment is no valid identity.
-        times: "after" and "before": from and until when by the board's clock, YYYYMMDD or
-            YYYYMMDDHHMM[SS], with a Z for UTC. Boards need OpenSSH 8.8 for them.
+            and the start of its fingerprint if the comment is no valid identity.
+        times: Validity, "after" and "before", by the board's clock: YYYYMMDD or YYYYMMDDHHMM[SS],
+            with a Z for UTC. Boards need OpenSSH 8.8 for them.
 
     Raises:
         UsageError: The key is no OpenSSH public key ("sign.no-key", "sign.private-key"), the
-            identity has other characters than letters, digits and ``@._+-``, or a time is none.
+            identity has characters other than letters, digits and ``@._+-``, or a time is invalid.
     """
     found = public_key(key)
     name = found.identity if identity is None else identity
@@ -251,11 +251,11 @@ def allowed_signers_line(
 
 
 def known_signers(keys: Iterable[Path] = ()) -> list[str]:
-    """Returns the keys that this machine knows, as lines of OpenSSH's allowed_signers form:
+    """Returns the keys that this machine knows, as lines in OpenSSH's allowed_signers format:
     edgekit's own, and those of the installation in ``$EDGEKIT_ROOT`` or ``~/.edgekit``.
 
     Args:
-        keys: Further ones, private or public; those that do not exist are passed over.
+        keys: Further keys, private or public; missing files are skipped.
     """
     every = [cache_folder() / "keys" / "ed25519", *keys]
     public = [key if key.suffix == ".pub" else key.with_name(f"{key.name}.pub") for key in every]
@@ -273,7 +273,7 @@ def _keygen(arguments: list[str], stdin: bytes) -> subprocess.CompletedProcess[b
             code="environment.no-ssh-keygen",
             hint="install OpenSSH's client (openssh-client)",
         )
-    # a session of its own has no terminal, so nothing can stop to ask for a passphrase
+    # a separate session has no terminal, so ssh-keygen cannot wait for a passphrase
     environment = {**os.environ, "SSH_ASKPASS_REQUIRE": "never"}
     try:
         return subprocess.run(

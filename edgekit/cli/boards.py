@@ -1,5 +1,5 @@
-"""Commands about boards and what they hold: ``doctor``, ``status``, ``releases``, ``rollback``,
-``remove`` and ``trust``; and what all commands that take several boards share.
+"""Commands about boards and their releases: ``doctor``, ``status``, ``releases``, ``rollback``,
+``remove`` and ``trust``; and shared functions of commands for several boards.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     Row = TypeVar("Row", bound=BoardRow)
 
 
-# ids and times are copied from tables: however narrow the terminal, they stay whole
+# users copy ids and times from tables: they are never truncated, even in a narrow terminal
 _COLUMN_WIDTHS = {
     "release": 19, "serves": 19, "previous": 19, "since": 20, "last deployment": 20,
 }  # fmt: skip
@@ -71,7 +71,7 @@ boards_argument = argument(
 )
 app_option = click.option("--app", help="The application; a configuration's own by default.")
 
-#: How boards are reached, as ``root``, ``python`` and ``accept_host_key``.
+#: Options of the connection to boards: ``root``, ``python`` and ``accept_host_key``.
 host_options = o.all_of(
     click.option("--root", default="~/.edgekit", help="Folder on the board, for a HOST."),
     click.option("--python", default="python3", help="Python on the board, for a HOST."),
@@ -83,13 +83,13 @@ NOT_PREPARED = {
     "by-hand": "sudo needs a password on the board; nothing was changed yet",
     "failed": "the board could not be prepared",
 }
-"""By the states of a setup after which the board is not as it was asked for: how to say so."""
-_NOTHING_RUNS = "runtime"  # the check of a board that runs no bundle of any backend
+"""Messages by the states of a setup that leave the board in another state than requested."""
+_NOTHING_RUNS = "runtime"  # the check of a board that cannot run bundles of any backend
 _ROLES = {"current": "serves", "previous": "the one before", "kept": "kept"}
 
 
 def print_boards(document: Any, rows: Sequence[BoardRow], json: bool) -> None:
-    """Prints the document where it is wanted, and fails as the first board did that failed."""
+    """Prints the document if requested, and raises the error of the first failed board."""
     if json:
         print_json(document)
     lost = [one.cause for one in rows if one.cause is not None]
@@ -100,18 +100,18 @@ def print_boards(document: Any, rows: Sequence[BoardRow], json: bool) -> None:
 def print_each_board(
     document: Any, rows: Sequence[Row], json: bool, text: Callable[[Row], str]
 ) -> None:
-    """Prints a line for each board, or the document, and fails as the first that failed.
+    """Prints a line for each board, or the document, and raises the first failed board's error.
 
     Args:
         document: The document.
         rows: Its boards.
-        json: Whether the document is wanted.
-        text: What is said of a board that did not fail.
+        json: True to print the document.
+        text: Returns the text of a board that did not fail.
     """
     error_shown = False
     for board in rows:
         if json or (board.error is not None and not error_shown):
-            # the error that the command ends with is printed at its end
+            # the command's final error is printed at its end
             error_shown = error_shown or board.error is not None
             continue
         say(f"{board.board}: {text(board) if board.error is None else board.error.message}")
@@ -119,14 +119,16 @@ def print_each_board(
 
 
 def failing(board: BoardRow, boards: Sequence[BoardRow]) -> tuple[str, str]:
-    """Returns how a board failed, and why unless the command's end says it: that of the first."""
+    """Returns a board's failure, and its reason (empty for the first, whose error ends the
+    command).
+    """
     first = next(one for one in boards if one.error is not None)
     how = "failed" if board.reachable else "not reached"
     return how, "-" if board is first or board.error is None else board.error.message
 
 
 def table(*columns: str) -> Table:
-    """Returns a table as the other commands have them; nothing in it is cut."""
+    """Returns a table in the commands' common style, without truncation."""
     from rich.table import Column, Table
 
     made = [Column(name, overflow="fold", min_width=_COLUMN_WIDTHS.get(name)) for name in columns]
@@ -136,12 +138,12 @@ def table(*columns: str) -> Table:
 def show(rows: Table, notes: Sequence[str] = ()) -> None:
     """Prints a table and lines below it.
 
-    A row is one line where stdout is no terminal, or one that is too narrow for a word a column.
+    A row is a single line if stdout is no terminal, or too narrow for a word per column.
     """
     from rich.measure import Measurement
 
     screen = console(width=None if terminal_format()[0] else WIDE)
-    options = screen.options.update(width=WIDE)  # or nothing is wider than the terminal
+    options = screen.options.update(width=WIDE)  # otherwise rich limits the width to the terminal's
     if Measurement.get(screen, options, rows).minimum > screen.width:
         screen = console(width=WIDE)
     screen.print(rows)
@@ -150,15 +152,15 @@ def show(rows: Table, notes: Sequence[str] = ()) -> None:
 
 
 def last_error(found: LastError | None) -> str:
-    """Returns what a server's last error was, empty without one."""
+    """Returns a server's last error, empty if there is none."""
     return "" if found is None else f"{found.at} {found.message} ({found.code})"
 
 
 def plain(value: object) -> Text:
-    """Returns text of a board's, which says nothing to the terminal but itself."""
+    """Returns text from a board, without terminal control characters."""
     from rich.text import Text
 
-    # in a table a line stays one
+    # a line stays a single line in a table
     return Text(harmless("" if value is None else str(value)).replace("\n", " "))
 
 
@@ -248,7 +250,7 @@ def _told(board: str, text: str, json: bool) -> None:
 
 
 def _check_doctor_options(host: str | None, **options: object) -> None:
-    """Refuses options that would do nothing."""
+    """Refuses options that would have no effect."""
     if host is None and (given := [name for name, value in options.items() if value]):
         raise UsageError(
             f"--{given[0]} needs a board", hint="edgekit doctor USER@HOST, or a configuration"
@@ -387,7 +389,7 @@ def _show_status(document: Status, verbose: bool) -> None:
 
 
 def _went_back(facts: AppStatus) -> HistoryEntry | None:
-    """The roll back by hand, or by a server, that came after the last deployment."""
+    """Returns the manual or server's rollback after the last deployment, or None."""
     deployment, last = facts.deployment, facts.history[-1] if facts.history else None
     if last is None or last.state != "rolled-back":
         return None
@@ -493,7 +495,7 @@ def releases_command(
 
 
 def _mending(code: str) -> str:
-    """The command after which a board takes a release that it refuses to load."""
+    """Returns the command that makes a board accept a release that it refuses to load."""
     trusting = ("bundle.unsigned", "bundle.unknown-signer", "bundle.revoked-signer")
     return "edgekit trust" if code in trusting else "edgekit deploy"
 
@@ -577,15 +579,15 @@ def remove_command(
 
 
 def _agree_to_remove(planned: Removal, json: bool) -> None:
-    """Asks for confirmation that an application goes with all its releases.
+    """Asks for confirmation to remove an application with all its releases.
 
     Raises:
-        UsageError: "remove.all": there is no terminal to ask on, or the answer is no.
+        UsageError: "remove.all": there is no terminal for the question, or the answer is no.
     """
     counts = [(board.board, len(board.removed)) for board in planned.boards]
     where = ", ".join(f"{counted(n, 'release')} on {name}" for name, n in counts if n)
     if not where:
-        return  # nothing goes, and why says the board
+        return  # no release is removed, and the board reports the reason
     text = f"application {planned.app} would be removed with {where}"
     if json or not sys.stdin.isatty():
         raise UsageError(
@@ -653,7 +655,7 @@ def trust_command(
         for board in found.boards:
             if board.error is None:
                 _show_trust(cast("TrustingBoard", board), bool(changes))
-            elif board is not lost[0]:  # the command ends with the first error
+            elif board is not lost[0]:  # the first error ends the command
                 say(f"{board.board}: {': '.join(failing(board, found.boards))}")
     print_boards(found, found.boards, json)
 

@@ -1,5 +1,6 @@
-"""``edgekit calibrate``: INT8 scales measured here, what they are measured on, what INT8 costs
-by layer, calibration caches (show, diff, merge), and Q/DQ models (from-qdq, to-qdq).
+"""``edgekit calibrate``: measures INT8 scales on this machine, lists the calibration data, measures
+INT8's sensitivity by layer, and handles calibration caches (show, diff, merge) and Q/DQ models
+(from-qdq, to-qdq).
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def _numbers(option: str, text: str) -> list[float]:
 
 
 def _size(_option: str, text: str) -> Any:
-    """A size, HEIGHTxWIDTH, a share, or a word, which the configuration's schema knows."""
+    """Parses a size, HEIGHTxWIDTH, a fraction, or a word of the configuration's schema."""
     for parse in (int, lambda t: [int(side) for side in t.lower().split("x")], float):
         try:
             return parse(text)
@@ -116,7 +117,7 @@ _PARSERS: dict[str, Callable[[str, str], Any]] = {
 
 @dataclass(frozen=True)
 class CalibrationOptions:
-    """Keys of a configuration's "calibration" section; None is not given."""
+    """Keys of a configuration's "calibration" section; None if not given."""
 
     data: str | None
     count: int | None
@@ -138,7 +139,9 @@ class CalibrationOptions:
 
 
 def data_options(function: Any) -> Any:
-    """Gives a command the calibration data, as ``inputs``; cache and method are its own."""
+    """Adds the options of calibration data to a command, as ``inputs`` (without cache and
+    method).
+    """
     keys = [field.name for field in fields(CalibrationOptions) if field.default is MISSING]
 
     @wraps(function)
@@ -148,7 +151,7 @@ def data_options(function: Any) -> Any:
             if own[key] is not None:
                 own[key] = parse(key, own[key])
         if own["data"] and not api.is_function(own["data"]):
-            # in the configuration a path would be relative to its file
+            # a path in the configuration would be relative to its file
             own["data"] = os.path.realpath(own["data"])
         return function(inputs=CalibrationOptions(**own), **given)
 
@@ -158,10 +161,10 @@ def data_options(function: Any) -> Any:
 def sensitivity_wanted(
     sensitivity: bool, accuracy: str | None, write_config: Path | None, save: Path | None
 ) -> tuple[str | None, float | None]:
-    """Returns metric and minimum of ``--accuracy``, both None where it is not given.
+    """Returns metric and minimum of ``--accuracy``, both None if not given.
 
     Raises:
-        UsageError: The options do not go together, or ``accuracy`` is not METRIC=MIN.
+        UsageError: The options contradict each other, or ``accuracy`` is not METRIC=MIN.
     """
     if not sensitivity and (accuracy or write_config):
         raise UsageError(
@@ -306,7 +309,7 @@ def show(
         cells = [row.name, f"{row.scale:.7g}", f"{row.amax:.5g}"]
         if with_model:
             readers = ", ".join(row.readers) if row.known else "no such tensor"
-            # what lies within merged moves is read by no layer
+            # no layer reads tensors inside merged moves
             source = "(input)" if row.readers else "(inside a layer)"
             cells += [row.writer or (source if row.known else ""), readers]
         rows.append(cells)

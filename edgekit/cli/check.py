@@ -1,4 +1,4 @@
-"""What runs on a DLA and why not, without a board: ``check`` of models, ``explain`` of a rule and
+"""Commands about DLA support, without a board: ``check`` of models, ``explain`` of a rule and
 ``explain-log`` of a build log.
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def _number(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
-    if value is not None and math.isnan(value):  # which is in every range
+    if value is not None and math.isnan(value):  # nan passes every range check
         raise click.BadParameter("nan is not a percentage")
     return value
 
@@ -164,7 +164,7 @@ def _answer(
     rows: str,
     verbose: bool,
 ) -> tuple[FormerDict, Callable[[], str]]:
-    """Returns the document, and what makes its text."""
+    """Returns the document, and a function that makes its text."""
     if layer is not None:
         facts = result.layer(layer)
         return facts, partial(_layer_page, facts)
@@ -219,10 +219,10 @@ def _fail(failures: Sequence[EdgekitError]) -> str:
 
 
 def _one_failure(failures: Sequence[EdgekitError], models: int, json: bool) -> EdgekitError:
-    """Returns what is raised: the first failure, or of several models one that lists them all."""
+    """Returns the error to raise: the first failure, or, for several models, a list of all."""
     error = failures[0]
     if models > 1:
-        # an error without an answer comes first, and its exit status counts
+        # an error without an answer comes first and determines the exit status
         error = EdgekitError(
             f"{len({one.where for one in failures})} of {models} models {_fail(failures)}",
             code=failures[0].code,
@@ -231,7 +231,7 @@ def _one_failure(failures: Sequence[EdgekitError], models: int, json: bool) -> E
         error.exit_code = failures[0].exit_code
         error.details = tuple(f"{one.where}: {one.message}" for one in failures)
     if not json and error.code != "model.parse":
-        error.hint = ""  # how to see what has been printed
+        error.hint = ""  # the hint would refer to output that has been printed
     return error
 
 
@@ -303,7 +303,7 @@ def explain_log_command(
 
 @contextmanager
 def _log_file(log: str) -> Iterator[Path]:
-    """A file to read more than once; what comes on standard input is kept in one for a while."""
+    """Yields a file that can be read repeatedly; standard input is copied to a temporary file."""
     if log != "-":
         yield Path(log)
         return

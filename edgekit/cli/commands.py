@@ -1,5 +1,5 @@
-"""How a command is declared: its name, its actions, its example, and how its help is laid out.
-``edgekit.cli.main`` has the table of all commands with what each does.
+"""Declaration of commands: name, actions, example, and layout of the help. ``edgekit.cli.main`` has
+the table of all commands with their summaries.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from edgekit.errors import UsageError
 
 
 def write_examples(formatter: click.HelpFormatter, examples: str | None) -> None:
-    """Writes examples that can be copied: one a line, however long, and as it is typed."""
+    """Writes examples for copying: unwrapped, each on a line."""
     lines = (examples or "").splitlines()
     if lines:
         with formatter.section("Example" if len(lines) == 1 else "Examples"):
@@ -23,20 +23,20 @@ def write_examples(formatter: click.HelpFormatter, examples: str | None) -> None
 
 
 class _Argument(click.Argument):
-    """A positional argument that the help explains."""
+    """A positional argument with a text in the help."""
 
     def __init__(self, *args: Any, summary: str, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
         self.summary = summary
 
     def get_error_hint(self, ctx: click.Context | None) -> str:
-        """Returns the name that the help gives it, and not its choices."""
+        """Returns the name in the help, without the choices."""
         return f"'{self.human_readable_name}'"
 
     def shell_complete(
         self, ctx: click.Context, incomplete: str
     ) -> list[click.shell_completion.CompletionItem]:
-        """Returns what a shell offers: files where nothing else is known, and actions."""
+        """Returns a shell's completions: files by default, and actions."""
         item = click.shell_completion.CompletionItem
         found = super().shell_complete(ctx, incomplete)
         if not found and isinstance(self.type, click.types.StringParamType):
@@ -46,7 +46,7 @@ class _Argument(click.Argument):
 
 
 class Command(click.Command):
-    """A command of edgekit; ``edgekit NAME ACTION ...`` runs one of its actions."""
+    """A command of edgekit; ``edgekit NAME ACTION ...`` runs an action."""
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
@@ -57,8 +57,8 @@ class Command(click.Command):
     ) -> Callable[[Callable[..., None]], click.Command]:
         """Returns the decorator that makes a function the action ``name``.
 
-        ``summary`` is its line in this command's help, ``more`` the text of its own help if that
-        says more. A model of an action's name is given as ``./NAME``.
+        ``summary`` is its line in this command's help, ``more`` a longer text for its own help. A
+        model with an action's name is given as ``./NAME``.
         """
 
         def decorate(function: Callable[..., None]) -> click.Command:
@@ -77,7 +77,7 @@ class Command(click.Command):
         parent: click.Context | None = None,
         **extra: Any,
     ) -> click.Context:
-        """Hands over to an action where the first argument names one."""
+        """Runs the action if the first argument names an action."""
         if args and args[0] in self.actions:
             action = self.actions[args[0]]
             return action.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
@@ -90,14 +90,14 @@ class Command(click.Command):
         return super().make_context(info_name, args, parent, **extra)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuses options whose value is empty, as a shell's unset variable leaves them.
+        """Refuses options with an empty value, for example from an unset shell variable.
 
-        Below it could be taken for an option that was not given, which often means all.
+        Later code could treat it as an absent option, which often means all.
         """
         try:
             left = super().parse_args(ctx, args)
         except click.UsageError as error:
-            error.ctx = error.ctx or ctx  # click's parser does not say whose option it is
+            error.ctx = error.ctx or ctx  # click's parser does not set the option's command
             if isinstance(error, click.NoSuchOption):
                 _check_removed(f"{ctx.command_path} {error.option_name}")
             raise
@@ -134,7 +134,7 @@ class Command(click.Command):
 
 
 def _check_removed(words: str) -> None:
-    """Raises UsageError with what to do instead of a command or an option that was removed."""
+    """Raises UsageError with the replacement of a removed command or option."""
     from edgekit.removed import COMMANDS
 
     words = words.removeprefix("edgekit ")
@@ -143,9 +143,9 @@ def _check_removed(words: str) -> None:
 
 
 def _no_action(name: str, actions: Collection[str], *, surely: bool) -> None:
-    """Refuses a slip of an action's name where there is no such file either.
+    """Refuses a mistyped action name if there is no such file.
 
-    ``surely``: too much follows for the command without an action, so it can be nothing else.
+    ``surely``: there are too many arguments for the command without an action.
     """
     from difflib import get_close_matches
     from pathlib import Path
@@ -162,7 +162,7 @@ def argument(name: str, summary: str, **attributes: Any) -> Callable[[Any], Any]
     """Returns the decorator of a positional argument; ``attributes`` are click's."""
 
     def decorate(function: Any) -> Any:
-        # made anew each time: in click 8.1 such a decorator serves one command only
+        # created each time: in click 8.1 such a decorator can only be used for a single command
         return click.argument(name, cls=_Argument, summary=summary, **attributes)(function)
 
     return decorate
@@ -171,7 +171,7 @@ def argument(name: str, summary: str, **attributes: Any) -> Callable[[Any], Any]
 def command(name: str, example: str) -> Callable[[Callable[..., None]], Command]:
     """Returns the decorator that makes a function the command ``name``.
 
-    ``example`` ends the help: command lines, one a line. The table in ``edgekit.cli.main`` has the
-    summary.
+    ``example`` ends the help: command lines, each on a line. The table in ``edgekit.cli.main`` has
+    the summary.
     """
     return click.command(name, cls=Command, epilog=example)

@@ -1,7 +1,7 @@
-"""``edgekit completion``, and what a shell is offered for an argument: boards, rules, rewrites,
-objectives, metrics, built-in networks.
+"""``edgekit completion``, and the completions of arguments: boards, rules, rewrites, objectives,
+metrics, built-in networks.
 
-A module that a list comes from is imported when a shell asks for it.
+The module of a list is only imported when a shell requests it.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ _SHELLS = ("bash", "zsh", "fish")
 
 
 def targets(_context: click.Context, _item: click.Parameter, begun: str) -> list[str]:
-    """Returns the boards that begin so."""
+    """Returns the boards with this prefix."""
     return [name for name in api.known_names("targets") if name.startswith(begun)]
 
 
 def precisions(_context: click.Context, _item: click.Parameter, begun: str) -> list[str]:
-    """Returns the precisions that begin so."""
+    """Returns the precisions with this prefix."""
     return [name for name in ("int8", "fp16", "fp32") if name.startswith(begun)]
 
 
 def objectives(_context: click.Context, _item: click.Parameter, begun: str) -> list[str]:
-    """Returns the objectives of plans that begin so."""
+    """Returns the objectives of plans with this prefix."""
     return [name for name in api.known_names("objectives") if name.startswith(begun)]
 
 
 def metrics(_context: click.Context, _item: click.Parameter, begun: str) -> list[str]:
-    """Returns the metrics of measurements that begin so."""
+    """Returns the metrics of measurements with this prefix."""
     return [name for name in api.known_names("metrics") if name.startswith(begun)]
 
 
 def models(
     _context: click.Context, _item: click.Parameter, begun: str
 ) -> list[click.shell_completion.CompletionItem]:
-    """Returns the built-in networks that begin so, or the shell's files.
+    """Returns the built-in networks with this prefix, or the shell's files.
 
-    Bash takes no names beside files: files that begin so come first.
+    Bash cannot combine names and files: files with this prefix take precedence.
     """
     item = click.shell_completion.CompletionItem
     known = [f"builtin:{name}" for name in api.known_names("builtins")] if begun else []
@@ -56,26 +56,28 @@ def models(
 
 
 def rules(_context: click.Context, _item: click.Parameter, begun: str) -> list[str]:
-    """Returns the ids, families and operators that begin so: what ``explain`` takes."""
+    """Returns the ids, families and operators with this prefix, for ``explain``."""
     return [name for name in api.known_names("rules") if name.lower().startswith(begun.lower())]
 
 
 def rewrites(_context: click.Context, _item: click.Parameter, begun: str) -> list[str]:
-    """Returns the rewrites that begin so, behind those of a list that are there already."""
+    """Returns the rewrites with this prefix, appended to the list's existing items."""
     before, comma, last = begun.rpartition(",")
     names = api.known_names("rewrites")
     return [f"{before}{comma}{name}" for name in names if name.startswith(last)]
 
 
 def shapes(context: click.Context, _item: click.Parameter, begun: str) -> list[str]:
-    """Returns shapes and ranges for what the command's ONNX file leaves open, which begin so."""
-    # the option without its value has ended the parsing
+    """Returns shapes and ranges with this prefix for the open sizes of the command's ONNX file."""
+    # the option without its value ended the parsing
     model = next((word for word in context.args if word.endswith(".onnx")), None)
     return [one for one in api.proposed_shapes(model) if one.startswith(begun)] if model else []
 
 
 def complete(root: click.Command, instruction: str) -> int:
-    """Answers a shell's request, such as "bash_complete"; the words are in its variables."""
+    """Answers a shell's request, such as "bash_complete"; the words are in environment
+    variables.
+    """
     from click.shell_completion import get_completion_class, shell_complete
 
     start = _joined_words() if instruction == "bash_complete" else ""
@@ -86,24 +88,24 @@ def complete(root: click.Command, instruction: str) -> int:
         assert kind is not None
         for line in kind(root, {}, "edgekit", VARIABLE).complete().splitlines():
             what, comma, value = line.partition(",")
-            # bash replaces what follows the last colon only
+            # bash only replaces the text after the last colon
             print(f"{what}{comma}{value.removeprefix(start)}")
     except EdgekitError:
-        pass  # of a command line with a mistake nothing is known
+        pass  # no completions for an invalid command line
     return 0
 
 
 def _joined_words() -> str:
-    """For bash the ``=`` of ``--option=value`` and the ``:`` of ``builtin:NAME`` are words: the
-    shell's variables lose the one and join what stands around the other.
+    """Rejoins the words around ``=`` (``--option=value``) and ``:`` (``builtin:NAME``), which bash
+    treats as separate words.
 
     Returns:
-        What the word to complete has up to its last colon; "" without one.
+        The word to complete up to its last colon; "" without a colon.
     """
     from click.shell_completion import split_arg_string
 
     words, place = split_arg_string(os.environ["COMP_WORDS"]), int(os.environ["COMP_CWORD"])
-    if words[place : place + 1] == ["="]:  # nothing of the value is there yet
+    if words[place : place + 1] == ["="]:  # the value is still empty
         place += 1
         words.insert(place, "")
     joined: list[str] = []
@@ -135,5 +137,5 @@ def completion_command(shell: str) -> None:
     assert kind is not None
     context = click.get_current_context().find_root()
     made = kind(context.command, {}, "edgekit", VARIABLE)
-    # not made.source(), which starts a bash to ask for its version
+    # not made.source(), which starts bash to query its version
     print(made.source_template % made.source_vars())

@@ -1,4 +1,4 @@
-"""A rich console that removes control characters from text that comes from elsewhere."""
+"""A rich console that removes control characters from foreign text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgekit.text import plain
 
 
 class Unpadded:
-    """A stream that writes lines without the blanks at their ends, which pad rich's tables."""
+    """A stream that strips the trailing blanks of lines (padding of rich's tables)."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -22,19 +22,19 @@ class Unpadded:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Writes whole lines, as rich gives them."""
+        """Writes whole lines from rich."""
         self._stream.write(re.sub(r" +(?=\n)", "", text))
         return len(text)
 
 
 class PlainConsole(Console):
-    """Writes its own colours and cursor movements, and nothing of the kind from a text."""
+    """A console that writes its own colours and cursor movements, but none from a text."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Renders as rich does, what steers a terminal being escapes in every text."""
-        if isinstance(renderable, str):  # as wide as it is shown
+        """Renders like rich, with terminal control characters escaped in every text."""
+        if isinstance(renderable, str):  # measured as displayed
             renderable = plain(renderable)
         for segment in super().render(renderable, options):
             if segment.control or segment.text.isprintable() or segment.text == "\n":

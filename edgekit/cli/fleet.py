@@ -1,4 +1,4 @@
-"""``edgekit fleet``: one release for many boards, in waves; deploy, status, pause, resume, abort,
+"""``edgekit fleet``: a release for many boards, in waves; deploy, status, pause, resume, abort,
 rollback and export for Ansible.
 """
 
@@ -61,7 +61,7 @@ _ORDER = ("failed", "rolled-back", "offline", "skipped", "aborted", "running", "
 _TROUBLE = ("failed", "rolled-back", "offline", "skipped", "aborted")
 _DIGITS = 12
 _SECONDS = click.FloatRange(min=0, max=30 * 86400)
-#: What Ansible does not do, by parameter.
+#: Features that Ansible does not support, by parameter.
 _SSH_ALONE = {
     "soak_s": "--soak",
     "deadline_s": "--deadline",
@@ -81,7 +81,8 @@ def _parallel(default: int) -> Callable[..., Any]:
     )
 
 
-#: How a rollout goes on, as fields of ``edgekit.fleet.waves.RolloutSettings``, and who does it.
+#: Options of a rollout's progress, as fields of ``edgekit.fleet.waves.RolloutSettings``, and its
+#: operator.
 _rollout_options = o.all_of(
     click.option(
         "--max-failures",
@@ -180,28 +181,28 @@ def _action(
     return decorate
 
 
-# What the actions of ``edgekit fleet`` share: options, and the driver's signals.
+# Shared by the actions of ``edgekit fleet``: options, and the driver's signals.
 
 
 def _console(quiet: bool) -> Console | None:
-    """Returns where a rollout reports."""
+    """Returns the console for a rollout's reports, or None."""
     return None if quiet else console(stderr=True)
 
 
 class Stops:
-    """Whether Ctrl-C (or SIGTERM at a shutdown) was met: the first pauses, the second leaves."""
+    """Records Ctrl-C (or SIGTERM at a shutdown): the first pauses, the second exits."""
 
     def __init__(self) -> None:
         self.met = False
 
     def __call__(self) -> bool:
-        """Whether it was."""
+        """Returns True if a signal was received."""
         return self.met
 
 
 @contextlib.contextmanager
 def stops(say: Callable[[str], None]) -> Iterator[Stops]:
-    """Takes signals while a rollout is driven, so that boards under way are waited for."""
+    """Handles signals while a rollout is driven, so that running deployments are awaited."""
     stopping = Stops()
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     if threading.current_thread() is not threading.main_thread():
@@ -224,17 +225,17 @@ def stops(say: Callable[[str], None]) -> Iterator[Stops]:
             signal.signal(number, handler)
 
 
-# How the actions of ``edgekit fleet`` print rollouts, and by which status they end.
+# Output and exit status of the actions of ``edgekit fleet``.
 
 
 def finish(document: FleetRollout, json: bool, stopped: bool, accept_host_key: bool) -> None:
-    """Prints a rollout that was driven and says by the exit status what became of it.
+    """Prints a driven rollout and raises the error of its outcome.
 
     Args:
         document: The rollout.
-        json: Whether the document is printed.
-        stopped: Whether Ctrl-C was met.
-        accept_host_key: Whether unknown host keys were accepted: whoever goes on may have to.
+        json: True to print the document.
+        stopped: True if Ctrl-C was received.
+        accept_host_key: True if unknown host keys were accepted; continuing may require it again.
 
     Raises:
         GateError: Too many boards failed, or another process paused or aborted it.
@@ -272,15 +273,15 @@ def _error_of(failure: Failure, kind: type[EdgekitError]) -> EdgekitError:
 
 
 def finish_ansible(document: AnsibleRun, json: bool) -> None:
-    """Prints what Ansible's recap says and ends with the status of its outcome.
+    """Prints Ansible's recap and raises the error of its outcome.
 
     Args:
         document: Ansible's run.
-        json: Whether it is printed as it is.
+        json: True to print the document.
 
     Raises:
         GateError: Not all boards have the release.
-        BoardError: Ansible failed before it was done with the boards.
+        BoardError: Ansible failed before all boards were processed.
         KeyboardInterrupt: Ctrl-C stopped it.
     """
     if json:
@@ -306,7 +307,7 @@ def _show_ansible(document: AnsibleRun, *, every: bool = False) -> None:
 
 
 def show_boards(document: FleetBoards) -> None:
-    """Prints a table of what the boards of an inventory serve."""
+    """Prints a table of the releases that an inventory's boards serve."""
     output.say(f"{counted(len(document.boards), 'board')}: {_counts(document.counts)}")
     cells = []
     for board in document.boards:
@@ -337,11 +338,11 @@ def _age(seconds: float | None) -> str:
 
 
 def show(document: FleetRollout, *, every: bool = False) -> None:
-    """Prints a rollout as it is now: its waves, and the boards that are not well, with why.
+    """Prints a rollout's current state: its waves, and the failed boards with reasons.
 
     Args:
         document: The rollout.
-        every: Whether boards that are well are printed, too.
+        every: True to also print healthy boards.
     """
     _show_one(document, every=every)
     if failure := document.failure:
@@ -351,7 +352,7 @@ def show(document: FleetRollout, *, every: bool = False) -> None:
 
 
 def show_all(listing: FleetListing) -> None:
-    """Prints all rollouts, the newest first, each with why it failed."""
+    """Prints all rollouts, the newest first, each with the reason of a failure."""
     rows: list[RolloutHead | AnsibleHead] = [*listing.rollouts, *listing.ansible]
     if not rows:
         output.say("no rollouts yet")
@@ -378,7 +379,7 @@ def _remaining(row: RolloutHead) -> bool:
 
 
 def _print_remaining(row: RolloutHead) -> None:
-    """Says how a rollout goes on that waits for an operator."""
+    """Prints how to continue a rollout that waits for an operator."""
     if _remaining(row) and not row.driven:
         why = "" if row.state == "paused" else "no process is running it: "
         output.say(f"  {why}continue with: {row.resume_command}")
@@ -417,7 +418,7 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def _columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Returns the heads and the rows as lines; nothing is cut, the last column may be long."""
+    """Returns heads and rows as lines without truncation; the last column may be long."""
     page = Page()
     page.table(heads, rows)
     return str(page).split("\n")

@@ -1,5 +1,5 @@
-"""``edgekit jobs``: the long work of boards, which goes on without this machine: list it, follow
-it, read its log, cancel or remove it.
+"""``edgekit jobs``: boards' long jobs, which continue without this machine: list, follow, read
+logs, cancel or remove.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The program: runs a command and turns every failure into a message and an exit status."""
+"""The program: runs a command and converts every failure to a message and an exit status."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from edgekit.version import __version__
 
 INTERRUPTED = 130
 
-# commands that look only: an interrupted one has nothing to keep
+# read-only commands: an interrupted command has no steps to keep
 _WITHOUT_STEPS = {
     "compare", "completion", "doctor", "explain", "explain-log", "history", "status",
     "targets", "top",
 }  # fmt: skip
 INTERNAL = 70  # EX_SOFTWARE: a fault of edgekit itself, outside the contract's list
 
-# by group and name the module of edgekit.cli, the command in it and what it does
+# by group and name: the module of edgekit.cli, the command in it and its summary
 GROUPS = {
     "Model": {
         "init": ("model", "init_command", "Write a commented YAML configuration."),
@@ -175,24 +175,24 @@ GROUPS = {
 }
 COMMANDS = {name: row for group in GROUPS.values() for name, row in group.items()}
 _signals: list[int] = []
-# edgekit.config says so of a value that did not come from the file
+# edgekit.config's words for a value that did not come from the file
 _KEY = re.compile(r"option ([\w.]+)$")
-# of errors that name no place: a value of which option they are about
+# the option of errors that name no place
 _KEY_OF = {"precision.unknown": "option precision", "usage.pareto": "option pareto"}
 
 
 class Commands(click.Group):
-    """A group that imports a command when it is called, so that none waits for another's."""
+    """A group that imports a command only when it is called, for a fast start."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Returns the names in the order of the help."""
+        """Returns the commands' names in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         """Imports a command.
 
         Raises:
-            UsageError: There is none of that name.
+            UsageError: There is no command of that name.
         """
         if cmd_name not in COMMANDS:
             from difflib import get_close_matches
@@ -210,7 +210,7 @@ class Commands(click.Group):
     def shell_complete(
         self, ctx: click.Context, incomplete: str
     ) -> list[click.shell_completion.CompletionItem]:
-        """Returns the commands that begin so, without importing them."""
+        """Returns the commands with this prefix, without importing them."""
         from click.shell_completion import CompletionItem
 
         named = [CompletionItem(name, help=text) for name, (_, _, text) in COMMANDS.items()
@@ -218,7 +218,7 @@ class Commands(click.Group):
         return named or click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes names and summaries, group by group."""
+        """Writes names and summaries by group."""
         width = max(map(len, COMMANDS))
         for title, group in GROUPS.items():
             with formatter.section(title):
@@ -250,11 +250,11 @@ def _root(context: click.Context) -> None:
 
 
 def app(arguments: list[str]) -> int:
-    """Runs a command; whatever goes wrong is raised."""
+    """Runs a command; raises every error."""
     for word in arguments:
-        if "\0" in word:  # no system call takes it
+        if "\0" in word:  # system calls do not accept it
             raise UsageError(f"an argument holds a NUL character: {word!r}", hint="remove it")
-    # not click's own main(), which has its own ideas of interrupts, closed pipes and statuses
+    # not click's own main(), which handles interrupts, closed pipes and statuses differently
     try:
         with _root.make_context("edgekit", list(arguments)) as context:
             try:
@@ -280,7 +280,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     arguments = sys.argv[1:] if arguments is None else arguments
     if asked := os.environ.get(VARIABLE):
         sys.exit(complete(_root, asked))
-    # a terminated run cleans up like an interrupted one: boards stop, temporary files go
+    # SIGTERM cleans up like an interrupt: boards stop, temporary files are removed
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _terminate)
     sys.exit(_status(arguments))
@@ -315,7 +315,7 @@ def _run(arguments: list[str]) -> int:
     except BrokenPipeError:
         return _reader_is_gone(0)
     except Exception as error:
-        if _signals:  # libraries turn an interrupt in the midst of them into errors of their own
+        if _signals:  # libraries convert an interrupt to their own errors
             return _fail(_InterruptedError(arguments, _interrupt_message(error)), as_json)
         if "--debug" in arguments:
             import traceback
@@ -325,7 +325,8 @@ def _run(arguments: list[str]) -> int:
 
 
 def _need_streams() -> None:
-    """Replaces streams that the caller has closed: the next file opened would take their place.
+    """Replaces streams that the caller has closed: the next opened file would take their
+    descriptor.
 
     Raises:
         EnvironmentLack: There is no stdout to print to.
@@ -342,7 +343,7 @@ def _need_streams() -> None:
 
 
 def _interrupt_message(error: BaseException | None) -> str:
-    """What was said when it was interrupted; libraries wrap it in errors of their own."""
+    """Returns the message of an interrupt, also if a library wrapped it in its own error."""
     while error is not None and not (isinstance(error, KeyboardInterrupt) and error.args):
         error = error.__cause__ or error.__context__
     return str(error or "")
@@ -359,7 +360,7 @@ class _InterruptedError(EdgekitError):
 
 
 def _as_edgekit_error(error: Exception) -> EdgekitError:
-    """Maps every error that is not edgekit's own: the command line's, the system's, and faults."""
+    """Converts errors of the command line, the system, and internal faults to edgekit's errors."""
     if isinstance(error, EdgekitError):
         return error
     if isinstance(error, click.ClickException):
@@ -372,7 +373,7 @@ def _as_edgekit_error(error: Exception) -> EdgekitError:
     if isinstance(error, MemoryError):
         return EnvironmentLack("out of memory", code="os.memory")
     if isinstance(error, RuntimeError) and os.path.expanduser("~") == "~":
-        # what pathlib raises, wherever a path begins with ~
+        # raised by pathlib if a path begins with ~
         return EnvironmentLack(
             "this account has no home folder", code="os.home", hint="set HOME to a folder"
         )
@@ -409,17 +410,17 @@ def _full_disk() -> Iterator[None]:
 
 
 def _reader_is_gone(status: int) -> int:
-    # there is nowhere left to report it, and Python must not complain at its end either
+    # it cannot be reported, and Python must not report it at exit
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return status
 
 
-# What a user typed, where an error names the configuration's key that an option set.
+# Replaces configuration keys in an error by the options that the user typed.
 
 
 def name_options(error: EdgekitError, command: click.Command) -> None:
-    """Puts ``--streams`` in the place of ``option bench.streams``, for options of this command, and
-    adds the remedy's own options to the hint.
+    """Replaces ``option bench.streams`` by ``--streams``, for options of this command, and adds the
+    remedy's own options to the hint.
     """
     error.where = _option_of_key(error.where or _KEY_OF.get(error.code, ""), command)
     known = {option for item in command.params for option in item.opts}
@@ -437,7 +438,7 @@ def _option_of_key(where: str, command: click.Command) -> str:
     if match is None:
         return where
     options = {item.name: item for item in command.params if isinstance(item, click.Option)}
-    # "model.shapes.x" is of --shape, which can be given several times
+    # "model.shapes.x" belongs to --shape, which can be given several times
     for part in reversed(match[1].split(".")):
         found = options.get(part) or options.get(part.removesuffix("s"))
         if found is not None:

@@ -1,5 +1,5 @@
-"""Commands that measure and look at measurements: ``bench``, ``trace``, ``history`` with its
-actions, and ``compare``.
+"""Commands that make and show measurements: ``bench``, ``trace``, ``history`` with its actions, and
+``compare``.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ _SIDE = (
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """Keys of a configuration's "bench" section; None is not given."""
+    """Keys of a configuration's "bench" section; None if not given."""
 
     duration_s: float | None
     iterations: int | None
@@ -146,11 +146,11 @@ class BenchOptions:
 
 
 def bench_options(function: Any) -> Any:
-    """Gives a command these options as ``bench``."""
+    """Adds the options of a measurement to a command, as ``bench``."""
 
     @wraps(function)
     def with_bench(*, no_monitor: bool, inputs: Path | None, **given: Any) -> Any:
-        # not two options of one name: each would be held to the other's range
+        # not two options of the same name: each would be checked against the other's range
         if no_monitor:
             if given["monitor_ms"] is not None:
                 raise UsageError(
@@ -281,7 +281,7 @@ def trace_command(
     if json:
         print_json(traced)
         return
-    # each source with how it was placed, once for all its processes, and those
+    # each source with its placement, once for all its processes, and those
     for _, group in groupby(traced.processes, lambda one: (one.source, one.pid // 100)):
         own = list(group)
         together = f"; its {len(own)} processes share one clock" if len(own) > 1 else ""
@@ -298,7 +298,7 @@ def trace_command(
 
 
 def _which(source: str | None) -> tuple[str | None, Path | None]:
-    """A configuration, or what a bench wrote."""
+    """Returns a configuration's name, or the path of a bench result."""
     if source is not None and source.lower().endswith(".json"):
         return None, Path(source)
     if source is not None and not api.is_builtin(source):
@@ -447,10 +447,10 @@ def prune(
 
 
 def _agree(count: int, json: bool) -> None:
-    """Asks for confirmation that all unmarked results go.
+    """Asks for confirmation to remove all unmarked results.
 
     Raises:
-        UsageError: There is no terminal to ask on, or the answer is no.
+        UsageError: There is no terminal for the question, or the answer is no.
     """
     text = f"all {count} unmarked results would be deleted" if count > 1 else (
         "the only unmarked result would be deleted"
@@ -472,7 +472,7 @@ def _days(text: str) -> int:
 
 
 def _fraction(_context: click.Context, _option: click.Parameter, text: str) -> float:
-    """Reads "5%" and "0.05"; 5 alone could be either."""
+    """Parses "5%" and "0.05"; refuses the ambiguous 5."""
     match = _PERCENT.fullmatch(text.strip())
     value = float(match[1]) / (100 if match[2] else 1) if match else -1.0
     if not 0 <= value < 1:

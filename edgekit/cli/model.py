@@ -201,7 +201,7 @@ def rewrite_command(
 
 
 def _chosen(text: str | None) -> str | list[str] | None:
-    """``--enable`` as the configuration has it."""
+    """Returns ``--enable`` in the configuration's form."""
     if text in (None, "all", "none"):
         return text
     return parse_names("--enable", text)

@@ -1,6 +1,4 @@
-"""``edgekit top``: one board, live, within 80 columns; keys, a new size of the window and Ctrl-Z
-while the page is live.
-"""
+"""``edgekit top``: a live page of a board, 80 columns wide; handles keys, resizes and Ctrl-Z."""
 
 from __future__ import annotations
 
@@ -96,7 +94,7 @@ def _live(where: str, interval_ms: int, **options: Any) -> None:
         draw()
 
     resized = Resized(draw)
-    # the terminal is given back as it was, however this ends
+    # the terminal is always restored
     with (
         suppress(Pressed),
         Keys("q") as keys,
@@ -107,17 +105,19 @@ def _live(where: str, interval_ms: int, **options: Any) -> None:
         api.watch_board(where, show, interval_ms=interval_ms, **options)
 
 
-# Events of a terminal while a page is live: the key that ends it with success, another size.
+# Terminal events of a live page: the key that ends it successfully, and resizes.
 
 
 class Pressed(BaseException):
-    """The key was pressed; no library's ``except Exception`` takes it for an error of its own."""
+    """The key was pressed; a BaseException, so that no library's ``except Exception`` catches
+    it.
+    """
 
 
 class Keys:
-    """While the block lasts, a press of ``key`` raises ``Pressed`` in the main thread, once.
+    """Within the block, a press of ``key`` raises ``Pressed`` in the main thread, once.
 
-    Where stdin is no terminal, or the system has no termios, no key is looked for.
+    Without a terminal on stdin, or without termios, keys are ignored.
     """
 
     def __init__(self, key: str) -> None:
@@ -136,7 +136,7 @@ class Keys:
             if not os.isatty(descriptor):
                 return self
             self._before = termios.tcgetattr(descriptor)
-            tty.setcbreak(descriptor)  # Ctrl-C stays a signal
+            tty.setcbreak(descriptor)  # Ctrl-C is still a signal
         except (ImportError, OSError, ValueError):
             return self
         self._handler = signal.signal(signal.SIGUSR1, _raise)
@@ -156,7 +156,7 @@ class Keys:
         self.rest()
 
     def rest(self) -> None:
-        """Makes the terminal again what it was before the block."""
+        """Restores the terminal's settings from before the block."""
         if self._before is not None:
             import termios
 
@@ -185,10 +185,10 @@ class Keys:
 
 
 class Resized:
-    """While the block lasts, another size of the terminal calls ``draw`` in the main thread.
+    """Within the block, a resize of the terminal calls ``draw`` in the main thread.
 
     Args:
-        draw: Draws the page again. It is not called while another drawing ``waits()``.
+        draw: Redraws the page. It is not called within a ``waits()`` block.
     """
 
     def __init__(self, draw: Callable[[], None]) -> None:
@@ -208,7 +208,7 @@ class Resized:
 
     @contextmanager
     def waits(self) -> Iterator[None]:
-        """Lets a change that comes within the block wait for its end: drawing is not reentrant."""
+        """Defers resizes to the end of the block, since drawing is not reentrant."""
         self._busy = True
         try:
             yield
@@ -219,7 +219,7 @@ class Resized:
             self.soon(call)
 
     def soon(self, call: Callable[[], None]) -> None:
-        """Calls a function that draws, now or after what is being drawn."""
+        """Calls a drawing function, now or after the current drawing."""
         if not self._busy:
             with self.waits():
                 call()
@@ -234,16 +234,16 @@ def _raise(number: int, frame: object) -> None:
     raise Pressed
 
 
-# Ctrl-Z while a page is live: the terminal is given back, and taken again when it goes on.
+# Ctrl-Z on a live page: the terminal is restored, and set up again when the program continues.
 
 
 class Stopped:
-    """While the block lasts, Ctrl-Z stops the program as it stops others.
+    """Within the block, Ctrl-Z suspends the program as usual.
 
     Args:
-        soon: Calls a function when nothing is being drawn.
-        leave: Gives the terminal back.
-        back: Takes it again and draws.
+        soon: Calls a function when no drawing is in progress.
+        leave: Restores the terminal.
+        back: Sets the terminal up again and draws.
     """
 
     def __init__(
@@ -258,7 +258,7 @@ class Stopped:
         self._handler: Any = None
 
     def __enter__(self) -> Stopped:
-        # a shell without jobs ignores it: the program could not be brought back
+        # ignored without job control: the program could not be resumed
         if hasattr(signal, "SIGTSTP") and signal.getsignal(signal.SIGTSTP) != signal.SIG_IGN:
             self._handler = signal.signal(signal.SIGTSTP, self._on_signal)
         return self
@@ -272,6 +272,6 @@ class Stopped:
 
     def _stop(self) -> None:
         self._leave()
-        # unlike SIGTSTP's default, it also stops a program whose shell is gone
+        # unlike SIGTSTP's default, it also stops a program without a shell
         os.kill(os.getpid(), signal.SIGSTOP)
         self._back()

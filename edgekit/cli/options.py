@@ -1,5 +1,5 @@
-"""Options that several commands share, and how they become a configuration; the files that
-commands write besides what they print (Markdown, the annotated ONNX file).
+"""Options that several commands share, and their conversion to a configuration; the files that
+commands write in addition to their output (Markdown, the annotated ONNX file).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from edgekit.errors import ConfigError, Problem, UsageError
 Decorator = Callable[[Any], Any]
 _MODEL = "ONNX file, PyTorch file or package.module:factory, builtin:NAME, or YAML configuration."
 model = argument("model", _MODEL, shell_complete=completion.models)
-#: For a command that can do without one.
+#: The argument of a command for which it is optional.
 optional_model = argument("model", _MODEL, required=False, shell_complete=completion.models)
 target = click.option(
     "-t", "--target", help="Board; see edgekit targets.", shell_complete=completion.targets
@@ -30,7 +30,7 @@ precision = click.option(
     "--precision", help="int8 (the default), fp16 or fp32.", shell_complete=completion.precisions
 )
 tensorrt = click.option("--tensorrt", help="TensorRT release, e.g. 10.3.")
-#: What a tensor without a scale in the calibration cache means.
+#: The treatment of tensors without a scale in the calibration cache.
 missing = click.option(
     "--missing",
     metavar="WHAT",
@@ -96,7 +96,7 @@ json = click.option(
     "--json", is_flag=True, help="Print one JSON document on stdout and nothing else."
 )
 quiet = click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
-# main() reads it from the arguments: it must hold also where parsing them fails
+# main() reads it from the arguments: it must also apply if parsing fails
 debug = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks of errors.")
 _MARKDOWN_OPTION = click.option(
     "--markdown",
@@ -107,7 +107,7 @@ _MARKDOWN_OPTION = click.option(
 
 
 class _File(click.Path):
-    """A path; an empty text is none, and not the folder that the caller happens to be in."""
+    """A path; an empty text is refused (it would mean the working directory)."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
@@ -119,7 +119,7 @@ FILE = _File(path_type=Path)
 
 
 def _has(ctx: click.Context | None, option: str) -> bool:
-    """Whether the help of a command shows this option."""
+    """Returns True if the help of a command shows this option."""
     shown = [] if ctx is None else ctx.command.params
     return any(
         isinstance(item, click.Option) and not item.hidden and option in item.opts for item in shown
@@ -127,7 +127,7 @@ def _has(ctx: click.Context | None, option: str) -> bool:
 
 
 class Output(_File):
-    """A file that the command writes; with an ending such as this one, if one is given."""
+    """A file that the command writes, with the given extension if set."""
 
     def __init__(self, ending: str = "") -> None:
         super().__init__(path_type=Path)
@@ -151,7 +151,7 @@ class Output(_File):
 
 
 class _Folder(_File):
-    """The folder for what a run writes."""
+    """The folder for a run's files."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         path = super().convert(value, param, ctx)
@@ -166,12 +166,12 @@ class _Folder(_File):
         return path
 
 
-#: Of ``-o``, which is the file that a command writes, wherever it is.
+#: Type of ``-o``, the file that a command writes.
 OUTPUT = Output()
 
 
 def all_of(*decorators: Decorator) -> Decorator:
-    """Returns several decorators as one."""
+    """Combines several decorators."""
 
     def decorate(function: Any) -> Any:
         for decorator in reversed(decorators):
@@ -182,7 +182,7 @@ def all_of(*decorators: Decorator) -> Decorator:
 
 
 def _no_model(context: click.Context, _argument: click.Parameter, config: str) -> str:
-    """Refuses a model where a configuration is needed: a model names no board."""
+    """Refuses a model if a configuration is required: a model names no board."""
     if api.is_builtin(config) or Path(config).suffix.lower() == ".onnx":
         raise UsageError(
             f"{context.info_name} takes a configuration, not a model",
@@ -198,7 +198,7 @@ def _no_model(context: click.Context, _argument: click.Parameter, config: str) -
 
 
 def refuse_missing(file: str, kind: str) -> None:
-    """Refuses a file that does not exist; ``kind`` is what the command reads.
+    """Refuses a missing file; ``kind`` is the kind of file that the command reads.
 
     Raises:
         ConfigError: "config.missing".
@@ -213,7 +213,7 @@ def refuse_missing(file: str, kind: str) -> None:
 
 config = argument("config", "YAML configuration.", callback=_no_model)
 
-#: For a command that takes a report document, too.
+#: The argument of a command that also accepts a report document.
 config_or_report = argument(
     "config", "YAML configuration, or the report.json of a run.", callback=_no_model
 )
@@ -230,7 +230,7 @@ _shape = click.option(
 
 
 def sizes(function: Any) -> Any:
-    """Gives a command what is meant of the model, as ``part``.
+    """Adds the options that select parts and sizes of the model to a command, as ``part``.
 
     For commands that read a model and have no board.
     """
@@ -246,7 +246,7 @@ def inputs_of(options: Iterable[str]) -> dict[str, str]:
     """Parses ``--input NAME=1x3x224x224:float32``.
 
     Raises:
-        UsageError: An option is something else.
+        UsageError: An option has another form.
     """
     found = {}
     for option in options:
@@ -288,7 +288,7 @@ _torch_options = all_of(
 
 
 def cut_or_torch(function: Any) -> Any:
-    """As ``cut``, for commands that take PyTorch networks."""
+    """Adds the options of ``cut`` to a command that accepts PyTorch networks."""
 
     @wraps(function)
     def with_torch(
@@ -310,9 +310,9 @@ def no_modules(model: str) -> UsageError:
 
 
 def leave(function: Any, *, hidden: bool = False) -> Any:
-    """Gives the ``part`` of a command the modules that are left out, below ``cut_or_torch``.
+    """Adds the left-out modules to the ``part`` of a command, below ``cut_or_torch``.
 
-    It is hidden where the API refuses it and says why.
+    It is hidden if the API refuses it with a reason.
     """
 
     @wraps(function)
@@ -329,7 +329,7 @@ def leave(function: Any, *, hidden: bool = False) -> Any:
 
 
 def cut(function: Any) -> Any:
-    """As ``sizes``, with the board's plugins: for commands that read a model for a board."""
+    """Adds the options of ``sizes`` and the board's plugins to a command that reads a model."""
 
     @wraps(function)
     def with_plugins(
@@ -342,7 +342,7 @@ def cut(function: Any) -> Any:
 
 #: A folder that the command fills.
 FOLDER = _Folder(path_type=Path)
-#: The folder of a run, wherever it is.
+#: The option of a run's folder.
 out = click.option(
     "--out",
     type=FOLDER,
@@ -350,12 +350,12 @@ out = click.option(
     help="Folder for results (edgekit-out/NAME).",
 )
 
-# docs/api-stability.md: an option goes after one minor release in which it works and warns
+# docs/api-stability.md: an option is removed after a minor release in which it works and warns
 _FORMER_OUT = click.option("-o", "former_out", type=FOLDER, hidden=True)
 
 
 def out_or_former(function: Any) -> Any:
-    """Gives a command ``out``; ``-o FOLDER``, as earlier versions had it, works and warns."""
+    """Adds ``out`` to a command; ``-o FOLDER`` of earlier versions works and warns."""
 
     @wraps(function)
     def with_out(*, out: Path | None, former_out: Path | None, **others: Any) -> Any:
@@ -366,7 +366,7 @@ def out_or_former(function: Any) -> Any:
     return all_of(out, _FORMER_OUT)(with_out)
 
 
-#: What a board is allowed to trust, as ``accept_host_key`` and ``trust_key``.
+#: Options of consents to trust: ``accept_host_key`` and ``trust_key``.
 boards = all_of(
     accept_host_key,
     click.option(
@@ -375,7 +375,7 @@ boards = all_of(
 )
 
 
-#: How a command talks, as ``json``, ``quiet`` and ``verbose``.
+#: Options of a command's output: ``json``, ``quiet`` and ``verbose``.
 talk = all_of(
     json,
     quiet,
@@ -385,7 +385,9 @@ talk = all_of(
 
 
 def reports(function: Any) -> Any:
-    """Gives a command ``json`` and the ``progress`` that ``--quiet`` and ``--verbose`` want."""
+    """Adds ``json`` to a command, and the ``progress`` that ``--quiet`` and ``--verbose``
+    select.
+    """
 
     @wraps(function)
     def with_progress(*, quiet: bool, verbose: bool, **others: Any) -> Any:
@@ -394,17 +396,17 @@ def reports(function: Any) -> Any:
     return talk(with_progress)
 
 
-# What commands write in addition to what they print: Markdown, and the annotated ONNX file.
+# Files that commands write in addition to their output: Markdown, and the annotated ONNX file.
 
 
 def markdown(function: Any) -> Any:
-    """Gives a command ``markdown``: a file, "-" or None."""
+    """Adds ``markdown`` to a command: a file, "-" or None."""
 
     @wraps(function)
     def checked(*, markdown: str | None, json: bool, **others: Any) -> Any:
         if markdown == "-" and json:
             raise UsageError("--markdown - and --json both write to stdout")
-        # reported before minutes of measuring
+        # report errors before minutes of measuring
         if markdown not in (None, "-") and not (folder := Path(markdown).parent).is_dir():
             raise UsageError(
                 f"--markdown: folder {folder} does not exist", where=markdown,

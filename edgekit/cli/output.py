@@ -1,5 +1,5 @@
-"""How commands print: documents, text, notes and progress, as far as the terminal can show
-them; and what a long command without numbered steps is doing, on stderr.
+"""Output of commands: documents, text, notes and progress, suited to the terminal; and the current
+action of a long command without numbered steps, on stderr.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ if TYPE_CHECKING:
 
 
 _ROWS = 10
-WIDE = 1 << 16  # columns where stdout is no terminal
-_SOON_S = 2.0  # a command that is done by then says nothing
+WIDE = 1 << 16  # columns if stdout is no terminal
+_SOON_S = 2.0  # a faster command prints no progress
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, after which the command has printed its document, which says so."""
+    """Ctrl-C in a command that has printed its document, marked as interrupted."""
 
 
 def print_json(document: Any) -> None:
-    """Prints the one document of ``--json``: a JSON object, or what ``to_json`` makes one of."""
+    """Prints the document of ``--json``: a JSON object, or an object with ``to_json``."""
     if hasattr(document, "to_json"):
         document = document.to_json()
-    # DEL is the one character that JSON leaves raw
+    # DEL is the only control character that JSON does not escape
     text = json.dumps(hidden_document(document), allow_nan=False).replace("\x7f", "\\u007f")
     print(text, file=unfiltered(sys.stdout))
 
 
 def say(text: str) -> None:
-    """Prints text for people, whoever wrote some of it (see :mod:`edgekit.text`)."""
+    """Prints text for people, with foreign parts made safe (see :mod:`edgekit.text`)."""
     with printable_output():
         print(text)
 
 
 def warn(text: str) -> None:
-    """As :func:`say`, on stderr: stdout has what the command is asked for."""
+    """Prints like :func:`say`, on stderr (stdout has the command's result)."""
     with printable_output():
         print(text, file=sys.stderr)
 
@@ -59,18 +59,18 @@ def say_page(text: str) -> None:
 
 
 def show_page(page: RenderableType) -> None:
-    """Prints what rich lays out; where stdout is no terminal, a row of a table is a line."""
+    """Prints a page of rich; if stdout is no terminal, a table's row is a single line."""
     console(width=None if sys.stdout.isatty() else WIDE).print(page, crop=False)
 
 
 def say_notes(document: Any) -> None:
-    """Says what a document notes for people."""
+    """Prints a document's notes."""
     for note in document["notes"] if isinstance(document, Mapping) else document.notes:
         say(f"note: {sentence(note)}")
 
 
 def say_accuracy(accuracy: Accuracy, *, emulated: bool) -> None:
-    """Says on what data an accuracy is, and what the figures of the whole hide."""
+    """Prints the data of an accuracy, and details that the overall figures hide."""
     from edgekit.reports.terminal.quantization import accuracy_lines
 
     for line in accuracy_lines(accuracy, emulated=emulated):
@@ -78,7 +78,7 @@ def say_accuracy(accuracy: Accuracy, *, emulated: bool) -> None:
 
 
 def say_rows(rows: Sequence[str], *, verbose: bool) -> None:
-    """Says lines below another: the first of them, or all."""
+    """Prints indented lines: the first lines, or all."""
     for row in rows if verbose else rows[:_ROWS]:
         say(f"  {row}")
     if not verbose:
@@ -86,19 +86,19 @@ def say_rows(rows: Sequence[str], *, verbose: bool) -> None:
 
 
 def say_more(left: int, indent: str = "") -> None:
-    """Says how many lines are left out, if any are."""
+    """Prints the number of omitted lines, if any."""
     if left > 0:
         say(f"{indent}{left} more (-v shows all)")
 
 
 def mark_printed(error: EdgekitError) -> EdgekitError:
-    """Marks an error whose command has printed its JSON document already."""
+    """Marks an error whose command has already printed its JSON document."""
     error.printed = True
     return error
 
 
 def terminal_format() -> tuple[int | None, bool]:
-    """Returns the columns of stdout, None where it is no terminal, and whether it has colours."""
+    """Returns the columns of stdout (None if it is no terminal), and True if it has colours."""
     if not sys.stdout.isatty():
         return None, False
     import shutil
@@ -111,21 +111,21 @@ def _is_plain() -> bool:
 
 
 def console(*, stderr: bool = False, width: int | None = None) -> Console:
-    """Returns a console on stdout or stderr: plain text where it is no terminal or NO_COLOR is set.
+    """Returns a console on stdout or stderr: plain text if it is no terminal or NO_COLOR is set.
 
     Lines on stderr are not broken.
 
     Args:
-        stderr: On stderr.
+        stderr: True for stderr.
         width: The columns, instead of the terminal's.
     """
     from edgekit.cli.console import PlainConsole, Unpadded
 
-    # rich itself drops the colours only and keeps bold and dim
+    # rich itself only drops colours and keeps bold and dim
     system: Literal["auto"] | None = None if _is_plain() else "auto"
-    # rich takes 80 columns for a dumb terminal unless the height is given, too
+    # rich assumes 80 columns for a dumb terminal unless the height is also given
     height = None if width is None else 25
-    # it writes its own sequences, past the boundary that others' text does not pass
+    # it writes its own sequences, which are removed from foreign text
     stream = unfiltered(sys.stderr if stderr else sys.stdout)
     return PlainConsole(
         file=stream if stream.isatty() else cast("TextIO", Unpadded(stream)),
@@ -135,7 +135,7 @@ def console(*, stderr: bool = False, width: int | None = None) -> Console:
 
 
 def progress(quiet: bool, verbose: bool = False) -> Terminal:
-    """Returns progress on stderr, which is silent with ``quiet``."""
+    """Returns progress on stderr; no output with ``quiet``."""
     from edgekit.reports.terminal.progress import Terminal
 
     screen = console(stderr=True)
@@ -147,15 +147,14 @@ def progress(quiet: bool, verbose: bool = False) -> Terminal:
 
 
 class Heartbeat:
-    """While the block lasts and is long: a spinner on a terminal, elsewhere nothing.
+    """Shows a spinner on a terminal during a long block.
 
-    Call it with what is done from now on. A thread shows it, since what takes long may be one call
-    of a library. rich is imported only by then, and only on a terminal: it would slow down the
-    start of a short command.
+    Call it with the current action. A thread shows it, since a single library call may take long.
+    rich is only imported then, and only on a terminal, to keep short commands fast.
 
     Args:
         name: The command.
-        quiet: Says nothing.
+        quiet: No output.
     """
 
     def __init__(self, name: str, *, quiet: bool = False) -> None:
@@ -192,6 +191,6 @@ class Heartbeat:
             return
         with screen.status("") as status:
             while not self._end.is_set():
-                # rich would read a text as markup
+                # rich would interpret a text as markup
                 status.update(Text(f"{self._name}: {self._text}".removesuffix(": ")))
                 self._end.wait(0.2)

@@ -1,5 +1,5 @@
-"""``edgekit plan`` and ``edgekit tune``: where every layer runs, what it costs and why; and the
-search that plans, builds and measures until no plan that is left can be better.
+"""``edgekit plan`` and ``edgekit tune``: the placement of every layer with costs and reasons; and
+the search that plans, builds and measures until no remaining plan can be better.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from edgekit.errors import UsageError
 from edgekit.text import read_size
 
 _Value = TypeVar("_Value")
-#: The text of the reports that shows a document, by its class.
+#: The report function of a document, by its class.
 _TEXTS = {
     "Plans": "plans_text", "Why": "why_text", "WhyModules": "why_modules_text",
     "WhatIf": "what_if_text", "Pareto": "pareto_text", "PlanTable": "plan_table_text",
@@ -125,7 +125,7 @@ _QUESTION_OPTIONS = o.all_of(
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """What the plan must keep and what it is made of, as the options give it."""
+    """The options of a plan: its limits and its input."""
 
     power_mode: str | None
     objective: str | None
@@ -146,7 +146,7 @@ class PlanOptions:
 
 @dataclass(frozen=True)
 class Questions:
-    """What is printed instead of the plan: the questions of the options, of which one is given."""
+    """The options that print an answer instead of the plan; only a single option may be given."""
 
     why: str | None
     by_module: bool
@@ -156,10 +156,10 @@ class Questions:
     targets: str | None
 
     def one(self, report: Path | None) -> str | None:
-        """Returns the option that is given; ``report`` is one of them.
+        """Returns the given option (``report`` counts as an option).
 
         Raises:
-            UsageError: Several are; they print different things.
+            UsageError: Several are given; each prints another text.
         """
         tables = {"--modes": self.modes, "--targets": self.targets}
         table = " and ".join(name for name, value in tables.items() if value is not None)
@@ -173,7 +173,7 @@ class Questions:
 
 
 def _filling(name: str, kind: type[Any], options: o.Decorator) -> o.Decorator:
-    """Returns the decorator that gives a command the ``options`` as ``name``, one ``kind``."""
+    """Returns a decorator that passes the ``options`` to a command as ``name``, a ``kind``."""
 
     def decorate(function: Any) -> Any:
         @wraps(function)
@@ -213,7 +213,7 @@ def parse_pins(texts: Iterable[str]) -> list[dict[str, str]]:
     for text in texts:
         layers, equals, device = text.rpartition("=")
         upper = device.strip().upper()
-        # the configuration takes and notes what Ultralytics calls a device
+        # the configuration accepts Ultralytics' device names and notes it
         name = upper if upper in devices else device.strip()
         if not equals or not layers.strip() or api.device_named(name) not in devices:
             raise UsageError(
@@ -371,7 +371,7 @@ def plan_command(
 
 
 def _print(document: Any, json: bool) -> None:
-    """Prints a plan, or the answer to a question of it."""
+    """Prints a plan, or the answer to a question about it."""
     kind = type(document).__name__
     if json:
         print_json(document)

@@ -1,6 +1,6 @@
-"""Commands that run the steps of a configuration up to one of them: ``build``, ``bundle``,
-``deploy``, ``refit``, ``infer``, ``serve``, ``report`` (also of a ``report.json`` that is there)
-and ``run``, which runs all.
+"""Commands that run a configuration's steps up to a given step: ``build``, ``bundle``, ``deploy``,
+``refit``, ``infer``, ``serve``, ``report`` (also of an existing ``report.json``) and ``run``, which
+runs all.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def build_command(
 
 
 def _show_document(document: Build) -> None:
-    """Prints what was built."""
+    """Prints a build."""
     count = counted(len(document.segments), "segment")
     print(f"{count}, backend {document.backend}; {document.figures}")
     say_accuracy(document.accuracy, emulated=bool(document.boards))
@@ -88,7 +88,7 @@ def _show_document(document: Build) -> None:
 
 
 def _show_build(board: BoardBuild) -> None:
-    """Prints what a board built."""
+    """Prints a board's build."""
     print(f"{board.board}: built with TensorRT {board.tensorrt}")
     for one in board.engines:
         facts = [f"{one.bytes:,} bytes", f"{one.seconds:.0f} s"]
@@ -390,13 +390,13 @@ def _server_row(board: BoardRow) -> list[object]:
 
 
 def _serving(board: BoardRow) -> ServingStatus | None:
-    """Returns what a board's server says; None for one that is stopped."""
+    """Returns the status of a board's server; None if it is stopped."""
     found: ServingStatus | None = getattr(board, "serving", None)
     return found
 
 
 def _server_notes(board: BoardRow) -> list[str]:
-    """What is known of a board in addition to the table's figures, each a sentence."""
+    """Returns sentences about a board in addition to the table's figures."""
     if board.error is not None:
         return [board.error.message]
     serving = _serving(board)
@@ -459,7 +459,7 @@ def report_command(
 
 
 def _print_comparison(report: Report | Plans, *, json: bool, quiet: bool) -> None:
-    """Says on stderr what came of the comparison, if one was requested; all files are written.
+    """Prints the result of a requested comparison on stderr, after all files are written.
 
     Raises:
         GateError: "report.not-compared", or "report.regression" past the threshold.
@@ -540,7 +540,7 @@ def run_command(
         parser=parser,
         **settings,
     )
-    # where no bundle can be made the run ends with the build, which has no report
+    # without a bundle the run ends with the build, which has no report
     report = getattr(result, "report", None)
     if markdown is not None:
         if report is None:

@@ -1,3 +1,3 @@
-"""A PyTorch network, compiled: exported, placed, built and called like the module. Start with
+"""Compiles a PyTorch network: exported, placed, built and called like the module. Start with
 ``compile_network`` in ``network``.
 """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def inputs_of(exported: Exported, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Values]:
-    """Returns the tensors of a call by input name; of an ONNX file tensors or arrays.
+    """Returns the tensors of a call by input name; for an ONNX file, tensors or arrays.
 
     Raises:
         UsageError: "torch.inputs": other arguments, sizes or types than the example's.
@@ -48,10 +48,11 @@ def inputs_of(exported: Exported, args: Any, kwargs: Mapping[str, Any]) -> dict[
 
 
 def _check_arguments(exported: Exported, positional: int, call: Call) -> None:
-    """Refuses arguments that are no inputs, and other constants than the network was compiled with.
+    """Refuses arguments that are no inputs, and constants that differ from those of the
+    compilation.
 
     Raises:
-        UsageError: "torch.inputs".
+        UsageError: "torch.inputs": an argument does not match.
     """
     about, inputs = exported.arguments, [one.name for one in exported.inputs]
     fixed = {**about.defaults, **about.constants}
@@ -92,11 +93,11 @@ def _check_arguments(exported: Exported, positional: int, call: Call) -> None:
 def named_values(
     names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the values of a call by input name, where the network's inputs are its arguments.
+    """Returns the values of a call by input name, if the network's inputs are its arguments.
 
     Args:
-        names: The inputs, in order.
-        args: Inputs in their order, but for those that ``kwargs`` names.
+        names: The inputs' names in order.
+        args: Inputs in order, except those in ``kwargs``.
         kwargs: Inputs by name.
 
     Raises:
@@ -114,11 +115,11 @@ def named_values(
 
 
 def values_of(exported: Exported, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Values]:
-    """Returns the tensors or arrays of a call by input name, where the network's inputs are its
-    arguments: of an ONNX file, or on a machine without PyTorch.
+    """Returns the tensors or arrays of a call by input name, if the network's inputs are its
+    arguments: for an ONNX file, or on a machine without PyTorch.
 
     Raises:
-        UsageError: "torch.inputs": other inputs, sizes or types than the compiled ones.
+        UsageError: "torch.inputs": other inputs, sizes or types than compiled.
     """
     names = [one.name for one in exported.inputs]
     return _fitting(
@@ -134,10 +135,10 @@ def _fitting(
     Args:
         exported: The network.
         found: Values by name.
-        tensors: Whether an input that is missing would have been a tensor, and no array.
+        tensors: True if a missing input would have been a tensor, not an array.
 
     Raises:
-        UsageError: "torch.inputs": one is missing, or has another size or type.
+        UsageError: "torch.inputs": an input is missing, or has another size or type.
     """
     for one in exported.inputs:
         value = found.get(one.name)
@@ -159,7 +160,7 @@ def _fitting(
 
 
 def device_of(values: Iterable[Values]) -> Any:
-    """Returns the device of the first tensor; None where all values are NumPy arrays."""
+    """Returns the device of the first tensor; None if all values are NumPy arrays."""
     return next((one.device for one in values if not isinstance(one, np.ndarray)), None)
 
 
@@ -168,28 +169,26 @@ def run_on_gpu(
     run: Callable[[dict[str, Any]], Mapping[str, Any]],
     values: Mapping[str, Values],
 ) -> dict[str, Values]:
-    """Runs a network whose inputs and outputs lie on the GPU; nothing is copied to the CPU.
+    """Runs a network with inputs and outputs in GPU memory, without copies to the CPU.
 
     Args:
-        inputs: The network's.
-        run: Takes inputs by name, and returns what has a CUDA array interface, by output name.
-        values: The inputs, of which one is a tensor on the GPU at least.
+        inputs: The network's inputs.
+        run: Takes inputs by name, and returns objects with a CUDA array interface by output name.
+        values: The inputs, with at least one tensor on the GPU.
     """
     import torch
 
     kinds, device = {one.name: torch_type(one.type) for one in inputs}, device_of(values.values())
     feed = {name: as_tensor(one, device, kinds[name]).detach().contiguous()
             for name, one in values.items()}  # fmt: skip
-    # a tensor keeps the memory that it was made of
+    # a tensor keeps its memory alive
     return {name: torch.as_tensor(made, device="cuda") for name, made in run(feed).items()}
 
 
 def outputs_of(
     outputs: Iterable[Tensor], known: Mapping[str, Values], device: Any
 ) -> dict[str, Values]:
-    """Returns the outputs by name: tensors in the module's types; arrays where ``device`` is
-    None.
-    """
+    """Returns the outputs by name: tensors in the module's types; arrays if ``device`` is None."""
     if device is None:
         return {one.name: known[one.name] for one in outputs}
     return {

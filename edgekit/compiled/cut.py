@@ -33,22 +33,24 @@ if TYPE_CHECKING:
     from edgekit.pytorch.signature import Values
     from edgekit_device.protocol.manifest import TensorEntry
 
-#: How much is read of an iterable of calibration inputs, which may be endless.
+#: Most calibration inputs that are read from an iterable, which may be endless.
 _MOST_BATCHES = 512
 _LARGEST = 1 << 31  # bytes of an ONNX file
-#: Of generated inputs.
+#: Seed of generated inputs.
 SEED = 7
-# of a left-out module, after a warm-up; the shortest counts, since other work adds to a run
+# runs of a left-out module after a warm-up; the shortest counts, since other work only adds time
 _LEAST_RUNS, _MOST_RUNS, _SECONDS = 10, 200, 0.5
 
 
 def entries(tensors: Sequence[Tensor]) -> list[TensorEntry]:
-    """Returns inputs or outputs of an export as a manifest has them."""
+    """Returns inputs or outputs of an export as manifest entries."""
     return [tensor_io(NetworkTensor(one.name, tuple(one.shape), one.type)) for one in tensors]
 
 
 def ranges(inputs: Sequence[Tensor]) -> dict[str, tuple[float, float]]:
-    """Returns the smallest and the largest value of each input's example; 0 and 1 without one."""
+    """Returns the smallest and the largest value of each input's example; 0 and 1 without an
+    example.
+    """
     return {one.name: one.range or (0.0, 1.0) for one in inputs}
 
 
@@ -57,8 +59,8 @@ class Cut:
 
     Attributes:
         exported: The export.
-        network: What was exported; None of an ONNX file, and where a process of its own loaded it.
-        name: The application's, of which the parts' names are made.
+        network: The exported network; None for an ONNX file, or if a separate process loaded it.
+        name: The application's name, from which the parts' names are derived.
         out: The folder for files.
         parts: Compiled parts and calls of left-out modules, in the order of the network.
         files: The ONNX file of each compiled part by the part's name.
@@ -68,7 +70,7 @@ class Cut:
         self.exported, self.network, self.name, self.out = exported, network, name, out
         model = onnx.load(exported.file, load_external_data=bool(exported.left))
         if not exported.left:
-            # a build drops an input that nothing reads
+            # a build drops unused inputs
             read = {name for node in model.graph.node for name in reads(node)}
             inputs = tuple(one.name for one in exported.inputs if one.name in read)
             outputs = tuple(one.name for one in exported.outputs)
@@ -77,7 +79,7 @@ class Cut:
             return
         self.parts, self.files = parts(model), {}
         for number, part in enumerate(self.compiled, 1):
-            # beside the export: other weights, which take these engines, have other files
+            # beside the export: other weights for these engines have other files
             path = Path(exported.file).with_name(f"part-{number}.onnx")
             with write_atomically(path) as temporary:
                 temporary.write_bytes(part.model.SerializeToString())
@@ -90,11 +92,11 @@ class Cut:
 
     @property
     def left(self) -> LeftOut | None:
-        """The modules that stay in PyTorch; None without any, or where ONNX Runtime runs them."""
+        """The modules that stay in PyTorch; None if there are none, or ONNX Runtime runs them."""
         return None if self.network is None else self.network.left
 
     def example(self) -> dict[str, Values]:
-        """Returns the example's inputs by name; where they are not known, values of its ranges."""
+        """Returns the example's inputs by name; if unknown, values in its ranges."""
         if self.network is not None:
             call = self.network.call
             return dict(zip(call.names, call.tensors, strict=True))
@@ -105,8 +107,8 @@ class Cut:
         """Measures left-out modules on this machine's CPU, on the example.
 
         Returns:
-            Microseconds by call, of the shortest of 10 to 200 runs after a warm-up; none of a
-            module on another device, or one that does not run on values of the example's ranges.
+            Microseconds by call, the shortest of 10 to 200 runs after a warm-up. Modules on another
+            device, or that fail on values in the example's ranges, are omitted.
         """
         if not self.exported.left:
             return {}
@@ -136,7 +138,7 @@ class Cut:
         return found
 
     def left_step(self, part: LeftModule) -> Step:
-        """Returns the step of a left-out module: PyTorch's, or that of its ONNX file."""
+        """Returns the step of a left-out module, run by PyTorch or from its ONNX file."""
         if self.left is not None:
             return torch_step(part, self.left)
         return session_step(self.left_file(part), part.module)
@@ -146,10 +148,10 @@ class Cut:
         return read_file(Path(self.exported.left[part.call].file), _LARGEST)
 
     def calibration(self, batches: Iterable[Any]) -> list[Path]:
-        """Writes the inputs of each compiled part as an .npz; modules run in FP32 for them.
+        """Writes the inputs of each compiled part as an .npz, computed in FP32.
 
         Raises:
-            DataError: "calibration.empty": there are none.
+            DataError: "calibration.empty": there are no inputs.
             UsageError: "torch.inputs": they do not fit, or are no iterable.
         """
         sizes = listed(
@@ -192,7 +194,7 @@ class Cut:
         paths = []
         for name, rows in zip(self.files, found, strict=True):
             data = write_npz({key: np.stack(values) for key, values in rows.items()})
-            # another compilation of the same name has other inputs
+            # another compilation with the same name has other inputs
             digest = hashlib.sha256(data).hexdigest()
             path = self.out / name / f"calibration-{digest[:12]}.npz"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -202,8 +204,8 @@ class Cut:
         return paths
 
     def result(self, known: Mapping[str, Values], device: Any) -> Any:
-        """Returns what the module returns, of its outputs by name; NumPy arrays where ``device``
-        is None.
+        """Returns the module's result, made from its outputs by name; NumPy arrays if ``device`` is
+        None.
         """
         outputs = outputs_of(self.exported.outputs, known, device)
         if self.network is not None:

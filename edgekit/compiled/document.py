@@ -1,4 +1,4 @@
-"""What a compiled network is: the ``edgekit.compiled/1`` document."""
+"""The ``edgekit.compiled/1`` document of a compiled network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CLOCKS = {
 
 
 class PlacedModule(Document):
-    """A module that lies on one device as a whole, or the part of one that does."""
+    """A module, or part of a module, that is entirely on a single device."""
 
     module: str = Field(description='Its path; "" for the operators of the network itself.')
     where: Device | Literal["PyTorch", "ONNX Runtime"] = Field(
@@ -40,7 +40,7 @@ class PlacedModule(Document):
 
 
 class CompiledPart(Document):
-    """A part of the network that is one application."""
+    """A part of the network that is an application."""
 
     name: str = Field(description="The application's.")
     file: str = Field(description="Its ONNX file.")

@@ -1,5 +1,5 @@
-"""What a network of one structure was placed and built with first: others of the structure, with
-other weights, take its plan and its engines.
+"""Remembers the first compilation of a network structure: networks with the same structure and
+other weights use its plan and engines.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LARGEST = 1 << 24
 
 
 def key(exported: Exported, name: str, building: Building) -> str:
-    """Returns what identifies the compilation of a structure."""
+    """Returns the key of a structure's compilation."""
     structure = exported.model_copy(
         update={"file": "", "weights": "0" * 64, "cached": False, "agreement": None,
                 "inputs": [one.model_copy(update={"range": None}) for one in exported.inputs],
@@ -33,7 +33,7 @@ def key(exported: Exported, name: str, building: Building) -> str:
 
 
 def found(name: str) -> Exported | None:
-    """Returns the export that was compiled first, while its file is kept."""
+    """Returns the export that was compiled first; None if its file is gone."""
     try:
         first = Exported.model_validate_json(read_file(_file(name), _LARGEST))
     except (OSError, ValueError):
@@ -42,7 +42,7 @@ def found(name: str) -> Exported | None:
 
 
 def put(name: str, exported: Exported) -> None:
-    """Remembers an export that is compiled."""
+    """Remembers a compiled export."""
     path = _file(name)
     path.parent.mkdir(parents=True, exist_ok=True)
     with write_atomically(path) as temporary:

@@ -1,4 +1,4 @@
-"""``load_network``: a saved network, called as its module was called, without the module."""
+"""``load_network``: loads a saved network that is called like its module, without the module."""
 
 from __future__ import annotations
 
@@ -35,15 +35,14 @@ from edgekit_device.trust.signature import revoked_file
 class LoadedNetwork:
     """A saved network; call it as the module is called.
 
-    Results are the module's tensors in Python's lists, tuples and dicts; where TensorRT runs the
-    network on this machine, tensors on the GPU stay there. On a machine without
-    PyTorch, and where all arguments are arrays, arguments and results are NumPy arrays: inputs in
-    their order, or by name.
+    Results are the module's tensors in Python's lists, tuples and dicts; if TensorRT runs the
+    network on this machine, tensors on the GPU stay there. On a machine without PyTorch, or if all
+    arguments are arrays, arguments and results are NumPy arrays: inputs in order or by name.
 
     Attributes:
-        name: The application's.
+        name: The application's name.
         digest: SHA-256 of the bundle's manifest.
-        exported: How it was exported.
+        exported: The document of its export.
     """
 
     def __init__(
@@ -76,8 +75,8 @@ class LoadedNetwork:
         """Runs the network once, with the module's own arguments.
 
         Returns:
-            What the module returns: tensors in its types, on the device of the first input; NumPy
-            arrays where all arguments are arrays.
+            The module's result: tensors in its types, on the device of the first input; NumPy
+            arrays if all arguments are arrays.
 
         Raises:
             UsageError: "torch.inputs": other arguments, sizes or types than the example's.
@@ -87,7 +86,7 @@ class LoadedNetwork:
         by_name = values_of if arrays or find_spec("torch") is None else inputs_of
         given = by_name(about, args, kwargs)
         device = device_of(given.values())
-        # its engines do not have inputs that nothing reads
+        # its engines have no unused inputs
         values = {name: value for name, value in given.items() if name in self._read}
         if self._on_gpu is not None and device is not None and device.type == "cuda":
             known = run_on_gpu(about.inputs, self._on_gpu, values)
@@ -108,22 +107,22 @@ def load_network(
     root: str = "~/.edgekit",
     python: str = "python3",
 ) -> LoadedNetwork:
-    """Loads what ``CompiledNetwork.save`` wrote; nothing is parsed before its signature is checked.
+    """Loads a bundle of ``CompiledNetwork.save``; checks its signature before parsing.
 
     Args:
         path: The ``.ekb`` file, or a folder.
         allowed_signers: OpenSSH's file of keys that may sign; None: edgekit's own key and those of
             the installation on this machine.
         trust_unsigned: Accepts a bundle without a signature, or signed by an unknown key.
-        board: "USER@HOST" where it is installed and runs; None: this machine.
+        board: "USER@HOST" on which it is installed and run; None: this machine.
         accept_host_key: Accepts the board's unknown host key this once.
         trust_key: Lets the board trust edgekit's own key from now on.
         root: The board's folder.
         python: The board's interpreter.
 
     Raises:
-        BundleError: "bundle.*": it is no bundle, damaged, or not signed by a known key.
-        UsageError: "bundle.no-call": it is a bundle, and of no compiled PyTorch network.
+        BundleError: "bundle.*": the file is no bundle, damaged, or not signed by a known key.
+        UsageError: "bundle.no-call": the bundle is not of a compiled PyTorch network.
         BoardError: The board failed.
         DeviceError: This machine cannot run it: "engine.*", "board.*".
     """
@@ -163,7 +162,9 @@ def load_network(
 
 @contextlib.contextmanager
 def _signers_file(given: Path | None, lines: list[str]) -> Iterator[Path]:
-    """Yields a file of signers, beside this machine's list of revoked keys."""
+    """Yields a file of allowed signers in the same folder as this machine's list of revoked
+    keys.
+    """
     if given is not None:
         yield given
         return

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _Versions: TypeAlias = "tuple[tuple[int, ...], ...]"
 # a part's number follows
 _LONGEST_NAME = 60
-_MOST_VALUES = 256  # of a tensor, in a checksum at each call, which must cost little beside it
+_MOST_VALUES = 256  # values of a tensor in the checksum of each call, which must be cheap
 _REFITTED = (
     "only the weights differ from those that it was placed and built with: its engines took the "
     "new ones"
@@ -66,10 +66,10 @@ def compile_network(
     consents: Mapping[str, bool] | None = None,
     **options: Any,
 ) -> CompiledNetwork:
-    """Exports, places and builds a network, and returns something that is called like it.
+    """Exports, places and builds a network, and returns an object that is called like it.
 
     Args:
-        source: As for ``export``; or an ONNX file, which needs no PyTorch: its inputs are its
+        source: As for ``export``; or an ONNX file (without PyTorch), whose inputs are its
             arguments.
         args: The example's positional arguments.
         kwargs: The example's keyword arguments.
@@ -78,14 +78,14 @@ def compile_network(
         pin: Device by glob of modules or layers: ``{"model.10.*": "gpu"}``.
         calibration: Inputs for INT8 scales, each like a call: a tensor, a tuple of arguments, or a
             dict of keyword arguments. Or the configuration's section.
-        board: "USER@HOST", where it is built and run; None: the first of ``deploy.boards``, or this
-            machine's CPU without any.
-        inputs: Sizes in the place of an example.
+        board: "USER@HOST" on which it is built and run; None: the first of ``deploy.boards``, or
+            this machine's CPU if there is none.
+        inputs: Sizes instead of an example.
         exporter: "dynamo" or "legacy".
-        trust: SHA-256 of a file whose pickle may be run.
-        out: The folder for parts and bundles; ``edgekit-out`` when None.
+        trust: SHA-256 of a file whose pickle may be executed.
+        out: The folder for parts and bundles; ``edgekit-out`` if None.
         progress: Called with the steps' progress.
-        consents: Of ``Pipeline``: ``accept_host_key``, ``trust_key``, ``again``.
+        consents: Consents for ``Pipeline``: ``accept_host_key``, ``trust_key``, ``again``.
         options: Other keys of the configuration.
 
     Raises:
@@ -93,7 +93,7 @@ def compile_network(
     """
     sizes = options.pop("dynamic_shapes", None)
 
-    # a wrong key is refused before the export; a built-in network stands for the parts
+    # refuse a wrong key before the export; a built-in network replaces the parts here
     keys = {key: value for key, value in options.items() if key != "model"}
     _ = open_config("builtin:light_squeezenet", target=target, **keys)
     release = release_for(target, options.get("tensorrt"), None)
@@ -130,7 +130,7 @@ def compile_network(
     if batches is not None and (precision := options.get("precision", "int8")) != "int8":
         batches = None
         notes = [f"calibration is not read: {precision} has no scales"]
-    # of a module its class, without the package
+    # a module's class name, without the package
     made_of = str(source) if network is None else exported.source.rpartition(".")[2]
     name = str(options.pop("name", None) or "") or name_of(made_of)[:_LONGEST_NAME]
     cut = Cut(exported, network, name, out or Path("edgekit-out"))
@@ -162,8 +162,8 @@ def compile_network(
 
 
 def _refitted(before: Cut, cut: Cut, building: Building) -> list[Part] | None:
-    """Returns the parts of an earlier compilation with a network's weights; None where its engines
-    do not take them.
+    """Returns the parts of an earlier compilation with a network's weights; None if its engines
+    cannot be refitted.
     """
     configs = building.configurations(before.files, [])
     try:
@@ -180,8 +180,8 @@ def _refitted(before: Cut, cut: Cut, building: Building) -> list[Part] | None:
 class CompiledNetwork:
     """A compiled network; call it as the module is called.
 
-    Without a board it runs on this machine's CPU, with the values of the target's precisions and
-    not its times. With one, the compiled parts run there, and the modules left out run here; the
+    Without a board it runs on this machine's CPU, with the numerics of the target's precisions but
+    not its times. With a board, the compiled parts run there and the left-out modules run here; the
     connection stays open until ``close``, or the end of a ``with`` block.
 
     Attributes:
@@ -220,7 +220,7 @@ class CompiledNetwork:
         self.close()
 
     def close(self) -> None:
-        """Closes the connection to the board; a call after that opens another one."""
+        """Closes the connection to the board; a later call opens another connection."""
         self._building.close()
 
     def _link(self) -> None:
@@ -256,10 +256,10 @@ class CompiledNetwork:
 
     @property
     def plan(self) -> Plan:
-        """The placement of a network with one compiled part; ``plans`` has those of several.
+        """The placement of a network with a single compiled part; see ``plans`` for several.
 
         Raises:
-            UsageError: "compile.parts": there are several, or none.
+            UsageError: "compile.parts": there are several parts, or none.
         """
         if len(self.plans) != 1:
             raise UsageError(
@@ -277,9 +277,9 @@ class CompiledNetwork:
         """Runs the network once, with the module's own arguments.
 
         Returns:
-            What the module returns: tensors in its types, on the device of the first input. Of an
-            ONNX file its output, or a tuple of its outputs in order: tensors if a tensor is among
-            the arguments, NumPy arrays otherwise.
+            The module's result: tensors in its types, on the device of the first input. For an ONNX
+            file its output, or a tuple of its outputs in order: tensors if an argument is a tensor,
+            NumPy arrays otherwise.
 
         Raises:
             UsageError: "torch.inputs": other arguments, sizes or types than the example's.
@@ -290,7 +290,7 @@ class CompiledNetwork:
         return self._cut.result(known, device_of(values.values()))
 
     def _warn_of_changes(self, known: _Versions) -> None:
-        """Warns where the public method is called if the weights are not the known ones."""
+        """Warns, at the caller of the public method, if the weights have changed."""
         self._noticed = _versions(self._source)
         if self._noticed != known:
             warnings.warn(
@@ -300,33 +300,32 @@ class CompiledNetwork:
             )
 
     def save(self, path: str | Path, *, python: Mapping[str, str] | None = None) -> Path:
-        """Writes one signed bundle of the whole network, for ``edgekit.load`` and
+        """Writes a signed bundle of the whole network, for ``edgekit.load`` and
         ``edgekit_device.load``; returns its file (``.ekb``) or folder.
 
-        A module that stays in PyTorch becomes an ONNX file in it, which ONNX Runtime runs on the
-        CPU of the machine that loads the bundle. Weights that changed after the compilation are not
-        in it: a warning tells that, as of ``deploy``.
+        A module that stays in PyTorch becomes an ONNX file in the bundle, which ONNX Runtime runs
+        on the CPU of the machine that loads it. Weights that changed after the compilation are not
+        included; a warning reports this, as in ``deploy``.
 
         Args:
-            path: A name that ends in ``.ekb`` gives one file, any other a folder.
+            path: A name that ends in ``.ekb`` gives a file, any other name a folder.
             python: "package.module:factory" by glob of the modules that become Python parts
                 instead: the factory's source file and the module's state, which PyTorch runs on
                 the machine that loads the bundle, if a known key signed it.
 
         Raises:
             UsageError: "compile.left", "compile.python": a module cannot become an ONNX file, or a
-                Python part; "compile.save": nothing of the network is compiled, or a glob matches
-                nothing.
+                Python part; "compile.save": no part is compiled, or a glob matches no module.
         """
         self._warn_of_changes(self._weights)
         bundle = network_bundle(self._cut, self._built, python or {})
         return write(self._built[0].signed(bundle), path, stripped=False)
 
     def deploy(self, board: str | None = None) -> list[Deployed]:
-        """Installs the compiled parts on a board: "USER@HOST", or that of the compilation.
+        """Installs the compiled parts on a board: "USER@HOST", or the board of the compilation.
 
         Raises:
-            UsageError: "compile.board": there is none.
+            UsageError: "compile.board": there is no board.
         """
         if board is None and self._building.board is None:
             raise UsageError(
@@ -337,14 +336,14 @@ class CompiledNetwork:
         return [part.deploy(board) for part in self._built]
 
     def refit(self, model: Any = None) -> None:
-        """Takes the weights of a module of the same structure; engines and scales stay.
+        """Takes the weights of a module with the same structure; engines and scales are kept.
 
         Args:
-            model: A module, program, file or factory, whatever was compiled; of an ONNX file
-                another one. The compiled one as it is now when None.
+            model: A module, program, file or factory, of the compiled kind; for an ONNX file,
+                another ONNX file. None: the current weights of the compiled module.
 
         Raises:
-            UsageError: "compile.structure": its network is another one.
+            UsageError: "compile.structure": the network's structure differs.
         """
         source = self._source if model is None else model
         if is_onnx(source) != (self._cut.exported.kind == "onnx"):
@@ -375,8 +374,8 @@ class CompiledNetwork:
 
 
 def _versions(source: Any) -> _Versions:
-    """What changes when a module's weights do: the tensors, how often each was written, and
-    checksums of some values of each, as PyTorch does not count what is written through ``.data``.
+    """Returns a state that changes with a module's weights: the tensors, their version counters,
+    and checksums of some values, since PyTorch does not count writes through ``.data``.
     """
     if isinstance(source, str | Path):
         return ()
@@ -387,7 +386,7 @@ def _versions(source: Any) -> _Versions:
     for one in every:
         flat = one.detach().reshape(-1)
         samples[one.dtype, one.device].append(flat[:: -(-len(flat) // _MOST_VALUES) or 1])
-    # one copy from each device: a call must not wait for each tensor
+    # a single copy from each device: a call must not wait for each tensor
     read = [torch.cat(some).cpu().view(torch.uint8).numpy() for some in samples.values()]
     counts = ((id(one), one._version) for one in every)
     return (*counts, tuple(zlib.crc32(memoryview(one)) for one in read))

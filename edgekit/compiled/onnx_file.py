@@ -1,5 +1,5 @@
-"""``onnx_file``: an ONNX file as exported networks are: its inputs are its arguments, its outputs
-its results.
+"""``onnx_file``: an ONNX file as an exported network: its inputs are its arguments, its outputs its
+results.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 
 def is_onnx(source: object) -> bool:
-    """Whether a source is the path of an ONNX file: of a file that is none of another format."""
+    """Returns True if a source is the path of an ONNX file (a file of no other known format)."""
     if not isinstance(source, str | Path) or not Path(source).is_file():
         return False
     try:
         return foreign(Path(source)) is None
-    except OSError:  # whoever opens it tells why
+    except OSError:  # the code that opens it reports the error
         return True
 
 
@@ -47,18 +47,19 @@ def onnx_file(
     inputs: Mapping[str, str],
     leave: Sequence[str],
 ) -> Exported:
-    """Returns an ONNX file as an export, whose file is a copy with static shapes in the cache.
+    """Returns an ONNX file as an export; its file is a copy with static shapes in the cache.
 
     Args:
         path: The file.
-        args: An example of its inputs, in order: tensors or NumPy arrays; or one of them.
+        args: An example of its inputs in order: tensors or NumPy arrays, or a single tensor or
+            array.
         kwargs: Inputs of the example by name.
         release: The board's TensorRT.
-        inputs: Sizes in the place of an example: ``{"x": "1x3x224x224"}``.
-        leave: Globs of modules, of a file that names them: each call becomes an ONNX file.
+        inputs: Sizes instead of an example: ``{"x": "1x3x224x224"}``.
+        leave: Globs of modules, for a file with module names: each call becomes an ONNX file.
 
     Raises:
-        ModelError: "model.*": what is wrong with the file.
+        ModelError: "model.*": the file is invalid or not supported.
         UsageError: "torch.inputs": the example does not fit; "torch.leave".
     """
     graph = read(path)[0].graph
@@ -116,7 +117,7 @@ def _tensor(
     shape: Sequence[int] | None = None,
     example: Values | None = None,
 ) -> Tensor:
-    """Returns an input or output; an open size of one that nothing reads is 1."""
+    """Returns an input or output; an open size of an unused input is 1."""
     known = value.type.tensor_type
     kind = dtype_name(known.elem_type)
     return Tensor(

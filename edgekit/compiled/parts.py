@@ -1,4 +1,4 @@
-"""The compiled parts of a network: each has a configuration, is an application, and runs here or on
+"""The compiled parts of a network: each is an application with a configuration, and runs here or on
 a board.
 """
 
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Building:
-    """What all parts of a network are built with.
+    """The build settings of all parts of a network.
 
     Attributes:
         options: The configuration's keys, target included.
         pins: Device by glob of layers or modules.
-        board: Where the parts run, for people; None for this machine.
+        board: Displayed name of the board that runs the parts; None for this machine.
         out: The folder of bundles and parts.
         progress: Called with the steps' progress.
-        consents: Of ``Pipeline``: ``accept_host_key``, ``trust_key``, ``again``.
-        left: Paths of the modules that are left out.
+        consents: Consents for ``Pipeline``: ``accept_host_key``, ``trust_key``, ``again``.
+        left: Paths of the left-out modules.
     """
 
     options: Mapping[str, Any]
@@ -60,7 +60,7 @@ class Building:
     _connected: list[ConnectedBoards] = field(default_factory=list)
 
     def pipeline(self, config: Config) -> Pipeline:
-        """Returns the pipeline of a part, on the boards that are connected already."""
+        """Returns the pipeline of a part, on the connected boards."""
         out = self.out / config.file.name
         pipeline = Pipeline(config, out=out, progress=self.progress, **self.consents)
         for boards in self._connected:
@@ -71,7 +71,7 @@ class Building:
         """Returns the board that runs the parts; the connection stays open until ``close``.
 
         Args:
-            config: A part's.
+            config: A part's configuration.
         """
         if not self._connected:
             self._connected.append(Pipeline(config, progress=self.progress, **self.consents).boards)
@@ -87,10 +87,10 @@ class Building:
 
         Args:
             files: The ONNX file by the part's name.
-            data: Calibration data of each part; none without any.
+            data: Calibration data of each part; empty without calibration.
 
         Raises:
-            UsageError: "plan.pin": a pin matches nothing in any part.
+            UsageError: "plan.pin": a pin matches no layer of any part.
         """
         given: list[dict[str, Any]] = [{**self.options, "name": name} for name in files]
         for options, path in zip(given, data, strict=False):
@@ -128,7 +128,7 @@ class Part:
 
     Attributes:
         document: Its row in the report.
-        layers: Its layers as they were placed.
+        layers: Its placed layers.
         bundle: The file of its signed bundle, with weights; its name has the content's digest,
             since other compilations of the same name write to the same folder.
     """
@@ -136,7 +136,7 @@ class Part:
     def __init__(
         self, building: Building, config: Config, cut: Cut, weights: Path | None = None
     ) -> None:
-        """Places and builds a part; ``weights``: the ONNX file that the engines take weights of."""
+        """Places and builds a part; ``weights`` is the ONNX file with the engines' weights."""
         self._building, self._config, self._weights = building, config, weights
         if building.board is not None:
             building.connect(config)
@@ -148,7 +148,7 @@ class Part:
                     self._release = pipeline.deploy().releases[0].release
             else:
                 self._take(pipeline, weights)
-            # as it was built: a plan before the build knows no measured scales
+            # the plan of the build: an earlier plan has no measured scales
             plan = pipeline.plan()
             self.layers: Network = layers_of(pipeline.context)
         self.document = CompiledPart(
@@ -163,17 +163,17 @@ class Part:
 
     @property
     def refitted(self) -> bool:
-        """Whether it has other weights than those that it was built with."""
+        """True if it was refitted with other weights after the build."""
         return self._weights is not None
 
     def _open(self, bundle: Bundle) -> None:
         folder = self._building.out / self._config.file.name
         self.bundle = write(bundle, folder / f"network-{bundle.digest[:12]}.ekb", stripped=False)
-        # this machine signed it just now
+        # just signed by this machine
         self._model = load(self.bundle, trust_unsigned=True)
 
     def run(self, feed: dict[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Runs the part once, where it was compiled for."""
+        """Runs the part once, on its board or this machine."""
         if self._building.board is None:
             return self._model(feed)
         data = write_npz(feed)
@@ -182,12 +182,12 @@ class Part:
         except BoardError as error:
             if error.code != "board.connection-lost":
                 raise
-        self._building.close()  # the board was away meanwhile: once more, over another connection
+        self._building.close()  # the board was away meanwhile: retry with a new connection
         return self._run_there(data)
 
     def _run_there(self, data: bytes) -> Mapping[str, np.ndarray]:
         client, app = self._building.connect(self._config), self._config.file.name
-        # another network of the same name may serve by now
+        # another network with the same name may serve by now
         return read_npz(client.infer(app, data, release=self._release))
 
     def signed(self, bundle: Bundle) -> Bundle:
@@ -196,7 +196,7 @@ class Part:
             return bundle.signed(sign(bundle.manifest_bytes, pipeline.signing.key))
 
     def deploy(self, board: str | None) -> Deployed:
-        """Installs the part on a board, or on that of the compilation."""
+        """Installs the part on a board, or on the board of the compilation."""
         building, config = self._building, self._config
         if board is not None:
             config = open_config(config, deploy={"boards": [board_section(board)]})
@@ -213,10 +213,10 @@ class Part:
         self._open(pipeline.refit_bundle(weights))
 
     def refit(self, weights: Path) -> None:
-        """Takes the weights of another file of the same network.
+        """Takes the weights from another file of the same network.
 
         Raises:
-            DataError: "refit.mismatch": it is another network.
+            DataError: "refit.mismatch": the networks differ.
         """
         with self._building.pipeline(self._config) as pipeline:
             self._take(pipeline, weights)
@@ -225,7 +225,7 @@ class Part:
 
 
 def board_section(board: str) -> dict[str, str | int]:
-    """Returns the configuration of a board that "USER@HOST:PORT" names."""
+    """Returns the configuration section of the board "USER@HOST:PORT"."""
     here = board_of_host(board)
     row = {"name": "board", "host": here.host, "port": here.port, "user": here.user}
     return {key: value for key, value in row.items() if value is not None}

@@ -1,6 +1,6 @@
-"""``of_structure``: another export of a compiled network, with the nodes of the compiled one.
+"""``of_structure``: another export of a compiled network, with the compiled network's nodes.
 
-PyTorch's exporter simplifies by values: it drops a bias of zeros, and joins equal constants.
+PyTorch's exporter simplifies by values: it drops a bias of zeros, and merges equal constants.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _WITH_BIAS = ("Conv", "ConvTranspose", "Gemm")
 
 
 def of_structure(compiled: Exported, other: Exported) -> Exported:
-    """Returns an export with the nodes of a compiled one and its own weights, in the cache.
+    """Returns an export with a compiled export's nodes and its own weights, in the cache.
 
     Raises:
-        UsageError: "compile.structure": it is another network.
+        UsageError: "compile.structure": the networks differ.
     """
     if compiled.structure == other.structure:
         return other
@@ -53,7 +53,7 @@ def of_structure(compiled: Exported, other: Exported) -> Exported:
         for number, part in enumerate(left):
             if not (file := other.left[part.call].file):
                 continue
-            # another kind of source gives the tensors between the parts other names
+            # another kind of source has other names for the tensors between the parts
             alone = onnx.load(file)
             rename(alone, part.inputs, part.outputs)
             name = f"left-{part.call}.onnx"
@@ -68,7 +68,7 @@ def of_structure(compiled: Exported, other: Exported) -> Exported:
 
 
 def _take_weights(proto: onnx.ModelProto, other: onnx.ModelProto) -> None:
-    """Gives a network the weights of another export of it."""
+    """Gives a network the weights of another export of the same network."""
     mine = {one.name: numpy_helper.to_array(one) for one in proto.graph.initializer}
     theirs = {one.name: numpy_helper.to_array(one) for one in other.graph.initializer}
     floats = {one.name for one in proto.graph.initializer if is_float(one.data_type)}
@@ -111,7 +111,7 @@ def _tensors(exported: Exported) -> list[str]:
 def _lost_bias(
     node: onnx.NodeProto, other: onnx.NodeProto, weights: Mapping[str, np.ndarray]
 ) -> bool:
-    """Whether an operator has a bias in the other network alone."""
+    """Returns True if an operator has a bias only in the other network."""
     inputs = (len(node.input), len(other.input))
     alike = node.op_type == other.op_type and node.op_type in _WITH_BIAS
     return alike and inputs == (2, 3) and other.input[2] in weights
@@ -135,7 +135,7 @@ def _another(
     node: onnx.NodeProto | None,
     other: onnx.NodeProto | None,
 ) -> UsageError:
-    """Returns the error of an operator that differs; ``mine`` and ``node`` are the compiled
+    """Returns the error for an operator that differs; ``mine`` and ``node`` are the compiled
     network's.
     """
     here, there = _operator(node), _operator(other)

@@ -1,5 +1,5 @@
-"""The one bundle of a compiled network: its parts, an ONNX file for each call of a left-out module,
-and how it is called.
+"""The bundle of a compiled network: its parts, an ONNX file for each call of a left-out module, and
+the call's signature.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ if TYPE_CHECKING:
     from edgekit.compiled.cut import Cut
     from edgekit.compiled.parts import Part
 
-# of max|a-b| / max|b|: another processor's ONNX Runtime rounds otherwise, and INT8 in steps
+# limits of max|a-b| / max|b|: ONNX Runtime rounds differently on other processors, INT8 in steps
 _TOLERANCE = 0.02
 
 
 def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -> Bundle:
-    """Returns the bundle of a network, unsigned.
+    """Returns the unsigned bundle of a network.
 
     Args:
         cut: The network.
         built: Its compiled parts.
         python: "package.module:factory" by glob of the left-out modules that become Python parts;
-            the others become ONNX files.
+            other modules become ONNX files.
 
     Raises:
         UsageError: "compile.left": a module that stays in PyTorch cannot become an ONNX file;
-            "compile.python": one cannot become a Python part; "compile.save": nothing of the
-            network is compiled, or a glob of ``python`` matches nothing.
+            "compile.python": a module cannot become a Python part; "compile.save": no part is
+            compiled, or a glob of ``python`` matches no module.
         BundleError: "bundle.invalid": the parts do not fit together.
     """
     if not built:
@@ -68,7 +68,7 @@ def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -
     outputs = entries(exported.outputs)
     examples: dict[str, Any] = {}
     if cut.left is not None:
-        # a call of a module that keeps a state would change what the network computes next
+        # calling a stateful module would change the network's next results
         step = partial(torch_step, left=cut.left.apart())
         examples = run_steps(steps_of_file(Path(exported.file), step), cut.example())
     parts: list[Bundle | CpuPart] = []
@@ -139,7 +139,7 @@ def _golden(
     outputs: Sequence[TensorEntry],
     within: Mapping[str, tuple[float, float]],
 ) -> Golden:
-    """Returns a golden vector: what the parts make of generated inputs where they run now."""
+    """Returns a golden vector: the parts' current outputs for generated inputs."""
     known = run_steps(steps, golden_inputs(inputs, SEED, within))
     found = {one.name: array(known[one.name]) for one in outputs}
     return Golden(SEED, within, found, _TOLERANCE)

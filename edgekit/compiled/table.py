@@ -1,4 +1,4 @@
-"""Where a compiled network's modules lie: the rows of its table."""
+"""The devices of a compiled network's modules: the rows of its table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from edgekit.network.model import Layer, Network
     from edgekit.placement.plan import PlacedLayer, Plan
 
-#: Where left-out modules run that are no module of this process.
+#: Device of left-out modules that are not modules of this process.
 ONNX_RUNTIME = "ONNX Runtime"
 
 
@@ -27,15 +27,15 @@ class _Row:
 
 
 def placed_modules(network: Network, plan: Plan, outside: Set[str]) -> list[PlacedModule]:
-    """Returns a part's modules: each as large as it can be with one device.
+    """Returns a part's modules: the largest that are on a single device.
 
-    A module with layers on several devices is shown by the modules inside; its own operators are a
-    row for each device.
+    A module on several devices is replaced by its submodules; its own operators have a row for each
+    device.
 
     Args:
         network: The part's layers.
         plan: Their placement.
-        outside: The part's inputs that other parts or left-out modules make.
+        outside: The part's inputs that other parts or left-out modules produce.
     """
     placed = {layer.name: layer for layer in plan.layers}
     clocks: dict[str, ClockName] = {
@@ -71,8 +71,8 @@ def _bytes_read(
     device: str,
     outside: Set[str],
 ) -> Iterator[int]:
-    """Yields the sizes of the tensors that come from other devices, in the type of their maker;
-    from outside of the part, in FP32.
+    """Yields the bytes of the tensors from other devices, in the type of their producer; from
+    outside the part, in FP32.
     """
     read = {name for layer in layers for name in layer.inputs if name in made or name in outside}
     for name in sorted(read):

@@ -334,13 +334,13 @@ class BoardClient:
         """Measures the release on the board by trtexec's method.
 
         Args:
-            app: Its application.
-            settings: How.
-            release: Which; the one that serves by default.
-            inputs: An ``.npz`` with one array an input, or with several frames in a further leading
-                axis. By default the bundle's samples, else its golden frames.
-            progress: Called with each stage as it begins ("measure", ...) and the seconds left at
-                least (None: not known), in a thread of the transport's.
+            app: The application.
+            settings: Settings of the measurement.
+            release: The release; None: the serving release.
+            inputs: An ``.npz`` with an array for each input; several frames have an additional
+                leading axis. By default the bundle's samples, else its golden frames.
+            progress: Called at the begin of each stage ("measure", ...) with the least seconds left
+                (None: unknown), in a thread of the transport.
         """
         settings = settings or BenchSettings()
         text = json.dumps(write(settings), separators=(",", ":"))
@@ -359,12 +359,12 @@ class BoardClient:
             return found
 
     def releases(self, app: str | None = None) -> Mapping[str, AppReleases]:
-        """Returns by app its releases, the current and the previous one."""
+        """Returns each application's releases, with the current and the previous release."""
         found: Mapping[str, AppReleases] = self._request("releases", *_which(app)).apps
         return found
 
     def releases_of(self, app: str) -> AppReleases:
-        """Returns the releases of an app; none of an app that the board does not have."""
+        """Returns the releases of an application; none if the board does not have it."""
         from edgekit_device.release.releases import NO_RELEASES
 
         return self.releases(app).get(app, NO_RELEASES)
@@ -372,12 +372,13 @@ class BoardClient:
     def remove(
         self, app: str, release: str | None = None, reason: str | None = None
     ) -> tuple[str, ...]:
-        """Removes a release, or without one the whole app; returns the releases that are gone.
+        """Removes a release, or the whole application if None; returns the removed releases.
 
         Args:
             app: The application.
-            release: Which.
-            reason: With the whole app: what serves is taken back by that, and why.
+            release: The release; None: all releases.
+            reason: With the whole application: records the serving release as taken back, for this
+                reason.
         """
         options = [] if reason is None else [f"--reason={reason}"]
         removed: tuple[str, ...] = self._request("remove", *_which(app, release), *options).removed
@@ -391,10 +392,10 @@ class BoardClient:
         return found
 
     def resume(self, app: str | None = None) -> tuple[Resumed, ...]:
-        """Carries on deployments whose process died, as a power cut leaves them.
+        """Continues deployments whose process died, for example in a power cut.
 
         Returns:
-            Those that go on; none in most cases.
+            The continued deployments, usually none.
         """
         options = [f"--app={app}"] if app is not None else []
         if self.board.container is not None:
@@ -415,13 +416,14 @@ class BoardClient:
         *,
         others_failed: bool = False,
     ) -> RolledBack:
-        """Makes an earlier release serve again, never one that was taken back itself.
+        """Makes an earlier release serve again, never a release that was taken back.
 
         Args:
             app: The application.
-            reason: For the board's history.
-            release: Which; the one before by default.
-            others_failed: Whether other boards are the reason: then the bundle may come again.
+            reason: The reason for the board's history.
+            release: The release; None: the previous release.
+            others_failed: True if other boards are the reason; the bundle may then be deployed
+                again.
         """
         options = [f"--reason={reason}"] if reason is not None else []
         options += ["--others-failed"] if others_failed else []
@@ -434,12 +436,12 @@ class BoardClient:
     def serve(
         self, app: str, action: str, options: Sequence[str] = ()
     ) -> ServeAnswer | ServerStopped:
-        """Starts, queries or ends the board's own server of an application (docs/serving.md).
+        """Starts, queries, reloads or stops the board's server of an application (docs/serving.md).
 
         Args:
             app: The application.
             action: "start", "status", "reload" or "stop".
-            options: For "start", such as "--workers=2".
+            options: Options of "start", such as "--workers=2".
         """
         command, *own = _SERVE[action]
         if action == "start":
@@ -450,12 +452,12 @@ class BoardClient:
         return found
 
     def start_job(self, kind: str, request: object) -> StartedJob:
-        """Starts work that outlives this connection, or joins or reuses the very same.
+        """Starts a job that outlives this connection, or joins or reuses the same job.
 
         Args:
             kind: "build", "deploy", "plugin" or "selftest".
-            request: What to do, a document of that kind; the same request to the same loader on
-                the same board is the same job.
+            request: A document of that kind; the same request to the same loader on the same board
+                is the same job.
         """
         stdin = [json_line({"kind": kind, "request": write(request)})]
         options = () if self.board.container is None else ("--no-run",)
@@ -474,16 +476,16 @@ class BoardClient:
     def watch_job(
         self, id: str, *, after: int = 0, patience_s: float = timeouts.RECONNECT_PATIENCE_S
     ) -> Iterator[WatchedEvent]:
-        """Yields a job's news as they come, until it has ended.
+        """Yields a job's events as they arrive, until it has ended.
 
-        A connection that is cut is made again for up to ``patience_s`` seconds; no event is lost
-        or reported twice. The job does not notice. A link that is silent, and silent again when it
-        is made anew, is given up at once: waiting does not mend it.
+        A lost connection is re-established for up to ``patience_s`` seconds; no event is lost or
+        reported twice, and the job is not affected. A link that is silent, and silent again after
+        reconnecting, is given up at once: waiting does not help.
 
         Args:
             id: The job.
-            after: The number of the last event known.
-            patience_s: How long to try to reach the board again.
+            after: The number of the last known event.
+            patience_s: Limit on reconnecting, in seconds.
         """
         from edgekit_device.jobs.job import WatchedEvent
 
@@ -528,7 +530,7 @@ class BoardClient:
         return read_log(done.out, start, self.name)
 
     def cancel_job(self, id: str, *, grace_s: float = timeouts.CANCEL_S) -> str:
-        """Ends a job and returns its state then; one that has ended already stays as it is."""
+        """Cancels a job and returns its state; a job that has already ended is unchanged."""
         answer = self._request(
             "job-cancel",
             f"--job={id}",
@@ -539,10 +541,10 @@ class BoardClient:
         return state
 
     def job_result(self, id: str) -> object:
-        """Returns what a job made, as ``edgekit.deployment.answers.job_result`` reads it; raises
-        its error when it failed.
+        """Returns a job's result, parsed by ``edgekit.deployment.answers.job_result``; raises the
+        job's error if it failed.
 
-        A connection that is cut or silent is made again, once.
+        A lost or silent connection is re-established once.
         """
         try:
             return self._request("job-result", f"--job={id}")
@@ -552,23 +554,23 @@ class BoardClient:
         return self._request("job-result", f"--job={id}")
 
     def remove_job(self, id: str) -> None:
-        """Forgets a job that has ended."""
+        """Removes an ended job."""
         self._request("job-remove", f"--job={id}")
 
     def ensure_loader(self, progress: Progress | None = None) -> int:
-        """Puts the right loader on the board unless it is there; returns the bytes sent."""
+        """Uploads the loader of this version if the board lacks it; returns the bytes sent."""
         running = self._agent is not None and self._agent.alive
         return 0 if running else self._connected(progress).bytes_sent
 
     def _connected(self, progress: Progress | None = None) -> Agent:
-        """Returns the board's agent, started where none runs."""
+        """Returns the board's agent; starts it if it is not running."""
         if self._agent is not None and self._agent.alive:
             return self._agent
         data = self._loader.read_bytes()
         digest = hashlib.sha256(data).hexdigest()
-        # a name of its own for each version: hosts of different versions share a board in peace
+        # a separate name for each version, so that hosts of different versions can share a board
         name = f"edgekit_device-{digest[:16]}.pyz"
-        # in a container `python` names the container's
+        # in a container, `python` is the container's interpreter
         python = "python3" if self.board.container else self._python
         began = time.monotonic()
         try:
@@ -588,13 +590,13 @@ class BoardClient:
         detached: str = "",
         **more: Any,
     ) -> Completed:
-        """Runs a command of the loader's.
+        """Runs a loader command.
 
         Args:
-            command: Its name.
-            options: Its options.
-            outside: On the board itself also where there is a container.
-            detached: Name for a container that goes on alone.
+            command: The command's name.
+            options: The command's options.
+            outside: Run on the board itself even if there is a container.
+            detached: Name of a detached container.
             more: See ``Agent.run``.
         """
         agent = self._connected()
@@ -602,7 +604,8 @@ class BoardClient:
         contained = self.board.container is not None and not outside
         if self.board.container is not None and contained:
             if not self._remembered:
-                # a container sees neither the device tree nor L4T's release: the board notes them
+                # a container sees neither the device tree nor L4T's release: record them on the
+                # board
                 self._remembered = True
                 self._request_outside("probe", "--remember")
             argv = [self._python, agent.place.loader, *argv]
@@ -625,7 +628,7 @@ class BoardClient:
         timeout: float = timeouts.SHORT_S,
         outside: bool = False,
     ) -> Any:
-        """Returns a command's answer as ``ANSWERS`` reads it."""
+        """Returns a command's answer, parsed by ``ANSWERS``."""
         done = self._run(command, *options, stdin=stdin, timeout=timeout, outside=outside)
         return answer_of(done, self.name, self.board.python, command)
 
@@ -633,12 +636,12 @@ class BoardClient:
         return self._request(command, *options, outside=True)
 
     def _watched(self, command: str, *options: str, data: bytes = b"", **more: Any) -> Completed:
-        """Runs a long command that stops when this call does, or this machine."""
+        """Runs a long command that stops when this call or this machine stops."""
         options = (*options, f"--watch-stdin={len(data)}")
         return self._run(command, *options, stdin=pieces(data), hold_input=True, **more)
 
     def _renew(self) -> bool:
-        """Connects anew; returns whether there is a way to."""
+        """Reconnects; returns False if it is not possible."""
         if self._reconnect is None:
             return False
         self.close()
@@ -657,7 +660,9 @@ class BoardClient:
         return found
 
     def _run_contained(self, id: str) -> None:
-        """Starts the container of a prepared job; one of its name runs that job already."""
+        """Starts the container of a prepared job; an existing container of that name already
+        runs the job.
+        """
         done = self._run(
             "job-run",
             f"--job={id}",
@@ -676,7 +681,7 @@ class BoardClient:
 
 @functools.lru_cache(maxsize=1)
 def _packed(loader: bytes) -> bytes:
-    """The loader as it travels; packed once for all boards of a fleet.
+    """Returns the compressed loader; compressed once for all boards of a fleet.
 
     Level 9 takes three times as long as 6, for half a percent.
     """
@@ -689,6 +694,6 @@ def _last(text: bytes) -> str:
 
 
 def _which(app: str | None, release: str | None = None) -> list[str]:
-    # an empty text goes to the board, which refuses it: it is not the same as none, which means all
+    # an empty text is sent, and the board refuses it: only None means all
     given = {"app": app, "release": release}
     return [f"--{name}={value}" for name, value in given.items() if value is not None]

@@ -1,4 +1,4 @@
-"""Opens the board of the configuration, or edgekit's own when the configuration names none."""
+"""Opens the configuration's board, or edgekit's own board if the configuration names none."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ def open_board(
     on_command: Callable[[str, float], object] = lambda name, seconds: None,
     loader: Path | None = None,
 ) -> Iterator[BoardClient]:
-    """Connects to ``board``; with None starts edgekit's own board for as long as the block lasts.
+    """Connects to ``board``; if None, runs edgekit's own board until the end of the block.
 
-    edgekit's own board is an sshd on loopback; where that cannot be had it is this machine without
-    SSH (kind "local"). ``note`` of the client says which and why. Its folder,
-    ``state_folder``/board, stays, so that later commands find the releases.
+    edgekit's own board is an sshd on loopback; if that is not possible, it is this machine without
+    SSH (kind "local"), and the client's ``note`` has the reason. Its folder,
+    ``state_folder``/board, is kept, so that later commands find the releases.
 
     Args:
-        board: A board of the config, or None.
-        state_folder: Where edgekit keeps its own board, its known_hosts and the boards' loader.
-        signer_public_key: The public key that signs bundles, as a file or its one line. The
-            embedded board trusts it; another board only with ``trust_key``.
-        trust_key: Whether to add the signer to what the config's board trusts; a key that it
-            trusts already keeps its name there.
+        board: A board of the configuration, or None.
+        state_folder: Folder of edgekit's own board, its known_hosts and the boards' loader.
+        signer_public_key: The public key that signs bundles, as a file or its line. The embedded
+            board trusts it; other boards only with ``trust_key``.
+        trust_key: True to add the signer to the board's trusted keys; an already trusted key keeps
+            its name there.
         accept_host_key: Consent for an unknown host key: its fingerprint, or True for any.
-        remember_host_key: Whether an accepted host key is written to edgekit's known_hosts.
-        on_command: As of ``BoardClient``; from the first command on.
-        loader: The boards' loader, if it is built already (``build_board_loader``).
+        remember_host_key: True to write an accepted host key to edgekit's known_hosts.
+        on_command: As for ``BoardClient``; called from the first command on.
+        loader: The boards' loader, if already built (``build_board_loader``).
 
     Raises:
         EnvironmentLack: "board.unreachable" or "board.silent".
         BoardError: The board cannot be trusted, does not trust the user, or failed.
-        UsageError: There is no such public key.
+        UsageError: The public key does not exist.
     """
     state_folder.mkdir(parents=True, exist_ok=True)
     line = allowed_signers_line(signer_public_key) if signer_public_key is not None else None
@@ -84,7 +84,7 @@ def open_board(
 
 
 def _reconnect(board: Board, transport: SshTransport) -> Callable[[], Transport]:
-    """Returns what connects anew, to the very host key of the first time."""
+    """Returns a function that reconnects and requires the host key of the first connection."""
     same = replace(board, host_key=transport.host_key)
     return lambda: connect(same)
 
@@ -106,7 +106,7 @@ def _own_board(
             client = BoardClient(server.board, transport, loader, note)
             attempt.callback(client.close)
             client.on_command = on_command
-            # a locked account or a login shell that runs nothing shows itself only here
+            # a locked account or a login shell that runs no commands is only detected here
             client.ensure_loader()
             stack.push(attempt.pop_all())
             return client

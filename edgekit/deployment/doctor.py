@@ -1,5 +1,5 @@
-"""What a board's probe means (`edgekit doctor`): what is there, what is missing, what to do about
-it, and whether the board is what a configuration is for.
+"""Interprets a board's probe (`edgekit doctor`): available and missing parts, remedies, and a
+comparison with the board that a configuration expects.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _Visited = TypeVar("_Visited")
 
 @document(frozen=True)
 class DoctorCheck:
-    """One line of ``edgekit doctor``.
+    """A line of ``edgekit doctor``.
 
     Attributes:
         id: Stable name.
-        what: What was looked for.
-        status: "ok", "warn" (works, with less) or "missing" (something will not work).
-        found: What was found.
-        fix: What to do about it; empty when nothing is to be done.
+        what: The checked item.
+        status: "ok", "warn" (works with limitations) or "missing" (a feature will not work).
+        found: The finding.
+        fix: The remedy; empty if none is needed.
     """
 
     id: str = member(text())
@@ -52,13 +52,13 @@ class DoctorCheck:
 
 @document(frozen=True)
 class BoardAbilities:
-    """What a board can run.
+    """The abilities of a board.
 
     Attributes:
-        backends: Those that it has.
-        loads: The flavours of TensorRT whose plans it loads.
-        dla_cores: DLA cores that TensorRT drives; None where it was not queried.
-        standalone: Whether it runs DLA loadables.
+        backends: The available backends.
+        loads: The flavours of TensorRT whose plans it can load.
+        dla_cores: Number of DLA cores that TensorRT reports; None if it was not queried.
+        standalone: True if it runs DLA loadables.
         power_modes: Names of its power modes.
     """
 
@@ -71,15 +71,15 @@ class BoardAbilities:
 
 @document(frozen=True)
 class Doctor(FormerDict):
-    """``edgekit.doctor/1``: what a board, or this machine, has for edgekit.
+    """``edgekit.doctor/1``: the state of a board, or of this machine, for edgekit.
 
     Attributes:
-        board: Which.
-        ok: Whether nothing is missing.
-        checks: What was looked for; empty where the board was not reached.
-        can: What a board can run.
-        probe: What a board said of itself.
-        error: Why it was not reached.
+        board: The board.
+        ok: True if no check has the status "missing".
+        checks: The checks; empty if the board was not reached.
+        can: The board's abilities.
+        probe: The board's probe.
+        error: The reason why it was not reached.
         cause: The EdgekitError of ``error``; not in JSON.
     """
 
@@ -94,7 +94,7 @@ class Doctor(FormerDict):
 
 
 class VisitedBoards(FormerDict, Generic[_Visited]):
-    """A document of several boards, of which one that failed hides none of the others."""
+    """A document of several boards; a failed board does not hide the others."""
 
     boards: tuple[_Visited | Doctor, ...]
 
@@ -112,14 +112,14 @@ class VisitedBoards(FormerDict, Generic[_Visited]):
 
 @document(frozen=True)
 class Doctors(VisitedBoards[Doctor]):
-    """``edgekit.doctors/1``: what each of several boards has for edgekit."""
+    """``edgekit.doctors/1``: the state of several boards for edgekit."""
 
     boards: tuple[Doctor, ...] = member(records(Doctor))
     schema: str = member(choice("edgekit.doctors/1"), default="edgekit.doctors/1")
 
 
 def _tensorrt(probe: Probe) -> Iterator[DoctorCheck]:
-    """TensorRT's libraries, Python modules and trtexec."""
+    """Checks TensorRT's libraries, Python modules and trtexec."""
     trt = probe.tensorrt
     python = trt.python
     jetson = bool(probe.l4t)
@@ -170,7 +170,7 @@ def _tensorrt(probe: Probe) -> Iterator[DoctorCheck]:
 
 
 def _cuda(probe: Probe) -> Iterator[DoctorCheck]:
-    """The driver and the GPU."""
+    """Checks the driver and the GPU."""
     if probe.compute_capability:
         text = f"CUDA {probe.cuda or probe.cuda_driver}, compute capability " + str(
             probe.compute_capability
@@ -197,7 +197,7 @@ def _cuda_fix(why: str) -> str:
 
 
 def _dla(probe: Probe) -> Iterator[DoctorCheck]:
-    """The DLA's cores, its compiler and cuDLA."""
+    """Checks the DLA's cores, its compiler and cuDLA."""
     seen = probe.dla
     devices, cores = seen.devices, seen.cores
     if not devices:
@@ -258,7 +258,7 @@ def _board(probe: Probe) -> Iterator[DoctorCheck]:
     )
 
 
-#: How a board gets TensorRT's Python module.
+#: The way to install TensorRT's Python module on a board.
 INSTALL_RUNTIME = "sudo apt-get install python3-libnvinfer"
 
 #: The line of a board without NumPy.
@@ -374,7 +374,9 @@ NOTHING_RUNS = DoctorCheck(
 
 
 def has_runtime(probe: Probe) -> bool:
-    """Whether a board has a runtime of bundles: ONNX Runtime, a TensorRT for Python, or cuDLA."""
+    """Returns True if a board has a runtime for bundles: ONNX Runtime, TensorRT for Python, or
+    cuDLA.
+    """
     modules = probe.tensorrt.python
     return bool(probe.onnxruntime or any(vars(modules).values()) or _standalone(probe))
 
@@ -403,14 +405,14 @@ CHECKS: tuple[Callable[[Probe], Iterator[DoctorCheck]], ...] = (
 
 @dataclass(frozen=True)
 class PlannedBoard:
-    """The board that a configuration is for.
+    """The board that a configuration expects.
 
     Attributes:
         target: Its target.
-        mode: The power mode that it plans for.
+        mode: The power mode of its plan.
         bench_mode: The power mode that a bench sets, or None.
-        uses_dla: Whether plans may use DLA cores.
-        tensorrt: The release that it names, or None.
+        uses_dla: True if plans may use DLA cores.
+        tensorrt: The configured TensorRT release, or None.
     """
 
     target: Target
@@ -421,12 +423,12 @@ class PlannedBoard:
 
 
 def examine(board: DescribedBoard, probe: Probe, planned: PlannedBoard | None = None) -> Doctor:
-    """Returns what a board's software and hardware mean.
+    """Returns the checks and abilities from a board's probe.
 
     Args:
-        board: Which board.
-        probe: What it said of itself.
-        planned: The board that a configuration is for, to compare this one with it.
+        board: The board's description.
+        probe: The board's probe.
+        planned: The board that a configuration expects, for a comparison; None: no comparison.
     """
     checks = [check for part in CHECKS for check in part(probe)]
     if planned is not None:
@@ -451,7 +453,7 @@ def _can(probe: Probe) -> BoardAbilities:
 
 
 def _fits(probe: Probe, planned: PlannedBoard) -> Iterator[DoctorCheck]:
-    """Whether the board is what the configuration is for."""
+    """Checks that the board is the configuration's target."""
     name, module = planned.target.name, planned.target.file.module
     own = probe.board_id
     if not own:
@@ -483,7 +485,7 @@ def _fits(probe: Probe, planned: PlannedBoard) -> Iterator[DoctorCheck]:
 
 
 def _mode_fits(probe: Probe, planned: PlannedBoard) -> Iterator[DoctorCheck]:
-    """Whether the board is in the power mode that the configuration plans for."""
+    """Checks that the board is in the planned power mode."""
     now, mode, measured = probe.power.mode, planned.mode, planned.bench_mode
     if not now:
         return
@@ -501,7 +503,7 @@ def _mode_fits(probe: Probe, planned: PlannedBoard) -> Iterator[DoctorCheck]:
 
 
 def _dla_fits(probe: Probe, planned: PlannedBoard) -> Iterator[DoctorCheck]:
-    """A plan for DLA cores needs a board that shows some."""
+    """Checks that a board for a plan with DLA has DLA cores."""
     cores = planned.target.dla.cores
     if probe.dla.devices or not cores or not planned.uses_dla:
         return

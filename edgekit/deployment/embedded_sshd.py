@@ -1,5 +1,5 @@
-"""edgekit's own board: an unprivileged OpenSSH sshd on loopback, for when the configuration names
-none. Keys, port and configuration are throw-away; only the board's folder stays.
+"""edgekit's own board: an unprivileged OpenSSH sshd on loopback, used if the configuration names no
+board. Keys, port and configuration are temporary; only the board's folder is kept.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _PRIVSEP = Path("/run/sshd")
 _LISTENING = re.compile(rb"Server listening on \S+ port \d+")
 
 # The inner shell waits for the end of the pipe, then removes the folder and ends the server, whose
-# process id is the outer shell's. Both are one process group, and a group's number is not given to
-# others while one of it lives.
+# process id is the outer shell's. Both are in the same process group, and a group's number is not
+# reused while a member lives.
 _WATCHED = (
     'folder=$1; shift; exec 3<&0; { cat; rm -rf -- "$folder"; kill "$$"; } <&3 >/dev/null 2>&1 & '
     'exec 3<&- "$@" </dev/null'
@@ -39,7 +39,7 @@ _WATCHED = (
 
 
 class Sshd:
-    """A running server. ``board`` is how to reach it; ``pid`` its process."""
+    """A running server. ``board`` is its address and login; ``pid`` its process id."""
 
     def __init__(
         self,
@@ -71,10 +71,10 @@ class Sshd:
         atexit.register(self.stop)
 
     def stop(self) -> None:
-        """Ends the server and every connection to it; does nothing the second time."""
+        """Ends the server and all connections to it; a second call has no effect."""
         atexit.unregister(self.stop)
         process = self._process
-        connections = _children(process.pid)  # sessions of their own: a client may stay in one
+        connections = _children(process.pid)  # separate sessions: a client may still be connected
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGTERM)
         try:
@@ -91,13 +91,13 @@ class Sshd:
         self._reader.join(timeouts.END_S)
 
     def log(self) -> str:
-        """What the server has written so far."""
+        """The server's log so far."""
         return bytes(self._log).decode("utf-8", "replace")
 
     def _start(
         self, program: str, folder: Path, port: int | None, host_keys: Sequence[Path]
     ) -> subprocess.Popen[bytes]:
-        # between choosing a free port and sshd binding it another process may take it
+        # another process may take the chosen port before sshd binds it
         for attempt in range(_ATTEMPTS):
             self.port = port or _free_port()
             config = folder / "sshd_config"
@@ -126,7 +126,7 @@ class Sshd:
             self._reader = threading.Thread(target=self._read, args=(process,), daemon=True)
             self._reader.start()
             try:
-                # set when it listens, and when its log ends because it does not
+                # set when it listens, and when its log ends because it failed
                 self._listening.wait(timeouts.SSHD_READY_S)
                 if _LISTENING.search(self._log) and process.poll() is None:
                     return process
@@ -153,7 +153,7 @@ class Sshd:
 
 
 def find_sshd() -> str | None:
-    """Returns the sshd program, which refuses to run unless called by its full path."""
+    """Returns sshd's full path (sshd requires it when called); None if not installed."""
     places = os.pathsep.join(("/usr/sbin", "/usr/local/sbin", "/sbin", os.environ.get("PATH", "")))
     return shutil.which("sshd", path=places)
 
@@ -164,11 +164,11 @@ def sshd(root: Path, *, port: int | None = None, host_keys: Sequence[Path] = ())
 
     Args:
         root: The board's folder; created if missing, and not removed.
-        port: A loopback port; a free one when None.
-        host_keys: Private keys that the server shows besides its throw-away one.
+        port: A loopback port; a free port if None.
+        host_keys: Private host keys in addition to the temporary host key.
 
     Raises:
-        EnvironmentLack: "board.no-sshd", saying what is missing or what sshd complained about.
+        EnvironmentLack: "board.no-sshd", with the missing part or sshd's own error.
     """
     program = find_sshd()
     if program is None:
@@ -188,7 +188,7 @@ def sshd(root: Path, *, port: int | None = None, host_keys: Sequence[Path] = ())
 
 
 def _privilege_separation() -> None:
-    """As root, sshd insists on a folder that distributions make when the service starts."""
+    """Creates the folder that sshd requires as root (distributions create it with the service)."""
     if os.geteuid() != 0 or sys.platform != "linux":
         return
     try:
@@ -217,12 +217,13 @@ def _config(folder: Path, port: int, host_keys: Sequence[Path]) -> str:
         "PermitRootLogin prohibit-password",
         "X11Forwarding no",
         "AllowAgentForwarding no",
-        # jump hosts of tests; whoever holds the key has a shell here anyway
+        # for jump hosts in tests; the holder of the key has a shell here anyway
         "AllowTcpForwarding local",
         "PermitTTY no",
         "PermitUserRC no",
         "PrintMotd no",
-        # bash reads ~/.bashrc for sshd's commands at shell level 1 only; ours need none of it
+        # bash reads ~/.bashrc for sshd's commands only at shell level 1; our commands do not need
+        # it
         f"SetEnv SHLVL=1{_passed('PYTHONPATH')}",
         "UseDNS no",
         "MaxStartups 100",
@@ -232,9 +233,11 @@ def _config(folder: Path, port: int, host_keys: Sequence[Path]) -> str:
 
 
 def _passed(name: str) -> str:
-    """An environment variable for the board's commands: where its Python finds packages."""
+    """Returns the setting of an environment variable (Python's package paths) for board
+    commands.
+    """
     value = os.environ.get(name)
-    # SetEnv knows quotes and no escapes
+    # SetEnv supports quotes but no escapes
     return f' "{name}={value}"' if value and not set(value) & set('"\\\n') else ""
 
 
@@ -273,7 +276,7 @@ def _fingerprint(path: Path) -> str:
 
 
 def _children(pid: int) -> list[int]:
-    """Processes that one has started, where Linux says so."""
+    """Returns the child processes of a process; empty if Linux does not list them."""
     try:
         words = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
     except OSError:
@@ -284,8 +287,8 @@ def _children(pid: int) -> list[int]:
 def _end(pid: int) -> None:
     """Ends a connection's process, for at most 5 s.
 
-    A root session looks at SIGTERM only after something has woken it, so that one which comes
-    just before it sleeps is missed until the next: it is sent until the process is gone.
+    A root session checks for SIGTERM only when it wakes, and misses a signal that arrives just
+    before it sleeps: SIGTERM is repeated until the process is gone.
     """
     with contextlib.suppress(ProcessLookupError, PermissionError):
         process = os.pidfd_open(pid)

@@ -1,5 +1,5 @@
-"""Strict host keys: a board is known by a pin, by a known_hosts file, or by consent given now.
-Reads OpenSSH's known_hosts format (sshd(8)) and RevokedHostKeys.
+"""Strict host keys: a board is accepted by a pin, by a known_hosts file, or by consent for this
+command. Reads OpenSSH's known_hosts format (sshd(8)) and RevokedHostKeys.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _KRL = b"SSHKRL\n\0"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line: its marker ("" for none), its hosts as written, its key."""
+    """A line: its marker ("" if none), its hosts as written, its key."""
 
     marker: str
     hosts: str
@@ -49,16 +49,16 @@ class Entry:
 
     @property
     def fingerprint(self) -> str:
-        """ "SHA256:" and unpadded base64."""
+        """The fingerprint: "SHA256:" and unpadded base64."""
         return _fingerprint(self.blob)
 
     def names(self, host: str) -> bool:
-        """Whether the line is about ``host``: a hashed name, or patterns with "!" for not."""
+        """Returns True if the line matches ``host``: a hashed name, or patterns ("!" negates)."""
         if self.hosts.startswith("|"):
             return _is_hashed(self.hosts, host)
         found = False
         for pattern in self.hosts.split(","):
-            # fnmatch knows sets in brackets, OpenSSH does not: "[host]:port" means itself
+            # fnmatch has bracket sets, OpenSSH does not: "[host]:port" is literal
             plain = pattern.lstrip("!").replace("[", "[[]").lower()
             if pattern and fnmatch.fnmatchcase(host.lower(), plain):
                 if pattern.startswith("!"):
@@ -68,7 +68,7 @@ class Entry:
 
 
 def read_entries(texts: Iterable[str]) -> Iterator[Entry]:
-    """Yields the lines of files; anything that is no line of a key is skipped."""
+    """Yields the key lines of files; skips all other lines."""
     for text in texts:
         for line in text.splitlines():
             words = line.split()
@@ -83,12 +83,12 @@ def read_entries(texts: Iterable[str]) -> Iterator[Entry]:
 
 
 def is_revoked(path: Path, kind: str, blob: bytes) -> bool:
-    """Whether RevokedHostKeys refuses a key.
+    """Returns True if RevokedHostKeys refuses a key.
 
     Args:
-        path: A KRL, or a text file of keys; as with OpenSSH one that cannot be read refuses all.
-        kind: The key's type.
-        blob: The key in its wire form.
+        path: A KRL, or a text file of keys; as in OpenSSH, an unreadable file refuses all keys.
+        kind: The key type.
+        blob: The key in wire format.
     """
     try:
         data = path.expanduser().read_bytes()
@@ -115,7 +115,7 @@ def is_revoked(path: Path, kind: str, blob: bytes) -> bool:
 
 
 def _is_hashed(text: str, host: str) -> bool:
-    """ "|1|SALT|HASH": HMAC-SHA1 of the name, both in base64."""
+    """Returns True if "|1|SALT|HASH" (HMAC-SHA1 of the name, in base64) is of ``host``."""
     parts = text.split("|")
     if len(parts) != 4 or parts[1] != "1":
         return False
@@ -149,24 +149,24 @@ def _fingerprint(blob: bytes) -> str:
 
 
 def fingerprint(key: paramiko.PKey) -> str:
-    """Returns OpenSSH's form, "SHA256:" and unpadded base64."""
+    """Returns OpenSSH's fingerprint, "SHA256:" and unpadded base64."""
     digest = hashlib.sha256(key.asbytes()).digest()
     return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
 
 
 @dataclass(frozen=True)
 class Trust:
-    """What makes a host key acceptable for one connection.
+    """The conditions on a host key for a connection.
 
     Attributes:
-        pin: The one fingerprint that is right; known_hosts files can only still revoke it.
-        files: known_hosts files besides the standard ones; a missing one is an error only when
-            it is ``required``.
-        accept: Consent for an unknown key: its fingerprint, or True for whatever is shown.
-            A key that contradicts a known one stays refused.
-        required: The config's known_hosts file.
+        pin: The only accepted fingerprint; known_hosts files can still revoke it.
+        files: known_hosts files besides the standard ones; a missing file is an error only if it is
+            ``required``.
+        accept: Consent for an unknown key: its fingerprint, or True for any key. A key that
+            contradicts a known key is still refused.
+        required: The configuration's known_hosts file.
         standard: The user's and the system's known_hosts files.
-        revoked: OpenSSH's RevokedHostKeys; where it cannot be read, no key is believed.
+        revoked: OpenSSH's RevokedHostKeys; if unreadable, every key is refused.
     """
 
     pin: str | None = None
@@ -177,15 +177,15 @@ class Trust:
     revoked: Path | None = None
 
     def known_types(self, name: str) -> list[str]:
-        """Returns the key types known for ``name``, of which one is requested from the board."""
+        """Returns the key types known for ``name``, to be requested from the board."""
         return [] if self.pin else [entry.kind for entry in self._known(name)]
 
     def check(self, name: str, key: paramiko.PKey, where: str) -> bool:
-        """Returns whether ``key`` is new and was accepted now; BoardError when it is refused.
+        """Checks a host key; returns True if it is new and was accepted by consent.
 
         Args:
-            name: What known_hosts files call the host: "HOST" or "[HOST]:PORT".
-            key: What the host has shown and proved to hold.
+            name: The host's name in known_hosts files: "HOST" or "[HOST]:PORT".
+            key: The key that the host has proven to hold.
             where: The board's name for messages.
 
         Raises:
@@ -239,11 +239,11 @@ class Trust:
             try:
                 yield path.expanduser().read_text(encoding="utf-8", errors="replace")
             except OSError:
-                continue  # a file that cannot be read is skipped
+                continue  # skip an unreadable file
 
 
 def remember(path: Path, name: str, key: paramiko.PKey) -> None:
-    """Adds ``key`` to edgekit's own known_hosts file, whole or not at all.
+    """Adds ``key`` to edgekit's own known_hosts file atomically.
 
     Raises:
         EnvironmentLack: The file cannot be written.

@@ -1,5 +1,5 @@
-"""Installs a bundle on a board: checks that it fits, announces it, sends what the board lacks, and
-follows the deployment to its end, also over a reboot of the board.
+"""Installs a bundle on a board: checks that it fits, announces it, sends the missing blobs, and
+follows the deployment to its end, also across a reboot of the board.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 _RETAINED_WRONG = ("blob.digest-mismatch", "transfer.offset")
-# the board's states, by the names that progress has had before there were any
+# the board's states, with the older names of the progress phases
 _PHASES = {
     "verifying": "stage",
     "refitting": "refit",
@@ -41,23 +41,23 @@ _PHASES = {
     "switching": "switch",
     "soaking": "soak",
 }
-# the job's processes ended, and the deployment's journal says how to go on
+# the job's processes ended, and the deployment can continue from its journal
 _CUT_OFF = ("job.lost", "job.crashed", "job.terminated")
 _TIMES = 3
 _GATES = ("latency_ms", "accuracy_min")
 
 
 def check_fits(manifest: Manifest, hello: Hello, where: str) -> None:
-    """Refuses a board that cannot run what the bundle was built for.
+    """Refuses a board that does not meet the bundle's requirements.
 
     Args:
-        manifest: The bundle's.
+        manifest: The bundle's manifest.
         hello: The board's answer to ``hello``.
         where: The board's name.
 
     Raises:
-        BundleError: "bundle.no-runtime", "bundle.backend", or what the board itself would refuse
-            it with ("requires.*"): the same facts are held against the same needs.
+        BundleError: "bundle.no-runtime", "bundle.backend", or the board's own refusal
+            ("requires.*"), from the same facts and requirements.
     """
     backend, fingerprint = manifest.backend, manifest.fingerprint
     runtime = fingerprint.get("runtime", "")
@@ -81,7 +81,7 @@ def check_fits(manifest: Manifest, hello: Hello, where: str) -> None:
     requires = manifest.requires
     if requires is None:
         return
-    # space is checked only for what is missing (`check_space`), and by the board
+    # space is checked only for missing blobs (`check_space`), and by the board
     try:
         check_facts(requires, hello, where=where)
     except DeviceError as error:
@@ -91,7 +91,7 @@ def check_fits(manifest: Manifest, hello: Hello, where: str) -> None:
 
 
 def check_space(sent: int, hello: Hello, where: str) -> None:
-    """Refuses to send more bytes than are free; raises BoardError "board.disk-full"."""
+    """Raises BoardError "board.disk-full" if more bytes are to be sent than are free."""
     if sent > hello.free_bytes:
         raise BoardError(
             f"the bundle needs {sent:,} more bytes, but only {hello.free_bytes:,} are free on the "
@@ -104,14 +104,14 @@ def check_space(sent: int, hello: Hello, where: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SentBundle:
-    """What a board has of a bundle, and what it took to get it there.
+    """The state of a bundle on a board, and the transferred bytes.
 
     Attributes:
         digest: SHA-256 (hex) of the manifest.
-        serving: Release that serves this very bundle already, whole; None when none does.
-        deployment: How that came to serve; None if unknown.
-        hello: What the board says of itself.
-        blobs_sent: Number of blobs sent, also those that were sent in part.
+        serving: Release that already serves this bundle, complete; None if there is none.
+        deployment: The deployment of that release; None if unknown.
+        hello: The board's answer to ``hello``.
+        blobs_sent: Number of blobs sent, partially sent blobs included.
         blobs_reused: Number of blobs that the board had.
         bytes_sent: Bytes of blobs sent.
         bytes_reused: Bytes of blobs that the board had, parts included.
@@ -136,20 +136,21 @@ def send(
     check: Callable[[int, Hello], None] | None = None,
     put_back: bool = True,
 ) -> SentBundle:
-    """Sends what ``board`` lacks of ``bundle``; what arrived stays when it is cut.
+    """Sends the blobs of ``bundle`` that ``board`` lacks; arrived bytes are kept after an
+    interruption.
 
     Args:
         board: Where to.
         bundle: What to send.
         signature: OpenSSH's signature of the manifest; the bundle's own when None.
         progress: Called in this thread with phases "loader" and "send", in bytes.
-        check: Called with the bytes that the board lacks, where it lacks any, and what it says of
-            itself (``hello``), before they are sent.
-        put_back: Also send what was taken back on the board.
+        check: Called before sending with the bytes that the board lacks (if any) and its ``hello``.
+        put_back: Also send a bundle that was taken back on the board.
 
     Raises:
-        BundleError: The board refuses the bundle, or a stripped bundle lacks what the board lacks.
-        BoardError: The board failed, or the connection did; "install.taken-back", whose
+        BundleError: The board refuses the bundle, or both the board and a stripped bundle lack a
+            blob.
+        BoardError: The board or the connection failed; "install.taken-back", whose
             ``extra["taken_back"]`` has "release", "at" and "reason".
     """
     signature = bundle.signature if signature is None else signature
@@ -172,7 +173,7 @@ def send(
             sent = board.receive(blobs, progress, partial=partial)
             break
         except BoardError as error:
-            # what was there was wrong or is gone: the board dropped it, and needs all of it
+            # the partial blob was wrong or is gone: the board needs it completely
             if anew or error.code not in _RETAINED_WRONG or not any(partial.values()):
                 raise
             anew = True
@@ -189,7 +190,7 @@ def send(
 
 
 def taken_back_error(found: TakenBack, where: str) -> BoardError:
-    """Returns the error of a bundle that a board, ``where``, has rolled back."""
+    """Returns the error for a bundle that the board ``where`` has rolled back."""
     error = BoardError(
         f"{found.release} was current there and was rolled back at {found.at}: {found.reason}",
         code="install.taken-back",
@@ -203,14 +204,14 @@ def taken_back_error(found: TakenBack, where: str) -> BoardError:
 def _retained(
     missing: Sequence[tuple[str, int]], sizes: Mapping[str, int], where: str
 ) -> dict[str, int]:
-    """Returns what a board says that it has of the blobs that it lacks, by digest."""
+    """Returns the bytes that a board already has of each missing blob, by digest."""
     if any(have > sizes.get(digest, -1) for digest, have in missing):
         raise protocol_error("the board asks for blobs that the bundle does not have", where)
     return dict(missing)
 
 
 def _payload(bundle: Bundle, lacking: Mapping[str, int], where: str) -> dict[str, Buffer]:
-    """Returns what to send; a stripped bundle can only go where its weights already are."""
+    """Returns the blobs to send; a stripped bundle requires its weights on the board."""
     have = {**bundle.weights, **bundle.blobs}
     absent = set(lacking) - set(have)
     if absent:
@@ -226,7 +227,7 @@ def _payload(bundle: Bundle, lacking: Mapping[str, int], where: str) -> dict[str
 
 
 def _buffer(blob: bytes | memoryview | np.ndarray) -> Buffer:
-    """Returns a blob's bytes, in C order, without a copy where it is contiguous."""
+    """Returns a blob's bytes in C order, without a copy if it is contiguous."""
     if isinstance(blob, bytes):
         return blob
     if isinstance(blob, memoryview):
@@ -241,16 +242,16 @@ def follow(
     progress: Progress | None = None,
     on_start: Callable[[str], None] | None = None,
 ) -> DeploymentFacts:
-    """Starts a deployment, or joins the same one, and returns what became of it.
+    """Starts a deployment, or joins the same running deployment, and returns its result.
 
     Args:
         board: Where.
-        request: What to deploy.
+        request: The deployment.
         progress: See ``install``.
-        on_start: Called with the id of the job, and again if another one carries it on.
+        on_start: Called with the id of the job, and again if another job continues it.
 
     Raises:
-        BoardError: Why it failed or was taken back; "deploy.busy".
+        BoardError: The deployment failed or was taken back; "deploy.busy".
     """
     job = board.start_job("deploy", request).job
     for number in range(_TIMES + 1):
@@ -307,35 +308,36 @@ def install(
     on_start: Callable[[str], None] | None = None,
     passed: DeploymentFacts | None = None,
 ) -> Release:
-    """Installs ``bundle`` and makes it the release that serves.
+    """Installs ``bundle`` and makes it the serving release.
 
-    Once everything is sent the board works alone, as a job: it checks, refits, tests, switches,
-    watches the new release and keeps it, or goes back to the one before; a Ctrl-C or a lost
-    connection changes nothing about that. The same call joins what runs, carries on what was cut
-    off, and sends only what is missing.
+    After the transfer the board works alone, as a job: it checks, refits, tests, switches, watches
+    the new release and keeps it, or returns to the previous release; a Ctrl-C or a lost connection
+    does not affect the job. The same call joins a running job, continues an interrupted job, and
+    sends only missing blobs.
 
     Args:
-        bundle: What to install.
+        bundle: The bundle.
         board: Where to.
-        signature: OpenSSH's signature of the manifest; the bundle's own when None. Boards refuse
-            a bundle without.
+        signature: OpenSSH's signature of the manifest; the bundle's own when None. Boards refuse an
+            unsigned bundle.
         progress: Called as (phase, done, total): "hello", "loader" and "send" in bytes, "stage",
             "refit", "selftest", "switch" and "soak" with 0 of 1 before and 1 of 1 after; in between
             "soak" in seconds.
         keep: Releases that stay on the board.
-        policy: How the board judges the release, ``keep`` aside.
-        again: Also deploy a bundle that serves already and is whole.
+        policy: The board's criteria for the release; its ``keep`` is ignored.
+        again: Also deploy a complete bundle that already serves.
         put_back: Also deploy a bundle that was taken back on the board.
-        on_purpose: Why to deploy also what the counters or times of bundles forbid; the board's
-            history keeps the reason.
-        on_start: Called with the job's id when the board works alone.
-        passed: A deployment of this bundle from this board: a board that has gone back to it since
-            has another one on record.
+        on_purpose: Reason for deploying a bundle that the counters or times of bundles forbid;
+            recorded in the board's history.
+        on_start: Called with the job's id when the job has started.
+        passed: An earlier deployment of this bundle from this board: a board that returned to the
+            bundle since then records another deployment.
 
     Raises:
         BundleError: The board refuses the bundle.
-        BoardError: The board failed, or took the release back; ``where`` names it. "deploy.busy"
-            when it deploys another bundle, "install.taken-back" when this one was taken back there.
+        BoardError: The board failed, or took the release back; ``where`` names the board.
+            "deploy.busy" if it deploys another bundle, "install.taken-back" if this bundle was
+            taken back there.
     """
     step = _Steps(progress)
     signature = bundle.signature if signature is None else signature
@@ -358,7 +360,7 @@ def install(
             policy=policy,
             operator=user_at_host(),
             nonce=secrets.token_hex(8),
-            # what was sent anew is tested anew
+            # newly sent blobs are tested again
             again=again or sent.blobs_sent > 0,
             put_back=put_back,
             on_purpose=on_purpose,
@@ -399,7 +401,7 @@ def _serving(
     policy: Policy,
     passed: DeploymentFacts | None,
 ) -> DeploymentFacts | None:
-    """How the bundle came to serve that does; None unless it passed the same gates."""
+    """Returns the deployment of the serving bundle; None unless it passed the same gates."""
     if _came_to_serve(sent, policy, sent.deployment):
         return sent.deployment
     if passed is None or not _came_to_serve(sent, policy, passed):

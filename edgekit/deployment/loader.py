@@ -1,5 +1,5 @@
-"""How the loader gets onto a board: the small program that places it and goes on as its agent; and
-what ``docker run`` is given where the loader runs in a container.
+"""Placing the loader on a board: the small program that stores it and then runs as its agent; and
+the ``docker run`` arguments if the loader runs in a container.
 """
 
 from __future__ import annotations
@@ -7,9 +7,9 @@ from __future__ import annotations
 from edgekit.deployment.board import Container
 from edgekit_device.protocol.codec import array, document, integer, member, text
 
-# It is handed to ``python3 -c`` (Python 3.8, standard library), so that a bare board needs nothing
-# but Python and no file of ours is run before the loader's digest is checked. Its stdin and
-# arguments carry all data. It has no backslash, so that no login shell can read it otherwise.
+# It is handed to ``python3 -c`` (Python 3.8, standard library), so that a bare board needs only
+# Python, and none of our files is run before the loader's digest is checked. All data comes from
+# stdin and arguments. It has no backslash, so that every login shell passes it on unchanged.
 ENSURE = """
 import hashlib, json, os, sys, time, zlib
 
@@ -169,26 +169,26 @@ sys.argv[:] = [found["path"]]
 from edgekit_device import agent
 agent.main()
 """
-"""Arguments ROOT NAME SHA256. Where the loader is not there it prints {"lacks": NAME} and reads
-twelve digits, the size of the deflated loader, and that many bytes. Then it prints root, path and
-the account by numbers, and goes on as ``edgekit_device.agent``. The three newest loaders stay, for
-commands that still run.
+"""Arguments ROOT NAME SHA256. If the loader is missing it prints {"lacks": NAME} and reads twelve
+digits, the size of the deflated loader, and that many bytes. Then it prints root, path and the
+account by numbers, and continues as ``edgekit_device.agent``. The three newest loaders are kept,
+for running commands.
 
 The loader is unpacked once for each boot, to bin/run/BOOT_ID/NAME, and runs from there: Python
 keeps the bytecode of files, not of a zipapp, and compiling took half of a short command. They are
-not synced, so a power cut may cut them off: the next boot unpacks anew. An unpacked loader goes
-with its zipapp, unless a process still runs it.
+not synced, so a power cut may truncate them: the next boot unpacks again. An unpacked loader is
+removed with its zipapp, unless a process still runs it.
 """
 ""
 
 
 @document(frozen=True)
 class LoaderLocation:
-    """Where the loader lies on a board, and of which account: the placing program's answer.
+    """The loader's path and account on a board: the answer of the placing program.
 
     Attributes:
-        root: ROOT, absolute.
-        loader: The loader's file.
+        root: ROOT as an absolute path.
+        loader: Path of the loader.
         user: "UID:GID" of the account.
         groups: Numbers of the account's groups.
     """
@@ -204,17 +204,17 @@ def container_argv(
 ) -> list[str]:
     """Returns the command line that runs ``argv`` in a container.
 
-    ROOT has the same path inside, so every path in a request or an answer holds on both sides.
-    The container runs as the board's account: what it writes below ROOT belongs to that.
+    ROOT has the same path inside, so paths in requests and answers are valid on both sides. The
+    container runs as the board's account, which owns the files it writes below ROOT.
 
     Args:
-        container: Of the board.
-        place: Where the loader is.
-        argv: A command of the loader's.
-        detached: Name of a container that goes on without the caller; "" for one whose input
-            and output are the caller's.
+        container: The board's container settings.
+        place: The loader's location.
+        argv: A loader command.
+        detached: Name of a detached container; "" for a container with the caller's input and
+            output.
     """
-    # --init: a job's processes need a parent that waits for them
+    # --init: a job's processes need a parent that reaps them
     how = ["--detach", "--name", detached] if detached else ["--interactive"]
     words = ["docker", "run", "--rm", "--init", *how]
     if container.runtime:

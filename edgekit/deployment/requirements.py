@@ -1,5 +1,5 @@
-"""What a board must have to build and to run engines: NumPy, cuDLA, DLA cores, the planned
-TensorRT and a runtime; and which boards run each other's engines.
+"""A board's requirements for building and running engines: NumPy, cuDLA, DLA cores, the planned
+TensorRT and a runtime; and the compatibility of engines between boards.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def check_runs(board: str, probe: Probe, engines: Mapping[str, EngineEntry]) -> 
 
     Args:
         board: Its name.
-        probe: What the board reports.
+        probe: The board's probe.
         engines: The manifest's "engines".
 
     Raises:
@@ -55,8 +55,8 @@ def require_cudla(board: str, probe: Probe, what: str) -> None:
 
     Args:
         board: Its name.
-        probe: What the board reports.
-        what: Why the loadables are needed.
+        probe: The board's probe.
+        what: The reason for the loadables.
     """
     if not probe.cudla:
         raise EnvironmentLack(
@@ -69,7 +69,7 @@ def require_cudla(board: str, probe: Probe, what: str) -> None:
 
 
 def require_release(board: str, probe: Probe, planned: str) -> None:
-    """Refuses a board with another TensorRT than was planned for: "board.other-tensorrt"."""
+    """Refuses a board with another TensorRT than planned: "board.other-tensorrt"."""
     release = release_of(probe)
     if release and not is_planned_release(release, planned):
         raise BoardError(
@@ -86,8 +86,8 @@ def require_cores(board: str, probe: Probe, target: Target, used: Collection[str
 
     Args:
         board: Its name.
-        probe: What the board reports.
-        target: What it was planned for.
+        probe: The board's probe.
+        target: The plan's target.
         used: The plan's cores, "DLA0" and so on.
     """
     release, cores = release_of(probe), probe.dla.cores
@@ -130,7 +130,7 @@ def require_onnxruntime(board: str, probe: Probe) -> None:
 
 
 def _require_runtime(board: str, probe: Probe, *, compatible: bool) -> None:
-    """The lean and dispatch runtimes run version compatible plans alone."""
+    """Refuses a board without a runtime; lean and dispatch only run version-compatible plans."""
     there = [name for name, version in vars(probe.tensorrt.python).items() if version]
     if "full" in there or (there and compatible):
         return
@@ -149,32 +149,32 @@ def _cudla_package(probe: Probe) -> str:
 
 
 def has_module(probe: Probe) -> bool:
-    """Whether a board has TensorRT's Python module with its builder."""
+    """Returns True if a board has TensorRT's Python module with its builder."""
     return probe.tensorrt.python.full is not None
 
 
 def release_of(probe: Probe) -> str:
-    """Returns the TensorRT release that builds on a board, "10.3.0.30"; empty where unknown."""
+    """Returns the TensorRT release that builds on a board, "10.3.0.30"; empty if unknown."""
     return probe.fingerprint.get("tensorrt") or ""
 
 
-#: What two boards must share to run each other's engines.
+#: Fingerprint entries that two boards must share to run each other's engines.
 BOARD_KIND_KEYS = ("module", "l4t", "tensorrt")
 
 
 def board_kind(fingerprint: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns what boards share that run each other's engines; nothing where that is unknown."""
+    """Returns the values that must be equal on boards that share engines; empty if unknown."""
     found = tuple(str(fingerprint.get(key, "")) for key in BOARD_KIND_KEYS)
     return found if all(found) else ()
 
 
 def backend_of(requested: str, probe: Probe, where: str) -> str:
-    """Returns who builds for one board of a fleet, whatever the others have.
+    """Returns the build backend for a board of a fleet, independent of the other boards.
 
     Args:
         requested: ``build.backend`` of the configuration.
-        probe: What the board is.
-        where: Its name.
+        probe: The board's probe.
+        where: The board's name.
 
     Raises:
         EnvironmentLack: "build.no-tensorrt".
@@ -197,11 +197,12 @@ def no_module(where: str) -> EnvironmentLack:
 
 
 def require_kind(board: str, probe: Probe, built: Mapping[str, str]) -> None:
-    """Refuses a board of another kind than engines were built on: BoardError "deploy.other-board".
+    """Refuses a board of another kind than the engines' build board: BoardError
+    "deploy.other-board".
 
     Args:
         board: Its name.
-        probe: What the board reports.
+        probe: The board's probe.
         built: The fingerprint of the board that built the engines.
     """
     here = probe.fingerprint

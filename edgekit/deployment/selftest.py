@@ -55,7 +55,7 @@ _SHAPE, _CHANNELS, _SEED = (1, 16, 32, 32), 16, 1
 
 
 def start(client: BoardClient) -> StartedJob:
-    """Sends the toy network and starts the job; returns what ``start_job`` does."""
+    """Sends the toy network and starts the job; returns the result of ``start_job``."""
     probe = client.probe()
     version = probe.tensorrt.python.full or probe.tensorrt.full or FOLLOWED
     strong = "weak" not in release(version).typings
@@ -71,12 +71,12 @@ def start(client: BoardClient) -> StartedJob:
 
 
 def selftest_request(digest: str, version: str, strong: bool) -> BuildJobRequest:
-    """Returns the self-test's request: the build that each of its questions changes.
+    """Returns the self-test's request: the build that each question modifies.
 
     Args:
         digest: SHA-256 of the toy's ONNX file.
-        version: TensorRT there.
-        strong: Whether the types stand in the network, as from TensorRT 11 on.
+        version: The board's TensorRT.
+        strong: True if the network has explicit types, as from TensorRT 11 on.
     """
     dtype = "float16" if strong else "float32"
     layers = (("conv", "Convolution"), ("act", "Activation"), ("conv2", "Convolution"))
@@ -114,20 +114,20 @@ def selftest_request(digest: str, version: str, strong: bool) -> BuildJobRequest
 
 @document(frozen=True)
 class TestedBoard:
-    """A board without its name: the answers are for others to read, too."""
+    """A board without its name, since the answers may be published."""
 
     kind: str = member(text())
 
 
 @document(frozen=True, kw_only=True)
 class Selftest(FormerDict, SelftestResult):
-    """``edgekit.selftest/1``: the answers of a board, and what is not in the file of them.
+    """``edgekit.selftest/1``: the answers of a board, and facts that are not in their file.
 
     Attributes:
-        counts: How many questions got which answer.
-        board: How the board was reached.
-        ok: Whether the self-test came to its end.
-        file: Where the answers are.
+        counts: Number of questions by answer.
+        board: The board's connection.
+        ok: True if the self-test was completed.
+        file: The file of the answers.
         name: The board's name; not in JSON.
     """
 
@@ -140,14 +140,16 @@ class Selftest(FormerDict, SelftestResult):
 
 @document(frozen=True)
 class Selftests(VisitedBoards[Selftest]):
-    """``edgekit.selftests/1``: the answers of several boards; a ``Doctor`` is one that failed."""
+    """``edgekit.selftests/1``: the answers of several boards; a ``Doctor`` stands for a failed
+    board.
+    """
 
     boards: tuple[Selftest | Doctor, ...] = member(array(row_of(Selftest, Doctor)))
     schema: str = member(choice("edgekit.selftests/1"), default="edgekit.selftests/1")
 
 
 def finished(result: object, client: BoardClient, path: Path) -> Selftest:
-    """Writes the answers of a board to a file, and returns them with how many there are."""
+    """Writes the answers of a board to a file, and returns them with their counts."""
     if not isinstance(result, SelftestResult):
         raise protocol_error("the job's result is no self-test", client.name)
     counts = dict(Counter(item.status for item in result.items))
@@ -158,7 +160,7 @@ def finished(result: object, client: BoardClient, path: Path) -> Selftest:
 
 
 def _toy(half: bool) -> bytes:
-    """Two convolutions and a ReLU between, in float32 or float16: an ONNX file's bytes."""
+    """Returns an ONNX file: two convolutions with a ReLU between, in float32 or float16."""
     rng = np.random.default_rng(_SEED)
     kind = np.float16 if half else np.float32
     element = TensorProto.FLOAT16 if half else TensorProto.FLOAT

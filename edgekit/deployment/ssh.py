@@ -1,5 +1,6 @@
-"""SSH by paramiko: reach a board, know it, log in (keys of the configuration, the agent, the usual
-files; never a password), and run programs, one exec channel each: the board's agent is one.
+"""SSH with paramiko: connect to a board, check its host key, log in (keys of the configuration, the
+agent, the usual files; never a password), and run programs (such as the board's agent) on an exec
+channel each.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ if TYPE_CHECKING:
 
 
 class _ImportedWhenUsed(ModuleType):
-    """Stands for a module until something of it is used.
+    """A placeholder for a module that is imported on first use.
 
-    ``importlib.util.LazyLoader`` would not do: the import statement itself looks at the module.
+    ``importlib.util.LazyLoader`` does not help: the import statement itself accesses the module.
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -52,31 +53,31 @@ class _ImportedWhenUsed(ModuleType):
         return getattr(importlib.import_module(self.__name__), name)
 
 
-# paramiko imports it for `Match exec` in its own reader of ~/.ssh/config, a third of its import;
-# before 4.0 it does without
+# paramiko imports it for `Match exec` in its own reader of ~/.ssh/config, a third of its import
+# time; before 4.0 it works without it
 if "invoke" not in sys.modules and importlib.util.find_spec("invoke"):
     sys.modules["invoke"] = _ImportedWhenUsed("invoke")
 
-# what one channel may have under way towards us
+# receive window of a channel
 _WINDOW = 16 << 20
 
-# the size of one read or write: what paramiko puts into an SSH packet of 32 KiB, so that none is
-# followed by a packet of a few bytes
+# size of a read or write: the payload of paramiko's 32 KiB SSH packet, so that no packet of a few
+# bytes follows
 _PIECE = 32 * 1024 - 64
 
 _USUAL = ("id_ed25519", "id_ecdsa", "id_rsa")
 _MOST_JUMPS = 8
-_MOST_BANNER = 200  # bytes that are shown of it
+_MOST_BANNER = 200  # bytes of a banner that are shown
 
 
 class SshTransport:
     """Runs commands through an authenticated connection (``connect`` makes one).
 
     Args:
-        connection: An open paramiko transport whose host key was checked.
+        connection: An open paramiko transport with a verified host key.
         where: The board's name for errors.
         upstream: Connections to jump hosts, closed after this one.
-        pulse: Ends the connection when the board falls silent.
+        pulse: Ends the connection if the board is silent.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class SshTransport:
 
     @property
     def host_key(self) -> str:
-        """The host key that the board has shown, as ``ssh-keygen -lf`` prints it."""
+        """The board's host key in the format of ``ssh-keygen -lf``."""
         return fingerprint(self._connection.get_remote_server_key())
 
     def run(
@@ -108,7 +109,7 @@ class SshTransport:
         most_out: int = MOST_OUT,
         on_output: Callable[[bytes], None] | None = None,
     ) -> Completed:
-        """See ``Transport.run``. OpenSSH hands the line to a shell, so every word is quoted."""
+        """See ``Transport.run``. OpenSSH passes the line to a shell, so every word is quoted."""
         import paramiko
 
         try:
@@ -128,7 +129,7 @@ class SshTransport:
         )
 
     def _open(self) -> paramiko.Channel:
-        """Opens a channel; one that is refused is waited for.
+        """Opens a channel; retries if it is refused.
 
         Raises:
             BoardError: "board.no-channel".
@@ -141,7 +142,8 @@ class SshTransport:
             try:
                 return self._connection.open_session(window_size=_WINDOW, timeout=timeouts.OPEN_S)
             except paramiko.SSHException as error:
-                # of two threads that are refused at once paramiko gives one ChannelException
+                # if two threads are refused at once, paramiko raises ChannelException in only one
+                # thread
                 late = time.monotonic() - began >= timeouts.OPEN_S
                 if late or not self._connection.is_active():
                     raise
@@ -155,14 +157,14 @@ class SshTransport:
             time.sleep(timeouts.CLOSING_POLL_S)
 
     def close(self) -> None:
-        """Closes the connection and those to the jump hosts."""
+        """Closes the connection and the connections to jump hosts."""
         if self._pulse is not None:
             self._pulse.stop()
         for connection in (self._connection, *reversed(self._upstream)):
             connection.close()
 
     def _alive(self) -> bool:
-        """Returns whether the connection outlived a channel that just ended without a status.
+        """Returns True if the connection outlived a channel that just ended without a status.
 
         Its thread closes the channels a moment before it ends itself, hence the wait.
         """
@@ -182,7 +184,7 @@ class SshTransport:
 
 
 class _Ear:
-    """A socket, for paramiko, that knows when it has last brought something."""
+    """A socket for paramiko that records the time of the last received data."""
 
     def __init__(self, sock: Any) -> None:
         self._sock = sock
@@ -199,19 +201,19 @@ class _Ear:
 
 
 class _Pulse(threading.Thread):
-    """Asks a board that is quiet for an answer, and ends the connection when none comes.
+    """Sends keepalives to a quiet board, and ends the connection without an answer.
 
-    A connection may live for TCP while nobody is behind it: a jump host or a NAT keeps it.
-    Whatever arrives counts, for what is asked waits behind the data of a slow upload.
+    A TCP connection may stay open although the board is gone (jump host, NAT). Any received data
+    counts, since a keepalive waits behind the data of a slow upload.
 
     Args:
-        connection: Authenticated.
-        ear: Its socket.
-        limits: How long it may be quiet, and silent.
+        connection: The authenticated connection.
+        ear: The connection's socket.
+        limits: Limits on quiet and silence.
 
     Attributes:
-        silent: Whether the connection was ended.
-        silence_s: After how many seconds it is.
+        silent: True if the connection was ended.
+        silence_s: Seconds of silence after which it is ended.
     """
 
     def __init__(self, connection: paramiko.Transport, ear: _Ear, limits: ConnectionLimits) -> None:
@@ -236,17 +238,17 @@ class _Pulse(threading.Thread):
                 asked.start()
 
     def stop(self) -> None:
-        """Asks no more."""
+        """Stops the keepalives."""
         self._stopped.set()
 
     def _ask(self) -> None:
         with contextlib.suppress(OSError, EOFError):
-            # which every server answers, if only with a no; the question may itself get stuck
+            # every server answers this, even if it refuses; sending it may block
             self._connection.global_request("keepalive@openssh.com", wait=True)
 
 
 class _Remote:
-    """An exec channel as ``converse`` wants it."""
+    """An exec channel as a ``Process`` for ``converse``."""
 
     def __init__(self, channel: paramiko.Channel, transport: SshTransport) -> None:
         self._channel = channel
@@ -262,7 +264,7 @@ class _Remote:
         except TimeoutError as error:
             raise stalled(self._transport._where) from error
         except (OSError, EOFError, paramiko.SSHException) as error:
-            # the command has ended, or the connection has: ``wait`` knows
+            # the command or the connection has ended: ``wait`` distinguishes
             raise BrokenPipeError from error
 
     def end_input(self) -> None:
@@ -285,11 +287,11 @@ class _Remote:
             return status
         if not self._transport._alive():
             raise self._transport._lost()
-        # SSH names the signal apart from the status and paramiko drops it: any signal will do
+        # SSH sends the signal apart from the status and paramiko drops it: report any signal
         return 128 + signal.SIGKILL
 
     def stop(self) -> None:
-        self.kill()  # which any thread may
+        self.kill()  # allowed from any thread
 
     def kill(self) -> None:
         # closing notifies the other side, which may be gone by now: paramiko then raises EOFError
@@ -298,7 +300,7 @@ class _Remote:
 
 
 def _patiently(read: Callable[[int], bytes]) -> bytes:
-    """Reads without the channel's time limit, which is meant for writing."""
+    """Reads without the channel's timeout, which only applies to writes."""
     while True:
         try:
             return read(_PIECE)
@@ -312,10 +314,11 @@ def open_link(
     """Returns a socket-like object for paramiko.
 
     Args:
-        hop: Where to.
-        through: Connection to the jump host before it, if there is one.
+        hop: The endpoint to connect to.
+        through: Connection to the preceding jump host, or None.
         connect_s: Limit on connecting, in seconds.
-        silence_s: How long sent data may stay unacknowledged until the link counts as cut.
+        silence_s: Longest time that sent data may stay unacknowledged, in seconds; then the link is
+            considered lost.
 
     Raises:
         OSError, UnicodeError, paramiko.SSHException: It cannot be reached.
@@ -349,7 +352,7 @@ class _Proxy(socket.socket):
             )
 
     def close(self) -> None:
-        """Ends the command too."""
+        """Also ends the command."""
         super().close()
         self._process.terminate()
         try:
@@ -364,15 +367,15 @@ def agent_keys(path: str | None) -> Iterator[dict[bytes, paramiko.PKey]]:
     """Yields the agent's keys by their public halves, usable inside the block.
 
     Args:
-        path: The agent's socket; "" for no agent, None for SSH_AUTH_SOCK's. An agent that does
-            not answer holds nothing.
+        path: The agent's socket; "" for no agent, None for SSH_AUTH_SOCK's. An agent that does not
+            answer counts as empty.
     """
     import paramiko
 
     if path == "":
         yield {}
         return
-    # paramiko's own Agent knows SSH_AUTH_SOCK alone; what connects elsewhere is not public
+    # paramiko's own Agent only uses SSH_AUTH_SOCK; connecting elsewhere is not public API
     agent: Any = None
     connection = None
     keys: dict[bytes, paramiko.PKey] = {}
@@ -396,7 +399,7 @@ def agent_keys(path: str | None) -> Iterator[dict[bytes, paramiko.PKey]]:
 
 
 def authenticate(connection: paramiko.Transport, hop: Endpoint, where: str) -> None:
-    """Tries each key until the board takes one; BoardError "board.auth" when it takes none."""
+    """Tries each key until the board accepts it; BoardError "board.auth" if it accepts none."""
     import paramiko
 
     tried: list[str] = []
@@ -420,15 +423,15 @@ def authenticate(connection: paramiko.Transport, hop: Endpoint, where: str) -> N
 
 
 def usual_keys() -> list[Path]:
-    """Returns the private keys of ``~/.ssh`` that are tried where none is named."""
+    """Returns the private keys of ``~/.ssh`` that are tried by default."""
     return [path for name in _USUAL if (path := Path("~/.ssh", name).expanduser()).is_file()]
 
 
 def _candidates(hop: Endpoint, tried: list[str]) -> Iterator[tuple[str, paramiko.PKey]]:
-    """Yields keys in the order to try; says in ``tried`` why a file gave none.
+    """Yields keys in the order to try; adds to ``tried`` the reason for each unusable file.
 
-    A file whose key the agent holds is signed with there: that is how a key with a passphrase
-    is used, since nothing here prompts for one.
+    If the agent holds a file's key, the agent signs: a key with a passphrase is only usable that
+    way, since there is no prompt.
     """
     files = list(hop.keys)
     if not hop.only_keys and not files:
@@ -457,19 +460,21 @@ def _of_file(path: Path, tried: list[str]) -> Iterator[tuple[str, paramiko.PKey]
     try:
         yield str(path), paramiko.PKey.from_path(path)
     except (TypeError, paramiko.PasswordRequiredException):
-        # cryptography says TypeError for a key that needs a password
+        # cryptography raises TypeError for a key that needs a password
         tried.append(f"{path} (has a passphrase: add it to the agent with ssh-add)")
     except (OSError, ValueError, paramiko.SSHException) as error:
         tried.append(f"{path} ({getattr(error, 'strerror', None) or error})")
 
 
 def _halves(path: Path) -> tuple[Path, Path]:
-    """Returns the files of the given key and of its public half, which may be the same."""
+    """Returns the files of the private and the public key, which may be the same."""
     return path, path if path.suffix == ".pub" else path.with_name(path.name + ".pub")
 
 
 def _public_half(path: Path) -> bytes:
-    """Returns the public key next to a private one, or of a public file itself; b"" without."""
+    """Returns the public key beside a private key, or of a public key file; b"" if there is
+    none.
+    """
     try:
         words = _halves(path)[1].read_text(encoding="utf-8").split()
         return base64.b64decode(words[1], validate=True)
@@ -490,11 +495,10 @@ def _refused(hop: Endpoint, where: str, tried: list[str], reason: str) -> BoardE
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """How long each part of connecting may take, in seconds.
+    """Time limits of a connection, in seconds.
 
-    ``silence_s`` is how long sent data may stay unacknowledged before the link counts as cut, and
-    how long a board may say nothing; ``keepalive_s`` is after how long it is asked to say
-    something.
+    ``silence_s`` limits the time without acknowledgement of sent data, and the time without data
+    from the board; ``keepalive_s`` is the quiet time after which a keepalive is sent.
     """
 
     connect_s: float = timeouts.CONNECT_S
@@ -516,20 +520,20 @@ def connect(
 
     Args:
         board: The board.
-        accept_host_key: Consent for an unknown host key, given on this command: its fingerprint,
-            or True for whatever is shown.
-        remember_in: known_hosts file that an accepted key is written to; None forgets it.
-        known_hosts: Files that are read besides the standard ones.
+        accept_host_key: Consent of this command for an unknown host key: its fingerprint, or True
+            for any key.
+        remember_in: known_hosts file to which an accepted key is written; None: not recorded.
+        known_hosts: Files in addition to the standard files.
         limits: Time limits.
 
     Raises:
-        ConfigError: The board's fields or ``~/.ssh/config`` are wrong.
+        ConfigError: The board's fields or ``~/.ssh/config`` are invalid.
         EnvironmentLack: "board.unreachable" or "board.silent".
         BoardError: "board.unknown-host-key", "board.host-key-mismatch" or "board.auth".
     """
     if problems := board.problems():
         raise ConfigError(list(problems), code="board.invalid")
-    # paramiko logs what it also raises; without a handler Python would print that to stderr
+    # paramiko also logs the errors that it raises; without a handler Python prints them to stderr
     logging.getLogger("paramiko").addHandler(logging.NullHandler())
     limits = limits or ConnectionLimits()
     upstream: list[paramiko.Transport] = []
@@ -541,7 +545,7 @@ def connect(
             raise ConfigError([problem], code="board.no-key")
         trust = Trust(board.host_key, known_hosts, accept_host_key, board.known_hosts)
         for hop, jump in _hops(board, endpoint):
-            # consent and pin are for the board: a jump host is known by known_hosts or not at all
+            # consent and pin only apply to the board: a jump host must be in known_hosts
             believed = _of(hop, Trust(files=known_hosts) if jump else trust)
             store = None if jump else remember_in
             connection, ear = _known(hop, upstream, believed, store, board.name, limits)
@@ -562,7 +566,7 @@ def _known(
     where: str,
     limits: ConnectionLimits,
 ) -> tuple[paramiko.Transport, _Ear]:
-    """Opens one hop; of a board with several host keys each is tried before a pin is wrong."""
+    """Opens a hop; tries each host key type of a board before reporting a wrong pin."""
     skip: set[str] = set()
     first: BoardError | None = None
     while True:
@@ -574,7 +578,7 @@ def _known(
         except EnvironmentLack:
             if first is None:
                 raise
-            raise first from None  # it has no further type of key to show
+            raise first from None  # it has no further key type
 
 
 class _WrongPin(Exception):
@@ -589,10 +593,10 @@ def _of(hop: Endpoint, trust: Trust) -> Trust:
 
 
 def _hops(board: Board, endpoint: Endpoint, depth: int = 0) -> list[tuple[Endpoint, bool]]:
-    """Returns the jump hosts (True) and the board itself, in the order to connect.
+    """Returns the jump hosts (True) and the board (False) in the order to connect.
 
-    As with OpenSSH the first jump host's own ProxyJump or ProxyCommand is the way to it; the
-    others' are for people who reach them directly.
+    As in OpenSSH, the first jump host is reached by its own ProxyJump or ProxyCommand; those of
+    further jump hosts only apply to direct connections.
     """
     hops: list[tuple[Endpoint, bool]] = []
     for text in endpoint.jumps:
@@ -673,7 +677,7 @@ def _open(
 
 
 def _banner(error: BaseException) -> str:
-    """Returns an error text if a server's first line is not SSH's; "" for other errors."""
+    """Returns an error text if a server's first line is not SSH; "" for other errors."""
     cause = error.__context__
     if not isinstance(cause, UnicodeDecodeError):
         return ""
@@ -682,14 +686,14 @@ def _banner(error: BaseException) -> str:
 
 
 def _prefer(connection: paramiko.Transport, trust: Trust, name: str, skip: set[str]) -> None:
-    """Requests a host key of a type that is on record, as OpenSSH does."""
+    """Requests a host key of a known type, as OpenSSH does."""
     options = connection.get_security_options()
     known = trust.known_types(name)
     offered = [kind for kind in options.key_types if _family(kind) not in skip]
     if not offered:
         raise EOFError("it offers no other host key")
     options.key_types = sorted(offered, key=lambda kind: _family(kind) not in known)
-    # AES-GCM spends one pass on a packet where the others need two
+    # AES-GCM needs a single pass over a packet, other ciphers need two
     options.ciphers = sorted(options.ciphers, key=lambda cipher: "gcm" not in cipher)
 
 

@@ -1,5 +1,5 @@
-"""Where a board's connection goes: the board's own fields first, then OpenSSH's configuration,
-which OpenSSH itself reads (``ssh -G``); without its client paramiko reads ``~/.ssh/config``.
+"""Resolves a board's connection: from the board's own fields, then from OpenSSH's configuration,
+read by OpenSSH itself (``ssh -G``) or, without its client, by paramiko (``~/.ssh/config``).
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _SHELL = frozenset("'`\"$\\;&<>|(){}, \t\r\n")
 
 @dataclass(frozen=True, slots=True)
 class SshOptions:
-    """Options of one host, each a list of its lines' values."""
+    """The options of a host, each a list of its lines' values."""
 
     values: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def one(self, name: str) -> str:
-        """Returns the option's value, "" without one."""
+        """Returns the option's value, "" if not set."""
         return (self.values.get(name) or [""])[0]
 
     def keys(self) -> tuple[Path, ...]:
-        """Returns IdentityFile; OpenSSH's own defaults count only where they exist."""
+        """Returns the IdentityFile paths; OpenSSH's defaults only if they exist."""
         found = [Path(os.path.expanduser(text)) for text in self.values.get("identityfile", ())]
         home = Path("~/.ssh").expanduser()
         return tuple(
@@ -46,7 +46,7 @@ class SshOptions:
         )
 
     def known_hosts(self) -> tuple[Path, ...] | None:
-        """Returns the files of known hosts; None where they are the usual ones."""
+        """Returns the known_hosts files; None for the default files."""
         users, system = self.one("userknownhostsfile"), self.one("globalknownhostsfile")
         usual = {" ".join(f"{home}/.ssh/{name}" for name in _USER) for home in ("~", _home())}
         if (not users or users in usual) and (not system or system == " ".join(_GLOBAL)):
@@ -57,12 +57,12 @@ class SshOptions:
 
 
 def look_up(host: str, *, user: str | None = None, port: int | None = None) -> SshOptions:
-    """Returns what ``~/.ssh/config`` and the system's file say of ``host``.
+    """Returns the options of ``host`` in ``~/.ssh/config`` and the system's file.
 
     Args:
         host: Name or alias.
-        user: Account, where it is given otherwise ("Match user").
-        port: The same of the port.
+        user: Account if given elsewhere (for "Match user").
+        port: Port if given elsewhere.
 
     Raises:
         ConfigError: "board.ssh-config".
@@ -75,7 +75,7 @@ def look_up(host: str, *, user: str | None = None, port: int | None = None) -> S
         return _read_plainly(own, host)
     words = [program, "-G"]
     if str(Path("~").expanduser()) != _home():
-        # OpenSSH takes the home of the account's entry and never $HOME
+        # OpenSSH uses the home directory of the account's passwd entry, never $HOME
         words += ["-F", str(own) if own.is_file() else os.devnull]
     words += [f"-l{user}"] if user else []
     words += [f"-p{port}"] if port else []
@@ -135,7 +135,7 @@ def _files(text: str) -> tuple[Path, ...]:
         words = text.split()
     found: list[Path] = []
     while words:
-        # the longest run of words that is a file, else the one word
+        # the longest run of words that is a file, else a single word
         sizes = range(len(words), 0, -1)
         size = next((n for n in sizes if _joined_path(words[:n]).is_file()), 1)
         found.append(_joined_path(words[:size]))
@@ -162,14 +162,14 @@ class Endpoint:
         port: TCP port.
         user: Account.
         keys: Private key files to try, in order.
-        only_keys: Whether ``keys`` alone may be used (from the agent those that it holds of
-            them, no ``~/.ssh/id_*``).
-        agent: Socket of the SSH agent (IdentityAgent); "" for none, None for SSH_AUTH_SOCK's.
-        proxy_command: OpenSSH's ProxyCommand with its tokens replaced; empty when there is none.
+        only_keys: True if only ``keys`` may be used (also through the agent, but no
+            ``~/.ssh/id_*``).
+        agent: Socket of the SSH agent (IdentityAgent); "" for no agent, None for SSH_AUTH_SOCK's.
+        proxy_command: OpenSSH's ProxyCommand with its tokens replaced; empty if not set.
         jumps: OpenSSH's ProxyJump, first hop first.
-        name: What known_hosts files call the host; HostKeyAlias, "HOST" or "[HOST]:PORT".
+        name: The host's name in known_hosts files: HostKeyAlias, "HOST" or "[HOST]:PORT".
         known_hosts: Files of known hosts (UserKnownHostsFile, GlobalKnownHostsFile); None for
-            OpenSSH's usual ones.
+            OpenSSH's defaults.
         revoked: RevokedHostKeys, a list of keys or a KRL.
     """
 
@@ -187,9 +187,9 @@ class Endpoint:
 
 
 def resolve(board: Board) -> Endpoint:
-    """Returns the endpoint of ``board``; ConfigError when OpenSSH's files cannot be read.
+    """Returns the endpoint of ``board``; ConfigError if OpenSSH's files cannot be read.
 
-    The embedded board needs nothing of the user's account and ignores the files.
+    The embedded board does not depend on the user's account and ignores the files.
     """
     if board.kind == "sshd":
         user, port = board.user or account_name(), board.port or 22
@@ -231,7 +231,7 @@ def resolve(board: Board) -> Endpoint:
 
 
 def _known_name(host: str, port: int) -> str:
-    # as OpenSSH looks it up and writes it
+    # the form in which OpenSSH looks it up and writes it
     return host.lower() if port == 22 else f"[{host.lower()}]:{port}"
 
 
@@ -240,7 +240,9 @@ def _expanded_path(text: str) -> Path:
 
 
 def _agent(text: str) -> str | None:
-    """IdentityAgent: a socket, "none", "SSH_AUTH_SOCK", or a variable's name after a dollar."""
+    """Resolves IdentityAgent: a socket, "none", "SSH_AUTH_SOCK", or a variable's name after a
+    dollar.
+    """
     if text in ("", "SSH_AUTH_SOCK"):
         return None
     if text.lower() == "none":
@@ -251,7 +253,7 @@ def _agent(text: str) -> str | None:
 
 
 def _command(text: str, values: dict[str, str]) -> str:
-    """Replaces OpenSSH's tokens; a value that a shell would read as more than a word is refused.
+    """Replaces OpenSSH's tokens; refuses a value that a shell would split or interpret.
 
     Raises:
         ConfigError: An unknown token, or such a value.

@@ -1,5 +1,5 @@
-"""How a command runs on a board, whatever carries it; the transport without SSH, on this machine;
-and the byte streams of the protocol: JSON lines, counted pieces, frames of blobs.
+"""The interface of transports that run commands on a board; the local transport without SSH; and
+the byte streams of the protocol: JSON lines, counted pieces, frames of blobs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from edgekit.files import forget_pages
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import parse_json, read, write
 
-#: Bytes that a command may answer where its caller expects a document.
+#: Most bytes of a command's answer if its caller expects a document.
 MOST_OUT = 64 << 20
 
 Buffer = bytes | memoryview
@@ -35,7 +35,7 @@ _READ = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """What a command left: its exit status, its stdout and the end of its stderr."""
+    """The result of a command: its exit status, its stdout and the end of its stderr."""
 
     status: int
     out: bytes
@@ -43,22 +43,22 @@ class Completed:
 
 
 class Transport(Protocol):
-    """Carries commands to one board.
+    """Runs commands on a board.
 
-    ``run`` gives the command ``stdin`` chunk by chunk, while its output is read at the same time,
-    and returns when it has ended. It raises BoardError "board.connection-lost", "board.silent" or
-    "board.timeout"; a command that fails is no error here. ``timeout`` is in seconds, counted from
-    the last byte of ``stdin`` or of the command's output; None waits for ever. ``argv`` reaches
-    the command word for word.
+    ``run`` writes ``stdin`` to the command in chunks while it reads the output, and returns when
+    the command has ended. It raises BoardError "board.connection-lost", "board.silent" or
+    "board.timeout"; a failed command raises no error. ``timeout`` is in seconds, counted from the
+    last byte of ``stdin`` or of the command's output; None waits forever. ``argv`` is passed to the
+    command unchanged.
 
-    With ``hold_input`` the command's input does not end after ``stdin`` but with the call, however
-    that ends: a command that watches it learns that the caller is gone.
+    With ``hold_input`` the command's input ends with the call (not after ``stdin``), even if the
+    call fails: a command that watches its input notices that the caller is gone.
 
-    A command that prints more than ``most_out`` bytes is ended, BoardError "board.protocol": what
-    a board says is bounded before it is stored.
+    A command that prints more than ``most_out`` bytes is ended with BoardError "board.protocol": a
+    board's output is bounded before it is stored.
 
-    With ``on_output`` the output is given to it as it comes, in a thread of the transport's, b"" at
-    its end, and nothing of it is stored.
+    ``on_output`` is called with the output as it arrives, in a thread of the transport, and with
+    b"" at its end; the output is then not stored.
     """
 
     def run(
@@ -76,12 +76,11 @@ class Transport(Protocol):
 
 
 class Process(Protocol):
-    """A command that runs, as the transports show it to ``converse``.
+    """A running command, the interface between transports and ``converse``.
 
-    ``send`` raises BrokenPipeError once the command no longer reads; ``read_out`` and
-    ``read_err`` return b"" at the end; ``wait`` returns None when the time is over. ``stop`` ends
-    the command from the thread that reads it, while another may be feeding it: what that uses stays
-    open.
+    ``send`` raises BrokenPipeError once the command no longer reads; ``read_out`` and ``read_err``
+    return b"" at the end; ``wait`` returns None after a timeout. ``stop`` ends the command from the
+    reading thread, while another thread may still write: the writer's resources stay open.
     """
 
     def send(self, data: Buffer) -> None: ...
@@ -100,7 +99,7 @@ class Process(Protocol):
 
 
 class _Drain(threading.Thread):
-    """Reads one stream to its end, so that neither side ever blocks on a full buffer."""
+    """Reads a stream to its end, so that neither side blocks on a full buffer."""
 
     def __init__(
         self,
@@ -122,7 +121,7 @@ class _Drain(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Collects until the end of the stream or the loss of it."""
+        """Collects data until the stream ends or is lost."""
         try:
             self._collect()
         finally:
@@ -142,7 +141,7 @@ class _Drain(threading.Thread):
                 self._on_output(chunk)
                 continue
             if self.flooded:
-                continue  # to the end of what the pipe still holds, which closes it
+                continue  # read the rest of the pipe, then close it
             self._data += chunk
             if self._keep is not None and len(self._data) > self._keep:
                 del self._data[: -self._keep]
@@ -153,7 +152,7 @@ class _Drain(threading.Thread):
                     self._flood()
 
     def result(self) -> bytes:
-        """Returns the whole stream; a daemon that holds it open is not waited for."""
+        """Returns the whole stream; does not wait for a daemon that holds it open."""
         self.join(timeouts.DRAIN_S)
         return bytes(self._data)
 
@@ -168,10 +167,10 @@ def converse(
     most_out: int = MOST_OUT,
     on_output: Callable[[bytes], None] | None = None,
 ) -> Completed:
-    """Feeds a command, reads it and waits for it; it is killed when anything else happens.
+    """Writes a command's input, reads its output and waits for its end; kills it on any error.
 
-    ``stdin`` is iterated in the calling thread, so what it raises (a Ctrl-C in a progress
-    callback) comes out here and the command sees its input end in the middle.
+    ``stdin`` is iterated in the calling thread, so its exceptions (a Ctrl-C in a progress callback)
+    propagate to the caller, and the command's input is truncated.
     """
     try:
         out = _Drain(process.read_out, most=most_out, stop=process.stop, on_output=on_output)
@@ -182,7 +181,7 @@ def converse(
             if not hold_input:
                 process.end_input()
         except BrokenPipeError:
-            pass  # it ended before its input did: its answer says why
+            pass  # it ended before its input: its answer has the reason
         try:
             status = _ended(process, timeout, (out, err))
         except BoardError:
@@ -211,7 +210,7 @@ def converse(
 
 
 def _ended(process: Process, timeout: float | None, outputs: Sequence[_Drain]) -> int | None:
-    """Returns a command's status; None where it has said nothing for ``timeout`` seconds."""
+    """Returns a command's status; None after ``timeout`` seconds without output."""
     if timeout is None:
         return process.wait(None)
     since = time.monotonic()
@@ -224,7 +223,7 @@ def _ended(process: Process, timeout: float | None, outputs: Sequence[_Drain]) -
 
 
 def silent(where: str, seconds: float) -> BoardError:
-    """Returns the error of a connection that is there, and on which the board says nothing."""
+    """Returns the error of an open connection on which the board sends no data."""
     return BoardError(
         f"the board has said nothing for {seconds:g} s, though the connection is there",
         code="board.silent",
@@ -235,7 +234,7 @@ def silent(where: str, seconds: float) -> BoardError:
 
 
 def stalled(where: str) -> BoardError:
-    """Returns the error of a board that takes nothing more, though the connection is there."""
+    """Returns the error of an open connection on which the board accepts no more data."""
     return BoardError(
         f"the connection has stalled: no data was accepted for {timeouts.STALL_S:g} s",
         code="board.connection-lost",
@@ -246,19 +245,19 @@ def stalled(where: str) -> BoardError:
 
 
 def json_line(value: object) -> bytes:
-    """Returns one JSON document and its line's end."""
+    """Returns a JSON document as a line."""
     return json.dumps(value).encode("ascii") + b"\n"
 
 
 def pieces(data: Buffer) -> Iterator[memoryview]:
-    """Yields ``data`` in pieces that a channel takes at once; nothing is copied."""
+    """Yields ``data`` without a copy, in pieces that a channel takes at once."""
     view = memoryview(data)
     for start in range(0, len(view), _PIECE):
         yield view[start : start + _PIECE]
 
 
 def reported_pieces(data: bytes, phase: str, progress: Progress | None) -> Iterator[Buffer]:
-    """Yields ``data`` in pieces and says how much is on its way."""
+    """Yields ``data`` in pieces and reports the bytes handed over."""
     done = 0
     for piece in pieces(data):
         yield piece
@@ -274,7 +273,7 @@ def frames(
 
     Args:
         blobs: Bytes by digest.
-        partial: Bytes of blobs that the board has already, by digest.
+        partial: Number of bytes of each blob that the board already has, by digest.
         progress: Called with phase "send" and bytes.
     """
     from edgekit_device.store.transfer import BlobFrame
@@ -293,7 +292,8 @@ def frames(
 
 
 def read_frames(data: bytes, where: str, wanted: Collection[str]) -> dict[str, bytes]:
-    """Reads the stream of ``fetch``; every blob's bytes are hashed, and all wanted ones are there.
+    """Reads the stream of ``fetch``; checks every blob's digest, and that all wanted blobs are
+    there.
 
     Raises:
         BoardError: "board.protocol" or "board.transfer".
@@ -301,7 +301,7 @@ def read_frames(data: bytes, where: str, wanted: Collection[str]) -> dict[str, b
     from edgekit_device.store.transfer import BlobFrame
 
     found: dict[str, bytes] = {}
-    position = max(data.find(b'{"digest":'), 0)  # after whatever the board's shell may print
+    position = max(data.find(b'{"digest":'), 0)  # skip output of the board's shell
     while data[position : position + 1] != b"\n":
         end = data.find(b"\n", position)
         try:
@@ -348,7 +348,7 @@ class LocalTransport:
         most_out: int = MOST_OUT,
         on_output: Callable[[bytes], None] | None = None,
     ) -> Completed:
-        """See ``Transport.run``; a program that is not there is status 127, as a shell has it."""
+        """See ``Transport.run``; a missing program has status 127, as in a shell."""
         try:
             child = subprocess.Popen(
                 [os.path.expanduser(argv[0]), *argv[1:]],
@@ -356,7 +356,7 @@ class LocalTransport:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 bufsize=0,
-                # a Ctrl-C of the terminal is the host's to handle, as with a board far away
+                # only the host handles the terminal's Ctrl-C, as with a remote board
                 start_new_session=True,
             )
         except FileNotFoundError as error:
@@ -378,20 +378,20 @@ class LocalTransport:
         )
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Does nothing, since no resources are held."""
 
 
 class _LocalChild:
-    """A child process as ``converse`` wants it.
+    """A child process as a ``Process`` for ``converse``.
 
-    Its input is this thread's alone: who closed it elsewhere would have what is written go to
-    whatever gets the descriptor's number next.
+    Only this thread uses its input: if another thread closed it, later writes could go to a reused
+    file descriptor.
     """
 
     def __init__(self, child: subprocess.Popen[bytes], where: str = "") -> None:
         self._child = child
         self._where = where
-        # all three were asked for as pipes
+        # all three were requested as pipes
         self._in = cast(IO[bytes], child.stdin)
         self._out = cast(IO[bytes], child.stdout)
         self._err = cast(IO[bytes], child.stderr)
@@ -402,7 +402,7 @@ class _LocalChild:
 
     def send(self, data: Buffer) -> None:
         view = memoryview(data)
-        if view.nbytes:  # or there is no cast
+        if view.nbytes:  # an empty view cannot be cast
             view = view.cast("B")
         while view:
             try:
@@ -445,7 +445,7 @@ class _LocalChild:
         except subprocess.TimeoutExpired:
             pass
         finally:
-            # also where a second Ctrl-C has cut the wait short
+            # also if a second Ctrl-C interrupted the wait
             if self._child.poll() is None:
                 self._signal(signal.SIGKILL)
                 self._child.wait()
@@ -459,5 +459,5 @@ class _LocalChild:
 def _read(stream: IO[bytes]) -> bytes:
     data = stream.read(_READ)
     if not data:
-        stream.close()  # by the one thread that reads it
+        stream.close()  # in the thread that reads it
     return data

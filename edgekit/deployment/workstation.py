@@ -1,5 +1,5 @@
-"""What this machine has for edgekit (`edgekit doctor` without a board): Python and packages, ssh,
-keys, disk, cache, extras and GPU.
+"""Examines this machine (`edgekit doctor` without a board): Python and packages, ssh, keys, disk,
+cache, extras and GPU.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from edgekit.text import listed
 
 _GIB = 1 << 30
 _LEAST_DISK = 2 * _GIB
-#: Extras of edgekit: the module that each brings, and what it is for.
+#: edgekit's extras: each extra's module and purpose.
 _EXTRAS = {
     "parser": (MODULE, "NVIDIA's own parser (--parser)"),
     "ansible": ("ansible", "edgekit fleet --driver ansible"),
@@ -34,7 +34,7 @@ _EXTRAS = {
 
 
 def examine_workstation() -> Doctor:
-    """Returns what this machine has for edgekit."""
+    """Returns the checks of this machine."""
     checks = [check for part in _CHECKS for check in part()]
     board = DescribedBoard(
         platform.node() or "this machine",

@@ -1,5 +1,5 @@
-"""An exported network run step by step, with modules that are left out of it; and whether it
-computes what PyTorch computes, on the example and on random inputs.
+"""Runs an exported network step by step, with its left-out modules, and compares its results with
+PyTorch's on the example and on random inputs.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from edgekit.pytorch.source_errors import free_size
 if TYPE_CHECKING:
     from edgekit.pytorch.signature import Values
 
-#: The largest difference, by the output's largest magnitude, for the module's least precise type:
-#: sums in another order, and for short types their rounding at each node.
-# INT8: sums in another order move a value that lies between two codes, which are 1/127 apart
+#: The largest difference relative to the output's largest magnitude, by the module's least precise
+#: type: due to another order of sums, and for short types the rounding at each node.
+# INT8: another order of sums moves values between two codes, which are 1/127 apart
 TOLERANCES = {"float64": 1e-3, "float32": 1e-3, "float16": 2e-2, "bfloat16": 6e-2, "int8": 2e-2}
-# of integers and flags, the share that may differ: near ties of an argmax
+# fraction of integers and flags that may differ: near ties of an argmax
 _TIES = 0.01
 # ONNX Runtime's words for an operator of another domain
 _UNKNOWN_OPERATOR = "is not a registered function"
@@ -38,17 +38,17 @@ def compare(
     cases: Iterable[tuple[Sequence[Any], Sequence[Any]]],
     tolerance: float,
 ) -> Agreement:
-    """Returns how far an exported network is from PyTorch.
+    """Returns the difference between an exported network and PyTorch.
 
     Args:
         run: Runs the exported network: input tensors in order, to outputs in order.
         outputs: The names of its outputs.
         cases: Input tensors, each with PyTorch's outputs.
-        tolerance: The largest difference that passes.
+        tolerance: The largest allowed difference.
 
     Raises:
-        GateError: ``torch.differs``: they differ by more.
-        ModelError: ``torch.dynamic_shapes``: PyTorch's outputs have another size for other
+        GateError: ``torch.differs``: the difference exceeds the tolerance.
+        ModelError: ``torch.dynamic_shapes``: the sizes of PyTorch's outputs depend on the inputs'
             values.
     """
     worst, name, count = 0.0, outputs[0], 0
@@ -79,7 +79,7 @@ def compare(
 def array(tensor: Any) -> np.ndarray:
     """Returns a tensor's values in NumPy; bfloat16 and float64 become float32, as in the file.
 
-    An array is returned as it is.
+    An array is returned unchanged.
     """
     if isinstance(tensor, np.ndarray):
         return tensor
@@ -93,9 +93,9 @@ def array(tensor: Any) -> np.ndarray:
 
 
 def difference(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """Returns the largest difference, by the largest magnitude of ``theirs``.
+    """Returns the largest difference, relative to the largest magnitude of ``theirs``.
 
-    Integers and flags differ not at all (0) or too often (infinity), as do other shapes and NaN.
+    Integers and flags give 0 or, if too many differ, infinity; so do other shapes and NaN.
     """
     if ours.shape != theirs.shape:
         return float("inf")
@@ -103,7 +103,7 @@ def difference(ours: np.ndarray, theirs: np.ndarray) -> float:
         return 0.0
     if theirs.dtype.kind != "f":
         share = float(np.mean(ours != theirs))
-        # ties pass, and what passes is no difference of numbers
+        # near ties pass, and have no numeric difference
         return 0.0 if share <= _TIES else float("inf")
     a, b = ours.astype(np.float64), theirs.astype(np.float64)
     finite = np.isfinite(b)
@@ -124,9 +124,9 @@ RunArrays: TypeAlias = "Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarra
 
 @dataclass(frozen=True)
 class Step:
-    """Something that takes tensors or arrays and returns them, with the names of both.
+    """A step that takes and returns tensors or arrays, with the names of both.
 
-    PyTorch's modules return tensors, all others arrays.
+    PyTorch's modules return tensors, all other steps arrays.
     """
 
     inputs: tuple[str, ...]
@@ -149,7 +149,7 @@ def torch_step(part: LeftModule, left: LeftOut) -> Step:
 
 
 def array_step(inputs: tuple[str, ...], outputs: tuple[str, ...], run: RunArrays) -> Step:
-    """Returns the step of what takes and returns arrays."""
+    """Returns the step of a function that takes and returns arrays."""
 
     def on_arrays(values: Sequence[Values]) -> list[Values]:
         found = run(dict(zip(inputs, map(array, values), strict=True)))
@@ -166,8 +166,8 @@ def steps_of_file(
     Args:
         path: The file.
         left: Returns the step of a left-out module; None for a file without such nodes.
-        optimise: False turns ONNX Runtime's optimisations off, which change a quantised network's
-            values: they quantise biases and weights that the network does not.
+        optimise: False disables ONNX Runtime's optimisations, which change a quantised network's
+            values: they quantise biases and weights that the network does not quantise.
 
     Raises:
         ModelError: ``model.runtime``: ONNX Runtime cannot run the file, now or in a step.
@@ -187,15 +187,15 @@ def session_step(data: str | bytes, where: str, *, optimise: bool = True) -> Ste
 
     Args:
         data: The file, or its bytes.
-        where: What messages call it.
-        optimise: As of :func:`steps_of_file`.
+        where: Its name in messages.
+        optimise: As in :func:`steps_of_file`.
 
     Raises:
         ModelError: ``model.runtime``: ONNX Runtime cannot run it, now or in the step.
     """
     try:
         session = open_session(data, {}, optimise=optimise)
-    except Exception as error:  # ONNX Runtime's own share no base class
+    except Exception as error:  # ONNX Runtime's exceptions share no base class
         raise _not_run(where, error) from error
     inputs = tuple(one.name for one in session.get_inputs())
     outputs = tuple(one.name for one in session.get_outputs())

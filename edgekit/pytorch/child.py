@@ -1,8 +1,8 @@
-"""Loads and exports a file or a factory, in a process of its own.
+"""Loads and exports a file or a factory in a separate process.
 
-Usage: child.py REQUEST SECONDS BYTES: within SECONDS of the processor and BYTES of address space,
-it does what the file REQUEST says (``outside.Request``), and writes ``answer.json`` into the
-request's folder. ``python -I`` starts it; edgekit is found where the request's ``path`` says.
+Usage: child.py REQUEST SECONDS BYTES: within SECONDS of CPU time and BYTES of address space, it
+executes the file REQUEST (``outside.Request``), and writes ``answer.json`` into the request's
+folder. It is started by ``python -I``; edgekit is imported from the request's ``path``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main() -> None:
     """Answers a request."""
     asked, seconds, size = sys.argv[1:]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # the first limit sends SIGXCPU, by which this end is told from others
+    # the soft limit sends SIGXCPU, which distinguishes this end from others
     resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 1))
     resource.setrlimit(resource.RLIMIT_AS, (int(size), int(size)))
     text = Path(asked).read_text(encoding="utf-8")
@@ -64,7 +64,7 @@ def _exported(request: Request) -> Exported:
             sides = metadata["imgsz"].strip("[]").replace(", ", "x")
             inputs = {"x": f"1x{metadata['channels']}x{sides}:float32"}
     if isinstance(source, tuple) and request.kind == "factory":
-        # a factory may give its example, too
+        # a factory may also provide its example
         module, example, *more = source
         if not args and not kwargs and not request.inputs:
             args, kwargs = tuple(example), dict(*more)
@@ -120,7 +120,7 @@ def _loaded(request: Request) -> Any:
 
 
 class Unpickled(Exception):
-    """A file asked for its objects to be unpickled."""
+    """A file requires unpickling of objects."""
 
 
 def _was_refused(error: BaseException | None) -> bool:
@@ -135,9 +135,9 @@ def _was_refused(error: BaseException | None) -> bool:
 
 @contextmanager
 def _pickles(trusted: bool) -> Iterator[None]:
-    """While the block lasts nothing is unpickled but tensors, unless the file is trusted.
+    """Within the block only tensors are unpickled, unless the file is trusted.
 
-    ``torch.export.load`` unpickles whatever a file asks it to.
+    ``torch.export.load`` unpickles arbitrary objects of a file.
     """
     import pickle
 
@@ -175,7 +175,7 @@ def _pickles(trusted: bool) -> Iterator[None]:
 
 
 def _module_of(loaded: Any) -> Any:
-    """The network of a trusted pickle: a module, or an Ultralytics checkpoint's."""
+    """Returns the network of a trusted pickle: a module, or an Ultralytics checkpoint's."""
     import torch
 
     from edgekit.errors import ModelError
@@ -183,7 +183,7 @@ def _module_of(loaded: Any) -> Any:
     if isinstance(loaded, dict):
         kept = loaded.get("ema") or loaded.get("model")
         if isinstance(kept, torch.nn.Module):
-            return kept.float()  # a checkpoint is in FP16 to be small
+            return kept.float()  # checkpoints are stored in FP16 to save space
     if isinstance(loaded, torch.nn.Module):
         return loaded
     holds = "no module, but " + type(loaded).__name__
@@ -201,14 +201,14 @@ def _of_ultralytics(module: str) -> bool:
 
 
 def _ultralytics(model: Any) -> dict[str, str]:
-    """Makes a network of Ultralytics ready for an export, as its own exporter does.
+    """Prepares a network of Ultralytics for an export, as its own exporter does.
 
     Returns:
-        What its own exporter writes into a file's metadata: names, stride, task, imgsz.
+        The metadata that its own exporter writes: names, stride, task, imgsz.
     """
     for part in model.modules():
         if hasattr(part, "export") and hasattr(part, "format"):
-            # the decoded boxes alone, without the raw maps
+            # only the decoded boxes, without the raw maps
             part.export, part.format = True, "onnx"
     arguments = getattr(model, "args", None)
     arguments = arguments if isinstance(arguments, dict) else vars(arguments or object)

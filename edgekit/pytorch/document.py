@@ -1,4 +1,4 @@
-"""What an export is: the ``edgekit.export/1`` document."""
+"""The ``edgekit.export/1`` document of an export."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ class Tensor(Document):
 
 
 class Structure(Document):
-    """What a module returns: a tensor, a constant, or a list, tuple or dict of structures."""
+    """The structure of a module's result: a tensor, a constant, or a list, tuple or dict of
+    structures.
+    """
 
     kind: Literal["tensor", "constant", "list", "tuple", "dict"]
     name: str | None = omitted(None, description="The output, of a tensor.")
@@ -43,7 +45,7 @@ class Structure(Document):
 
 
 class Arguments(Document):
-    """How the network is called."""
+    """The call signature of the network."""
 
     parameters: list[str] = Field(description="The names of positional arguments, in order.")
     leaves: list[str] = omitted(
@@ -59,7 +61,7 @@ class Arguments(Document):
 
 
 class Agreement(Document):
-    """How the ONNX file, run by ONNX Runtime, agrees with PyTorch."""
+    """The comparison of the ONNX file (in ONNX Runtime) with PyTorch."""
 
     inputs: Count = Field(description="How many were compared: the example, and random ones.")
     difference: Figure = Field(
@@ -71,7 +73,7 @@ class Agreement(Document):
 
 
 class Exported(Document):
-    """An ONNX file that was made of a PyTorch network, or given to ``edgekit.compile``."""
+    """An ONNX file that was exported from a PyTorch network, or passed to ``edgekit.compile``."""
 
     schema_: Literal["edgekit.export/1"] = Field(alias="schema")
     file: str = Field(description="The ONNX file.")
@@ -102,11 +104,11 @@ class Exported(Document):
     )
 
     def __str__(self) -> str:
-        """Returns the file, and by what it was made, for people."""
+        """Returns the file and its exporter as text."""
         return f"{self.file}: {self.words()}"
 
     def words(self) -> str:
-        """Returns by what the file was made, and how far it is from PyTorch, for people."""
+        """Returns the exporter and the difference from PyTorch as text."""
         if self.agreement is None:
             return f"an ONNX file in opset {self.opset}"
         return (

@@ -1,5 +1,5 @@
-"""PyTorch networks become ONNX files with names: exporter and opset by the release, digests, and
-the comparison with PyTorch.
+"""Exports PyTorch networks to ONNX files with module names: chooses exporter and opset by the
+release, computes digests, and compares with PyTorch.
 """
 
 from __future__ import annotations
@@ -55,27 +55,27 @@ def export(
     Args:
         source: A module, a program of ``torch.export``, the path of a program (.pt2) or of a
             TorchScript file, or a factory "package.module:factory", which returns a module. Paths
-            and factories are loaded in a process of their own.
-        args: The example's positional arguments; or one tensor.
+            and factories are loaded in a separate process.
+        args: The example's positional arguments, or a single tensor.
         kwargs: The example's keyword arguments.
         release: The board's TensorRT, which decides exporter and opset.
-        inputs: In the place of an example, sizes: ``{"x": "1x3x224x224:float32"}``.
+        inputs: Sizes instead of an example: ``{"x": "1x3x224x224:float32"}``.
         exporter: "dynamo" or "legacy"; None: the first that fits.
-        save: The ONNX file to write, with a file of weights beside it from 1.9 GB on; None: it
-            stays in the cache.
-        trust: SHA-256 of a file whose pickle may be run.
-        dynamic_shapes: Axes of a module's inputs whose sizes vary, as ``torch.export.export`` takes
-            it: ``{"x": {0: torch.export.Dim("batch", min=1, max=8)}}``. A program has its own.
+        save: The ONNX file to write, with a separate weights file from 1.9 GB on; None: only in the
+            cache.
+        trust: SHA-256 of a file whose pickle may be executed.
+        dynamic_shapes: Varying axes of a module's inputs, in the form of ``torch.export.export``:
+            ``{"x": {0: torch.export.Dim("batch", min=1, max=8)}}``. A program has its own.
         leave: Paths (globs) of the modules that are left out: their calls are nodes
             ``edgekit.pytorch::Module`` of the file. Those of a module stay in PyTorch; of a
             program, file or factory they become ONNX files.
 
     Raises:
         EnvironmentLack: ``torch.missing``: PyTorch is not installed.
-        UsageError: Arguments that make no sense; ``torch.dynamic_shapes``; ``torch.leave``.
-        ModelError: ``torch.control_flow``, ``torch.operator`` or ``torch.export``: what cannot be
-            exported, by module path, class and source line; ``torch.untrusted``.
-        GateError: ``torch.differs``: the file computes something else.
+        UsageError: Contradictory arguments; ``torch.dynamic_shapes``; ``torch.leave``.
+        ModelError: ``torch.control_flow``, ``torch.operator`` or ``torch.export``: a part cannot be
+            exported (with module path, class and source line); ``torch.untrusted``.
+        GateError: ``torch.differs``: the file's results differ from PyTorch's.
     """
     return export_with_network(
         source, args, kwargs, release=release, inputs=inputs, exporter=exporter, save=save,
@@ -96,9 +96,9 @@ def export_with_network(
     dynamic_shapes: object = None,
     leave: Sequence[str] = (),
 ) -> tuple[Exported, Network | None]:
-    """Exports as :func:`export` does, and returns what was exported, too.
+    """Exports like :func:`export`, and also returns the exported network.
 
-    The network is None where a process of its own loaded it.
+    The network is None if a separate process loaded it.
     """
     if exporter not in (None, "dynamo", "legacy"):
         raise UsageError(
@@ -149,17 +149,17 @@ def _with_left(exported: Exported, leave: Sequence[str], save: Path | None) -> E
 
 
 def leave_in_file(exported: Exported, globs: Sequence[str]) -> Exported:
-    """Leaves modules out of an exported file that holds them; each call becomes an ONNX file.
+    """Leaves modules out of an exported file; each of their calls becomes an ONNX file.
 
     Args:
         exported: The export, in the cache.
         globs: Paths of the modules to leave out.
 
     Returns:
-        The export of a file without them, in the cache, too.
+        The export of a file without them, also in the cache.
 
     Raises:
-        UsageError: "torch.leave": the file names no modules, or a glob matches none.
+        UsageError: "torch.leave": the file has no module names, or a glob matches no module.
     """
     whole = Path(exported.file)
     key = keeping.key("left", whole.parent.name, *globs)
@@ -185,7 +185,7 @@ def leave_in_file(exported: Exported, globs: Sequence[str]) -> Exported:
 
 
 def release_for(target: str, tensorrt: str | None, jetpack: str | None) -> str:
-    """Returns the TensorRT release that a network is exported for: the given one, or the board's.
+    """Returns the TensorRT release for an export: the given release, or the board's.
 
     Raises:
         UsageError: An unknown board or release.
@@ -200,7 +200,7 @@ def release_for(target: str, tensorrt: str | None, jetpack: str | None) -> str:
 
 
 def need_torch() -> None:
-    """Raises the error of a machine without PyTorch.
+    """Checks that PyTorch is installed.
 
     Raises:
         EnvironmentLack: ``torch.missing``.
@@ -216,14 +216,14 @@ def need_torch() -> None:
         )
 
 
-# the older one writes LayerNormalization as its parts
+# the older exporter decomposes LayerNormalization
 _LEGACY_OPSETS = (17, 16)
 
 
 def export_network(
     network: Network, release: str, exporter: Exporter | None, save: Path | None
 ) -> Exported:
-    """Exports a network that was looked at; as :func:`export`."""
+    """Exports an examined network; see :func:`export`."""
     import torch
 
     notes: list[str] = []
@@ -247,7 +247,7 @@ def export_network(
     left = [one for one in parts(proto) if isinstance(one, LeftModule)]
     structure, weights = digests(proto)
     if program is None:
-        # tracing takes a second, and its result is what tells networks apart
+        # tracing takes a second, and its result identifies the network
         key = _key(network, structure + weights, release, exporter, axes)
     quantised = any(node.op_type == "QuantizeLinear" for node in proto.graph.node)
     kinds = network.types() | {"int8" if quantised else "float32"}
@@ -262,8 +262,8 @@ def export_network(
 
         def run(tensors: Sequence[Any]) -> list[Any]:
             if stay is not None:
-                stay.reset()  # each call is compared with the first one of a copy
-            with seeded():  # as PyTorch's results were computed
+                stay.reset()  # each call is compared with the first call of a copy
+            with seeded():  # with the seed of PyTorch's results
                 found = run_steps(steps, dict(zip(network.call.names, tensors, strict=True)))
             return [found[name] for name in names]
 
@@ -271,7 +271,7 @@ def export_network(
             agreement = compare(run, names, network.cases(axes), tolerance)
         except GateError:
             if made == "legacy" and network.kind != "torchscript":
-                # the trace may hold a number of the example that Python read
+                # the trace may contain a number that Python read from the example
                 exporters.refuse_control_flow(
                     network.make(), network.call.tensors, constants=False
                 )  # fmt: skip
@@ -296,7 +296,7 @@ def export_network(
 
 
 def _program(network: Network, exporter: Exporter | None) -> tuple[Any, tuple[FreeAxis, ...]]:
-    """Returns the program to translate, None for the legacy exporter; and the axes that vary."""
+    """Returns the program to translate (None for the legacy exporter) and the varying axes."""
     import torch
 
     if exporter == "dynamo" and network.kind == "torchscript":
@@ -348,9 +348,9 @@ def _translated(
     *,
     varies: bool,
 ) -> tuple[Exporter, onnx.ModelProto]:
-    """Chooses exporter and opset by the release, and tells why in the notes."""
+    """Chooses exporter and opset by the release, and adds the reasons to the notes."""
     newest = newest_opset(release)
-    # the legacy exporter leaves no module out, and has one size
+    # the legacy exporter supports neither left-out modules nor varying sizes
     bound = exporter == "dynamo" or network.left is not None or varies
     if program is None:
         return "legacy", _legacy(network, release)
@@ -368,7 +368,7 @@ def _translated(
         notes.append(f"exported by the legacy exporter, as {why} and {error.message}")
         return "legacy", _legacy(network, release)
     if lacking and not bound:
-        with contextlib.suppress(ModelError):  # then the parser's refusal is what a check tells
+        with contextlib.suppress(ModelError):  # a check then reports the parser's refusal
             other = _legacy(network, release)
             if len(_lacking(other, release)) < len(lacking):
                 notes.append(
@@ -385,7 +385,7 @@ def _legacy(network: Network, release: str) -> onnx.ModelProto:
     made = []
     for opset in _LEGACY_OPSETS:
         module, call = network.make(), network.call
-        # the exporter runs it, and it may write to its inputs
+        # the exporter runs the module, which may write to its inputs
         made.append(exporters.legacy(module, clones(call.tensors), call.names, opset))
         if not _lacking(made[-1], release):
             break
@@ -393,7 +393,7 @@ def _legacy(network: Network, release: str) -> onnx.ModelProto:
 
 
 def _lacking(proto: onnx.ModelProto, release: str) -> list[str]:
-    """The operators that the parser of a release does not import."""
+    """Returns the operators that the parser of a release does not import."""
     version = releases.parse_version(release)
     operators = {node.op_type for node in proto.graph.node if node.domain != LEFT_DOMAIN}
     return sorted(one for one in operators if not operator_table().imports(one, version))
@@ -415,17 +415,17 @@ def _tensors(
 
 
 def value_range(values: np.ndarray) -> tuple[float, float] | None:
-    """Returns the smallest and the largest number; None without any, or with one not finite."""
+    """Returns the smallest and the largest number; None if empty or not all finite."""
     if not values.size or not np.isfinite(values).all():
         return None
     return float(values.min()), float(values.max())
 
 
 def digests(proto: onnx.ModelProto) -> tuple[str, str]:
-    """Returns the SHA-256 of a network's structure, and that of the weights' values.
+    """Returns the SHA-256 of a network's structure and of its weights' values.
 
-    Weights are its floating-point initializers; what nodes are called is structure, and where the
-    Python code of nodes lies is neither.
+    Weights are its floating-point initializers; node names are structure; the nodes' locations in
+    Python code are ignored.
     """
     structure, weights = hashlib.sha256(), hashlib.sha256()
     for one in proto.opset_import:

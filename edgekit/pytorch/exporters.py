@@ -1,5 +1,5 @@
 """PyTorch's two exporters to ONNX: of programs of ``torch.export`` (``dynamo=True``), which names
-each node's modules, and the legacy one of TorchScript.
+each node's modules, and the legacy exporter of TorchScript.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from edgekit.pytorch import source_errors
 from edgekit.pytorch.chain import array
 from edgekit.pytorch.free_sizes import refused_range
 
-#: What the exporter of programs writes by itself; it converts to newer versions only.
+#: The native opset of the exporter of programs; it only converts to newer opsets.
 DYNAMO_OPSET = 18
-# TensorRT has no float64, ONNX Runtime few kernels of either
+# TensorRT has no float64, ONNX Runtime has few kernels of both types
 _OTHER_FLOATS: dict[int, str] = {TensorProto.BFLOAT16: "bfloat16", TensorProto.DOUBLE: "float64"}
-_SMALL = 1024  # bytes of a tensor that a conversion may have to read
-# facts of a node that hold the Python code; names of modules and the line are kept
+_SMALL = 1024  # largest tensor in bytes that a conversion may have to read
+# a node's metadata with Python code; module names and the line are kept
 _DROPPED = ("pkg.torch.onnx.fx_node", "namespace", "pkg.onnxscript.rewriter.rule_name")
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[io.StringIO]:
-    """While the block lasts, PyTorch prints, logs and warns into the text that is yielded."""
+    """Within the block, PyTorch's prints, logs and warnings go to the yielded text."""
     import torch
 
     said = io.StringIO()
@@ -52,7 +52,7 @@ def quiet() -> Iterator[io.StringIO]:
         stack.enter_context(contextlib.redirect_stderr(said))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
-        # prints a graph past Python's stdout
+        # prints a graph, bypassing Python's stdout
         log = getattr(torch._C, "_jit_onnx_log", None)
         if log is not None:
             torch._C._jit_onnx_log = lambda *parts: said.write(f"{''.join(map(str, parts))}\n")
@@ -67,16 +67,16 @@ def _nothing(record: logging.LogRecord) -> bool:
 def program_of(
     module: Any, tensors: Sequence[Any], free: Mapping[str, Mapping[int, Any]] | None = None
 ) -> Any:
-    """Returns the program of a module that takes tensors: ``torch.export``'s.
+    """Returns the ``torch.export`` program of a module that takes tensors.
 
     Args:
         module: The module.
         tensors: The example.
-        free: PyTorch's dimensions of the axes that vary, by input.
+        free: PyTorch's dimensions of the varying axes, by input.
 
     Raises:
         ModelError: ``torch.control_flow`` or ``torch.export``, with module path and source line;
-            ``torch.dynamic_shapes``: a range that the module does not take.
+            ``torch.dynamic_shapes``: a range that the module does not support.
     """
     import torch
 
@@ -85,8 +85,8 @@ def program_of(
     try:
         program = torch.export.export(module, tuple(tensors), dynamic_shapes=sizes, strict=False)
         if any("set_grad_enabled" in str(node.target) for node in program.graph.nodes):
-            # a block with gradients, which the exporter cannot translate: without a change of mode
-            # there is no such block
+            # the exporter cannot translate a block with gradients; without a change of mode there
+            # is none
             with torch.enable_grad():
                 return torch.export.export(
                     module, tuple(tensors), dynamic_shapes=sizes, strict=False
@@ -97,7 +97,7 @@ def program_of(
             raise unfit from error
         failed = source_errors.failure(error, module)
     if failed.code == "torch.control_flow":
-        with contextlib.suppress(Exception), _closed_log():  # it only adds lines
+        with contextlib.suppress(Exception), _closed_log():  # it only adds lines to the error
             drafted = torch.export.draft_export(module, tuple(tensors), strict=False)
             lines = source_errors.other_lines(drafted._report)
             failed.details = tuple(
@@ -155,7 +155,7 @@ def dynamo(program: Any) -> onnx.ModelProto:
 
 
 def _untranslated(error: Exception, program: Any) -> EdgekitError:
-    """Names the module of a node that the exporter translated last: it splits the program first."""
+    """Returns the error of a program's export, with the place of the untranslated node if found."""
     failed = source_errors.failure(error, None)
     node = source_errors.find_node(error, program.graph)
     if node is None:
@@ -170,7 +170,7 @@ def _untranslated(error: Exception, program: Any) -> EdgekitError:
 def legacy(
     module: Any, tensors: Sequence[Any], names: Sequence[str], opset: int
 ) -> onnx.ModelProto:
-    """Returns the network of a module, traced, or of a TorchScript module.
+    """Returns the network of a traced module, or of a TorchScript module.
 
     Raises:
         ModelError: ``torch.control_flow``, ``torch.operator`` or ``torch.export``.
@@ -203,7 +203,7 @@ def legacy(
 def _give_unused_inputs(
     graph: onnx.GraphProto, names: Sequence[str], tensors: Sequence[Any]
 ) -> None:
-    """Adds the inputs that the legacy exporter dropped, since nothing reads them."""
+    """Adds the unused inputs that the legacy exporter dropped."""
     kept = {value.name: value for value in graph.input}
     if not kept.keys() < set(names):
         return
@@ -216,7 +216,7 @@ def _give_unused_inputs(
 
 @contextlib.contextmanager
 def _without_fused_attention() -> Iterator[None]:
-    """While the block lasts, attention without gradients is computed by operators that ONNX has."""
+    """Within the block, attention without gradients is computed by operators that ONNX has."""
     import torch
 
     before = torch.backends.mha.get_fastpath_enabled()
@@ -228,12 +228,13 @@ def _without_fused_attention() -> Iterator[None]:
 
 
 def refuse_control_flow(module: Any, tensors: Sequence[Any], *, constants: bool) -> None:
-    """Tracing takes one branch and says nothing: a run without values finds what needs them.
+    """Finds data-dependent control flow by a run without values (tracing would silently take a
+    branch).
 
     Args:
         module: The network, which takes the tensors.
         tensors: The example.
-        constants: Whether Python may read numbers out of tensors: of constants it may.
+        constants: True if Python may read numbers from tensors (allowed for constants).
 
     Raises:
         ModelError: ``torch.control_flow``, with module path and source line.
@@ -241,7 +242,7 @@ def refuse_control_flow(module: Any, tensors: Sequence[Any], *, constants: bool)
     try:
         _run_without_values(module, tensors, scalars=constants, sizes=True)
     except EdgekitError as error:
-        # other failures are the exporter's to name, if it fails, too
+        # other failures are reported by the exporter if it also fails
         if error.code == "torch.control_flow":
             raise
 
@@ -249,22 +250,22 @@ def refuse_control_flow(module: Any, tensors: Sequence[Any], *, constants: bool)
 def refuse_free_sizes(
     graph: onnx.GraphProto, make: Callable[[], Any], tensors: Sequence[Any]
 ) -> None:
-    """Refuses outputs whose sizes the values of the inputs decide.
+    """Refuses outputs whose sizes depend on the inputs' values.
 
     Args:
-        graph: What was exported.
-        make: Returns its module, which takes the tensors.
+        graph: The exported graph.
+        make: Returns the graph's module, which takes the tensors.
         tensors: The example.
 
     Raises:
         ModelError: ``torch.dynamic_shapes``, with module path and source line.
     """
     shapes = [one.type.tensor_type.shape for one in graph.output]
-    # the legacy exporter computes some sizes that are constant
+    # the legacy exporter computes some constant sizes at run time
     if not any(size.dim_param for shape in shapes for size in shape.dim):
         return
     made: Sequence[Any] = ()
-    with contextlib.suppress(EdgekitError):  # a TorchScript file does not run so
+    with contextlib.suppress(EdgekitError):  # a TorchScript file cannot run without values
         made = _run_without_values(make(), tensors, scalars=True, sizes=True)
     for value, one in zip(graph.output, made, strict=False):
         if not all(isinstance(size, int) for size in one.shape):
@@ -275,16 +276,16 @@ def refuse_free_sizes(
 def _run_without_values(
     module: Any, tensors: Sequence[Any], *, scalars: bool, sizes: bool
 ) -> Sequence[Any]:
-    """Runs a module on tensors without values, and returns what it returns.
+    """Runs a module on tensors without values and returns its result.
 
     Args:
         module: The network.
         tensors: The example.
-        scalars: Whether Python may read numbers out of tensors.
-        sizes: Whether values may decide sizes.
+        scalars: True if Python may read numbers from tensors.
+        sizes: True if sizes may depend on values.
 
     Raises:
-        EdgekitError: It fails.
+        EdgekitError: The module fails.
     """
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -304,11 +305,11 @@ def _run_without_values(
 def lowered(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     """Returns a network in an older opset, by ONNX's version converter.
 
-    The converter sees weights as inputs, so that it copies none, and keeps no names of modules:
-    they are given back to the nodes by their outputs.
+    The converter gets weights as inputs, so that it does not copy them. It drops module names,
+    which are restored by the nodes' outputs.
 
     Raises:
-        ModelError: ``torch.opset``: ONNX converts one of its operators to no older opset.
+        ModelError: ``torch.opset``: ONNX cannot convert an operator to the older opset.
     """
     from onnx import version_converter
 
@@ -344,10 +345,10 @@ def lowered(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
 
 
 def _settle(node: onnx.NodeProto, opset: int, before: int) -> None:
-    """Drops what an older operator does not have and means nothing: an attribute of its default.
+    """Drops attributes with their default value that an older operator does not have.
 
     Raises:
-        ValueError: It means something.
+        ValueError: An attribute has another value.
         SchemaError: The older opset does not have the operator.
     """
     known = onnx.defs.get_schema(node.op_type, opset, node.domain)
@@ -394,7 +395,7 @@ def _without_weights(
 
 
 def is_float(kind: int) -> bool:
-    """Whether an ONNX element type is a floating-point one: a weight's."""
+    """Returns True if an ONNX element type is floating-point, like a weight's."""
     return kind in (
         TensorProto.FLOAT,
         TensorProto.FLOAT16,
@@ -404,7 +405,7 @@ def is_float(kind: int) -> bool:
 
 
 def in_float32(proto: onnx.ModelProto) -> list[str]:
-    """Makes bfloat16 and float64 float32; returns what there was, as PyTorch calls it."""
+    """Converts bfloat16 and float64 to float32; returns the found types by PyTorch's names."""
     found: set[int] = set()
     for tensor in proto.graph.initializer:
         _tensor_in_float32(tensor, found)
@@ -434,7 +435,7 @@ def _tensor_in_float32(tensor: onnx.TensorProto, found: set[int]) -> None:
 
 
 def rename(proto: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-    """Gives inputs and outputs their names, in order; other tensors of these names get new ones.
+    """Renames inputs and outputs in order; other tensors of these names get new names.
 
     Raises:
         ModelError: ``torch.export``: the file has other inputs or outputs.
@@ -465,7 +466,7 @@ def rename(proto: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]
 
 
 def _give_outputs_nodes(graph: onnx.GraphProto) -> None:
-    """An output that is an input, a constant or another output, too, gets a node of its own."""
+    """Adds a separate node for an output that is also an input, a constant or another output."""
     given = {one.name for one in (*graph.input, *graph.initializer)}
     for number, value in enumerate(graph.output):
         if value.name in given:
@@ -489,16 +490,18 @@ def _rename_node(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
 
 
 def tidy(proto: onnx.ModelProto) -> None:
-    """Drops what no other machine needs to know; every ONNX Runtime may run the file then."""
+    """Drops machine-specific metadata, and lowers the IR version so that any ONNX Runtime can
+    run it.
+    """
     for node in proto.graph.node:
-        del node.metadata_props[:]  # where its Python code lies on this machine
+        del node.metadata_props[:]  # paths of Python code on this machine
         node.doc_string = ""
-    # older ONNX Runtimes refuse a newer version, whatever the file uses of it
+    # older ONNX Runtimes refuse a newer version even if the file uses no new feature
     proto.ir_version = helper.find_min_ir_version_for(proto.opset_import)
 
 
 def too_large(module: str) -> UsageError:
-    """Returns the error of a left-out module whose weights are more than an ONNX file holds."""
+    """Returns the error of a left-out module whose weights exceed the limit of an ONNX file."""
     return UsageError(
         "the module is left out and has more weights than an ONNX file holds (1.8 GB)",
         code="compile.left", where=module, hint="leave out less of the network",

@@ -1,8 +1,8 @@
 """Fake quantisation of quantisation-aware training, as QuantizeLinear and DequantizeLinear.
 
-Fake quantisers read switches and measure ranges while they run, which no exporter can write. In the
-copy that is exported each becomes PyTorch's operator of the same values, and both exporters write
-that operator as QuantizeLinear and DequantizeLinear.
+Fake quantisers read switches and measure ranges while they run, which cannot be exported. In the
+exported copy each is replaced by PyTorch's operator with the same values, which both exporters
+write as QuantizeLinear and DequantizeLinear.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 _INT8, _UINT8 = (-128, 127), (0, 255)
-# both symmetric ranges are INT8 for TensorRT: they differ in the code of saturated negative values
+# both symmetric ranges are INT8 for TensorRT: they differ only in saturated negative values
 _RANGES = {(-128, 127): _INT8, (-127, 127): _INT8, (0, 255): _UINT8, (0, 127): (0, 127)}
 
 
 @dataclass(frozen=True)
 class _Scales:
-    """Scales and zero points of a quantiser: one, or one for each index of ``axis``."""
+    """Scales and zero points of a quantiser: a single value, or a value for each index of
+    ``axis``.
+    """
 
     scale: Tensor
     zero: Tensor
@@ -37,7 +39,7 @@ def fix_scales(module: nn.Module) -> int:
     ModelOpt and pytorch-quantization). A quantiser that is switched off becomes the identity.
 
     Returns:
-        How many quantisers are switched on.
+        Number of quantisers that are switched on.
 
     Raises:
         ModelError: "torch.fake_quant": a quantiser has no scale yet, or is not of 8 bits.

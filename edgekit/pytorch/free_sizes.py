@@ -1,5 +1,5 @@
-"""Axes of a PyTorch network whose sizes vary: ranges among the sizes of inputs, ``dynamic_shapes``
-and a program's own; their names in the ONNX file.
+"""Axes of a PyTorch network whose sizes vary: ranges in input sizes, in ``dynamic_shapes`` and in
+programs; the axes' names in the ONNX file.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class FreeAxis:
     """An axis of an input whose size varies.
 
     Attributes:
-        position: The input's, among the tensors.
+        position: The input's index among the tensors.
         axis: The axis.
-        name: Its name in the file; axes of one size share it.
+        name: Its name in the file; axes of the same size share it.
         low: The smallest size.
-        best: The example's.
+        best: The example's size.
         high: The largest size.
     """
 
@@ -46,11 +46,11 @@ def ranges_in(inputs: Mapping[str, str]) -> tuple[dict[str, str], dict[str, dict
     """Splits sizes such as ``{"x": "1x3x320..640x224:float32"}``.
 
     Returns:
-        The best sizes, as ``signature.example_of`` takes them; and PyTorch's dimensions by axis,
-        by input.
+        The best sizes in the form of ``signature.example_of``, and PyTorch's dimensions by input
+        and axis.
 
     Raises:
-        UsageError: ``torch.inputs``: a range is none.
+        UsageError: ``torch.inputs``: a range is invalid.
     """
     from torch.export import Dim
 
@@ -70,7 +70,7 @@ def ranges_in(inputs: Mapping[str, str]) -> tuple[dict[str, str], dict[str, dict
                     f"{text!r} is not the size of an input: {error}", code="torch.inputs",
                     where=name, hint="write sizes and ranges like 1x3x320..640x224:float32",
                 ) from None  # fmt: skip
-            # PyTorch takes a size of 1 for one that never varies
+            # PyTorch treats a size of 1 as constant
             found.append(str(best if best > 1 else high))
             if low < high:
                 word = "batch" if axis == 0 else f"{_word(name)}_{axis}"
@@ -84,15 +84,15 @@ def _word(name: str) -> str:
 
 
 def dynamic_by_name(given: object, tensors: Mapping[str, Any]) -> dict[str, dict[int, Any]]:
-    """Returns ``dynamic_shapes`` of flat tensors: dimensions by axis, by input.
+    """Returns ``dynamic_shapes`` of flat tensors: dimensions by input and axis.
 
     Args:
-        given: As ``torch.export.export`` takes it: by name, or in order.
-        tensors: The example's by name, in order.
+        given: In the form of ``torch.export.export``: by name, or in order.
+        tensors: The example's tensors by name, in order.
 
     Raises:
-        UsageError: ``torch.dynamic_shapes``: of another form, a dimension without bounds, or an
-            example outside of them.
+        UsageError: ``torch.dynamic_shapes``: it has another form, a dimension without bounds, or an
+            example outside the bounds.
     """
     from torch.export import Dim
 
@@ -119,7 +119,7 @@ def dynamic_by_name(given: object, tensors: Mapping[str, Any]) -> dict[str, dict
 
 
 def _refuse_example(name: str, axis: int, dim: Any, tensor: Any) -> None:
-    """Refuses an example outside of the range of its axis; a derived dimension has none."""
+    """Refuses an example outside the range of its axis; a derived dimension has no range."""
     own = vars(dim)
     low, high = own.get("min"), own.get("max")
     size = tensor.shape[axis] if axis < len(tensor.shape) else None
@@ -147,12 +147,12 @@ def _no_dimensions(what: str, tensors: Mapping[str, Any]) -> UsageError:
 def free_axes(
     program: Any, tensors: Sequence[Any], given: Mapping[str, Mapping[int, Any]]
 ) -> tuple[FreeAxis, ...]:
-    """Returns the axes of a program whose sizes vary.
+    """Returns the varying axes of a program.
 
     Args:
-        program: Of ``torch.export``.
-        tensors: The example's.
-        given: Dimensions by axis, by input, for the names of axes; a program keeps none.
+        program: The ``torch.export`` program.
+        tensors: The example's tensors.
+        given: Dimensions by input and axis, for the axes' names, which a program does not keep.
 
     Raises:
         ModelError: ``torch.dynamic_shapes``: an axis without an upper bound.
@@ -179,7 +179,7 @@ def free_axes(
 
 
 def _shapes(program: Any) -> Iterator[tuple[str, Sequence[Any]]]:
-    """Yields the names and sizes of a program's tensors, which it is called with."""
+    """Yields the names and sizes of a program's input tensors."""
     import torch
 
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
@@ -190,7 +190,7 @@ def _shapes(program: Any) -> Iterator[tuple[str, Sequence[Any]]]:
 
 
 def _bounds(program: Any, size: Any) -> tuple[int, int]:
-    """Returns the smallest and the largest value of a size, which grows with its symbols."""
+    """Returns the smallest and the largest value of a size, which must grow with its symbols."""
     ends = []
     for end in ("lower", "upper"):
         values = {
@@ -205,7 +205,7 @@ def _bounds(program: Any, size: Any) -> tuple[int, int]:
 
 
 def ranges_text(program: Any, tensor: Any) -> str:
-    """Returns the sizes and ranges that a program takes: "1..8x3x224x224:float32"."""
+    """Returns the sizes and ranges that a program accepts: "1..8x3x224x224:float32"."""
     sizes = [
         str(size) if isinstance(size, int) else "{}..{}".format(*_bounds(program, size.node.expr))
         for size in tensor.shape
@@ -214,13 +214,13 @@ def ranges_text(program: Any, tensor: Any) -> str:
 
 
 def within(program: Any, size: Any, given: int) -> bool:
-    """Says whether a size is within the range of a program's symbolic one."""
+    """Returns True if a size is within the range of a program's symbolic size."""
     low, high = _bounds(program, size.node.expr)
     return low <= given <= high
 
 
 def name_axes(proto: onnx.ModelProto, program: Any, axes: Sequence[FreeAxis]) -> None:
-    """Gives open axes of a file their names, where PyTorch's symbols stand."""
+    """Replaces PyTorch's symbols of a file's open axes by the axes' names."""
     words = {}
     shapes = list(_shapes(program))
     for one in axes:
@@ -238,7 +238,7 @@ def name_axes(proto: onnx.ModelProto, program: Any, axes: Sequence[FreeAxis]) ->
 
 
 def dimension_texts(axes: Sequence[FreeAxis]) -> dict[str, str]:
-    """Returns the range of each named axis, as a configuration's ``dimensions`` has it."""
+    """Returns the range of each named axis, in the form of a configuration's ``dimensions``."""
     return {one.name: axis_text(one.low, one.best, one.high) for one in axes}
 
 
@@ -261,7 +261,9 @@ def extremes(tensors: Sequence[Any], axes: Sequence[FreeAxis]) -> Iterator[tuple
 
 
 def refused_range(error: Exception) -> ModelError | None:
-    """Returns what PyTorch says of a range that a module does not take; None of another failure."""
+    """Returns PyTorch's message about a range that a module does not support; None for other
+    failures.
+    """
     text = str(error)
     if "onstraints violated" not in text:
         return None

@@ -1,6 +1,6 @@
-"""Exports that are kept: a folder in the cache for each, with the ONNX file and its document.
+"""Cached exports: a folder in the cache for each, with the ONNX file and its document.
 
-A key has all that the file depends on: the program's nodes (its structure), the weights' values,
+A key covers all dependencies of the file: the program's nodes (its structure), the weights' values,
 the release, the versions of PyTorch and ONNX, and the code that writes the file.
 """
 
@@ -23,14 +23,14 @@ from edgekit.network import left_modules
 from edgekit.pytorch.document import Exported
 
 FILE, DATA, _RECORD = "model.onnx", "model.onnx.data", "export.json"
-# weights of more are a file of their own: a protobuf holds 2 GiB
+# larger weights go to a separate file: a protobuf is limited to 2 GiB
 _INLINE = 1_900_000_000
 _LARGEST_RECORD = 1 << 24
 _FOLDER = "exports"
 
 
 def key(*facts: object) -> str:
-    """Returns the key of an export that depends on facts, and on this edgekit."""
+    """Returns the key of an export from the given facts and edgekit's version."""
     return hashlib.sha256(repr((onnx.__version__, _code(), *facts)).encode()).hexdigest()
 
 
@@ -64,7 +64,7 @@ def program_digest(program: Any) -> str:
 
 
 def found(name: str) -> Exported | None:
-    """Returns the export of a key, None where it is not kept or damaged."""
+    """Returns the export of a key, None if it is not cached or damaged."""
     folder = home(name)
     try:
         record = Exported.model_validate_json(read_file(folder / _RECORD, _LARGEST_RECORD))
@@ -86,21 +86,21 @@ def put(exported: Exported, folder: Path) -> None:
 
 @contextmanager
 def making(name: str) -> Iterator[Path]:
-    """Yields an empty folder, which becomes that of a key when the block ends well."""
+    """Yields an empty folder, which becomes the key's folder if the block succeeds."""
     with write_folder_atomically(home(name)) as folder:
         yield folder
 
 
 def taken(exported: Exported, name: str, within: Path) -> Exported:
-    """Keeps what a child process exported.
+    """Caches the export of a child process.
 
     Args:
         exported: The child's document, whose file is moved.
         name: The key.
-        within: The child's folder: no other file is taken.
+        within: The child's folder; files outside are refused.
 
     Raises:
-        BuildError: ``torch.failed``: the file lies elsewhere or is none.
+        BuildError: ``torch.failed``: the file is outside the folder or missing.
     """
     file = Path(exported.file)
     inside = file.name == FILE and file.resolve().is_relative_to(within.resolve())

@@ -1,5 +1,5 @@
-"""Modules that stay in PyTorch: each call of one becomes a node ``edgekit.pytorch::Module`` of the
-exported network, which is cut there (``edgekit.network.left_modules``).
+"""Modules that stay in PyTorch: each of their calls becomes a node ``edgekit.pytorch::Module`` of
+the exported network, which is cut there (``edgekit.network.left_modules``).
 
 The node comes from ``torch.onnx.ops.symbolic_multi_out`` (torch 2.8 and newer), in a twin of the
 module tree that shares the parameters: the caller's module does not change.
@@ -32,16 +32,16 @@ _DICTS = (
 
 @dataclass(frozen=True)
 class LeftCall:
-    """One call of a left-out module.
+    """A call of a left-out module.
 
     Attributes:
         module: The module's path.
         number: The call's number in the order of the network, from 0.
-        inputs: How arguments and keyword arguments are nested (a pytree's ``TreeSpec``).
+        inputs: Nesting of arguments and keyword arguments (a pytree's ``TreeSpec``).
         given: The arguments in the order of the pytree; ``_TENSOR`` for a tensor.
         takes: Type of each tensor among the arguments.
-        device: Where these lie; None of a call without tensors.
-        outputs: How the results are nested.
+        device: The tensors' device; None for a call without tensors.
+        outputs: Nesting of the results.
         made: The results in the order of the pytree; ``_TENSOR`` for a tensor.
         kinds: Type and shape of each tensor among the results.
     """
@@ -57,15 +57,15 @@ class LeftCall:
     kinds: tuple[tuple[Any, tuple[int, ...]], ...]
 
     def arguments(self, values: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Returns args and kwargs with values in the tensors' places."""
+        """Returns args and kwargs with the tensors replaced by values."""
         from torch.utils import _pytree
 
         args, kwargs = _pytree.tree_unflatten(_filled(self.given, values), self.inputs)
         return args, kwargs
 
     def typed(self, values: Sequence[Values]) -> list[Tensor]:
-        """Returns tensors where and in the types that the module takes them: a bfloat16 network is
-        float32 in its file, and compiled parts return arrays.
+        """Returns tensors on the device and in the types that the module takes: a bfloat16 network
+        is float32 in its file, and compiled parts return arrays.
         """
         return [as_tensor(one, self.device, kind)
                 for one, kind in zip(values, self.takes, strict=True)]  # fmt: skip
@@ -86,7 +86,7 @@ class LeftOut:
 
     Attributes:
         twin: The module to export.
-        modules: The left-out modules by path, as they were.
+        modules: The original left-out modules by path.
         calls: The calls of left-out modules, in order.
     """
 
@@ -96,7 +96,7 @@ class LeftOut:
     _before: dict[str, nn.Module] = field(default_factory=dict)
 
     def reset(self) -> None:
-        """Gives the left-out modules the state that they had before any call."""
+        """Resets the left-out modules to their state before the first call."""
         for path, kept in self._before.items():
             for whole in (self.twin.get_submodule(path), self.modules[path]):
                 for here, there in zip(whole.modules(), twin(kept).modules(), strict=True):
@@ -105,13 +105,13 @@ class LeftOut:
                     vars(here).update(state)
 
     def apart(self) -> LeftOut:
-        """Returns the same modules with a state of their own, which starts as theirs is now."""
+        """Returns the same modules with a separate state, initially a copy of the current state."""
         shared = [one for module in self.modules.values() for one in module.parameters()]
         memo: dict[int, Any] = {id(one): one for one in shared}
         return replace(self, modules=copy.deepcopy(self.modules, memo))
 
     def run(self, call: int, values: Sequence[Values]) -> list[Tensor]:
-        """Returns what a call of a left-out module makes of other tensors."""
+        """Returns the result of a left-out module's call for other tensors."""
         import torch
 
         found = self.calls[call]
@@ -126,7 +126,7 @@ def leave_out(
 
     Args:
         module: The network, in evaluation mode; runs once with the example inputs.
-        globs: Paths of the modules to leave, such as "head" or "model.*.attention".
+        globs: Paths of the modules to leave out, such as "head" or "model.*.attention".
         args: Example inputs.
         kwargs: Example inputs by keyword.
 
@@ -168,7 +168,7 @@ def leave_out(
 
 
 def twin(module: nn.Module) -> nn.Module:
-    """Returns a module tree that shares the parameters and changes apart from the given one.
+    """Returns a module tree that shares the parameters but can be changed independently.
 
     Buffers are copies, because a forward pass may write them.
     """
@@ -202,7 +202,7 @@ def _recorder(found: LeftOut, inside: list[str], path: str) -> Callable[..., Non
 
         inside.pop()
         if inside:
-            return  # a call of the module around it
+            return  # a call from within an enclosing left-out module
         given, inputs = _pytree.tree_flatten((args, kwargs))
         made, outputs = _pytree.tree_flatten(result)
         found.calls.append(
@@ -259,7 +259,7 @@ def _without_tensors(values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 class _Tensor:
-    """The place of a tensor among a call's values."""
+    """A placeholder of a tensor among a call's values."""
 
     def __repr__(self) -> str:
         return "a tensor"

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-_LARGEST_SOURCE = 1 << 24  # of a source file
+_LARGEST_SOURCE = 1 << 24  # largest source file in bytes
 _TOLERANCE = 1e-3
 
 
@@ -46,11 +46,12 @@ def left_file(left: LeftOut, part: LeftModule, tensors: Sequence[Tensor], releas
     Args:
         left: The modules that stay in PyTorch.
         part: The call.
-        tensors: What the module gets in an example, in the order of ``part.inputs``.
+        tensors: The module's input in an example, in the order of ``part.inputs``.
         release: The board's TensorRT, which decides the opset.
 
     Returns:
-        Its inputs and outputs are the call's, a tensor that the module takes twice once.
+        The file's bytes. Its inputs and outputs are the call's; a tensor that is passed twice is a
+        single input.
 
     Raises:
         UsageError: "compile.left": the module cannot be exported, or takes no tensor.
@@ -63,7 +64,7 @@ def left_file(left: LeftOut, part: LeftModule, tensors: Sequence[Tensor], releas
     class Alone(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            # at its own path, by which errors name it
+            # at its own path, so that errors name it
             *around, last = call.module.split(".")
             here: torch.nn.Module = self
             for name in around:
@@ -98,14 +99,14 @@ def left_file(left: LeftOut, part: LeftModule, tensors: Sequence[Tensor], releas
 
 @dataclass(frozen=True)
 class LeftPython:
-    """A Python part that was tried.
+    """A tested Python part.
 
     Attributes:
         part: The record of the part.
         source: The source file.
         state: The state, as safetensors.
-        inputs: The tensors that it takes, each once.
-        outputs: The tensors that it makes.
+        inputs: The input tensors, each once.
+        outputs: The output tensors.
     """
 
     part: PythonPart
@@ -115,7 +116,7 @@ class LeftPython:
     outputs: tuple[str, ...]
 
     def run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Runs the part as the board does, of its source file and state alone.
+        """Runs the part like a board, only from its source file and state.
 
         Raises:
             DeviceError: "engine.invalid", "engine.failed".
@@ -139,13 +140,13 @@ def left_python(
     Args:
         left: The modules that stay in PyTorch.
         part: The call.
-        tensors: What the module gets in an example, in the order of ``part.inputs``.
+        tensors: The module's input in an example, in the order of ``part.inputs``.
         factory: "package.module:factory": a function without arguments, in a source file that
-            imports nothing of its own package, which makes the module before it has its state.
+            imports nothing of its own package, which makes the module without its state.
 
     Raises:
-        UsageError: "compile.python": the factory is none, it makes another module, or an argument
-            of the call cannot stand in a bundle.
+        UsageError: "compile.python": the factory is invalid, makes another module, or an argument
+            of the call cannot be stored in a bundle.
     """
     call, module = left.calls[part.call], left.modules[part.module]
     if not is_factory(factory):
@@ -186,7 +187,7 @@ def left_python(
 
 
 def _tree(value: Any, part: LeftModule) -> dict[str, Any]:
-    """Returns arguments as a Python part's record has them."""
+    """Returns arguments in the form of a Python part's record."""
     if isinstance(value, _Name):
         return {"tensor": value.name}
     if value is None or isinstance(value, bool | int | float | str):

@@ -1,5 +1,5 @@
-"""A PyTorch network apart from the caller's: a copy in evaluation mode that takes and returns flat
-tensors, and what it computes on the example.
+"""A copy of the caller's PyTorch network in evaluation mode that takes and returns flat tensors,
+with its results on the example.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ Kind = Literal["module", "program", "torchscript"]
 _DEPRECATED = (
     "PyTorch deprecated TorchScript: give the module, or a program of torch.export (.pt2), instead"
 )
-_SAME = 1e-4  # of two runs on the same inputs; sums of a GPU have no fixed order
-# operators of training, with the argument that says so
+_SAME = 1e-4  # difference of two runs on the same inputs; a GPU's sums have no fixed order
+# operators with a training mode, and the argument that enables it
 _TRAINING = {
     "aten.dropout.default": 2,
     "aten.batch_norm.default": 5,
@@ -64,20 +64,20 @@ class Network:
     """A network that can be exported.
 
     Attributes:
-        kind: What the caller gave.
-        source: Its class, file or factory.
-        call: How it is called.
+        kind: The kind of the caller's source.
+        source: The source's class, file or factory.
+        call: The call with its arguments.
         make: Returns a new copy, as a module that takes the call's tensors.
-        result: What the module returns.
-        program: Of ``torch.export``, where the caller gave one.
-        notes: What was changed or fixed.
-        outputs: The example's.
-        left: The modules that stay in PyTorch, of the copy that was made last; None without.
+        result: The structure of the module's result.
+        program: The ``torch.export`` program if the caller passed a program.
+        notes: Notes on changed or fixed parts.
+        outputs: The outputs for the example.
+        left: The modules that stay in PyTorch, of the latest copy; None if there are none.
         parameters: The names of positional arguments.
-        defaults: What arguments that a call leaves out are, by name.
-        leaves: Of a program, the names of all tensors and constants among its arguments.
-        free: Of a module, PyTorch's dimensions of the axes that vary, by input.
-        metadata: What the ONNX file says of it, such as the names of classes.
+        defaults: Default values of omitted arguments by name.
+        leaves: For a program, the names of all tensors and constants among its arguments.
+        free: For a module, PyTorch's dimensions of the varying axes by input.
+        metadata: Metadata for the ONNX file, such as the names of classes.
     """
 
     kind: Kind
@@ -96,7 +96,7 @@ class Network:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, module: Any, tensors: Sequence[Any], seed: int = 0) -> tuple[Any, ...]:
-        """Returns what a copy computes, without gradients; random numbers are those of a seed."""
+        """Returns a copy's outputs, without gradients and with seeded random numbers."""
         import torch
 
         with torch.no_grad(), seeded(seed):
@@ -112,8 +112,8 @@ class Network:
     def cases(
         self, axes: Sequence[FreeAxis] = ()
     ) -> Iterable[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-        """Yields inputs with PyTorch's outputs: the example's, two random ones, and those of the
-        smallest and largest sizes where axes vary.
+        """Yields inputs with PyTorch's outputs: the example, two random inputs, and the smallest
+        and largest sizes if axes vary.
 
         Raises:
             ModelError: ``torch.dynamic_shapes``: the network fails at these sizes.
@@ -134,7 +134,7 @@ class Network:
             try:
                 yield tensors, self.run(self.make(), clones(tensors))
             except Exception as error:
-                # inputs that only some values make sense of, such as indices of one another
+                # inputs that are only valid for some values, such as mutual indices
                 reason = source_errors.first_words(error)
                 self.notes.append(f"compared on the example alone: random inputs fail ({reason})")
                 return
@@ -142,10 +142,10 @@ class Network:
 
 @contextmanager
 def seeded(seed: int = 0) -> Iterator[None]:
-    """While the block lasts PyTorch's random numbers are those of a seed."""
+    """Seeds PyTorch's random numbers within the block."""
     import torch
 
-    on_gpu = torch.cuda.is_initialized()  # without a GPU in use seeding it would be left behind
+    on_gpu = torch.cuda.is_initialized()  # seeding an unused GPU would leave a pending seed
     with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if on_gpu else ()):
         torch.default_generator.manual_seed(seed)
         if on_gpu:
@@ -159,7 +159,7 @@ def size_words(tensors: Mapping[str, Tensor]) -> str:
 
 
 def is_module(source: Any) -> bool:
-    """Whether a source is a module of Python's, whose modules can stay in PyTorch."""
+    """Returns True if a source is a Python module, whose submodules can stay in PyTorch."""
     import torch
 
     return isinstance(source, torch.nn.Module) and not isinstance(source, torch.jit.ScriptModule)
@@ -174,20 +174,21 @@ def network_of(
     leave: Sequence[str] = (),
     dynamic_shapes: object = None,
 ) -> Network:
-    """Returns what can be exported of a module or program, after it ran on the example.
+    """Returns the exportable network of a module or program, after a run on the example.
 
     Args:
         source: ``torch.nn.Module`` or ``torch.export.ExportedProgram``.
         args: The example's positional arguments.
         kwargs: The example's keyword arguments.
-        inputs: In their place, sizes: ``{"x": "1x3x224x224:float32"}``.
-        name: What messages call it; its class without.
-        leave: Paths (globs) of the modules that stay in PyTorch, of a module.
-        dynamic_shapes: Of a module, as ``torch.export.export`` takes it.
+        inputs: Sizes instead of an example: ``{"x": "1x3x224x224:float32"}``.
+        name: Its name in messages; by default its class.
+        leave: For a module, paths (globs) of the modules that stay in PyTorch.
+        dynamic_shapes: For a module, in the form of ``torch.export.export``.
 
     Raises:
-        UsageError: It is neither, or cannot be called with the example; "torch.leave".
-        ModelError: Its results depend on chance or on earlier calls; a program of training.
+        UsageError: The source is neither, or cannot be called with the example; "torch.leave".
+        ModelError: Its results depend on random numbers or earlier calls, or it is a training
+            program.
     """
     import torch
 
@@ -318,11 +319,13 @@ def _class_name(source: Any) -> str:
 
 
 def unwrapped(source: Any) -> Any:
-    """Returns the module that ``torch.compile`` or a parallel wrapper was made of."""
+    """Returns the module inside ``torch.compile`` or a parallel wrapper."""
     from torch import nn
 
     while isinstance(source, nn.Module):
-        if type(source).__name__ == "OptimizedModule":  # its own module imports half of PyTorch
+        if (
+            type(source).__name__ == "OptimizedModule"
+        ):  # importing its module would load half of PyTorch
             source = source._modules["_orig_mod"]
         elif isinstance(source, nn.DataParallel | nn.parallel.DistributedDataParallel):
             source = source.module
@@ -339,8 +342,8 @@ def _unwrap_children(module: Any) -> None:
 
 
 def _with_its_hooks(module: Any) -> Callable[..., Any]:
-    """Returns what computes a module, with the hooks that it has itself, which are taken off it:
-    they expect its own arguments and results.
+    """Returns a function that runs a module with its own hooks, and removes the hooks from the
+    module: they expect its original arguments and results.
     """
     if not (module._forward_hooks or module._forward_pre_hooks):
         forward: Callable[..., Any] = module.forward
@@ -360,7 +363,7 @@ def clones(tensors: Sequence[Any]) -> tuple[Any, ...]:
 def _copy(source: Any) -> Any:
     import torch
 
-    # tensors that a forward computed and kept (weight_norm's) are copied without their history
+    # tensors that a forward computed and stored (weight_norm's) are copied without their history
     every = [value for module in source.modules() for value in vars(module).values()]
     memo = {
         id(one): one.detach().clone()
@@ -426,7 +429,7 @@ def _program(
 
 
 def _takes(program: Any, known: Any, given: Any) -> bool:
-    """Whether a program takes a tensor of a size: its own, or one within its ranges."""
+    """Returns True if a program accepts a tensor's size: its own, or within its ranges."""
     if known.dim() != given.dim():
         return False
     return all(
@@ -436,7 +439,7 @@ def _takes(program: Any, known: Any, given: Any) -> bool:
 
 
 def _inputs_of(program: Any) -> dict[str, Any]:
-    """The inputs by name: a random tensor of each size, or the constant."""
+    """Returns the inputs by name: a random tensor of each size, or the constant."""
     import torch
 
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
@@ -473,7 +476,7 @@ def _program_name(program: Any) -> str:
 
 
 def _examine(network: Network) -> None:
-    """Runs a copy twice on the example, and refuses what gives two results."""
+    """Runs a copy twice on the example, and refuses differing results."""
     import torch
 
     module, tensors = network.make(), network.call.tensors
@@ -482,7 +485,7 @@ def _examine(network: Network) -> None:
     try:
         network.outputs = clones(network.run(module, given))
         if network.left is not None:
-            network.left.reset()  # what stays in PyTorch may keep a state
+            network.left.reset()  # a left-out module may keep a state
         again = network.run(module, clones(tensors), seed=1)
     except EdgekitError:
         raise
@@ -519,16 +522,16 @@ def _examine(network: Network) -> None:
 
 
 def _gap(network: Network, outputs: Sequence[Any]) -> float:
-    """Returns how far outputs are from the example's."""
+    """Returns the difference of outputs from the example's."""
     both = zip(outputs, network.outputs, strict=True)
     return max(difference(array(a), array(b)) for a, b in both)
 
 
 def _refuse_chance(network: Network, module: Any) -> None:
-    """Refuses a network whose results differ, unless left-out modules alone use random numbers.
+    """Refuses a network with differing results, unless only left-out modules use random numbers.
 
     Raises:
-        ModelError: ``torch.random``, with module path and source line where they are known.
+        ModelError: ``torch.random``, with module path and source line if known.
     """
     left = network.left
     if network.program is not None:

@@ -1,5 +1,5 @@
-"""Paths and factories: a child process loads and exports them, within bounds, since a file's code
-is somebody else's; what it is asked, and what it answers.
+"""Files and factories are loaded and exported by a limited child process, since a file's code is
+not the user's own. Defines the request and the answer.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ class RawTensor(Document):
 
 
 class Request(Document):
-    """What a child does.
+    """The request to a child process.
 
     Attributes:
         source: The file's path, or the factory.
-        kind: What it is.
-        digest: The file's SHA-256; "" of a factory.
-        trusted: Whether its pickle may be run.
-        path: Python's, for a factory.
-        folder: The child's, with the values of the example; the answer is written there.
+        kind: The kind of the source.
+        digest: The file's SHA-256; "" for a factory.
+        trusted: True if its pickle may be executed.
+        path: Python's module path, for a factory.
+        folder: The child's folder, with the values of the example; the answer is written there.
     """
 
     source: str
@@ -73,7 +73,7 @@ class Request(Document):
 
 
 class Failed(Document):
-    """An error of the child's, as the parent raises it."""
+    """An error of the child, to be raised by the parent."""
 
     kind: str
     message: str
@@ -84,7 +84,7 @@ class Failed(Document):
 
 
 class Answer(Document):
-    """What a child answers: one of both."""
+    """A child's answer: an export or an error."""
 
     exported: Exported | None
     failed: Failed | None
@@ -144,7 +144,7 @@ def example_from(request: Request) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def failed_by(error: EdgekitError) -> Failed:
-    """Returns an error for the parent."""
+    """Returns an error in the form for the parent."""
     return Failed(
         kind=type(error).__name__, message=error.message, code=error.code, where=error.where,
         hint=error.hint, details=list(error.details),
@@ -152,15 +152,15 @@ def failed_by(error: EdgekitError) -> Failed:
 
 
 _CHILD = Path(__file__).with_name("child.py")
-# of address space: PyTorch's libraries reserve much more than they use
+# address space: PyTorch's libraries reserve much more than they use
 _MEMORY = 64 << 30
-_COPIES = 8  # of a file, on top
-# all that a file's child needs of the user's environment
+_COPIES = 8  # additional copies of a file
+# the environment variables that a file's child needs
 _VARIABLES = ("HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TMPDIR")
 _SETTINGS = {"CUDA_VISIBLE_DEVICES": ""}
 _MOST_PICKLE = 64 << 20
 _PICKLES = 4
-# of a pickle that holds tensors and their names alone
+# modules of a pickle with only tensors and their names
 _PLAIN = frozenset({"torch", "torch._utils", "torch.storage", "collections"})
 
 
@@ -179,7 +179,7 @@ def export_outside(
 
     Raises:
         BuildError: ``torch.failed``, ``torch.timeout`` or ``torch.memory``: the child ended early.
-        EdgekitError: What the child met.
+        EdgekitError: The child's error.
     """
     kind = kind_of(source)
     digest = "" if kind == "factory" else file_digest(Path(source))
@@ -189,11 +189,11 @@ def export_outside(
         request = Request(
             source=str(source if kind == "factory" else Path(source).absolute()), kind=kind,
             digest=digest, trusted=bool(trust), folder=made, release=release, exporter=exporter,
-            # the user's own code is where he is, and so is that of a pickle that he trusts
+            # the user's own code, and that of a trusted pickle, is in the working directory
             path=[*([os.getcwd()] if kind in ("factory", "pickle") else []), *sys.path],
             example=example, tensors=tensors, inputs=dict(inputs),
         )  # fmt: skip
-        if kind == "factory":  # what it makes is known afterwards only; the child keeps that
+        if kind == "factory":  # its result is only known afterwards; the child caches it
             return keeping.saved(_asked(request, folder), save)
         facts = request.model_dump_json(exclude={"path", "folder", "source"})
         key = keeping.key(version("torch"), Path(source).name, facts, values)
@@ -204,10 +204,10 @@ def export_outside(
 
 
 def refuse_untrusted(source: str | Path, trust: str | None) -> None:
-    """Refuses a pickle whose SHA-256 the user does not give; a factory is his own code.
+    """Refuses a pickle unless the user gives its SHA-256; a factory is the user's own code.
 
     Raises:
-        ModelError: ``model.missing``, or ``torch.untrusted`` of a pickle.
+        ModelError: ``model.missing``, or ``torch.untrusted`` for a pickle.
         UsageError: ``torch.source``: no PyTorch network; ``torch.trust``: another file is trusted.
     """
     kind = kind_of(source)
@@ -224,11 +224,11 @@ def refuse_untrusted(source: str | Path, trust: str | None) -> None:
 
 
 def kind_of(source: str | Path) -> Kind:
-    """Returns what a path or text names.
+    """Returns the kind of a source path or text.
 
     Raises:
-        ModelError: ``model.missing``, ``model.unreadable``, or ``model.not_onnx`` of a file that is
-            none of PyTorch's.
+        ModelError: ``model.missing``, ``model.unreadable``, or ``model.not_onnx`` for a file that
+            is not PyTorch's.
         UsageError: ``torch.source``: an ONNX file.
     """
     path = Path(source)
@@ -292,7 +292,7 @@ def pickled_modules(path: Path) -> list[str]:
             with path.open("rb") as plain:
                 data = plain.read(_MOST_PICKLE)
         stream = io.BytesIO(data)
-        # an old file begins with three pickles of its own
+        # an old file begins with three additional pickles
         operations = (one for _ in range(_PICKLES) for one in pickletools.genops(stream))
         for operation, argument, _ in operations:
             if operation.name == "GLOBAL":
@@ -302,7 +302,7 @@ def pickled_modules(path: Path) -> list[str]:
             elif isinstance(argument, str):
                 texts.append(argument)
     except (OSError, ValueError, StopIteration, zipfile.BadZipFile, NotImplementedError):
-        pass  # what was found up to here
+        pass  # return the modules found so far
     return list(dict.fromkeys(found))
 
 
@@ -317,7 +317,7 @@ def _asked(request: Request, folder: Path) -> Exported:
         environment = dict(os.environ)
     else:
         environment = {key: os.environ[key] for key in _VARIABLES if key in os.environ}
-        # what a file's code writes goes there, and the answer is looked at before it is kept
+        # a file's code can only write there, and the answer is checked before it is cached
         environment |= _SETTINGS | {"EDGEKIT_CACHE": str(folder / "cache")}
     where = request.source
     try:

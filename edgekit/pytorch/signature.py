@@ -1,5 +1,5 @@
-"""How a module is called: arguments, keyword arguments and nested results as flat tensors with
-names.
+"""The signature of a module's call: arguments, keyword arguments and nested results as flat, named
+tensors.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """The arguments of a call, of which the tensors can be exchanged.
+    """The arguments of a call, with exchangeable tensors.
 
     Attributes:
-        names: Of the tensors, in order.
-        tensors: The example's.
-        constants: The other arguments, by name; the network is exported with them.
-        nones: The names of those that are None.
+        names: The tensors' names in order.
+        tensors: The example's tensors.
+        constants: The other arguments by name; the network is exported with these values.
+        nones: The names of arguments that are None.
     """
 
     names: tuple[str, ...]
@@ -52,9 +52,9 @@ class Call:
         return args, kwargs
 
     def flat(self, function: Callable[..., Any], result: Result) -> Callable[..., Any]:
-        """Returns a function of the tensors alone, which returns a tuple of tensors.
+        """Returns a function that takes only the tensors and returns a tuple of tensors.
 
-        ``result`` gets what ``function`` returns.
+        ``result`` receives the return value of ``function``.
         """
 
         def forward(*tensors: Any) -> tuple[Any, ...]:
@@ -62,7 +62,7 @@ class Call:
             return result.take(function(*args, **kwargs))
 
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        # torch.export and torch.onnx name the inputs by it
+        # torch.export and torch.onnx take the inputs' names from it
         parameters = [inspect.Parameter(name, kind) for name in self.names]
         cast(Any, forward).__signature__ = inspect.Signature(parameters)
         return forward
@@ -80,11 +80,11 @@ def call_of(
         parameters: The names of positional parameters; further arguments are numbered.
         args: Positional arguments: tensors and others, also within lists, tuples and dicts.
         kwargs: Keyword arguments.
-        names: Of all tensors and constants in order, where they are known; keyword arguments may
-            come in another order.
+        names: Names of all tensors and constants in order, if known; keyword arguments may be in
+            another order.
 
     Raises:
-        UsageError: ``torch.inputs``: there is no tensor among them, or a NumPy array.
+        UsageError: ``torch.inputs``: there is no tensor among the arguments, or a NumPy array.
     """
     import torch
     from torch.utils import _pytree
@@ -152,7 +152,7 @@ def parameter_names(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def default_values(function: Callable[..., Any]) -> dict[str, Plain]:
-    """Returns the values of arguments that a call may leave out, but for objects."""
+    """Returns the default values of arguments, except objects."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -178,7 +178,7 @@ def _key(step: Any) -> str:
 
 
 def unique_names(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
-    """Returns names of letters, digits and underscores, each of them once."""
+    """Returns unique names of letters, digits and underscores."""
     used, found = set(taken), []
     for name in names:
         plain = re.sub(r"\W", "_", name, flags=re.ASCII) or "value"
@@ -192,10 +192,10 @@ def unique_names(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
 
 
 class Result:
-    """What a module returned first, as tensors and the structure that they stand in."""
+    """A module's first result, as tensors and the structure around them."""
 
     def __init__(self, taken: Iterable[str]) -> None:
-        """Takes the names of inputs, which no output gets."""
+        """Reserves the names of inputs, which outputs must not have."""
         self._taken = tuple(taken)
         self._paths: list[tuple[str, ...]] = []
         self.names: list[str] = []
@@ -203,13 +203,13 @@ class Result:
         self.structure = Structure(kind="constant", value=None)
 
     def take(self, value: Any) -> tuple[Any, ...]:
-        """Returns the tensors of a result, those that the first one had.
+        """Returns the tensors of a result, by the structure of the first result.
 
-        While a module is traced, sizes that it returns are tensors, too.
+        While a module is traced, returned sizes are also tensors.
 
         Raises:
-            UsageError: ``torch.outputs``: there is none, an object that is no tensor, or a result
-                without a tensor of the first one.
+            UsageError: ``torch.outputs``: there is no tensor, an object that is no tensor, or a
+                tensor of the first result is missing.
         """
         tensors: list[Any] = []
         paths: list[tuple[str, ...]] = []
@@ -294,7 +294,7 @@ def _like(value: Any, tensors: Iterator[Any]) -> Any:
     if isinstance(value, torch.Tensor):
         return next(tensors)
     if isinstance(value, Mapping):
-        made = copy.copy(value)  # a class of its own keeps what else it holds
+        made = copy.copy(value)  # a subclass keeps its other attributes
         for key in value:
             made[key] = _like(value[key], tensors)  # type: ignore[index]
         return made
@@ -317,7 +317,7 @@ def _named(structure: Structure, names: Iterator[str]) -> Structure:
 
 
 def rebuild(structure: Structure, tensors: Mapping[str, Any]) -> Any:
-    """Returns a result: Python's lists, tuples and dicts of tensors, which have names."""
+    """Returns a result: Python's lists, tuples and dicts of the named tensors."""
     if structure.kind == "tensor":
         return tensors[cast(str, structure.name)]
     if structure.kind == "constant":
@@ -334,7 +334,7 @@ def type_name(tensor: Any) -> str:
 
 
 def torch_type(name: str) -> Any:
-    """Returns PyTorch's type of a name: "float32"."""
+    """Returns PyTorch's type by its name: "float32"."""
     import torch
 
     return getattr(torch, name)
@@ -345,7 +345,7 @@ def as_tensor(value: Values, device: Any, dtype: Any) -> Tensor:
     import torch
 
     if isinstance(value, np.ndarray):
-        # PyTorch takes no strides that go backwards, and no read-only memory
+        # PyTorch supports neither negative strides nor read-only memory
         value = torch.from_numpy(np.require(value, requirements=["C", "W"]))
     return value.to(device=device, dtype=dtype)
 
@@ -359,7 +359,7 @@ def example_of(words: Mapping[str, str]) -> dict[str, Any]:
     """Returns random tensors of sizes such as ``{"x": "1x3x224x224:float32"}``.
 
     Raises:
-        UsageError: ``torch.inputs``: a text is no size.
+        UsageError: ``torch.inputs``: a text is not a size.
     """
     return {name: _tensor(name, text) for name, text in words.items()}
 
@@ -368,7 +368,7 @@ def size_in(name: str, text: str) -> tuple[tuple[int, ...], str]:
     """Returns the shape and the type of a text such as "1x3x224x224:float32"; "" without a type.
 
     Raises:
-        UsageError: ``torch.inputs``: the text is no size of input ``name``.
+        UsageError: ``torch.inputs``: the text is not a size; the error names the input ``name``.
     """
     sizes, _, kind = text.partition(":")
     if not re.fullmatch(r"(\d{1,9}(x\d{1,9})*)?", sizes.strip()):
@@ -394,12 +394,12 @@ def _tensor(name: str, text: str) -> Any:
 
 
 def random_like(tensor: Any, generator: Any, above: int = 0) -> Any:
-    """Returns random values: normal ones, or integers within those of a tensor.
+    """Returns random values: normally distributed, or integers within the range of a tensor's.
 
     Args:
         tensor: Gives shape, type, device and the range of integers.
-        generator: PyTorch's, of the CPU.
-        above: The first integer that is too large; 0: the tensor's largest one plus 1.
+        generator: PyTorch's CPU generator.
+        above: Exclusive upper bound of integers; 0: the tensor's largest value plus 1.
     """
     import torch
 
@@ -420,7 +420,7 @@ def random_like(tensor: Any, generator: Any, above: int = 0) -> Any:
 
 
 def check_inputs(given: Iterable[str], known: Sequence[str]) -> None:
-    """Refuses names of inputs that are no parameters.
+    """Checks that names of inputs are parameters.
 
     Raises:
         UsageError: ``torch.inputs``.
@@ -434,8 +434,8 @@ def check_inputs(given: Iterable[str], known: Sequence[str]) -> None:
 
 
 def plain_constants(call: Call, defaults: Mapping[str, Plain]) -> dict[str, Plain]:
-    """Returns the arguments of a call that are no tensors, as the document has them: None only in
-    the place of another default.
+    """Returns the non-tensor arguments of a call for the document; None only if it replaces another
+    default.
     """
     plain = {
         name: value if isinstance(value, bool | int | float | str) else repr(value)

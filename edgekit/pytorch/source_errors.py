@@ -1,5 +1,5 @@
-"""What PyTorch cannot export, named by module path, class and source line, with the ``leave`` that
-avoids it.
+"""Errors of parts that PyTorch cannot export: module path, class and source line, with the
+``leave`` that avoids the error.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 from edgekit.errors import EdgekitError, ModelError, UsageError
 from edgekit.network.module_names import enclosing, last_line, path_of_scopes
 
-# an exporter's errors carry pages of advice
+# an exporter's errors have pages of advice
 _LONGEST = 300
 _DATA_DEPENDENT = (
     "GuardOnDataDependentSymNode", "DataDependentOutputException", "PendingUnbackedSymbolNotFound",
 )  # fmt: skip
-# how PyTorch refuses the values of a tensor without any to NumPy
+# PyTorch's error when NumPy requests the values of a tensor without values
 _NO_NUMPY = ".numpy() is not supported for tensor subclasses"
-# an operator whose result has a size that values decide
+# an operator whose result size depends on values
 _FREE_SIZE = "DynamicOutputShapeException"
 # a node of a printed TorchScript graph
 _SCRIPT_NODE = re.compile(r"= (\S+)\(.*scope: (\S+) # (\S+?):(\d+)")
@@ -41,13 +41,13 @@ _NODE_NAME = re.compile(r"translating node %(\w+)")
 
 @dataclass(frozen=True)
 class Place:
-    """Where in a network something is.
+    """A place in a network.
 
     Attributes:
-        path: The module's, "" for the network itself.
+        path: The module's path, "" for the network itself.
         kind: The module's class.
-        line: "net.py:12"; empty where it is unknown.
-        code: That line.
+        line: "net.py:12"; empty if unknown.
+        code: The source line.
     """
 
     path: str
@@ -62,7 +62,7 @@ class Place:
         return f"{named}{line}" + (f": {self.code}" if self.code else "")
 
     def leave(self) -> str:
-        """Returns how the network is exported without the place."""
+        """Returns the advice to export the network without the place."""
         if self.path:
             return f'leave=["{self.path}"] keeps the module in PyTorch'
         return (
@@ -73,8 +73,8 @@ class Place:
 
 @contextlib.contextmanager
 def exported_whole() -> Iterator[None]:
-    """While the block lasts errors do not advise a ``leave`` alone: a file, a program and a factory
-    are exported before their modules are left out, so that none avoids an error of the export.
+    """Within the block errors do not advise only a ``leave``: a file, program or factory is
+    exported before its modules are left out, so that a ``leave`` does not avoid an export error.
     """
     try:
         yield
@@ -90,9 +90,9 @@ def failure(error: BaseException, network: Any, *, printed: str = "") -> Edgekit
     """Returns the error of a module that PyTorch cannot export.
 
     Args:
-        error: PyTorch's, with its traceback.
-        network: The module that was exported; None for a file's, which has no Python code.
-        printed: What the exporter printed.
+        error: PyTorch's error, with its traceback.
+        network: The exported module; None for a file, which has no Python code.
+        printed: The exporter's output.
     """
     if isinstance(error, EdgekitError):
         return error
@@ -131,7 +131,7 @@ def not_called(error: Exception, network: Any, example: str) -> UsageError:
 
 
 def data_dependent(first: Place | None) -> ModelError:
-    """Returns the error of control flow that the values of tensors decide, at its first place."""
+    """Returns the error of data-dependent control flow, at its first place."""
     return ModelError(
         "the values of a tensor decide which code runs, which no network can express: "
         + (first.words() if first else "PyTorch does not name the place"),
@@ -146,8 +146,8 @@ def keeps_state(buffers: str, place: Place | None) -> ModelError:
     """Returns the error of a network whose results depend on earlier calls.
 
     Args:
-        buffers: What it keeps: "1 buffer 'head.count'".
-        place: Where it keeps the first of them, if it is known.
+        buffers: The changed buffers: "1 buffer 'head.count'".
+        place: The place that changes the first buffer, if known.
     """
     return ModelError(
         f"the results depend on earlier calls: the module keeps {buffers} between calls"
@@ -160,7 +160,7 @@ def keeps_state(buffers: str, place: Place | None) -> ModelError:
 
 
 def state_place(network: Any, buffer: str) -> Place:
-    """Returns the module that keeps a buffer, and the line of its ``forward`` that names it."""
+    """Returns the module of a buffer, and the line of its ``forward`` that names the buffer."""
     path, _, name = buffer.rpartition(".")
     kind = type(network.get_submodule(path))
     line = ("", "")
@@ -173,10 +173,10 @@ def state_place(network: Any, buffer: str) -> Place:
 
 
 def by_chance(place: Place | None) -> ModelError:
-    """Returns the error of a network with other results in each call, and no buffer that changed.
+    """Returns the error of a network whose results vary without a changed buffer.
 
     Args:
-        place: Where it uses random numbers, if it is known.
+        place: The place that uses random numbers, if known.
     """
     return ModelError(
         "two calls with the same inputs have different results: the module uses random numbers"
@@ -189,11 +189,11 @@ def by_chance(place: Place | None) -> ModelError:
 
 @contextlib.contextmanager
 def random_calls(network: Any, left: Collection[str]) -> Iterator[list[Place]]:
-    """Yields a list, to which a run of a network adds where it uses PyTorch's random numbers.
+    """Yields a list, to which a run of a network adds the places that use PyTorch's random numbers.
 
     Args:
         network: The module that runs.
-        left: Paths of the modules that may use them.
+        left: Paths of the modules that may use random numbers.
     """
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -216,7 +216,7 @@ def random_calls(network: Any, left: Collection[str]) -> Iterator[list[Place]]:
 
 
 def random_node(graph: Any) -> Place | None:
-    """Returns where a program of ``torch.export`` uses random numbers."""
+    """Returns the place where a ``torch.export`` program uses random numbers, or None."""
     import torch
 
     tag = torch.Tag.nondeterministic_seeded
@@ -225,10 +225,10 @@ def random_node(graph: Any) -> Place | None:
 
 
 def free_size(place: Place | None, output: str = "") -> ModelError:
-    """Returns the error of a result whose size the values of the inputs decide.
+    """Returns the error of a result whose size depends on the inputs' values.
 
     Args:
-        place: The operator's that decides it, if it is known.
+        place: The place of the operator that determines the size, if known.
         output: The result's name.
     """
     named = f"output {output!r}" if output else "a tensor"
@@ -255,7 +255,7 @@ def unsupported(operator: str, place: Place | None) -> ModelError:
 
 
 def program_place(node: Any) -> Place:
-    """Returns where a node of a program of ``torch.export`` comes from."""
+    """Returns the source place of a node of a ``torch.export`` program."""
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     path, kind = stack[-1] if stack else ("", "")
     kind = kind if isinstance(kind, str) else kind.__name__
@@ -281,12 +281,14 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _place(error: BaseException, network: Any) -> Place | None:
-    """The innermost module whose ``forward`` the error passed, and the line there."""
+    """Returns the innermost module whose ``forward`` the error passed, and the line there."""
     return None if network is None else _innermost(traceback.walk_tb(error.__traceback__), network)
 
 
 def _innermost(frames: Iterable[tuple[Any, int]], network: Any) -> Place | None:
-    """The innermost module of a network whose ``forward`` is among frames, the outermost first."""
+    """Returns the innermost module of a network whose ``forward`` is in ``frames`` (outermost
+    first).
+    """
     import torch
 
     paths = {id(module): path for path, module in network.named_modules()}
@@ -297,7 +299,7 @@ def _innermost(frames: Iterable[tuple[Any, int]], network: Any) -> Place | None:
             kind = type(module).__name__
             found = Place(paths[id(module)], kind, *_line(frame.f_code.co_filename, number))
         elif module is not None and id(module) in paths:
-            # a module of PyTorch's own: its line says little, its name much
+            # a module of PyTorch: its name is more helpful than its line
             path = paths[id(module)]
             if path and (found is None or path != found.path):
                 line = (found.line, found.code) if found else ("", "")
@@ -317,7 +319,7 @@ def _own_module(frame: Any, kind: type[Any]) -> Any | None:
 
 
 def _of_torch(file: str) -> bool:
-    """Whether code is PyTorch's or edgekit's, and no module's own."""
+    """Returns True if code is PyTorch's or edgekit's, not a module's own."""
     import torch
 
     folders = (Path(torch.__file__).parent, Path(__file__).parent)
@@ -340,7 +342,7 @@ def _missing_operator(chain: Sequence[BaseException]) -> str:
 
 
 def _script_place(printed: str, operator: str) -> Place | None:
-    """Where the legacy exporter's printed graph has an operator."""
+    """Returns the place of an operator in the legacy exporter's printed graph."""
     for found in _SCRIPT_NODE.finditer(printed):
         if found[1] == operator:
             scopes = [one.partition("::") for one in found[2].split("/")]
@@ -360,7 +362,7 @@ def other_lines(report: Any) -> list[str]:
     """Returns the lines of data-dependent control flow that ``draft_export`` found."""
     from torch._logging import structured
 
-    # the report has the names that PyTorch met first in it; the process has all
+    # the report only has names that PyTorch met first in it; the process has all names
     files = {number: name for name, number in structured.INTERN_TABLE.items()}
     found = []
     for failure in report.failures:

@@ -1,3 +1,3 @@
-"""Several networks on one board: their placements, and when each of their parts runs.
-Start with ``place_several`` in ``placing``.
+"""Several networks on a board: their placements, and when each of their parts runs. Start with
+``place_several`` in ``placing``.
 """

@@ -1,4 +1,4 @@
-"""What keeps several networks from being placed together, as the error and its document say it."""
+"""The limit that keeps several networks from being placed together, for the error's document."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ class LateNetwork:
 
 @document(frozen=True)
 class BindingLimit:
-    """What keeps several networks' rates, deadlines or limits from being met.
+    """The binding limit: several networks' rates, deadlines or limits cannot be met.
 
     Attributes:
         kind: "deadline": a network is too slow alone; "busy": a device has too much to do;
             "slots": too few loadables a core; "deadlines": not all can be kept; "contention": not
             with memory contention; "placement": limits that all share rule out any placement.
-        network: Which is too slow alone.
-        needs_us: How long it takes then, in microseconds.
+        network: The network that is too slow alone.
+        needs_us: Its least latency alone, in microseconds.
         deadline_us: Its deadline, in microseconds.
-        limit: Loadables a core.
-        devices: Which have too much to do.
-        utilisation: Of a cycle how much each device works, by device; more than 1 is too much.
-        networks: Which are late.
+        limit: Largest number of loadables per core.
+        devices: Devices with too much work.
+        utilisation: Fraction of a cycle that each device works; more than 1 is too much.
+        networks: The late networks.
     """
 
     kind: str = member(choice("deadline", "busy", "slots", "deadlines", "contention", "placement"))

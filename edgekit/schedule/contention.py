@@ -1,5 +1,5 @@
-"""What shared memory does to a timetable: devices that work together slow each other down. Runs
-a timetable through with the measured slowdowns, and finds the best one that holds with them.
+"""Contention for shared memory: devices that work together slow each other down. Simulates a
+timetable with the measured slowdowns, and finds the best timetable that holds with them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from edgekit_device.protocol.codec import choice, document, mapping, member, num
 
 _ROUNDS = 3
 Slowdown = Callable[[int, frozenset[int]], float]
-"""Takes a device and those that work at the same time; returns how much longer its work takes."""
+"""Takes a device and the devices that work at the same time; returns the factor on its time."""
 _CYCLES = 12
 _OTHERS = choice("gpu", "dla", "dla+dla", "dla+gpu")
 _SAME_US = 1e-6
@@ -37,12 +37,12 @@ def under_contention(
     slowdown: Slowdown,
     limit: SearchLimit,
 ) -> Timetable:
-    """Returns the best timetable found with ``slowdown`` in force, and its value.
+    """Returns the best timetable found under ``slowdown``, with its value.
 
-    Its order is that of the optimum without contention, or of the optimum with times stretched by
-    what the last run showed, until nothing changes; should all of them miss a deadline, that of
-    the optimum with all times stretched by the worst slowdown of devices that work together, which
-    keeps what it promises whatever overlaps. A value with a missed deadline is infinite.
+    The task order is taken from the optimum without contention, then from the optimum with times
+    stretched by the slowdown seen in the last simulation, until the order is stable. If all of
+    these miss a deadline, all times are stretched by the worst slowdown of devices that work
+    together, which holds for any overlap. A value with a missed deadline is infinite.
     """
     best: Timetable | None = None
     last, seen = lower, set()
@@ -97,7 +97,7 @@ def _lateness(workload: Workload, table: Timetable) -> float:
 def _factors(
     workload: Workload, last: Timetable, ran: Timetable | None, slowdown: Slowdown
 ) -> list[float]:
-    """Returns by device how much longer its work took; what is not known, at worst."""
+    """Returns each device's slowdown in the simulation; if unknown, the worst slowdown."""
     factors = worst_slowdown(workload, slowdown, workload.used(last.places) | {0})
     if ran is None:
         return factors
@@ -112,7 +112,7 @@ def _factors(
 
 
 def stretched(workload: Workload, factors: Sequence[float]) -> Workload:
-    """Returns the workload with every device slower by its factor."""
+    """Returns the workload with every device's times multiplied by its factor."""
     chains = tuple(
         replace(
             chain,
@@ -161,29 +161,30 @@ def _safe(
         return None
     ran = run_through(workload, safe, slowdown)
     best = None if ran is None else _better(workload, objective, None, ran)
-    # every task ends by then at the latest
+    # the latest end of any task
     return _better(workload, objective, best, safe)
 
 
-# What shared memory does to a timetable: devices that work together slow each other down.
+# Contention for shared memory: devices that work together slow each other down.
 #
 # The order of the tasks on each device is kept; every task starts as soon as its frame, its device
-# and the task before it allow. While several devices work, each runs at a speed of one over its
-# slowdown, which was measured for those devices together (``targets/costs/contention.yaml``).
+# and the task before it allow. While several devices work, each runs at speed 1 / slowdown,
+# measured for those devices together (``targets/costs/contention.yaml``).
 
 
 def worst_slowdown(workload: Workload, slowdown: Slowdown, used: frozenset[int]) -> list[float]:
-    """Returns by device what it is slowed down by while all of ``used`` work."""
+    """Returns each device's slowdown while all of ``used`` work."""
     return [slowdown(d, used - {d}) for d in range(len(workload.devices))]
 
 
 def run_through(
     workload: Workload, table: Timetable, slowdown: Slowdown | None = None
 ) -> Timetable | None:
-    """Returns the same order of tasks as it runs; without ``slowdown`` nothing else changes.
+    """Returns the simulated timetable with the same task order; None for ``slowdown``: no
+    contention.
 
-    Periodic workloads run hyperperiod after hyperperiod until two are alike; None when that does
-    not come about, because frames pile up.
+    Periodic workloads are simulated until two hyperperiods are alike. Returns None if they never
+    are, because frames accumulate.
     """
     runs = _Runs(workload, table, slowdown)
     if workload.hyperperiod_us is None:
@@ -216,7 +217,7 @@ class _Runs:
         ]
 
     def through(self, cycles: int) -> dict[_Key, tuple[float, float]]:
-        """Returns start and end of every task of so many hyperperiods."""
+        """Returns start and end of every task of ``cycles`` hyperperiods."""
         whole = float(self.workload.hyperperiod_us or 0)
         order = self._order(cycles, whole)
         heads = [0] * len(order)
@@ -254,7 +255,7 @@ class _Runs:
                     running[device] = (key, left)
 
     def _order(self, cycles: int, whole: float) -> list[list[_Key]]:
-        """Returns the tasks of each device in the timetable's order, cycle after cycle."""
+        """Returns each device's tasks in the timetable's order, cycle by cycle."""
         queues: list[list[tuple[float, _Key]]] = [[] for _ in self.workload.devices]
         for chain, frames in enumerate(self.old.starts_us):
             for cycle in range(cycles):
@@ -271,7 +272,7 @@ class _Runs:
         return {d: 1 / self.slowdown(d, busy - {d}) for d in busy}
 
     def table(self, ran: dict[_Key, tuple[float, float]], cycle: int) -> Timetable:
-        """Returns one hyperperiod, its times from its own beginning."""
+        """Returns a hyperperiod; times are relative to its beginning."""
         shift = cycle * float(self.workload.hyperperiod_us or 0)
         both = []
         for side in (0, 1):
@@ -292,12 +293,12 @@ class _Runs:
 
 @document(frozen=True)
 class Contention:
-    """How much slower devices are beside others, and where that comes from.
+    """The slowdown of devices that work beside others, with its source.
 
-    ``slowdown`` is a factor by device ("gpu", "dla") and what works beside it ("dla+gpu").
+    ``slowdown`` is a factor by device ("gpu", "dla") and the devices working beside it ("dla+gpu").
 
     Attributes:
-        slowdown: Factor by device ("gpu", "dla") and what works beside it ("dla+gpu").
+        slowdown: Factor by device ("gpu", "dla") and the devices working beside it ("dla+gpu").
     """
 
     slowdown: Mapping[str, Mapping[str, float]] = member(
@@ -307,9 +308,9 @@ class Contention:
 
 
 def slowdown_of(target: Target, workload: Workload) -> tuple[Slowdown, Contention]:
-    """Returns the slowdown by device, and what the plan's document says of it."""
+    """Returns the slowdown by device, and its description for the plan's document."""
     data, generation = contention_constants(), target.dla.generation
-    # a network's tasks wait for the GPU in the timetable itself: only the memory is left
+    # the timetable already models waiting for the GPU: only memory contention remains
     table = contention_table(target)
     pairs = [p for p in data.pairs if p.generation == generation and not p.hybrid]
     source = "; ".join(dict.fromkeys(data.sources[pair.source] for pair in pairs))

@@ -1,10 +1,10 @@
-"""A network's kernels as a chain of groups, each with its exact cost on every device. A group
-ends where one tensor alone leads on, so that a frame costs the sum over groups and borders.
+"""A network's kernels as a chain of groups, each with its exact cost on every device. A group ends
+at a border crossed by a single tensor, so that a frame costs the sum over groups and borders.
 
-Of the places where a group may end at most about ``limit`` are kept: first those at which the best
-placement of the network alone changes the device, for a GPU that is anything from free to all but
-taken, then those that make the groups even, and those without which no device could run a group.
-Where even that does not help there are no groups.
+About ``limit`` of the possible borders are kept: first the borders at which the best placement of
+the network alone changes the device (for several weights of GPU time), then borders that make the
+groups even, and borders without which no device could run a group. If no device can run a group
+even then, there are no groups.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from itertools import pairwise
 
 from edgekit.solver.problem import OUTSIDE, Border, PlacementProblem
 
-# what a microsecond of the GPU weighs relative to one of a DLA core
+# weight of a GPU microsecond relative to a DLA core's
 _WEIGHTS = (0.1, 0.3, 0.6, 1.0, 1.6, 3.0, 6.0, 15.0, 50.0)
 
 
 @dataclass(frozen=True, slots=True)
 class KernelGroup:
-    """Kernels that run one after the other on one device.
+    """Kernels that run one after the other on the same device.
 
     Attributes:
         nodes: Nodes of the problem, ascending.
-        times_us: By device; None where they cannot run.
-        energy_uj: Likewise, 0 where they cannot run.
+        times_us: Microseconds by device; None if they cannot run there.
+        energy_uj: Microjoules by device; 0 if they cannot run there.
     """
 
     nodes: tuple[int, ...]
@@ -36,13 +36,13 @@ class KernelGroup:
 
 @dataclass(frozen=True)
 class GroupChain:
-    """The chain, and what handing over at each border takes of the GPU.
+    """A chain of groups, and the GPU time of hand-overs at each border.
 
     Attributes:
         groups: In running order.
-        hands_us: By border (0: what enters; last: what leaves), from and to device, the caller
-            being one more.
-        too_large: First and last group of the shortest runs that are more than one loadable.
+        hands_us: Microseconds by border (0: the inputs; last: the outputs), from and to device; the
+            caller has the index after the last device.
+        too_large: First and last group of the shortest runs that exceed a loadable.
     """
 
     groups: tuple[KernelGroup, ...]
@@ -51,7 +51,7 @@ class GroupChain:
 
 
 def groups_of(problem: PlacementProblem, limit: int) -> GroupChain:
-    """Returns the chain of a problem whose nodes have one mode on each device."""
+    """Returns the chain of a problem whose nodes have a single mode on each device."""
     return _ChainBuilder(problem).groups(limit)
 
 
@@ -70,12 +70,14 @@ class _ChainBuilder:
                 self.written[border.producer].append(border)
 
     def _cuts(self) -> tuple[list[int], list[Border | None]]:
-        """Returns the places, as the number of nodes before, and the tensor that crosses each."""
+        """Returns the possible borders (number of nodes before each) and the tensor that
+        crosses each.
+        """
         problem, count = self.problem, len(self.problem.costs)
         opened: list[list[Border]] = [[] for _ in range(count + 1)]
         closed = [0] * (count + 1)
-        first_possible = 0  # after the last reader of what enters
-        last_possible = count  # before the first writer of what leaves
+        first_possible = 0  # after the last reader of the inputs
+        last_possible = count  # before the first writer of the outputs
         for border in problem.borders:
             if border.producer == OUTSIDE:
                 first_possible = max(first_possible, *(v + 1 for v in border.consumers), 0)
@@ -110,7 +112,7 @@ class _ChainBuilder:
         return total + self._inside(low, high, device)[0]
 
     def _inside(self, low: int, high: int, device: int) -> tuple[float, float]:
-        """Returns time and energy of transfers between nodes on one device."""
+        """Returns time and energy of transfers between nodes on the same device."""
         time = energy = 0.0
         for v in range(low, high):
             for border in self.written[v]:
@@ -129,7 +131,7 @@ class _ChainBuilder:
         return total
 
     def _hands(self, cut: int) -> tuple[tuple[float, ...], ...]:
-        """Returns hand-over times at the place with index ``cut`` of ``cuts``."""
+        """Returns hand-over times at the border with index ``cut`` of ``cuts``."""
         caller = len(self.devices)
         places = range(caller + 1)
         place = self.cuts[cut]
@@ -182,7 +184,7 @@ class _ChainBuilder:
         return GroupChain(tuple(groups), borders, tuple(self._too_large(groups)))
 
     def _times(self, low: int, high: int) -> list[float | None]:
-        """Returns the time of neighbours by device, None on a core that cannot hold them."""
+        """Returns the time of adjacent nodes by device, None on a core that cannot hold them."""
         own = [self._time(low, high, d) for d in self.devices]
         if any(own[d] is not None for d in self.problem.cores):
             fits = self._fits(range(low, high))
@@ -193,7 +195,7 @@ class _ChainBuilder:
         return any(us is not None for us in self._times(low, high))
 
     def _possible(self, chosen: Sequence[int]) -> list[int]:
-        """Returns the cuts and those that keep apart what no device can run together."""
+        """Returns the chosen cuts, plus cuts between nodes that no device can run together."""
         found = [0]
         for i, j in pairwise(chosen):
             first = i
@@ -222,7 +224,7 @@ class _ChainBuilder:
                 nodes += groups[j].nodes
                 if not self._fits(nodes):
                     while found and found[-1][1] >= j:
-                        found.pop()  # this one is shorter
+                        found.pop()  # the new run is shorter
                     found.append((i, j))
                     break
         return found
@@ -233,7 +235,7 @@ class _ChainBuilder:
         hands: Sequence[Sequence[Sequence[float]]],
         limit: int,
     ) -> list[int]:
-        """Returns indices of the cuts that stay."""
+        """Returns the indices of the kept cuts."""
         count = len(times)
         chosen = {0, count}
         for weight in _WEIGHTS if self.problem.cores else ():
@@ -259,7 +261,9 @@ class _ChainBuilder:
         hands: Sequence[Sequence[Sequence[float]]],
         weight: float,
     ) -> set[int]:
-        """Returns where the best path changes the device, when the GPU has a weight."""
+        """Returns the borders at which the best path changes the device, for a weight of GPU
+        time.
+        """
         problem, caller = self.problem, len(self.devices)
         devices = [0, problem.cores[0]]
         launch = problem.launch[problem.cores[0]]

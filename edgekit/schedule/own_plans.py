@@ -1,5 +1,5 @@
-"""What each network can do alone: its best plans as routes of tasks, so that networks together
-are placed no worse than by a choice among these, and proven bounds for all of its placements.
+"""Each network alone: its best plans as routes of tasks, so that a joint placement is no worse than
+a choice among these plans, and proven bounds over all of its placements.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from edgekit.solver.optimiser import minimise
 from edgekit.solver.problem import OUTSIDE, Border, Goal, PlacementProblem, Placing, Transfer
 from edgekit_device.protocol.fields import dla_core
 
-# A network's own best plans as routes: what it can do in addition to its chain of groups.
+# A network's own best plans as routes, an alternative to its chain of groups.
 #
-# Groups leave every tensor in its best format and move only where one tensor crosses. The plans
-# of :func:`~edgekit.placement.placing.place` know neither limit, so that networks together are
-# placed no worse than by a choice among each one's own plans. What these plans prove of each
-# network alone is also what no placement of all of them can beat.
+# Groups keep every tensor in its best format and change the device only at single-tensor borders.
+# The plans of :func:`~edgekit.placement.placing.place` have neither limit, so a joint placement is
+# no worse than a choice among the networks' own plans. The bounds that these plans prove for each
+# network alone also hold for every joint placement.
 
 
 _METRICS = {"latency": "latency_us", "gpu_time": "gpu_us", "energy": "energy_uj"}
-_MOST_TASKS = 300  # tasks of all frames on one network's routes
-_LEAST_ROUTES = 4  # routes that are retained however many their tasks
-_PIECES = 5  # that a frame's time is cut into where the GPU runs on: others may come between
+_MOST_TASKS = 300  # tasks of all frames on a network's routes
+_LEAST_ROUTES = 4  # routes that are kept for any number of tasks
+_PIECES = 5  # pieces of a long GPU run in a frame: other tasks may run between them
 _ROUNDS = 8
 
 
 @dataclass(frozen=True)
 class OwnPlan:
-    """A plan of a network alone; ``nodes`` are the problem's, by task of its route."""
+    """A plan of a network alone; ``nodes`` are the problem's nodes by task of the route."""
 
     prepared: Prepared
     built: BuiltProblem
@@ -46,23 +46,23 @@ class OwnPlan:
 
 
 class NetworkAlone:
-    """What a network can do alone.
+    """A network's best plans and bounds if it has the board alone.
 
     Attributes:
-        bounds: Proved of all its placements: latency_us, gpu_us, energy_uj and period_us (however
-            its plans are mixed); 0 where nothing is proved.
+        bounds: Proven lower bounds over all its placements: latency_us, gpu_us, energy_uj and
+            period_us (for any mix of plans); 0 if there is no proof.
 
     Raises:
-        GateError: It has no placement at all.
+        GateError: The network has no placement.
     """
 
     def __init__(self, forms: Sequence[Prepared], *, one_core: bool) -> None:
-        """Finds the best plans of a network, which may use all cores or only one.
+        """Finds the best plans of a network.
 
         Args:
-            forms: The network; where it can be planned with its rewrites and without, both, for the
-                same devices.
-            one_core: Whether a plan may use only one DLA core.
+            forms: The network; both forms, for the same devices, if it can be planned with and
+                without its rewrites.
+            one_core: True if a plan may use only a single DLA core.
         """
         self.bounds = dict.fromkeys(_METRICS.values(), math.inf)
         self._best = dict.fromkeys(_METRICS, forms[0])
@@ -81,7 +81,7 @@ class NetworkAlone:
                 except GateError as error:
                     refusal = refusal or error
                     if error.code != "plan.infeasible":
-                        proved[id(form)] = 0.0  # nothing is proved
+                        proved[id(form)] = 0.0  # no proof
                     continue
                 proved[id(form)] = min(proved[id(form)], solved.bound)
                 for part in solved.parts:
@@ -94,7 +94,7 @@ class NetworkAlone:
         self.bounds["period_us"] = least_load(lambda price: self.cheapest(price, cores))
 
     def form_for(self, objective: str) -> Prepared:
-        """Returns the form of the network that is better alone, by an objective of several."""
+        """Returns the form of the network that is better alone, under a joint objective."""
         return self._best.get(objective, self._best["latency"])
 
     def cheapest(self, price: float, cores: int) -> PricedLoad:
@@ -122,7 +122,7 @@ class NetworkAlone:
         self._found += [_on_core(prepared, built, placing, self._devices) for prepared in alike]
 
     def plans(self, frames: int) -> tuple[OwnPlan, ...]:
-        """Returns the plans found; fewer of them for a network with many frames to schedule."""
+        """Returns the plans found; fewer plans for a network with many frames to schedule."""
         retained, tasks = list[OwnPlan](), 0
         for plan in _distinct(self._found):
             tasks += len(plan.route.tasks) * frames
@@ -132,7 +132,9 @@ class NetworkAlone:
 
 
 def least_together(networks: Sequence[NetworkAlone], frames: Sequence[int], cores: int) -> float:
-    """Returns what the busiest device works in a hyperperiod at least; finds plans on the way."""
+    """Returns a lower bound of the busiest device's work in a hyperperiod; collects plans on
+    the way.
+    """
 
     def cheapest(price: float) -> PricedLoad:
         loads = [own.cheapest(price, cores) for own in networks]
@@ -147,7 +149,7 @@ def least_together(networks: Sequence[NetworkAlone], frames: Sequence[int], core
 
 
 def _by_usable_devices(whole: Prepared, one_core: bool) -> list[list[Prepared]]:
-    """Returns the network on the devices that a plan may use, those together that are alike."""
+    """Returns the network on each usable set of devices; like sets are grouped."""
     request = whole.request
     if len(request.cores) < 2:
         return [[whole]]
@@ -180,7 +182,7 @@ def _solve(prepared: Prepared, objective: str) -> tuple[BuiltProblem, Solved]:
 def _on_core(
     prepared: Prepared, built: BuiltProblem, placing: Placing, devices: Sequence[str]
 ) -> OwnPlan:
-    """Returns a plan that was found for one core as one of another that is alike."""
+    """Returns a plan that was found for a core, moved to a like core."""
     if built.problem.devices != prepared.request.devices:
         same = prepared.built.kernels == built.kernels
         built = prepared.built if same else build_problem(prepared.request, kernels=built.kernels)
@@ -226,7 +228,7 @@ def route_of_plan(
             continue
         pieces = _pieces(step.nodes, [work.node_us(v) for v in step.nodes], most)
         for number, piece in enumerate(pieces):
-            # reformats that end a run read what any of it writes
+            # reformats that end a run read outputs of any of its nodes
             extra = work.before[s] if not number else 0.0
             extra += work.extra[s] if number == len(pieces) - 1 else 0.0
             add(0, piece, sum(work.node_us(v) for v in piece) + extra, extra)
@@ -239,7 +241,7 @@ def route_of_plan(
 
 
 def _pieces(nodes: Sequence[int], us: Sequence[float], most: float) -> list[list[int]]:
-    """Returns neighbours together up to about ``most`` microseconds."""
+    """Returns the nodes in consecutive pieces of up to about ``most`` microseconds."""
     found: list[list[int]] = [[]]
     filled = 0.0
     for v, own in zip(nodes, us, strict=True):
@@ -252,15 +254,15 @@ def _pieces(nodes: Sequence[int], us: Sequence[float], most: float) -> list[list
 
 
 class _ExtraWork:
-    """What every step takes in addition to its nodes, and the GPU between two of them."""
+    """The time of each step in addition to its nodes, and of the GPU between two steps."""
 
     def __init__(self, problem: PlacementProblem, placing: Placing) -> None:
         self.problem, self.placing = problem, placing
         steps = placing.steps
         self.step_of = {v: s for s, step in enumerate(steps) for v in step.nodes}
         self.extra = [0.0] * len(steps)
-        self.before = [0.0] * len(steps)  # of a GPU's run, ahead of its first node
-        self.between = [0.0] * (len(steps) + 1)  # on the GPU, ahead of a step
+        self.before = [0.0] * len(steps)  # in a GPU run, before its first node
+        self.between = [0.0] * (len(steps) + 1)  # on the GPU, before a step
         for s, step in enumerate(steps):
             launch = problem.launch[step.device]
             self.extra[s] += sum(launch.load_us) if launch else 0.0
@@ -269,7 +271,7 @@ class _ExtraWork:
             self._pay(border, border.transfers[t], border.transfers[t].ways[w].load_us)
 
     def node_us(self, v: int) -> float:
-        """Returns what a node takes where it is."""
+        """Returns a node's microseconds on its device."""
         cost = self.problem.costs[v][self.placing.modes[v]]
         assert cost is not None
         return sum(cost.load_us)
@@ -298,24 +300,24 @@ class _ExtraWork:
                 self.between[first] += us
 
 
-# How little work the busiest device can have, by prices of the devices' time.
+# A lower bound of the busiest device's work, by prices of the devices' time.
 #
-# Whatever runs where, the busiest device works at least a weighted mean of what all do. For given
-# weights (prices of a microsecond of the GPU and of the cores) that mean is least when each network
-# takes its cheapest plan, so that networks are independent of each other and every price gives a
-# bound (Lagrange); the best one is that of the linear programme over all plans.
+# For any placement, the busiest device works at least a weighted mean of all devices' work. For
+# given weights (prices of a microsecond of the GPU and of the cores) that mean is least if each
+# network takes its cheapest plan, so that networks are independent of each other and every price
+# gives a bound (Lagrange); the best bound is that of the linear programme over all plans.
 
 
 @dataclass(frozen=True, slots=True)
 class PricedLoad:
-    """The GPU's time, the mean time of a core, and what is proved of their weighted sum."""
+    """The GPU's time, the mean time of a core, and a proven bound of their weighted sum."""
 
     gpu_us: float
     core_us: float
     bound: float
 
     def at(self, price: float) -> float:
-        """Returns the weighted sum at another price of the GPU."""
+        """Returns the weighted sum at another GPU price."""
         return price * self.gpu_us + (1 - price) * self.core_us
 
 
@@ -323,8 +325,8 @@ def least_load(cheapest: Callable[[float], PricedLoad]) -> float:
     """Returns a lower bound of the busiest device's load.
 
     ``cheapest`` takes the price of the GPU (the cores' is 1 less that) and returns the plans with
-    the least weighted sum. The sum as a function of the price is concave, and each answer is a
-    line above it; the next price is where the lines of either side cross (Kelley, 1960).
+    the least weighted sum. The sum as a function of the price is concave, and each answer is a line
+    above it; the next price is the intersection of the lines on either side (Kelley, 1960).
     """
     left, right = cheapest(0.0), cheapest(1.0)
     best = max(left.bound, right.bound)

@@ -1,6 +1,6 @@
-"""Places networks that share a board: each as a chain of groups or one of its own plans, put in
-a timetable without and with contention for memory. Says which device, deadline or limit
-cannot be kept where none can be found, and a bound over all placements.
+"""Places networks that share a board: each as a chain of groups or by its own plan, in a timetable
+without and with contention for memory. Also proves a bound over all placements, or names the
+device, deadline or limit that rules out every placement.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from edgekit.targets.board import Target
 from edgekit_device.errors import listed
 
 MAX_FRAMES = 60
-"""Frames of all networks until arrivals repeat: more make no timetable that anybody could check."""
+"""Most frames of all networks in a hyperperiod: a larger timetable could not be reviewed."""
 
 GROUPS = 10
 _MOST_GROUPS = 200  # groups of all frames
@@ -69,16 +69,16 @@ def place_several(
         objective: With rates "latency" (the largest latency relative to its deadline), "energy"
             or "gpu_time" of a hyperperiod. Without rates "makespan" (or "latency": the same),
             "period" (how often all of them can run), "energy" or "gpu_time".
-        one_core: Whether a network may use only one DLA core, as a hybrid engine does.
+        one_core: True if a network may use only a single DLA core, as a hybrid engine does.
         effort: Deterministic limit of each search.
-        seconds: Of the clock for all searches together, the last resort.
+        seconds: Wall-clock limit of all searches together, the last resort.
         progress: Called with (steps done, steps in all).
 
     Raises:
-        UsageError: Rates that repeat too rarely; options that make no sense.
-        GateError: "plan.infeasible": a deadline or the devices' time cannot be kept to;
-            ``extra["binding"]`` says which. What the networks' least work rules out is refused
-            before anything is searched.
+        UsageError: The rates' hyperperiod is too long, or options contradict each other.
+        GateError: "plan.infeasible": a deadline cannot be met or the devices' time is too short;
+            ``extra["binding"]`` has the :class:`BindingLimit`. Requests that exceed the networks'
+            least work are refused before any search.
         EnvironmentLack: CP-SAT cannot be run.
     """
     report = progress or (lambda done, total: None)
@@ -133,13 +133,13 @@ def place_several(
 
 
 def frames_of(rates: Mapping[str, float | None]) -> tuple[int, ...]:
-    """Returns how many frames each network has until arrivals repeat; 1 each without rates.
+    """Returns each network's number of frames in a hyperperiod; 1 each without rates.
 
     Args:
         rates: Frames a second by name of network; all have a rate, or none.
 
     Raises:
-        UsageError: "plan.hyperperiod": they repeat only after more than ``MAX_FRAMES`` frames.
+        UsageError: "plan.hyperperiod": the hyperperiod has more than ``MAX_FRAMES`` frames.
     """
     chains = [NetworkChain(name, (), (), (), _period(rate)) for name, rate in rates.items()]
     workload = Workload((), (), (), tuple(chains))
@@ -161,7 +161,7 @@ def _period(rate_hz: float | None) -> Fraction | None:
 
 
 def _forms(member: NetworkRequest, target: Target, power_mode: str | None) -> list[Prepared]:
-    """Returns a member with its rewrites and, where it may be better so, as it came."""
+    """Returns a member with its rewrites and, if that may be better, without them."""
     own = [(member.network, member.judgement)]
     if member.as_it_came is not None:
         own.append(member.as_it_came)
@@ -171,11 +171,11 @@ def _forms(member: NetworkRequest, target: Target, power_mode: str | None) -> li
             form = prepare(
                 network, judgement, target, precision=member.precision,
                 power_mode=power_mode, options=member.options,
-                # whatever the GPU works on, a core shares the memory with it
+                # a core shares the memory with any work of the GPU
                 concurrent="dla" if member.options.gpu else "",
             )  # fmt: skip
         except EdgekitError as error:
-            # a pin names what only the other form has, or a layer of this one cannot run there
+            # a pin names a layer of the other form only, or a layer cannot run on the pinned device
             refusal = refusal or error
             continue
         forms.append(form)
@@ -211,7 +211,7 @@ def _as_chain(
 
 
 def _workload(placed: Sequence[PlacedNetwork], one_core: bool) -> Workload:
-    # FP32 networks know no cores: the problem of most devices names them
+    # FP32 problems have no cores: the problem with the most devices names them
     widest = max((one.built.problem for one in placed), key=lambda p: len(p.devices))
     model = next(one for one in placed if one.built.problem is widest).prepared.request.model
     devices = widest.devices
@@ -229,7 +229,7 @@ def _workload(placed: Sequence[PlacedNetwork], one_core: bool) -> Workload:
 
 
 def _on_all_devices(chain: NetworkChain, devices: int, own: int) -> NetworkChain:
-    """Returns a chain on its ``own`` devices with others that it cannot use, up to so many."""
+    """Returns a chain padded from its ``own`` devices to ``devices`` with unusable devices."""
     missing = devices - own
     if not missing:
         return chain
@@ -269,7 +269,7 @@ def _without_contention(workload: Workload, objective: str, limit: SearchLimit) 
 def _better_lower(
     workload: Workload, objective: str, lower: Timetable, upper: Timetable
 ) -> Timetable:
-    """Returns the better of two timetables without contention; a refuted bound is given up."""
+    """Returns the better of two timetables without contention; drops a refuted bound."""
     ran = run_through(workload, upper)
     value = float("inf") if ran is None else timetable_value(workload, objective, ran)
     if ran is None or value >= lower.value - 1e-9:
@@ -303,10 +303,10 @@ def _shortest_periods(
 def bound_of_any_placement(
     workload: Workload, alone: Sequence[NetworkAlone], objective: str, together_us: float
 ) -> float:
-    """Returns a proven lower bound of an objective over all placements, whatever the groups.
+    """Returns a proven lower bound of an objective over all placements, for any groups.
 
-    Sharing the board makes no network faster, so each one's bounds alone hold; GPU times and
-    energies of all networks add up. ``together_us`` is what the busiest device works at least.
+    Sharing the board makes no network faster, so each network's own bounds hold; GPU times and
+    energies of all networks add up. ``together_us`` is a lower bound of the busiest device's work.
     """
 
     def total(metric: str) -> float:
@@ -331,13 +331,13 @@ def require_least_work(
 ) -> None:
     """Refuses deadlines and rates by arithmetic, without a search.
 
-    A frame takes at least the time of each kernel where that is fastest: fusing kernels saves no
-    more (``with_fusions``), everything else only adds. So much work a second must fit into all
-    devices, and work that only the GPU can do into the GPU.
+    A frame takes at least each kernel's time on its fastest device: fusing kernels saves no more
+    (``with_fusions``), everything else only adds. That work a second must fit into all devices, and
+    work that only the GPU can do must fit into the GPU.
 
     Args:
         members: The networks.
-        forms: Each network's, with its rewrites and without.
+        forms: Each network's forms, with and without its rewrites.
 
     Raises:
         GateError: "plan.infeasible".
@@ -372,8 +372,9 @@ def require_least_work(
 
 
 def _least_us(problem: PlacementProblem) -> tuple[float, float, float]:
-    """Returns a frame's least latency, its devices' least work, and the GPU's of what only it can
-    run, in microseconds."""
+    """Returns a frame's least latency, the devices' least work, and the least GPU work of
+    kernels that only the GPU can run, in microseconds.
+    """
     frame_us = work_us = gpu_us = 0.0
     for row in problem.costs:
         costs = [cost.load_us for cost in row if cost is not None]
@@ -394,11 +395,11 @@ def _too_slow(network: str, least: str, need_us: float, deadline_us: float) -> G
 
 
 def require_capacity(workload: Workload, alone: Sequence[NetworkAlone], limit: SearchLimit) -> None:
-    """Refuses deadlines and rates that no placement keeps, whatever the timetable.
+    """Refuses deadlines and rates that no placement meets with any timetable.
 
     Raises:
-        GateError: A network alone is too slow, which its own best plan proves, or a device has
-            too much to do.
+        GateError: A network is too slow alone (proven by its best plan), or a device has too much
+            work.
     """
     for number, (chain, own) in enumerate(zip(workload.chains, alone, strict=True)):
         need = min(own.bounds["latency_us"], alone_us(workload, number))
@@ -438,7 +439,7 @@ def require_capacity(workload: Workload, alone: Sequence[NetworkAlone], limit: S
 
 
 def missed_deadlines(workload: Workload, late: Timetable | None, *, contention: bool) -> GateError:
-    """Returns the error for deadlines that hold alone and not together."""
+    """Returns the error for deadlines that are met alone but not together."""
     hint = (
         f"give longer deadlines, lower the rates, use more DLA cores or a faster power mode{_SCOPE}"
     )
@@ -469,7 +470,7 @@ def missed_deadlines(workload: Workload, late: Timetable | None, *, contention: 
 
 
 def no_timetable_found() -> GateError:
-    """Returns the error for a search that ended before it found or ruled out anything."""
+    """Returns the error for a search that ended without a timetable or a proof."""
     return GateError(
         "no timetable was found within the time limit; there may be one",
         code="plan.limit",

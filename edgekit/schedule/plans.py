@@ -1,5 +1,5 @@
-"""What is placed together and the answer: a request for each network, and ``edgekit.plans/1``
-with a plan for each, the timeline, and what each device does.
+"""The request for each network of a joint placement, and the result, ``edgekit.plans/1``: a plan
+for each network, the timeline and the devices' utilisation.
 """
 
 from __future__ import annotations
@@ -56,15 +56,16 @@ class LatencyBounds:
 
 @document(frozen=True)
 class NetworkPlan:
-    """One network's part.
+    """A network's part of the result.
 
     Attributes:
-        name: The network's.
-        rate_hz: Frames a second that it has to keep up with; None: one frame.
-        deadline_us: Microseconds from a frame's arrival in which it has to end; None: any.
+        name: The network's name.
+        rate_hz: Required frames a second; None: a single frame.
+        deadline_us: Longest time from a frame's arrival to its end, in microseconds; None: no
+            limit.
         frames: Frames in a cycle.
-        latency_us: The longest of its frames.
-        plan: Its plan. What is proved is said of all networks together.
+        latency_us: The longest latency of its frames.
+        plan: The network's plan. Bounds are only in the joint result.
     """
 
     name: str = member(fields.name)
@@ -77,14 +78,14 @@ class NetworkPlan:
 
 @document(frozen=True)
 class TimelineEntry:
-    """Work of one frame on one device, unbroken; microseconds from the first arrival.
+    """Uninterrupted work of a frame on a device; microseconds from the first arrival.
 
-    ``kind`` is "layers" or "reformat"; ``alone_us`` is what it takes without contention.
+    ``kind`` is "layers" or "reformat"; ``alone_us`` is its duration without contention.
 
     Attributes:
         frame: Number of the network's frame, from 0.
         segment: Number of the segment.
-        layers: How many layers it runs.
+        layers: Number of layers.
     """
 
     network: str = member(fields.name)
@@ -102,16 +103,16 @@ class TimelineEntry:
 
 @document(frozen=True)
 class LeastValue:
-    """The objective's value without contention for memory, and what is proved of it.
+    """The objective's value without contention for memory, and its proven bounds.
 
     Attributes:
-        value: The optimum, in the unit.
-        bound: What is proved of it from below, for these groups and each network's own plans.
-        any_placement: What is proved for all placements, whatever the groups.
-        extrapolated: What the networks' plans predict without any published time of its kind.
-        unknown_cost: The networks' layers in no time, as NETWORK/LAYER.
+        value: The optimum, in the objective's unit.
+        bound: Proven lower bound, for these groups and each network's own plans.
+        any_placement: Proven lower bound over all placements, for any groups.
+        extrapolated: Predictions of the networks' plans without any published time of their kind.
+        unknown_cost: Layers without a predicted time, as NETWORK/LAYER.
         gap: The proven gap of the value, relative to it.
-        optimal: Whether the value is proved optimal under the model.
+        optimal: True if the value is proven optimal under the model.
     """
 
     value: float = member(fields.figure)
@@ -125,7 +126,7 @@ class LeastValue:
 
 @document(frozen=True)
 class ReachedValue:
-    """The objective's value with contention as it was measured, in the unit.
+    """The objective's value with measured contention.
 
     Attributes:
         value: In the objective's unit.
@@ -136,11 +137,11 @@ class ReachedValue:
 
 @document(frozen=True)
 class BusyShares:
-    """Which share of the time a device works, without and with contention.
+    """The fraction of the time that a device works, without and with contention.
 
     Attributes:
-        lower: Part of the time without contention, 0 to 1.
-        upper: Part of the time with contention.
+        lower: Fraction without contention, 0 to 1.
+        upper: Fraction with contention.
     """
 
     lower: float = member(fields.share)
@@ -149,11 +150,11 @@ class BusyShares:
 
 @document(frozen=True)
 class CoreLoadables:
-    """Loadables of all networks by core, and how many each core can hold.
+    """Number of loadables of all networks by core, and the limit of a core.
 
     Attributes:
-        cores: How many loadables each core has, by its number.
-        most: How many loadables a core can hold.
+        cores: Number of loadables by the core's number.
+        most: Largest number of loadables of a core.
     """
 
     cores: Mapping[str, int] = member(mapping(fields.count, fields.device))
@@ -167,21 +168,21 @@ class Plans(FormerDict):
     Attributes:
         target: The board.
         power_mode: Its power mode.
-        tensorrt: The release whose rules hold.
+        tensorrt: The TensorRT release whose rules apply.
         objective: "latency" (worst latency relative to its deadline), "makespan", "period",
             "energy" or "gpu_time".
-        unit: Of the values: "deadline" (a share of it), "us" or "uj".
+        unit: Unit of the values: "deadline" (fraction of the deadline), "us" or "uj".
         lower: The optimum without contention for memory.
-        upper: Of these plans with contention.
-        cycle_us: After what time the timeline repeats; its end for one frame of each.
-        repeats: Whether it repeats.
-        networks: One each, in the configuration's order.
-        timeline: What runs when, with contention.
+        upper: The value of these plans with contention.
+        cycle_us: Period of the timeline in microseconds; without rates, its end.
+        repeats: True if the timeline repeats.
+        networks: Each network's part, in the configuration's order.
+        timeline: The work in order of its start, with contention.
         utilisation: By device.
-        loadables: Of all networks.
-        pools: Bytes by pool, the largest that any loadable needs.
-        contention: The slowdowns, and where they come from.
-        notes: What a reader should know.
+        loadables: Loadables of all networks.
+        pools: Bytes by memory pool, the maximum over all loadables.
+        contention: The slowdowns and their source.
+        notes: Notes for the reader.
         clock: "predicted".
     """
 
@@ -227,7 +228,7 @@ def plans_of(
     contention: Contention,
     target: Target,
 ) -> Plans:
-    """Returns the answer for a timetable with contention and the optimum without."""
+    """Returns the result for a timetable with contention and the optimum without."""
     plans = [_plan(one, upper.places[i], objective) for i, one in enumerate(placed)]
     placement_bound = min(placement_bound, lower.value)
     whole = workload.hyperperiod_us
@@ -309,7 +310,7 @@ def plans_of(
 def _rewrites_not_used(
     placed: Sequence[PlacedNetwork], places: Sequence[Sequence[int]]
 ) -> tuple[str, ...]:
-    """Returns notes on the networks that are planned as they came."""
+    """Returns notes on the networks that are planned without their rewrites."""
     found = []
     for one, own in zip(placed, places, strict=True):
         prepared = one.plans[-1 - own[0]].prepared if own[0] < 0 else one.prepared
@@ -322,7 +323,7 @@ def _rewrites_not_used(
 
 
 def _plan(one: PlacedNetwork, places: Sequence[int], objective: str) -> Plan:
-    """Returns the plan of a network that is placed group by group, or by one of its own plans."""
+    """Returns the plan of a network that is placed by groups or by an own plan."""
     if places[0] < 0:
         own = one.plans[-1 - places[0]]
         return _assembled(one, own.prepared, own.built, own.placing, objective)
@@ -354,7 +355,7 @@ def _assembled(
     objective: str,
 ) -> Plan:
     solved = Solved((PlanShare(1.0, placing),), placing.value, placing.value)
-    # what is proved is said of all networks together
+    # bounds are only given for all networks together
     plan = assemble(prepared.request, built, solved, one.prepared.baselines, notes_proof=False)
     cores = tuple(one.prepared.request.cores)
     constraints = replace(plan.constraints, dla_cores=cores)
@@ -406,7 +407,9 @@ def _notes(
 def timeline_of(
     placed: Sequence[PlacedNetwork], workload: Workload, table: Timetable, plans: Sequence[Plan]
 ) -> tuple[TimelineEntry, ...]:
-    """Returns what runs when, in order of the starts; ``plans`` are the networks'."""
+    """Returns the timeline's entries in order of their starts; ``plans`` are the networks'
+    plans.
+    """
     found: list[TimelineEntry] = []
     for i, one in enumerate(placed):
         segment = {layer.name: layer.segment for layer in plans[i].layers}
@@ -473,12 +476,12 @@ def _join_entries(a: TimelineEntry, b: TimelineEntry) -> TimelineEntry:
 
 @document(frozen=True)
 class NetworkRequest:
-    """One of the networks.
+    """A network of the joint placement.
 
     Attributes:
-        options: Its own pins and what all networks share.
-        as_it_came: The network without its rewrites, and its verdicts, where a plan may be better
-            without them; None where there is no such choice.
+        options: Its own pins, and the options that all networks share.
+        as_it_came: The network without its rewrites, and its verdicts, if a plan may be better
+            without them; None if there is no such choice.
     """
 
     name: str
@@ -493,10 +496,10 @@ class NetworkRequest:
 
 @document(frozen=True)
 class PlacedNetwork:
-    """A member as the solver sees it.
+    """A network, prepared for the solver.
 
-    ``prepared``, ``built`` and ``groups`` are of the network that is better alone, with its
-    rewrites or without them; ``plans`` are of both.
+    ``prepared``, ``built`` and ``groups`` belong to the form that is better alone, with or without
+    rewrites; ``plans`` are of both forms.
     """
 
     member: NetworkRequest

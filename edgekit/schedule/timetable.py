@@ -1,6 +1,6 @@
-"""Timetables of several chains on shared devices: what is to be scheduled (``Workload``), the
-best places and starts by CP-SAT (``timetable``), steady states without deadlines, and what
-no timetable can beat. Times are in microseconds.
+"""Timetables of several chains on shared devices: the input (``Workload``), the best places and
+starts by CP-SAT (``timetable``), steady states without deadlines, and lower bounds. Times are in
+microseconds.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from edgekit.solver.cpsat.timetable_model import (
     solve,
 )
 
-# Several networks on shared devices: what is to be scheduled, and the timetable found.
+# Several networks on shared devices: the input and the timetable found.
 #
-# Each network is a chain of parts. A frame takes every part in order; all frames of a network run
-# alike, so that each network needs one set of engines. Parts of a chain next to each other on one
-# core are one loadable, which runs unbroken; everything else may be interleaved with other
-# networks' work between two parts. A device does one thing at a time.
+# Each network is a chain of parts. A frame runs every part in order; all frames of a network run
+# alike, so that each network needs a single set of engines. Adjacent parts of a chain on the same
+# core form a loadable, which is not interrupted; other networks' work may run between any other two
+# parts. A device runs a single task at a time.
 #
-# A network may also run by one of its routes: a placement of the whole of it with tasks of its own,
-# which need not end where the parts do.
+# A network may also run by a route: a placement of the whole network with its own tasks, which need
+# not end at the parts' borders.
 
 
 EFFORT = 20.0
-"""Deterministic time limit of one search (OR-Tools' own measure, about a second of one core)."""
+"""Deterministic time limit of a search (OR-Tools' own measure, about a second of a core)."""
 SECONDS = 60.0
-"""By the clock, for all searches together: a slow machine ends here."""
+"""Wall-clock limit of all searches together, in seconds, for slow machines."""
 _FIRST = 2.0
-_UNITS = 1e9  # of a cycle, about; in a microsecond at least and at most:
+_UNITS = 1e9  # approximate units per cycle; least and most units per microsecond:
 _FEWEST, _MOST = 10, 1_000_000
 _EXACT = 1e-7
 _WEIGHT = 5_000
@@ -46,14 +46,14 @@ _WEIGHT = 5_000
 
 @dataclass(frozen=True, slots=True)
 class DeviceTask:
-    """What one device does without a break for a frame.
+    """Uninterrupted work of a device for a frame.
 
     Attributes:
-        device: Where.
-        first: Its first part.
-        last: Its last part; below ``first`` for a hand-over alone.
-        work_us: How long it takes alone.
-        extra_us: Launch and hand-overs in it.
+        device: Index of the device.
+        first: Index of the first part.
+        last: Index of the last part; below ``first`` for a hand-over alone.
+        work_us: Duration without contention, in microseconds.
+        extra_us: Launch and hand-overs included in ``work_us``.
     """
 
     device: int
@@ -65,7 +65,7 @@ class DeviceTask:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A placement of a whole network: tasks one after the other, and microjoules of a frame.
+    """A placement of a whole network: consecutive tasks, and microjoules of a frame.
 
     ``loadables`` counts them by device.
     """
@@ -77,19 +77,19 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class NetworkChain:
-    """One network; times in microseconds.
+    """A network; times are in microseconds.
 
     Attributes:
         name: Its name.
-        times_us: By part and device; None where the part cannot run.
-        hands_us: What handing a tensor over takes of the first device, by border (before the
-            first part, between two, after the last), and the places before and after it. A place
-            is a device, or one more for the caller.
+        times_us: By part and device; None if the part cannot run there.
+        hands_us: Time of the first device for handing a tensor over, by border (before the first
+            part, between two, after the last), and the places before and after it. A place is a
+            device's index; the caller has the next index.
         energy_uj: By part and device.
-        period_us: Time between two frames; None: one frame.
+        period_us: Time between two frames; None: a single frame.
         deadline_us: Longest time from a frame's arrival to its end; None: no limit.
         too_large: Parts (first, last) that do not fit one loadable, the shortest such runs.
-        routes: What it can do instead; without parts it has to.
+        routes: Alternatives to the parts; without parts a route is required.
     """
 
     name: str
@@ -104,15 +104,15 @@ class NetworkChain:
 
 @dataclass(frozen=True)
 class Workload:
-    """All networks, and what they share.
+    """All networks and the shared devices.
 
     Attributes:
-        devices: Names; the first one carries the hand-overs.
-        launch_us: By device: what starting a loadable takes; None for a device without loadables.
+        devices: Names; the first device does the hand-overs.
+        launch_us: Time to start a loadable, by device; None for a device without loadables.
         watts: By device, for the energy of launches and hand-overs.
         chains: The networks; all of them have a period, or none.
-        max_loadables: What each core can hold, of all networks together; None: no limit.
-        one_core: Whether a network may use only one core, as a single engine does.
+        max_loadables: Limit of a core's loadables, all networks together; None: no limit.
+        one_core: True if a network may use only a single core, as a single engine does.
     """
 
     devices: tuple[str, ...]
@@ -129,7 +129,7 @@ class Workload:
 
     @cached_property
     def hyperperiod_us(self) -> Fraction | None:
-        """After what time the arrivals repeat: the least common multiple of all periods."""
+        """The time after which arrivals repeat: the least common multiple of all periods."""
         periods = [chain.period_us for chain in self.chains if chain.period_us is not None]
         if not periods:
             return None
@@ -139,7 +139,7 @@ class Workload:
 
     @cached_property
     def frames(self) -> tuple[int, ...]:
-        """Frames of each network in one hyperperiod; 1 each without periods."""
+        """Frames of each network in a hyperperiod; 1 each without periods."""
         whole = self.hyperperiod_us
         return tuple(
             1 if whole is None or chain.period_us is None else int(whole / chain.period_us)
@@ -152,7 +152,7 @@ class Workload:
         return 0.0 if period is None else float(period * frame)
 
     def loads_us(self, places: Sequence[Sequence[int]]) -> list[float]:
-        """Returns what each device works in a hyperperiod."""
+        """Returns each device's working time in a hyperperiod."""
         load = [0.0] * len(self.devices)
         for chain, frames in enumerate(self.frames):
             for task in tasks_of(self, chain, places[chain]):
@@ -184,7 +184,7 @@ class Workload:
 
 
 def route_of(chain: NetworkChain, places: Sequence[int]) -> Route | None:
-    """Returns the route that places (of one network) stand for, or None for those of parts.
+    """Returns the route that a network's places denote; None if they are places of parts.
 
     Route number k is the single place -1 - k.
     """
@@ -192,10 +192,10 @@ def route_of(chain: NetworkChain, places: Sequence[int]) -> Route | None:
 
 
 def tasks_of(workload: Workload, chain: int, places: Sequence[int]) -> list[DeviceTask]:
-    """Returns the tasks of a frame in order: parts, loadables, and hand-overs on their own.
+    """Returns the tasks of a frame in order: parts, loadables and separate hand-overs.
 
-    The first device hands over right before or after its own parts; between two other places
-    (the caller and a core) a hand-over is a task of its own.
+    The first device hands over right before or after its own parts; between two other places (the
+    caller and a core) a hand-over is a separate task.
     """
     own = workload.chains[chain]
     route = route_of(own, places)
@@ -228,13 +228,13 @@ def tasks_of(workload: Workload, chain: int, places: Sequence[int]) -> list[Devi
 
 @dataclass(frozen=True)
 class Timetable:
-    """Where every part runs and when every task starts.
+    """The device of every part and the start of every task.
 
     Attributes:
         places: Device by network and part, or the route's number (:func:`route_of`).
         starts_us: By network, frame and task of ``tasks_of``.
         ends_us: Likewise.
-        value: Of the objective.
+        value: The objective's value.
         bound: Proven lower bound of the objective.
     """
 
@@ -254,11 +254,11 @@ class Timetable:
 
 @dataclass(frozen=True, slots=True)
 class SearchLimit:
-    """How long searches may take.
+    """The limits of searches.
 
     Attributes:
-        effort: Of each: CP-SAT's deterministic time.
-        ends: Of all of them together, by ``time.monotonic()``: the last resort.
+        effort: Limit of each search, in CP-SAT's deterministic time.
+        ends: End of all searches together, by ``time.monotonic()``: the last resort.
     """
 
     effort: float
@@ -271,11 +271,11 @@ class SearchLimit:
 
     @property
     def seconds(self) -> float:
-        """What the clock leaves."""
+        """Seconds left until ``ends``."""
         return max(0.1, self.ends - monotonic())
 
     def part(self, share: float) -> SearchLimit:
-        """Returns the limit of searches with only a share of the effort."""
+        """Returns the limit with a fraction of the effort."""
         return replace(self, effort=self.effort * share)
 
 
@@ -295,12 +295,12 @@ def timetable(
             of the last frame), "energy" (microjoules of a hyperperiod) or "gpu_time"
             (microseconds of the first device in a hyperperiod).
         within: Latencies stay below this multiple of their deadlines.
-        hint: Places to start the search from.
-        limit: How long to search; the usual time when None.
+        hint: Places from which the search starts.
+        limit: Limits of the search; the default limits if None.
 
     Returns:
-        The timetable with a proven bound; None when it is proved that there is none.
-        A timetable without places: the search ended before it found one.
+        The timetable with a proven bound; None if it is proven that there is none. A timetable
+        without places if the search ended before it found any.
 
     Raises:
         EnvironmentLack: CP-SAT cannot be run.
@@ -340,8 +340,8 @@ def best_places(
 ) -> tuple[tuple[tuple[int, ...], ...], float, float] | None:
     """Returns the places with the smallest largest load of a device in a hyperperiod.
 
-    Deadlines are left alone. Returns (places, that load in microseconds, a proven lower bound of
-    it); None when there are no places at all.
+    Deadlines are ignored. Returns (places, that load in microseconds, a proven lower bound of the
+    load); None if no places are possible.
 
     Raises:
         EnvironmentLack: CP-SAT cannot be run.
@@ -358,7 +358,7 @@ def best_places(
 def _run_searches(
     scaled: _ScaledRequest, hint: Sequence[Sequence[int]] | None, limit: SearchLimit | None
 ) -> TimetableAnswer:
-    """Runs one search, which is quick or stuck; then several that share what they find.
+    """Runs a single search, then, if it is not quick, several searches that share solutions.
 
     Both give the same answer each time, unless the wall clock ends them.
     """
@@ -378,7 +378,7 @@ def _run_searches(
 
 
 class _ScaledRequest:
-    """A request in whole units, durations rounded up: what keeps it keeps the workload, too."""
+    """A request in whole units, durations rounded up: its timetables also hold for the workload."""
 
     def __init__(self, workload: Workload, objective: str, within: float) -> None:
         self.workload = workload
@@ -432,7 +432,7 @@ class _ScaledRequest:
         return math.floor(us / self.unit_us + 1e-6)
 
     def _horizon_us(self) -> float:
-        """Returns what all networks take one after the other at worst, several times over."""
+        """Returns several times the worst time of all networks run one after the other."""
         total = 0.0
         for chain in self.workload.chains:
             total += sum(max(us for us in row if us is not None) for row in chain.times_us)
@@ -501,10 +501,10 @@ class _ScaledRequest:
         )
 
     def bound(self, value: float) -> float:
-        """Returns a bound of the scaled problem as one of the workload.
+        """Converts a bound of the scaled problem to a bound of the workload.
 
-        Rounded durations can make a frame longer by less than a unit each; so much less is
-        proved.
+        Each rounded duration can lengthen a frame by less than a unit; the bound is reduced by
+        that.
         """
         if self.objective == "latency":
             least = value - self._slack() * max(self.weights)
@@ -551,9 +551,9 @@ class _ScaledRequest:
 
 
 def _weights(deadlines: Sequence[float]) -> tuple[list[int], float, float]:
-    """Returns small integer weights for latencies, which stand for one over each deadline.
+    """Returns small integer weights for latencies, proportional to 1 / deadline.
 
-    Also returns what a latency times its weight is divided by, and the relative error of that.
+    Also returns the divisor of weighted latencies, and its relative error.
     """
     longest = max(deadlines)
     ratios = [longest / deadline for deadline in deadlines]
@@ -571,7 +571,7 @@ def _weights(deadlines: Sequence[float]) -> tuple[list[int], float, float]:
 
 
 def alone_us(workload: Workload, chain: int) -> float:
-    """Returns the shortest time of a frame that has the whole board to itself."""
+    """Returns the shortest time of a frame that has the board alone."""
     own = workload.chains[chain]
     routes = min((sum(t.work_us for t in r.tasks) for r in own.routes), default=math.inf)
     if not own.times_us:
@@ -598,9 +598,9 @@ def steady_state(
 ) -> Timetable:
     """Returns a timetable in which every network takes one frame each ``period_us``.
 
-    Each task takes the first gap of its device, with frames of several periods under way at once;
-    where that leaves a device's time in pieces too small, the tasks lie side by side instead.
-    ``period_us`` is at least the load of each device.
+    Each task takes the first gap of its device, with frames of several periods in flight at once;
+    if the gaps become too small, the tasks are placed contiguously instead. ``period_us`` is at
+    least the load of each device.
     """
     period = Fraction(period_us)
     chains = tuple(replace(chain, period_us=period) for chain in workload.chains)
@@ -623,7 +623,7 @@ def steady_state(
 def _first_gaps(
     workload: Workload, tasks: Sequence[Sequence[DeviceTask]], period: float
 ) -> list[list[float]] | None:
-    busy: list[list[tuple[float, float]]] = [[] for _ in workload.devices]  # within one period
+    busy: list[list[tuple[float, float]]] = [[] for _ in workload.devices]  # within a period
     found = []
     for own in tasks:
         now, row = 0.0, []

@@ -1,3 +1,3 @@
-"""Plans, builds and measures on the first board until nothing that is left can be better.
-Start with ``tune`` in ``run``; the loop is ``Tuning`` in ``session``.
+"""Plans, builds and measures on the first board until no remaining plan can be better. Start with
+``tune`` in ``run``; the loop is ``Tuning`` in ``session``.
 """

@@ -1,8 +1,8 @@
-"""Plans built and measured on the configuration's first board, next to what serves there; what
-earlier tunings left there; whether the board shows its power.
+"""Builds and measures plans on the configuration's first board, beside the serving application.
+Also lists leftovers of earlier tunings and checks for power rails.
 
-They go to an application of their own, ``NAME-tune-XXXXXX``, whose health checks are off (a slower
-plan must be measured, not refused) and which is removed in the end, also after a Ctrl-C.
+Plans are deployed to a separate application, ``NAME-tune-XXXXXX``, whose health checks are off (a
+slower plan must be measured, not refused) and which is removed at the end, also after a Ctrl-C.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _ONCE_MS = 200
 
 
 def trial_config(config: Config, objective: str, out: Path) -> Config:
-    """Returns the configuration of trials: another application, one board, no health checks.
+    """Returns the configuration of trials: separate application, single board, no health checks.
 
     Args:
         config: The user's.
-        objective: What is tuned for.
-        out: The folder of the tuning, which names the application.
+        objective: The tuning's objective.
+        out: The tuning's folder; the application's name is derived from its path.
     """
     value = dict(config.document.value)
     value["name"] = trial_name(str(config.file.name), digest_of(str(out.absolute())))
@@ -67,19 +67,19 @@ def trial_config(config: Config, objective: str, out: Path) -> Config:
 
 
 class BoardMeasurer:
-    """A ``trials.TunedNetwork`` on its board; a context manager, at whose end the board is clean.
+    """A ``trials.TunedNetwork`` on its board; a context manager that cleans the board at exit.
 
     Args:
         config: Of :func:`trial_config`.
         out: Folder of the trials' results.
         cache: As for ``Pipeline``.
         keep: Leave the application on the board.
-        on_note: Called where the application unexpectedly stays there.
+        on_note: Called if the application could not be removed.
         settings: Further arguments of ``Pipeline``.
 
     Attributes:
-        name: What its network is called, as it came or rewritten; empty where there is one only.
-        again_s: Seconds that a plan took, building excluded, so far; 0 before the first.
+        name: The network's name (original or rewritten); empty if there is only a single network.
+        again_s: Seconds to deploy and measure a plan, building excluded; 0 before the first plan.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class BoardMeasurer:
             config or self.config,
             out=self._out,
             cache=self._cache,
-            again=True,  # an application of edgekit's own: a trial that was cut off is tried again
+            again=True,  # edgekit's own application: an interrupted trial is repeated
             **self._settings,
         )
         if self._client is not None:
@@ -125,7 +125,7 @@ class BoardMeasurer:
         return self._stack.enter_context(self._open())
 
     def connect_board(self) -> None:
-        """Connects to the board; EnvironmentLack ("tune.no-power") where it has no rails."""
+        """Connects to the board; EnvironmentLack ("tune.no-power") if it has no power rails."""
         self._client = self.first.boards.clients()[0]
         placement = self.config.file.placement
         if placement.objective == "energy":
@@ -140,7 +140,7 @@ class BoardMeasurer:
 
     @cached_property
     def start(self) -> Plan:
-        """The plan to begin with, once its build passes the accuracy gate."""
+        """Returns the starting plan after its build passed the accuracy gate."""
         if self._client is None:
             self.connect_board()
         self.first.build()
@@ -149,12 +149,12 @@ class BoardMeasurer:
 
     @property
     def query(self) -> PlacementQuery:
-        """What is placed; known with the starting plan."""
+        """The placement query; known with the starting plan."""
         _ = self.start
         found = query(self.first.context)
         if self.clock == "board-measured":
             return found
-        # microseconds of the board: no bound of a CPU's time
+        # the board's microseconds, so a bound on CPU time does not apply
         return dataclasses.replace(found, options=dataclasses.replace(found.options, bounds={}))
 
     @property
@@ -176,10 +176,10 @@ class BoardMeasurer:
 
     @cached_property
     def other(self) -> BoardMeasurer | None:
-        """The same of the other network, as it came or rewritten, where both may be tried.
+        """The measurer of the other network (original or rewritten); None if only one may be tried.
 
-        ``rewrite.always`` and ``rewrite.enable: none`` say which one it is to be, and so does a
-        profile, whose times are of one of them.
+        ``rewrite.always`` and ``rewrite.enable: none`` fix the network, and so does a profile,
+        whose times belong to a single network.
         """
         file, name = self.config.file, self.name
         if not name or file.rewrite.always or file.placement.profile is not None:
@@ -190,23 +190,23 @@ class BoardMeasurer:
             **self._settings,
         )  # fmt: skip
         found._client, found._stack = self._client, self._stack
-        # the configuration of the network as it came has no other
+        # the original network's configuration has no other network
         found.name = ORIGINAL if name == REWRITTEN else REWRITTEN
         return found
 
     @cached_property
     def backend(self) -> str:
-        """Who builds."""
+        """The backend that builds."""
         return backend_for(self.first.context, self.first.boards)
 
     @property
     def clock(self) -> str:
-        """Whose time is measured."""
+        """The clock of the measured times: "cpu-measured" or "board-measured"."""
         return "cpu-measured" if self.backend == "reference" else "board-measured"
 
     @property
     def identity(self) -> list[Any]:
-        """What distinguishes this board's and configuration's measurements from others'."""
+        """Identifies measurements of this board and configuration."""
         _ = self.start
         assert self._client is not None
         pipeline = self.first
@@ -214,7 +214,7 @@ class BoardMeasurer:
         return [board, self.backend, list(plan_identity(pipeline.context)), self.config.file.name]
 
     def board_notes(self, config: Config) -> list[str]:
-        """Returns what else is on the board, as sentences.
+        """Returns notes on other applications on the board, as sentences.
 
         Args:
             config: The user's.
@@ -237,12 +237,12 @@ class BoardMeasurer:
         """Builds, deploys and measures a plan.
 
         Raises:
-            EdgekitError: What fails; the plan is then out.
+            EdgekitError: A step failed; the plan is then dropped.
         """
         _ = self.start
         config = self.config
         if self._fp16_by_gate or config.file.accuracy.fallback != "none":
-            # what a plan must keep in FP16 was found with the first; one that needs more is out
+            # the starting plan fixed the FP16 layers; a plan that needs more is dropped
             config = open_config(config, accuracy={"fallback": "none"})
         with self._open(config) as pipeline:
             pipeline.context = dataclasses.replace(
@@ -255,7 +255,7 @@ class BoardMeasurer:
             return found
 
     def clean(self) -> None:
-        """Removes the trials from the board, unless they are to stay; once."""
+        """Removes the trials from the board once, unless ``keep`` is set."""
         if self._client is None or self._keep_app or self._clean:
             return
         self._clean = True
@@ -267,23 +267,23 @@ class BoardMeasurer:
 
 
 def remove_trials(client: BoardClient, app: str, on_note: Callable[[str], object]) -> bool:
-    """Removes the trials' application; reports what stays and how to remove it.
+    """Removes the trials' application; reports leftovers and how to remove them.
 
-    A deployment is a job that goes on without this process, as after a Ctrl-C, and holds the
-    application: it is cancelled first.
+    A deployment is a job that continues without this process (as after a Ctrl-C) and locks the
+    application, so it is cancelled first.
 
     Returns:
-        Whether none of it is on the board.
+        True if the application is no longer on the board.
 
     Raises:
-        KeyboardInterrupt: A second Ctrl-C; that it stays was reported.
+        KeyboardInterrupt: A second Ctrl-C, after the leftover was reported.
     """
     how = f"edgekit remove BOARD --app {app}"
     try:
         for job in client.jobs():
             if job.name == app and job.state in LIVE:
                 client.cancel_job(job.job, grace_s=timeouts.CANCEL_TRIAL_S)
-        # all of them are requested: a board reports an unknown one as without releases
+        # request every application: a board lists an unknown name without releases
         if app in client.releases():
             client.remove(app)
     except EdgekitError as error:
@@ -299,12 +299,12 @@ def remove_trials(client: BoardClient, app: str, on_note: Callable[[str], object
 
 
 def leftover_notes(client: BoardClient, name: str, app: str) -> list[str]:
-    """Returns sentences on trials of this configuration that other tunings left.
+    """Returns sentences on trials of this configuration that other tunings left on the board.
 
     Args:
         client: The board.
         name: The configuration's.
-        app: This tuning's own application, which it removes in the end.
+        app: This tuning's own application, which it removes at the end.
     """
     try:
         apps = client.releases()
@@ -322,7 +322,7 @@ def need_rails(client: BoardClient, target: Target) -> None:
     """Reads the board's rails once.
 
     Raises:
-        EnvironmentLack: "tune.no-power": those that make the total are not there.
+        EnvironmentLack: "tune.no-power": the rails of the total power are missing.
     """
     seen: list[Sample] = []
 
@@ -333,7 +333,7 @@ def need_rails(client: BoardClient, target: Target) -> None:
     try:
         client.sample(one, interval_ms=_ONCE_MS, count=1)
     except BoardError:
-        return  # the measurement says it better
+        return  # the measurement reports this more precisely
     total = target.rails.total if target.rails else ()
     there = seen[0].rails() if seen else {}
     if not there or not total:

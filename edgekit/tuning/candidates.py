@@ -1,5 +1,5 @@
-"""Which plan may be better than those that were measured. What the measurements leave open is
-sampled: each sample gives every layer a time such that all measured plans come out as measured. A
+"""Finds plans that may be better than the measured plans. Times that the measurements leave open
+are sampled: each sample ("world") gives every layer a time that reproduces all measurements. A
 candidate is judged by its cost in every sample.
 """
 
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     from edgekit.placement.placing import Prepared
 
 Costs = npt.NDArray[np.float64]
-"""One for each world."""
+"""A value for each world."""
 
 LIKELY, FAR = 32, 96
-"""Worlds after the likeliest: those of the prior, and those of much more doubt."""
+"""Number of worlds after the likeliest: from the prior, and with larger deviations."""
 SEARCHED = 16
-"""Worlds whose own optimum is a candidate (Thompson sampling, Biometrika 25, 1933)."""
+"""Number of worlds whose optimum is a candidate (Thompson sampling, Biometrika 25, 1933)."""
 LOOKED = 64
-"""Nodes of the best plan that are looked at on the other device."""
+"""Number of nodes of the best plan that are tried on the other device."""
 LARGE_PROBLEM, FEW_SEARCHES = 60, 6
-"""Nodes of a problem from which on fewer placements are searched for, and how many."""
+"""Number of nodes above which fewer placements are searched, and their number."""
 BALANCING = 5
-"""Placements that are looked at for a small period."""
+"""Number of placements that are tried for a short period."""
 STEPS = 40
-"""Of shares: 0.25 each and 0.3 with 0.2 can differ by a twentieth of the frames a second."""
+"""Steps of shares: 0.25 each and 0.3 with 0.2 can differ by a twentieth of the frames a second."""
 
 
 def device_class(device: str) -> str:
@@ -52,10 +52,10 @@ def device_class(device: str) -> str:
 
 
 def plan_signature(plan: Plan) -> str:
-    """Returns what identifies a plan's builds: the device of every layer, and the shares."""
+    """Returns the key of a plan's builds: the device of every layer, and the shares."""
 
     def one(share: Share) -> list[object]:
-        # shares follow from times: a mix whose shares moved a little is no other plan
+        # shares follow from times: slightly different shares make the same plan
         return [
             round(share.share * STEPS),
             sorted((x.name, x.device, x.segment) for x in share.layers),
@@ -66,7 +66,7 @@ def plan_signature(plan: Plan) -> str:
 
 
 class PlacementSpace:
-    """A network's placements, to be searched with times as they were learnt."""
+    """A network's placements, searched with learnt times."""
 
     def __init__(self, prepared: Prepared) -> None:
         self._prepared = prepared
@@ -77,7 +77,7 @@ class PlacementSpace:
 
     @property
     def model(self) -> CostModel:
-        """What predicts."""
+        """The cost model that predicts times."""
         return self._prepared.request.model
 
     @property
@@ -87,12 +87,12 @@ class PlacementSpace:
 
     @property
     def kernels(self) -> tuple[LayerKernel, ...]:
-        """By node of the problem, its layers."""
+        """The layers of each node of the problem."""
         return self._prepared.built.kernels
 
     @property
     def problem(self) -> PlacementProblem:
-        """The problem with predicted times."""
+        """The placement problem with predicted times."""
         return self._prepared.problem
 
     def _class_of(self, mode: int) -> str:
@@ -100,7 +100,7 @@ class PlacementSpace:
 
     @cached_property
     def least_us(self) -> list[dict[str, float]]:
-        """By node and class of device that can run it, the least predicted microseconds."""
+        """By node and capable device class, the least predicted microseconds."""
         found: list[dict[str, float]] = []
         for row in self.problem.costs:
             best: dict[str, float] = {}
@@ -113,7 +113,7 @@ class PlacementSpace:
 
     @cached_property
     def prior_us(self) -> dict[str, np.ndarray]:
-        """By class, each layer's predicted microseconds; NaN where it cannot run."""
+        """By device class, each layer's predicted microseconds; NaN if it cannot run there."""
         found = {name: np.full(len(self.network.layers), np.nan) for name in CLASSES}
         for kernel, least in zip(self.kernels, self.least_us, strict=True):
             for name, us in least.items():
@@ -130,13 +130,13 @@ class PlacementSpace:
         self, times: Mapping[str, np.ndarray], forced: Mapping[int, str],
         energy: Mapping[str, float], moving: float,
     ) -> Plan | None:  # fmt: skip
-        """Returns the best plan with these times, None where there is none.
+        """Returns the best plan with these times, None if there is none.
 
         Args:
-            times: Of ``Estimate.times``.
-            forced: The class of device that nodes must have.
+            times: Microseconds by device class, as in ``Estimate.times``.
+            forced: The device class that nodes must have, by node index.
             energy: By class, measured over predicted energy.
-            moving: The part of transfers that keeps the GPU busy.
+            moving: The fraction of transfer time that keeps the GPU busy.
         """
         problem = self._scaled(times, forced, energy, moving)
         if self.options.objective == "period":
@@ -146,8 +146,8 @@ class PlacementSpace:
         return self.plan(parts) if parts else None
 
     def plan(self, parts: Sequence[PlanShare]) -> Plan | None:
-        """Returns a solved problem's plan, as predicted by the model, not by what was learnt."""
-        # most searches end at a placement that another one ended at, too
+        """Returns a solved problem's plan with predicted (not learnt) times."""
+        # most searches end at a placement that another search found too
         key = tuple((round(part.share * STEPS), part.placing.modes) for part in parts)
         if key not in self._plans:
             self._plans[key] = self._plan(parts)
@@ -173,7 +173,7 @@ class PlacementSpace:
         return assemble(prepared.request, prepared.built, solved, prepared.baselines)
 
     def alone(self, name: str) -> Plan | None:
-        """Returns the plan with every node on this class of device that can run there."""
+        """Returns the plan with every node on this device class if it can run there."""
         wanted = {v: name for v, least in enumerate(self.least_us) if name in least}
         problem = replace(self.problem, costs=self._allowed(wanted))
         parts = optimise(problem, replace(self.options, objective="latency", bounds={})).parts
@@ -233,16 +233,16 @@ def _times(cost: Cost, factor: float) -> Cost:
 
 
 def _with_delay(cost: Cost, us: float) -> Cost:
-    """Adds time in which no device works; a loadable is entered and left."""
+    """Adds time in which no device works: entering and leaving a loadable."""
     return Cost((*cost.load_us[:-1], cost.load_us[-1] + us), cost.energy_uj)
 
 
 def balanced_placement(problem: PlacementProblem, options: Options) -> tuple[PlanShare, ...]:
-    """Returns a placement whose busiest device has little to do.
+    """Returns a placement with a low load of the busiest device.
 
-    The proven least takes CP-SAT; a candidate need not be proven. Prices
-    of the devices' time are raised where there is much to do (multiplicative weights), and the
-    best placement that any prices have is taken.
+    A proven optimum would need CP-SAT; a candidate needs no proof. The price of a busy device's
+    time is raised in each round (multiplicative weights), and the best placement over all rounds is
+    returned.
     """
     count = len(problem.devices)
     prices = [1.0] * count
@@ -265,13 +265,13 @@ def balanced_placement(problem: PlacementProblem, options: Options) -> tuple[Pla
 
 @dataclass(frozen=True)
 class PlanTerms:
-    """A plan of a mix as sums of unknown times.
+    """A plan of a mix, expressed as sums of unknown times.
 
     Attributes:
-        share: Of the frames.
-        layers: (class, layer's index), in running order.
-        load: By device, the layers it runs.
-        extra: Multiples of the unknowns that are no layer's.
+        share: The plan's fraction of the frames.
+        layers: (device class, layer's index), in running order.
+        load: The layers of each device.
+        extra: Multiples of the unknowns that belong to no layer.
     """
 
     share: float
@@ -281,7 +281,7 @@ class PlanTerms:
 
 
 def plan_terms(plan: Plan, index: Mapping[str, int]) -> tuple[PlanTerms, ...]:
-    """Returns the plans of a mix; ``index`` is each layer's place in the network."""
+    """Returns the terms of each plan of a mix; ``index`` is each layer's index in the network."""
     found = []
     for number, share in enumerate(plan.plans):
         layers = tuple((device_class(one.device), index[one.name]) for one in share.layers)
@@ -301,17 +301,18 @@ def plan_terms(plan: Plan, index: Mapping[str, int]) -> tuple[PlanTerms, ...]:
 
 @dataclass(frozen=True)
 class Worlds:
-    """What the times may be, the likeliest world first; every field has one entry for each.
+    """Samples ("worlds") of the unknown times, the likeliest first; each field has an entry a
+    world.
 
     Attributes:
         space: The placements.
         learnt: The likeliest times.
-        objective: What is made small.
-        logs: Logarithms of the times, those of :class:`Estimate`.
-        moving: The part of transfers that keeps the GPU busy; the rest only delays a frame.
-        together: Period over the busiest device's own time, where several work at once.
+        objective: The objective that is minimised.
+        logs: Logarithms of the times, as in :class:`Estimate`.
+        moving: The fraction of transfer time that keeps the GPU busy; the rest only delays a frame.
+        together: Period over the busiest device's own time, if several devices work at once.
         energy: By class, measured over predicted energy.
-        watts: By class, predicted watts of the module while it works; one for all.
+        watts: Predicted watts of the module while a device class works; the same in all worlds.
     """
 
     space: PlacementSpace
@@ -324,7 +325,7 @@ class Worlds:
     watts: Mapping[str, float]
 
     def costs(self, plan: Plan) -> Costs:
-        """Returns what a plan costs in every world: microseconds, for energy microjoules."""
+        """Returns a plan's cost in every world, in microseconds (energy: microjoules)."""
         every = plan_terms(plan, self.space.index)
         loads = self._loads(every)
         if self.objective == "gpu_time":
@@ -336,20 +337,20 @@ class Worlds:
                 found += us * self.watts.get(name, 1.0) * self.energy[name]
             return found
         if self.objective == "latency" or len(loads) < 2:
-            # the caller's part of a frame is no other device's
+            # the calling process's part of a frame occupies no other device
             piece = max(every, key=lambda one: one.share)
             return self.sums(self.learnt.row(piece.layers, piece.extra))
         together: Costs = self.busiest(plan) * self.together
         return together
 
     def busiest(self, plan: Plan) -> Costs:
-        """Returns in every world the busiest device's own time a frame."""
+        """Returns the busiest device's own time a frame in every world."""
         loads = self._loads(plan_terms(plan, self.space.index))
         found: Costs = np.array(list(loads.values())).max(axis=0)
         return found
 
     def sums(self, row: np.ndarray) -> Costs:
-        """Returns a sum's microseconds in every world."""
+        """Returns the microseconds of a sum of layers in every world."""
         found: Costs = self._us @ row
         return found
 
@@ -359,7 +360,7 @@ class Worlds:
         return found
 
     def _loads(self, every: Sequence[PlanTerms]) -> dict[str, Costs]:
-        """Returns by device its own time a frame."""
+        """Returns each device's own time a frame."""
         found: dict[str, Costs] = {}
         gpu = any("GPU" in piece.load for piece in every)
         for piece in every:
@@ -375,7 +376,7 @@ class Worlds:
         return found
 
     def solve(self, world: int = 0, forced: Mapping[int, str] | None = None) -> Plan | None:
-        """Returns the best plan in one of the worlds."""
+        """Returns the best plan in a world."""
         moving = 1.0 if self.objective == "latency" else float(self.moving[world])
         energy = {name: float(each[world]) for name, each in self.energy.items()}
         return self.space.solve(self.learnt.times(self.logs[world]), forced or {}, energy, moving)
@@ -383,7 +384,7 @@ class Worlds:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A plan that was not measured, and what it costs in every world (less is better)."""
+    """An unmeasured plan and its cost in every world (less is better)."""
 
     plan: Plan
     key: str
@@ -391,21 +392,21 @@ class Candidate:
 
     @property
     def expected(self) -> float:
-        """What it is expected to cost."""
+        """The expected cost."""
         return float(np.median(self.costs[:LIKELY]))
 
     @property
     def deviation(self) -> float:
-        """By how much that is likely to be wrong."""
+        """The standard deviation of the cost."""
         return float(np.std(self.costs[:LIKELY]))
 
     @property
     def low(self) -> float:
-        """What it costs at best, in any of the worlds."""
+        """The lowest cost in any world."""
         return float(self.costs.min())
 
     def gain(self, best: float) -> tuple[float, float]:
-        """Returns the expected improvement on ``best`` (Mockus, 1978): by likely worlds, by all."""
+        """Returns the expected gain on ``best`` (Mockus, 1978): over likely and over all worlds."""
         gains = np.maximum(best - self.costs, 0.0)
         return float(gains[:LIKELY].mean()), float(gains.mean())
 
@@ -413,12 +414,12 @@ class Candidate:
 def candidates(
     worlds: Worlds, known: Collection[str], plans: Iterable[Plan | None]
 ) -> Iterator[Candidate]:
-    """Yields those of the plans that were not measured yet, each once.
+    """Yields the plans that were not measured yet, each once.
 
     Args:
-        worlds: What was learnt.
-        known: Plans that were measured or dropped, by their signature.
-        plans: Of :func:`optima` or :func:`neighbours`.
+        worlds: The samples of learnt times.
+        known: Signatures of plans that were measured or dropped.
+        plans: From :func:`optima` or :func:`neighbours`.
     """
     seen = set(known)
     for plan in plans:
@@ -429,7 +430,7 @@ def candidates(
 
 
 def optima(worlds: Worlds) -> Iterator[Plan | None]:
-    """Yields the best plans of the likeliest times and of other worlds."""
+    """Yields the best plans with the likeliest times and in other worlds."""
     count = FEW_SEARCHES if len(worlds.space.kernels) > LARGE_PROBLEM else SEARCHED
     for world in range(1 + count):
         yield worlds.solve(world)
@@ -439,9 +440,9 @@ def neighbours(worlds: Worlds, best: Plan, seed: int) -> Iterator[Plan | None]:
     """Yields a plan with a node, or a segment, on the other device; a mix has no neighbours.
 
     Args:
-        worlds: What was learnt of the plan's network.
+        worlds: The samples of the plan's network.
         best: The plan.
-        seed: Of the nodes that are looked at on a large network.
+        seed: Seed of the sampled nodes of a large network.
     """
     space = worlds.space
     if len(best.plans) > 1:

@@ -1,5 +1,5 @@
-"""What a tuning found: the ``edgekit.tune/1`` document, what it learnt of layers' times, and
-``tuned.yaml``, the sections and pins with which a configuration plans as the winner.
+"""A tuning's results: the ``edgekit.tune/1`` document, the learnt layer times, and ``tuned.yaml``,
+the sections and pins that make a configuration plan like the winner.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _MANY_PINS = 200
 
 
 class ExpectedCost(Document):
-    """What a plan was expected to cost before it was measured, and its relative deviation.
+    """A plan's expected cost before its measurement, and the relative deviation.
 
     Attributes:
         relative_deviation: Standard deviation over the value.
@@ -80,10 +80,10 @@ class TriedPlan(Document):
 
     Attributes:
         number: The plan's number in the tuning.
-        predicted: What the cost model predicts.
-        runs: How often it was measured.
-        layers_on_dla: How many layers run on a DLA.
-        loadables: How many loadables it has.
+        predicted: The cost model's prediction.
+        runs: Number of measurements.
+        layers_on_dla: Number of layers on a DLA.
+        loadables: Number of loadables.
         transitions: Changes between devices along the running order.
     """
 
@@ -108,14 +108,14 @@ class TriedPlan(Document):
 
 
 class LeastCost(Document):
-    """What no plan that was not tried is likely to be better than."""
+    """A lower bound that no untried plan is likely to beat."""
 
     value: Figure = Field(description="in the objective's unit")
     meaning: str
 
 
 class LearntSum(Document):
-    """The time of layers on a device: microseconds predicted for the board, and learnt."""
+    """The time of layers on a device: predicted and learnt microseconds."""
 
     device: DeviceKind
     predicted_us: Figure
@@ -125,10 +125,10 @@ class LearntSum(Document):
 
 
 class LearntKind(LearntSum):
-    """All layers of a kind on a device that some measured sum holds.
+    """All layers of a kind on a device that are part of a measured sum.
 
     Attributes:
-        layers: How many layers there are.
+        layers: Number of layers.
     """
 
     kind: str
@@ -137,18 +137,18 @@ class LearntKind(LearntSum):
 
 
 class LearntRow(LearntSum):
-    """Layers that were measured together."""
+    """Layers that were measured as a sum."""
 
     layers: list[str]
     measured_us: Figure
 
 
 class Learnt(Document):
-    """What a tuning learnt of layers' times.
+    """The layer times that a tuning learnt.
 
     Attributes:
         transfer_factor: Learnt over predicted time of transfers.
-        launch_factor: Learnt over predicted time of starting loadables.
+        launch_factor: Learnt over predicted time of loadable launches.
     """
 
     devices: dict[DeviceKind, Figure] = Field(description="learnt by predicted time, by device")
@@ -176,7 +176,7 @@ class SideTimes(Document):
 
 
 class MovedLayers(Document):
-    """Layers that the winner has on another device than the starting plan."""
+    """Layers that the winner runs on another device than the starting plan."""
 
     layers: list[str]
     source: Device = Field(alias="from")
@@ -187,7 +187,7 @@ class MovedLayers(Document):
 
 
 class Tuned(Document):
-    """What a tuning found. Costs are in ``unit``; predicted and measured never share a number."""
+    """A tuning's result. Costs are in ``unit``; predicted and measured values are kept apart."""
 
     schema_: Literal["edgekit.tune/1"] = Field(alias="schema")
     name: str
@@ -221,9 +221,9 @@ class Tuned(Document):
 
 
 def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> Tuned:
-    """Returns the document of a tuning that ended.
+    """Returns the document of a finished tuning.
 
-    ``better`` fractions are of costs, positive where the winner is better.
+    ``better`` fractions refer to costs and are positive if the winner is better.
     """
     objective, winner, first = tuning.request.objective, tuning.winner, tuning.first
     clock = tuning.own.clock
@@ -232,7 +232,7 @@ def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> Tun
     worlds, table = tuning.worlds(winner.network), tuning.table(winner.network)
     limit = winner.cost(objective)
     known = tuning.bound is not None and math.isfinite(tuning.bound)
-    # 0 is no bound: what is not known of some plan is as much as it costs
+    # 0 is no bound: some plan's uncertainty is as large as its cost
     bound = (min(tuning.bound or 0.0, limit) if known else 0.0) or None
     return Tuned(
         schema="edgekit.tune/1",
@@ -270,7 +270,7 @@ def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> Tun
 
 
 def _duel(tuning: Tuning) -> Duel | None:
-    """Returns how the turns went, the medians in the objective's unit."""
+    """Returns the turns' result, the medians in the objective's unit."""
     if tuning.duel is None:
         return None
     objective = tuning.request.objective
@@ -328,7 +328,7 @@ class _Moves:
     predicted_us: list[float] = field(default_factory=lambda: [0.0, 0.0])
 
     def moved(self) -> MovedLayers:
-        """Returns the document's row, which says why they move."""
+        """Returns the document's row with the reason for the move."""
         (other, own), was = (
             [rounded_value(us) for us in times] for times in (self.us, self.predicted_us)
         )
@@ -354,7 +354,7 @@ class _Moves:
 def _changes(tuning: Tuning, worlds: Worlds) -> list[MovedLayers]:
     """Returns the layers that moved, in runs, with their times on both devices.
 
-    Of a winner of the other network those that both have.
+    If the winner is of the other network, only layers of both networks count.
     """
     learnt, index = worlds.learnt, worlds.space.index
     times = learnt.times()
@@ -362,7 +362,7 @@ def _changes(tuning: Tuning, worlds: Worlds) -> list[MovedLayers]:
     found: list[_Moves] = []
     for layer in tuning.winner.plan.layers:
         old = before.get(layer.name)
-        # a layer of the other network only has not moved
+        # a layer that exists only in the other network has not moved
         if old is None or old == layer.device:
             continue
         if not found or (found[-1].source, found[-1].goal) != (old, layer.device):
@@ -377,18 +377,18 @@ def _changes(tuning: Tuning, worlds: Worlds) -> list[MovedLayers]:
     return [one.moved() for one in found]
 
 
-# What a tuning learnt of layers' times: predicted, learnt with its doubt, and measured if it was.
+# Learnt layer times: predicted, learnt with its deviation, and measured if available.
 #
-# What is learnt is the likeliest: most layers are measured in sums with others only.
+# Learnt times are the likeliest times: most layers are measured only in sums with others.
 
 
 def _learnt(worlds: Worlds, table: ProfileTable) -> Learnt:
-    """Returns predicted, learnt and measured by kind and device, and the sums most off."""
+    """Returns predicted, learnt and measured times by kind and device, and the sums most off."""
     learnt, index = worlds.learnt, worlds.space.index
     rows = []
     for row in table.rows:
         if not all(name in index for name in row.layers):
-            continue  # of a table that somebody wrote
+            continue  # from a hand-written table
         one = _sum(worlds, row.device, [index[name] for name in row.layers])
         if one.predicted_us > 0 and row.us > 0:
             rows.append(
@@ -404,7 +404,7 @@ def _learnt(worlds: Worlds, table: ProfileTable) -> Learnt:
             )
 
     def off(row: LearntRow) -> float:
-        # from what the device is off by as a whole
+        # relative to the device's overall factor
         return abs(math.log(row.factor / learnt.scale[row.device])) if row.factor else 0.0
 
     extra = dict(zip(EXTRA, map(float, learnt.times()["extra"]), strict=True))
@@ -423,7 +423,7 @@ def _learnt(worlds: Worlds, table: ProfileTable) -> Learnt:
 
 
 def _kinds(worlds: Worlds, table: ProfileTable) -> list[LearntKind]:
-    """Returns, by device and kind, the layers that some measured sum holds."""
+    """Returns, by device and kind, the layers that are part of a measured sum."""
     layers = worlds.space.network.layers
     within = {(row.device, name) for row in table.rows for name in row.layers}
     alone = {(row.device, row.layers[0]): row.us for row in table.rows if len(row.layers) == 1}
@@ -453,7 +453,7 @@ def _kinds(worlds: Worlds, table: ProfileTable) -> list[LearntKind]:
 
 
 def _sum(worlds: Worlds, device: str, indices: list[int]) -> LearntSum:
-    """Returns a sum of layers as predicted and as learnt, its deviation and learnt / predicted."""
+    """Returns a sum of layers: predicted, learnt, deviation and learnt / predicted."""
     predicted = float(np.nansum(worlds.learnt.prior_us[device][indices]))
     every = worlds.sums(worlds.learnt.row([(device, i) for i in indices]))
     us = float(every[0])
@@ -467,16 +467,16 @@ def _sum(worlds: Worlds, device: str, indices: list[int]) -> LearntSum:
 
 
 def snippet(config: Config, tuning: Tuning, profile: Path, context: Context) -> str:
-    """Returns the text: whole sections, which may take the place of the configuration's own.
+    """Returns ``tuned.yaml``: whole sections that can replace the configuration's own.
 
-    Which network it is stands there, too: whether the rewrites are used is otherwise decided by
-    predictions, and differently with a profile.
+    They also fix the network: otherwise predictions decide about the rewrites, and decide
+    differently with a profile.
 
     Args:
         config: The user's.
-        tuning: One that ended.
+        tuning: A finished tuning.
         profile: The file of the winner's times, already written.
-        context: The starting plan's; it plans anew with what is written here.
+        context: The starting plan's; it re-plans with the written sections as a check.
     """
     winner = tuning.winner
     head = [
@@ -511,7 +511,7 @@ def snippet(config: Config, tuning: Tuning, profile: Path, context: Context) -> 
 
 
 def _rewrite(config: Config, network: str) -> RewriteSection | None:
-    """Returns the section that settles which network it is; None where there is one only."""
+    """Returns the section that fixes the network; None if there is only a single network."""
     if network == REWRITTEN:
         own: RewriteSection = config.file.rewrite
         return own.model_copy(update={"always": True})
@@ -521,7 +521,7 @@ def _rewrite(config: Config, network: str) -> RewriteSection | None:
 def _checked(
     tuning: Tuning, context: Context, rewrite: RewriteSection | None, placement: PlacementSection
 ) -> PlacementSection | None:
-    """Returns the placement if planning with both gives the winner, of its network."""
+    """Returns the placement if planning with both sections gives the winner and its network."""
     winner = tuning.winner
     network = tuning.networks[winner.network]
     try:
@@ -537,13 +537,13 @@ def _checked(
 
 
 def pins_of(plan: Plan) -> list[PinSection]:
-    """Returns pins that name every layer's device; a later one wins.
+    """Returns pins that set every layer's device; a later pin takes precedence.
 
-    All layers are pinned where most are, then the others, by the beginning of their names where no
-    layer of another device begins so.
+    The first pin puts all layers on the most used device; further pins move the others, by a prefix
+    of their names if no layer of another device shares it.
     """
     device = {layer.name: layer.device for layer in plan.layers}
-    # in a draw the GPU: it runs whatever a change of the network brings
+    # the GPU in a tie: it also runs layers that a changed network adds
     most = max(Counter(device.values()).items(), key=lambda item: (item[1], item[0] == "GPU"))[0]
     pins = [PinSection.model_validate({"layers": "*", "device": most})]
     for other in sorted(set(device.values()) - {most}):
@@ -557,7 +557,7 @@ def pins_of(plan: Plan) -> list[PinSection]:
 
 
 def _patterns(names: Sequence[str], others: Sequence[str]) -> list[str]:
-    """Returns few patterns that all of these names match and none of the others."""
+    """Returns few patterns that match all of these names and none of the others."""
     left, found = list(names), []
     while left:
         name = left[0]
@@ -573,7 +573,7 @@ def _patterns(names: Sequence[str], others: Sequence[str]) -> list[str]:
 
 
 def _beginning(name: str, others: Sequence[str]) -> str:
-    """Returns the shortest beginning of a name that none of the others has; empty for none."""
+    """Returns the shortest prefix of a name that none of the others has; empty if there is none."""
     for end in range(1, len(name) + 1):
         if not any(one.startswith(name[:end]) for one in others):
             return name[:end]

@@ -1,7 +1,7 @@
-"""The journal of a tuning: one JSON line for each thing done, on disk before the next begins.
+"""The journal of a tuning: a JSON line for each action, on disk before the next action begins.
 
-A tuning that was cut off reads its journal and goes on. A line that a power cut left half, or that
-was changed since, is left out: each ends with a digest of itself.
+An interrupted tuning reads its journal and continues. Truncated and changed lines are ignored: each
+line ends with its own digest.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _LARGEST = 256 << 20  # bytes
 
 
 class JournalStart(Document):
-    """The first line: what the measurements depend on."""
+    """The first line: the conditions of the measurements."""
 
     schema_: Literal["edgekit.tune.journal/1"] = Field(alias="schema")
     identity: str
 
 
 class _Entry(Document):
-    """One thing that was done."""
+    """An action."""
 
     spent_s: Annotated[Number, Field(ge=0)] = Field(0.0, description="seconds of the tuning so far")
 
 
 class TrialBegun(_Entry):
-    """A plan that is about to be built and measured."""
+    """A plan's build and measurement begin."""
 
     event: Literal["trial"]
     number: int
@@ -93,18 +93,18 @@ def _line_reader() -> TypeAdapter[JournalStart | JournalEntry]:
 
 
 class TuningJournal:
-    """Lines of one tuning, which its identity distinguishes from others.
+    """The lines of a tuning, which is identified by the conditions of its measurements.
 
     Args:
         path: The file.
-        identity: What the measurements depend on; a journal of another one is set aside as
+        identity: The conditions of the measurements; a journal with another identity is renamed to
             ``NAME.old``.
-        anew: Whether to set aside what there is in any case.
-        keeps: Leave the file of another one as it is; then nothing may be added.
+        anew: Rename an existing journal in any case.
+        keeps: Leave a file with another identity unchanged; then no entry may be added.
 
     Attributes:
-        entries: What was done.
-        damaged: How many lines are left out.
+        entries: The actions in their order.
+        damaged: Number of ignored lines.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class TuningJournal:
             self._end_line()
 
     def add(self, entry: JournalEntry) -> None:
-        """Keeps an entry, durably."""
+        """Appends an entry and syncs the file to disk."""
         self.entries.append(entry)
         self._write(entry)
 
@@ -141,7 +141,7 @@ class TuningJournal:
             os.fsync(file.fileno())
 
     def _end_line(self) -> None:
-        """What follows a half line begins a line of its own."""
+        """Ends a truncated last line, so that the next entry begins a new line."""
         with self.path.open("rb+") as file:
             file.seek(-1, os.SEEK_END)
             if file.read(1) != b"\n":
@@ -158,7 +158,7 @@ class TuningJournal:
                 if not mark or rest != f'{_sum(body)}"}}':
                     raise ValueError("its digest is another")
                 yield _line_reader().validate_json(body + "}")
-            except ValueError:  # also of a model: written by another version
+            except ValueError:  # also a validation error: written by another version
                 self.damaged += 1
 
 

@@ -1,6 +1,4 @@
-"""What a tuning reads and keeps in its folder beside its journal: times of earlier tunings, and the
-lock that keeps others out.
-"""
+"""Times of earlier tunings, and the lock of a tuning's folder."""
 
 from __future__ import annotations
 
@@ -59,13 +57,13 @@ def read_table(path: Path) -> EarlierTable:
 def check_network(
     table: EarlierTable, network: TunedNetwork, other: TunedNetwork | None = None
 ) -> str:
-    """Checks, before anything is built, that a table is of one of the networks that are tried.
+    """Checks, before any build, that a table belongs to a network of this tuning.
 
     Returns:
-        A note where it is of the other one; else nothing.
+        A note if it belongs to the other network; else an empty string.
 
     Raises:
-        DataError: "profile.clock"; "profile.merge": it is of another model or backend.
+        DataError: "profile.clock"; "profile.merge": it belongs to another model or backend.
     """
     found = table.document
     if found.clock != network.clock:
@@ -90,10 +88,10 @@ def check_network(
 
 
 def check_conditions(table: EarlierTable, plan: Plan) -> None:
-    """Checks that a table is of the board, power mode and precision of a plan.
+    """Checks that a table has the board, power mode and precision of a plan.
 
     Raises:
-        DataError: "profile.merge": it is not.
+        DataError: "profile.merge": a condition differs.
     """
     _same(table, "board", plan.target)
     _same(table, "power_mode", plan.power_mode)
@@ -111,15 +109,15 @@ def _same(table: EarlierTable, key: str, here: str | None) -> None:
         )  # fmt: skip
 
 
-# One tuning of a folder at a time: a flock, which the system lets go of when the process dies.
+# One tuning per folder at a time: a flock, which the system releases when the process dies.
 
 
 @contextlib.contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Holds a folder for this process: its journal and its application on the board are one's.
+    """Locks a folder, its journal and its application on the board for this process.
 
     Raises:
-        UsageError: "tune.busy": another process tunes there, and which.
+        UsageError: "tune.busy": another process (named in the message) tunes in the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK_NAME).open("a+b") as file:

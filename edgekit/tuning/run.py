@@ -1,4 +1,4 @@
-"""``tune``: a configuration tuned on its board, the files that it leaves, and its progress."""
+"""``tune``: tunes a configuration on its board, writes the result files and reports progress."""
 
 from __future__ import annotations
 
@@ -51,25 +51,25 @@ def tune(
 ) -> Tuned:
     """Tunes a configuration on its first board.
 
-    A tuning that was cut off is carried on. What serves on the board is left alone.
+    An interrupted tuning is continued. The application that serves on the board is not touched.
 
     Args:
         config: The configuration.
-        request: How far to go; its objective is the configuration's when it is empty.
-        out: Folder of the results; ``edgekit-out/NAME/tune`` when None.
+        request: Objective and limits; an empty objective means the configuration's.
+        out: Folder of the results; ``edgekit-out/NAME/tune`` if None.
         tables: ``edgekit.profile/1`` files of earlier tunings, which count as measured.
         keep: Leave the trials' application on the board.
-        anew: Begin anew, whatever was measured before.
-        on_note: Called with what happens, a line each, every few seconds.
-        progress: Called with every step of every trial, too.
+        anew: Ignore earlier measurements and begin anew.
+        on_note: Called with a progress line every few seconds.
+        progress: Also called with every step of every trial.
         cache: As for ``Pipeline``.
         settings: Further arguments of ``Pipeline`` (accept_host_key, trust_key, force).
 
     Raises:
-        UsageError: "tune.objective"; "tune.nothing-known": a budget of 0, and no tuning before;
+        UsageError: "tune.objective"; "tune.nothing-known": a budget of 0, and no earlier tuning;
             "tune.busy": another process tunes in the folder.
         EnvironmentLack: "tune.no-power".
-        DataError: Earlier times that are none, or of something else ("profile.merge").
+        DataError: Earlier times are unreadable, or do not belong to this tuning ("profile.merge").
         EdgekitError: The starting plan cannot be built, deployed or measured.
     """
     request = request or TuningRequest(objective="")
@@ -139,12 +139,12 @@ def _write_results(config: Config, tuning: Tuning, folder: Path, measurer: Board
 
 
 class TuningProgress:
-    """The progress of trials; a context manager, in which no more than seconds pass in silence.
+    """The progress of trials; a context manager that prints a line at least every few seconds.
 
     Args:
         say: Prints a line.
-        inner: Called with every step, too; None: steps are named only where they are long.
-        clock: Seconds.
+        inner: Also called with every step; None: only long steps are named.
+        clock: Monotonic time source, in seconds.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class TuningProgress:
             self.beat()
 
     def beat(self) -> None:
-        """Says what is going on if nothing was said for long."""
+        """Prints the current step if no line was printed for long."""
         now = self._clock()
         if now - self._last < timeouts.TUNE_SILENT_S:
             return
@@ -183,31 +183,31 @@ class TuningProgress:
         self._line(f"{self._what}{': ' if doing else ''}{doing}, {now - self._since:.0f} s")
 
     def announce(self, what: str, more: str = "") -> None:
-        """Says what the tuning does now."""
+        """Prints the tuning's current action."""
         self._what, self._step, self._more = what, "", ""
         self._since = self._clock()
         self._line(f"{what}: {more}" if more else what)
 
     def begin(self, number: int, total: int, name: str) -> None:
-        """A step of a trial begins."""
+        """Notes that a step of a trial begins."""
         self._step, self._more = name, ""
         if self._inner is not None:
             self._inner.begin(number, total, name)
 
     def update(self, done: float, total: float, text: str = "", *, at: float | None = None) -> None:
-        """Part of it is done."""
+        """Notes the progress of the current step."""
         self._more = f"{text} {100 * min(1.0, done / total):.0f} %".strip() if total > 0 else text
         if self._inner is not None:
             self._inner.update(done, total, text, at=at)
 
     def end(self, name: str, status: str, seconds: float, detail: str) -> None:
-        """A step ended."""
+        """Notes that a step ended."""
         self._step = self._more = ""
         if self._inner is not None:
             self._inner.end(name, status, seconds, detail)
 
     def note(self, text: str) -> None:
-        """What a trial's step notes is of interest with the other steps only."""
+        """Passes on a step's note, which is of interest only beside the other steps."""
         if self._inner is not None:
             self._inner.note(text)
 

@@ -1,7 +1,7 @@
-"""One tuning while it runs. The starting plan is measured first, then the other network's where
-the model can be rewritten, the GPU alone and the DLA as far as it goes, which time every
-layer on both devices, then whichever plan promises most. In the end the best plan and the
-first are measured in turns; the first stays unless the other is better beyond doubt.
+"""A running tuning. It measures the starting plan, then the other network's plan (if the model can
+be rewritten), then the GPU alone and the DLA with all layers that it can run, which times every
+layer on both devices, then the most promising plans. At the end the best and the first plan are
+measured in turns; the first plan stays unless the other is proven better.
 """
 
 from __future__ import annotations
@@ -55,25 +55,25 @@ _FATAL = ("tune.no-power",)
 
 
 class Tuning:
-    """One tuning while it runs, and its outcome.
+    """A running tuning and its outcome.
 
     Args:
-        networks: The starting plan's network, and the other one where it is tried, too.
-        request: How far to go.
-        journal: What was done, also before this process; None: nowhere.
+        networks: The starting plan's network, and the other network if it is also tried.
+        request: Objective and limits.
+        journal: The record of actions, earlier processes included; None: no journal.
         tables: Earlier measurements (``edgekit.profile/1``).
-        announce: Called with each thing that happens, and more on it or "".
-        clock: Seconds; of the budget.
-        before_s: Seconds that were spent before, on building the starting plan.
+        announce: Called with each action and a detail (or "").
+        clock: Time source of the budget, in seconds.
+        before_s: Seconds already spent on building the starting plan.
 
     Attributes:
-        trials: What was tried, the starting plan first.
+        trials: The trials, the starting plan first.
         status: "running", "converged", "rounds", "budget" or "interrupted".
-        why: A sentence on it.
-        bound: The least cost that any plan left may have, by what was learnt.
+        why: A sentence that explains the status.
+        bound: The least cost that an untried plan may have, by the learnt times.
         duel: How the best plan did against the first, in turns.
-        notes: What a person should know.
-        networks: Those whose plans are tried, by name; the starting plan's first.
+        notes: Notes for the user.
+        networks: The networks whose plans are tried, by name; the starting plan's first.
     """
 
     def __init__(
@@ -96,8 +96,8 @@ class Tuning:
         self._others = {one.name: one for one in networks[1:]}
         self._journal, self._announce, self._clock = journal, announce, clock
         self._began = clock() - before_s
-        self._spent_s = 0.0  # by processes before this one
-        self._longest_s = before_s  # that a plan took to build and measure
+        self._spent_s = 0.0  # by earlier processes
+        self._longest_s = before_s  # the longest build and measurement of a plan
         self._spaces: dict[str, PlacementSpace] = {}
 
     @property
@@ -112,27 +112,27 @@ class Tuning:
 
     @property
     def best(self) -> Trial:
-        """The best measured plan so far; the first where none counts."""
+        """The best measured plan so far; the first plan if no plan counts."""
         good = [trial for trial in self.trials if trial.counts]
         return min(good, key=lambda t: t.cost(self.request.objective), default=self.first)
 
     @property
     def winner(self) -> Trial:
-        """What the tuning advises: the best plan if it is proven better, else the first."""
+        """The recommended plan: the best plan if it is proven better, else the first."""
         if self.duel is not None:
             number = self.duel.winner
             return next(trial for trial in self.trials if trial.number == number)
-        # cut off before the turns: the best so far, which the document says is not proven
+        # interrupted before the turns: the best so far, marked as unproven in the document
         return self.best if self.status == "interrupted" else self.first
 
     @property
     def seconds(self) -> float:
-        """Seconds spent, those of a tuning that this one carries on included."""
+        """Seconds spent, those of the continued tuning included."""
         return self._spent_s + self._clock() - self._began
 
     @property
     def again_s(self) -> float:
-        """Seconds that a turn takes for one plan; no more than building and measuring one took."""
+        """Seconds of a plan's turn; at most the time of a build and measurement."""
         return max(one.again_s for one in self.networks.values()) or self._longest_s
 
     def space(self, network: str) -> PlacementSpace:
@@ -142,7 +142,7 @@ class Tuning:
         return self._spaces[network]
 
     def origin_of(self, network: str) -> dict[str, str]:
-        """Returns what a network's measurements belong to."""
+        """Returns the conditions of a network's measurements."""
         plan, one = self.own.start, self.networks[network]
         return {
             "clock": one.clock, "power_mode": plan.power_mode, "model": one.model,
@@ -160,10 +160,10 @@ class Tuning:
         )
 
     def worlds(self, network: str) -> Worlds:
-        """Returns what was learnt so far of a network."""
+        """Returns the samples of a network's learnt times."""
         own, like = self.own.name, dict[str, float]()
         if network != own:
-            # the devices are the same ones: by how much they are off was seen already
+            # same devices: how far their predictions are off is known already
             table = self.table(own)
             scale = estimate_of(self.space(own), table).scale
             like = {row.device: scale[row.device] for row in table.rows}
@@ -175,10 +175,11 @@ class Tuning:
         return [trial for trial in self.trials if trial.network == network]
 
     def run(self) -> None:
-        """Tunes; a Ctrl-C ends it with what is known (status "interrupted").
+        """Tunes; a Ctrl-C ends it with the results so far (status "interrupted").
 
         Raises:
-            EdgekitError: The starting plan cannot be built or measured, or has no such objective.
+            EdgekitError: The starting plan cannot be built or measured, or the objective was not
+                measured.
         """
         try:
             self.replay()
@@ -198,7 +199,7 @@ class Tuning:
     # the journal
 
     def replay(self) -> None:
-        """Takes over what the journal holds."""
+        """Takes over the journal's entries."""
         journal = self._journal
         for entry in journal.entries if journal else ():
             if isinstance(entry, TrialBegun):
@@ -211,10 +212,10 @@ class Tuning:
                 continue
             if isinstance(entry, TuningEnded):
                 continue
-            # a number that was begun twice was measured the last time
+            # if a number was begun twice, the last begin was measured
             trial = next((t for t in reversed(self.trials) if t.number == entry.number), None)
             if trial is None:
-                continue  # the line that it began with is damaged
+                continue  # its first line is damaged
             if isinstance(entry, PlanDropped):
                 trial.dropped = entry.why
             elif entry.key in (None, trial.key):
@@ -224,7 +225,7 @@ class Tuning:
             self._spent_s = max(self._spent_s, entry.spent_s)
         for name in {trial.network for trial in self.trials} & set(self._others):
             self._take_other(name, "plans of the network {} are ignored: {}")
-        # one that was begun and neither measured nor dropped is tried again
+        # a trial that was begun, but neither measured nor dropped, is repeated
         self.trials = [t for t in self.trials if t.network in self.networks
                        and (t.runs or t.dropped)]  # fmt: skip
         if self.trials and not (self.first.origin == "start" and self.first.runs):
@@ -244,10 +245,11 @@ class Tuning:
             self._journal.add(entry.model_copy(update=spent))
 
     def _record_end(self, earlier: int) -> None:
-        """Records how it ended, or takes over how the one before did that left nothing to measure.
+        """Records how the tuning ended, or takes over the earlier end if there was nothing to
+        measure.
 
         Args:
-            earlier: How many of the notes are not of the search and the turns.
+            earlier: Number of notes from before the search and the turns.
         """
         entries = self._journal.entries if self._journal is not None else []
         before = entries[-1] if entries else None
@@ -257,7 +259,7 @@ class Tuning:
                 notes=self.notes[earlier:],
             ))  # fmt: skip
         elif self.status != "converged":
-            # rounds and budget end this command; what ended the tuning was known before
+            # rounds and budget end only this command; the tuning's end was recorded before
             self.status, self.why, self.bound = before.status, before.why, before.bound
             self.notes[earlier:] = before.notes
 
@@ -292,7 +294,7 @@ class Tuning:
                 self._attempt(plan, own.name, name.lower(), why)
 
     def _take_other(self, name: str, note: str) -> bool:
-        """Has the other network tried, too, if it can be built; else a note says so."""
+        """Adds the other network to the tuning if it can be built; else adds a note."""
         other = self._others.pop(name)
         try:
             _ = other.start, other.query
@@ -303,18 +305,18 @@ class Tuning:
         return True
 
     def _over(self) -> bool:
-        """Whether no other plan may be measured; the status then says why."""
+        """Returns True if no further plan may be measured, and sets the status accordingly."""
         tried, budget = len(self.trials), self.request.budget_s
         if self.request.rounds <= tried:
             self.status = "rounds"
             self.why = f"stopped by --rounds {self.request.rounds}"
         elif budget is not None:
-            # time for one more, and for the turns at the end
+            # time for another plan, and for the turns at the end
             spent, turns = self.seconds, 2 * self.request.turns * self.again_s
             if budget - spent < self._longest_s + turns:
                 at_end = f" and the comparison at the end (about {turns:.0f} s)" if turns else ""
                 self.status = "budget"
-                # what was spent then is not stated: the turns follow, and the whole time is
+                # the spent time is not stated: the turns follow, then the total is printed
                 left = "nothing is left" if spent >= budget else (
                     f"the {budget - spent:.0f} s left are not enough for another plan (about "
                     f"{self._longest_s:.0f} s){at_end}"
@@ -323,7 +325,7 @@ class Tuning:
         return self.status != "running"
 
     def _warn_of_budget(self) -> None:
-        """Warns, once a plan's time is known, where the budget is too short to prove anything."""
+        """Warns if the budget is too short for a proof, as soon as a plan's time is known."""
         budget, at_end = self.request.budget_s, 2 * self.request.turns * self.again_s
         needed = self.seconds + self._longest_s + at_end
         if budget is not None and self.request.turns and budget < needed:
@@ -337,7 +339,7 @@ class Tuning:
             self.notes.append(text)
 
     def _choose(self) -> tuple[Candidate, str] | None:
-        """Returns what promises most, and its network's name; None, with the status, if nothing."""
+        """Returns the best candidate and its network; None (status set) if there is none."""
         best = self.best
         limit = best.cost(self.request.objective) if best.counts else float("inf")
         self._announce("searching for plans that could be better", "")
@@ -349,7 +351,7 @@ class Tuning:
             for name in self.networks
             if name == self.own.name or any(trial.runs for trial in self._of(name))
         }
-        # where no optimum can be better, a plan other than the best may be
+        # if no optimum can be better, another plan may still be
         for step in (optima, lambda one: neighbours(one, best.plan, len(self.trials))):
             for name, one in worlds.items():
                 if step is optima or name == best.network:
@@ -371,7 +373,7 @@ class Tuning:
         suspects = set().union(*failed) - set().union(*fine)
 
         def promise(pair: tuple[Candidate, str]) -> tuple[bool, tuple[float, float], float]:
-            # a plan with the very loadable of one that failed likely fails, too
+            # a plan that shares a loadable with a failed plan likely fails, too
             one = pair[0]
             return not suspects & _loadables(one.plan), one.gain(limit), -one.expected
 
@@ -410,9 +412,11 @@ class Tuning:
         self.trials.append(trial)
 
     def _measure(self, trial: Trial, turn: int | None = None) -> None:
-        """Measures a plan once more, as its part of a turn where that is numbered."""
+        """Measures a plan again, as its part of a turn if ``turn`` is given."""
         document = self.networks[trial.network].measure(trial.plan)
-        cost_of(document, self.request.objective, trial.plan)  # or it is no measurement
+        cost_of(
+            document, self.request.objective, trial.plan
+        )  # raises if the measurement lacks the objective
         measured = PlanMeasured(
             event="run", number=trial.number, key=trial.key, run=compact_measurement(document),
             at=time.time(), turn=turn,
@@ -426,11 +430,11 @@ class Tuning:
             bounds = self.own.query.options.bounds
             trial.breaks = broken_bounds(trial.runs[-1].run, bounds, trial.plan)
 
-    # The turns of the first and the best plan. One that was measured counts for good, also in a
-    # command that carries the tuning on: what was proven once is not lost.
+    # The turns of the first and the best plan. A measured turn is permanent, also in a command that
+    # continues the tuning, so a proof is never lost.
 
     def _decide(self) -> None:
-        """Measures the turns that are missing, and sets ``duel``."""
+        """Measures the missing turns and sets ``duel``."""
         first, best = self.first, self.best
         if best is not first:
             if first.breaks and not best.breaks:
@@ -439,7 +443,7 @@ class Tuning:
         if self._proven():
             return
         wins = bool(first.breaks and not best.breaks)
-        # the newest turn's plan: its turns may be why the first is the best now
+        # the newest turn's plan: its turns may have made the first plan the best
         tried = [trial for trial in self.trials if self._pairs(trial)]
         newest = max(
             tried, key=lambda trial: max(trial.turns(self.request.objective)), default=best
@@ -460,7 +464,7 @@ class Tuning:
             )
 
     def _measure_turns(self, best: Trial) -> None:
-        """Measures the turns that are not known yet, as far as the budget goes."""
+        """Measures the missing turns as far as the budget allows."""
         first, request = self.first, self.request
         took = 2 * self.again_s
         for turn in range(len(self._pairs(best)), request.turns):
@@ -481,7 +485,7 @@ class Tuning:
             took = max(took, self.seconds - before)
 
     def _pairs(self, trial: Trial) -> list[tuple[float, float]]:
-        """Returns a plan's costs and the first one's in all turns of the two."""
+        """Returns the costs of a plan and of the first plan in all their turns."""
         if trial is self.first:
             return []
         theirs = self.first.turns(self.request.objective)
@@ -489,14 +493,14 @@ class Tuning:
         return [(cost, theirs[turn]) for turn, cost in ours.items() if turn in theirs]
 
     def _duel(self, trial: Trial) -> Duel:
-        """Returns how a plan did against the first in all turns of the two."""
+        """Returns a plan's comparison with the first plan over all their turns."""
         pairs = self._pairs(trial)
         ours, theirs = [one for one, _ in pairs], [other for _, other in pairs]
         found = better_by(ours, theirs, seed=self.request.seed)
         return found.model_copy(update={"challenger": trial.number})
 
     def _proven(self) -> bool:
-        """Sets the ``duel`` of the plan that was proven best in turns; False where none was."""
+        """Sets ``duel`` to the plan proven best in turns; returns False if there is none."""
         found = [self._duel(t) for t in self.trials if t is not self.first and t.counts]
         proven = [one for one in found if one.better]
         if proven:
@@ -510,7 +514,7 @@ def _loadables(plan: Plan) -> set[tuple[str, ...]]:
 
 
 def nothing_known(where: str = "") -> UsageError:
-    """Returns the error of a budget of 0 where no tuning was before."""
+    """Returns the error of a budget of 0 without an earlier tuning."""
     return UsageError(
         "a budget of 0 measures nothing, and there are no earlier measurements",
         code="tune.nothing-known", where=where,

@@ -1,4 +1,4 @@
-"""What ``edgekit tune`` prints: the outcome first, then what was learnt, then what was tried."""
+"""The output of ``edgekit tune``: the outcome, then learnt times, then the tried plans."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def tune_text(document: Tuned, *, verbose: bool = False) -> Iterator[str]:
 
     Args:
         document: The document.
-        verbose: All kinds of layers and all layers by name.
+        verbose: List all kinds of layers and all layers by name.
     """
     unit, start = document.unit, document.start
     yield f"{document.clock}: {document.note}"
@@ -52,7 +52,7 @@ def tune_text(document: Tuned, *, verbose: bool = False) -> Iterator[str]:
 
 
 def _better(document: Tuned, unit: str) -> str:
-    """Returns by how much the winner is better: the figures are what the percentage is of."""
+    """Returns the winner's improvement: the two figures and their difference in percent."""
     winner, turns = document.winner, document.turns
     better = f"plan {winner.number} is better in {_quantity(document)}"
     if not document.proven or turns is None or turns.low is None or turns.high is None:
@@ -71,7 +71,7 @@ def _better(document: Tuned, unit: str) -> str:
 
 
 def _bound(document: Tuned) -> str:
-    """Returns what is known of the plans that were not tried."""
+    """Returns the bound on untried plans as text."""
     if document.bound is None:
         unknown = "; no bound of the untried plans is known"
         return "" if document.status == "converged" else unknown

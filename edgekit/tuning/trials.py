@@ -1,6 +1,5 @@
-"""The request for a tuning, the networks that a model can be built as, the plans that were
-tried with their measurements, what a measurement says for an objective, and what all of them
-together say of plans that were not measured.
+"""The request for a tuning, the networks that a model can be built as, the tried plans with their
+measurements, the cost of a measurement under an objective, and predictions for unmeasured plans.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 
 REWRITTEN, ORIGINAL = "rewritten", "as it came"
 ORIGINAL_SECTION = RewriteSection(enable="none", disable=[], allow_approx=[], always=False)
-"""``rewrite`` of a configuration whose network stays as it came."""
+"""``rewrite`` section of a configuration that keeps the original network."""
 LEAST_SPREAD = 0.005
 UNITS = {"latency": "us", "throughput": "frames/s", "period": "us", "energy": "uJ",
          "gpu_time": "us"}  # fmt: skip
@@ -54,32 +53,33 @@ _JOURNAL_KEYS = (
     "settings", "runtime",
 )  # fmt: skip
 TOGETHER = (1.0, 0.15)
-"""Of what working at once costs, before it was measured: mean and deviation."""
+"""Prior of the factor by which devices working at once slow: mean and deviation."""
 STEADY = 0.05
-"""Relative deviation of it from plan to plan."""
+"""Relative deviation of that factor from plan to plan."""
 MOVING = (1.0, 0.5, 0.0)
-"""Parts of the transfers that may keep the GPU busy."""
+"""Possible fractions of transfer time that keep the GPU busy."""
 FIT = 0.02
-"""Relative error of a cost that one of them explains."""
+"""Relative error of a cost that such a fraction explains."""
 DOUBT = 3.0
-"""What the prior's deviations are multiplied by in most of the worlds: boards have more layers that
-are far off than a normal error has. With 1.0 in all of them tuning ended too early on 12 of 100
-simulated boards, 2.4 to 19 % above the best; with 3.0 in these on none of 50."""
+"""Factor on the prior's deviations in most of the worlds: boards have more outlying layers than
+a normal error. With 1.0 in all of them tuning ended too early on 12 of 100 simulated boards,
+2.4 to 19 % above the best; with 3.0 in these on none of 50.
+"""
 _WATTS_ERROR = 0.7
 LEAST_FACTOR = 0.05
 
 
 @dataclass(frozen=True)
 class TuningRequest:
-    """How far to go.
+    """The objective and the limits of a tuning.
 
     Attributes:
-        objective: What is made small; of :data:`edgekit.placement.plan.OBJECTIVES`.
-        budget_s: Seconds for everything; None: no limit.
-        rounds: Plans to measure at most.
-        turns: Turns of the first and the best plan at the end; 5 or more can prove anything.
+        objective: The minimised objective, from :data:`edgekit.placement.plan.OBJECTIVES`.
+        budget_s: Seconds for the whole tuning; None: no limit.
+        rounds: Largest number of plans to measure.
+        turns: Turns of the first and the best plan at the end; a proof needs at least 5.
         tolerance: Least relative improvement that leads to a measurement.
-        seed: Of samples.
+        seed: Seed of the samples.
     """
 
     objective: str = "latency"
@@ -90,10 +90,10 @@ class TuningRequest:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuses numbers that are out of range.
+        """Checks that the numbers are in range.
 
         Raises:
-            UsageError: "tune.request".
+            UsageError: "tune.request": a number is out of range.
         """
         for name, least, most in (
             ("budget_s", 0, math.inf), ("rounds", 1, math.inf), ("turns", 0, math.inf),
@@ -113,16 +113,16 @@ class TuningRequest:
 
 
 class TunedNetwork(Protocol):
-    """A network, and what builds its plans and measures them.
+    """A network with the means to build and measure its plans.
 
     Attributes:
-        name: :data:`REWRITTEN` or :data:`ORIGINAL`; empty where there is one network only.
-        model: Its digest.
-        query: What is placed.
-        start: The plan to begin with; an EdgekitError where it has none.
+        name: :data:`REWRITTEN` or :data:`ORIGINAL`; empty if there is only a single network.
+        model: The network's digest.
+        query: The placement query.
+        start: The starting plan; raises an EdgekitError if there is none.
         clock: "cpu-measured" or "board-measured".
-        backend: Who builds.
-        again_s: Seconds that measuring a plan takes that is built already; 0: not known yet.
+        backend: The backend that builds.
+        again_s: Seconds to measure a plan that is already built; 0 if not known yet.
     """
 
     @property
@@ -155,17 +155,17 @@ class Trial:
     """A plan that was measured, or dropped.
 
     Attributes:
-        number: In the order of the tries, from 1.
+        number: Number in the order of the trials, from 1.
         plan: The plan.
-        key: What distinguishes it from others.
+        key: The plan's signature.
         origin: "start", "other" (the other network's best, as predicted), "gpu" (the GPU alone),
-            "dla" (the DLA as far as it goes) or "search".
-        why: A sentence.
-        expected: Cost and deviation before it was measured, None for the first.
+            "dla" (the DLA with all layers that it can run) or "search".
+        why: The reason for the trial, a sentence.
+        expected: Expected cost and deviation before the measurement, None for the first.
         network: The network's name.
-        runs: Measurements, in their order.
-        dropped: Why it is out, empty where it is not.
-        breaks: The user's bounds that it breaks, as sentences.
+        runs: The measurements in their order.
+        dropped: The reason why it was dropped, empty if it was not.
+        breaks: The user's bounds that it violates, as sentences.
     """
 
     number: int
@@ -181,12 +181,12 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """How it is called in tables and files."""
+        """The trial's name in tables and files."""
         return f"plan {self.number}"
 
     @property
     def counts(self) -> bool:
-        """Whether it may win."""
+        """True if it can be the winner."""
         return bool(self.runs) and not self.dropped and not self.breaks
 
     def cost(self, objective: str) -> float:
@@ -194,22 +194,22 @@ class Trial:
         return median([cost_of(one.run, objective, self.plan) for one in self.runs])
 
     def search_cost(self, objective: str) -> float | None:
-        """Returns the median of its runs' costs in the search; None where none was measured."""
+        """Returns the median of its runs' costs in the search; None if there is no run."""
         runs = [one for one in self.runs if one.turn is None]
         return median([cost_of(one.run, objective, self.plan) for one in runs]) if runs else None
 
     @property
     def samples(self) -> int:
-        """Frames of all its runs."""
+        """Number of frames of all its runs."""
         return sum(one.run.iterations or 1 for one in self.runs)
 
     def turns(self, objective: str) -> dict[int, float]:
-        """Returns by turn the cost that was measured in it."""
+        """Returns the measured cost of each turn."""
         return {one.turn: cost_of(one.run, objective, self.plan)
                 for one in self.runs if one.turn is not None}  # fmt: skip
 
     def segments(self) -> dict[tuple[int, int], tuple[str, tuple[str, ...], float, float]]:
-        """Returns by lane and index: device, layers, and microseconds of all runs and a spread."""
+        """Returns device, layers, microseconds over all runs and spread, by lane and index."""
         times: dict[tuple[int, int], list[float]] = {}
         facts: dict[tuple[int, int], tuple[str, tuple[str, ...]]] = {}
         for measured in self.runs:
@@ -229,7 +229,7 @@ def _median_us(segment: SegmentTimes) -> float | None:
 
 
 def _deviation(values: Sequence[float]) -> float:
-    """Returns the deviation of a median of runs."""
+    """Returns the deviation of the median of several runs."""
     middle = median(values)
     if len(values) < 2:
         return LEAST_SPREAD * middle
@@ -244,20 +244,21 @@ def table_of(
     origin: Mapping[str, str],
     tables: Sequence[ProfileTable] = (),
 ) -> ProfileTable:
-    """Returns everything that was measured as one table.
+    """Returns all measurements as a table.
 
     Args:
-        trials: Those with runs count.
+        trials: The trials; those without runs are skipped.
         space: The network's placements.
-        able: By layer, whether a DLA can run it.
+        able: By layer, True if a DLA can run it.
         origin: Clock, board, power mode, precision, model and backend.
-        tables: Earlier tables, which are merged with it.
+        tables: Earlier tables to merge.
     """
     found = list(tables)
     for trial in trials:
         if not trial.runs:
             continue
-        # a mix's frames take turns: their mean is the plans' by shares, their median is no plan's
+        # a mix's frames alternate: their mean weights the plans by shares, their median fits no
+        # plan
         times = [_mean_us(one.run) for one in trial.runs]
         parts = []
         for piece in plan_terms(trial.plan, space.index):
@@ -302,7 +303,7 @@ def _measured_rows(trial: Trial, space: PlacementSpace, able: Mapping[str, bool]
 
 
 def _profiled(run: Bench, segments: Sequence[SegmentTimes], plan: Plan) -> tuple[ProfileRow, ...]:
-    """Returns layers, fusions and loadables of segments, by the nodes of a run."""
+    """Returns rows of the segments' layers, fusions and loadables, by the nodes of a run."""
     places = [[(layer.name, layer.device) for layer in share.layers] for share in plan.plans]
     return bench_rows(replace(run.measurement(), segments=tuple(segments)), places)[0]
 
@@ -321,26 +322,26 @@ def in_objective_unit(cost: float, objective: str) -> float:
 
 
 def rounded_value(value: float) -> float:
-    """Returns a number of a document: six digits of it."""
+    """Returns a document's number, rounded to six digits."""
     return float(f"{value:.{_DIGITS}g}")
 
 
 def readable_value(value: float | None, unit: str = "us") -> str:
-    """Returns a value of a document's unit as people read it: 41.5 ms instead of 41460 us."""
+    """Returns a value in a readable unit: 41.5 ms instead of 41460 us."""
     if unit == "us":
         return microseconds(value)
     return energy(value) if unit == "uJ" else f"{significant(value)} {unit}"
 
 
 def cost_of(document: Bench, objective: str, plan: Plan | None = None) -> float:
-    """Returns what a measured frame costs: microseconds, for energy microjoules. Less is better.
+    """Returns the cost of a measured frame in microseconds (energy: microjoules). Less is better.
 
-    It is above 0, but for the GPU's time of a plan that has nothing on the GPU.
+    It is above 0, except for the GPU time of a plan without layers on the GPU.
 
     Args:
-        document: The measurement; it has an energy where power was measured.
-        objective: One of the placement's.
-        plan: What was measured; distinguishes a hybrid engine's devices.
+        document: The measurement; it has an energy if power was measured.
+        objective: A placement objective.
+        plan: The measured plan; distinguishes a hybrid engine's devices.
 
     Raises:
         EnvironmentLack: "tune.no-power": the objective is energy, and no power was measured.
@@ -362,7 +363,7 @@ def cost_of(document: Bench, objective: str, plan: Plan | None = None) -> float:
         samples = document.samples_ms
         ms = median(samples) if samples else (document.latency_ms or {}).get("median")
         cost = None if ms is None else ms * 1e3
-    # a plan that leaves the GPU alone costs it nothing
+    # a plan without GPU work costs no GPU time
     least = 0.0 if objective == "gpu_time" else math.ulp(0.0)
     if cost is None or not math.isfinite(cost) or cost < least:
         raise BoardError(
@@ -373,7 +374,7 @@ def cost_of(document: Bench, objective: str, plan: Plan | None = None) -> float:
 
 
 def broken_bounds(document: Bench, bounds: Mapping[str, float], plan: Plan) -> list[str]:
-    """Returns which of the user's bounds the measurement breaks, as sentences."""
+    """Returns the user's bounds that the measurement violates, as sentences."""
     names = {"latency_us": "latency", "energy_uj": "energy", "gpu_us": "gpu_time",
              "period_us": "period"}  # fmt: skip
     found = []
@@ -381,7 +382,7 @@ def broken_bounds(document: Bench, bounds: Mapping[str, float], plan: Plan) -> l
         try:
             cost = cost_of(document, names[bound], plan)
         except (EnvironmentLack, BoardError):
-            continue  # what was not measured cannot be held against it
+            continue  # an unmeasured value violates no bound
         if cost > limit:
             unit = UNITS[names[bound]]
             found.append(
@@ -391,7 +392,7 @@ def broken_bounds(document: Bench, bounds: Mapping[str, float], plan: Plan) -> l
 
 
 def compact_measurement(document: Bench) -> Bench:
-    """Returns what the journal holds of a measurement."""
+    """Returns a measurement without the parts that the journal does not need."""
     retained = {
         key: value for key in _JOURNAL_KEYS if (value := getattr(document, key)) is not None
     }
@@ -401,12 +402,12 @@ def compact_measurement(document: Bench) -> Bench:
 
 
 class Duel(Document):
-    """By what part of another plan's costs a plan's are lower, measured in turns.
+    """The relative improvement of a plan over another, measured in turns.
 
     Attributes:
-        theirs: The median; null without turns.
+        theirs: The other plan's median cost; null without turns.
         high: Upper end of the fraction's interval.
-        turns: How often both plans were measured in turn.
+        turns: Number of turns, each a measurement of both plans.
     """
 
     ours: Figure | None = Field(description="the median; null without turns")
@@ -427,10 +428,10 @@ class Duel(Document):
 def better_by(
     ours: Sequence[float], theirs: Sequence[float], *, seed: int = 0, rounds: int = 4000
 ) -> Duel:
-    """Returns by what part of ``theirs`` costs of ours are lower, measured in turns.
+    """Returns the improvement of ``ours`` relative to ``theirs``, measured in turns.
 
-    Each turn is one pair, so that what drifts (temperature, other load) hits both. The part is that
-    of the medians over the turns, and the interval a bootstrap's over turns (Efron, 1979).
+    Each turn is a pair, so that drifts (temperature, other load) affect both. The improvement
+    compares the medians over the turns; its interval is a bootstrap over turns (Efron, 1979).
     """
     a, b = np.array(ours, float), np.array(theirs, float)
     if not len(a):
@@ -442,7 +443,7 @@ def better_by(
     low, high = (float(x) for x in np.quantile(drawn, (0.025, 0.975)))
     wins = int((a < b).sum())
     middle = np.median(a), np.median(b)
-    # one turn cannot distinguish a difference from an accident; five in a row are one in 32
+    # a single turn may be chance; five in a row have a probability of 1 in 32
     sure = len(a) >= 5 and low > 0 and wins >= 0.9 * len(a)
     return Duel(
         ours=float(middle[0]),
@@ -456,7 +457,7 @@ def better_by(
 
 
 def _relative_gain(ours: Any, theirs: Any) -> Any:
-    """Returns by what part ours are lower; nothing is better than a cost of 0."""
+    """Returns the relative improvement of ours; a cost of 0 cannot be improved."""
     some = theirs > 0
     return np.where(some, 1 - ours / np.where(some, theirs, 1.0), -(ours > 0).astype(float))
 
@@ -464,15 +465,15 @@ def _relative_gain(ours: Any, theirs: Any) -> Any:
 def busy_us(document: Bench, plan: Plan | None = None) -> dict[str, float] | None:
     """Returns each device's own microseconds a frame, a mix's frames by their shares.
 
-    A hybrid engine is one segment, named after its DLA: what of it is no loadable's keeps the GPU
-    busy, reformats included.
+    A hybrid engine is a single segment, named after its DLA: its time outside loadables keeps the
+    GPU busy, reformats included.
 
     Args:
         document: The measurement.
-        plan: What was built; without it each segment is of the device that it names.
+        plan: The built plan; without it each segment counts for the device in its name.
 
     Returns:
-        None where there are no segments, or nothing distinguishes a hybrid engine's devices.
+        None if there are no segments, or a hybrid engine's devices cannot be distinguished.
     """
     found: dict[str, float] = {}
     shares = [share.share for share in plan.plans] if plan is not None else []
@@ -489,7 +490,7 @@ def busy_us(document: Bench, plan: Plan | None = None) -> dict[str, float] | Non
 def _segment_devices(
     document: Bench, segment: SegmentTimes, plan: Plan | None
 ) -> Iterator[tuple[str, float]]:
-    """Yields a segment's devices and their microseconds; nothing where they are not known."""
+    """Yields a segment's devices and their microseconds; no item if they are unknown."""
     device, us = segment.device, _median_us(segment)
     if us is None:
         return
@@ -498,7 +499,7 @@ def _segment_devices(
         return
     if rows := _profiled(document, [segment], plan):
         on_dla = min(us, sum(row.us for row in rows if row.device != "GPU"))
-        # one row is the segment itself: nothing was profiled, and all of it is the DLA's
+        # a single row is the unprofiled segment: its whole time is the DLA's
         yield device, on_dla
         if us > on_dla:
             yield "GPU", us - on_dla
@@ -517,15 +518,15 @@ def learn(
     trials: Sequence[Trial], space: PlacementSpace, table: ProfileTable, objective: str,
     like: Mapping[str, float] | None = None, seed: int = 0,
 ) -> Worlds:  # fmt: skip
-    """Returns what the table and the trials leave open for plans that were not measured.
+    """Returns samples of the times that the table and the trials leave open.
 
     Args:
-        trials: Plans of one network.
-        space: Its placements.
-        table: Its measurements.
-        objective: What is made small.
-        like: By class, what a device's predictions are wrong by for another network.
-        seed: Of the worlds.
+        trials: Plans of a single network.
+        space: The network's placements.
+        table: The network's measurements.
+        objective: The minimised objective.
+        like: By device class, the error of the predictions for another network.
+        seed: Seed of the samples.
     """
     random = np.random.default_rng([seed, len(trials)])
     learnt = estimate_of(space, table, like)
@@ -540,10 +541,11 @@ def learn(
 
 
 def _whole_plans(worlds: Worlds, trials: Sequence[Trial], random: np.random.Generator) -> Worlds:
-    """Returns the worlds with what no segment shows alone, only whole plans.
+    """Returns the worlds with the factors that only whole plans show.
 
-    These are by how much transfers keep the GPU busy, and what working together costs. Each answer
-    counts by its likelihood: where all measured plans are bound by a DLA, none is ruled out.
+    These are the fraction of transfers that keeps the GPU busy, and the cost of devices working
+    together. Each value is weighted by its likelihood: if a DLA limits all measured plans, no value
+    is ruled out.
     """
     together = worlds.objective in ("throughput", "period")
     misfits, factors = [], []
@@ -572,7 +574,7 @@ def _whole_plans(worlds: Worlds, trials: Sequence[Trial], random: np.random.Gene
 
 
 def _factor(ratios: Sequence[float]) -> tuple[float, float]:
-    """Returns mean and deviation of what working together costs."""
+    """Returns mean and deviation of the factor by which working together slows."""
     if not ratios:
         return TOGETHER
     mean = float(np.mean(ratios))
@@ -582,9 +584,10 @@ def _factor(ratios: Sequence[float]) -> tuple[float, float]:
 def _energy_factors(
     trials: Sequence[Trial], watts: Mapping[str, float], random: np.random.Generator
 ) -> dict[str, np.ndarray]:
-    """Returns by class how measured energy is to predicted watts, kept near 1, in every world.
+    """Returns, by device class and world, the ratio of measured to predicted energy, kept near 1.
 
-    Bayesian linear regression: energy is the sum of the devices' times by their watts.
+    Bayesian linear regression: energy is the sum of the devices' times, each multiplied by its
+    watts.
     """
     rows, measured = [], []
     for trial in trials:
@@ -610,7 +613,7 @@ def _energy_factors(
 
 
 def no_power_error(why: str = "the board reports no power rails") -> EnvironmentLack:
-    """Returns the error of a tuning for energy where no power is measured."""
+    """Returns the error of a tuning for energy without power measurements."""
     return EnvironmentLack(
         f"energy was not measured: {why}", code="tune.no-power",
         hint="tune for latency or throughput, or give access to the board's power rails: see "

@@ -1,5 +1,5 @@
-"""The Trace Event Format: one process with its clock, tracks, slices, counters, marks and flows;
-its events as lines of a file, made fast enough for millions; and the check of a whole trace.
+"""The Trace Event Format: a process with its clock, tracks, slices, counters, marks and flows; its
+events as lines of a file, fast enough for millions; and the validation of a whole trace.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from edgekit.network.module_names import common_module
 from edgekit_device.benchmark.measurement import LATEST_US
 from edgekit_device.protocol.fields import Clock
 
-# One process of a trace: its clock, its tracks, its slices, counters, marks and flows.
+# A process of a trace: its clock, tracks, slices, counters, marks and flows.
 #
 # Phases of the "Trace Event Format" (Chromium, catapult project): complete events "X", metadata
 # "M", counters "C", instants "i", and flows "s", "t", "f", which bind to the slice around them.
@@ -43,7 +43,7 @@ SCHEMA: Final = "edgekit.trace/1"
 
 
 class EventArgs(OpenDocument):
-    """What an event says beside its times; further keys are another profiler's own.
+    """The arguments of an event; further keys are another profiler's own.
 
     Attributes:
         sort_index: Place of a process or a track among the others.
@@ -83,7 +83,7 @@ class EventArgs(OpenDocument):
         """Returns the arguments with the module around the event's layers.
 
         Args:
-            modules: By name of a layer; those of layers that are not there are not named.
+            modules: Module by layer name; layers without a module are skipped.
         """
         names = self.layers if isinstance(self.layers, list) else [self.layer or ""]
         paths = [modules[name] for name in names if name in modules]
@@ -116,7 +116,7 @@ class TraceEvent(Document):
 
 
 class TracedProcess(Document):
-    """A process of a trace: whose clock its times are of, and how it was placed.
+    """A process of a trace: the clock of its times, and its placement on the timeline.
 
     Attributes:
         pid: Number of the trace's process.
@@ -131,7 +131,7 @@ class TracedProcess(Document):
 
 
 class TraceFacts(Document):
-    """What a trace is of."""
+    """The facts about a trace's source."""
 
     schema_: Literal["edgekit.trace/1"] = Field(alias="schema")
     name: str = ""
@@ -156,23 +156,23 @@ class Trace(Document):
 
 Keyed = tuple[int, int, int, int, TraceEvent]
 _KNOWN = 1 << 14
-_MOVED = {"pid", "ts", "id"}  # what an event has otherwise in another trace
+_MOVED = {"pid", "ts", "id"}  # fields that differ in another trace
 dumps: Callable[[Any], str] = json.JSONEncoder(
     ensure_ascii=True, allow_nan=False, check_circular=False
 ).encode
-#: An event: when it begins and ends in microseconds, its category, and its JSON.
+#: An event: begin and end in microseconds, category, and JSON text.
 EventLine = tuple[float, float, str, str]
 Events = list[TraceEvent]
 # half a nanosecond in microseconds: the format has no finer time
 TOLERANCE_US = 0.0005
-# the phases edgekit writes, out of those the format knows
+# the phases of the format that edgekit writes
 PHASES = ("X", "M", "C", "i", "s", "t", "f")
 METADATA = {
     "process_name": "name", "thread_name": "name", "process_labels": "labels",
     "process_sort_index": "sort_index", "thread_sort_index": "sort_index",
 }  # fmt: skip
 _SCOPES = ("g", "p", "t")
-# viewers hold nanoseconds in 64 bits, the end of a slice, too
+# viewers store nanoseconds in 64 bits, also the end of a slice
 _LATEST_US = 2**62 / 1000
 
 
@@ -180,9 +180,9 @@ def nanoseconds(microseconds: float) -> int:
     """Returns whole nanoseconds; slices are kept in these, so that they nest exactly.
 
     Raises:
-        DataError: "trace.time": it is no time of a measurement.
+        DataError: "trace.time": it is no valid time.
     """
-    if not -LATEST_US <= microseconds <= LATEST_US:  # nan is neither
+    if not -LATEST_US <= microseconds <= LATEST_US:  # false for nan
         raise _no_time(f"{microseconds!r:.40} us")
     return round(microseconds * 1000)
 
@@ -195,18 +195,18 @@ def _no_time(what: str) -> DataError:
 
 
 def meta(kind: str, pid: int, tid: int, args: EventArgs) -> TraceEvent:
-    """Returns a metadata event: the name or the place of a process or a track."""
+    """Returns a metadata event: the name or position of a process or track."""
     return TraceEvent(name=kind, cat="__metadata", ph="M", ts=0.0, pid=pid, tid=tid, args=args)
 
 
 class TraceProcess:
-    """One process of the trace; it has a track for the host, the GPU and every DLA core.
+    """A process of the trace; it has a track for the host, the GPU and every DLA core.
 
     Args:
-        pid: Process number; also its place in the viewer.
+        pid: Process number; also its position in the viewer.
         name: Process name.
-        clock: Goes into every event's ``args``, but those of counters: they hold numbers only.
-        dla_cores: DLA cores of the target; None for a process that has no tracks of its own.
+        clock: Added to every event's ``args``, except for counters (numbers only).
+        dla_cores: DLA cores of the target; None for a process without device tracks.
     """
 
     def __init__(self, pid: int, name: str, clock: Clock, dla_cores: int | None) -> None:
@@ -219,7 +219,7 @@ class TraceProcess:
         self.label = ""
 
     def free_track(self, device: str, start: int) -> str:
-        """Returns the device's track, or a further one of it where a slice is still running."""
+        """Returns the device's track, or an additional track if a slice is still running."""
         track, number = device, 1
         while self._ends.get(track, 0) > start:
             number += 1
@@ -237,7 +237,7 @@ class TraceProcess:
         if not 0 <= start <= end:
             raise _no_time(f"{name}: {start} to {end} ns")
         self._ends[track] = max(end, self._ends.get(track, 0))
-        # equal starts: the longer one is the parent; equal times: as they were added
+        # equal starts: the longer slice is the parent; equal times: in the order of adding
         self._put(start, start - end, TraceEvent(
             name=name, cat=category, ph="X", ts=start / 1000, dur=(end - start) / 1000,
             pid=self.pid, tid=self._tid(track),
@@ -252,7 +252,7 @@ class TraceProcess:
         ))  # fmt: skip
 
     def flow(self, name: str, steps: Sequence[tuple[str, int]]) -> None:
-        """Links slices by arrows, in the order of their times: (track, a time within the slice)."""
+        """Links slices by arrows in order of time: (track, a time within the slice)."""
         steps = sorted(steps, key=lambda step: step[1])
         if len(steps) < 2:
             return
@@ -270,7 +270,7 @@ class TraceProcess:
     def finish(self) -> tuple[Events, list[Keyed]]:
         """Returns metadata events, and the others with their sort keys.
 
-        A device that does nothing has no track.
+        An idle device has no track.
         """
 
         def named(kind: str, tid: int, **args: Any) -> TraceEvent:
@@ -300,20 +300,20 @@ class TraceProcess:
         return self._tracks.index(track) + 1
 
 
-# Events of a trace as the lines of its file: text that is written as it is, with its time.
+# Events of a trace as the lines of its file: final text with its time.
 #
-# A large export has millions of events, and making a dictionary of each, encoding it and looking
-# into it again takes longer than reading it: ``EventLines`` puts together what differs between two
-# events of a kind and encodes names and arguments once.
+# A large export has millions of events, and making, encoding and checking a dictionary for each
+# takes longer than reading it: ``EventLines`` formats only the parts that differ between events of
+# a kind and encodes names and arguments once.
 
 
 def line_of(event: TraceEvent, pid: int, shift_us: float, flow: int | None) -> EventLine:
-    """Returns the line of an event that was made already, of another process, so much later.
+    """Returns the line of an existing event, moved to another process and shifted in time.
 
-    ``flow`` is its ``id`` there; None for an event of no flow.
+    ``flow`` is its new flow ``id``; None for an event without a flow.
     """
     at = round(event.ts + shift_us, 3)
-    # a copy of the event would take half as long again as its text
+    # copying the event would add half of the time of formatting it
     rest = event.model_dump_json(by_alias=True, exclude_unset=True, exclude=_MOVED)
     of_flow = "" if flow is None else f'"id": {flow}, '
     text = f'{{"pid": {pid}, "ts": {at!r}, {of_flow}{rest[1:]}'
@@ -321,7 +321,7 @@ def line_of(event: TraceEvent, pid: int, shift_us: float, flow: int | None) -> E
 
 
 class EventLines:
-    """Makes the lines of one process; its clock goes into every ``args`` but those of counters."""
+    """Makes the lines of a process; its clock is added to every ``args`` except counters'."""
 
     def __init__(self, pid: int, clock: Clock) -> None:
         self._pid = f', "pid": {pid}, "tid": '
@@ -342,7 +342,7 @@ class EventLines:
     def slice(
         self, name: str, category: str, at: float, nanoseconds: int, tid: int, args: str
     ) -> EventLine:
-        """Returns a complete event, so many nanoseconds long."""
+        """Returns a complete event of ``nanoseconds`` length."""
         spent = nanoseconds / 1000
         return (
             at, at + spent, category,
@@ -369,7 +369,7 @@ class EventLines:
     def arrow(
         self, name: str, number: int, start: tuple[float, int], end: tuple[float, int]
     ) -> tuple[EventLine, EventLine]:
-        """Returns both ends of a flow; each is a time and a track within a slice."""
+        """Returns both ends of a flow; each is a time and the track of a slice."""
         head = f'{{"name": "{name}", "cat": "{name}", "id": {number}, "ph": '
         args = f', "args": {{"clock": "{self._clock}"}}}}'
         (at, tid), (then, there) = start, end
@@ -380,15 +380,15 @@ class EventLines:
 
 
 def order_faults(events: Events) -> list[str]:
-    """Returns faults of the sequence: times go up, and slices of a track nest."""
-    # an arrow is written when its end is known
+    """Returns faults of the sequence: times must ascend, and slices of a track nest."""
+    # an arrow is only written when its end is known
     timed = [event for event in events if event.ph not in ("M", "s", "t", "f")]
     faults = [
         f"event {after.name!r} at {after.ts} stands after one at {before.ts}"
         for before, after in pairwise(timed)
         if after.ts < before.ts
     ]
-    # of the slices of a track that are open: when each ends, and its name
+    # the open slices of each track: end and name
     open_slices: dict[tuple[int, int], list[tuple[float, str]]] = {}
     slices = [(event.ts, -event.dur, n) for n, event in enumerate(timed) if event.ph == "X"]
     for start, less, number in sorted(slices):
@@ -416,7 +416,7 @@ def flow_faults(events: Events) -> list[str]:
         if event.ph == "X":
             times = spans.setdefault((event.pid, event.tid), [])
             end = event.ts + event.dur
-            # the latest end so far: any slice that began before and is still open will do
+            # the latest end so far: any earlier slice that is still open is sufficient
             times.append((event.ts, max(end, times[-1][1] if times else end)))
     faults = []
     for (_, name), steps in flows.items():
@@ -432,7 +432,7 @@ def flow_faults(events: Events) -> list[str]:
 
 
 def name_faults(events: Events) -> list[str]:
-    """Returns faults of names and clocks: each track is named, a process has one clock."""
+    """Returns faults of names and clocks: each track needs a name, a process a single clock."""
     threads, used = set[tuple[int, int]](), set[tuple[int, int]]()
     processes, clocks = set[int](), dict[int, set[str]]()
     for event in events:
@@ -469,12 +469,12 @@ def _is_number(value: object) -> bool:
         return False
     try:
         return math.isfinite(value)
-    except OverflowError:  # an integer that no double holds
+    except OverflowError:  # an integer beyond the range of a double
         return False
 
 
 def event_faults(at: str, event: object) -> list[str]:
-    """Returns the faults of one event's own fields; ``at`` begins each."""
+    """Returns the faults of an event's own fields, each prefixed with ``at``."""
     if not isinstance(event, dict):
         return [f"{at} is no object"]
     faults = []
@@ -504,7 +504,7 @@ def event_faults(at: str, event: object) -> list[str]:
 
 
 def _series(at: str, args: dict[object, object]) -> list[str]:
-    """A counter's ``args`` are its series: numbers, and no clock among them."""
+    """Returns the faults of a counter's ``args``: its series must be numbers, without a clock."""
     if not args:
         return [f"{at}.args has no series"]
     return [f"{at}.args.{key} is no number" for key, value in args.items() if not _is_number(value)]
@@ -527,19 +527,19 @@ def _args(at: str, phase: object, name: object, args: dict[object, object]) -> l
 
 
 def validate_trace(document: object) -> list[str]:
-    """Returns what is wrong with a trace, one line a fault; empty when it is sound.
+    """Returns the faults of a trace, a line each; empty if it is valid.
 
-    Checked: the object form's members, each event's fields and types (Trace Event Format,
-    sections "JSON Object Format", "Complete Events", "Metadata Events", "Counter Events",
-    "Instant Events", "Flow Events"), times that are finite and go up, slices that nest, flows
-    that begin and end once within slices, named tracks, and one ``clock`` for each process.
+    Checked: the object form's members, each event's fields and types (Trace Event Format, sections
+    "JSON Object Format", "Complete Events", "Metadata Events", "Counter Events", "Instant Events",
+    "Flow Events"), finite and ascending times, nesting slices, flows that begin and end once within
+    slices, named tracks, and a single ``clock`` for each process.
     """
     found = checked_trace(document)
     return [] if isinstance(found, Trace) else found
 
 
 def checked_trace(document: object) -> Trace | list[str]:
-    """Returns the trace, or what is wrong with it: see :func:`validate_trace`."""
+    """Returns the trace, or its faults: see :func:`validate_trace`."""
     if not isinstance(document, Mapping):
         return ["the trace is no object"]
     events = document.get("traceEvents")
@@ -551,7 +551,7 @@ def checked_trace(document: object) -> Trace | list[str]:
     if not isinstance(events, list) or not events:
         return [*faults, "traceEvents is no list of events"]
     own = [f for i, event in enumerate(events) for f in event_faults(f"traceEvents[{i}]", event)]
-    # the rest reads fields that must be sound first
+    # the remaining checks require valid fields
     if faults or own:
         return faults + own
     try:
@@ -562,10 +562,10 @@ def checked_trace(document: object) -> Trace | list[str]:
 
 
 def sound_trace(data: bytes) -> Trace | None:
-    """Returns the trace of a file, in half the time of :func:`checked_trace`; None where only that
-    can tell whether it is sound.
+    """Returns the trace of a file, in half the time of :func:`checked_trace`; None if only that
+    function can decide on its validity.
     """
-    if b"NaN" in data or b"Infinity" in data:  # which are no JSON
+    if b"NaN" in data or b"Infinity" in data:  # not valid JSON
         return None
     try:
         trace = Trace.model_validate_json(data)
@@ -578,7 +578,7 @@ def sound_trace(data: bytes) -> Trace | None:
 
 
 def _is_sound_slice(event: TraceEvent) -> bool:
-    """Whether it is a slice without a fault of its own; the class has checked its types."""
+    """Returns True if it is a slice without own faults; the class has checked its types."""
     return (
         event.ph == "X"
         and event.args.clock is not None

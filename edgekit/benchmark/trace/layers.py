@@ -1,5 +1,5 @@
-"""Layers in a trace: the layer of a plan that a name in a measurement means, where the profiled
-layers of a segment's run stand in it, and layer times of a profiler as one frame.
+"""Layers in a trace: maps names in a measurement to a plan's layers, places profiled layers within
+a segment's run, and shows a profiler's layer times as a frame.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def layer_args(layer: PlacedLayer) -> EventArgs:
 
 
 def layers_args(members: Sequence[PlacedLayer]) -> EventArgs:
-    """Returns the layers of a fusion as arguments of an event; its place is that of the first."""
+    """Returns the layers of a fusion as arguments of an event, placed like the first layer."""
     args = layer_args(members[0])
     if len(members) < 2:
         return args
@@ -66,10 +66,11 @@ def layers_args(members: Sequence[PlacedLayer]) -> EventArgs:
 
 
 def linked_layers(plan: Plan | Share | None) -> Linked:
-    """Returns what finds a name's layer: by its own name, its nodes', or those it is fused of.
+    """Returns a function that finds a layer by its name, its nodes' names, or a fusion's parts.
 
     A loadable (``{ForeignNode[first...last]}``) is all layers from its first to its last that are
-    placed on that core; a fusion has the nodes of all its parts, and the place of its first.
+    placed on that core; a fusion has the nodes of all its parts, and the device and segment of the
+    first part.
     """
     layers = plan.layers if plan else ()
     place = {layer.name: number for number, layer in enumerate(layers)}
@@ -108,7 +109,7 @@ def linked_layers(plan: Plan | Share | None) -> Linked:
 
 
 def with_modules(linked: Linked, network: Network) -> Linked:
-    """Returns ``linked`` with the modules of the layers that it finds."""
+    """Returns ``linked``, extended by the modules of the found layers."""
     module = modules_of(network)
 
     def find(name: str) -> EventArgs | None:
@@ -118,19 +119,19 @@ def with_modules(linked: Linked, network: Network) -> Linked:
     return find
 
 
-# Where the profiled layers of a segment's run stand in it, and on which device.
+# Places the profiled layers of a segment's run on their devices.
 #
-# Layers were timed in runs of their own under the profiler, which slows them: they are laid from
-# the run's start in their running order, shortened together where they would overrun it.
+# Layers were timed in separate runs under the profiler, which slows them: they are placed from the
+# run's start in running order, scaled down together if they exceed the run.
 #
-# A hybrid engine is one segment of two devices. Its loadables are the DLA's, with the wait that the
-# profiler shows after them (``edgekit.placement`` books it there); its other layers, and what it
-# reformats for the DLA and copies to it, are the GPU's. They share the whole run out, for one of
-# them is always at work.
+# A hybrid engine is a segment on two devices. Its loadables are the DLA's, including the wait that
+# the profiler shows after them (as in ``edgekit.placement``); its other layers, and the reformats
+# and copies for the DLA, are the GPU's. Together they fill the whole run, since one device is
+# always busy.
 #
-# What edgekit adds at a segment's border (the input is quantised there, or cast) is called after
-# the tensor, which another segment's layer wrote. It runs in this segment, on its device: it is a
-# border conversion of this segment and no time of that layer.
+# Nodes that edgekit adds at a segment's border (quantising or casting the input) are named after
+# the tensor, which another segment's layer wrote. They run in this segment, on its device: they are
+# border conversions of this segment, not time of that layer.
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +146,15 @@ class Laid:
 
 
 class Owners:
-    """Finds the layer of a plan that a node of an engine is of.
+    """Finds the plan's layer of an engine's node.
 
-    Nodes that edgekit added for rounding and scaling are called TENSOR#... after the tensor that
-    they serve, so they belong to the layer that writes it. TensorRT's are fusions and loadables.
+    Nodes that edgekit added for rounding and scaling are named TENSOR#... after their tensor, so
+    they belong to the layer that writes it. TensorRT's nodes are fusions and loadables.
 
     Args:
-        plan: None knows no layer.
-        network: Its layers' tensors.
-        lane: Number of the plan's variant.
+        plan: The plan; None: no layer is found.
+        network: The plan's network, for the layers' tensors.
+        lane: Index of the plan's variant.
     """
 
     def __init__(self, plan: Plan | None, network: Network | None, lane: int) -> None:
@@ -170,19 +171,19 @@ class Owners:
         self._linked = linked_layers(share)
 
     def find(self, node: str) -> PlacedLayer | None:
-        """Returns the one layer that a node is of."""
+        """Returns the layer of a node; None if there is none."""
         if node in self._by_node:
             return self._by_node[node]
         tensor, mark, _ = node.partition("#")
         return self._by_tensor.get(tensor) if mark else None
 
     def borders(self, node: str, segment: int, within: Collection[str]) -> PlacedLayer | None:
-        """Returns the layer of another segment whose tensor a node converts; None for no such.
+        """Returns the layer of another segment whose tensor a node converts, or None.
 
         Args:
-            node: The engine's.
-            segment: Number of the one that it runs in.
-            within: Its layers; the plan's if the loader does not report them.
+            node: The engine's node.
+            segment: Number of the node's segment.
+            within: The segment's layers; the plan's if the loader does not report them.
         """
         layer = self.find(node) if node not in self._by_node else None
         if layer is None or (layer.name in within if within else layer.segment == segment):
@@ -190,7 +191,7 @@ class Owners:
         return layer
 
     def fused(self, name: str) -> EventArgs:
-        """Returns what the plan says of a fusion or a loadable, as arguments of an event."""
+        """Returns the plan's facts about a fusion or loadable as arguments of an event."""
         return self._linked(name) or EventArgs()
 
 
@@ -202,15 +203,15 @@ def laid_layers(
     board: bool,
     within: Collection[str] = (),
 ) -> list[Laid]:
-    """Lays a run's layers, neighbouring nodes of one layer together.
+    """Places a run's layers; adjacent nodes of the same layer are merged.
 
     Args:
-        run: When the device was at work.
-        nodes: As profiled, in running order; ``measured_us`` of the result is their sum.
-        owners: Find their layers.
-        board: Whether TensorRT ran them: nodes of a DLA's segment are a hybrid engine's then, for
-            for a loadable has no profiler.
-        within: The segment's layers, as far as they are known.
+        run: The device's run.
+        nodes: The profiled nodes in running order; ``measured_us`` of the result is their sum.
+        owners: Finds the nodes' layers.
+        board: True if TensorRT ran them: nodes of a DLA segment are then of a hybrid engine, since
+            a loadable has no profiler.
+        within: The segment's layers, if known.
     """
     total = sum(node.us for node in nodes)
     scale = run.duration_us / total if total > 0 else 1.0
@@ -263,14 +264,15 @@ def _grouped(
             args = EventArgs(border_of=layer.name)
         else:
             name, args = layer.name, layer_args(layer)
-        # a slice is of the segment and the device that it ran on, wherever the plan has its layer
+        # a slice has the segment and device on which it ran, not those of the plan's layer
         own = {**here, "measured_nodes": [node.node for node in members]}
         yield name, sum(node.us for node in members), args.model_copy(update=own)
 
 
 def _shown(node: NodeTime) -> str:
-    """Returns the name of a node that no layer has: what it does, where edgekit or the runtime
-    added it, because their names are unknown."""
+    """Returns the displayed name of a node without a layer: its action if edgekit or the
+    runtime added it, since such names mean nothing to the reader.
+    """
     tensor = node.node.partition("#")[0]
     if node.op in _VERBS:
         return f"{_VERBS[node.op]} {tensor.removesuffix('_q').removesuffix('_dq')}"
@@ -280,7 +282,7 @@ def _shown(node: NodeTime) -> str:
 
 
 def _verb(nodes: Sequence[NodeTime]) -> str:
-    """Returns what a border's nodes do: a quantisation ends in casts for what reads it."""
+    """Returns the verb for a border's nodes: a quantisation ends in casts for its readers."""
     return next((verb for op, verb in _VERBS.items() if any(n.op == op for n in nodes)), "convert")
 
 
@@ -290,18 +292,18 @@ def _hybrid(
     for row, is_layer in booked_rows([(node.node, node.us) for node in nodes]):
         layer = owners.find(row.name) if is_layer else None
         known = layer_args(layer) if layer else owners.fused(row.name) if is_layer else EventArgs()
-        # a subgraph that TensorRT keeps for the GPU has a loadable's name
+        # a GPU subgraph of TensorRT is named like a loadable
         device = "GPU" if row.device == "GPU" or known.device == "GPU" else run.device
         own = {"segment": run.segment, "device": device, "measured_nodes": [row.name]}
         yield row.name if layer is None else layer.name, row.us, known.model_copy(update=own)
 
 
-# Layer times of a profiler as one frame of a trace, the DLA's wait on the DLA's track.
+# A profiler's layer times as a frame of a trace, with the DLA's wait on the DLA's track.
 #
-# A profile has durations and an order, no starts: its layers stand one after the other from 0. A
-# build log has no inference at all, only tactics that its builder timed. What an ``IProfiler``
-# calls the first "... from nvm" after a loadable is the wait for that loadable
-# (``edgekit.placement`` books it there); reformats and copies have a track of their own.
+# A profile has durations and an order but no starts: its layers are placed one after the other from
+# 0. A build log has no inference, only timed tactics. The first "... from nvm" of an ``IProfiler``
+# after a loadable is the wait for that loadable (as in ``edgekit.placement``); reformats and copies
+# have a separate track.
 
 
 def profile_process(
@@ -313,8 +315,9 @@ def profile_process(
         profile: From ``edgekit.placement.profiles.reader.read_profile``.
         pid: Process number.
         dla_cores: DLA cores of the target.
-        core: Core of loadables that the plan does not place: an engine's run on one core.
-        linked: Finds what the plan has about a layer.
+        core: Core of loadables that the plan does not place: an engine's loadables run on a single
+            core.
+        linked: Finds the plan's facts about a layer.
     """
     board = profile.board or "the board"
     what = "fastest tactics of the build" if profile.kind == "log" else "layers"
@@ -329,7 +332,7 @@ def profile_process(
         args = _args(linked, (row.name, *row.layers)) if linked else EventArgs()
         device = args.device or row.device or ""
         if row.device == "GPU":
-            device = "GPU"  # what was measured on the GPU is shown there, wherever it was planned
+            device = "GPU"  # a layer measured on the GPU is shown there, even if planned elsewhere
         elif device == "DLA" or (row.device == "DLA" and dla_core(device) is None):
             device = f"DLA{core}"
         track = "copies" if category == "copy" else device or "GPU or DLA"

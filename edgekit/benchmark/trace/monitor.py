@@ -21,15 +21,15 @@ def monitor_process(
     monitor: Monitor | None, *, pid: int, clock: Clock = BOARD_MEASURED,
     shown_s: float | None = None, what: str = "monitors",
 ) -> list[TraceProcess]:  # fmt: skip
-    """Makes the process of the counters; none where nothing was sampled.
+    """Makes the process of the counters; no process without samples.
 
     Args:
-        monitor: What was sampled.
+        monitor: The samples.
         pid: Process number.
-        clock: Of the measurement.
-        shown_s: Where the trace begins, as the samples' ``t_s``; None if that is not known: it then
-            begins with its first sample, and says so.
-        what: Who sampled; a trace may hold what several have.
+        clock: The measurement's clock.
+        shown_s: Start of the trace, as the samples' ``t_s``; None if unknown: it then begins with
+            the first sample, and a label notes this.
+        what: Name of the sampler; a trace may have samples of several.
     """
     samples = _all(monitor)
     if not samples:
@@ -44,14 +44,14 @@ def monitor_process(
 
 
 def monitor_wall(monitor: Monitor | None) -> float | None:
-    """Returns the Unix time of ``t_s`` 0; None if no sample knows it."""
+    """Returns the Unix time of ``t_s`` 0; None if no sample has it."""
     return next((one.wall - one.t_s for one in _all(monitor) if one.wall is not None), None)
 
 
 def _add(process: TraceProcess, samples: list[Sample], zero_s: float) -> None:
     """Adds a counter for every rail, temperature, engine and clock.
 
-    Counters are steps: the value before the trace's 0 is the one that holds there.
+    Counters are steps: at the trace's 0 the last earlier value applies.
     """
     before: dict[str, float] = {}
     begun = False

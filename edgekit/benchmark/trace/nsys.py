@@ -1,5 +1,5 @@
-"""An Nsight Systems export as a source of a trace: threads, GPU, copies, counters. One pass over
-all tables at once, merged by time.
+"""An Nsight Systems export as a source of a trace: threads, GPU, copies, counters. A single pass
+merges all tables by time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edgekit.benchmark.trace.nsys_export import Export, copy_names, range_words
 from edgekit.errors import DataError
 from edgekit_device.protocol.fields import Clock
 
-# Rows of an Nsight Systems export as values, table by table, sorted by time and one at a time.
+# Rows of an Nsight Systems export as values, by table, sorted by time.
 #
 # Tables and columns: "SQLite Export Schema Reference" (Nsight Systems 2021.5 to 2025). Times are
 # nanoseconds from the session's start. ``globalTid`` holds process and thread, 24 bits each
@@ -28,7 +28,7 @@ from edgekit_device.protocol.fields import Clock
 
 NVTX, API, GPU = "nvtx", "api", "gpu"
 _LAST = 1 << 62  # nanoseconds; 146 years
-_RANGE_TYPES = (59, 60, 70, 71)  # push and pop, start and end; the second pair from NVTXT
+_RANGE_TYPES = (59, 60, 70, 71)  # push/pop and start/end; the second pair from NVTXT
 _MARK_TYPES = (34, 65)
 _DOMAIN_TYPE = 75
 _OPERATION = re.compile(r"CUDA_MEMCPY_KIND_([A-Z])TO([A-Z])")
@@ -38,7 +38,7 @@ _KERNEL = (
     "demangledName",
 )  # fmt: skip
 _SERIES = 256
-_CALLS = 1 << 16  # launches whose work has not come yet
+_CALLS = 1 << 16  # most launches that wait for their work
 _THREADS = 1 << 12
 _NAME = 300
 _SEQUENCE = re.compile(r"\s*(?:\[\d+\]|#\d+)$")
@@ -46,18 +46,18 @@ Detail = tuple[tuple[str, Any], ...]
 
 
 class NsysSpan(NamedTuple):
-    """Something that took time, or happened at one (``end`` equals ``start``).
+    """A span of time, or an instant (``end`` equals ``start``).
 
     Attributes:
         kind: NVTX, API or GPU.
-        name: As the export has it.
-        start: Nanoseconds.
-        end: Nanoseconds.
+        name: The name in the export.
+        start: Start in nanoseconds.
+        end: End in nanoseconds.
         place: Thread (process, thread), or (device, stream).
-        link: Correlation of a call with its work; 0 without.
+        link: Correlation ID of a call and its work; 0 if there is none.
         group: NVTX domain or kind of work.
         detail: Further arguments.
-        owner: Process of work on a device; 0 if the export does not say.
+        owner: Process of work on a device; 0 if unknown.
     """
 
     kind: str
@@ -90,7 +90,7 @@ def _times(
 ) -> tuple[int, int] | None:
     """Returns start and end; None if they are invalid, which ``export.wrong`` counts.
 
-    With ``open_ended`` one that never ended is a mark.
+    With ``open_ended`` a range without an end becomes a mark.
     """
     if type(start) is not int or not 0 <= start < _LAST:
         export.wrong[table, "without a start"] += 1
@@ -107,7 +107,7 @@ def _times(
 
 
 def ranges(export: Export) -> Iterator[NsysSpan]:
-    """Yields NVTX ranges and marks, sorted by start, the longer one first."""
+    """Yields NVTX ranges and marks, sorted by start, longer ranges first."""
     domains = {0: ""}
     columns = (
         "start", "end", "eventType", "text", "textId", "globalTid", "domainId",
@@ -139,7 +139,7 @@ def host_calls(export: Export) -> Iterator[NsysSpan]:
 
 
 def device_work(export: Export) -> list[Iterator[NsysSpan]]:
-    """Returns what ran on the GPU, one sorted stream for each table."""
+    """Returns the GPU's work, a sorted stream for each table."""
     return [_kernels(export), _graphs(export), _copies(export), _sets(export)]
 
 
@@ -191,7 +191,7 @@ def _copies(export: Export) -> Iterator[NsysSpan]:
 
 
 def _own_names(export: Export) -> dict[int, str]:
-    """Returns the copies' names as the export has them: CUDA_MEMCPY_KIND_HTOD is HtoD."""
+    """Returns the export's names of copies: CUDA_MEMCPY_KIND_HTOD is HtoD."""
     rows = export.rows("ENUM_CUDA_MEMCPY_OPER", ("id", "name"))
     found = ((kind, _OPERATION.fullmatch(str(name))) for kind, name in rows)
     return {
@@ -221,7 +221,7 @@ def _sets(export: Export) -> Iterator[NsysSpan]:
 
 
 class CounterSample(NamedTuple):
-    """A counter's value at a time in nanoseconds."""
+    """A counter's value and its time in nanoseconds."""
 
     at: int
     name: str
@@ -246,15 +246,14 @@ def _is_number(value: object) -> bool:
     return type(value) in (int, float) and -_LAST < value < _LAST  # type: ignore[operator]
 
 
-# What is kept while the tables are merged are open ranges, the calls whose work is still to come,
-# and the end of each track. Kernels are linked with the TensorRT layer whose
-# NVTX range their launch lies in (``targets/_nsys.yaml`` says which ranges are layers'), and by an
-# arrow with the call that launched them.
+# While the tables are merged, only open ranges, calls that wait for their work, and the end of each
+# track are kept. A kernel is linked with the TensorRT layer whose NVTX range contains its launch
+# (``targets/_nsys.yaml`` defines the layers' ranges), and by an arrow with the launching call.
 
 
 @dataclass(frozen=True, slots=True)
 class _LaunchCall:
-    """Where a launch stands, for the arrow to its work, and the layer that it is for."""
+    """The position of a launch (for the arrow to its work) and its layer."""
 
     tid: int
     at: int
@@ -266,12 +265,12 @@ class NsysSource:
 
     Args:
         export: An open export.
-        name: What to call it.
-        linked: Finds what the plan has about a layer: device, segment, nodes.
+        name: The displayed name.
+        linked: Finds the plan's facts about a layer: device, segment, nodes.
 
     Attributes:
-        machine: Architecture of what was profiled; all but "aarch64" is no board.
-        matched: Layers of the plan that were found in it.
+        machine: Architecture of the profiled machine; only "aarch64" can be a board.
+        matched: Layers of the plan that were found in the export.
     """
 
     def __init__(self, export: Export, name: str, linked: Linked | None = None) -> None:
@@ -281,7 +280,7 @@ class NsysSource:
         self.wall = None if export.started is None else export.started / 1e9
         self.seconds = _duration(export)
         self.matched: set[str] = set()
-        self._tracks: dict[str, tuple[int, list[int]]] = {}  # name: number, ends of open slices
+        self._tracks: dict[str, tuple[int, list[int]]] = {}  # by name: number, ends of open slices
         self._owned = any("globalPid" in columns for columns in export.tables.values())
         self._calls: OrderedDict[tuple[int, int], _LaunchCall] = OrderedDict()
         self._open: dict[tuple[int, int], list[NsysSpan]] = {}
@@ -289,17 +288,17 @@ class NsysSource:
         self._lines, self._words = EventLines(1, self._clock), range_words()
 
     def lines(self, pid: int, shift_us: float, label: str) -> Iterator[EventLine]:
-        """As ``TraceSource`` says."""
+        """See ``TraceSource``."""
         self._pid, self._shift, self._label = pid, shift_us, label
         self._lines = EventLines(pid, self._clock)
         spans = [ranges(self.export), host_calls(self.export), *device_work(self.export)]
         samples = [counters(self.export, table) for table in ("GPU_METRICS", "SOC_METRICS")]
-        # ranges before the calls in them, calls before their work, where times are equal
+        # at equal times: ranges before the calls in them, calls before their work
         streams: list[Iterator[tuple[int, int, NsysSpan | CounterSample]]] = [
             _keyed(stream, number) for number, stream in enumerate(spans)
         ]
         streams += [_counted(stream, len(spans) + n) for n, stream in enumerate(samples)]
-        # a stream's number stands once in the heap, so that what follows it is never compared
+        # a stream's number is only once in the heap, so the following elements are never compared
         for _, _, item in heapq.merge(*streams):
             if isinstance(item, CounterSample):
                 yield self._lines.count(item.name or "counter", self._us(item.at), item.value)
@@ -311,7 +310,7 @@ class NsysSource:
                 yield from self._work(item)
 
     def metadata(self) -> list[TraceEvent]:
-        """As ``TraceSource`` says."""
+        """See ``TraceSource``."""
         pid, clock = self._pid, self._clock
         version = self.export.meta.get("EXPORT_PRODUCT_VERSION", "").strip()
         profiler = f"Nsight Systems {version}".rstrip()
@@ -354,7 +353,7 @@ class NsysSource:
         return self._line(span, tid, "api", "", ())
 
     def _around(self, span: NsysSpan) -> str:
-        """Returns the innermost range around a call that is a layer of TensorRT."""
+        """Returns the innermost range around a call that is a TensorRT layer."""
         for around in reversed(self._open.get(span.place, ())):
             if around.end > span.start and around.group in self._words.domains:
                 layer = _SEQUENCE.sub("", around.name)
@@ -376,7 +375,7 @@ class NsysSource:
             yield self._line(span, tid, category, span.name, span.detail)
         if call:
             self._flows += 1
-            # the first one late: who launches nothing gets no arrow
+            # the arrow's start is also written only now: a call without work gets no arrow
             start, end = (self._us(call.at), call.tid), (self._us(span.start), tid)
             yield from self._lines.arrow("launch", self._flows + (self._pid << 32), start, end)
 
@@ -401,7 +400,7 @@ class NsysSource:
         *,
         mark: bool = False,
     ) -> EventLine:
-        """Returns the line of a span; ``layer`` may be what the plan calls a layer."""
+        """Returns the line of a span; ``layer`` may be the plan's name of a layer."""
 
         def values() -> EventArgs:
             known = (self._layer(layer) if layer else None) or EventArgs()
@@ -415,11 +414,11 @@ class NsysSource:
         return self._lines.slice(name, category, at, span.end - span.start, tid, args)
 
     def _us(self, at: int) -> float:
-        # three decimals are all that nanoseconds have
+        # three decimals are exact for nanoseconds
         return round(at / 1000 + self._shift, 3) if self._shift else at / 1000
 
     def _tid(self, track: str, start: int, end: int, *, mark: bool = False) -> int:
-        """Returns the number of a track on which the span nests, a further one where it crosses."""
+        """Returns the number of a track on which the span nests, or of an additional track."""
         name, number = track, 1
         while True:
             known = self._tracks.get(name)

@@ -1,4 +1,4 @@
-"""Opens an SQLite export of Nsight Systems, read only; what its names mean
+"""Opens an SQLite export of Nsight Systems read-only, and defines the meaning of its names
 (``targets/_nsys.yaml``).
 """
 
@@ -20,12 +20,12 @@ from edgekit.knowledge import data_folder, read_facts
 from edgekit_device.protocol.codec import document
 
 _MAGIC = b"SQLite format 3\0"
-_STRIDE = 100_000  # operations of SQLite's machine between two looks at the budget
-_OPERATIONS = 20_000_000  # what opening and small tables may cost
+_STRIDE = 100_000  # SQLite VM operations between two checks of the budget
+_OPERATIONS = 20_000_000  # budget for opening and small tables
 _PER_BYTE = 16  # a row of 100 bytes costs about 40 operations; sorted, about 100
 _HINT = "give a file from `nsys export --type sqlite`"
 _EPOCH = "TARGET_INFO_SESSION_START_TIME"
-#: What an export says of itself, in releases from 2021 to 2025.
+#: Tables with an export's metadata, in releases from 2021 to 2025.
 _META = ("META_DATA_EXPORT", "EXPORT_META_DATA", "META_DATA_CAPTURE")
 
 
@@ -52,7 +52,7 @@ def copy_names() -> dict[int, str]:
 
 @document(frozen=True)
 class NsysWords:
-    """Words of an export that mean something."""
+    """Known words of an export."""
 
     value: tuple[str, ...]
 
@@ -85,8 +85,7 @@ def _file() -> NsysFile:
     return read_facts(NsysFile, data_folder("targets") / "_nsys.yaml", "edgekit.nsys/1")
 
 
-# How much work a file can cause is bounded by its size: pages of a damaged one may point at each
-# other.
+# The work that a file can cause is bounded by its size: a damaged file's pages may form cycles.
 #
 # Schema: "SQLite Export Schema Reference" of Nsight Systems' documentation ("Tables are created
 # lazily, therefore not every table described below might be present"); every column is optional.
@@ -94,15 +93,15 @@ def _file() -> NsysFile:
 
 @dataclass
 class Export:
-    """An open export; close it.
+    """An open export; the caller must close it.
 
     Attributes:
         path: The file.
         tables: The columns of each table that has rows.
-        meta: What it says of itself, e.g. "EXPORT_PRODUCT_VERSION".
-        started: Unix time in nanoseconds of its time 0; None if it does not say.
-        local_offset_s: Local time minus UTC where it was recorded; None if it does not say.
-        wrong: Rows that were left out so far, by table and by what is wrong with their times.
+        meta: The export's metadata, e.g. "EXPORT_PRODUCT_VERSION".
+        started: Unix time in nanoseconds of its time 0; None if unknown.
+        local_offset_s: Local time minus UTC of the recording machine; None if unknown.
+        wrong: Number of rows skipped so far, by table and fault of their times.
     """
 
     path: Path
@@ -117,10 +116,10 @@ class Export:
         self.text = lru_cache(maxsize=1 << 14)(self._text)
 
     def rows(self, table: str, columns: tuple[str, ...], order: str = "") -> Iterator[tuple]:  # type: ignore[type-arg]
-        """Yields rows of a table; None stands for a column that it does not have.
+        """Yields rows of a table; a missing column has the value None.
 
         Args:
-            table: One of ``tables``; without it there are no rows.
+            table: Name of a table; no rows if it is not in ``tables``.
             columns: Names of columns, constants of this program.
             order: Columns of the table to sort by.
 
@@ -138,7 +137,7 @@ class Export:
 
     def _query(self, query: str, values: tuple[int, ...] = ()) -> Iterator[tuple]:  # type: ignore[type-arg]
         try:
-            # a chain has no close(): a cursor's fails where its rows are left after the file is
+            # chain has no close(): a cursor's close() with rows left fails after the file is closed
             yield from chain(self.connection.execute(query, values))
         except sqlite3.OperationalError as error:
             if "interrupt" in str(error):
@@ -157,7 +156,7 @@ class Export:
         )  # fmt: skip
 
     def _text(self, number: object) -> str:
-        """Returns the text of StringIds with that number, or nothing."""
+        """Returns the text with that number in StringIds, or ""."""
         if type(number) is not int or "value" not in self.tables.get("StringIds", ()):
             return ""
         for (value,) in self._query("SELECT value FROM StringIds WHERE id = ?", (number,)):
@@ -170,12 +169,12 @@ class Export:
 
 
 def open_export(path: str | Path) -> Export:
-    """Opens an export and reads what it holds.
+    """Opens an export and reads its tables and metadata.
 
     Raises:
-        DataError: There is no such file or it cannot be read ("nsys.unreadable"), it is no SQLite
-            database ("nsys.form"), none of Nsight Systems ("nsys.unknown"), or it is damaged
-            ("nsys.damaged", "nsys.endless").
+        DataError: The file is missing or unreadable ("nsys.unreadable"), no SQLite database
+            ("nsys.form"), not of Nsight Systems ("nsys.unknown"), or damaged ("nsys.damaged",
+            "nsys.endless").
     """
     path = Path(path)
     try:
@@ -218,7 +217,7 @@ def _connect(path: Path, size: int) -> sqlite3.Connection:
 
 
 def _look(export: Export) -> None:
-    """Finds the tables that have rows, and what the export says of itself."""
+    """Finds the tables with rows, and the export's metadata."""
     query = export._query
     for (name,) in list(query("SELECT name FROM sqlite_master WHERE type = 'table'")):
         if next(query(f'SELECT 1 FROM "{name}" LIMIT 1'), None) is not None:
@@ -229,7 +228,7 @@ def _look(export: Export) -> None:
             if isinstance(name, str) and isinstance(value, str):
                 export.meta[name] = value[:200]
     for started, utc, local in export.rows(_EPOCH, ("utcEpochNs", "utcTime", "localTime")):
-        # later than 2001 and before 2554, or it is no such time
+        # valid times are after 2001 and before 2554
         if type(started) is int and 10**18 < started < 1 << 64:
             export.started = started
         export.local_offset_s = _apart(local, utc)

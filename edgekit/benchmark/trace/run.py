@@ -1,9 +1,9 @@
 """A Chrome trace of the measured and the predicted run, for Perfetto or chrome://tracing.
 
-Format: "Trace Event Format" (Chromium, catapult project), JSON object form: complete events
-(``ph`` "X") with microsecond ``ts`` and ``dur``, flows that link the segments of a frame, counters
-of the board's monitor, and metadata events (``ph`` "M") that name processes and threads. Separate
-processes keep the clocks apart.
+Format: "Trace Event Format" (Chromium, catapult project), JSON object form: complete events (``ph``
+"X") with microsecond ``ts`` and ``dur``, flows that link the segments of a frame, counters of the
+board's monitor, and metadata events (``ph`` "M") that name processes and threads. Each clock has
+separate processes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from edgekit.network.model import Network
 
 
-_NAMED = 4  # layers of a kernel that its slice is called after
+_NAMED = 4  # layers of a kernel in the name of its slice
 MEASURED_PID, PIPELINED_PID, PREDICTED_PID, MONITOR_PID = 1, 2, 3, 4
 _STEPS = {"reformat": "reformat {}", "launch": "loadable launch", "unfused": "unfused: {}"}
 
@@ -62,8 +62,8 @@ def _kernels(
 ) -> Iterator[tuple[str, list[str], str, float]]:
     """Yields category, layers, name and microseconds of a turn's slices.
 
-    A layer without a time of its own is of a neighbour's kernel: of what writes its input, or else
-    reads its output, or else of the one before; it has a place in that one's slice.
+    A layer without its own time belongs to a neighbour's kernel: of the layer that writes its
+    input, or reads its output, or the previous layer; it is named in that kernel's slice.
     """
     heads = [step.name for step in slot.steps if step.kind == "layer" and step.us > 0]
     head_of = {name: name for name in heads}
@@ -90,7 +90,9 @@ def _kernels(
 
 
 def _neighbours(slot: PredictedSlot, network: Network | None) -> dict[str, list[str]]:
-    """Returns, by layer, the others of a turn that write what it reads, then those that read it."""
+    """Returns, by layer, the turn's layers that write its inputs, then those that read its
+    outputs.
+    """
     if network is None:
         return {}
     inside = {name for name, _ in slot.layers}
@@ -133,7 +135,7 @@ def _predicted(plan: Plan, network: Network | None, dla_cores: int) -> TraceProc
         last = max(last, end)
     for steps in frames.values():
         process.flow("frame", steps)
-    # one frame of each plan is in flight; the host waits for them all in one slice
+    # a frame of each plan is in flight; the host waits for all frames in a single slice
     process.add(
         HOST, "frame" if len(plan.plans) == 1 else "one frame of each plan", 0, last, "frame",
         EventArgs(
@@ -148,9 +150,9 @@ def _measured(
     process: TraceProcess, shown: tuple[MeasuredRun, ...], measurement: Measurement,
     owners: Callable[[int], Owners],
 ) -> TraceProcess:  # fmt: skip
-    """Fills a process with segments' runs, and layers where there is a profile.
+    """Fills a process with segments' runs, and with layers if there is a profile.
 
-    The segments of a hybrid engine are its layers' devices, one after the other.
+    The segments of a hybrid engine are split by their layers' devices.
     """
     profile, within = node_times(measurement), members(measurement)
     board = measurement.clock == BOARD_MEASURED
@@ -179,9 +181,9 @@ def _measured(
 
 
 def _host_frames(process: TraceProcess, shown: tuple[MeasuredRun, ...], mean_ms: float) -> None:
-    """Adds the host's slice for each frame that ran alone; without segments the mean latency.
+    """Adds the host's slice for each frame that ran alone; without segments, the mean latency.
 
-    It is the host's calls and waits: a device that has to wait for its input begins later.
+    It covers the host's calls and waits: a device that waits for its input begins later.
     """
     frames: dict[int, tuple[int, int]] = {}
     for run in shown:
@@ -199,9 +201,9 @@ def _host_frames(process: TraceProcess, shown: tuple[MeasuredRun, ...], mean_ms:
 def measured_processes(
     plan: Plan | None, measurement: Measurement, dla_cores: int, network: Network | None
 ) -> list[TraceProcess]:
-    """Returns what was measured: frames alone, frames in flight, and the board's monitors.
+    """Returns the measured processes: frames alone, frames in flight, and the board's monitors.
 
-    Without a plan a node's time stands alone, under its own name.
+    Without a plan a node's time is shown under the node's name.
     """
     clock = measurement.clock or CPU_MEASURED
     place = CPU_PLACE if clock == CPU_MEASURED else "the board"
@@ -213,7 +215,7 @@ def measured_processes(
         return known[lane]
 
     moved, own = copies(measurement), runs(measurement)
-    # the first copy to the device may come before the first call: then the trace begins with it
+    # the trace begins with the first copy to the device if it precedes the first call
     early = -min([0.0, *(copy.start_us for copy in moved[:1]), *(run.start_us for run in own[:1])])
     alone = tuple(run.later(early) for run in own)
     process = TraceProcess(MEASURED_PID, f"measured on {place}", clock, dla_cores)
@@ -254,7 +256,7 @@ def measured_processes(
 
 
 def frames_wall(measurement: Measurement) -> float | None:
-    """Returns the Unix time of the first shown segment; None if it is not known."""
+    """Returns the Unix time of the first shown segment; None if unknown."""
     wall, started = monitor_wall(measurement.monitor), measurement.events_start_s
     return None if wall is None or started is None else wall + started
 
@@ -267,22 +269,22 @@ def trace_document(
     network: Network | None = None,
     name: str = "",
 ) -> Trace:
-    """Makes the trace: a few frames as measured, and one frame of each plan as predicted.
+    """Makes the trace: a few measured frames, and a predicted frame of each plan.
 
     Args:
-        plan: Gives the predicted process, and layer names for measured nodes; None if it is not
-            known: what was measured is shown alone.
-        measurement: The loader's; None shows the prediction alone.
+        plan: Source of the predicted process, and of layer names for measured nodes; None if
+            unknown: only the measurement is shown.
+        measurement: The loader's measurement; None: only the prediction is shown.
         dla_cores: DLA cores of the target; each gets a track in every process.
-        network: The plan's layers: lets independent segments overlap in the prediction, and finds
-            the layer of measured nodes that edgekit added.
+        network: The plan's layers: needed to overlap independent segments in the prediction, and to
+            find the layer of nodes that edgekit added.
         name: Name of the release or config, for ``otherData``.
 
     Returns:
-        The trace. Every event's ``args`` has ``clock``, but a counter's.
+        The trace. Every event's ``args`` has ``clock``, except counters'.
 
     Raises:
-        DataError: "trace.time", a time is none.
+        DataError: "trace.time": a time is invalid.
     """
     processes: list[TraceProcess] = []
     if measurement is not None:

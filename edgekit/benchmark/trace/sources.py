@@ -1,5 +1,5 @@
-"""Several measurements as one timeline: whose clocks meet, and the file that holds them all. The
-smaller sources stand here: edgekit's own traces and bench documents, trtexec's iterations.
+"""Several measurements as one timeline: alignment of their clocks, and the common file. Also the
+smaller sources: edgekit's own traces and bench documents, trtexec's iterations.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ from edgekit.errors import DataError
 from edgekit.files import read_file, write_atomically
 from edgekit_device.benchmark.measurement import Measurement
 
-# Several measurements as one timeline: whose clocks meet, and the file that holds them all.
+# Several measurements as a single timeline: alignment of their clocks, and the common file.
 #
-# Each source has a clock with its own zero. Where two of them know the wall clock at their zero,
-# and their times overlap, both are placed by it; every other source begins at 0, which is
-# reported in its process's label and in ``otherData``. Nothing is placed by guessing.
+# Each source has a clock with its own zero. If two sources know the wall-clock time of their zero,
+# and their times overlap, both are placed by it; every other source begins at 0, which is reported
+# in its process's label and in ``otherData``. No source is placed by guessing.
 
 
-#: Two measurements that are further apart than this are none of the same run.
+#: Two measurements that are further apart than this do not belong to the same run.
 _APART_S = 60.0
 _BATCH = 1000
-#: Events in a trace; those after them are counted and left out.
+#: Most events of a trace; further events are only counted.
 MOST_EVENTS = 5_000_000
 
-# of a source, which may have several processes that share its clock
+# process numbers of a source, whose processes share its clock
 _ALONE = "this source starts at 0 and is not aligned with the others"
 _LARGEST_TRACE = 512 << 20
 _HINT = "give a configuration, or the bench.json of a single run of edgekit bench"
@@ -72,12 +72,12 @@ _MOST = 10_000
 
 
 class TraceSource(Protocol):
-    """A measurement that becomes one or more processes of a trace.
+    """A measurement that becomes processes of a trace.
 
     Attributes:
-        name: What a reader calls it.
-        wall: Unix time in seconds of its zero; None if it does not know.
-        seconds: How long it lasts.
+        name: The displayed name.
+        wall: Unix time in seconds of its zero; None if unknown.
+        seconds: Its duration.
     """
 
     name: str
@@ -85,16 +85,18 @@ class TraceSource(Protocol):
     seconds: float
 
     def lines(self, pid: int, shift_us: float, label: str) -> Iterator[EventLine]:
-        """Yields its events sorted by time, moved by ``shift_us``, processes from ``pid`` on."""
+        """Yields its events sorted by time, shifted by ``shift_us``, with processes from
+        ``pid`` on.
+        """
         ...
 
     def metadata(self) -> list[TraceEvent]:
-        """Returns names of processes and tracks; complete once all events were taken."""
+        """Returns names of processes and tracks; complete after all events were consumed."""
         ...
 
 
 class PreparedSource:
-    """A source of processes that are made already."""
+    """A source of existing processes."""
 
     def __init__(
         self, name: str, processes: Sequence[TraceProcess], *, wall: float | None = None
@@ -128,13 +130,13 @@ class PreparedSource:
 
 @dataclass
 class WrittenTrace:
-    """What a trace file holds.
+    """The contents of a trace file.
 
     Attributes:
-        events: How many by category.
-        processes: Each with its clock and how it was placed.
-        last_us: When the last event ends.
-        left_out: Events beyond the limit.
+        events: Number of events by category.
+        processes: The processes with clock and placement.
+        last_us: End of the last event in microseconds.
+        left_out: Number of events beyond the limit.
     """
 
     events: dict[str, int] = field(default_factory=dict)
@@ -144,7 +146,7 @@ class WrittenTrace:
 
 
 def align(sources: Sequence[TraceSource]) -> list[tuple[float, str]]:
-    """Returns for each source its shift in microseconds and how it was found."""
+    """Returns each source's shift in microseconds and the method of its alignment."""
     known = [source for source in sources if source.wall is not None]
     if len(known) < 2:
         return [(0.0, _ALONE if len(sources) > 1 else "the only source") for _ in sources]
@@ -176,20 +178,20 @@ def write_trace(
     target: str = "",
     most: int = MOST_EVENTS,
 ) -> WrittenTrace:
-    """Writes one trace of several sources, event by event; memory does not grow with them.
+    """Writes a trace of several sources, event by event, in bounded memory.
 
     Args:
-        path: Gets the JSON object form, one event a line.
-        sources: In the order of their processes.
-        name: What the trace is called.
-        target: Of the configuration, where there is one.
-        most: Events after these are counted and left out.
+        path: The file, in the JSON object form with an event per line.
+        sources: The sources in the order of their processes.
+        name: The trace's name.
+        target: The configuration's target, if there is one.
+        most: Most events to write; further events are only counted.
 
     Returns:
-        What is in the file.
+        The contents of the file.
 
     Raises:
-        DataError: A source turns out to be damaged; the file is as it was before.
+        DataError: A source is damaged; the existing file is unchanged.
         EnvironmentLack: The file cannot be written ("file.write").
     """
     written = WrittenTrace()
@@ -226,7 +228,7 @@ def write_trace(
 
 
 def _batches(lines: Iterator[EventLine], most: int, written: WrittenTrace) -> Iterator[list[str]]:
-    """Yields the texts of the first ``most`` lines, some at a time, and counts them all."""
+    """Yields the texts of the first ``most`` lines in batches, and counts all lines."""
     batch: list[str] = []
     events, last = written.events, 0.0
     for _, end, category, text in islice(lines, most):
@@ -262,7 +264,7 @@ class RunTrace:
         flows: dict[int, int] = {}
         self._metadata = list(_renamed(self._metadata, numbers, label))
         for event in self._events:
-            # whole numbers: Perfetto takes no other text than one of them
+            # whole numbers: Perfetto accepts no other text
             flow = event.id
             if flow is not None:
                 flow = flows.setdefault(flow, (pid << 32) + len(flows) + 1)
@@ -276,7 +278,7 @@ class RunTrace:
 def _renamed(
     events: list[TraceEvent], numbers: Mapping[int, int], label: str
 ) -> Iterator[TraceEvent]:
-    """Yields metadata with other process numbers, and each process with the label, too."""
+    """Yields metadata with new process numbers, and adds the label to each process."""
     labelled = set()
     clocks = {}
     for event in events:
@@ -300,14 +302,14 @@ def _json(path: Path) -> Any:
 
 
 def read_trace_or_bench(path: Path) -> tuple[TraceSource, str]:
-    """Reads a trace of edgekit's, or a bench document: its run's trace if that is next to it, else
-    its own data. What the file is called does not matter.
+    """Reads an edgekit trace or a bench document: its run's trace if in the same folder, else its
+    own data. The file name does not matter.
 
     Returns:
-        The source, and the name of what was measured; "" if it has none.
+        The source, and the name of the measured release; "" if it has none.
 
     Raises:
-        DataError: As ``read_trace``; or it measured nothing ("trace.empty").
+        DataError: As ``read_trace``; or the document has no measurement ("trace.empty").
     """
     with collector_held():
         sound = _sound(path)
@@ -320,17 +322,17 @@ def read_trace_or_bench(path: Path) -> tuple[TraceSource, str]:
 
 
 def read_trace(path: Path) -> RunTrace:
-    """Reads a trace of edgekit's.
+    """Reads an edgekit trace.
 
     Raises:
-        DataError: It cannot be read ("trace.unreadable") or is none ("trace.form").
+        DataError: The file is unreadable ("trace.unreadable") or no edgekit trace ("trace.form").
     """
-    with collector_held():  # an event is several objects, and none is in a cycle
+    with collector_held():  # events consist of many objects without cycles
         return _run_trace(path, _sound(path) or checked_trace(_json(path)))
 
 
 def _sound(path: Path) -> Trace | None:
-    with suppress(OSError):  # which load_json reports
+    with suppress(OSError):  # load_json reports it
         return sound_trace(read_file(path, _LARGEST_TRACE))
     return None
 
@@ -378,7 +380,7 @@ def _bench_source(path: Path, document: object) -> tuple[TraceSource, str]:
 
 
 def _measurement(document: Mapping[str, object]) -> tuple[str, Measurement]:
-    """Returns the name and the measurement of a loader's or of a bench document."""
+    """Returns the name and the measurement of a loader's document or a bench document."""
     if document.get("schema") != BENCH_SCHEMA:
         return "", read_measurement(document)
     try:
@@ -391,15 +393,15 @@ def _measurement(document: Mapping[str, object]) -> tuple[str, Measurement]:
 def times_process(
     iterations: Sequence[Iteration], *, pid: int, device: str = "GPU"
 ) -> TraceProcess:
-    """Makes the process of ``--exportTimes``; the first 10,000 iterations.
+    """Makes the process of the first 10,000 iterations of ``--exportTimes``.
 
     Args:
         iterations: From ``read_times``.
         pid: Process number.
-        device: Where it computes; trtexec's times do not say.
+        device: The device; trtexec's times do not name it.
 
     Raises:
-        DataError: "trace.time".
+        DataError: "trace.time": a time is invalid.
     """
     process = TraceProcess(pid, "trtexec's iterations", BOARD_MEASURED, None)
     zero = min((min(one.start_ms - one.h2d_ms, one.enqueued_ms) for one in iterations), default=0.0)

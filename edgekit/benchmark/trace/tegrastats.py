@@ -1,5 +1,5 @@
-"""A tegrastats log, read on the host into a monitor document, and whether it is of one board, of
-one run, and of the board that was measured.
+"""Reads a tegrastats log on the host into a monitor document, and checks that it is of a single
+board, a single run, and the measured board.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from edgekit_device.board.tegrastats import (
 from edgekit_device.protocol.codec import write
 
 _HINT = "give a log of one tegrastats run on the measured board"
-_STRAY = 1  # a line of another form alone is damage
-_MEMORY = (0.75, 1.02)  # of a module's: what the firmware keeps, the log does not have
-_PAUSE = (10, 5.0)  # times the usual interval, and seconds at least
+_STRAY = 1  # a single line of another form is damage
+_MEMORY = (0.75, 1.02)  # of a module's memory: the log lacks the memory reserved by the firmware
+_PAUSE = (10, 5.0)  # multiples of the usual interval, and least seconds
 FIRST_LOAD = "the log does not contain the start of the measurement: the first load in it is used"
-"""A warning of every log; it matters only where a measurement's time is looked for."""
+"""A warning of every log; only relevant if a measurement's time is searched for."""
 _MOST_BYTES = 1 << 28
 _USUAL_S = 1.0  # tegrastats's own, without --interval
 
 
 class _TegrastatsBoard(NamedTuple):
-    """What every line of a board's tegrastats has."""
+    """Properties that all lines of a board's tegrastats share."""
 
     ram: int
     cores: int
@@ -53,13 +53,13 @@ class _TegrastatsBoard(NamedTuple):
 
 
 def one_board(samples: Sequence[Sample]) -> tuple[list[int], list[str]]:
-    """Returns the places of the samples that are the board's, and warnings about the others.
+    """Returns the indices of the board's samples, and warnings about the others.
 
     Rails that only some lines have (a cut line, another user's tegrastats) are reported; a single
-    line of another board is damage, left out and reported.
+    line of another board is damage, skipped and reported.
 
     Raises:
-        DataError: "tegrastats.mixed": lines are of several boards.
+        DataError: "tegrastats.mixed": the lines are of several boards.
     """
     boards = [_board(sample) for sample in samples]
     groups: list[tuple[_TegrastatsBoard, list[int]]] = []
@@ -95,7 +95,7 @@ def _board(sample: Sample) -> _TegrastatsBoard:
 
 
 def _alike(one: _TegrastatsBoard, other: _TegrastatsBoard) -> bool:
-    """Whether both can be of one board; what a line does not have is no difference."""
+    """Returns True if both can be of the same board; missing values do not count."""
     return (
         (one.ram == other.ram or not one.ram or not other.ram)
         and (one.cores == other.cores or not one.cores or not other.cores)
@@ -116,7 +116,7 @@ def _partly(boards: Sequence[_TegrastatsBoard]) -> Iterator[str]:
 
 
 def pauses(walls: Sequence[float | None]) -> Iterator[str]:
-    """Yields where the log's own clock goes backwards, and where it stood long."""
+    """Yields descriptions of backward jumps and long pauses of the log's clock."""
     steps = [
         (at, after - before)
         for at, (before, after) in enumerate(pairwise(walls), start=2)
@@ -136,10 +136,10 @@ def pauses(walls: Sequence[float | None]) -> Iterator[str]:
 
 
 def other_board(monitor: Monitor, target: Target) -> tuple[str, list[str]]:
-    """Compares what a log says of its board with a target.
+    """Compares the board of a log with a target.
 
     Returns:
-        Why it cannot be that board's, or ""; and what differs where it may be.
+        The reason why it cannot be that board, or ""; and the differences if it can.
     """
     boards = [_board(sample) for sample in monitor.samples]
     board = next(iter(Counter(boards).most_common(1)), (_TegrastatsBoard(0, 0, frozenset()), 0))[0]
@@ -173,7 +173,7 @@ def _fits(ram: int, target: Target) -> bool:
 
 
 def _like(board: _TegrastatsBoard, target: Target) -> str:
-    """Returns a target that has that much memory and those rails: modules are sold with several."""
+    """Returns a target with that memory and those rails (modules exist in several sizes)."""
     for name in names():
         other = get(name)
         rails = set(other.rails.total if other.rails else ())
@@ -184,10 +184,10 @@ def _like(board: _TegrastatsBoard, target: Target) -> str:
 
 # A tegrastats log, read on the host into a monitor document.
 #
-# A log's lines have a date of whole seconds (from JetPack 5 on) or, where another tool wrote it,
-# the time of reading in front ("1750866197.24::"). The interval is what the dates say, or what the
-# caller knows. A log does not know when a measurement began: its first sample above 1.2 times its
-# lowest total is taken, and said so.
+# A log's lines have a date of whole seconds (from JetPack 5 on) or, if written by another tool, a
+# prefix with the time of reading ("1750866197.24::"). The interval comes from the dates or the
+# caller. A log does not contain the start of a measurement: its first sample above 1.2 times its
+# lowest total is used, and reported.
 
 
 def read_tegrastats(
@@ -200,8 +200,8 @@ def read_tegrastats(
     """Returns the monitor document of a tegrastats log; see ``monitor_of_log``.
 
     Raises:
-        DataError: The file cannot be read (``tegrastats.unreadable``), holds no line of
-            tegrastats (``tegrastats.none``) or those of several boards (``tegrastats.mixed``).
+        DataError: The file cannot be read (``tegrastats.unreadable``), has no line of tegrastats
+            (``tegrastats.none``) or lines of several boards (``tegrastats.mixed``).
     """
     file = Path(path)
     try:
@@ -239,17 +239,16 @@ def monitor_of_log(
     interval_ms: float | None = None,
     utc_offset_s: float | None = None,
 ) -> Monitor:
-    """Returns the samples of a log's lines; ``t_s`` is zero where the load begins.
+    """Returns the samples of a log's lines; ``t_s`` is zero at the start of the load.
 
     Args:
-        lines: The log's lines, with their ends: a last one that was cut off is left out.
-        rails: The board's, so that the load is seen by the right total; else all rails are added.
-        interval_ms: What ``--interval`` was; else what the dates say, else a second.
-        utc_offset_s: The board's local time minus UTC, if known: then "wall" is
-            known from the dates, too.
+        lines: The log's lines with line ends: a truncated last line is ignored.
+        rails: The board's rails, to detect the load by the right total; None: all rails are added.
+        interval_ms: The value of ``--interval``; None: from the dates, or else a second.
+        utc_offset_s: The board's local time minus UTC, if known: "wall" then also comes from dates.
 
     Raises:
-        DataError: "tegrastats.mixed": it is of several boards.
+        DataError: "tegrastats.mixed": the lines are of several boards.
     """
     found: list[TegrastatsLine] = []
     unknown, other, cut = UnknownFields(), 0, False
@@ -261,7 +260,7 @@ def monitor_of_log(
         found.append(sampled)
         unknown.add(fields)
         cut = not line.endswith("\n")
-    # numbers of the last line may have lost digits
+    # numbers of a truncated last line may have lost digits
     if cut and len(found) > 1 and _shape(found[-1].sample) != _shape(found[-2].sample):
         found.pop()
     warnings = []
@@ -292,7 +291,7 @@ def monitor_of_log(
 
 
 def _wall(line: TegrastatsLine) -> float | None:
-    """Seconds; a date as if it were UTC, because a log does not have its time zone."""
+    """Returns seconds; treats a date as UTC, because a log has no time zone."""
     if line.stamp is not None or line.date is None:
         return line.stamp
     try:
@@ -313,10 +312,10 @@ def _shape(sample: Sample) -> set[tuple[str, str]]:
 def _walls(
     samples: list[TegrastatsLine], times: list[float], utc_offset_s: float | None
 ) -> list[float | None]:
-    """Unix time of each sample: where it stands in front, or by its date of whole seconds.
+    """Returns the Unix time of each sample: from its prefix, or from its date of whole seconds.
 
-    Dates are cut off, not rounded: each says that its sample came within the second after it.
-    What all say together is about as exact as the interval.
+    Dates are truncated, not rounded: each sample was taken within the second after its date. All
+    dates together are about as exact as the interval.
     """
     if utc_offset_s is None or any(one.stamp is not None for one in samples):
         return [one.stamp for one in samples]
@@ -330,7 +329,7 @@ def _walls(
 
 
 def _interval(samples: list[TegrastatsLine]) -> float:
-    """Seconds between two lines: from the first change of the date to the last one."""
+    """Returns the seconds between two lines: from the first to the last change of the date."""
     walls = [_wall(one) for one in samples]
     changes = [
         number
@@ -346,7 +345,7 @@ def _interval(samples: list[TegrastatsLine]) -> float:
 
 
 def _times(samples: list[TegrastatsLine], interval: float) -> list[float]:
-    """When each was taken: exactly where a tool wrote it in front, else one interval apart."""
+    """Returns the time of each sample: from its prefix, else at constant intervals."""
     stamps = [one.stamp for one in samples]
     exact = [stamp for stamp in stamps if stamp is not None]
     if len(exact) == len(stamps) and exact == sorted(exact):
@@ -361,7 +360,7 @@ def _first_busy(samples: list[Sample], rails: PowerRails | None) -> int:
         for sample in samples
     ]
     least = min(sums, default=0.0)
-    # a log may begin in the wake of an earlier load: what comes after its lowest counts
+    # a log may begin at the end of an earlier load: only samples after the lowest count
     lowest = sums.index(least) if sums else 0
     later = (number for number in range(lowest, len(sums)) if sums[number] > BUSY * least)
     return next(later, 0)
