@@ -44,25 +44,25 @@ def _pattern(name: str, expression: str, limit: float) -> Pattern:
 
 
 PATTERNS = (
-    _pattern("what", r"\bwhat\b(?! to\b)(?![^.;:]*\?)", 11.4),
+    _pattern("what", r"\bwhat\b(?! to\b)(?![^.;:]*\?)", 1.3),
     _pattern(
         "one",
         r"\bones\b|\bone (?:that|which|who|with|without|has|is|of)\b|\b(?:the|this|that|each|every"
         r"|other|another|only|last|first|best|any|which|own|its|larger|smaller) one\b(?! \w+)",
-        3.0,
+        0.9,
     ),
     _pattern(
         "where",
         r"\bwhere (?:it|they|there|the|an?|no|one|that|its|nothing|both|not|known|needed)\b",
-        4.3,
+        0.6,
     ),
-    _pattern("of it", r"\bof (?:it|them)\b", 1.6),
-    _pattern("says", r"\b(?:says?|said|tells?|told)\b", 3.1),
-    _pattern("stands", r"\b(?:stands?|lies?|goes on|go on)\b", 1.4),
-    _pattern("whether", r"^whether\b", 1.1),
-    _pattern("nobody", r"\b(?:nobody|nothing)\b", 2.4),
-    _pattern("as it is", r"\bas (?:it|they) (?:is|are|was|were|has|have|does|do|stands?)\b", 0.6),
-    _pattern("come of", r"\b(?:comes?|came|becomes?|became|made) of\b", 0.3),
+    _pattern("of it", r"\bof (?:it|them)\b", 0.4),
+    _pattern("says", r"\b(?:says?|said|tells?|told)\b", 0.7),
+    _pattern("stands", r"\b(?:stands?|lies?|goes on|go on)\b", 0.3),
+    _pattern("whether", r"^whether\b", 0.1),
+    _pattern("nobody", r"\b(?:nobody|nothing)\b", 0.7),
+    _pattern("as it is", r"\bas (?:it|they) (?:is|are|was|were|has|have|does|do|stands?)\b", 0.1),
+    _pattern("come of", r"\b(?:comes?|came|becomes?|became|made) of\b", 0.1),
 )
 
 
