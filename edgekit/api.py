@@ -1056,18 +1056,26 @@ def detect(
     """Finds the objects of pictures with a detector on the first board, and draws them.
 
     ``images`` are files, or folders of them; ``draw`` is the folder for the drawn pictures, by
-    default the run's. Boxes are in pixels of the upright picture.
+    default the run's. ``detection={"score": ...}`` filters the objects of this call only; the
+    accuracy gate goes by the file's. Boxes are in pixels of the upright picture.
 
     Raises:
         DataError: "data.path", "data.empty", "data.image": a picture is missing or damaged.
         UsageError: "detect.no-head": the configuration has no ``model.head``.
     """
+    from edgekit.config.loader import open_config
+
     sources = [images] if isinstance(images, str | os.PathLike) else images
+    # what is kept here must not change the gate, and with it the build
+    kept = open_config(config, **options).file.detection
+    given = options.get("detection")
+    named = given.items() if isinstance(given, Mapping) else ()
+    built = {**options, "detection": {key: keys for key, keys in named if key == "classes"}}
     with open_pipeline(
-        config, options, progress=progress, connects=True, out=path_of(out),
+        config, built, progress=progress, connects=True, out=path_of(out),
         accept_host_key=accept_host_key, trust_key=trust_key,
     ) as pipeline:  # fmt: skip
-        return pipeline.detect([path_of(one) for one in sources], path_of(draw))
+        return pipeline.detect([path_of(one) for one in sources], path_of(draw), kept)
 
 
 def bench(

@@ -1022,7 +1022,10 @@ class ModelSection(_Source):
         if self.cut and self.outputs:
             raise ValueError("give 'outputs' or 'cut', not both")
         if self.head and (self.cut or self.outputs):
-            raise ValueError("give 'head', 'outputs' or 'cut': each says where the network is cut")
+            raise ValueError(
+                "give only one of 'head', 'outputs' and 'cut': each cuts the network; with 'head' "
+                "the plan keeps layers that no DLA runs on the GPU"
+            )
         if self.head and self.networks:
             raise ValueError("'head' is for one network")
         parts = self.seed, self.shapes, self.batch, self.outputs, self.plugins

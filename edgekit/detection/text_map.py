@@ -45,7 +45,9 @@ def recognise_text_map(model: Model, metadata: Mapping[str, str]) -> Recognised 
     if joined is None or joined.op != "Concat":
         return Unlike(_FAMILY, 3, f"DB joins the maps of a pyramid, here is {_shown(joined)}")
     raw = last.input(0)
-    head = Head(family="DB", outputs=(raw,), text_map=TextMapHead(map=raw, sigmoid=True))
+    head = Head(
+        family="DB", outputs=(raw,), classes=("text",), text_map=TextMapHead(map=raw, sigmoid=True)
+    )
     return Recognised(head, {PROBABILITY: output})
 
 

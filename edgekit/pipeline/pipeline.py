@@ -92,6 +92,7 @@ from edgekit_device.protocol.codec import write as write_document
 if TYPE_CHECKING:
     from edgekit.benchmark.document import Bench
     from edgekit.benchmark.inference import Inference
+    from edgekit.config.schema import DetectionSection
     from edgekit.deployment.client import BoardClient
     from edgekit.pipeline.exports import Traced, TraceFiles
     from edgekit.pipeline.report import RunDocument
@@ -500,22 +501,31 @@ class Pipeline:
         )  # fmt: skip
         return known(self._run(*steps, or_serving=True).found.infer)
 
-    def detect(self, sources: Sequence[Path], draw: Path | None = None) -> Detections:
+    def detect(
+        self,
+        sources: Sequence[Path],
+        draw: Path | None = None,
+        kept: DetectionSection | None = None,
+    ) -> Detections:
         """Finds the objects of pictures on the first board, and draws them.
 
         Args:
             sources: Pictures, and folders of them.
             draw: Folder for the drawn pictures; the run's folder if None.
+            kept: Which objects are kept; None for the configuration's. The build does not depend
+                on it, but the accuracy gate depends on the configuration's.
 
         Raises:
             DataError: A picture cannot be read, or there is none.
             UsageError: "detect.no-head": the configuration has no head.
         """
         from edgekit.pipeline.steps.detect import Pictures, check_pictures
+        from edgekit.pipeline.steps.load import kept_options
 
         pictures = Pictures.of(sources, draw or self.out)
         check_pictures(self.context, pictures)
-        steps = [*needed("deploy", deploy=bring_first_board), detect_step(pictures)]
+        options = kept_options(kept or self.context.file.detection)
+        steps = [*needed("deploy", deploy=bring_first_board), detect_step(pictures, options)]
         return known(self._run(*steps, or_serving=True).found.detections)
 
     def bench(self) -> Bench:

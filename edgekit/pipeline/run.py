@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline.steps.detect import Pictures
     from edgekit.placement.check_document import Verdict
     from edgekit.placement.plan import Plan
+    from edgekit_device.detection.results import Options
 
 
 @dataclass(frozen=True)
@@ -451,14 +452,14 @@ def infer_on(
     return replace(run, found=replace(run.found, infer=found))
 
 
-def detect_step(pictures: Pictures) -> Step:
-    """Returns the step that runs a detector on pictures."""
+def detect_step(pictures: Pictures, options: Options) -> Step:
+    """Returns the step that runs a detector on pictures and keeps objects by ``options``."""
 
     def detected(run: Run, record: StepRecord) -> Run:
         from edgekit.pipeline.steps.detect import detect_on
 
         release, backend = run.found.deploy[0], run.builds[0].artefacts.backend
-        found = detect_on(run.context, run.boards, release, backend, pictures, record)
+        found = detect_on(run.context, run.boards, release, backend, pictures, options, record)
         return replace(run, found=replace(run.found, detections=found))
 
     return Step("detect", detected, ("deploy",))

@@ -175,6 +175,22 @@ def test_options_say_what_is_kept(
     assert "--score" in error["where"] or "score" in error["where"]
 
 
+def test_what_is_kept_is_no_part_of_the_build(desk: Path, tmp_path: Path) -> None:
+    """The gate goes by the configuration's objects, whatever a call keeps."""
+    file = picture(tmp_path / "a.png")
+    config = configuration(
+        desk, "gate.yaml", name="gate", precision="int8",
+        calibration={"data": str(tmp_path), "preset": "yolo"},
+        accuracy={"metric": "boxes", "min": 0.5},
+    )  # fmt: skip
+    found = [
+        edgekit.detect(config, file, draw=tmp_path / f"drawn{most}", detection={"most": most})
+        for most in (300, 1)
+    ]
+    assert [len(one.pictures[0].objects) for one in found] == [2, 1]
+    assert found[0].release == found[1].release
+
+
 def test_infer_draws_what_the_network_saw(
     desk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -243,6 +243,7 @@ def detect_on(
     release: InstalledRelease,
     backend: str,
     pictures: Pictures,
+    options: Options,
     step: StepRecord,
 ) -> Detections:
     """Runs the network on pictures on the first board, and draws the objects.
@@ -253,13 +254,14 @@ def detect_on(
         release: The release that serves there.
         backend: The backend of the build that is to serve there.
         pictures: The pictures.
+        options: Which objects are kept.
         step: The step, for its detail.
 
     Raises:
         DataError: A picture cannot be read.
         BoardError: The board fails.
     """
-    client, head, options = boards.clients()[0], need_head(context), options_of(context)
+    client, head = boards.clients()[0], need_head(context)
     rows = rows_of(model(context))
     name, prepare = prepare_of(context, rows.specs, pictures.files[0])
     dtype = rows.specs[name][0]

@@ -43,7 +43,7 @@ from edgekit_device.detection.head import Head
 from edgekit_device.protocol.detection import Options
 
 if TYPE_CHECKING:
-    from edgekit.config.schema import PluginSection
+    from edgekit.config.schema import DetectionSection, PluginSection
     from edgekit.pytorch.document import Exported
 
 _AUTO = "auto"
@@ -167,7 +167,11 @@ def head_of(context: Context) -> Head | None:
 
 def options_of(context: Context) -> Options:
     """Returns the configuration's options for the objects that are kept."""
-    section = context.file.detection
+    return kept_options(context.file.detection)
+
+
+def kept_options(section: DetectionSection) -> Options:
+    """Returns which objects a section keeps."""
     return Options(section.score, section.iou, section.most, section.agnostic)
 
 
@@ -214,8 +218,8 @@ def outputs_of(context: Context) -> list[str]:
             "placement",
             code="cut.none",
             where=context.config.document.where(("model", "cut")),
-            hint="leave 'cut' out; or name the tensors (model.outputs), or choose another "
-            "placement.objective, such as gpu_time",
+            hint="leave 'cut' out; or name the tensors (model.outputs)"
+            + ", or choose the placement.objective gpu_time" * (context.cut_for != "gpu_time"),
         )
     outputs = list(found[0].outputs)
     context.note(cut_note(outputs))
