@@ -38,31 +38,31 @@ def model_of(folder: Path, name: str, shape: list[int], data: np.ndarray) -> tup
     }))  # fmt: skip
     edgekit.bundle(folder / "c.yaml", out=folder / "out", full=folder / "full.ekb")
     model = edgekit_device.load(folder / "full.ekb", trust_unsigned=True)
-    assert model.head is not None
-    runs = session(load(file, shapes={"x": shape}, outputs=list(model.head.outputs)))
+    head = model.head
+    assert head is not None
+    runs = session(load(file, shapes={"x": shape}, outputs=list(head.outputs)))
 
     def fp32(x: np.ndarray) -> Any:
         raw = runs.run(None, {"x": x})
-        return detect(model.head, dict(zip(model.head.outputs, raw, strict=True)))[0]
+        return detect(head, dict(zip(head.outputs, raw, strict=True)))[0]
 
     return model, fp32
 
 
 def pages(count: int, first: int) -> np.ndarray:
-    from rapidocr_onnxruntime.ch_ppocr_det.utils import DetPreProcess
-
-    prepare = DetPreProcess(640)
+    prepare = pytest.importorskip("rapidocr_onnxruntime.ch_ppocr_det.utils").DetPreProcess(640)
     return np.concatenate([prepare(page((640, 640), first + i)[0]) for i in range(count)])
 
 
 def lines(count: int, seed: int) -> np.ndarray:
-    from rapidocr_onnxruntime.ch_ppocr_rec.text_recognize import TextRecognizer
+    module = pytest.importorskip("rapidocr_onnxruntime.ch_ppocr_rec.text_recognize")
+    normalised = module.TextRecognizer.resize_norm_img
 
     class Shape:
         rec_image_shape = (3, 48, 320)
 
     pictures = (line(text, seed + i) for i, text in enumerate(sentences(count, seed)))
-    return np.stack([TextRecognizer.resize_norm_img(Shape, one, 320 / 48) for one in pictures])
+    return np.stack([normalised(Shape, one, 320 / 48) for one in pictures])
 
 
 def test_the_detector_finds_the_same_regions(tmp_path: Path) -> None:
