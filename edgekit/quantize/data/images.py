@@ -316,8 +316,10 @@ class Images:
         try:
             pixels, constant = self._prepare(read_image(path, self._prepare.mode))
         except DataError as error:  # the image is broken, or an option does not fit it
-            where = error.where or shown(path)
-            return DataError(error.message, code=error.code, where=where, hint=error.hint)
+            where, hint = error.where or shown(path), error.hint
+            if error.code == _BROKEN:
+                hint += ", or skip such files with skip_broken: true"
+            return DataError(error.message, code=error.code, where=where, hint=hint)
         return DataRow({self._name: pixels}, shown(path), constant)
 
 
@@ -404,7 +406,7 @@ def _refused(path: Path, error: Exception) -> DataError:
         f"cannot read the image: {reason}",
         code=_BROKEN,
         where=shown(path),
-        hint="remove or replace the file, or skip such files with skip_broken: true",
+        hint="remove or replace the file",
     )
 
 
