@@ -37,6 +37,7 @@ LOADER = "~/.edgekit/bin/edgekit_device.pyz"
 # what the docs call the application and its bundle
 WORDS = {
     "NAME": "toy", "APP": "toy", "resnet50": "toy", "/media/usb/resnet50.ekb": "~/toy.ekb",
+    "~/.edgekit/apps/resnet50": "~/.edgekit/apps/toy",
 }  # fmt: skip
 
 
@@ -148,6 +149,9 @@ def test_every_documented_command_runs_through_the_documented_path(
     assert status["deployment"]["digest"] == first.digest
     assert run("releases --app resnet50")["apps"]["toy"]["current"] == status["current"]
     assert run("selftest --app resnet50")["ok"]
+    for source in ("/media/usb/resnet50.ekb", "~/.edgekit/apps/resnet50"):
+        needed = run(f"memory --from {source}")
+        assert needed["total"] == needed["engines"] + sum(needed["contexts"].values())
 
     synopsis = "serve --app NAME [--background] [--socket PATH] [--workers N] [--queue N] " \
                "[--timeout-s S] [--threads N]"  # fmt: skip
