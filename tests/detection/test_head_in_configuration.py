@@ -85,7 +85,7 @@ def test_an_unknown_head_is_one_error_that_tells_what_differs(
 @pytest.mark.parametrize("other", [{"outputs": ["box"]}, {"cut": "auto"}])
 def test_a_head_goes_with_no_other_cut(tmp_path: Path, other: dict[str, object]) -> None:
     colour_detector(tmp_path)
-    with pytest.raises(EdgekitError, match="where the network is cut"):
+    with pytest.raises(EdgekitError, match="only one of 'head', 'outputs' and 'cut'"):
         edgekit.check(configuration(tmp_path, {"head": "auto", **other}))
 
 
