@@ -29,7 +29,8 @@ from edgekit_device.detection.head import (
     PriorLevel,
     QueryHead,
 )
-from edgekit_device.detection.results import Found, Options
+from edgekit_device.detection.results import Found
+from edgekit_device.protocol.detection import Options
 
 _SIZE, _CLASSES, _STRIDES, _BATCH = 640, 80, (8, 16, 32), 2
 _OPTIONS = Options(score=0.9, iou=0.5)

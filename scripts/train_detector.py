@@ -35,7 +35,7 @@ from edgekit.detection.recognised import Recognised
 from edgekit.network.loading.load import file_metadata, load
 from edgekit.network.session import session
 from edgekit_device.detection.detect import detect
-from edgekit_device.detection.results import Options
+from edgekit_device.protocol.detection import Options
 
 TRAINED = Path(sys.path[0]) / "shapes.onnx"
 #: Seeds below are for calibration and tests; training begins here.

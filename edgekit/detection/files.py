@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 
+from edgekit.detection.walk import numbered
 from edgekit.documents import load_json
 from edgekit.errors import DataError
 from edgekit.files import read_file
@@ -55,22 +56,14 @@ def names_of(given: Path | Sequence[str]) -> list[str]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text or no YAML"
         raise _refused(f"names of classes cannot be read: {reason}", given) from error
-    names = text.splitlines() if document is None else numbered(document)
-    found = [name.strip() for name in names]
+    own = document.get("names") if isinstance(document, dict) else None
+    names = text.splitlines() if document is None else numbered(own)
+    found = [str(name).strip() for name in names]
     while found and not found[-1]:
         found.pop()
     if not found or not all(found):
         raise _refused("a class has no name" if found else "there are no names of classes", given)
     return found
-
-
-def numbered(document: object) -> list[str]:
-    """Returns the names of ``names`` in the order of their numbers; empty if not in this form."""
-    names = document.get("names") if isinstance(document, dict) else None
-    if isinstance(names, dict):
-        numbers = range(len(names))
-        names = [names[number] for number in numbers] if set(names) == set(numbers) else None
-    return [str(name) for name in names] if isinstance(names, list) else []
 
 
 def _refused(message: str, path: Path) -> DataError:

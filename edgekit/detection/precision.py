@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgekit_device.detection.nms import area, shared_area
 from edgekit_device.detection.results import Found
 
 #: Thresholds of intersection over union.
@@ -127,10 +128,8 @@ def _matched(
 
 def _overlaps(boxes: np.ndarray, truths: np.ndarray, crowd: np.ndarray) -> np.ndarray:
     """Returns intersection over union [boxes, truths]; for a crowd over the area of the box."""
-    low = np.maximum(boxes[:, None, :2], truths[:, :2])
-    high = np.minimum(boxes[:, None, 2:], truths[:, 2:])
-    shared = np.prod(np.maximum(high - low, 0), axis=2)
-    mine, own = (np.prod(one[:, 2:] - one[:, :2], axis=1) for one in (boxes, truths))
-    whole = np.where(crowd, mine[:, None], mine[:, None] + own - shared)
+    mine = boxes[:, None]
+    shared = shared_area(mine, truths)
+    whole = np.where(crowd, area(mine), area(mine) + area(truths) - shared)
     overlaps: np.ndarray = shared / np.maximum(whole, 1e-12)
     return overlaps

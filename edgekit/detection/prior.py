@@ -15,27 +15,18 @@ import numpy as np
 
 from edgekit.detection.decoding import Decoding, decoding
 from edgekit.detection.published_priors import published
-from edgekit.detection.recognised import Recognised, Unlike
+from edgekit.detection.recognised import Differs, Recognised, Unlike
 from edgekit.detection.walk import MOVES, class_names, later, unexplained
 from edgekit.network.graph import OnnxGraph
-from edgekit.network.model import Model
+from edgekit.network.model import SAME_VALUES, Model
 from edgekit_device.detection.head import Head, PriorHead, PriorLevel
 
 _FAMILY = "SSD, RetinaNet or RetinaFace (offsets from priors)"
-_MOVES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 _WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "RoiAlign"})
 # offsets large enough to reach bounds; float32 can hold the exponential of the second
 _FAR, _STEEP = 1e6, 60.0
 # relative to the largest value: the error of float32 in a dozen operations
 _ROUNDING = 4e-6
-
-
-class _DiffersError(Exception):
-    """A difference, with the number of parts that were found."""
-
-    def __init__(self, matched: int, differs: str) -> None:
-        super().__init__(differs)
-        self.matched = matched
 
 
 @dataclass(frozen=True)
@@ -64,8 +55,8 @@ def recognise_prior(model: Model, metadata: Mapping[str, str]) -> Recognised | U
     """
     try:
         return _recognised(model, metadata)
-    except _DiffersError as error:
-        return Unlike(_FAMILY, error.matched, str(error))
+    except Differs as error:
+        return Unlike(_FAMILY, error.matched, error.differs)
 
 
 def _recognised(model: Model, metadata: Mapping[str, str]) -> Recognised:
@@ -118,7 +109,7 @@ def _joined(graph: OnnxGraph) -> list[Joined]:
 
 def _map(graph: OnnxGraph, tensor: str) -> str | None:
     """Returns the map whose values a tensor has in another order."""
-    while (node := graph.producer(tensor)) is not None and node.op in _MOVES:
+    while (node := graph.producer(tensor)) is not None and node.op in SAME_VALUES:
         tensor = node.inputs[0]
     return tensor if node is not None else None
 
@@ -127,14 +118,12 @@ def _boxes(graph: OnnxGraph, joined: Sequence[Joined]) -> tuple[Joined, Decoding
     """Returns the joined offsets of boxes, and the network's own decoding."""
     fours = [one for one in joined if one.values == 4]
     if not fours:
-        raise _DiffersError(0, "no Concat joins maps by level to offsets [batch, priors, 4]")
+        raise Differs(0, "no Concat joins maps by level to offsets [batch, priors, 4]")
     for one in fours:
         if own := decoding(graph, one.tensor, "Exp"):
             return one, own
     if len(fours) > 1:
-        raise _DiffersError(
-            1, f"both {fours[0].tensor} and {fours[1].tensor} have four values a prior"
-        )
+        raise Differs(1, f"both {fours[0].tensor} and {fours[1].tensor} have four values a prior")
     return fours[0], None
 
 
@@ -144,7 +133,7 @@ def _scores(
     """Returns the joined values of the classes, and of landmarks."""
     others = [one for one in joined if one is not boxes and one.sizes == boxes.sizes]
     if not others:
-        raise _DiffersError(
+        raise Differs(
             1,
             f"offsets are joined in {boxes.tensor} ({_levels(boxes)}), but no Concat joins "
             "classes of the same levels",
@@ -156,7 +145,7 @@ def _scores(
     points = [one for one in others if one not in active]
     if len(active) != 1 or len(points) > 1 or any(one.values % 2 for one in points):
         names = ", ".join(one.tensor for one in others)
-        raise _DiffersError(1, f"which are the classes of the boxes in {boxes.tensor}: {names}")
+        raise Differs(1, f"which are the classes of the boxes in {boxes.tensor}: {names}")
     return active[0], points[0] if points else None
 
 
@@ -185,7 +174,7 @@ def _published(
     split = any(len(graph.shape(graph.node(name).outputs[0])) == 5 for name in readers)
     known = published(boxes.sizes, points.values if points else 0, split, *size)
     if known is None:
-        raise _DiffersError(
+        raise Differs(
             2,
             f"nothing decodes the offsets of {boxes.tensor}, and no published network has such "
             f"maps ({_levels(boxes)}), so the priors are unknown: export the network with its "
@@ -193,7 +182,7 @@ def _published(
         )
     activation = _activation(graph, scores)
     if activation.lower() not in ("", known.scores):
-        raise _DiffersError(
+        raise Differs(
             2, f"{known.name} has a {known.scores} over {scores.tensor}, not a {activation}"
         )
     levels = tuple(
@@ -215,10 +204,10 @@ def _nothing_else(graph: OnnxGraph, joined: Sequence[Joined]) -> None:
     """Refuses a network whose head is not the last part: Faster R-CNN's proposals."""
     maps = [name for one in joined for name in one.maps]
     if lost := unexplained(graph, maps):
-        raise _DiffersError(2, f"the output {lost} is not computed from the levels' maps")
+        raise Differs(2, f"the output {lost} is not computed from the levels' maps")
     for node in later(graph, maps):
         if node.op in _WEIGHTED:
-            raise _DiffersError(
+            raise Differs(
                 2,
                 f"{node.op} {node.name!r} follows on the boxes: they are proposals for a second "
                 "stage",
@@ -230,7 +219,7 @@ def _picture(graph: OnnxGraph) -> tuple[int, int]:
     shapes = [graph.shape(name) for name in graph.inputs]
     pictures = [shape for shape in shapes if len(shape) in (3, 4)]
     if len(pictures) != 1:
-        raise _DiffersError(2, f"{len(pictures)} inputs are pictures; one was looked for")
+        raise Differs(2, f"{len(pictures)} inputs are pictures; one was looked for")
     return pictures[0][-1], pictures[0][-2]
 
 
@@ -249,23 +238,23 @@ def _measured(
     """Returns the head, from the results of the network's decoding for a few offsets."""
     activation = _activation(model.graph, scores)
     if not activation:
-        raise _DiffersError(3, f"neither Softmax nor Sigmoid makes scores of {scores.tensor}")
+        raise Differs(3, f"neither Softmax nor Sigmoid makes scores of {scores.tensor}")
     centre, extent = _asked(model, own, boxes, 0.0)
     moved, grown = _asked(model, own, boxes, 1.0)
     if not (extent > 0).all():
-        raise _DiffersError(3, f"{own.result} has no left, top, right, bottom of offsets of zero")
+        raise Differs(3, f"{own.result} has no left, top, right, bottom of offsets of zero")
     variances = [
         *np.median((moved - centre) / extent, axis=0),
         *np.log(np.median(grown / extent, axis=0)),
     ]
     if not np.all(np.isfinite(variances)) or min(variances[2:]) <= 0:
-        raise _DiffersError(3, f"{own.result} does not grow with the exponential of its offsets")
+        raise Differs(3, f"{own.result} does not grow with the exponential of its offsets")
     _, large = _asked(model, own, boxes, _STEEP / max(variances[2:]))
     logarithms = np.log(large / extent)
     growth = float(logarithms.max())
     steep = _STEEP * np.array(variances[2:]) / max(variances[2:])
     if not np.allclose(logarithms, np.minimum(growth, steep), rtol=1e-4):
-        raise _DiffersError(3, f"{own.result} bounds the size of some boxes and not of others")
+        raise Differs(3, f"{own.result} bounds the size of some boxes and not of others")
     clip = (0.0, 0.0)
     if own.bounds:
         far = _rows(own.run(model, _offsets(model, boxes, _FAR)), boxes, own)
@@ -298,7 +287,7 @@ def _rows(result: np.ndarray, boxes: Joined, own: Decoding) -> np.ndarray:
     """Returns the first frame's rows."""
     rows = sum(math.prod(one) for one in boxes.sizes)
     if result.size % (rows * 4):
-        raise _DiffersError(3, f"{own.result} has not four values for each of {rows} priors")
+        raise Differs(3, f"{own.result} has not four values for each of {rows} priors")
     first: np.ndarray = result.reshape(-1, rows, 4)[0]
     return first
 
@@ -331,7 +320,7 @@ def _priors(
         error = np.abs(grid - regular)
         if not error.max() <= least:
             at = np.unravel_index(int(error.argmax()), error.shape)
-            raise _DiffersError(
+            raise Differs(
                 3,
                 f"the priors of {own.result} are no regular grid: at row {at[0]}, column {at[1]} "
                 f"of the {height}x{width} map {grid[at]:g} stands for {regular[at]:g}",

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from edgekit.detection.recognised import Recognised, Unlike
+from edgekit.detection.recognised import Differs, Recognised, Unlike
 from edgekit.detection.walk import class_names, picture, unexplained
 from edgekit.network.graph import Node, OnnxGraph
 from edgekit.network.model import SAME_VALUES, Model
@@ -44,15 +44,6 @@ class _Boxes:
     reference: bool
 
 
-class _Differs(Exception):
-    """A difference, with the number of parts that were found."""
-
-    def __init__(self, matched: int, differs: str) -> None:
-        super().__init__(differs)
-        self.matched = matched
-        self.differs = differs
-
-
 def recognise_query(model: Model, metadata: Mapping[str, str]) -> Recognised | Unlike:
     """Returns the head of a detector with queries, or the difference.
 
@@ -62,7 +53,7 @@ def recognise_query(model: Model, metadata: Mapping[str, str]) -> Recognised | U
     """
     try:
         found = _found(model)
-    except _Differs as error:
+    except Differs as error:
         return Unlike(_FAMILY, error.matched, error.differs)
     part = found.head.query
     assert part is not None
@@ -100,7 +91,7 @@ def _pair(model: Model) -> Recognised:
     ]
     if not pairs:
         found = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
-        raise _Differs(
+        raise Differs(
             0,
             "no two outputs are [batch, queries, classes] and [batch, queries, 4] with equal "
             f"queries; the outputs are {found}",
@@ -109,7 +100,7 @@ def _pair(model: Model) -> Recognised:
     for logits, boxes in pairs:
         try:
             return _recognised(model, logits, _boxes(graph, boxes))
-        except _Differs as error:
+        except Differs as error:
             differences.append(error)
     raise max(differences, key=lambda one: one.matched)
 
@@ -123,7 +114,7 @@ def _joined(model: Model, concat: Node) -> Recognised:
     if gathered is not None and gathered.op == "GatherElements" and len(concat.inputs) == 3:
         return _selected(model, gathered, _source(graph, concat.inputs[1]))
     if len(concat.inputs) != 2:
-        raise _Differs(0, f"{concat.name} joins {len(concat.inputs)} tensors, not boxes and scores")
+        raise Differs(0, f"{concat.name} joins {len(concat.inputs)} tensors, not boxes and scores")
     boxes, scores = concat.inputs
     return _recognised(model, scores, _boxes(graph, boxes), activated=True)
 
@@ -133,12 +124,12 @@ def _selected(model: Model, gathered: Node, best: str) -> Recognised:
     graph = model.graph
     top = graph.producer(best)
     if top is None or top.op != "TopK" or best != top.outputs[0]:
-        raise _Differs(1, f"{gathered.name} gathers boxes, but {best} are no values of a TopK")
+        raise Differs(1, f"{gathered.name} gathers boxes, but {best} are no values of a TopK")
     same = [name for name in _same(graph, top.inputs[0]) if len(graph.shape(name)) == 3]
     flat = graph.shape(top.inputs[0])
     along = top.attrs.get("axis", -1) in (1, -1)
     if not same or len(flat) != 2 or not along or not top.attrs.get("largest", 1):
-        raise _Differs(1, f"{top.name} does not take the largest of [batch, queries * classes]")
+        raise Differs(1, f"{top.name} does not take the largest of [batch, queries * classes]")
     scores = same[0]
     _divided(graph, gathered.inputs[1], top.outputs[1], graph.shape(scores)[2])
     kept = graph.shape(best)[-1]
@@ -149,14 +140,14 @@ def _selected(model: Model, gathered: Node, best: str) -> Recognised:
 
 def _nearest_boxes(graph: OnnxGraph, tensor: str) -> _Boxes:
     """Returns the boxes that a network's own post-processing converts to corners and pixels."""
-    first: _Differs | None = None
+    first: Differs | None = None
     for node in _before(graph, tensor):
         if graph.shape(node.outputs[0])[2:] == (4,):
             try:
                 return _boxes(graph, node.outputs[0])
-            except _Differs as error:
+            except Differs as error:
                 first = first or error
-    raise first or _Differs(1, f"{tensor} is not computed from boxes [batch, queries, 4]")
+    raise first or Differs(1, f"{tensor} is not computed from boxes [batch, queries, 4]")
 
 
 def _divided(graph: OnnxGraph, index: str, best: str, classes: int) -> None:
@@ -166,8 +157,8 @@ def _divided(graph: OnnxGraph, index: str, best: str, classes: int) -> None:
             value = graph.value(node.inputs[1])
             if value is not None and value.size == 1 and int(value.reshape(())) == classes:
                 return
-            raise _Differs(1, f"{node.name} does not divide by the {classes} classes")
-    raise _Differs(1, f"{index} is not computed from the places that TopK found")
+            raise Differs(1, f"{node.name} does not divide by the {classes} classes")
+    raise Differs(1, f"{index} is not computed from the places that TopK found")
 
 
 def _recognised(
@@ -180,27 +171,27 @@ def _recognised(
     if node is not None and node.op in _NORMALIZED:
         logits, function = _raw(graph, node.inputs[0]), node.op.lower()
     elif activated:
-        raise _Differs(2, f"{scores} is written by {_called(node)}, not by a Sigmoid")
+        raise Differs(2, f"{scores} is written by {_called(node)}, not by a Sigmoid")
     linear = _linear(graph, logits)
     if linear is None or graph.shape(linear.outputs[0])[-1] not in (graph.shape(logits)[-1], 1):
-        raise _Differs(
+        raise Differs(
             2, f"{logits} is not the result of a linear layer with constant weights, as logits are"
         )
     features, other = _features(graph, logits), _features(graph, boxes.raw)
     if boxes.family != "D-FINE" and features != other:
-        raise _Differs(
+        raise Differs(
             3, f"classes are computed from {features}, boxes from {other}: queries have one vector"
         )
     _, queries, classes = graph.shape(logits)
     if not _attention(graph, features, queries):
-        raise _Differs(3, f"no self-attention over {queries} queries is before {features}")
+        raise Differs(3, f"no self-attention over {queries} queries is before {features}")
     kind = function or ("sigmoid" if boxes.reference else "softmax")
     if kind == "softmax" and classes < 2:
-        raise _Differs(3, f"{logits} has one class, which is no object")
+        raise Differs(3, f"{logits} has one class, which is no object")
     if (size := picture(model)) is None:
-        raise _Differs(4, "no input, or more than one, is a picture with 4 dimensions")
+        raise Differs(4, "no input, or more than one, is a picture with 4 dimensions")
     if lost := unexplained(graph, [logits, boxes.raw]):
-        raise _Differs(5, f"the network's output {lost!r} is neither classes nor boxes")
+        raise Differs(5, f"the network's output {lost!r} is neither classes nor boxes")
     part = QueryHead(logits, boxes.raw, kind, boxes.family != "D-FINE", size, most)
     named = {"scores" if function else "logits": scores}
     return Recognised(
@@ -212,12 +203,12 @@ def _boxes(graph: OnnxGraph, own: str) -> _Boxes:
     raw = _raw(graph, own)
     node = graph.producer(raw)
     if graph.shape(raw)[2:] != (4,):
-        raise _Differs(0, f"{raw} is {list(graph.shape(raw))}, not [batch, queries, 4]")
+        raise Differs(0, f"{raw} is {list(graph.shape(raw))}, not [batch, queries, 4]")
     if node is not None and node.op == "Concat":
         _from_corners(graph, node)
         return _Boxes(raw, raw, "D-FINE", True)
     if node is None or node.op != "Sigmoid":
-        raise _Differs(
+        raise Differs(
             1, f"the boxes {raw} are written by {_called(node)}, not by a Sigmoid or from corners"
         )
     before = _raw(graph, node.inputs[0])
@@ -243,16 +234,16 @@ def _from_corners(graph: OnnxGraph, joined: Node) -> None:
     operators = [one.op if one is not None else "an input" for one in parts]
     halves = {"Div": 2.0, "Mul": 0.5}
     if operators[2:] != ["Sub", "Sub"] or not halves.keys() >= set(operators[:2]):
-        raise _Differs(1, f"{joined.name} joins {', '.join(operators)}, not centres and sizes")
+        raise Differs(1, f"{joined.name} joins {', '.join(operators)}, not centres and sizes")
     for half, size in zip(parts[:2], parts[2:], strict=True):
         assert half is not None
         assert size is not None
         total = graph.producer(half.inputs[0])
         value = graph.value(half.input(1))
         if value is None or value.size != 1 or float(value.reshape(())) != halves[half.op]:
-            raise _Differs(1, f"{half.name} does not halve")
+            raise Differs(1, f"{half.name} does not halve")
         if total is None or total.op != "Add" or set(total.inputs) != set(size.inputs):
-            raise _Differs(1, f"{half.name} and {size.name} are not of the same two sides")
+            raise Differs(1, f"{half.name} and {size.name} are not of the same two sides")
 
 
 def _attention(graph: OnnxGraph, tensor: str, queries: int) -> bool:

@@ -41,5 +41,14 @@ class Unlike:
     differs: str
 
 
+class Differs(Exception):
+    """A difference, with the number of parts that were found."""
+
+    def __init__(self, matched: int, differs: str) -> None:
+        super().__init__(differs)
+        self.matched = matched
+        self.differs = differs
+
+
 #: Takes the model and the file's metadata (Ultralytics': names, stride, task, kpt_shape).
 Recogniser = Callable[[Model, Mapping[str, str]], Recognised | Unlike]

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edgekit.detection.recognised import Recognised, Unlike
+from edgekit.detection.walk import before, shown
 from edgekit.network.graph import Node, OnnxGraph
 from edgekit.network.model import Model
 from edgekit_device.detection.head import Head, TextLineHead
@@ -38,15 +39,15 @@ def recognise_text_line(model: Model, metadata: Mapping[str, str]) -> Recognised
         return Unlike(_FAMILY, 0, why)
     last = graph.producer(output)
     if last is None or last.op != "Softmax" or last.attrs.get("axis", -1) not in (-1, 2):
-        why = f"output {output!r} is of {_shown(last)}, not a Softmax of classes"
+        why = f"output {output!r} is of {shown(last)}, not a Softmax of classes"
         return Unlike(_FAMILY, 0, why)
     dense = _dense(graph, last.input(0))
     if dense is None:
-        why = f"{_shown(last)} reads no dense layer with a class for each column of weights"
+        why = f"{shown(last)} reads no dense layer with a class for each column of weights"
         return Unlike(_FAMILY, 1, why)
     steps, classes = shape[1:]
     if not _columns(graph, dense, steps):
-        why = f"the {steps} steps before {_shown(dense)} are not a map of height 1 and that width"
+        why = f"the {steps} steps before {shown(dense)} are not a map of height 1 and that width"
         return Unlike(_FAMILY, 2, why)
     characters = _characters(metadata, classes)
     if isinstance(characters, str):
@@ -61,7 +62,7 @@ def _dense(graph: OnnxGraph, tensor: str) -> Node | None:
     classes = graph.shape(tensor)[-1]
     node = graph.producer(tensor)
     while node is not None and node.op in ("Add", "Reshape"):
-        node = graph.producer(next((x for x in node.inputs if not graph.constant(x)), ""))
+        node = before(graph, node)
     if node is None or node.op not in _DENSE or not graph.constant(node.input(1)):
         return None
     return node if classes in graph.shape(node.input(1)) else None
@@ -100,7 +101,3 @@ def _characters(metadata: Mapping[str, str], classes: int) -> tuple[str, ...] | 
             f"not its {classes} classes"
         )
     return tuple(found)
-
-
-def _shown(node: Node | None) -> str:
-    return "the network's input" if node is None else f"{node.op} {node.name!r}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edgekit.detection.recognised import Recognised, Unlike
+from edgekit.detection.walk import before, shown
 from edgekit.network.graph import Node, OnnxGraph
 from edgekit.network.model import Model
 from edgekit_device.detection.head import Head, TextMapHead
@@ -33,17 +34,17 @@ def recognise_text_map(model: Model, metadata: Mapping[str, str]) -> Recognised 
         return Unlike(_FAMILY, 0, f"output {output!r} is {list(shape)}, DB's map is {wanted}")
     last = graph.producer(output)
     if last is None or last.op != "Sigmoid":
-        return Unlike(_FAMILY, 1, f"output {output!r} is not of a Sigmoid, but {_shown(last)}")
+        return Unlike(_FAMILY, 1, f"output {output!r} is not of a Sigmoid, but {shown(last)}")
     node: Node | None = last
     for place in ("last", "first"):
         node = _before(graph, node)
         if node is None or node.op != "ConvTranspose" or node.attrs.get("strides") != [2, 2]:
             why = f"DB's {place} transposed convolution of stride 2 is missing"
-            return Unlike(_FAMILY, 2, f"{why}: there is {_shown(node)}")
+            return Unlike(_FAMILY, 2, f"{why}: there is {shown(node)}")
     node = _before(graph, node)
     joined = _before(graph, node) if node is not None and node.op == "Conv" else node
     if joined is None or joined.op != "Concat":
-        return Unlike(_FAMILY, 3, f"DB joins the maps of a pyramid, here is {_shown(joined)}")
+        return Unlike(_FAMILY, 3, f"DB joins the maps of a pyramid, here is {shown(joined)}")
     raw = last.input(0)
     head = Head(
         family="DB", outputs=(raw,), classes=("text",), text_map=TextMapHead(map=raw, sigmoid=True)
@@ -54,13 +55,9 @@ def recognise_text_map(model: Model, metadata: Mapping[str, str]) -> Recognised 
 def _before(graph: OnnxGraph, node: Node | None) -> Node | None:
     """Returns the nearest layer before a node, without biases, normalisations and activations."""
     while node is not None:
-        node = graph.producer(next((x for x in node.inputs if not graph.constant(x)), ""))
+        node = before(graph, node)
         if node is None or node.op not in _BETWEEN:
             return node
         if sum(not graph.constant(name) for name in node.inputs if name) > 1:
             return node  # a sum of two maps
     return None
-
-
-def _shown(node: Node | None) -> str:
-    return "the network's input" if node is None else f"{node.op} {node.name!r}"

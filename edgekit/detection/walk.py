@@ -180,12 +180,28 @@ def class_names(metadata: Mapping[str, str], classes: int) -> tuple[str, ...]:
     """Returns the classes' names of the file's metadata in Ultralytics' form: a list, or a mapping
     by number; empty if their number is not ``classes``.
     """
-    found = literal(metadata.get("names", ""))
+    found = numbered(literal(metadata.get("names", "")))
+    return tuple(map(str, found)) if len(found) == classes and None not in found else ()
+
+
+def numbered(found: object) -> Sequence[object]:
+    """Returns the entries of a list, or of a mapping from 0, 1, ..., in this order; empty if
+    ``found`` is neither.
+    """
     if isinstance(found, dict):
-        found = [found.get(number) for number in range(classes)] if len(found) == classes else []
-    if not isinstance(found, list | tuple) or len(found) != classes:
-        return ()
-    return tuple(map(str, found)) if None not in found else ()
+        numbers = range(len(found))
+        return [found[number] for number in numbers] if set(found) == set(numbers) else []
+    return found if isinstance(found, list | tuple) else []
+
+
+def shown(node: Node | None) -> str:
+    """Returns a node's operator and name for a message; None is the network's input."""
+    return "the network's input" if node is None else f"{node.op} {node.name!r}"
+
+
+def before(graph: OnnxGraph, node: Node) -> Node | None:
+    """Returns the node that writes the first input that is no constant; None if there is none."""
+    return graph.producer(next((x for x in node.inputs if not graph.constant(x)), ""))
 
 
 def literal(text: str) -> object:

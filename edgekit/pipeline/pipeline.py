@@ -73,7 +73,13 @@ from edgekit.pipeline.steps.bundle import (
 )
 from edgekit.pipeline.steps.deploy import ConnectedBoards, Deployed, Refitted
 from edgekit.pipeline.steps.judge import brief_check, checked, verdict
-from edgekit.pipeline.steps.load import lowers, note_parse, parser_word, source
+from edgekit.pipeline.steps.load import (
+    kept_options,
+    lowers,
+    note_parse,
+    parser_word,
+    source,
+)
 from edgekit.pipeline.steps.method import scales
 from edgekit.pipeline.steps.plan import proposed_cuts
 from edgekit.pipeline.steps.plugin_sections import missing_plugins
@@ -520,7 +526,6 @@ class Pipeline:
             UsageError: "detect.no-head": the configuration has no head.
         """
         from edgekit.pipeline.steps.detect import Pictures, check_pictures
-        from edgekit.pipeline.steps.load import kept_options
 
         pictures = Pictures.of(sources, draw or self.out)
         check_pictures(self.context, pictures)

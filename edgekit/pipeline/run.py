@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from edgekit.pipeline.steps.detect import Pictures
     from edgekit.placement.check_document import Verdict
     from edgekit.placement.plan import Plan
-    from edgekit_device.detection.results import Options
+    from edgekit_device.protocol.detection import Options
 
 
 @dataclass(frozen=True)

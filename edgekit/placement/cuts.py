@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from edgekit.dla.loadables import candidates
@@ -138,8 +138,7 @@ def cuts(
     """
     if clock is None:
         return ()
-    able = {v.name for v in network.layers if judgement.verdicts[v.name].placeable}
-    largest = _beginning(network, able)
+    largest = _beginning(network, judgement)
     loadables = sum(group.retained for group in judgement.candidates)
     only_an_end = loadables <= _FEW and macs_fraction(network, largest) >= _NEARLY_ALL
     if not largest or len(largest) == len(network.layers) or only_an_end:
@@ -147,16 +146,13 @@ def cuts(
     # imported here so that a check without cuts starts faster
     from edgekit.solver.problem import METRIC
 
-    tensors = {name for node in model.graph.nodes() for name in node.outputs}
     automatic, alone = (_figures(clock, own, hybrid=True) for own in (judgement.candidates, ()))
     metric, least = METRIC[objective], 1 - noise()
     timed = list[_Beginning]()
-    for layers in _beginnings(network, largest):
-        ends = _ends(network, layers)
-        if ends and len(ends) <= _MOST_ENDS and tensors.issuperset(ends):
-            whole = LoadableCandidate(tuple(layer.name for layer in layers), True, "")
-            have = _figures(clock, [whole], hybrid=False)
-            timed.append(_Beginning(layers, ends, macs_fraction(network, layers), have))
+    for layers, ends in _parts(network, model, largest):
+        whole = LoadableCandidate(tuple(layer.name for layer in layers), True, "")
+        have = _figures(clock, [whole], hybrid=False)
+        timed.append(_Beginning(layers, ends, macs_fraction(network, layers), have))
     chosen, found = list[_Beginning](), list[Cut]()
     for one in sorted(timed, key=lambda each: (each.have[metric], len(each.ends))):
         pays = one.have[metric] < least * automatic[metric] or (
@@ -187,16 +183,11 @@ def largest_part(
         target: The board.
         model: The file's model; the part ends at its tensors.
     """
-    able = {v.name for v in network.layers if judgement.verdicts[v.name].placeable}
-    largest = _beginning(network, able)
+    largest = _beginning(network, judgement)
     if not largest or len(largest) == len(network.layers):
         return None
-    tensors = {name for node in model.graph.nodes() for name in node.outputs}
     found = list[WholePart]()
-    for layers in _beginnings(network, largest):
-        ends = _ends(network, layers)
-        if not ends or len(ends) > _MOST_ENDS or not tensors.issuperset(ends):
-            continue
+    for layers, ends in _parts(network, model, largest):
         groups = _groups(network, judgement, target, layers, ends)
         if all(group.retained for group in groups):
             share = macs_fraction(network, layers)
@@ -226,12 +217,25 @@ def _figures(
     return metrics(problem, load_us, clock.model.energy(devices, load_us)[0])
 
 
-def _beginning(network: Network, able: Collection[str]) -> list[Layer]:
-    """Returns the able layers whose dependencies are all able, in graph order."""
+def _parts(
+    network: Network, model: Model, largest: Sequence[Layer]
+) -> Iterator[tuple[list[Layer], tuple[str, ...]]]:
+    """Yields the beginnings with few outputs, all tensors of the file, and these outputs."""
+    tensors = {name for node in model.graph.nodes() for name in node.outputs}
+    for layers in _beginnings(network, largest):
+        ends = _ends(network, layers)
+        if ends and len(ends) <= _MOST_ENDS and tensors.issuperset(ends):
+            yield layers, ends
+
+
+def _beginning(network: Network, judgement: Judgement) -> list[Layer]:
+    """Returns the layers that a DLA can run, and with them all that they depend on, in graph
+    order.
+    """
     outside: set[str] = set()
     found = []
     for layer in network.layers:
-        if layer.name in able and outside.isdisjoint(layer.inputs):
+        if judgement.verdicts[layer.name].placeable and outside.isdisjoint(layer.inputs):
             found.append(layer)
         else:
             outside.update(layer.outputs)

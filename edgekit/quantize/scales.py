@@ -29,6 +29,8 @@ from edgekit_device.protocol.codec import (
 )
 
 if TYPE_CHECKING:
+    import onnx
+
     from edgekit.network.model import Layer, Network
 
 
@@ -125,6 +127,13 @@ def is_scale(value: float) -> bool:
     Measuring, calibration caches, Q/DQ nodes and the reference build all use this.
     """
     return 0 < value <= LARGEST_SCALE and float32(value) > 0
+
+
+def scales_in(graph: onnx.GraphProto, scales: Mapping[str, float]) -> dict[str, float]:
+    """Returns the scales of a graph's inputs and of its nodes' outputs."""
+    names = {value.name for value in graph.input}
+    names |= {name for node in graph.node for name in node.output}
+    return {name: scale for name, scale in scales.items() if name in names}
 
 
 def float32(value: float) -> float:

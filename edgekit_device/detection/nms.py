@@ -19,11 +19,22 @@ def overlaps(box: Array, boxes: Array) -> Array:
     [m, 1, 4] are compared with all: the result is [m, n].
     """
     xp = namespace(boxes)
+    common = shared_area(box, boxes)
+    union = area(box) + area(boxes) - common
+    return xp.where(union > 0, common / xp.where(union > 0, union, 1), 0)
+
+
+def shared_area(box: Array, boxes: Array) -> Array:
+    """Returns the area of the intersections; shapes are as for ``overlaps``."""
+    xp = namespace(boxes)
     width = xp.minimum(box[..., 2], boxes[..., 2]) - xp.maximum(box[..., 0], boxes[..., 0])
     height = xp.minimum(box[..., 3], boxes[..., 3]) - xp.maximum(box[..., 1], boxes[..., 1])
-    shared = xp.maximum(width, 0) * xp.maximum(height, 0)
-    union = _area(box) + _area(boxes) - shared
-    return xp.where(union > 0, shared / xp.where(union > 0, union, 1), 0)
+    return xp.maximum(width, 0) * xp.maximum(height, 0)
+
+
+def area(boxes: Array) -> Array:
+    """Returns the areas [...] of boxes [..., 4]."""
+    return (boxes[..., 2] - boxes[..., 0]) * (boxes[..., 3] - boxes[..., 1])
 
 
 def suppress(boxes: Array, scores: Array, classes: Array, iou: float, most: int) -> Array:
@@ -48,10 +59,6 @@ def suppress(boxes: Array, scores: Array, classes: Array, iou: float, most: int)
         if len(kept) >= most:
             break
     return kept
-
-
-def _area(boxes: Array) -> Array:
-    return (boxes[..., 2] - boxes[..., 0]) * (boxes[..., 3] - boxes[..., 1])
 
 
 def _above(boxes: Array, classes: Array, first: Array, second: Array, iou: float) -> Array:

@@ -5,10 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Optional, Tuple
 
-from edgekit_device.protocol.detection import Options
-
-__all__ = ["Array", "Candidates", "Found", "Options"]
-
 #: NumPy's array, or CuPy's if the maps are on the GPU.
 Array = Any
 

@@ -29,6 +29,7 @@ from typing import (
 from edgekit_device.errors import DeviceError
 from edgekit_device.files import check_kept
 from edgekit_device.protocol.codec import parse_json, read
+from edgekit_device.protocol.detection import Options
 from edgekit_device.protocol.manifest import (
     CPU,
     Engines,
@@ -237,7 +238,6 @@ class Model:
                 hint="build it with model.head: auto, or call the model and decode its outputs",
             )
         from edgekit_device.detection.detect import detect
-        from edgekit_device.detection.results import Options
 
         cupy = sys.modules.get("cupy")
         outputs: Mapping[str, Any]

@@ -18,7 +18,7 @@ from edgekit.network.session import session
 from edgekit_device import Found
 from edgekit_device.detection.matching import Boxes, common
 from edgekit_device.detection.nms import suppress
-from edgekit_device.detection.results import Options
+from edgekit_device.protocol.detection import Options
 from tests.detection.shapes import TRAINED, configuration, scenes
 
 HELD_OUT = 40

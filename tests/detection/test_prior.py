@@ -20,8 +20,8 @@ from edgekit.detection.recognised import Recognised, Unlike
 from edgekit.network.session import with_outputs
 from edgekit_device.detection.detect import decode, detect
 from edgekit_device.detection.head import PriorHead
-from edgekit_device.detection.results import Options
 from edgekit_device.protocol import codec
+from edgekit_device.protocol.detection import Options
 from tests import exports
 from tests.detection.prior_models import found, model, overlapping, own, reference, saved, spread
 from tests.detection.prior_networks import FOLDER

@@ -17,7 +17,7 @@ from edgekit.network.model import Model
 from edgekit.network.session import session
 from edgekit_device.detection.detect import decode, detect
 from edgekit_device.detection.head import Head
-from edgekit_device.detection.results import Options
+from edgekit_device.protocol.detection import Options
 from tests.detection.query_networks import (
     BATCH,
     CLASSES,

@@ -18,8 +18,9 @@ from edgekit.detection.text_map import recognise_text_map
 from edgekit.network.loading.load import load
 from edgekit_device.detection.detect import decode, detect
 from edgekit_device.detection.head import Head, TextMapHead
-from edgekit_device.detection.results import Found, Options
+from edgekit_device.detection.results import Found
 from edgekit_device.detection.text_map import regions
+from edgekit_device.protocol.detection import Options
 from tests.detection.text_nets import loaded, text_detector
 from tests.exports import load as load_export
 

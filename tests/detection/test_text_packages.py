@@ -21,7 +21,7 @@ from edgekit.network.loading.load import load
 from edgekit.network.session import session
 from edgekit_device.detection.detect import detect
 from edgekit_device.detection.head import Head
-from edgekit_device.detection.results import Options
+from edgekit_device.protocol.detection import Options
 from tests.detection.text_pictures import line, page, sentences
 
 pytestmark = pytest.mark.whole

@@ -20,7 +20,7 @@ from edgekit.network.loading.load import canonical
 from edgekit.network.model import Model
 from edgekit_device.detection.detect import decode, detect
 from edgekit_device.detection.head import DistanceHead, Head
-from edgekit_device.detection.results import Options
+from edgekit_device.protocol.detection import Options
 from tests.detection.yolo import (
     as_model,
     head_of,

@@ -21,7 +21,7 @@ from edgekit.network.model import Model
 from edgekit_device.detection.detect import decode, detect
 from edgekit_device.detection.masks import mask
 from edgekit_device.detection.nms import suppress
-from edgekit_device.detection.results import Options
+from edgekit_device.protocol.detection import Options
 from tests.detection.yolo import head_of, own_outputs, raw_maps, suppressed
 from tests.detection.yolov5 import network as network_with_anchors
 

@@ -329,7 +329,11 @@ def file_metadata(source: str | Path) -> dict[str, str]:
     Raises:
         ModelError: if the file cannot be read; see :func:`load`.
     """
-    return {one.key: one.value for one in files.read(Path(source))[0].metadata_props}
+    return _metadata(files.read(Path(source))[0])
+
+
+def _metadata(proto: onnx.ModelProto) -> dict[str, str]:
+    return {one.key: one.value for one in proto.metadata_props}
 
 
 def proposed_sizes(source: str | Path) -> Proposal | None:
@@ -341,10 +345,9 @@ def proposed_sizes(source: str | Path) -> Proposal | None:
     proto = files.read(Path(source))[0]
     left_open = open_inputs(source)
     inputs = [value for value in proto.graph.input if value.name in left_open]
-    metadata = file_metadata(source)
     from edgekit.network.loading.proposals import propose
 
-    return propose(inputs, proto.graph, metadata) if inputs else None
+    return propose(inputs, proto.graph, _metadata(proto)) if inputs else None
 
 
 def open_inputs(source: str | Path, batch: int | None = None) -> dict[str, tuple[int | None, ...]]:

@@ -39,11 +39,10 @@ from edgekit.pipeline.steps.method import plan_scales
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.plugin_libraries import libraries_of
 from edgekit.pipeline.steps.rewrite import judgement, network
-from edgekit.pipeline.steps.variants import built_buckets, on_gpu, range_as_built
+from edgekit.pipeline.steps.variants import bucket_accuracy, built_buckets, on_gpu, range_as_built
 from edgekit.placement.buckets import (
     OWN,
     START,
-    BucketAccuracy,
     accuracy_words,
     shape_text,
 )
@@ -602,8 +601,7 @@ def _range_accuracy(context: Context, built: BuiltPlan) -> list[str]:
     rest = range_as_built(context)
     if rest is None or rest.file.precision != "int8":
         return []
-    found = accuracy(rest)
-    figures = BucketAccuracy(found.cosine, found.snr_db, found.top1_agreement, found.data)
+    figures = bucket_accuracy(rest)
     shape = shape_text(own_sizes(rest))
     return [
         f"the engine of the range is INT8, calibrated at {shape}: there {accuracy_words(figures)}; "

@@ -43,6 +43,7 @@ from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.placement.segments import segmented
 from edgekit.quantize.caches import cache_of
 from edgekit.quantize.qdq.to_implicit import has_qdq
+from edgekit.quantize.scales import scales_in
 from edgekit.reference.open_axes import golden_shapes
 from edgekit.targets.releases import drives_dla
 from edgekit_device.protocol.manifest import AUTOMATIC, MemorySettings, Range
@@ -205,12 +206,7 @@ def _calibration(context: Context, opened: Model | None) -> str | None:
     found = plan_scales(context)
     if found is None or (opened is not None and has_qdq(opened)):
         return None
-    scales = found.scales
-    if opened is not None:
-        graph = opened.proto.graph
-        names = {value.name for value in graph.input}
-        names |= {name for node in graph.node for name in node.output}
-        scales = {name: scale for name, scale in scales.items() if name in names}
+    scales = found.scales if opened is None else scales_in(opened.proto.graph, found.scales)
     return cache_of(scales, context.tensorrt).text
 
 

@@ -29,7 +29,6 @@ from edgekit.bundles.several import in_one_bundle
 from edgekit.error_document import FinishedStep
 from edgekit.errors import BundleError, DataError, UsageError
 from edgekit.files import read_file
-from edgekit.network.loading.open_axes import load_open
 from edgekit.network.model import Model
 from edgekit.network.source import source_name
 from edgekit.network.streaming import grouped, model_session, run_group
@@ -47,7 +46,7 @@ from edgekit.pipeline.steps.calibrate import (
     inputs_identity,
     inputs_text,
 )
-from edgekit.pipeline.steps.load import head_of, lowers, outputs_of, requested, source
+from edgekit.pipeline.steps.load import head_of, lowers, open_model, requested, source
 from edgekit.pipeline.steps.method import scales, typed_identity, typed_model
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import model, network, other_weights, used_rewrites
@@ -365,15 +364,8 @@ def _every_shape(
             weights, values = derive_weights(own.weights, other)
         elif one.profiles:
             networks.append(None)
-            weights, values = derive_weights(
-                own.weights,
-                load_open(
-                    file,
-                    one.profiles,
-                    outputs_of(one.context) or None,
-                    {n: v for n, v in requested(context).fixed.items() if n not in one.values},
-                ),
-            )
+            opened = open_model(one.context, one.profiles, one.values, file)
+            weights, values = derive_weights(own.weights, opened)
         else:
             network = other_weights(one.context, file)
             networks.append(network)

@@ -264,7 +264,6 @@ def detect_on(
     client, head = boards.clients()[0], need_head(context)
     rows = rows_of(model(context))
     name, prepare = prepare_of(context, rows.specs, pictures.files[0])
-    dtype = rows.specs[name][0]
     context.session.fresh.add("detect")
     found: list[DetectedPicture] = []
     files = iter(zip(pictures.files, pictures.drawn(), strict=True))
@@ -273,9 +272,7 @@ def detect_on(
         context.update(len(found), len(pictures.files), f"picture {shown(batch[0][0])}")
         images = [read_image(file) for file, _ in batch]
         ready = [_row(prepare, file, image) for (file, _), image in zip(batch, images, strict=True)]
-        # the last pictures are repeated to fill the batch
-        ready += [ready[-1]] * (rows.batch - len(ready))
-        feed = write_npz({name: np.stack(ready).astype(dtype, copy=False)})
+        feed = write_npz({name: rows.filled(ready)})
         answer = read_npz(client.infer(context.file.name, feed, release=release.release))
         frames = decoded(head, answer, options, client.name)
         for (file, goal), image, frame in zip(batch, images, frames[: len(batch)], strict=True):

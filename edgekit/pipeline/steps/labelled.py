@@ -15,7 +15,7 @@ from edgekit.detection.precision import Precision, mean_precision
 from edgekit.errors import DataError
 from edgekit.files import read_file
 from edgekit.network.streaming import grouped
-from edgekit.pipeline.cache import identity_of_path
+from edgekit.pipeline.cache import file_stamps, identity_of_path
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.accuracy import artefacts, build_key
 from edgekit.pipeline.steps.calibrate import inputs_identity, prepare_of
@@ -191,17 +191,16 @@ def _labelled_boxes(context: Context, path: Path, head: Head) -> LabelledBoxes:
         network = model(context)
         runner, reference = Runner(artefacts(context)), Float32(network)
         names = list(head.outputs)
-        name, prepare = prepare_of(context, rows_of(network).specs, path)
+        rows = rows_of(network)
+        name, prepare = prepare_of(context, rows.specs, path)
         placings: list[Placing] = []
 
         def feeds() -> Iterator[Mapping[str, np.ndarray]]:
-            files, batch = iter(pictures), rows_of(network).batch
-            while some := list(islice(files, batch)):
+            files = iter(pictures)
+            while some := list(islice(files, rows.batch)):
                 images = [read_image(one.file, prepare.mode) for one in some]
                 placings.extend(prepare.placing(one.height, one.width) for one in images)
-                ready = [prepare(one)[0] for one in images]
-                # the last input is repeated to fill the batch
-                yield {name: np.stack(ready + ready[-1:] * (batch - len(ready)))}
+                yield {name: rows.filled([prepare(one)[0] for one in images])}
 
         matched = Boxes(kept)
         as_built: list[list[Found]] = []
@@ -224,9 +223,9 @@ def _labelled_boxes(context: Context, path: Path, head: Head) -> LabelledBoxes:
             built.map50, built.map50_95, fp32.map50, fp32.map50_95, matched.counted(),
         )  # fmt: skip
 
-    files = [[str(one.file), one.file.stat().st_size, one.file.stat().st_mtime_ns,
-              one.boxes.tolist(), one.classes.tolist()] for one in pictures]  # fmt: skip
-    identity = write(head), write(kept), files, inputs_identity(context)
+    objects = [[str(one.file), one.boxes.tolist(), one.classes.tolist()] for one in pictures]
+    stamps = file_stamps([one.file for one in pictures])
+    identity = write(head), write(kept), objects, stamps, inputs_identity(context)
     return context.stored(LabelledBoxes, "labelled boxes", compute, build_key(context), *identity)
 
 

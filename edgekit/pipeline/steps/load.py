@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit.config.schema import AUTO
 from edgekit.dla.float_layers import FloatLayers
 from edgekit.dla.judge import judge, release_notes
 from edgekit.dla.scales import LEVELS
@@ -45,8 +46,6 @@ from edgekit_device.protocol.detection import Options
 if TYPE_CHECKING:
     from edgekit.config.schema import DetectionSection, PluginSection
     from edgekit.pytorch.document import Exported
-
-_AUTO = "auto"
 
 
 @computed("model")
@@ -130,7 +129,7 @@ def head_of(context: Context) -> Head | None:
     from edgekit.detection.recognised import Unlike
 
     path, where = _model_file(context), context.config.document.where
-    if given == _AUTO:
+    if given == AUTO:
         whole = _read(context, [])
         metadata = {} if path is None else file_metadata(path)
         context.update(0, 0, "recognising the head")
@@ -279,7 +278,10 @@ def _built_in(context: Context, outputs: list[str]) -> Model:
 
 
 def open_model(
-    context: Context, profiles: Sequence[Profile], values: Collection[str] = ()
+    context: Context,
+    profiles: Sequence[Profile],
+    values: Collection[str] = (),
+    path: Path | None = None,
 ) -> Model:
     """Returns the network's file with its open axes, for an engine of a range of shapes.
 
@@ -287,11 +289,12 @@ def open_model(
         context: The configuration.
         profiles: The ranges.
         values: Inputs whose values vary: they stay inputs.
+        path: A file with other weights; the configuration's if None.
 
     Raises:
         ModelError: The file cannot be read.
     """
-    path = _model_file(context)
+    path = path or _model_file(context)
     assert path is not None, "a built-in network has no open axes"
     fixed = {n: v for n, v in requested(context).fixed.items() if n not in values}
     return load_open(path, profiles, outputs_of(context) or None, fixed)

@@ -50,11 +50,16 @@ def built_buckets(context: Context) -> tuple[Listed, ...]:
             continue
         with within(f"shape {shape_text(one.bucket.shapes)}"):
             own = gated(one.context) if number else context
-        of = accuracy(own)
-        figures = BucketAccuracy(of.cosine, of.snr_db, of.top1_agreement, of.data)
+        figures = bucket_accuracy(own)
         bucket = replace(built_bucket(own, one.bucket), accuracy=figures)
         found.append(Listed(bucket, own))
     return tuple(found)
+
+
+def bucket_accuracy(context: Context) -> BucketAccuracy:
+    """Returns the accuracy of a shape's build on its own inputs."""
+    found = accuracy(context)
+    return BucketAccuracy(found.cosine, found.snr_db, found.top1_agreement, found.data)
 
 
 @dataclass(frozen=True, eq=False)

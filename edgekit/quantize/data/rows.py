@@ -5,7 +5,7 @@ model's inputs, reading ahead, and samples for one run.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count as numbers
@@ -132,6 +132,10 @@ class RowLayout:
         """Returns the shape of an input's row."""
         shape = self.specs[name][1]
         return shape[1:] if self.split else shape
+
+    def filled(self, rows: Sequence[np.ndarray]) -> np.ndarray:
+        """Returns at most ``batch`` rows of an input as one run; the last row fills the batch."""
+        return np.stack([*rows, *[rows[-1]] * (self.batch - len(rows))])
 
     def count(self, name: str, found: tuple[int, ...]) -> int | None:
         """Returns the number of rows in an array of shape ``found``; None if it does not fit.

@@ -21,7 +21,7 @@ from edgekit.network.lowering.layers import layers
 from edgekit.network.model import QDQ, Model, Network
 from edgekit.network.protos import free_name, reads
 from edgekit.quantize.calibration.checks import check_weights
-from edgekit.quantize.scales import is_scale
+from edgekit.quantize.scales import is_scale, scales_in
 from edgekit.rewriting.engine.opset import obstacle, raise_opset
 
 _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
@@ -407,9 +407,7 @@ def to_open_qdq(
         return None
     check_weights(model)
     inferred = onnx.shape_inference.infer_shapes(model.proto)
-    names = {value.name for value in inferred.graph.input}
-    names |= {name for node in inferred.graph.node for name in node.output}
-    known = {name: scale for name, scale in scales.items() if name in names}
+    known = scales_in(inferred.graph, scales)
     opened = replace(model, proto=inferred)
     writer = LoweredGraph(
         opened, network, lowering(network, known, fp16_layers), known, "per_channel"
