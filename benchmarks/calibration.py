@@ -136,18 +136,35 @@ def compare_methods(nets: list[str], images: int, tests: int) -> None:
     from edgekit.quantize.calibration.histograms import METHODS
 
     print(f"SNR in dB, emulated, on {tests} inputs that nothing else was done with")
-    print("| ".join(["", "network ", *(f"{method} " for method in METHODS), "auto ",
-                     "below the best ", "pooled ", "pooled, measured ", "inputs ",
-                     "seconds |"]))  # fmt: skip
+    print(
+        "| ".join(
+            [
+                "",
+                "network ",
+                *(f"{method} " for method in METHODS),
+                "auto ",
+                "below the best ",
+                "pooled ",
+                "pooled, measured ",
+                "inputs ",
+                "seconds |",
+            ]
+        )
+    )
     below = []
     with tempfile.TemporaryDirectory() as name:
         for net in nets or [*BUILTIN_NAMES, "digits"]:
             found, choice, seconds = snr_by_method(net, images, tests, Path(name))
             method = choice.method
             below.append([max(snr.values()) - snr[method] for snr in found])
-            cells = [Path(net.partition(":")[0]).stem, *(f"{found[0][one]:.1f}" for one in METHODS),
-                     method, *(f"{value:.2f}" for value in below[-1]), str(choice.inputs),
-                     f"{seconds:.1f}"]  # fmt: skip
+            cells = [
+                Path(net.partition(":")[0]).stem,
+                *(f"{found[0][one]:.1f}" for one in METHODS),
+                method,
+                *(f"{value:.2f}" for value in below[-1]),
+                str(choice.inputs),
+                f"{seconds:.1f}",
+            ]
             print("| " + " | ".join(cells) + " |", flush=True)
     worst = np.max(below, axis=0)
     print(
@@ -194,8 +211,11 @@ def snr_by_method(
         seconds = time.process_time() - began
         assert chosen is not None
         # far from the seed and the numbers of those before
-        fresh = list(synthetic_inputs(model(context), tests, 1000) if test is None
-                     else load_data(test, model(context)))  # fmt: skip
+        fresh = list(
+            synthetic_inputs(model(context), tests, 1000)
+            if test is None
+            else load_data(test, model(context))
+        )
         segments = segmented(model(context), network(context), placed)
         compared = []
         for inputs in (fresh, list(calibration_inputs(context))):
@@ -240,9 +260,13 @@ def inputs_of(
         x = (drawn.images[:, None] / 16).astype(np.float32)
         order = rng.permutation(len(x))
         params = network.train(
-            network.initial(0), x[order[count:]], drawn.target[order[count:]],
-            epochs=20, rate=3e-3, seed=0,
-        )  # fmt: skip
+            network.initial(0),
+            x[order[count:]],
+            drawn.target[order[count:]],
+            epochs=20,
+            rate=3e-3,
+            seed=0,
+        )
         path = str(folder / "digits.onnx")
         network.export(params, Path(path))
         every = x[order[:count]]
@@ -282,8 +306,10 @@ def child(kind: str, folder: Path, bins: int) -> dict[str, Any]:
     """Runs one calibrator in its own process."""
     done = subprocess.run(
         [sys.executable, __file__, "--run", kind, str(folder), str(bins)],
-        stdout=subprocess.PIPE, check=True, text=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -318,10 +344,12 @@ def run(kind: str, folder: Path, bins: int) -> dict[str, Any]:
             name = calibrator.infer_session.get_inputs()[0].name
             calibrator.collect_data(Reader(name, images))
             data = calibrator.compute_data()
-            return {"ranges": {
-                name: [float(np.min(v.range_value[0])), float(np.max(v.range_value[1]))]
-                for name, v in data.items()
-            }}  # fmt: skip
+            return {
+                "ranges": {
+                    name: [float(np.min(v.range_value[0])), float(np.max(v.range_value[1]))]
+                    for name, v in data.items()
+                }
+            }
 
     began, used = time.perf_counter(), time.process_time()
     found = work()
@@ -346,8 +374,11 @@ def report(what: str, found: dict[str, Any], ours: dict[str, Any]) -> None:
     """Prints times and peak, and how many times edgekit's they are."""
     times = found["seconds"] / ours["seconds"]
     peak = found["peak_kib"] / ours["peak_kib"]
-    print(f"{what:<30} {found['seconds']:7.1f} s ({times:5.2f}x)  {found['processor']:7.1f} s of "
-          f"processor  {found['peak_kib'] / 1024:8.0f} MiB ({peak:5.2f}x)", flush=True)  # fmt: skip
+    print(
+        f"{what:<30} {found['seconds']:7.1f} s ({times:5.2f}x)  {found['processor']:7.1f} s of "
+        f"processor  {found['peak_kib'] / 1024:8.0f} MiB ({peak:5.2f}x)",
+        flush=True,
+    )
 
 
 def compare_minmax(ours: dict[str, float], theirs: dict[str, list[float]]) -> None:
@@ -365,9 +396,11 @@ def compare_entropy(ours: dict[str, Any], theirs: dict[str, list[float]], bins: 
         for n in names
     ]
     whole = sum(top(theirs[n]) >= ours["minmax"][n] * (1 - 1e-6) for n in names)
-    print(f"  entropy: {sum(a <= 1.001 for a in away)} of {len(names)} within one bin "
-          f"(1/{bins // 2} of the range), the farthest {max(away):.2f} bins away; "
-          f"{whole} of theirs are the whole range")  # fmt: skip
+    print(
+        f"  entropy: {sum(a <= 1.001 for a in away)} of {len(names)} within one bin "
+        f"(1/{bins // 2} of the range), the farthest {max(away):.2f} bins away; "
+        f"{whole} of theirs are the whole range"
+    )
 
 
 def top(pair: list[float]) -> float:

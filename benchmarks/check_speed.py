@@ -162,18 +162,20 @@ def large(data: Path, total: int, *, half: bool = False) -> onnx.ModelProto:
     for index in range(total // each):
         name = f"w{index}"
         stub = TensorProto(
-            name=name, dims=[channels, channels, side, side], data_location=TensorProto.EXTERNAL,
+            name=name,
+            dims=[channels, channels, side, side],
+            data_location=TensorProto.EXTERNAL,
             data_type=TensorProto.FLOAT16 if half else TensorProto.FLOAT,
-        )  # fmt: skip
+        )
         for key, value in (("location", data.name), ("offset", index * each), ("length", each)):
             stub.external_data.add(key=key, value=str(value))
         stubs.append(stub)
         if half:
             made.append(helper.make_node("Cast", [name], [f"c{index}"], to=TensorProto.FLOAT))
             name = f"c{index}"
-        made.append(helper.make_node(
-            "Conv", [last, name], [f"n{index}"], f"n{index}", pads=[1, 1, 2, 2]
-        ))  # fmt: skip
+        made.append(
+            helper.make_node("Conv", [last, name], [f"n{index}"], f"n{index}", pads=[1, 1, 2, 2])
+        )
         last = f"n{index}"
     return model_of(made, [1, channels, 8, 8], last, stubs)
 
@@ -183,11 +185,12 @@ def model_of(
 ) -> onnx.ModelProto:
     """Returns the model around nodes that keep the shape of their one input ``x``."""
     graph = helper.make_graph(
-        made, "net",
+        made,
+        "net",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
         [helper.make_tensor_value_info(last, TensorProto.FLOAT, shape)],
         constants,
-    )  # fmt: skip
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 

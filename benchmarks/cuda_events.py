@@ -67,10 +67,13 @@ def kernels(cuda: Cuda) -> dict[str, Any]:
         "ok": abs(median / _MS - 1) < 0.02
         and late > -_SLACK_S
         and span.start + span.ms / 1e3 < after + _SLACK_S,
-        "asked_ms": _MS, "median_ms": median, "min_ms": min(reported), "max_ms": max(reported),
+        "asked_ms": _MS,
+        "median_ms": median,
+        "min_ms": min(reported),
+        "max_ms": max(reported),
         "span_starts_after_us": late * 1e6,
         "span_ends_before_us": (after - span.start - span.ms / 1e3) * 1e6,
-    }  # fmt: skip
+    }
 
 
 def copies(cuda: Cuda) -> dict[str, Any]:
@@ -95,8 +98,10 @@ def copies(cuda: Cuda) -> dict[str, Any]:
     retained = bool((pinned.array() == 7).all())
     return {
         "ok": retained and rates[0] > rates[2] and 1 < rates[0] < 1000,
-        "h2d_gb_s": rates[0], "d2h_gb_s": rates[1], "h2d_not_pinned_gb_s": rates[2],
-    }  # fmt: skip
+        "h2d_gb_s": rates[0],
+        "d2h_gb_s": rates[1],
+        "h2d_not_pinned_gb_s": rates[2],
+    }
 
 
 def graph(cuda: Cuda) -> dict[str, Any]:
@@ -131,8 +136,11 @@ def graph(cuda: Cuda) -> dict[str, Any]:
     found = float(np.median(enqueue)), float(np.median(launch))
     return {
         "ok": idle and done == 50 * 2 * 100 and bool(refused) and found[1] < found[0],
-        "enqueue_us": found[0], "launch_us": found[1], "kernels": done, "refused": refused,
-    }  # fmt: skip
+        "enqueue_us": found[0],
+        "launch_us": found[1],
+        "kernels": done,
+        "refused": refused,
+    }
 
 
 def memory(cuda: Cuda) -> dict[str, Any]:
@@ -172,8 +180,9 @@ def whole(cuda: Cuda) -> dict[str, Any]:
         found[name] = {
             "median_ms": reported.latency_ms["median"],
             "p999_ms": reported.latency_ms["p999"],
-            "qps": reported.throughput_qps, **phases,
-        }  # fmt: skip
+            "qps": reported.throughput_qps,
+            **phases,
+        }
     return found
 
 
@@ -203,15 +212,22 @@ def waiting(wanted: str) -> dict[str, Any]:
     except DeviceError as error:
         late = error.message
     return {
-        "ok": good and reported == wanted, "says": reported, "busy_share": share,
-        "overhead_us": float(np.median(latencies)) * 1e3, "asked_when_open": late,
+        "ok": good and reported == wanted,
+        "says": reported,
+        "busy_share": share,
+        "overhead_us": float(np.median(latencies)) * 1e3,
+        "asked_when_open": late,
         "then": wait_of(cuda),
-    }  # fmt: skip
+    }
 
 
 CHECKS: dict[str, Callable[[Cuda], dict[str, Any]]] = {
-    "kernels": kernels, "copies": copies, "graph": graph, "memory": memory, "whole": whole
-}  # fmt: skip
+    "kernels": kernels,
+    "copies": copies,
+    "graph": graph,
+    "memory": memory,
+    "whole": whole,
+}
 
 
 def main() -> int:

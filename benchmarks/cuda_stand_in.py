@@ -60,9 +60,12 @@ class Kernel:
     def launch(self, stream: int, ms: float, x: int = 0, y: int = 0, n: int = 0) -> None:
         """Puts a run on the stream; not marked, as TensorRT's kernels are not."""
         values = [
-            ctypes.c_uint64(int(ms * 1e6)), ctypes.c_uint64(self._count), ctypes.c_uint64(x),
-            ctypes.c_uint64(y), ctypes.c_uint32(n),
-        ]  # fmt: skip
+            ctypes.c_uint64(int(ms * 1e6)),
+            ctypes.c_uint64(self._count),
+            ctypes.c_uint64(x),
+            ctypes.c_uint64(y),
+            ctypes.c_uint32(n),
+        ]
         places = (ctypes.c_void_p * len(values))(*[ctypes.addressof(one) for one in values])
         grid = (32 if n else 1, 1, 1, 256 if n else 1, 1, 1)
         self._cuda.call(
@@ -125,8 +128,14 @@ def stand_in(cuda: Cuda, ms: float) -> Model:
     """A model of one segment on the GPU whose engine is the kernel."""
     digest = hashlib.sha256(b"stand-in").hexdigest()
     x, y = (IoEntry(name, "float32", _SHAPE, "LINEAR", _STRIDES, None) for name in "xy")
-    reported = {"runtime": "stand-in", "version": "", "library": None, "host_code": False,
-            "dla_core": None, "threads": 0}  # fmt: skip
+    reported = {
+        "runtime": "stand-in",
+        "version": "",
+        "library": None,
+        "host_code": False,
+        "dla_core": None,
+        "threads": 0,
+    }
     listener: Any = SimpleNamespace(recorder=None, forget=lambda: None, error=RuntimeError)
     loaded: Any = SimpleNamespace(
         engine=_Engine(Kernel(cuda), ms), listener=listener, facts=reported
@@ -135,13 +144,26 @@ def stand_in(cuda: Cuda, ms: float) -> Model:
     segment = SegmentEntry(0, "GPU", digest, ("x",), ("y",), ())
     tensors = [TensorEntry(one.name, one.dtype, _SHAPE, "LINEAR", _STRIDES) for one in (x, y)]
     about = EngineEntry(
-        kind="plan", tensorrt="", stripped=False, version_compatible=False, lean_embedded=False,
-        refit="none", dla_core=None, inputs=(x,), outputs=(y,),
-    )  # fmt: skip
+        kind="plan",
+        tensorrt="",
+        stripped=False,
+        version_compatible=False,
+        lean_embedded=False,
+        refit="none",
+        dla_core=None,
+        inputs=(x,),
+        outputs=(y,),
+    )
     manifest = Manifest(
-        digest="0" * 64, name="stand-in", backend="tensorrt", inputs=(tensors[0],),
-        outputs=(tensors[1],), lanes=(Lane(1.0, (segment,)),), weights={},
-        blobs={digest: BlobEntry(0, "engine")}, engines={digest: about},
-    )  # fmt: skip
+        digest="0" * 64,
+        name="stand-in",
+        backend="tensorrt",
+        inputs=(tensors[0],),
+        outputs=(tensors[1],),
+        lanes=(Lane(1.0, (segment,)),),
+        weights={},
+        blobs={digest: BlobEntry(0, "engine")},
+        engines={digest: about},
+    )
     files = BundleFiles("", b"", None, BlobStore(Path("blobs")))
     return Model(Checked(files, manifest, None), {(digest, "GPU"): engine})

@@ -86,12 +86,24 @@ def _counted_python(folder: Path) -> tuple[Path, Path]:
 def _commands(
     folder: Path, board: Board, python: Path, starts: Path, model: str, runs: int
 ) -> None:
-    fields = {"name": "lab", "host": board.host, "port": board.port, "user": board.user,
-              "key": str(board.key), "host_key": board.host_key, "root": board.root,
-              "python": str(python)}  # fmt: skip
-    config = {"version": 1, "name": "net", "model": {"builtin": model, "seed": 0},
-              "target": "jetson-agx-orin-64gb", "precision": "fp16",
-              "deploy": {"boards": [fields]}}  # fmt: skip
+    fields = {
+        "name": "lab",
+        "host": board.host,
+        "port": board.port,
+        "user": board.user,
+        "key": str(board.key),
+        "host_key": board.host_key,
+        "root": board.root,
+        "python": str(python),
+    }
+    config = {
+        "version": 1,
+        "name": "net",
+        "model": {"builtin": model, "seed": 0},
+        "target": "jetson-agx-orin-64gb",
+        "precision": "fp16",
+        "deploy": {"boards": [fields]},
+    }
     file = folder / "net.yaml"
     file.write_text(yaml.safe_dump(config))
     out = ("--out", str(folder / "out"))
@@ -103,9 +115,19 @@ def _commands(
         for title, arguments in (
             ("unchanged deploy", ("deploy", str(file), *out)),
             ("status of a configuration", ("status", str(file))),
-            ("status of a HOST", ("status", host, "--root", board.root, "--python",
-                                  sys.executable, "--accept-host-key")),
-        ):  # fmt: skip
+            (
+                "status of a HOST",
+                (
+                    "status",
+                    host,
+                    "--root",
+                    board.root,
+                    "--python",
+                    sys.executable,
+                    "--accept-host-key",
+                ),
+            ),
+        ):
             measured = [_edgekit(*arguments) for _ in range(runs)]
             wall, processor = (statistics.median(times) for times in zip(*measured, strict=True))
             print(f"{title:<26} {wall:.2f} s, {processor:.2f} s of the host's processor")

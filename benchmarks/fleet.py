@@ -38,8 +38,11 @@ from tests.pipeline.nets import small_config
 
 WIDTH = 16_384  # columns of the one weight: a megabyte
 AT_A_TIME = 32  # boards, for the extrapolated table
-NAMES = {"first": "first (loader, weights, engine)", "weights": "another weight of 1 MiB",
-         "unchanged": "unchanged"}  # fmt: skip
+NAMES = {
+    "first": "first (loader, weights, engine)",
+    "weights": "another weight of 1 MiB",
+    "unchanged": "unchanged",
+}
 
 
 def cpu() -> float:
@@ -83,8 +86,14 @@ def over_ssh(folder: Path, count: int, parallel: int) -> dict[str, Any]:
             before = sum(relay.bytes for relay in relays)
             began, used = time.monotonic(), cpu()
             with Fleet(folder / "state") as fleet:
-                name = fleet.begin(config, inventory, waves="100%", bundle=file, name=what,
-                                   settings=RolloutSettings(parallel=parallel))  # fmt: skip
+                name = fleet.begin(
+                    config,
+                    inventory,
+                    waves="100%",
+                    bundle=file,
+                    name=what,
+                    settings=RolloutSettings(parallel=parallel),
+                )
                 rollout = fleet.drive(name)
             assert rollout.counts == {"done": count}, rollout
             wall, spent = time.monotonic() - began, cpu() - used
@@ -123,8 +132,10 @@ def state_alone(folder: Path, count: int) -> dict[str, Any]:
     config = small_config(folder / "net")
     config.write_text(config.read_text().replace("name: small", "name: net"))
     file = write(hand_made(), folder / "net.ekb", stripped=False)
-    rows = [f"  - {{name: b{n}, host: h{n}, labels: {{kind: orin, rack: r{n // 40}}}}}"
-            for n in range(count)]  # fmt: skip
+    rows = [
+        f"  - {{name: b{n}, host: h{n}, labels: {{kind: orin, rack: r{n // 40}}}}}"
+        for n in range(count)
+    ]
     inventory = folder / "fleet.yaml"
     inventory.write_text("version: 1\nboards:\n" + "\n".join(rows) + "\n")
     with Fleet(folder / "state", driver_for=lambda rollout, bundles: InMemory()) as fleet:

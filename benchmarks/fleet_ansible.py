@@ -77,10 +77,14 @@ def measure(tmp: Path, stack: contextlib.ExitStack, count: int) -> list[dict[str
         export_ansible(tmp / "out", members, bundles, waves="100%", signers=[line])
         sent = sum(relay.bytes for relay in relays)
         seconds, cpu = _play(tmp / "out", tmp)
-        rows.append({
-            "what": what, "seconds": seconds / count, "cpu_s": cpu / count,
-            "bytes": (sum(relay.bytes for relay in relays) - sent) // count,
-        })  # fmt: skip
+        rows.append(
+            {
+                "what": what,
+                "seconds": seconds / count,
+                "cpu_s": cpu / count,
+                "bytes": (sum(relay.bytes for relay in relays) - sent) // count,
+            }
+        )
     return rows
 
 
@@ -91,14 +95,23 @@ def _signed(bundle: Bundle, key: Path) -> Bundle:
 def _play(folder: Path, tmp: Path) -> tuple[float, float]:
     (tmp / "home").mkdir(exist_ok=True)
     env = {
-        "PATH": os.environ["PATH"], "HOME": str(tmp / "home"), "LANG": "C.UTF-8",
-        "ANSIBLE_REMOTE_TMP": str(tmp / "remote"), "ANSIBLE_ASYNC_DIR": str(tmp / "async"),
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp / "home"),
+        "LANG": "C.UTF-8",
+        "ANSIBLE_REMOTE_TMP": str(tmp / "remote"),
+        "ANSIBLE_ASYNC_DIR": str(tmp / "async"),
         "ANSIBLE_SSH_TRANSFER_METHOD": "piped",
-    }  # fmt: skip
+    }
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     program = Path(sys.executable).with_name("ansible-playbook")
-    done = subprocess.run([str(program), "deploy.yml"], cwd=folder, env=env, text=True,
-                          capture_output=True, check=False)  # fmt: skip
+    done = subprocess.run(
+        [str(program), "deploy.yml"],
+        cwd=folder,
+        env=env,
+        text=True,
+        capture_output=True,
+        check=False,
+    )
     if done.returncode:
         raise SystemExit(done.stdout[-4000:] + done.stderr[-2000:])
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

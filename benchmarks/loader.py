@@ -193,9 +193,12 @@ def _stages() -> dict[str, Any]:
 
 def _bundle(folder: Path, name: str, settings: dict[str, Any]) -> Path:
     config = {
-        "version": 1, "name": name, "target": "jetson-agx-orin-64gb", "precision": "fp16",
+        "version": 1,
+        "name": name,
+        "target": "jetson-agx-orin-64gb",
+        "precision": "fp16",
         **settings,
-    }  # fmt: skip
+    }
     file = folder / f"{name}.yaml"
     file.write_text(yaml.safe_dump(config))
     full = folder / f"{name}-full.ekb"

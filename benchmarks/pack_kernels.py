@@ -39,14 +39,26 @@ from edgekit_device.cuda.memory import DeviceBuffer
 from edgekit_device.protocol.codec import write
 
 _FORMATS = (
-    ("DLA_LINEAR", "int8"), ("DLA_LINEAR", "float16"), ("DLA_HWC4", "int8"),
-    ("DLA_HWC4", "float16"), ("CHW16", "float16"), ("CHW32", "int8"),
-)  # fmt: skip
+    ("DLA_LINEAR", "int8"),
+    ("DLA_LINEAR", "float16"),
+    ("DLA_HWC4", "int8"),
+    ("DLA_HWC4", "float16"),
+    ("CHW16", "float16"),
+    ("CHW32", "int8"),
+)
 _TYPES = ("float32", "float16", "uint8", "int8")
 _SHAPES = (
-    (1, 1, 3, 67), (1, 3, 5, 7), (1, 4, 9, 31), (1, 5, 7, 9), (1, 33, 3, 13), (2, 64, 8, 16),
-    (1, 3, 544, 960), (3, 130, 5, 5), (2, 3, 33, 129), (1, 64, 55, 57),
-)  # fmt: skip
+    (1, 1, 3, 67),
+    (1, 3, 5, 7),
+    (1, 4, 9, 31),
+    (1, 5, 7, 9),
+    (1, 33, 3, 13),
+    (2, 64, 8, 16),
+    (1, 3, 544, 960),
+    (3, 130, 5, 5),
+    (2, 3, 33, 129),
+    (1, 64, 55, 57),
+)
 _LARGE, _ODD, _IMAGES = (4, 64, 1088, 1920), (4, 63, 1087, 1913), (64, 3, 1088, 1920)
 _MOST = 4 * 4 * 64 * 1088 * 1920  # bytes of a side
 _ROUNDS, _CALLS = 7, 10

@@ -177,10 +177,17 @@ def call_library(library: ctypes.CDLL, case: Case, x: int, y: int) -> None:
     # every other case has its scales from TensorRT
     as_fields = int(sum(given["kernel"]) % 2)
     status = library.poolThroughPlugin(
-        TYPES.index(case.dtype), (ctypes.c_int * 4)(*case.shape), (ctypes.c_int * 4)(*case.out),
-        *pairs, given["mode"].encode(), given["count_include_pad"], *scales, as_fields,
-        ctypes.c_void_p(x), ctypes.c_void_p(y),
-    )  # fmt: skip
+        TYPES.index(case.dtype),
+        (ctypes.c_int * 4)(*case.shape),
+        (ctypes.c_int * 4)(*case.out),
+        *pairs,
+        given["mode"].encode(),
+        given["count_include_pad"],
+        *scales,
+        as_fields,
+        ctypes.c_void_p(x),
+        ctypes.c_void_p(y),
+    )
     if status:
         raise RuntimeError(f"step {status} of the C++ plugin failed: {case}")
 
@@ -203,9 +210,23 @@ def build_library(nvcc: str, folder: Path) -> ctypes.CDLL:
     path = folder / "plugin.so"
     sources = [PLUGIN / "custom_pool.cu", ROOT / "benchmarks" / "plugin_library.cpp"]
     subprocess.run(
-        [nvcc, "-std=c++17", "-arch=native", "-shared", "-Xcompiler", "-fPIC",
-         "-I", PLUGIN, "-I", PLUGIN / "stub", "-o", path, *sources], check=True,
-    )  # fmt: skip
+        [
+            nvcc,
+            "-std=c++17",
+            "-arch=native",
+            "-shared",
+            "-Xcompiler",
+            "-fPIC",
+            "-I",
+            PLUGIN,
+            "-I",
+            PLUGIN / "stub",
+            "-o",
+            path,
+            *sources,
+        ],
+        check=True,
+    )
     return ctypes.CDLL(str(path))
 
 

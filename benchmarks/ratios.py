@@ -177,10 +177,21 @@ def _reading_a_trace(folder: Path) -> Iterator[tuple[Work, Work]]:
         process.add(HOST, "frame", start, start + 900_000, "frame", EventArgs(frame=frame))
         for layer in range(20):
             begin = start + 40_000 * layer
-            process.add("GPU", f"conv_{layer}", begin, begin + 30_000, "layer", EventArgs(
-                layer=f"conv_{layer}", nodes=[f"conv_{layer}"], device="GPU", precision="fp16",
-                segment=0, measured_us=30.0,
-            ))  # fmt: skip
+            process.add(
+                "GPU",
+                f"conv_{layer}",
+                begin,
+                begin + 30_000,
+                "layer",
+                EventArgs(
+                    layer=f"conv_{layer}",
+                    nodes=[f"conv_{layer}"],
+                    device="GPU",
+                    precision="fp16",
+                    segment=0,
+                    measured_us=30.0,
+                ),
+            )
     path = folder / "trace.json"
     write_trace(path, [PreparedSource("net", [process])], name="net")
     yield lambda: read_trace(path), lambda: json.loads(path.read_bytes())

@@ -51,9 +51,11 @@ def _model(op: str, shape: list[int], **weights: np.ndarray) -> Model:
         "bench",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [helper.make_tensor(n, TensorProto.FLOAT, v.shape, v.tobytes(), True)
-         for n, v in weights.items()],
-    )  # fmt: skip
+        [
+            helper.make_tensor(n, TensorProto.FLOAT, v.shape, v.tobytes(), True)
+            for n, v in weights.items()
+        ],
+    )
     proto: ModelProto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
     return canonical(proto, None)
 

@@ -71,8 +71,10 @@ def measure(title: str, own: Callable[..., Any], served: Callable[..., Any], inp
     spent *= 1e6
     print(title)
     for name, times in zip(("in this process", "served"), spent, strict=True):
-        print(f"  {name:<16} median {np.median(times):7.0f} us   "
-              f"99 % {np.percentile(times, 99):7.0f} us   best {times.min():7.0f} us")  # fmt: skip
+        print(
+            f"  {name:<16} median {np.median(times):7.0f} us   "
+            f"99 % {np.percentile(times, 99):7.0f} us   best {times.min():7.0f} us"
+        )
     added = np.median(spent[1]) - np.median(spent[0])
     print(
         f"  {'added':<16} median {added:7.0f} us   best {spent[1].min() - spent[0].min():25.0f} us"
@@ -92,9 +94,12 @@ def _bundle(folder: Path, name: str, side: int, stride: int) -> Path:
     model = helper.make_model(graph, opset_imports=opset, ir_version=8)
     save(model, str(folder / f"{name}.onnx"))
     config = {
-        "version": 1, "name": name, "target": "jetson-agx-orin-64gb", "precision": "fp16",
+        "version": 1,
+        "name": name,
+        "target": "jetson-agx-orin-64gb",
+        "precision": "fp16",
         "model": {"onnx": f"{name}.onnx"},
-    }  # fmt: skip
+    }
     file = folder / f"{name}.yaml"
     file.write_text(yaml.safe_dump(config))
     full = folder / f"{name}-full.ekb"

@@ -139,8 +139,13 @@ def _timed(label: str, total: int, job: Callable[[], object]) -> float:
 
 
 def _scp(board: Board, file: Path, target: Path) -> list[str]:
-    options = (f"Ciphers={_CIPHER}", "StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null",
-               "LogLevel=ERROR", f"IdentityFile={board.key}")  # fmt: skip
+    options = (
+        f"Ciphers={_CIPHER}",
+        "StrictHostKeyChecking=no",
+        "UserKnownHostsFile=/dev/null",
+        "LogLevel=ERROR",
+        f"IdentityFile={board.key}",
+    )
     words = [word for option in options for word in ("-o", option)]
     there = f"{board.user}@{board.host}:{target}"
     return ["scp", "-O", "-q", "-F", "none", *words, "-P", str(board.port), str(file), there]

@@ -152,9 +152,14 @@ def check(
 
     given = with_part(options, leave, inputs)
     return check_source(
-        config, args, kwargs, jetpack=jetpack, dynamic_shapes=dynamic_shapes, on_note=on_note,
+        config,
+        args,
+        kwargs,
+        jetpack=jetpack,
+        dynamic_shapes=dynamic_shapes,
+        on_note=on_note,
         **given,
-    )  # fmt: skip
+    )
 
 
 def check_models(
@@ -187,10 +192,15 @@ def check_models(
         from edgekit.pipeline.named_check import check_models
 
     return check_models(
-        [str(model) for model in models], fail_under=fail_under, max_loadables=max_loadables,
-        sarif=path_of(sarif), markdown=path_of(markdown), jetpack=jetpack, on_note=on_note,
+        [str(model) for model in models],
+        fail_under=fail_under,
+        max_loadables=max_loadables,
+        sarif=path_of(sarif),
+        markdown=path_of(markdown),
+        jetpack=jetpack,
+        on_note=on_note,
         **options,
-    )  # fmt: skip
+    )
 
 
 def explain(name: str) -> Explained:
@@ -229,9 +239,16 @@ def explain_log(
 
     model = None if model is None else str(model)
     return explain_log(
-        log, name=name, model=model, on_note=on_note, target=target, precision=precision,
-        tensorrt=tensorrt, jetpack=jetpack, power_mode=power_mode,
-    )  # fmt: skip
+        log,
+        name=name,
+        model=model,
+        on_note=on_note,
+        target=target,
+        precision=precision,
+        tensorrt=tensorrt,
+        jetpack=jetpack,
+        power_mode=power_mode,
+    )
 
 
 def export(
@@ -275,10 +292,17 @@ def export(
     from edgekit.pytorch.export import export, release_for
 
     return export(
-        source, args, kwargs, release=release_for(target, tensorrt, jetpack), inputs=inputs,
-        exporter=exporter, save=path_of(save), trust=trust, dynamic_shapes=dynamic_shapes,
+        source,
+        args,
+        kwargs,
+        release=release_for(target, tensorrt, jetpack),
+        inputs=inputs,
+        exporter=exporter,
+        save=path_of(save),
+        trust=trust,
+        dynamic_shapes=dynamic_shapes,
         leave=leave,
-    )  # fmt: skip
+    )
 
 
 def compile(
@@ -325,10 +349,23 @@ def compile(
 
     consents = {"accept_host_key": accept_host_key, "trust_key": trust_key, "again": again}
     return compile_network(
-        source, args, kwargs, target=target, leave=leave, pin=pin, calibration=calibration,
-        board=board, inputs=inputs, exporter=exporter, trust=trust, out=path_of(out),
-        progress=progress, consents=consents, dynamic_shapes=dynamic_shapes, **options,
-    )  # fmt: skip
+        source,
+        args,
+        kwargs,
+        target=target,
+        leave=leave,
+        pin=pin,
+        calibration=calibration,
+        board=board,
+        inputs=inputs,
+        exporter=exporter,
+        trust=trust,
+        out=path_of(out),
+        progress=progress,
+        consents=consents,
+        dynamic_shapes=dynamic_shapes,
+        **options,
+    )
 
 
 def load(
@@ -359,10 +396,15 @@ def load(
     from edgekit.compiled.loaded import load_network
 
     return load_network(
-        path_of(path), allowed_signers=path_of(allowed_signers), trust_unsigned=trust_unsigned,
-        board=board, accept_host_key=accept_host_key, trust_key=trust_key, root=root,
+        path_of(path),
+        allowed_signers=path_of(allowed_signers),
+        trust_unsigned=trust_unsigned,
+        board=board,
+        accept_host_key=accept_host_key,
+        trust_key=trust_key,
+        root=root,
         python=python,
-    )  # fmt: skip
+    )
 
 
 def rewrite(
@@ -445,9 +487,14 @@ def verify_rewrites(
     from edgekit.pipeline.rewrite_proofs import verify_rewrites
 
     return verify_rewrites(
-        model, record, shapes=shapes, batch=batch, outputs=outputs, trust_unsigned=trust_unsigned,
+        model,
+        record,
+        shapes=shapes,
+        batch=batch,
+        outputs=outputs,
+        trust_unsigned=trust_unsigned,
         progress=progress,
-    )  # fmt: skip
+    )
 
 
 def calibrate(
@@ -512,10 +559,18 @@ def from_qdq(
     from edgekit.pipeline.qdq import from_qdq_document
 
     return from_qdq_document(
-        model, out=path_of(out), cache=path_of(cache), precisions=[*map(path_of, precisions)],
-        target=target, tensorrt=tensorrt, unequal=unequal, tied=tied, shapes=shapes, batch=batch,
+        model,
+        out=path_of(out),
+        cache=path_of(cache),
+        precisions=[*map(path_of, precisions)],
+        target=target,
+        tensorrt=tensorrt,
+        unequal=unequal,
+        tied=tied,
+        shapes=shapes,
+        batch=batch,
         outputs=outputs,
-    )  # fmt: skip
+    )
 
 
 def show_cache(
@@ -576,9 +631,14 @@ def merge_caches(
     from edgekit.quantize.cache_files import merge_document
 
     return merge_document(
-        [path_of(one) for one in sources], path_of(out), policy=policy, amax=amax, drop=drop,
-        rename=rename, tensorrt=tensorrt,
-    )  # fmt: skip
+        [path_of(one) for one in sources],
+        path_of(out),
+        policy=policy,
+        amax=amax,
+        drop=drop,
+        rename=rename,
+        tensorrt=tensorrt,
+    )
 
 
 def sensitivity(
@@ -614,9 +674,13 @@ def build(
 ) -> Build:
     """Builds the engines."""
     with open_pipeline(
-        config, options, progress=progress, force=force, accept_host_key=accept_host_key,
+        config,
+        options,
+        progress=progress,
+        force=force,
+        accept_host_key=accept_host_key,
         trust_key=trust_key,
-    ) as pipeline:  # fmt: skip
+    ) as pipeline:
         return pipeline.build()
 
 
@@ -669,9 +733,17 @@ def deploy(
     be installed.
     """
     with open_pipeline(
-        config, options, progress=progress, connects=True, out=path_of(out), force=force,
-        accept_host_key=accept_host_key, trust_key=trust_key, allow_older=allow_older, again=again,
-    ) as pipeline:  # fmt: skip
+        config,
+        options,
+        progress=progress,
+        connects=True,
+        out=path_of(out),
+        force=force,
+        accept_host_key=accept_host_key,
+        trust_key=trust_key,
+        allow_older=allow_older,
+        again=again,
+    ) as pipeline:
         return pipeline.deploy(path_of(file), dry_run=dry_run)
 
 
@@ -704,9 +776,15 @@ def rollback(
     where = str(config) if opened is None else opened.path
     name = app if opened is None or app is not None else opened.file.name
     found = roll_back(
-        where, name, reason, dry_run=dry_run, config=opened, accept_host_key=accept_host_key,
-        root=root, python=python,
-    )  # fmt: skip
+        where,
+        name,
+        reason,
+        dry_run=dry_run,
+        config=opened,
+        accept_host_key=accept_host_key,
+        root=root,
+        python=python,
+    )
     if check and (lost := [row.cause for row in found.boards if row.cause is not None]):
         raise lost[0]
     return found
@@ -762,9 +840,14 @@ def remove(
     from edgekit.pipeline.boards.changes import remove
 
     return remove(
-        [str(where) for where in wheres], app, release, dry_run=dry_run,
-        accept_host_key=accept_host_key, root=root, python=python,
-    )  # fmt: skip
+        [str(where) for where in wheres],
+        app,
+        release,
+        dry_run=dry_run,
+        accept_host_key=accept_host_key,
+        root=root,
+        python=python,
+    )
 
 
 def trust(
@@ -793,9 +876,16 @@ def trust(
     from edgekit.pipeline.boards.trust import KeyChanges, trust
 
     changes = KeyChanges(
-        [*map(path_of, add)], identity, valid_after, valid_before, remove, force,
-        [*map(path_of, revoke)], path_of(signers), path_of(revocations),
-    )  # fmt: skip
+        [*map(path_of, add)],
+        identity,
+        valid_after,
+        valid_before,
+        remove,
+        force,
+        [*map(path_of, revoke)],
+        path_of(signers),
+        path_of(revocations),
+    )
     return trust(str(where), changes, accept_host_key=accept_host_key, root=root, python=python)
 
 
@@ -824,9 +914,14 @@ def serve(
     settings = {"workers": workers, "queue": queue, "timeout-s": timeout_s, "threads": threads}
     options = [f"--{name}={value}" for name, value in settings.items() if value is not None]
     return serve(
-        str(where), action, app, options=options,
-        accept_host_key=accept_host_key, root=root, python=python,
-    )  # fmt: skip
+        str(where),
+        action,
+        app,
+        options=options,
+        accept_host_key=accept_host_key,
+        root=root,
+        python=python,
+    )
 
 
 def jobs(
@@ -867,9 +962,15 @@ def watch_job(
     from edgekit.pipeline.progress import Quiet
 
     return watch_job(
-        job, str(where), progress or Quiet(), on_note, board=board,
-        accept_host_key=accept_host_key, root=root, python=python,
-    )  # fmt: skip
+        job,
+        str(where),
+        progress or Quiet(),
+        on_note,
+        board=board,
+        accept_host_key=accept_host_key,
+        root=root,
+        python=python,
+    )
 
 
 def job_log(
@@ -888,9 +989,16 @@ def job_log(
     from edgekit.pipeline.boards.jobs import job_log
 
     return job_log(
-        job, str(where), on_text, on_note, tail=tail, board=board,
-        accept_host_key=accept_host_key, root=root, python=python,
-    )  # fmt: skip
+        job,
+        str(where),
+        on_text,
+        on_note,
+        tail=tail,
+        board=board,
+        accept_host_key=accept_host_key,
+        root=root,
+        python=python,
+    )
 
 
 def cancel_job(
@@ -907,9 +1015,14 @@ def cancel_job(
     from edgekit.pipeline.boards.jobs import cancel_job
 
     return cancel_job(
-        job, str(where), on_note, board=board,
-        accept_host_key=accept_host_key, root=root, python=python,
-    )  # fmt: skip
+        job,
+        str(where),
+        on_note,
+        board=board,
+        accept_host_key=accept_host_key,
+        root=root,
+        python=python,
+    )
 
 
 def remove_job(
@@ -926,9 +1039,14 @@ def remove_job(
     from edgekit.pipeline.boards.jobs import remove_job
 
     return remove_job(
-        job, str(where), on_note, board=board,
-        accept_host_key=accept_host_key, root=root, python=python,
-    )  # fmt: skip
+        job,
+        str(where),
+        on_note,
+        board=board,
+        accept_host_key=accept_host_key,
+        root=root,
+        python=python,
+    )
 
 
 def doctor(
@@ -969,9 +1087,15 @@ def set_up(
     from edgekit.pipeline.boards.checkup import set_up
 
     return set_up(
-        str(where), _text(config), undo=undo, agree=agree, on_text=on_text,
-        accept_host_key=accept_host_key, root=root, python=python,
-    )  # fmt: skip
+        str(where),
+        _text(config),
+        undo=undo,
+        agree=agree,
+        on_text=on_text,
+        accept_host_key=accept_host_key,
+        root=root,
+        python=python,
+    )
 
 
 def selftest(
@@ -990,9 +1114,15 @@ def selftest(
     from edgekit.pipeline.progress import Quiet
 
     return self_test(
-        str(where), _text(config), progress=progress or Quiet(), on_note=on_note,
-        out=path_of(out), accept_host_key=accept_host_key, root=root, python=python,
-    )  # fmt: skip
+        str(where),
+        _text(config),
+        progress=progress or Quiet(),
+        on_note=on_note,
+        out=path_of(out),
+        accept_host_key=accept_host_key,
+        root=root,
+        python=python,
+    )
 
 
 def refit(
@@ -1011,9 +1141,15 @@ def refit(
     ``again`` is as for ``deploy``.
     """
     with open_pipeline(
-        config, options, progress=progress, connects=True, out=path_of(out), again=again,
-        accept_host_key=accept_host_key, trust_key=trust_key,
-    ) as pipeline:  # fmt: skip
+        config,
+        options,
+        progress=progress,
+        connects=True,
+        out=path_of(out),
+        again=again,
+        accept_host_key=accept_host_key,
+        trust_key=trust_key,
+    ) as pipeline:
         return pipeline.refit(path_of(weights))
 
 
@@ -1036,9 +1172,14 @@ def infer(
     for pictures with a detector's objects on these inputs.
     """
     with open_pipeline(
-        config, options, progress=progress, connects=True, out=path_of(out),
-        accept_host_key=accept_host_key, trust_key=trust_key,
-    ) as pipeline:  # fmt: skip
+        config,
+        options,
+        progress=progress,
+        connects=True,
+        out=path_of(out),
+        accept_host_key=accept_host_key,
+        trust_key=trust_key,
+    ) as pipeline:
         return pipeline.infer(path_of(source), path_of(output), path_of(draw))
 
 
@@ -1072,9 +1213,14 @@ def detect(
     named = given.items() if isinstance(given, Mapping) else ()
     built = {**options, "detection": {key: keys for key, keys in named if key == "classes"}}
     with open_pipeline(
-        config, built, progress=progress, connects=True, out=path_of(out),
-        accept_host_key=accept_host_key, trust_key=trust_key,
-    ) as pipeline:  # fmt: skip
+        config,
+        built,
+        progress=progress,
+        connects=True,
+        out=path_of(out),
+        accept_host_key=accept_host_key,
+        trust_key=trust_key,
+    ) as pipeline:
         return pipeline.detect([path_of(one) for one in sources], path_of(draw), kept)
 
 
@@ -1099,9 +1245,14 @@ def bench(
 
     config, given = shape_to_measure(config, options)
     with open_pipeline(
-        config, given, progress=progress, connects=True, out=path_of(out),
-        accept_host_key=accept_host_key, trust_key=trust_key,
-    ) as pipeline:  # fmt: skip
+        config,
+        given,
+        progress=progress,
+        connects=True,
+        out=path_of(out),
+        accept_host_key=accept_host_key,
+        trust_key=trust_key,
+    ) as pipeline:
         return pipeline.bench()
 
 
@@ -1137,9 +1288,16 @@ def run(
     ``annotate`` is the ONNX file that gets each node's place and time as metadata.
     """
     with open_pipeline(
-        config, options, progress=progress, connects=True, out=path_of(out), force=force,
-        accept_host_key=accept_host_key, trust_key=trust_key, again=again,
-    ) as pipeline:  # fmt: skip
+        config,
+        options,
+        progress=progress,
+        connects=True,
+        out=path_of(out),
+        force=force,
+        accept_host_key=accept_host_key,
+        trust_key=trust_key,
+        again=again,
+    ) as pipeline:
         return pipeline.run_as_far_as_possible(path_of(annotate))
 
 
@@ -1175,9 +1333,14 @@ def report(
 
         return page_of_networks(opened, output=page, out=folder, progress=progress)
     with open_pipeline(
-        opened, {}, progress=progress, out=folder, or_serving=True,
-        accept_host_key=accept_host_key, trust_key=trust_key,
-    ) as pipeline:  # fmt: skip
+        opened,
+        {},
+        progress=progress,
+        out=folder,
+        or_serving=True,
+        accept_host_key=accept_host_key,
+        trust_key=trust_key,
+    ) as pipeline:
         return page_of_run(pipeline, baseline=baseline, output=page, annotate=path_of(annotate))
 
 
@@ -1405,9 +1568,14 @@ def answer_plan(
         placement = options.get("placement")
         objective = placement.get("objective") if isinstance(placement, Mapping) else None
         return plan_table(
-            opened, modes=modes, targets=targets, objective=objective, power_mode=power_mode,
-            force=force, progress=progress,
-        )  # fmt: skip
+            opened,
+            modes=modes,
+            targets=targets,
+            objective=objective,
+            power_mode=power_mode,
+            force=force,
+            progress=progress,
+        )
     return plan(opened, report=report, annotate=annotate, force=force, progress=progress)
 
 
@@ -1435,10 +1603,17 @@ def tune(
     from edgekit.tuning.run import tune
 
     return tune(
-        open_config(config, **options), request, out=path_of(out),
-        tables=[path_of(table) for table in tables], keep=keep, anew=anew, on_note=on_note,
-        accept_host_key=accept_host_key, trust_key=trust_key, progress=progress,
-    )  # fmt: skip
+        open_config(config, **options),
+        request,
+        out=path_of(out),
+        tables=[path_of(table) for table in tables],
+        keep=keep,
+        anew=anew,
+        on_note=on_note,
+        accept_host_key=accept_host_key,
+        trust_key=trust_key,
+        progress=progress,
+    )
 
 
 def tune_lines(document: Tuned, *, verbose: bool = False) -> Iterator[str]:
@@ -1533,15 +1708,24 @@ def trace(
     from edgekit.pipeline.pipeline import Pipeline
 
     files = files or TraceFiles(
-        path_of(bench), tuple(map(path_of, nsys)), tuple(map(path_of, profiles)),
-        path_of(layer_info), path_of(times), path_of(tegrastats), dla_core,
-    )  # fmt: skip
+        path_of(bench),
+        tuple(map(path_of, nsys)),
+        tuple(map(path_of, profiles)),
+        path_of(layer_info),
+        path_of(times),
+        path_of(tegrastats),
+        dla_core,
+    )
     if config is None:
         return trace(files, path_of(save or "trace.json"))
     opened = open_config(
-        config, target=target, precision=precision, tensorrt=tensorrt, power_mode=power_mode,
+        config,
+        target=target,
+        precision=precision,
+        tensorrt=tensorrt,
+        power_mode=power_mode,
         model=model,
-    )  # fmt: skip
+    )
     with Pipeline(opened, progress=progress) as pipeline:
         return pipeline.trace(files, path_of(save))
 
@@ -1570,9 +1754,14 @@ def compare(
 
     former, new = (select(words, name=name, board=board) for words in (a, b))
     return compare(
-        former, new, metric=metric, threshold=threshold, confidence=confidence, force=force,
+        former,
+        new,
+        metric=metric,
+        threshold=threshold,
+        confidence=confidence,
+        force=force,
         past=past_of(former, new),
-    )  # fmt: skip
+    )
 
 
 def history(
@@ -1701,9 +1890,12 @@ def watch_board(
     from edgekit.pipeline.boards.live import board_of, watch_board
 
     watch_board(
-        board_of(str(where), board, root=root, python=python), str(where), on_document,
-        interval_ms=interval_ms, accept_host_key=accept_host_key,
-    )  # fmt: skip
+        board_of(str(where), board, root=root, python=python),
+        str(where),
+        on_document,
+        interval_ms=interval_ms,
+        accept_host_key=accept_host_key,
+    )
 
 
 def rollout(
@@ -1747,9 +1939,14 @@ def rollout(
 
     file = path_of(bundle)
     settings = RolloutSettings(
-        parallel=parallel, budget=budget, soak_s=soak_s, deadline_s=deadline_s, offline=offline,
-        again=again, min_reached=min_reached,
-    )  # fmt: skip
+        parallel=parallel,
+        budget=budget,
+        soak_s=soak_s,
+        deadline_s=deadline_s,
+        offline=offline,
+        again=again,
+        min_reached=min_reached,
+    )
     if dry_run:
         with _fleet(
             state,
@@ -1759,25 +1956,47 @@ def rollout(
             accept_host_key=accept_host_key,
         ) as fleet:
             return fleet.dry_run_deploy(
-                config, inventory, name=name, selector=selector, canary=canary, waves=waves,
+                config,
+                inventory,
+                name=name,
+                selector=selector,
+                canary=canary,
+                waves=waves,
                 settings=settings,
-            )  # fmt: skip
+            )
     if ansible:
         from edgekit.fleet.ansible.run import deploy_by_ansible
 
         return deploy_by_ansible(
-            config, path_of(inventory), state=path_of(state), name=name,
-            selector=selector, canary=canary, waves=waves, budget=budget, parallel=parallel,
-            bundle=file, trust_key=trust_key, again=again, progress=progress,
+            config,
+            path_of(inventory),
+            state=path_of(state),
+            name=name,
+            selector=selector,
+            canary=canary,
+            waves=waves,
+            budget=budget,
+            parallel=parallel,
+            bundle=file,
+            trust_key=trust_key,
+            again=again,
+            progress=progress,
             say=on_text,
-        )  # fmt: skip
+        )
     with _fleet(
         state, console=console, verbose=verbose, progress=progress, accept_host_key=accept_host_key
     ) as fleet:
         made = fleet.begin(
-            config, inventory, settings=settings, name=name, selector=selector, canary=canary,
-            waves=waves, bundle=file, trust_key=trust_key,
-        )  # fmt: skip
+            config,
+            inventory,
+            settings=settings,
+            name=name,
+            selector=selector,
+            canary=canary,
+            waves=waves,
+            bundle=file,
+            trust_key=trust_key,
+        )
         return fleet.drive(made, stopped=stopped)
 
 
@@ -1858,9 +2077,12 @@ def fleet_boards(
 
     with _fleet(state) as fleet:
         return ask_boards(
-            fleet.store, inventory, selector=selector, parallel=parallel,
+            fleet.store,
+            inventory,
+            selector=selector,
+            parallel=parallel,
             accept_host_key=accept_host_key,
-        )  # fmt: skip
+        )
 
 
 def pause_rollout(rollout: str, *, state: str | Path | None = None) -> FleetRollout:
@@ -1903,10 +2125,16 @@ def apply_releases(
         state, console=console, verbose=verbose, progress=progress, accept_host_key=accept_host_key
     ) as fleet:
         return apply(
-            fleet.store, inventory, selector=selector, parallel=parallel, most_failed=most_failed,
-            accept_host_key=accept_host_key, trust_key=trust_key,
-            reporter=fleet.reporter, stopped=stopped,
-        )  # fmt: skip
+            fleet.store,
+            inventory,
+            selector=selector,
+            parallel=parallel,
+            most_failed=most_failed,
+            accept_host_key=accept_host_key,
+            trust_key=trust_key,
+            reporter=fleet.reporter,
+            stopped=stopped,
+        )
 
 
 def export_rollout(
@@ -1932,10 +2160,19 @@ def export_rollout(
     from edgekit.fleet.ansible.export import export
 
     return export(
-        path_of(folder), config, inventory=path_of(inventory), bundle=path_of(bundle),
-        selector=selector, canary=canary, waves=waves, budget=budget, trust_key=trust_key,
-        again=again, private=private, progress=progress,
-    )  # fmt: skip
+        path_of(folder),
+        config,
+        inventory=path_of(inventory),
+        bundle=path_of(bundle),
+        selector=selector,
+        canary=canary,
+        waves=waves,
+        budget=budget,
+        trust_key=trust_key,
+        again=again,
+        private=private,
+        progress=progress,
+    )
 
 
 def _fleet(

@@ -37,11 +37,19 @@ _ATTRIBUTES = "Attributes:\n"
 # an attribute and its text, which continues in more deeply indented lines
 _ATTRIBUTE = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 _UNITS = {
-    "us": "microseconds", "ms": "milliseconds", "s": "seconds", "seconds": "seconds",
-    "uj": "microjoules", "mw": "milliwatts", "mhz": "megahertz", "hz": "times a second",
-    "qps": "inferences a second", "bytes": "bytes", "percent": "percent",
+    "us": "microseconds",
+    "ms": "milliseconds",
+    "s": "seconds",
+    "seconds": "seconds",
+    "uj": "microjoules",
+    "mw": "milliwatts",
+    "mhz": "megahertz",
+    "hz": "times a second",
+    "qps": "inferences a second",
+    "bytes": "bytes",
+    "percent": "percent",
     "fraction": "a part of the whole, 0 to 1",
-}  # fmt: skip
+}
 # names of the parts of a rule's schema, which no key of a document has
 _QUICK, _RULE = "\0quick", "\0rule"
 # keywords of JSON Schema that have no effect with the value 0
@@ -226,8 +234,10 @@ def json_schema(name: str, *kinds: type[Any]) -> dict[str, Any]:
     if parts:
         schema["$defs"] = dict(sorted({**schema.get("$defs", {}), **parts}.items()))
     return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": name,
-    }  # fmt: skip
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schema,
+        "title": name,
+    }
 
 
 def _codec_classes(kind: Any) -> set[type[Any]]:
@@ -326,8 +336,10 @@ def load_json(path: Path, largest: int, *, unreadable: str, invalid: str, hint: 
     except OSError as error:
         raise DataError(
             f"the file cannot be read: {error.strerror or error}",
-            code=unreadable, where=str(path), hint=hint,
-        ) from error  # fmt: skip
+            code=unreadable,
+            where=str(path),
+            hint=hint,
+        ) from error
     except (ValueError, RecursionError) as error:
         place = f":{error.lineno}:{error.colno}" if isinstance(error, json.JSONDecodeError) else ""
         why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)

@@ -82,9 +82,7 @@ class EdgekitError(Exception):
         """Returns the part "error" of the document."""
         from edgekit.error_document import StatedError
 
-        return StatedError(
-            self.code, hidden(self.message), hidden(self.where), hidden(self.hint)
-        )  # fmt: skip
+        return StatedError(self.code, hidden(self.message), hidden(self.where), hidden(self.hint))
 
     def document(self) -> ErrorDocument:
         """Returns the document of a command that failed with this error."""

@@ -28,8 +28,12 @@ if TYPE_CHECKING:
 
 _DONTNEED = 4  # MADV_DONTNEED of Linux's mman-common.h
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_KINDS = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"),
-          (stat.S_ISBLK, "a device"))  # fmt: skip
+_KINDS = (
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
 
 
 def map_array(path: Path, dtype: Any = "uint8", shape: tuple[int, ...] = (-1,)) -> np.ndarray:

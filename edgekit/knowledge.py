@@ -37,8 +37,11 @@ _FOLDER = "facts"
 _Document = TypeVar("_Document")
 _MOST = 1 << 62
 _PLAIN: Mapping[type, Rule] = {
-    float: number(0, float(_MOST)), int: integer(0, _MOST), str: text(), bool: flag,
-}  # fmt: skip
+    float: number(0, float(_MOST)),
+    int: integer(0, _MOST),
+    str: text(),
+    bool: flag,
+}
 
 
 @cache

@@ -229,9 +229,12 @@ def _parsed(path: Path) -> object:
     from edgekit.documents import load_json
 
     return load_json(
-        path, _LARGEST, unreadable="document.unreadable", invalid="document.json",
+        path,
+        _LARGEST,
+        unreadable="document.unreadable",
+        invalid="document.json",
         hint="give a whole document that edgekit wrote",
-    )  # fmt: skip
+    )
 
 
 def _read(document: object, where: str) -> Any:
@@ -247,9 +250,10 @@ def _read(document: object, where: str) -> Any:
     except DeviceError as error:
         raise DataError(
             f"not a valid {schema}: {error.message}",
-            code="document.invalid", where=": ".join(filter(None, (where, error.where))) or schema,
+            code="document.invalid",
+            where=": ".join(filter(None, (where, error.where))) or schema,
             hint=f"write it anew with {made}" * bool(made),
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _misfits(kind: type[Any], document: object) -> int:

@@ -51,9 +51,15 @@ _REST_MS = 5000
 # modules of small commands, in the order in which a host runs them: imported once, while the agent
 # is idle; the modules of other commands load NumPy
 _PRELOADED = (
-    "trust.keys", "board.probe", "release.offer", "deployment.status", "store.transfer",
-    "jobs.commands", "job_runner", "release.commands",
-)  # fmt: skip
+    "trust.keys",
+    "board.probe",
+    "release.offer",
+    "deployment.status",
+    "store.transfer",
+    "jobs.commands",
+    "job_runner",
+    "release.commands",
+)
 
 
 def main() -> None:
@@ -181,8 +187,11 @@ class _CommandServer:
         try:
             request = json.loads(line.decode("utf-8", "surrogateescape"))
             if "run" in request:
-                self._run(int(request["run"]), [str(word) for word in request["argv"]],
-                          bool(request.get("program")))  # fmt: skip
+                self._run(
+                    int(request["run"]),
+                    [str(word) for word in request["argv"]],
+                    bool(request.get("program")),
+                )
                 return
             if "in" in request:
                 self._part = int(request["in"]), int(request["bytes"])

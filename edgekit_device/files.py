@@ -421,8 +421,13 @@ def _mmap_functions() -> Any:
     found = ctypes.CDLL(None, use_errno=True)
     found.mmap.restype = ctypes.c_void_p
     found.mmap.argtypes = [
-        ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
-    ]  # fmt: skip
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_long,
+    ]
     found.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     return found
 

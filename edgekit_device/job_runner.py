@@ -320,8 +320,10 @@ def _work(job: Job) -> _End:
     try:
         in_child(
             lambda turn, report: _do(job, report),
-            on_report=group.append, stopped=stopped, apart=True,
-        )  # fmt: skip
+            on_report=group.append,
+            stopped=stopped,
+            apart=True,
+        )
         return _End("done")
     except ChildDied as error:
         hint = "`edgekit jobs log` shows its last step"

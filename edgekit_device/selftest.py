@@ -77,9 +77,23 @@ _TEGRASTATS_S = 3.5
 _SAMPLED_S = 3.0
 
 # the fields of a build's answer that the questions are about
-_COPIED = ("bytes", "full_bytes", "stripped", "version_compatible", "lean_embedded", "refit",
-         "dla_core", "attempts", "weights", "io", "layers", "can_run_on_dla", "unmapped",
-         "timing_cache", "seconds")  # fmt: skip
+_COPIED = (
+    "bytes",
+    "full_bytes",
+    "stripped",
+    "version_compatible",
+    "lean_embedded",
+    "refit",
+    "dla_core",
+    "attempts",
+    "weights",
+    "io",
+    "layers",
+    "can_run_on_dla",
+    "unmapped",
+    "timing_cache",
+    "seconds",
+)
 
 BUILDS = frozenset({"build", "build_again"})
 """Asks that run a build, which isolates itself."""
@@ -97,8 +111,13 @@ _SHOWN_PREFIXES = (
     "&&&&",
 )
 
-_TRTEXEC = ("--loadEngine={engine}", "--exportTimes={times}", "--warmUp=100", "--duration=1",
-            "--iterations=10")  # fmt: skip
+_TRTEXEC = (
+    "--loadEngine={engine}",
+    "--exportTimes={times}",
+    "--warmUp=100",
+    "--duration=1",
+    "--iterations=10",
+)
 _TIMEOUT_S = 120.0
 
 
@@ -262,14 +281,29 @@ class PowerAnswer:
     now: Tuple[str, ...] = member(array(long_text))
 
 
-_ANSWERS = (LoadedAnswer, CudlaAnswer, TrtexecAnswer, PowerAnswer, TimingCacheUse, Failure,
-            PowerReport)  # fmt: skip
+_ANSWERS = (
+    LoadedAnswer,
+    CudlaAnswer,
+    TrtexecAnswer,
+    PowerAnswer,
+    TimingCacheUse,
+    Failure,
+    PowerReport,
+)
 #: A check's finding. A mapping of flags is by layer; other mappings are a build's facts, and the
 #: board's probe and monitor without private or long parts.
 Found = Union[
-    str, Tuple[str, ...], LoadedAnswer, CudlaAnswer, TrtexecAnswer, PowerAnswer, TimingCacheUse,
-    Failure, PowerReport, Mapping[str, Any],
-]  # fmt: skip
+    str,
+    Tuple[str, ...],
+    LoadedAnswer,
+    CudlaAnswer,
+    TrtexecAnswer,
+    PowerAnswer,
+    TimingCacheUse,
+    Failure,
+    PowerReport,
+    Mapping[str, Any],
+]
 
 
 def _found(value: Any) -> Found:
@@ -365,8 +399,13 @@ def _run_check(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
 
 
 def _private(context: JobContext) -> List[str]:
-    names = {socket.gethostname(), socket.gethostname().partition(".")[0], account_name(),
-             os.path.expanduser("~"), str(context.root.folder)}  # fmt: skip
+    names = {
+        socket.gethostname(),
+        socket.gethostname().partition(".")[0],
+        account_name(),
+        os.path.expanduser("~"),
+        str(context.root.folder),
+    }
     return sorted(
         (name for name in names if len(name) > 1 and not name.isdigit()), key=len, reverse=True
     )

@@ -111,17 +111,29 @@ def detections(model: Any, x: Any) -> Any:
 
 
 for kind, dynamo, opset, size in [
-    ("resnet18", False, 13, 224), ("resnet50", True, 18, 224), ("resnext50_32x4d", False, 17, 224),
-    ("mobilenet_v2", False, 11, 224), ("mobilenet_v3_large", True, 18, 224),
-    ("mobilenet_v3_small", False, 17, 224), ("efficientnet_b0", False, 17, 224),
-    ("efficientnet_v2_s", True, 20, 224), ("densenet121", False, 17, 224),
-    ("googlenet", False, 17, 224), ("inception_v3", True, 18, 299),
+    ("resnet18", False, 13, 224),
+    ("resnet50", True, 18, 224),
+    ("resnext50_32x4d", False, 17, 224),
+    ("mobilenet_v2", False, 11, 224),
+    ("mobilenet_v3_large", True, 18, 224),
+    ("mobilenet_v3_small", False, 17, 224),
+    ("efficientnet_b0", False, 17, 224),
+    ("efficientnet_v2_s", True, 20, 224),
+    ("densenet121", False, 17, 224),
+    ("googlenet", False, 17, 224),
+    ("inception_v3", True, 18, 299),
     ("squeezenet1_1", False, 9, 224),
-    ("shufflenet_v2_x1_0", False, 13, 224), ("mnasnet1_0", False, 17, 224),
-    ("regnet_y_400mf", True, 18, 224), ("vgg11_bn", False, 12, 224), ("alexnet", True, 18, 224),
-    ("convnext_tiny", True, 18, 224), ("swin_t", False, 17, 224), ("swin_v2_t", True, 18, 224),
-    ("vit_b_16", True, 18, 224), ("maxvit_t", False, 17, 224),
-]:  # fmt: skip
+    ("shufflenet_v2_x1_0", False, 13, 224),
+    ("mnasnet1_0", False, 17, 224),
+    ("regnet_y_400mf", True, 18, 224),
+    ("vgg11_bn", False, 12, 224),
+    ("alexnet", True, 18, 224),
+    ("convnext_tiny", True, 18, 224),
+    ("swin_t", False, 17, 224),
+    ("swin_v2_t", True, 18, 224),
+    ("vit_b_16", True, 18, 224),
+    ("maxvit_t", False, 17, 224),
+]:
     aux = (
         {"aux_logits": False, "init_weights": True} if kind in {"googlenet", "inception_v3"} else {}
     )
@@ -129,16 +141,18 @@ for kind, dynamo, opset, size in [
         "classification", "torchvision", vision(kind, **aux), image(size), dynamo, opset
     )
 for kind, dynamo, size in [
-    ("deeplabv3_mobilenet_v3_large", False, 520), ("fcn_resnet50", True, 520),
+    ("deeplabv3_mobilenet_v3_large", False, 520),
+    ("fcn_resnet50", True, 520),
     ("lraspp_mobilenet_v3_large", False, 520),
-]:  # fmt: skip
+]:
     RECIPES[kind] = Recipe(
         "segmentation", "torchvision", vision(kind, out), image(size), dynamo, 18
     )
 for kind, pick, dynamo, size in [
-    ("ssd300_vgg16", heads, False, 300), ("ssdlite320_mobilenet_v3_large", heads, True, 320),
+    ("ssd300_vgg16", heads, False, 300),
+    ("ssdlite320_mobilenet_v3_large", heads, True, 320),
     ("retinanet_resnet50_fpn", heads, False, 512),
-]:  # fmt: skip
+]:
     RECIPES[kind] = Recipe("detection", "torchvision", vision(kind, pick), image(size), dynamo, 18)
 RECIPES["ssdlite320_nms"] = Recipe(
     "detection", "torchvision", vision("ssdlite320_mobilenet_v3_large", detections), image(320)
@@ -172,22 +186,38 @@ def timm(kind: str, **options: Any) -> Make:
 
 
 for kind, dynamo, opset, size in [
-    ("repvgg_a0", False, 17, 224), ("mobileone_s0", False, 17, 224),
+    ("repvgg_a0", False, 17, 224),
+    ("mobileone_s0", False, 17, 224),
     ("ghostnet_100", False, 17, 224),
-    ("hrnet_w18_small", True, 18, 224), ("edgenext_xx_small", True, 18, 256),
-    ("mobilevit_xs", False, 17, 256), ("fastvit_t8", True, 18, 256), ("levit_128s", False, 17, 224),
-    ("deit_tiny_patch16_224", False, 14, 224), ("mixer_s16_224", True, 18, 224),
-    ("coatnet_nano_rw_224", True, 20, 224), ("poolformer_s12", False, 17, 224),
-    ("resnest14d", False, 17, 224), ("res2net50_26w_4s", False, 17, 224),
-    ("nfnet_l0", True, 18, 224), ("efficientvit_b0", False, 17, 224),
-    ("mobilenetv4_conv_small", False, 17, 224), ("mobilenetv4_hybrid_medium", True, 20, 224),
-    ("dla34", False, 17, 224), ("ese_vovnet19b_dw", True, 18, 224), ("pvt_v2_b0", False, 17, 224),
-    ("convnextv2_nano", False, 17, 224), ("xception41", False, 17, 299),
-    ("swin_s3_tiny_224", True, 18, 224), ("efficientformer_l1", False, 17, 224),
-    ("tf_efficientnet_lite0", False, 13, 224), ("cspdarknet53", False, 17, 256),
-    ("inception_resnet_v2", False, 17, 299), ("eca_botnext26ts_256", False, 17, 256),
-    ("vit_small_patch14_dinov2", True, 18, 224), ("gernet_s", True, 18, 224),
-]:  # fmt: skip
+    ("hrnet_w18_small", True, 18, 224),
+    ("edgenext_xx_small", True, 18, 256),
+    ("mobilevit_xs", False, 17, 256),
+    ("fastvit_t8", True, 18, 256),
+    ("levit_128s", False, 17, 224),
+    ("deit_tiny_patch16_224", False, 14, 224),
+    ("mixer_s16_224", True, 18, 224),
+    ("coatnet_nano_rw_224", True, 20, 224),
+    ("poolformer_s12", False, 17, 224),
+    ("resnest14d", False, 17, 224),
+    ("res2net50_26w_4s", False, 17, 224),
+    ("nfnet_l0", True, 18, 224),
+    ("efficientvit_b0", False, 17, 224),
+    ("mobilenetv4_conv_small", False, 17, 224),
+    ("mobilenetv4_hybrid_medium", True, 20, 224),
+    ("dla34", False, 17, 224),
+    ("ese_vovnet19b_dw", True, 18, 224),
+    ("pvt_v2_b0", False, 17, 224),
+    ("convnextv2_nano", False, 17, 224),
+    ("xception41", False, 17, 299),
+    ("swin_s3_tiny_224", True, 18, 224),
+    ("efficientformer_l1", False, 17, 224),
+    ("tf_efficientnet_lite0", False, 13, 224),
+    ("cspdarknet53", False, 17, 256),
+    ("inception_resnet_v2", False, 17, 299),
+    ("eca_botnext26ts_256", False, 17, 256),
+    ("vit_small_patch14_dinov2", True, 18, 224),
+    ("gernet_s", True, 18, 224),
+]:
     make = timm(kind, img_size=224) if "dinov2" in kind else timm(kind)
     RECIPES[f"timm_{kind}"] = Recipe("classification", "timm", make, image(size), dynamo, opset)
 
@@ -321,11 +351,13 @@ def recurrent(kind: str, **options: Any) -> Make:
 
 
 RECURRENT: list[tuple[str, str, bool, Mapping[str, object]]] = [
-    ("lstm", "LSTM", False, {}), ("lstm_two_layers_both_ways", "LSTM", False,
-     {"num_layers": 2, "bidirectional": True}), ("lstm_dynamo", "LSTM", True, {}),
-    ("gru", "GRU", False, {}), ("gru_both_ways", "GRU", False, {"bidirectional": True}),
+    ("lstm", "LSTM", False, {}),
+    ("lstm_two_layers_both_ways", "LSTM", False, {"num_layers": 2, "bidirectional": True}),
+    ("lstm_dynamo", "LSTM", True, {}),
+    ("gru", "GRU", False, {}),
+    ("gru_both_ways", "GRU", False, {"bidirectional": True}),
     ("gru_dynamo", "GRU", True, {}),
-]  # fmt: skip
+]
 for name, kind, dynamo, more in RECURRENT:
     RECIPES[name] = Recipe(
         "sequence", "torch", recurrent(kind, **more), {"sequence": (1, 32, 64)}, dynamo, 18
@@ -393,8 +425,15 @@ SDPA = {"DistilBertModel", "ViTModel", "Dinov2Model"}
 
 def stem(model: str) -> str:
     """The part of a class's name that its configuration shares."""
-    for end in ("ForObjectDetection", "ForSemanticSegmentation", "ForImageClassification",
-                "ForDepthEstimation", "EncoderModel", "LMHeadModel", "Model"):  # fmt: skip
+    for end in (
+        "ForObjectDetection",
+        "ForSemanticSegmentation",
+        "ForImageClassification",
+        "ForDepthEstimation",
+        "EncoderModel",
+        "LMHeadModel",
+        "Model",
+    ):
         if model.endswith(end):
             return model.removesuffix(end)
     return model
@@ -411,8 +450,9 @@ def whisper() -> Any:
     """The encoder of Whisper tiny."""
     import transformers
 
-    settings = transformers.WhisperConfig(d_model=384, encoder_layers=4, encoder_attention_heads=6,
-                                          encoder_ffn_dim=1536)  # fmt: skip
+    settings = transformers.WhisperConfig(
+        d_model=384, encoder_layers=4, encoder_attention_heads=6, encoder_ffn_dim=1536
+    )
     settings._attn_implementation = "sdpa"
     model = transformers.models.whisper.modeling_whisper.WhisperEncoder(settings)
     return picked(model, lambda module, x: module(x, return_dict=True)["last_hidden_state"])
@@ -503,9 +543,11 @@ for name, file, rows, columns in [
     ("ppocr_v2_direction", "ch_ppocr_mobile_v2.0_cls_infer.onnx", 48, 192),
 ]:
     RECIPES[name] = Recipe(
-        "text", "rapidocr-onnxruntime", paddle(file, n=1, c=3, h=rows, w=columns),
+        "text",
+        "rapidocr-onnxruntime",
+        paddle(file, n=1, c=3, h=rows, w=columns),
         exporter="paddle2onnx",
-    )  # fmt: skip
+    )
 
 
 # --- Keras, NHWC
@@ -530,13 +572,15 @@ def keras(kind: str, size: int, opset: int, **options: Any) -> Make:
 
 
 for name, kind, size, opset in [
-    ("keras_mobilenet", "MobileNet", 224, 13), ("keras_mobilenet_v2", "MobileNetV2", 224, 15),
+    ("keras_mobilenet", "MobileNet", 224, 13),
+    ("keras_mobilenet_v2", "MobileNetV2", 224, 15),
     ("keras_mobilenet_v3_small", "MobileNetV3Small", 224, 17),
     ("keras_efficientnet_b0", "EfficientNetB0", 224, 17),
     ("keras_resnet50_v2", "ResNet50V2", 224, 13),
-    ("keras_xception", "Xception", 299, 17), ("keras_nasnet_mobile", "NASNetMobile", 224, 17),
+    ("keras_xception", "Xception", 299, 17),
+    ("keras_nasnet_mobile", "NASNetMobile", 224, 17),
     ("keras_densenet121", "DenseNet121", 224, 17),
-]:  # fmt: skip
+]:
     RECIPES[name] = Recipe(
         "classification", "tensorflow-cpu", keras(kind, size, opset), exporter="tf2onnx"
     )

@@ -29,9 +29,15 @@ __all__ = ["BUILT", "FLAGS", "RANGES", "build", "build_range", "typed"]
 
 #: The exports that are built: of each way of writing layers one.
 BUILT = (
-    "resnet18", "mobilenet_v3_small", "yolo11n", "hf_segformer_b0", "timm_deit_tiny_patch16_224",
-    "lstm", "keras_mobilenet", "ppocr_v4_detection",
-)  # fmt: skip
+    "resnet18",
+    "mobilenet_v3_small",
+    "yolo11n",
+    "hf_segformer_b0",
+    "timm_deit_tiny_patch16_224",
+    "lstm",
+    "keras_mobilenet",
+    "ppocr_v4_detection",
+)
 #: Exports that are built for a range: smallest, best and largest sizes of the input.
 RANGES = {
     "resnet18": ((1, 3, 64, 64), (2, 3, 224, 224), (4, 3, 256, 256)),
@@ -43,19 +49,36 @@ FLAGS = ((), ("VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME"), ("WEIGHT_STREAMING"
 # what a configuration can set beside them, for the attempt of this flag
 _WITH_SETTINGS = "WEIGHT_STREAMING"
 _VALUES: dict[str, SettingValue] = {
-    "optimization_level": 2, "workspace_mib": 64, "tactic_dram_mib": 256,
-    "tactic_shared_memory_kib": 48, "sparsity": True, "tf32": False, "timing_cache": True,
-    "editable_timing_cache": True, "tactic_sources": ["JIT_CONVOLUTIONS"], "max_aux_streams": 2,
-    "tiling_optimization_level": "fast", "l2_limit_for_tiling_kib": 512,
-    "preview_features": {"ALIASED_PLUGIN_IO_10_03": True}, "profiling_verbosity": "none",
-}  # fmt: skip
+    "optimization_level": 2,
+    "workspace_mib": 64,
+    "tactic_dram_mib": 256,
+    "tactic_shared_memory_kib": 48,
+    "sparsity": True,
+    "tf32": False,
+    "timing_cache": True,
+    "editable_timing_cache": True,
+    "tactic_sources": ["JIT_CONVOLUTIONS"],
+    "max_aux_streams": 2,
+    "tiling_optimization_level": "fast",
+    "l2_limit_for_tiling_kib": 512,
+    "preview_features": {"ALIASED_PLUGIN_IO_10_03": True},
+    "profiling_verbosity": "none",
+}
 _HELD = {
-    "optimization_level": "2", "workspace_mib": str(64 << 20), "tactic_dram_mib": str(256 << 20),
-    "tactic_shared_memory_kib": str(48 << 10), "sparsity": "on", "tf32": "off",
-    "editable_timing_cache": "on", "tactic_sources": "JIT_CONVOLUTIONS", "max_aux_streams": "2",
-    "tiling_optimization_level": "FAST", "l2_limit_for_tiling_kib": str(512 << 10),
-    "preview_features": "ALIASED_PLUGIN_IO_10_03 on", "profiling_verbosity": "NONE",
-}  # fmt: skip
+    "optimization_level": "2",
+    "workspace_mib": str(64 << 20),
+    "tactic_dram_mib": str(256 << 20),
+    "tactic_shared_memory_kib": str(48 << 10),
+    "sparsity": "on",
+    "tf32": "off",
+    "editable_timing_cache": "on",
+    "tactic_sources": "JIT_CONVOLUTIONS",
+    "max_aux_streams": "2",
+    "tiling_optimization_level": "FAST",
+    "l2_limit_for_tiling_kib": str(512 << 10),
+    "preview_features": "ALIASED_PLUGIN_IO_10_03 on",
+    "profiling_verbosity": "NONE",
+}
 _SET_FLAGS = ("SPARSE_WEIGHTS", "EDITABLE_TIMING_CACHE")
 _SCALE = 0.05  # of every tensor: what is built depends on where the scales stand alone
 
@@ -80,10 +103,16 @@ def build(trt: Any, log: BuilderLog, name: str, model: Model, folder: Path) -> l
         progress: list[tuple[int, int]] = []
         try:
             built = build_attempt(
-                trt, log, spec, Attempt(flags, ""), model=path, cache=None, timing=None,
+                trt,
+                log,
+                spec,
+                Attempt(flags, ""),
+                model=path,
+                cache=None,
+                timing=None,
                 on_progress=lambda done, total, text: progress.append((done, total)),  # noqa: B023
                 cancelled=lambda: False,
-            )  # fmt: skip
+            )
         except DeviceError as error:
             found.append(Difference("build", error.code, "a plan", error.message[:300], name))
             continue
@@ -96,9 +125,13 @@ def build(trt: Any, log: BuilderLog, name: str, model: Model, folder: Path) -> l
             "progress": progress[-1],
         }
         expected: dict[str, object] = {
-            "bytes": True, "flags": (*flags, *_SET_FLAGS) if more else flags, "unmapped": [],
-            "settings": _HELD if more else {}, "notes": [], "progress": (STEPS, STEPS),
-        }  # fmt: skip
+            "bytes": True,
+            "flags": (*flags, *_SET_FLAGS) if more else flags,
+            "unmapped": [],
+            "settings": _HELD if more else {},
+            "notes": [],
+            "progress": (STEPS, STEPS),
+        }
         found += [
             Difference("build", fact, str(expected[fact]), str(value)[:300], name)
             for fact, value in facts.items()
@@ -140,9 +173,16 @@ def build_range(
     )
     try:
         built = build_attempt(
-            trt, log, spec, spec.attempts[0], model=path, cache=None, timing=None,
-            on_progress=lambda done, total, text: None, cancelled=lambda: False,
-        )  # fmt: skip
+            trt,
+            log,
+            spec,
+            spec.attempts[0],
+            model=path,
+            cache=None,
+            timing=None,
+            on_progress=lambda done, total, text: None,
+            cancelled=lambda: False,
+        )
     except DeviceError as error:
         return [Difference("range", error.code, "a plan", error.message[:300], name)]
     if built.data and not built.notes:
@@ -153,9 +193,14 @@ def build_range(
 def _settings() -> tuple[Setting, ...]:
     """What the table makes of every key that the newest release has, with edgekit's own checks."""
     case = SettingsCase(
-        on=release("11.4"), target=get("jetson-agx-thor"), typing="strong", precision="fp16",
-        dla=False, kinds=("plan",), places={},
-    )  # fmt: skip
+        on=release("11.4"),
+        target=get("jetson-agx-thor"),
+        typing="strong",
+        precision="fp16",
+        dla=False,
+        kinds=("plan",),
+        places={},
+    )
     return choose_settings(_VALUES, case).by_kind["plan"]
 
 
@@ -176,8 +221,20 @@ def _spec(model: Model) -> EngineSpec:
 
 def _engine(inputs: tuple[IoSpec, ...], outputs: tuple[IoSpec, ...]) -> EngineSpec:
     return EngineSpec(
-        key="lane0", kind="plan", model="0" * 64, device="GPU", gpu_fallback=False,
-        typing="strong", precisions=(), calibration=None, pools={}, constraints="none",
-        refit_individual=(), profiles=(), attempts=(Attempt((), ""),), inputs=inputs,
-        outputs=outputs, layers=(),
-    )  # fmt: skip
+        key="lane0",
+        kind="plan",
+        model="0" * 64,
+        device="GPU",
+        gpu_fallback=False,
+        typing="strong",
+        precisions=(),
+        calibration=None,
+        pools={},
+        constraints="none",
+        refit_individual=(),
+        profiles=(),
+        attempts=(Attempt((), ""),),
+        inputs=inputs,
+        outputs=outputs,
+        layers=(),
+    )

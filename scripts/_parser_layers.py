@@ -49,19 +49,31 @@ OURS: dict[str, tuple[str, ...]] = {
     "POOLING": ("kernel", "stride", "pads", "mode", "count_include_pad"),
     "QUANTIZE": ("axis",),
     "REDUCE": ("function", "axes", "keepdims"),
-    "RESIZE": ("mode", "coordinates", "selector", "rounding", "exclude_outside", "cubic_coeff",
-               "scales"),
+    "RESIZE": (
+        "mode",
+        "coordinates",
+        "selector",
+        "rounding",
+        "exclude_outside",
+        "cubic_coeff",
+        "scales",
+    ),
     "SHUFFLE": ("perm",),
     "SLICE": ("starts", "sizes", "strides", "mode"),
     "SOFTMAX": ("axis",),
     "TOPK": ("axis", "k", "function"),
     "UNARY": ("function",),
-}  # fmt: skip
+}
 # parameters that an activation's function has; of other functions they mean nothing
 _USED = {
-    "CLIP": ("alpha", "beta"), "LEAKY_RELU": ("alpha",), "ELU": ("alpha",), "CELU": ("alpha",),
-    "SELU": ("alpha", "beta"), "HARD_SIGMOID": ("alpha", "beta"), "THRESHOLDED_RELU": ("alpha",),
-}  # fmt: skip
+    "CLIP": ("alpha", "beta"),
+    "LEAKY_RELU": ("alpha",),
+    "ELU": ("alpha",),
+    "CELU": ("alpha",),
+    "SELU": ("alpha", "beta"),
+    "HARD_SIGMOID": ("alpha", "beta"),
+    "THRESHOLDED_RELU": ("alpha",),
+}
 
 
 def axes_of(mask: int) -> tuple[int, ...]:
@@ -158,18 +170,25 @@ _READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "ELEMENTWISE": lambda layer: {"function": layer.op.name},
     "GATHER": lambda layer: {"axis": layer.axis, "mode": layer.mode.name},
     "LRN": lambda layer: {
-        "window": layer.window_size, "alpha": layer.alpha, "beta": layer.beta, "k": layer.k,
+        "window": layer.window_size,
+        "alpha": layer.alpha,
+        "beta": layer.beta,
+        "k": layer.k,
     },
     "MATRIX_MULTIPLY": lambda layer: {
         "transpose": tuple(op.name == "TRANSPOSE" for op in (layer.op0, layer.op1)),
     },
     "NORMALIZATION": lambda layer: {
-        "axes": axes_of(layer.axes), "epsilon": layer.epsilon, "groups": layer.num_groups,
+        "axes": axes_of(layer.axes),
+        "epsilon": layer.epsilon,
+        "groups": layer.num_groups,
     },
     "POOLING": _pooling,
     "QUANTIZE": _quantization,
     "REDUCE": lambda layer: {
-        "function": layer.op.name, "axes": axes_of(layer.axes), "keepdims": layer.keep_dims,
+        "function": layer.op.name,
+        "axes": axes_of(layer.axes),
+        "keepdims": layer.keep_dims,
     },
     "RESIZE": _resize,
     "SHUFFLE": _shuffle,
@@ -177,7 +196,7 @@ _READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "SOFTMAX": lambda layer: {"axis": axes_of(layer.axes)[0]},
     "TOPK": _topk,
     "UNARY": lambda layer: {"function": layer.op.name},
-}  # fmt: skip
+}
 
 
 def parameters(trt: Any, layer: Any) -> dict[str, Any]:
@@ -215,12 +234,22 @@ def unbuilt(kind: str, op: str, params: Mapping[str, Any]) -> list[tuple[str, di
 
 
 _TYPES = {
-    "float32": "FLOAT", "float16": "HALF", "int8": "INT8", "int32": "INT32", "int64": "INT64",
+    "float32": "FLOAT",
+    "float16": "HALF",
+    "int8": "INT8",
+    "int32": "INT32",
+    "int64": "INT64",
     # TensorRT has no FP64: the parser reads it as FP32
-    "float64": "FLOAT", "bool": "BOOL", "uint8": "UINT8", "bfloat16": "BF16", "int4": "INT4",
+    "float64": "FLOAT",
+    "bool": "BOOL",
+    "uint8": "UINT8",
+    "bfloat16": "BF16",
+    "int4": "INT4",
     "float8_e4m3fn": "FP8",
-    "float8e4m3fn": "FP8", "float4e2m1": "FP4", "float4_e2m1fn": "FP4",
-}  # fmt: skip
+    "float8e4m3fn": "FP8",
+    "float4e2m1": "FP4",
+    "float4_e2m1fn": "FP4",
+}
 
 
 def type_name(dtype: str) -> str:

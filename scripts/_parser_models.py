@@ -122,9 +122,14 @@ def _quick_pools() -> None:
     common: Any = importlib.import_module("onnx.reference.ops.op_pool_common")
 
     def pool(
-        padded: np.ndarray, x_shape: Sequence[int], kernel: Any, strides: Any,
-        out_shape: Sequence[int], *_: Any, **__: Any,
-    ) -> np.ndarray:  # fmt: skip
+        padded: np.ndarray,
+        x_shape: Sequence[int],
+        kernel: Any,
+        strides: Any,
+        out_shape: Sequence[int],
+        *_: Any,
+        **__: Any,
+    ) -> np.ndarray:
         return np.zeros((*x_shape[:2], *out_shape), padded.dtype)
 
     common.pool = pool

@@ -183,9 +183,12 @@ class _Comparison:
                 for key in params:
                     if key in there and not same(params[key], there[key]):
                         yield Difference(
-                            "parameters", node.op, f"{kind}.{key} = {params[key]}",
-                            f"{kind}.{key} = {there[key]}", where,
-                        )  # fmt: skip
+                            "parameters",
+                            node.op,
+                            f"{kind}.{key} = {params[key]}",
+                            f"{kind}.{key} = {there[key]}",
+                            where,
+                        )
 
     def tensors(self) -> Iterator[Difference]:
         """Shapes and types of the model's tensors."""
@@ -232,11 +235,15 @@ class _Comparison:
         """Whether ``map_layers`` finds the layer of every builder layer that names its node."""
         specs = [
             LayerSpec(
-                layer.name, layer.builder_name, tuple(layer.nodes), layer.kind,
-                "GPU" if layer.bodies or index % 2 == 0 else "DLA", "fp16",
+                layer.name,
+                layer.builder_name,
+                tuple(layer.nodes),
+                layer.kind,
+                "GPU" if layer.bodies or index % 2 == 0 else "DLA",
+                "fp16",
             )
             for index, layer in enumerate(self.network.layers)
-        ]  # fmt: skip
+        ]
         mapped = map_layers(self.built, specs)
         of = {node: {spec.name for spec in specs if node in spec.nodes} for node in self._nodes()}
         for layer in self.built:

@@ -124,17 +124,26 @@ _flags("flags: STRIP_PLAN", "STRIP_PLAN")
 _flags("flags: STRIP_PLAN and REFIT", "STRIP_PLAN", "REFIT")
 _flags("flags: STRIP_PLAN and REFIT_IDENTICAL", "STRIP_PLAN", "REFIT_IDENTICAL")
 _flags("flags: EXCLUDE_LEAN_RUNTIME alone", "EXCLUDE_LEAN_RUNTIME")
-_flags("flags: EXCLUDE_LEAN_RUNTIME after VERSION_COMPATIBLE", "VERSION_COMPATIBLE",
-       "EXCLUDE_LEAN_RUNTIME")  # fmt: skip
-_flags("flags: EXCLUDE_LEAN_RUNTIME before VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME",
-       "VERSION_COMPATIBLE")  # fmt: skip
+_flags(
+    "flags: EXCLUDE_LEAN_RUNTIME after VERSION_COMPATIBLE",
+    "VERSION_COMPATIBLE",
+    "EXCLUDE_LEAN_RUNTIME",
+)
+_flags(
+    "flags: EXCLUDE_LEAN_RUNTIME before VERSION_COMPATIBLE",
+    "EXCLUDE_LEAN_RUNTIME",
+    "VERSION_COMPATIBLE",
+)
 _flags("flags: VERSION_COMPATIBLE", "VERSION_COMPATIBLE")
 _flags("flags: GPU_FALLBACK and DIRECT_IO", "GPU_FALLBACK", "DIRECT_IO")
 _flags("flags: WEIGHT_STREAMING", "WEIGHT_STREAMING")
 _flags("flags: WEIGHT_STREAMING and STRIP_PLAN", "WEIGHT_STREAMING", "STRIP_PLAN")
 _flags("flags: SPARSE_WEIGHTS", "SPARSE_WEIGHTS")
-_flags("flags: EDITABLE_TIMING_CACHE and ERROR_ON_TIMING_CACHE_MISS", "EDITABLE_TIMING_CACHE",
-       "ERROR_ON_TIMING_CACHE_MISS")  # fmt: skip
+_flags(
+    "flags: EDITABLE_TIMING_CACHE and ERROR_ON_TIMING_CACHE_MISS",
+    "EDITABLE_TIMING_CACHE",
+    "ERROR_ON_TIMING_CACHE_MISS",
+)
 
 
 @_question("flags: TF32 of a new configuration, and taken back")
@@ -436,16 +445,27 @@ def _(asked: Asked) -> Any:
 def _(asked: Asked) -> Any:
     asked.parse()
     layer = asked.network.get_layer(0)
-    return [asked.network.get_layer(99), asked.network.get_input(9), asked.network.get_output(9),
-            layer.get_input(9), layer.get_output(9)]  # fmt: skip
+    return [
+        asked.network.get_layer(99),
+        asked.network.get_input(9),
+        asked.network.get_output(9),
+        layer.get_input(9),
+        layer.get_output(9),
+    ]
 
 
 @_question("tensors: shape, type, formats")
 def _(asked: Asked) -> Any:
     asked.parse()
     tensor = asked.network.get_input(0)
-    return [tuple(tensor.shape), tensor.dtype.name, tensor.is_network_input,
-            tensor.is_network_output, tensor.is_shape_tensor, tensor.allowed_formats]  # fmt: skip
+    return [
+        tuple(tensor.shape),
+        tensor.dtype.name,
+        tensor.is_network_input,
+        tensor.is_network_output,
+        tensor.is_shape_tensor,
+        tensor.allowed_formats,
+    ]
 
 
 @_question("tensors: an open size")
@@ -465,15 +485,21 @@ def _(asked: Asked) -> Any:
 @_question("refit: a weight is marked")
 def _(asked: Asked) -> Any:
     asked.parse()
-    return [asked.network.mark_weights_refittable("w"),
-            asked.network.are_weights_marked_refittable("w"), asked.logged()]  # fmt: skip
+    return [
+        asked.network.mark_weights_refittable("w"),
+        asked.network.are_weights_marked_refittable("w"),
+        asked.logged(),
+    ]
 
 
 @_question("refit: an unknown weight is marked")
 def _(asked: Asked) -> Any:
     asked.parse()
-    return [asked.network.mark_weights_refittable("nothing"),
-            asked.network.are_weights_marked_refittable("nothing"), asked.logged()]  # fmt: skip
+    return [
+        asked.network.mark_weights_refittable("nothing"),
+        asked.network.are_weights_marked_refittable("nothing"),
+        asked.logged(),
+    ]
 
 
 @_question("timing cache: empty")

@@ -30,9 +30,7 @@ NAME, VERSION, NAMESPACE = "CustomPool", "1", "edgekit"
 FIELDS = ("kernel", "stride", "padding")
 
 
-class Pool(
-    trt.IPluginV3, trt.IPluginV3OneCore, trt.IPluginV3OneBuild, trt.IPluginV3OneRuntime
-):  # fmt: skip
+class Pool(trt.IPluginV3, trt.IPluginV3OneCore, trt.IPluginV3OneBuild, trt.IPluginV3OneRuntime):
     """The plugin as a builder without a GPU needs it: it computes nothing."""
 
     def __init__(self, pairs: dict[str, list[int]]) -> None:

@@ -28,9 +28,13 @@ class Transformer(Graph):
         rows, features = self.shape(x)
         weights = features * out
         y = self.add(
-            "CONVOLUTION", (x,), (rows, out), out_maps=out, macs=rows * weights,
+            "CONVOLUTION",
+            (x,),
+            (rows, out),
+            out_maps=out,
+            macs=rows * weights,
             weight_elements=weights,
-        )  # fmt: skip
+        )
         self.layers[-1] = replace(self.layers[-1], op="Gemm")
         return self.add("ACTIVATION", (y,), (rows, out)) if relu else y
 

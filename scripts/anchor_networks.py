@@ -58,10 +58,16 @@ class Graph:
         shape = (batch, out, -(-height // stride), -(-width // stride))
         weights = out * (channels // groups) * kernel * kernel
         y = self.add(
-            "CONVOLUTION", (x,), shape, kernel=(kernel, kernel), stride=(stride, stride),
-            groups=groups, out_maps=out, macs=weights * batch * shape[2] * shape[3],
+            "CONVOLUTION",
+            (x,),
+            shape,
+            kernel=(kernel, kernel),
+            stride=(stride, stride),
+            groups=groups,
+            out_maps=out,
+            macs=weights * batch * shape[2] * shape[3],
             weight_elements=weights,
-        )  # fmt: skip
+        )
         if not relu:
             return y
         if not self.silu:
@@ -80,9 +86,16 @@ class Graph:
         shape = (batch, out, *(stride * one for one in size))
         weights = out * channels * stride * stride
         return self.add(
-            "DECONVOLUTION", (x,), shape, kernel=(stride, stride), stride=(stride, stride),
-            groups=1, out_maps=out, macs=weights * batch * math.prod(size), weight_elements=weights,
-        )  # fmt: skip
+            "DECONVOLUTION",
+            (x,),
+            shape,
+            kernel=(stride, stride),
+            stride=(stride, stride),
+            groups=1,
+            out_maps=out,
+            macs=weights * batch * math.prod(size),
+            weight_elements=weights,
+        )
 
     def pool(self, x: str, stride: int) -> str:
         batch, channels, height, width = self.tensors[x].shape
@@ -173,11 +186,18 @@ def googlenet(batch: int = 1) -> Network:
     x = g.conv(g.conv(x, 64, 1), 192, 3)
     x = g.pool(g.add("LRN", (x,), g.tensors[x].shape), 2)
     blocks = (
-        (64, 96, 128, 16, 32, 32), (128, 128, 192, 32, 96, 64), None,
-        (192, 96, 208, 16, 48, 64), (160, 112, 224, 24, 64, 64), (128, 128, 256, 24, 64, 64),
-        (112, 144, 288, 32, 64, 64), (256, 160, 320, 32, 128, 128), None,
-        (256, 160, 320, 32, 128, 128), (384, 192, 384, 48, 128, 128),
-    )  # fmt: skip
+        (64, 96, 128, 16, 32, 32),
+        (128, 128, 192, 32, 96, 64),
+        None,
+        (192, 96, 208, 16, 48, 64),
+        (160, 112, 224, 24, 64, 64),
+        (128, 128, 256, 24, 64, 64),
+        (112, 144, 288, 32, 64, 64),
+        (256, 160, 320, 32, 128, 128),
+        None,
+        (256, 160, 320, 32, 128, 128),
+        (384, 192, 384, 48, 128, 128),
+    )
     for block in blocks:
         if block is None:
             x = g.pool(x, 2)

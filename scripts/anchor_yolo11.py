@@ -14,9 +14,12 @@ from edgekit.network.model import Network, Tensor
 __all__ = ["yolo11", "yolo26", "yolov10"]
 
 YOLO11 = {  # depth / 2, width, limit
-    "n": (1, 0.25, 1024), "s": (1, 0.5, 1024), "m": (1, 1.0, 512), "l": (2, 1.0, 512),
+    "n": (1, 0.25, 1024),
+    "s": (1, 0.5, 1024),
+    "m": (1, 1.0, 512),
+    "l": (2, 1.0, 512),
     "x": (2, 1.5, 512),
-}  # fmt: skip
+}
 YOLOV10 = {
     "n": (1, 0.25, 1024),
     "s": (1, 0.5, 1024),
@@ -216,10 +219,13 @@ def yolo11(name: str, size: int, batch: int = 1, count: int = 80) -> Network:
         return g.network(*(g.classes(x, score, count) for x in (small, middle, deep)))
     half = width(1024) // 2
     if variant == "neck":
-        maps = ["", *(
-            g.given(f"map_{level}", (batch, width(512), *2 * (size // (8 << level),)))
-            for level in range(2)
-        )]  # fmt: skip
+        maps = [
+            "",
+            *(
+                g.given(f"map_{level}", (batch, width(512), *2 * (size // (8 << level),)))
+                for level in range(2)
+            ),
+        ]
         names = ("left", "right", "value", "product")
         left, x, value, product = (g.given(n, (batch, half, *2 * (size // 32,))) for n in names)
         deep_map = g.conv(g.concat(left, g.fed(x, g.placed(product, value))), 2 * half, 1)

@@ -59,8 +59,11 @@ def _built(which: str, wheels: Path, links: Path) -> bool:
     done = subprocess.run(
         [sys.executable, str(HERE / "_plugin_child.py"), str(wheels), which],
         env={**os.environ, "LD_LIBRARY_PATH": ":".join(folders)},
-        capture_output=True, text=True, check=False, timeout=_SECONDS,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_SECONDS,
+    )
     if done.returncode:
         print(f"check_plugin: {which}: exit status {done.returncode}\n{done.stderr}")
         return False

@@ -29,10 +29,13 @@ from edgekit_device.protocol.codec import read, write
 
 _NETWORKS = ("mobilenet_v3_small", "yolo11n")
 _FLAGS = (
-    (), ("REFIT",), ("REFIT_IDENTICAL",), ("STRIP_PLAN", "REFIT_IDENTICAL"),
+    (),
+    ("REFIT",),
+    ("REFIT_IDENTICAL",),
+    ("STRIP_PLAN", "REFIT_IDENTICAL"),
     ("STRIP_PLAN", "REFIT"),
     ("REFIT_INDIVIDUAL",),
-)  # fmt: skip
+)
 
 
 def make(folder: Path) -> None:
@@ -67,10 +70,16 @@ def build(folder: Path, wheels: Path) -> int:
             marked = spec.refit_individual if "REFIT_INDIVIDUAL" in flags else ()
             try:
                 built = build_attempt(
-                    trt, log, replace(spec, refit_individual=marked), Attempt(flags, ""),
-                    model=path, cache=None, timing=None,
-                    on_progress=lambda done, total, text: None, cancelled=lambda: False,
-                )  # fmt: skip
+                    trt,
+                    log,
+                    replace(spec, refit_individual=marked),
+                    Attempt(flags, ""),
+                    model=path,
+                    cache=None,
+                    timing=None,
+                    on_progress=lambda done, total, text: None,
+                    cancelled=lambda: False,
+                )
             except DeviceError as error:
                 failed += 1
                 print(f"FAILED {path.stem} {flags}: {error.code}: {error.message[:200]}")

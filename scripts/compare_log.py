@@ -44,10 +44,15 @@ _OUTPUT = re.compile(r"Marking \S+ as output: (\S+)")
 _OPSET_LINE = re.compile(r"Opset version:\s+(\d+)")
 _PRECISION = re.compile(r"\[I\] Precision: (\S+)")
 _TYPES = {
-    "FLOAT": TensorProto.FLOAT, "HALF": TensorProto.FLOAT16, "INT32": TensorProto.INT32,
-    "INT64": TensorProto.INT64, "BOOL": TensorProto.BOOL, "INT8": TensorProto.INT8,
-    "UINT8": TensorProto.UINT8, "BF16": TensorProto.BFLOAT16,
-}  # fmt: skip
+    "FLOAT": TensorProto.FLOAT,
+    "HALF": TensorProto.FLOAT16,
+    "INT32": TensorProto.INT32,
+    "INT64": TensorProto.INT64,
+    "BOOL": TensorProto.BOOL,
+    "INT8": TensorProto.INT8,
+    "UINT8": TensorProto.UINT8,
+    "BF16": TensorProto.BFLOAT16,
+}
 _OPSET = 17  # where the log does not say it
 # since these opsets the axes are an input
 _AXES_INPUT = {"ReduceSum": 13, "Squeeze": 13, "Unsqueeze": 13}
@@ -142,9 +147,12 @@ def _nodes(lines: Iterable[str]) -> tuple[list[_Node], set[str], int]:
         elif nodes and (found := _WINDOW.search(line)):
             kernel, stride, before, after, dilation = (_ints(part) for part in found.groups()[:5])
             nodes[-1].attributes = {
-                "kernel_shape": kernel, "strides": stride, "pads": [*before, *after],
-                "dilations": dilation, "group": int(found[6]),
-            }  # fmt: skip
+                "kernel_shape": kernel,
+                "strides": stride,
+                "pads": [*before, *after],
+                "dilations": dilation,
+                "group": int(found[6]),
+            }
         elif found := _OUTPUT.match(line):
             outputs.add(found[1])
         elif found := _OPSET_LINE.match(line):

@@ -77,21 +77,43 @@ def predictions() -> str:
     text = io.StringIO()
     written = csv.writer(text, lineterminator="\n")
     written.writerow(
-        ("kind", "row", "predicted_us", "measured_us", "error_percent",
-         "error_percent_without_network", "error_percent_without_board", "source")
-    )  # fmt: skip
+        (
+            "kind",
+            "row",
+            "predicted_us",
+            "measured_us",
+            "error_percent",
+            "error_percent_without_network",
+            "error_percent_without_board",
+            "source",
+        )
+    )
     for row, error, *apart in zip(rows, found, by_network, by_board, strict=True):
         percents = ("" if one is None else f"{100 * one:+.1f}" for one in (error, *apart))
         written.writerow(
-            ("published", " ".join(describe(row).split()), f"{(1 + error) * row.us:.0f}",
-             f"{row.us:.0f}", *percents, row.row["source"])
-        )  # fmt: skip
+            (
+                "published",
+                " ".join(describe(row).split()),
+                f"{(1 + error) * row.us:.0f}",
+                f"{row.us:.0f}",
+                *percents,
+                row.row["source"],
+            )
+        )
     for number in range(len(cost_data("sealed")["scored"])):
         for scored, error in _round(number):
             written.writerow(
-                (f"sealed, scoring {number + 1}", scored["row"], f"{scored['predicted_us']:.0f}",
-                 f"{scored['us']:.0f}", f"{100 * error:+.1f}", "", "", "")
-            )  # fmt: skip
+                (
+                    f"sealed, scoring {number + 1}",
+                    scored["row"],
+                    f"{scored['predicted_us']:.0f}",
+                    f"{scored['us']:.0f}",
+                    f"{100 * error:+.1f}",
+                    "",
+                    "",
+                    "",
+                )
+            )
     return text.getvalue()
 
 
@@ -116,10 +138,16 @@ def _summary(rows: Sequence[Anchor], found: Sequence[float]) -> str:
         "operations": "single operations",
     }
     lines = [
-        (words[kind], str(some.rows), f"{some.median:.1f} %", f"{some.most_of:.1f} %",
-         f"{some.sizes[-1]:.1f} %", str(some.far))
+        (
+            words[kind],
+            str(some.rows),
+            f"{some.median:.1f} %",
+            f"{some.most_of:.1f} %",
+            f"{some.sizes[-1]:.1f} %",
+            str(some.far),
+        )
         for kind, some in spreads(rows, found).items()
-    ]  # fmt: skip
+    ]
     head = ("error of", "rows", "median", "90 % within", "at most", "off by over 2")
     return _table(head, lines)
 
@@ -196,12 +224,17 @@ def _pairs() -> str:
         beside += [cores[on_core, pair.cores]] if pair.cores else []
         where = board or {"1.0": "jetson-agx-xavier", "2.0": "an Orin"}[pair.generation]
         what = f" ({pair.what})" if pair.what else ""
-        rows.append((
-            ("a core" if on_core else "the GPU"), " and ".join(beside),
-            "hybrid" if hybrid else "one device", f"{where}{what}",
-            f"{100 / pair.slowdown:.0f} %", f"{100 / factor:.0f} %",
-            f"`{pair.source}`",
-        ))  # fmt: skip
+        rows.append(
+            (
+                ("a core" if on_core else "the GPU"),
+                " and ".join(beside),
+                "hybrid" if hybrid else "one device",
+                f"{where}{what}",
+                f"{100 / pair.slowdown:.0f} %",
+                f"{100 / factor:.0f} %",
+                f"`{pair.source}`",
+            )
+        )
     head = ("device", "beside", "DLA engine", "board", "keeps, published", "predicted", "source")
     known = {**shared_sources(), **data.sources}
     used = dict.fromkeys(pair.source for pair in data.pairs)
@@ -224,10 +257,15 @@ def _energies() -> str:
         if rate:
             found += model.idle_uj(loads) / 1e3 - 1e3 * anchor.target.idle_watts / rate
         said = row["over_idle_mj"] if rate else row["mj"]
-        rows.append((
-            " ".join(describe(anchor).split()), f"{rate}/s, over idle" if rate else "back to back",
-            f"{said:.1f} mJ", f"{found:.1f} mJ", f"`{row['source']}`",
-        ))  # fmt: skip
+        rows.append(
+            (
+                " ".join(describe(anchor).split()),
+                f"{rate}/s, over idle" if rate else "back to back",
+                f"{said:.1f} mJ",
+                f"{found:.1f} mJ",
+                f"`{row['source']}`",
+            )
+        )
     sources = [(f"`{name}`", text) for name, text in data["sources"].items()]
     head = ("row", "rate", "published", "predicted", "source")
     return f"{_table(head, rows)}\n{_table(('source', 'where from'), sources)}"
@@ -239,8 +277,12 @@ def _reformats() -> str:
         (pair.replace(">", " to "), f"{count:g}", f"{fitted} %", f"{held} %")
         for pair, (count, fitted, held) in data.errors.items()
     ]
-    total = ("all", str(data.kernels), f"{data.median_percent} %",
-             f"{data.median_percent_held_out} %")  # fmt: skip
+    total = (
+        "all",
+        str(data.kernels),
+        f"{data.median_percent} %",
+        f"{data.median_percent_held_out} %",
+    )
     head = ("layouts", "kernels", "median error", "held out by shape")
     return _table(head, [*rows, total])
 
@@ -274,11 +316,25 @@ def _left_out(rows: Sequence[Anchor], which: int) -> str:
     for name, some in groups.items():
         spread, middle = Spread(some), sorted(some)[len(some) // 2]
         lines.append(
-            (name, str(spread.rows), f"{100 * middle:+.0f} %", f"{spread.median:.0f} %",
-             f"{spread.most_of:.0f} %", f"{spread.sizes[-1]:.0f} %", str(spread.far))
-        )  # fmt: skip
-    head = ("board" if which else "network", "rows", "median", "median size", "90 % within",
-            "at most", "off by over 2")  # fmt: skip
+            (
+                name,
+                str(spread.rows),
+                f"{100 * middle:+.0f} %",
+                f"{spread.median:.0f} %",
+                f"{spread.most_of:.0f} %",
+                f"{spread.sizes[-1]:.0f} %",
+                str(spread.far),
+            )
+        )
+    head = (
+        "board" if which else "network",
+        "rows",
+        "median",
+        "median size",
+        "90 % within",
+        "at most",
+        "off by over 2",
+    )
     return _table(head, lines)
 
 
@@ -290,23 +346,37 @@ def _signs(rows: Sequence[Anchor]) -> str:
             where = (row.row["target"], row.row["precision"])
             errors_.setdefault(where, []).append((both[0] or 0.0, both[1] or 0.0))
     lines = [
-        (*where, str(len(some)),
-         *(f"{100 * statistics.median(one[i] for one in some):+.0f} %" for i in (0, 1)),
-         *(f"{100 * sum(one[i] > 0 for one in some) / len(some):.0f} %" for i in (0, 1)))
+        (
+            *where,
+            str(len(some)),
+            *(f"{100 * statistics.median(one[i] for one in some):+.0f} %" for i in (0, 1)),
+            *(f"{100 * sum(one[i] > 0 for one in some) / len(some):.0f} %" for i in (0, 1)),
+        )
         for where, some in sorted(errors_.items())
-    ]  # fmt: skip
-    head = ("board", "precision", "rows", "median without its network", "without its board",
-            "too long without its network", "without its board")  # fmt: skip
+    ]
+    head = (
+        "board",
+        "precision",
+        "rows",
+        "median without its network",
+        "without its board",
+        "too long without its network",
+        "without its board",
+    )
     return _table(head, lines)
 
 
 def _automatic(rows: Sequence[Anchor], found: Sequence[float]) -> str:
     lines = [
-        (" ".join(describe(row).split()), f"{(1 + error) * row.us:.0f}", f"{row.us:.0f}",
-         f"{100 * error:+.1f} %")
+        (
+            " ".join(describe(row).split()),
+            f"{(1 + error) * row.us:.0f}",
+            f"{row.us:.0f}",
+            f"{100 * error:+.1f} %",
+        )
         for row, error in zip(rows, found, strict=True)
         if "side" in row.row
-    ]  # fmt: skip
+    ]
     return _table(("row", "predicted us", "measured us", "error"), lines)
 
 

@@ -110,9 +110,8 @@ def files(paths: Iterable[str]) -> list[Path]:
         path = (ROOT / text).resolve()
         found += [path] if path.is_file() else sorted(path.rglob("*"))
     return [
-        path for path in found
-        if path.suffix in (".py", ".md") and "__pycache__" not in path.parts
-    ]  # fmt: skip
+        path for path in found if path.suffix in (".py", ".md") and "__pycache__" not in path.parts
+    ]
 
 
 def count(every: Iterable[Text]) -> tuple[int, dict[str, list[str]]]:

@@ -36,13 +36,28 @@ from edgekit_device.protocol.codec import write
 SCHEMA: Final = "edgekit.dla-support/1"
 # by what a rule's check compares
 _UNITS = {
-    "batches": "images", "bytes": "bytes", "cbuf_banks": "banks", "cbuf_banks_fp16": "banks",
-    "channels": "channels", "dilation": "elements", "full_window_weights": "weights",
-    "groups": "groups", "input_ranks": "dimensions", "kernel": "elements",
-    "non_batch_dims": "elements", "operands": "inputs", "out_maps": "maps", "pads": "elements",
-    "spatial_dims": "dimensions", "square_kernel": "elements", "square_stride": "elements",
-    "stride": "elements", "strides": "elements", "weights": "bytes", "window": "elements",
-}  # fmt: skip
+    "batches": "images",
+    "bytes": "bytes",
+    "cbuf_banks": "banks",
+    "cbuf_banks_fp16": "banks",
+    "channels": "channels",
+    "dilation": "elements",
+    "full_window_weights": "weights",
+    "groups": "groups",
+    "input_ranks": "dimensions",
+    "kernel": "elements",
+    "non_batch_dims": "elements",
+    "operands": "inputs",
+    "out_maps": "maps",
+    "pads": "elements",
+    "spatial_dims": "dimensions",
+    "square_kernel": "elements",
+    "square_stride": "elements",
+    "stride": "elements",
+    "strides": "elements",
+    "weights": "bytes",
+    "window": "elements",
+}
 _DECIDED_BY_OPERATOR = frozenset(
     {"activation", "comparison", "elementwise", "pooling", "reduce", "shuffle", "unary"}
 )

@@ -139,32 +139,66 @@ scored:
 """
 FEWEST = 5  # rows that a device and precision needs for a band of its own
 LIMITS = {
-    "launch_us": (0.3, 5), "floor_us": (2, 20), "light_floor_us": (2, 15), "memory": (0.15, 0.85),
-    "efficiency": (0.15, 0.95), "cache_speedup": (1, 4), "tile_exponent": (0.1, 1),
-    "clock_exponent": (0.5, 1), "depthwise": (0.005, 0.4), "groups": (0.05, 1),
-    "depth_us": (0.2, 20), "out_half": (0.5, 200), "depth_half": (0.5, 500), "overlap": (1, 8),
-    "operation_us": (0.3, 4), "grouped_atom": (8, 1024), "channel_half": (0.5, 80),
-    "gpu_by_dla": (0.01, 1), "dla_by_gpu": (0.01, 1), "dla_by_dla": (0.01, 0.5), "broken": (1, 8),
-}  # fmt: skip
+    "launch_us": (0.3, 5),
+    "floor_us": (2, 20),
+    "light_floor_us": (2, 15),
+    "memory": (0.15, 0.85),
+    "efficiency": (0.15, 0.95),
+    "cache_speedup": (1, 4),
+    "tile_exponent": (0.1, 1),
+    "clock_exponent": (0.5, 1),
+    "depthwise": (0.005, 0.4),
+    "groups": (0.05, 1),
+    "depth_us": (0.2, 20),
+    "out_half": (0.5, 200),
+    "depth_half": (0.5, 500),
+    "overlap": (1, 8),
+    "operation_us": (0.3, 4),
+    "grouped_atom": (8, 1024),
+    "channel_half": (0.5, 80),
+    "gpu_by_dla": (0.01, 1),
+    "dla_by_gpu": (0.01, 1),
+    "dla_by_dla": (0.01, 0.5),
+    "broken": (1, 8),
+}
 # What a constant is expected to be before any row is looked at, and the logarithmic spread of that
 # (1 unless named): what rows do not decide stays near it, and no fold of a cross-validation begins
 # with what the rows that it leaves out have taught.
 EXPECTED = {
     "gpu": {
-        "launch_us": 2, "floor_us": 11, "light_floor_us": 7, "efficiency": 0.7, "depthwise": 0.04,
-        "depth_us": 5, "out_half": 20, "depth_half": 50, "memory": 0.6, "cache_speedup": 1.5,
-        "tile_exponent": 0.8, "clock_exponent": 0.95, "overlap": 2, "groups": 0.8,
+        "launch_us": 2,
+        "floor_us": 11,
+        "light_floor_us": 7,
+        "efficiency": 0.7,
+        "depthwise": 0.04,
+        "depth_us": 5,
+        "out_half": 20,
+        "depth_half": 50,
+        "memory": 0.6,
+        "cache_speedup": 1.5,
+        "tile_exponent": 0.8,
+        "clock_exponent": 0.95,
+        "overlap": 2,
+        "groups": 0.8,
     },
     "dla": {
-        "memory": 0.28, "efficiency": 0.6, "operation_us": 1.5, "grouped_atom": 64,
-        "channel_half": 10, "overlap": 3,
+        "memory": 0.28,
+        "efficiency": 0.6,
+        "operation_us": 1.5,
+        "grouped_atom": 64,
+        "channel_half": 10,
+        "overlap": 3,
     },
     "contention": {"gpu_by_dla": 0.13, "dla_by_gpu": 0.2, "dla_by_dla": 0.06},
-}  # fmt: skip
+}
 SPREAD = {
-    "overlap": 0.5, "launch_us": 0.5, "memory": 0.4, "efficiency": 0.4, "tile_exponent": 0.5,
+    "overlap": 0.5,
+    "launch_us": 0.5,
+    "memory": 0.4,
+    "efficiency": 0.4,
+    "tile_exponent": 0.5,
     "clock_exponent": 0.3,
-}  # fmt: skip
+}
 NOISE = 0.12  # relative error that a published time is expected to have
 FAR = 0.25  # logarithmic error beyond which a row's pull grows no further
 STEPS = 30
@@ -417,9 +451,10 @@ class Works:
         self._parts = part
         # rows that take more than the kernels of one part
         self._beyond = [
-            i for i, row in enumerate(rows)
+            i
+            for i, row in enumerate(rows)
             if len(row.parts) > 1 or row.parts[0][0] != "GPU" or "builder_us" in row.row
-        ]  # fmt: skip
+        ]
         self._groups = {key: _Group(entries) for key, entries in found.items()}
 
     def predict(self, constants: Mapping[str, Any]) -> Any:
@@ -509,9 +544,9 @@ def _set(constants: dict[str, Any], x: Any) -> None:
 
 
 def _expected() -> Any:
-    return np.log([
-        EXPECTED[group.partition(".")[0]][name.partition(".")[0]] for group, name in _names()
-    ])  # fmt: skip
+    return np.log(
+        [EXPECTED[group.partition(".")[0]][name.partition(".")[0]] for group, name in _names()]
+    )
 
 
 def _limits(side: int) -> Any:
@@ -521,10 +556,12 @@ def _limits(side: int) -> Any:
 def weights(rows: Sequence[Anchor]) -> Any:
     """Returns what a row counts for: those of one network and setting share what one would."""
     keys = [
-        (*(row.row[name] for name in ("network", "target", "mode", "precision", "device")),
-         row.is_operation)
+        (
+            *(row.row[name] for name in ("network", "target", "mode", "precision", "device")),
+            row.is_operation,
+        )
         for row in rows
-    ]  # fmt: skip
+    ]
     many = Counter(keys)
     return np.array([(0.5 if key[-1] else 1.0) / math.sqrt(many[key]) for key in keys])
 
@@ -550,10 +587,12 @@ def fit(
         _set(constants, x)
         of_rows = (np.log(works.predict(constants)) - works.log_us)[inside]
         of_pairs = [
-            slowdown(constants["contention"][p.generation], p.device == "dla", p.cores,
-                     bool(p.gpus)) / p.slowdown
+            slowdown(
+                constants["contention"][p.generation], p.device == "dla", p.cores, bool(p.gpus)
+            )
+            / p.slowdown
             for p in pairs
-        ]  # fmt: skip
+        ]
         return np.concatenate([of_rows, np.log(of_pairs)])
 
     weight = np.concatenate([counts, np.full(len(pairs), 1 / NOISE)]) ** 2
@@ -746,10 +785,13 @@ def spreads(rows: Sequence[Anchor], found: Sequence[float]) -> dict[str, Spread]
     """
 
     def of(errors_: Sequence[float | None], kind: str) -> Spread:
-        return Spread([
-            error for row, error in zip(rows, errors_, strict=True)
-            if error is not None and _kind(row) == kind
-        ])  # fmt: skip
+        return Spread(
+            [
+                error
+                for row, error in zip(rows, errors_, strict=True)
+                if error is not None and _kind(row) == kind
+            ]
+        )
 
     return {
         "fitted": of(found, "network"),

@@ -41,11 +41,15 @@ def llms_page(folder: Path, made: Mapping[str, str]) -> str:
         folder: Where they are.
         made: Texts of generated pages by name, which count instead of what is in the folder.
     """
-    texts = {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
-             for path in folder.rglob("*.md")}  # fmt: skip
+    texts = {
+        path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
+        for path in folder.rglob("*.md")
+    }
     texts |= {name: text for name, text in made.items() if name.endswith(".md")}
-    rows = [f"- [{_title(name, text)}]({name}): {_first_sentence(text)}"
-            for name, text in sorted(texts.items())]  # fmt: skip
+    rows = [
+        f"- [{_title(name, text)}]({name}): {_first_sentence(text)}"
+        for name, text in sorted(texts.items())
+    ]
     return f"{_HEAD}\n## Pages\n\n" + "\n".join(row.removesuffix(": ") for row in rows) + "\n"
 
 

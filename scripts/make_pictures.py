@@ -49,9 +49,12 @@ def output_of(command: str) -> str:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return subprocess.run(
         ["bash", "-o", "pipefail", "-c", command.replace(" | head", " | cat | head")],
-        stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        cwd=ROOT,
         env={**os.environ, "PATH": path, "COLUMNS": str(WIDTH)},
-    ).stdout  # fmt: skip
+    ).stdout
 
 
 def recording(commands: Sequence[str]) -> str:
@@ -78,8 +81,9 @@ def photograph(page: Path, file: Path) -> None:
     options = "--headless --no-sandbox --hide-scrollbars --window-size=1200,800"
     subprocess.run(
         ["chromium", *options.split(), f"--screenshot={file}", page.as_uri()],
-        check=True, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        check=True,
+        stderr=subprocess.DEVNULL,
+    )
     Image.open(file).convert("P", palette=Image.Palette.ADAPTIVE, colors=64).save(
         file, optimize=True
     )

@@ -30,8 +30,11 @@ def seconds(arguments: list[str], folder: Path) -> float:
     began = time.perf_counter()
     subprocess.run(
         [sys.executable, "-m", "edgekit", *arguments, "-q"],
-        cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+        cwd=folder,
+        env=environment,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     return time.perf_counter() - began
 
 

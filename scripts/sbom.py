@@ -54,9 +54,13 @@ def sbom(lock: str, version: str) -> dict[str, Any]:
 def _component(name: str, version: str) -> dict[str, Any]:
     purl = f"pkg:pypi/{re.sub(r'[-_.]+', '-', name).lower()}@{version}"
     return {
-        "type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl,
+        "type": "library",
+        "bom-ref": purl,
+        "name": name,
+        "version": version,
+        "purl": purl,
         "hashes": [],
-    }  # fmt: skip
+    }
 
 
 def _version() -> str:

@@ -45,9 +45,14 @@ PACKAGES = ("edgekit", "edgekit_device")
 # loaded once, so that each run of a few tests begins at once
 LIBRARIES = ("numpy", "onnx", "onnxruntime", "pydantic", "rich")
 PYTEST = (
-    "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-profile=faults",
-    "-W", "ignore::pytest.PytestAssertRewriteWarning",
-)  # fmt: skip
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "no:xdist",
+    "--hypothesis-profile=faults",
+    "-W",
+    "ignore::pytest.PytestAssertRewriteWarning",
+)
 TIMEOUT = 300.0
 PASSED, FAILED = 0, (1, 2, 3)  # what pytest's exit statuses mean here; others: it ran no test
 
@@ -131,8 +136,10 @@ class Copy:
         self._cache = root / "cache"
         listed = subprocess.run(
             ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-            cwd=ROOT, check=True, capture_output=True,
-        )  # fmt: skip
+            cwd=ROOT,
+            check=True,
+            capture_output=True,
+        )
         for name in filter(None, listed.stdout.decode().split("\0")):
             if (source := ROOT / name).is_file():
                 target = self.root / name
@@ -180,9 +187,10 @@ class Copy:
             os.dup2(handle, 2)
             os.chdir(self.root)
             os.environ.update(
-                PYTHONPATH=str(self.root), PYTHONDONTWRITEBYTECODE="1",
+                PYTHONPATH=str(self.root),
+                PYTHONDONTWRITEBYTECODE="1",
                 EDGEKIT_CACHE=str(self._cache / "edgekit"),
-            )  # fmt: skip
+            )
             sys.dont_write_bytecode = True
             for name in [one for one in sys.modules if one.partition(".")[0] == "tests"]:
                 del sys.modules[name]  # the copy's own are run
@@ -226,11 +234,16 @@ class Worker:
         # the same examples each time, and a smaller failing one says nothing more here
         phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
         hypothesis.settings.register_profile(
-            "faults", derandomize=True, deadline=None, database=None, phases=phases,
+            "faults",
+            derandomize=True,
+            deadline=None,
+            database=None,
+            phases=phases,
             suppress_health_check=(
-                hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture,
+                hypothesis.HealthCheck.too_slow,
+                hypothesis.HealthCheck.function_scoped_fixture,
             ),
-        )  # fmt: skip
+        )
         cls.copy = Copy(Path(folder) / str(os.getpid()))
         cls.texts, cls.sound = product_texts(cls.copy.root), {}
 

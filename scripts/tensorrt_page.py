@@ -184,9 +184,15 @@ def _settings() -> list[str]:
         what = feature.what if feature else row.what
         lacking = "dropped if `auto`" if feature and row.lacking == "dropped" else row.lacking
         cells = (
-            f"`{key}`", what, f"`{name}`", since, lacking, _needs(row), row.guide,
+            f"`{key}`",
+            what,
+            f"`{name}`",
+            since,
+            lacking,
+            _needs(row),
+            row.guide,
             ", ".join(sources(row.source)),
-        )  # fmt: skip
+        )
         lines.append(table_row(cells))
     return lines
 

@@ -299,9 +299,14 @@ def export(net: Detector, path: Path, size: int) -> None:
     """Writes ONNX with Ultralytics' metadata."""
     net.grid = grid(size)
     torch.onnx.export(
-        net, (torch.zeros(1, 3, size, size),), str(path), dynamo=False, opset_version=17,
-        input_names=["images"], output_names=["output0"],
-    )  # fmt: skip
+        net,
+        (torch.zeros(1, 3, size, size),),
+        str(path),
+        dynamo=False,
+        opset_version=17,
+        input_names=["images"],
+        output_names=["output0"],
+    )
     model = onnx.load(path)
     metadata = {
         "description": "a small detector of edgekit's examples, trained on synthetic shapes",

@@ -27,9 +27,12 @@ def flow_network(name: str) -> onnx.ModelProto:
     condition; "nested": an If in a Loop that captures a tensor from before it.
     """
     make = {
-        "conditional": _conditional, "counted": _counted, "nested": _nested,
-        "recurrent": _recurrent, "until": _until,
-    }  # fmt: skip
+        "conditional": _conditional,
+        "counted": _counted,
+        "nested": _nested,
+        "recurrent": _recurrent,
+        "until": _until,
+    }
     nodes = [*_conv("x", "stem"), *make[name](), *_conv("made", "head", "y")]
     graph = helper.make_graph(
         nodes,
@@ -86,10 +89,13 @@ def _looped(nodes: Sequence[onnx.NodeProto], *more: onnx.ValueInfoProto) -> onnx
     return helper.make_graph(
         nodes,
         "body",
-        [_value("step", [], TensorProto.INT64), _value("go", [], TensorProto.BOOL),
-         _value("a", _SHAPE)],
+        [
+            _value("step", [], TensorProto.INT64),
+            _value("go", [], TensorProto.BOOL),
+            _value("a", _SHAPE),
+        ],
         [_value("on", [], TensorProto.BOOL), _value("next", _SHAPE), *more],
-    )  # fmt: skip
+    )
 
 
 def _counted() -> list[onnx.NodeProto]:

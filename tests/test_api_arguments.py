@@ -59,8 +59,24 @@ CALLS = {
     "status": {}, "releases": {}, "remove": {},
 }  # fmt: skip
 WHERES = ("status", "releases", "remove")  # boards are their positional arguments
-WRONG = [object(), 5, -1, True, 2.5, math.nan, math.inf, "bogus", "", "a\0b", b"x", [], [object()],
-         {1: object()}, None, lambda *values: None]  # fmt: skip
+WRONG = [
+    object(),
+    5,
+    -1,
+    True,
+    2.5,
+    math.nan,
+    math.inf,
+    "bogus",
+    "",
+    "a\0b",
+    b"x",
+    [],
+    [object()],
+    {1: object()},
+    None,
+    lambda *values: None,
+]
 #: What names a board or host: text would be connected to.
 _HOSTS = ("where", "board", "wheres")
 

@@ -24,9 +24,20 @@ from tests.contracts import goldens
 
 #: Examples of texts, of which each pattern of a schema matches one.
 TEXTS = (
-    "a", "A", "GPU", "10.3", "0" * 64, "000001-" + "0" * 12, "2026-01-31T12:00:00Z", "1",
-    "SHA256:" + "0" * 43, "small", "cpu", "-----", "a:b",
-)  # fmt: skip
+    "a",
+    "A",
+    "GPU",
+    "10.3",
+    "0" * 64,
+    "000001-" + "0" * 12,
+    "2026-01-31T12:00:00Z",
+    "1",
+    "SHA256:" + "0" * 43,
+    "small",
+    "cpu",
+    "-----",
+    "a:b",
+)
 
 
 #: Names of times, energies, sizes, clocks and counts.
@@ -37,12 +48,23 @@ QUANTITY = re.compile(
 #: Of these, what may be below zero (differences, moments before the first frame), and what is no
 #: quantity or device of a network.
 SIGNED = {
-    "BuildLog.device", "Copy.start_us", "MeasuredEvent.compute_start_us",
-    "MeasuredPart.measured_us", "Monitor.busy_from_s", "MovedAlone.loadables",
-    "MovedAlone.transitions", "RailEnergy.over_idle_uj", "Sample.t_s", "ShownSample.t_s",
-    "TimelineEntry.segment", "TotalEnergy.over_idle_uj", "TracedProcess.shift_us", "Unfused.uj",
-    "Unfused.us", "UnknownBoard.device",
-}  # fmt: skip
+    "BuildLog.device",
+    "Copy.start_us",
+    "MeasuredEvent.compute_start_us",
+    "MeasuredPart.measured_us",
+    "Monitor.busy_from_s",
+    "MovedAlone.loadables",
+    "MovedAlone.transitions",
+    "RailEnergy.over_idle_uj",
+    "Sample.t_s",
+    "ShownSample.t_s",
+    "TimelineEntry.segment",
+    "TotalEnergy.over_idle_uj",
+    "TracedProcess.shift_us",
+    "Unfused.uj",
+    "Unfused.us",
+    "UnknownBoard.device",
+}
 
 
 def models(kind: type) -> Iterator[type[Document]]:
@@ -158,11 +180,14 @@ class Schema:
 def _takes(one: dict[str, Any], value: Any) -> bool:
     kinds = one.get("type", ())
     found = {
-        "null": value is None, "boolean": isinstance(value, bool), "string": isinstance(value, str),
+        "null": value is None,
+        "boolean": isinstance(value, bool),
+        "string": isinstance(value, str),
         "integer": isinstance(value, int) and not isinstance(value, bool),
         "number": isinstance(value, (int, float)) and not isinstance(value, bool),
-        "array": isinstance(value, list), "object": isinstance(value, dict),
-    }  # fmt: skip
+        "array": isinstance(value, list),
+        "object": isinstance(value, dict),
+    }
     if kinds and not any(found[kind] for kind in ([kinds] if isinstance(kinds, str) else kinds)):
         return False
     if "const" in one and value != one["const"]:

@@ -36,11 +36,12 @@ def write(
 ) -> Path:
     """Writes a network from ``x`` to ``y``, whose shape is left to inference."""
     graph = helper.make_graph(
-        nodes, "net",
+        nodes,
+        "net",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
         [numpy_helper.from_array(value, name) for name, value in constants.items()],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     path = folder / "model.onnx"
     onnx.save(model, path)
@@ -173,10 +174,14 @@ def test_checking_a_recurrence_makes_no_dense_matrix(tmp_path: Path, op: str) ->
         helper.make_node("MatMul", ["o", "f"], ["y"], "head"),
     ]
     path = write(
-        tmp_path, nodes, [1, steps, features],
-        w=weight(2, gates, features), r=weight(2, gates, hidden), f=weight(2 * hidden, 10),
+        tmp_path,
+        nodes,
+        [1, steps, features],
+        w=weight(2, gates, features),
+        r=weight(2, gates, hidden),
+        f=weight(2 * hidden, 10),
         s_=np.array([0, 0, -1]),
-    )  # fmt: skip
+    )
     weights = path.stat().st_size / MIB
     assert peak("check", str(path), "--target", TARGET) < 2 * weights + 300
 
@@ -192,9 +197,12 @@ def test_rewriting_and_writing_large_weights_takes_twice_their_size(
         helper.make_node("Relu", ["g"], ["y"], "relu"),
     ]
     path = write(
-        tmp_path, nodes, [1, depth // 64, 8, 8],
-        w=np.full((maps, depth), 0.01, np.float32), b=np.ones(maps, np.float32),
-    )  # fmt: skip
+        tmp_path,
+        nodes,
+        [1, depth // 64, 8, 8],
+        w=np.full((maps, depth), 0.01, np.float32),
+        b=np.ones(maps, np.float32),
+    )
     weights = path.stat().st_size / MIB
     out = tmp_path / "out.onnx"
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))

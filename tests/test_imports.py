@@ -48,8 +48,11 @@ def named(module: str) -> set[str]:
     """The modules that strings of a module's code name, whole or as ``package.module.function``."""
     parents = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     documented = [node for node in ast.walk(tree(module)) if isinstance(node, parents)]
-    docstrings = {id(node.body[0].value) for node in documented
-                  if node.body and isinstance(node.body[0], ast.Expr)}  # fmt: skip
+    docstrings = {
+        id(node.body[0].value)
+        for node in documented
+        if node.body and isinstance(node.body[0], ast.Expr)
+    }
     found = set()
     for node in ast.walk(tree(module)):
         if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):

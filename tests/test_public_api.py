@@ -92,16 +92,27 @@ def test_a_former_name_works_and_warns(package, new, monkeypatch):
 _JOB = ("0123456789abcdef", "no.yaml")
 ARGUMENTS = {
     **dict.fromkeys(("cancel_job", "job_log", "remove_job", "watch_job"), _JOB),
-    "rollout": ("no.yaml", "no.yaml"), "export_rollout": ("folder", "no.yaml"),
-    "add_power": ("no.json", "no.log"), "compare": ("last~1", "last"),
-    "export": ("no.pt2",), "export_history": ("results.csv", "last"),
-    "mark_measurement": ("last", "x"), "measurements": ("last",), "prune_history": (),
-    "check_models": (["no.yaml"],), "init": ("no.onnx", "no-board"),
-    "diff_caches": ("no.cache", "no.cache"), "merge_caches": (["no.cache"], "out.cache"),
-    "to_qdq": ("no.yaml", "out.onnx"), "refit": ("no.yaml", "no.onnx"), "top": ("no.yaml",),
-    "verify_rewrites": ("no.onnx", "no.json"), "watch_board": ("no.yaml", "on_document"),
-    "what_if": ("no.yaml", "conv=gpu"), "why": ("no.yaml", "conv"),
-}  # fmt: skip
+    "rollout": ("no.yaml", "no.yaml"),
+    "export_rollout": ("folder", "no.yaml"),
+    "add_power": ("no.json", "no.log"),
+    "compare": ("last~1", "last"),
+    "export": ("no.pt2",),
+    "export_history": ("results.csv", "last"),
+    "mark_measurement": ("last", "x"),
+    "measurements": ("last",),
+    "prune_history": (),
+    "check_models": (["no.yaml"],),
+    "init": ("no.onnx", "no-board"),
+    "diff_caches": ("no.cache", "no.cache"),
+    "merge_caches": (["no.cache"], "out.cache"),
+    "to_qdq": ("no.yaml", "out.onnx"),
+    "refit": ("no.yaml", "no.onnx"),
+    "top": ("no.yaml",),
+    "verify_rewrites": ("no.onnx", "no.json"),
+    "watch_board": ("no.yaml", "on_document"),
+    "what_if": ("no.yaml", "conv=gpu"),
+    "why": ("no.yaml", "conv"),
+}
 CALLS = """
 import json, pkgutil, sys
 import edgekit
@@ -129,9 +140,13 @@ def test_every_function_can_be_called_after_every_submodule_was_imported(tmp_pat
     """No submodule takes the place of a function: each answers with its own error."""
     done = subprocess.run(
         [sys.executable, "-c", CALLS, json.dumps(ARGUMENTS)],
-        capture_output=True, text=True, check=False, timeout=300, cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        cwd=tmp_path,
         env={**os.environ, "EDGEKIT_HISTORY": str(tmp_path / "history.sqlite")},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     ended = json.loads(done.stdout.splitlines()[-1])
     assert ended.pop("history") == []

@@ -115,10 +115,25 @@ def _stated(value: Any) -> Any:
 
 #: Keys that the plans of former versions lack, wherever they are in a document.
 YOUNGER = {
-    "slack", "launch_us", "launch_uj", "border_us", "border_uj", "uj", "unfused", "builder",
-    "bands", "measured", "constraints", "baselines_keep", "baselines_rewritten", "kept_off",
-    "extrapolated", "energy", "frame", "doubts",
-}  # fmt: skip
+    "slack",
+    "launch_us",
+    "launch_uj",
+    "border_us",
+    "border_uj",
+    "uj",
+    "unfused",
+    "builder",
+    "bands",
+    "measured",
+    "constraints",
+    "baselines_keep",
+    "baselines_rewritten",
+    "kept_off",
+    "extrapolated",
+    "energy",
+    "frame",
+    "doubts",
+}
 
 
 def _without(value: Any, keys: set[str]) -> Any:
@@ -205,7 +220,7 @@ def test_models_and_codec_classes_name_an_unknown_key_alike(net: str) -> None:
         (plan, "layers[0]"),
         ({"schema": "edgekit.trust/1", "boards": [], "spam": 1}, "edgekit.trust/1"),
         ({"schema": "edgekit.history/1", "results": [], "spam": 1}, "edgekit.history/1"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(DataError) as caught:
             edgekit.read_document(document)
         assert caught.value.where == where
@@ -220,19 +235,28 @@ def test_models_and_codec_classes_name_an_unknown_key_alike(net: str) -> None:
         ('{"schema": "edgekit.cake/1"}', "document.schema", "", "'edgekit.cake/1'", "documents"),
         ('{"schema": "edgekit.plan/7"}', "document.schema", "", "edgekit.plan/1", "edgekit plan"),
         (
-            '{"schema": "edgekit.init/1", "path": "a", "colour": 1}', "document.invalid", "",
-            "unknown: 'colour'", "write it anew with edgekit init",
+            '{"schema": "edgekit.init/1", "path": "a", "colour": 1}',
+            "document.invalid",
+            "",
+            "unknown: 'colour'",
+            "write it anew with edgekit init",
         ),
         (
-            '{"schema": "edgekit.trust/1", "boards": [{"board": 3}]}', "document.invalid",
-            ": boards[0]", "missing: ", "edgekit trust",
+            '{"schema": "edgekit.trust/1", "boards": [{"board": 3}]}',
+            "document.invalid",
+            ": boards[0]",
+            "missing: ",
+            "edgekit trust",
         ),
         (
-            '{"schema": "edgekit.history/1", "results": [{"id": "x"}]}', "document.invalid",
-            ": results[0].id", "edgekit.history/1: ", "edgekit history",
+            '{"schema": "edgekit.history/1", "results": [{"id": "x"}]}',
+            "document.invalid",
+            ": results[0].id",
+            "edgekit.history/1: ",
+            "edgekit history",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_document_that_is_wrong_is_refused_with_its_place(
     text: str, code: str, where: str, message: str, hint: str, tmp_path: Path
 ) -> None:
@@ -287,9 +311,17 @@ def test_the_sensitivity_of_a_module_may_be_below_zero_decibels() -> None:
         module="head", kernels=1, devices={"DLA0": 1}, snr_db=-3.5, cosine=-0.25, floats=0
     )
     ranking = SensitivityRanking(
-        samples=1, kernels=(), floats=(), proposal=None, model="net.onnx", target=BOARD,
-        data="samples.npz", method="entropy", notes=(), modules=(worst,),
-    )  # fmt: skip
+        samples=1,
+        kernels=(),
+        floats=(),
+        proposal=None,
+        model="net.onnx",
+        target=BOARD,
+        data="samples.npz",
+        method="entropy",
+        notes=(),
+        modules=(worst,),
+    )
     assert edgekit.read_document(write(ranking)) == ranking
 
 
@@ -327,7 +359,8 @@ def test_what_a_selftest_found_is_of_its_class(found: Any, kind: str) -> None:
         ("bench/1", ("phases_ms",), {"lunch": None}, "phases_ms"),
         ("bench/1", ("runtime", "flags"), {"streams": "many"}, "runtime.flags.streams"),
         (
-            "bench/1", ("verdict", "reasons"),
+            "bench/1",
+            ("verdict", "reasons"),
             [{"code": "bench.swap", "message": "it swapped", "found": "much"}],
             "verdict.reasons[0].found",
         ),
@@ -336,7 +369,7 @@ def test_what_a_selftest_found_is_of_its_class(found: Any, kind: str) -> None:
         ("plans/1", ("contention", "slowdown"), {"gpu": {"cpu": 1.0}}, "contention.slowdown.gpu"),
         ("deployment/1", ("steps", 0, "seconds"), -1.0, "steps[0].seconds"),
     ],
-)  # fmt: skip
+)
 def test_an_unknown_name_and_a_value_of_another_kind_are_refused(
     name: str, place: tuple[Any, ...], value: Any, where: str
 ) -> None:

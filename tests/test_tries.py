@@ -68,8 +68,9 @@ def test_without_all_only_what_is_quick_runs(ran) -> None:
     first = {f"test_cases[{case}]" for case in range(3)}
     assert names == {"test_quick", "test_property", *first, *cases}
     assert properties == {
-        ("test_property", "tries", 10), *((name, "exhaustive", False) for name in cases),
-    }  # fmt: skip
+        ("test_property", "tries", 10),
+        *((name, "exhaustive", False) for name in cases),
+    }
 
 
 def test_eight_eighths_are_everything_and_each_long_test_is_in_one(ran) -> None:
@@ -127,8 +128,11 @@ def test_the_commit_chooses_and_the_closing_line_names_it(monkeypatch: pytest.Mo
 def test_another_word_after_all_is_refused(wrong: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.tries", "--all", wrong],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 2
     assert "--all=full, --all=1 to --all=8, or --all after the paths" in done.stderr
 

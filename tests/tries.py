@@ -36,9 +36,12 @@ def _which(text: str) -> str:
 
 #: What pytest's ``addoption`` and argparse's ``add_argument`` take for --all.
 OPTION: dict[str, Any] = {
-    "nargs": "?", "const": _COMMIT, "type": _which, "metavar": "full|1..8",
+    "nargs": "?",
+    "const": _COMMIT,
+    "type": _which,
+    "metavar": "full|1..8",
     "help": "also the exhaustive part: the commit's eighth of it, that eighth, or all of it",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)

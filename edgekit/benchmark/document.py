@@ -74,8 +74,15 @@ CPU_NOTE = (
 )
 # values that only newer loaders report, unchanged
 _COPIED_KEYS = (
-    "segments_clock", "settings", "phases_ms", "streams", "cold", "memory", "monitor", "power",
-)  # fmt: skip
+    "segments_clock",
+    "settings",
+    "phases_ms",
+    "streams",
+    "cold",
+    "memory",
+    "monitor",
+    "power",
+)
 PREDICTED_NOTE = "Nothing was measured; all times are predictions of the cost model."
 # the profiler itself slows layers: a sum is reported only if it clearly exceeds the segment
 _TIMES = 2.0
@@ -189,16 +196,28 @@ class Bench(Document):
     def measurement(self) -> Measurement:
         """Returns the measured values as the loader's document."""
         return Measurement(
-            clock=self.clock, backend=self.backend, iterations=self.iterations,
-            warmup_ms=self.warmup_ms, duration_s=self.duration_s, latency_ms=self.latency_ms,
+            clock=self.clock,
+            backend=self.backend,
+            iterations=self.iterations,
+            warmup_ms=self.warmup_ms,
+            duration_s=self.duration_s,
+            latency_ms=self.latency_ms,
             samples_ms=None if self.samples_ms is None else tuple(self.samples_ms),
             throughput_qps=self.throughput_qps,
-            phases_ms=self.phases_ms, pipelined=self.pipelined, segments=tuple(self.segments),
+            phases_ms=self.phases_ms,
+            pipelined=self.pipelined,
+            segments=tuple(self.segments),
             streams=None if self.streams is None else tuple(self.streams),
-            segments_clock=self.segments_clock, settings=self.settings, cold=self.cold,
-            memory=self.memory, runtime=self.runtime, monitor=self.monitor, power=self.power,
-            nodes=None if self.nodes is None else tuple(self.nodes), environment=self.environment,
-        )  # fmt: skip
+            segments_clock=self.segments_clock,
+            settings=self.settings,
+            cold=self.cold,
+            memory=self.memory,
+            runtime=self.runtime,
+            monitor=self.monitor,
+            power=self.power,
+            nodes=None if self.nodes is None else tuple(self.nodes),
+            environment=self.environment,
+        )
 
 
 class Histogram(Document):
@@ -236,8 +255,10 @@ def read_bench(document: Mapping[str, object]) -> Bench | Measurement:
         where, message = error.where, error.message
     raise DataError(
         f"not a valid {schema}: {message}",
-        code="bench.form", where=where or str(schema), hint="measure again with edgekit bench",
-    )  # fmt: skip
+        code="bench.form",
+        where=where or str(schema),
+        hint="measure again with edgekit bench",
+    )
 
 
 def bench_document(
@@ -333,8 +354,9 @@ def _measured(
     if "median" not in latency:
         raise BoardError(
             "the measurement contains no times",
-            code="bench.empty", hint="set bench.iterations to 1 or more and run it again",
-        )  # fmt: skip
+            code="bench.empty",
+            hint="set bench.iterations to 1 or more and run it again",
+        )
     document = document.model_copy(
         update={
             "kind": "measured",

@@ -144,10 +144,15 @@ def energy(
             "running before"
         )
     return Energy(
-        by_rail=by_rail, total=whole, baseline=baseline,
-        window_s=[settled[0][0], settled[-1][0]], samples=len(settled), idle_samples=len(idle),
-        clock=clock, notes=notes,
-    )  # fmt: skip
+        by_rail=by_rail,
+        total=whole,
+        baseline=baseline,
+        window_s=[settled[0][0], settled[-1][0]],
+        samples=len(settled),
+        idle_samples=len(idle),
+        clock=clock,
+        notes=notes,
+    )
 
 
 def _readings(samples: Sequence[Sample]) -> list[_Reading]:
@@ -157,9 +162,13 @@ def _readings(samples: Sequence[Sample]) -> list[_Reading]:
 
 
 def _baseline(
-    idle: list[_Reading], sampled: list[_Reading], busy: list[_Reading], settle: float,
-    total: list[str], notes: list[str],
-) -> tuple[list[_Reading], Literal["idle", "floor"] | None]:  # fmt: skip
+    idle: list[_Reading],
+    sampled: list[_Reading],
+    busy: list[_Reading],
+    settle: float,
+    total: list[str],
+    notes: list[str],
+) -> tuple[list[_Reading], Literal["idle", "floor"] | None]:
     """Returns the readings of the idle board, and the method ("idle", "floor" or None)."""
     settled = [one for one in idle if one[0] >= idle[0][0] + settle]
     if len(idle) >= LEAST:

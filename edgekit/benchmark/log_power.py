@@ -31,9 +31,11 @@ def with_log(document: Bench, log: Path, where: str, hint: str) -> Bench:
     """
     if document.clock is None:
         raise DataError(
-            "the bench document does not name the clock it was measured with", code="bench.form",
-            where=where, hint=hint,
-        )  # fmt: skip
+            "the bench document does not name the clock it was measured with",
+            code="bench.form",
+            where=where,
+            hint=hint,
+        )
     if document.clock != "board-measured":
         raise UsageError(
             f"{where} is {document.clock}, so a board's power does not belong to it",
@@ -49,9 +51,11 @@ def with_log(document: Bench, log: Path, where: str, hint: str) -> Bench:
     reason, differences = other_board(monitor, target)
     if reason:
         raise DataError(
-            f"the log is from another board: {reason}", code="tegrastats.board", where=str(log),
+            f"the log is from another board: {reason}",
+            code="tegrastats.board",
+            where=str(log),
             hint=hint,
-        )  # fmt: skip
+        )
     warmup_s = (document.warmup_ms or 0.0) / 1e3
     monitor = replace(
         monitor,

@@ -56,8 +56,9 @@ def unreadable(where: str, why: str) -> DataError:
     return DataError(
         "the measurement does not have the form that edgekit_device writes: "
         + ": ".join(filter(None, (where, why))),
-        code="trace.form", hint=hint,
-    )  # fmt: skip
+        code="trace.form",
+        hint=hint,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ def _from_segments(measurement: Measurement) -> list[MeasuredRun]:
             call = (start, start + 1000 * mean)
             found.append(
                 MeasuredRun(one.lane, one.lane, one.index, one.device, start, 1000 * mean, call)
-            )  # fmt: skip
+            )
             start += 1000 * mean
     return found
 
@@ -186,6 +187,7 @@ def in_flight_after_us(measurement: Measurement) -> float | None:
     if flight < alone:
         raise DataError(
             f"pipelined_start_s is {flight!r}, which is not a valid time",
-            code="trace.time", hint="run edgekit bench again; report it if it happens again",
-        )  # fmt: skip
+            code="trace.time",
+            hint="run edgekit bench again; report it if it happens again",
+        )
     return 1e6 * (flight - alone)

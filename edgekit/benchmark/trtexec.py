@@ -69,9 +69,11 @@ def read_times(path: str | Path) -> tuple[Iteration, ...]:
         text = read_file(path, _LARGEST).decode("utf-8")
     except OSError as error:
         raise DataError(
-            f"cannot be read: {error.strerror}", code="times.unreadable", where=str(path),
+            f"cannot be read: {error.strerror}",
+            code="times.unreadable",
+            where=str(path),
             hint="give a file of trtexec --exportTimes=FILE",
-        ) from None  # fmt: skip
+        ) from None
     except UnicodeDecodeError:
         raise _no(path, "not UTF-8 text") from None
     return parse_times(text, path)
@@ -108,19 +110,27 @@ def _iteration(number: int, fields: dict[str, str], path: Path) -> Iteration:
         if not math.isfinite(values[name]):
             raise DataError(
                 f"iteration {number}: {name} is {fields[name]}, which is not a valid time",
-                code="times.value", where=str(path), hint="measure again",
-            )  # fmt: skip
+                code="times.value",
+                where=str(path),
+                hint="measure again",
+            )
     return Iteration(
-        values["startComputeMs"], values["endEnqMs"] - values["startEnqMs"],
-        values["h2dMs"], values["computeMs"], values["d2hMs"], values["startEnqMs"],
-    )  # fmt: skip
+        values["startComputeMs"],
+        values["endEnqMs"] - values["startEnqMs"],
+        values["h2dMs"],
+        values["computeMs"],
+        values["d2hMs"],
+        values["startEnqMs"],
+    )
 
 
 def _no(path: Path, why: str) -> DataError:
     return DataError(
-        f"not times from trtexec: {why}", code="times.form", where=str(path),
+        f"not times from trtexec: {why}",
+        code="times.form",
+        where=str(path),
         hint="give a file from trtexec --exportTimes",
-    )  # fmt: skip
+    )
 
 
 # Compares a measurement with trtexec's for the same plans (``--with-trtexec``).
@@ -193,9 +203,13 @@ def _engine(run: TrtexecRun, measurement: Measurement) -> TrtexecEngine:
         except DataError as error:
             why = why or error.message
     ours = next(
-        (one.latency_ms.get("median") for one in measurement.segments
-         if (one.lane, one.index) == (run.lane, run.index) and one.latency_ms), None,
-    )  # fmt: skip
+        (
+            one.latency_ms.get("median")
+            for one in measurement.segments
+            if (one.lane, one.index) == (run.lane, run.index) and one.latency_ms
+        ),
+        None,
+    )
     theirs = (times.get(what) or {}).get("median")
     if why and said.errors:
         why = f"{why}: {said.errors[-1]}"

@@ -278,10 +278,11 @@ def _dla_clock(measured: MeasurementFacts, judged: Findings) -> None:
             judged.no(
                 "bench.dla-clock",
                 f"{core} ran at {found:.0f} MHz instead of {planned.name}'s {wanted:g} MHz",
-                found, share * wanted,
+                found,
+                share * wanted,
                 # jetson_clocks does not fix a DLA's clock
                 _way_to(planned.name, measured),
-            )  # fmt: skip
+            )
 
 
 def _way_to(mode: str, measured: MeasurementFacts) -> str:
@@ -341,15 +342,16 @@ def _steadier(measured: MeasurementFacts, device: str) -> str:
 def _throttled(measured: MeasurementFacts, judged: Findings) -> None:
     others = [one.other for one in measured.watched() if one.other]
     states = [other.cooling for other in others if other.cooling is not None]
-    counts = [
-        other.overcurrent_events for other in others if other.overcurrent_events is not None
-    ]  # fmt: skip
+    counts = [other.overcurrent_events for other in others if other.overcurrent_events is not None]
     on = sorted({name for state in states for name, value in state.items() if value > 0})
     if on:
         judged.no(
-            "bench.throttled", f"thermal throttling: {', '.join(on)}",
-            sum(any(value > 0 for value in state.values()) for state in states), 0, _COOL,
-        )  # fmt: skip
+            "bench.throttled",
+            f"thermal throttling: {', '.join(on)}",
+            sum(any(value > 0 for value in state.values()) for state in states),
+            0,
+            _COOL,
+        )
     events = sum(
         max(counts[-1].get(name, before) - before, 0)
         for first in counts[:1]
@@ -422,8 +424,10 @@ def _cpu(measured: MeasurementFacts, judged: Findings) -> None:
         judged.no(
             "bench.other-load",
             f"other processes used {found:.0f} % of a core {when} (limit {most:g} %)",
-            found, most, _STOP,
-        )  # fmt: skip
+            found,
+            most,
+            _STOP,
+        )
 
 
 def _gpu(measured: MeasurementFacts, judged: Findings) -> None:
@@ -441,8 +445,10 @@ def _gpu(measured: MeasurementFacts, judged: Findings) -> None:
         judged.no(
             "bench.other-load",
             f"the GPU was {found:.0f} % busy before the measurement (limit {most:g} %)",
-            found, most, _STOP,
-        )  # fmt: skip
+            found,
+            most,
+            _STOP,
+        )
 
 
 def _swap(measured: MeasurementFacts, judged: Findings) -> None:
@@ -457,9 +463,12 @@ def _swap(measured: MeasurementFacts, judged: Findings) -> None:
     grown, most = max(used) - used[0], measured.limit("swap_bytes")
     if grown > most:
         judged.no(
-            "bench.swap", f"{grown / 1e6:.1f} MB went to swap during the measurement", grown, most,
+            "bench.swap",
+            f"{grown / 1e6:.1f} MB went to swap during the measurement",
+            grown,
+            most,
             "free memory on the board, or use a smaller batch or fewer streams",
-        )  # fmt: skip
+        )
 
 
 def _cpu_percent(sample: Sample) -> float | None:

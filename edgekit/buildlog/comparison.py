@@ -129,11 +129,13 @@ def load_messages() -> Messages:
     sources = {**sources_file().sources, **file.sources}
     sentences = tuple(
         Message(
-            re.compile(row.pattern), row.rules, row.seen,
+            re.compile(row.pattern),
+            row.rules,
+            row.seen,
             tuple(sources[key].title for key in row.source),
         )
         for row in file.messages
-    )  # fmt: skip
+    )
     return Messages(sentences, {kind: row.rules for kind, row in file.silent.items()})
 
 

@@ -17,10 +17,20 @@ _PROGRAMS = (
     ("Ultralytics", ("Ultralytics ", "TensorRT: starting export")),
     ("trtexec", ("&&&& RUNNING TensorRT.trtexec", "trtexec --", "=== Build Options ===")),
     ("ONNX Runtime", (":onnxruntime:", "tensorrt_execution_provider")),
-    ("Torch-TensorRT", ("[Torch-TensorRT", )),
-    ("cuDLA", ("CUDLA ERR", "cudla_context", "cudlaModule", "cudlaCreateDevice", "cudlaSubmitTask",
-               "cudlaMem", "cudlaImport")),
-)  # fmt: skip
+    ("Torch-TensorRT", ("[Torch-TensorRT",)),
+    (
+        "cuDLA",
+        (
+            "CUDLA ERR",
+            "cudla_context",
+            "cudlaModule",
+            "cudlaCreateDevice",
+            "cudlaSubmitTask",
+            "cudlaMem",
+            "cudlaImport",
+        ),
+    ),
+)
 # a line of the kernel's ring buffer, as printed by `dmesg` or the journal
 _KERNEL = re.compile(
     r"^(?:<\d{1,3}>)?\[(?: *\d{1,9}(?:\.\d{1,6})?|\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4})\]"
@@ -196,9 +206,13 @@ class LogDoctor:
         if (node := self._parser.end()) is not None:
             self._of_parser(node)
         return Diagnosis(
-            self._program, self._passed, tuple(self._errors.values()), dict(self._unknown),
-            self._crash, tuple(sorted(self._devices)),
-        )  # fmt: skip
+            self._program,
+            self._passed,
+            tuple(self._errors.values()),
+            dict(self._unknown),
+            self._crash,
+            tuple(sorted(self._devices)),
+        )
 
     def _framework(self, line: str) -> bool:
         """Reads a line about a framework's linked or loaded TensorRT; returns True if it is
@@ -246,9 +260,13 @@ class LogDoctor:
                 words, line = self._before
                 detail = f"after the error of line {line} ({words[:_QUOTED]})"
             error = LogError(
-                found.known, text, self._number, detail=detail or found.about,
-                operator=operator, version=found.version,
-            )  # fmt: skip
+                found.known,
+                text,
+                self._number,
+                detail=detail or found.about,
+                operator=operator,
+                version=found.version,
+            )
             self._note(found.known, operator or found.about, error)
             if severity in ("E", "F"):
                 self._before = (text, self._number)
@@ -328,9 +346,7 @@ class LogDoctor:
         if killed and _KERNEL.search(line, 0, _LONGEST):
             self._program = self._program or "kernel"
             self.recognised += killed == "trtexec"
-        self._crash = Crash(
-            text[:_LONGEST], self._number, after[:_LONGEST], self._last[1], killed
-        )  # fmt: skip
+        self._crash = Crash(text[:_LONGEST], self._number, after[:_LONGEST], self._last[1], killed)
         if not self._explained(known):
             self._note(known, "", LogError(known, text[:_LONGEST], self._number))
         return True

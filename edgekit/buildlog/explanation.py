@@ -109,10 +109,12 @@ def _explained(error: LogError, log: BuildLog, boards: list[Target]) -> LoggedEr
         line=error.line,
         count=error.count,
         seen=known.seen,
-        node=None if node is None else LoggedNode(
+        node=None
+        if node is None
+        else LoggedNode(
             node.operator or None, node.number, node.output or None, node.assertion or None
         ),
-    )  # fmt: skip
+    )
     if not error.operator or known.id not in _OPERATORS:
         return found
     board = min(boards, key=_order, default=None)
@@ -187,8 +189,11 @@ def _broken(
 
 def _families(kind: str) -> tuple[str, ...]:
     """Returns the families of the rules that may refuse a layer type."""
-    return tuple(dict.fromkeys(rule.family for rule in load_rules()
-                              if kind in rule.kinds and rule.effect == "refuse"))  # fmt: skip
+    return tuple(
+        dict.fromkeys(
+            rule.family for rule in load_rules() if kind in rule.kinds and rule.effect == "refuse"
+        )
+    )
 
 
 def _driving(log: BuildLog, boards: list[Target]) -> list[Target] | None:
@@ -247,17 +252,21 @@ def _headline(whole: WholeLog, boards: list[Target], errors: list[LoggedError]) 
         lines.append(f"{log.accepted[0]} of {counted(log.accepted[1], 'loadable')} fit on the core")
     latency = whole.summary.times_ms.get("latency", {})
     if "median" in latency and whole.summary.throughput_qps is not None:
-        lines.append(f"trtexec measured {latency['median']:g} ms (median), "
-                     f"{whole.summary.throughput_qps:g} inferences a second")  # fmt: skip
+        lines.append(
+            f"trtexec measured {latency['median']:g} ms (median), "
+            f"{whole.summary.throughput_qps:g} inferences a second"
+        )
     if (crash := whole.diagnosis.crash) is not None:
         after = (
             f"after line {crash.after_line}: {crash.after[:_LINE]}"
-            if crash.after else "before any other line"
-        )  # fmt: skip
+            if crash.after
+            else "before any other line"
+        )
         lines.append(
-            f"The kernel killed {crash.killed} (line {crash.line}): out of memory" if crash.killed
+            f"The kernel killed {crash.killed} (line {crash.line}): out of memory"
+            if crash.killed
             else f"The run crashed {after} ({crash.words[:_LINE]})"
-        )  # fmt: skip
+        )
     elif whole.diagnosis.passed is False:
         lines.append("The run failed")
     return lines

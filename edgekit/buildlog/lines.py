@@ -23,8 +23,14 @@ _STAMPED = (
 _TOKEN = re.compile(
     rf"\s*(?:{_STAMP}|(?P<severity>{_SEVERITY})|{_STAMPED}|\[TRT\]:?|\[TensorRT\])[ ]?"
 )
-_WORDS = {"VERBOSE": "V", "DEBUG": "V", "INFO": "I", "WARNING": "W", "ERROR": "E",
-          "INTERNAL_ERROR": "F"}  # fmt: skip
+_WORDS = {
+    "VERBOSE": "V",
+    "DEBUG": "V",
+    "INFO": "I",
+    "WARNING": "W",
+    "ERROR": "E",
+    "INTERNAL_ERROR": "F",
+}
 # "Nov 21 07:00:00 host app[123]: ", "2026-11-21T07:00:00+0000 host app: ", "2026-...Z stdout F "
 _JOURNAL = re.compile(
     r"(?:[A-Z][a-z]{2} [ \d]\d \d{2}:\d{2}:\d{2}(?:\.\d{1,9})?"

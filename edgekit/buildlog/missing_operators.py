@@ -105,7 +105,9 @@ def _one(operator: str) -> OnnxGraph:
     node = helper.make_node(operator, ["x"], ["y"], name=operator)
     tensor = helper.make_tensor_value_info
     graph = helper.make_graph(
-        [node], "log",
-        [tensor("x", onnx.TensorProto.FLOAT, [1])], [tensor("y", onnx.TensorProto.FLOAT, [1])],
-    )  # fmt: skip
+        [node],
+        "log",
+        [tensor("x", onnx.TensorProto.FLOAT, [1])],
+        [tensor("y", onnx.TensorProto.FLOAT, [1])],
+    )
     return OnnxGraph(helper.make_model(graph), {})

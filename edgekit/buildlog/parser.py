@@ -44,9 +44,28 @@ _SENTENCE = 2000
 # printed on Orin for every profile with a range, even without a requested DLA
 _PROFILES = "DLA requests all profiles have same min, max, and opt"
 # a line without any of these words is TensorRT's, but not about placement
-_KEYS = ("DLA", "Dla", "dla", "Layer", "emory ", "Precision", "TensorRT", "ERROR", "[E]", "[F]",
-         " layers", "ompute ", "Selected", "CUDA:", "onnx", "Model", "Batch size",
-         "Default", "to GPU", "to the GPU")  # fmt: skip
+_KEYS = (
+    "DLA",
+    "Dla",
+    "dla",
+    "Layer",
+    "emory ",
+    "Precision",
+    "TensorRT",
+    "ERROR",
+    "[E]",
+    "[F]",
+    " layers",
+    "ompute ",
+    "Selected",
+    "CUDA:",
+    "onnx",
+    "Model",
+    "Batch size",
+    "Default",
+    "to GPU",
+    "to the GPU",
+)
 # a pattern is tried once, at the first match of its opening words: cost stays linear
 _SECTION = re.compile(r"---------- Layers [Rr]unning on (DLA|GPU)(:)?")
 _NODE = "{ForeignNode["
@@ -245,10 +264,15 @@ class Build:
     def expects_dla(self) -> bool:
         """True if the builder's lines imply that the DLA was requested."""
         return bool(
-            self._refused or self._late or self._offloaded or self._sections or self._capable
-            or self._engine or self.accepted
+            self._refused
+            or self._late
+            or self._offloaded
+            or self._sections
+            or self._capable
+            or self._engine
+            or self.accepted
             or len(self.notes) > len(self.profiles)
-        )  # fmt: skip
+        )
 
     def capable_layer(self, name: str) -> None:
         self._keep(self._capable, name, None)
@@ -566,9 +590,12 @@ class LogParser:
                 continue
             found = match.groupdict()
             build.refuse(
-                found["layer"], found.get("kind") or "", cause, found.get("words") or "",
+                found["layer"],
+                found.get("kind") or "",
+                cause,
+                found.get("words") or "",
                 self._number,
-            )  # fmt: skip
+            )
             self._recognised += 1
             return
         for pattern in _REASONS:

@@ -32,15 +32,28 @@ _MOST_SUMMARY = 1000
 _LONGEST = 1 << 16
 _MOST_LINE = 64 << 20  # a file without line ends is no log
 # replacements by pages in pasted text
-_PAGE = (("\u00a0", " "), ("\u2018", "'"), ("\u2019", "'"), ("\u201c", '"'), ("\u201d", '"'),
-         ("&#39;", "'"), ("&#x27;", "'"), ("&quot;", '"'), ("&lt;", "<"), ("&gt;", ">"),
-         ("&amp;", "&"))  # fmt: skip
+_PAGE = (
+    ("\u00a0", " "),
+    ("\u2018", "'"),
+    ("\u2019", "'"),
+    ("\u201c", '"'),
+    ("\u201d", '"'),
+    ("&#39;", "'"),
+    ("&#x27;", "'"),
+    ("&quot;", '"'),
+    ("&lt;", "<"),
+    ("&gt;", ">"),
+    ("&amp;", "&"),
+)
 LOOKED_FOR = (
     '[TRT], "&&&& RUNNING TensorRT", lists of DLA and GPU layers, Ultralytics\' "export with '
     'TensorRT", DeepStream\'s "NvDsInfer" and known errors'
 )
-_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"),
-          (codecs.BOM_UTF16_BE, "utf-16-be"))  # fmt: skip
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
 
 
 def read_log(path: str | Path) -> BuildLog:
@@ -161,9 +174,11 @@ def _read(path: str | Path, take: Callable[[Iterable[str]], BuildLog]) -> BuildL
         ) from error
     if not log.lines:
         raise UsageError(
-            "the build log is empty", code="log.empty", where=str(path),
+            "the build log is empty",
+            code="log.empty",
+            where=str(path),
             hint="save standard output and standard error: trtexec ... > build.log 2>&1",
-        )  # fmt: skip
+        )
     if not log.recognised:
         raise _no_log(path, *(_foreign(path) or ("", "")))
     return log
@@ -173,12 +188,13 @@ def _no_log(path: Path, what: str = "", hint: str = "") -> UsageError:
     """Returns the error for a file that is no log, with the file's format if known."""
     looked = f"give the output of trtexec --verbose; edgekit looks for {LOOKED_FOR}"
     return UsageError(
-        f"not a TensorRT build log: this is {what}" if what
+        f"not a TensorRT build log: this is {what}"
+        if what
         else "not a TensorRT build log: no line comes from TensorRT",
         code="log.unknown",
         where=str(path),
         hint=f"{hint}; or {looked}" if hint else looked,
-    )  # fmt: skip
+    )
 
 
 def _no_text(path: Path, head: bytes) -> tuple[str, str] | None:
@@ -197,9 +213,9 @@ def _no_text(path: Path, head: bytes) -> tuple[str, str] | None:
     text = control <= _MOST_CONTROL * len(start) or _encoding(start) != "utf-8"
     if found is None and text:
         return None
-    return found or _foreign(path) or (
-        "an ONNX model" if _ONNX.match(start) else "a binary file", ""
-    )  # fmt: skip
+    return (
+        found or _foreign(path) or ("an ONNX model" if _ONNX.match(start) else "a binary file", "")
+    )
 
 
 def _foreign(path: Path) -> tuple[str, str] | None:

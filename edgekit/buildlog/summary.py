@@ -14,8 +14,13 @@ _SPREAD = re.compile(
     r"^(Latency|Enqueue Time|H2D Latency|GPU Compute Time|D2H Latency): (min = .+)$"
 )
 _PART = re.compile(rf"(min|max|mean|median|percentile\((\d+(?:\.\d+)?)%\)) = {_NUMBER} ms")
-_NAMES = {"Latency": "latency", "Enqueue Time": "enqueue", "H2D Latency": "h2d",
-          "GPU Compute Time": "compute", "D2H Latency": "d2h"}  # fmt: skip
+_NAMES = {
+    "Latency": "latency",
+    "Enqueue Time": "enqueue",
+    "H2D Latency": "h2d",
+    "GPU Compute Time": "compute",
+    "D2H Latency": "d2h",
+}
 _BOUND = "* Throughput may be bound by "
 _NOISY = "* GPU compute time is unstable"
 

@@ -39,9 +39,25 @@ _SUMMARY = re.compile(
 )
 _WHICH = {"Latency": "host", "H2D Latency": "h2d", "GPU Compute Time": "gpu", "D2H Latency": "d2h"}
 # a line without any of these words has no times
-_KEYS = ("Autotuning", "Timing Runner", "Fastest Tactic", "Computing costs for", "puts: [",
-         "network input", "as output", "reformat layer", "Layer(", "Engine Layer", "tactics sel",
-         "&&&& RUNNING", "Time(ms)", "Time (ms)", " ms", "format:", "SMs: ")  # fmt: skip
+_KEYS = (
+    "Autotuning",
+    "Timing Runner",
+    "Fastest Tactic",
+    "Computing costs for",
+    "puts: [",
+    "network input",
+    "as output",
+    "reformat layer",
+    "Layer(",
+    "Engine Layer",
+    "tactics sel",
+    "&&&& RUNNING",
+    "Time(ms)",
+    "Time (ms)",
+    " ms",
+    "format:",
+    "SMs: ",
+)
 _COMBINATION, _REFORMAT = "Autotuning format combination:", "Autotuning Reformat:"
 _RUNNER = re.compile(r"-+ Timing Runner: (.*) \(([A-Za-z_0-9]+)(?:\[0x[0-9a-fA-F]+\])?\)$")
 # from 10 on the cache has the time; a unit that is entirely cached is not timed again

@@ -114,15 +114,33 @@ def join(
     for digest, result in results.items():
         blobs.add(result, "golden", digest)
     manifest = Manifest(
-        name=name, backend=first.backend, inputs=tuple(inputs), outputs=tuple(outputs),
-        lanes=lanes, weights=weights, blobs=blobs.entries(), golden=cases,
-        without_golden=not cases, schema=NETWORK_SCHEMA, created_by={"edgekit": __version__},
-        model=model, target=first.target, power_mode=first.power_mode, precision=first.precision,
-        mode=first.mode, tensorrt=first.tensorrt, fingerprint=first.fingerprint,
-        stripped=bool(weights), placement=_placement(parts), engines=engines,
-        requires=_requires(parts, blobs), issued=first.issued, call=record, memory=first.memory,
+        name=name,
+        backend=first.backend,
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        lanes=lanes,
+        weights=weights,
+        blobs=blobs.entries(),
+        golden=cases,
+        without_golden=not cases,
+        schema=NETWORK_SCHEMA,
+        created_by={"edgekit": __version__},
+        model=model,
+        target=first.target,
+        power_mode=first.power_mode,
+        precision=first.precision,
+        mode=first.mode,
+        tensorrt=first.tensorrt,
+        fingerprint=first.fingerprint,
+        stripped=bool(weights),
+        placement=_placement(parts),
+        engines=engines,
+        requires=_requires(parts, blobs),
+        issued=first.issued,
+        call=record,
+        memory=first.memory,
         plugins=tuple(dict.fromkeys(one for b in bundles for one in b.manifest.plugins)),
-    )  # fmt: skip
+    )
     return finish(manifest, blobs.values, values)
 
 
@@ -134,8 +152,11 @@ def _weights_and_engines(
     engines: dict[str, EngineEntry] = {}
     for number, bundle in enumerate(bundles, 1):
         manifest = bundle.manifest
-        other = {name: f"{name}@{number}" for name, weight in manifest.weights.items()
-                 if name in weights and weights[name].digest != weight.digest}  # fmt: skip
+        other = {
+            name: f"{name}@{number}"
+            for name, weight in manifest.weights.items()
+            if name in weights and weights[name].digest != weight.digest
+        }
         if other and manifest.backend == _REFERENCE:
             # these engines find their weights only by name
             raise _not_joined(f"two parts have different weights named {min(other)!r}", where)
@@ -227,6 +248,8 @@ def _requires(parts: Sequence[Part], blobs: Blobs) -> Requires | None:
 
 def _not_joined(problem: str, where: str) -> BundleError:
     return BundleError(
-        f"the parts cannot become one bundle: {problem}", code="bundle.invalid", where=where,
+        f"the parts cannot become one bundle: {problem}",
+        code="bundle.invalid",
+        where=where,
         hint="deploy the parts as they are: net.deploy(...)",
-    )  # fmt: skip
+    )

@@ -59,8 +59,12 @@ if TYPE_CHECKING:
 
 # users copy ids and times from tables: they are never truncated, even in a narrow terminal
 _COLUMN_WIDTHS = {
-    "release": 19, "serves": 19, "previous": 19, "since": 20, "last deployment": 20,
-}  # fmt: skip
+    "release": 19,
+    "serves": 19,
+    "previous": 19,
+    "since": 20,
+    "last deployment": 20,
+}
 
 boards_argument = argument(
     "wheres",
@@ -211,9 +215,7 @@ def doctor_command(
     out: Path | None,
 ) -> None:
     _check_doctor_options(host, setup=setup, undo=undo, yes=yes, selftest=selftest, out=out)
-    reached: dict[str, Any] = {
-        "root": root, "python": python, "accept_host_key": accept_host_key
-    }  # fmt: skip
+    reached: dict[str, Any] = {"root": root, "python": python, "accept_host_key": accept_host_key}
     found: Doctors | Setups | Selftests
     unfit: EdgekitError | None = None
     if host is None or not (setup or selftest):
@@ -223,15 +225,23 @@ def doctor_command(
         unfit = _unfit([one for one in examined.reached if not one.ok], json)
     elif setup:
         found = prepared = api.set_up(
-            host, config, undo=undo, agree=lambda board, text: yes or _agreed(json),
-            on_text=lambda board, text: _told(board, text, json), **reached,
-        )  # fmt: skip
+            host,
+            config,
+            undo=undo,
+            agree=lambda board, text: yes or _agreed(json),
+            on_text=lambda board, text: _told(board, text, json),
+            **reached,
+        )
         unfit = _not_prepared([one for one in prepared.reached if not one.ok], json)
     else:
         found = tested = api.selftest(
-            host, config, out=out, progress=progress(quiet or json),
-            on_note=lambda text: click.echo(text, err=True), **reached,
-        )  # fmt: skip
+            host,
+            config,
+            out=out,
+            progress=progress(quiet or json),
+            on_note=lambda text: click.echo(text, err=True),
+            **reached,
+        )
         for answered in () if json else tested.reached:
             _show_selftest(answered)
     if json:
@@ -292,8 +302,12 @@ def _show_checks(document: Doctor) -> None:
 def _unfit(documents: list[Doctor], json: bool) -> EdgekitError | None:
     if not documents:
         return None
-    lacks = [(one.board.name, check) for one in documents for check in one.checks
-             if check.status == "missing"]  # fmt: skip
+    lacks = [
+        (one.board.name, check)
+        for one in documents
+        for check in one.checks
+        if check.status == "missing"
+    ]
     nothing = [(name, check) for name, check in lacks if check.id == _NOTHING_RUNS]
     error: EdgekitError
     if nothing:
@@ -372,8 +386,14 @@ def _show_status(document: Status, verbose: bool) -> None:
         if not board.apps:
             rows.add_row(plain(name), "-", "nothing", "-", "-", "-")
         for app, facts in board.apps.items():
-            cells = (name, app, facts.current or "nothing", facts.previous or "-",
-                     _deployment(facts), _server(facts.serving))  # fmt: skip
+            cells = (
+                name,
+                app,
+                facts.current or "nothing",
+                facts.previous or "-",
+                _deployment(facts),
+                _server(facts.serving),
+            )
             rows.add_row(*map(plain, cells))
             notes += [
                 f"{name}: {app}: {text}" for text in _status_notes(facts, board.again, verbose)

@@ -111,8 +111,12 @@ def _colour(option: str, text: str) -> Any:
 
 
 _PARSERS: dict[str, Callable[[str, str], Any]] = {
-    "resize": _size, "crop": _size, "pad": _colour, "mean": _numbers, "std": _numbers,
-}  # fmt: skip
+    "resize": _size,
+    "crop": _size,
+    "pad": _colour,
+    "mean": _numbers,
+    "std": _numbers,
+}
 
 
 @dataclass(frozen=True)
@@ -242,9 +246,12 @@ def calibrate_command(
 ) -> None:
     gate = sensitivity_wanted(sensitivity, accuracy, write_config, save)
     settings |= {
-        "target": target, "tensorrt": tensorrt, "precision": "int8", "model": part,
+        "target": target,
+        "tensorrt": tensorrt,
+        "precision": "int8",
+        "model": part,
         "calibration": replace(inputs, method=method),
-    }  # fmt: skip
+    }
     if sensitivity:
         ranking = api.sensitivity(model, *gate, write_config=write_config, **settings)
         show_sensitivity(ranking, json=json)
@@ -491,10 +498,18 @@ def from_qdq(
     verbose: bool,
 ) -> None:
     document = api.from_qdq(
-        model, out=out, cache=save, precisions=precisions, target=target, tensorrt=tensorrt,
-        unequal=unequal, tied=tied, shapes=part.static_shapes, batch=part.batch,
+        model,
+        out=out,
+        cache=save,
+        precisions=precisions,
+        target=target,
+        tensorrt=tensorrt,
+        unequal=unequal,
+        tied=tied,
+        shapes=part.static_shapes,
+        batch=part.batch,
         outputs=part.outputs,
-    )  # fmt: skip
+    )
     if json:
         print_json(document)
         return

@@ -108,8 +108,13 @@ def check_command(
     markdown: str | None,
     **options: Any,
 ) -> None:
-    shown = {"--by-layer": by_layer, "--by-module": by_module, "--layer": layer is not None,
-             "--sparsity": sparsity, "--compare-log": compare_log is not None}  # fmt: skip
+    shown = {
+        "--by-layer": by_layer,
+        "--by-module": by_module,
+        "--layer": layer is not None,
+        "--sparsity": sparsity,
+        "--compare-log": compare_log is not None,
+    }
     given = [name for name, value in shown.items() if value]
     if len(given) > 1:
         raise UsageError(

@@ -360,10 +360,15 @@ def show_all(listing: FleetListing) -> None:
     rows.sort(key=lambda row: row.updated_at, reverse=True)
     own = {row.rollout for row in listing.rollouts}
     cells = [
-        (row.rollout, "ssh" if row.rollout in own else "ansible", row.state, row.updated_at,
-         _counts(row.counts))
+        (
+            row.rollout,
+            "ssh" if row.rollout in own else "ansible",
+            row.state,
+            row.updated_at,
+            _counts(row.counts),
+        )
         for row in rows
-    ]  # fmt: skip
+    ]
     lines = _columns(("rollout", "driver", "state", "changed", "boards"), cells)
     output.say(lines[0])
     for row, line in zip(rows, lines[1:], strict=True):
@@ -549,10 +554,11 @@ def _refuse_ssh_alone(context: click.Context, accept_host_key: bool) -> None:
             raise UsageError(
                 f"{option} is not supported by --driver ansible",
                 code="fleet.ansible-option",
-                hint="pin the key in the inventory, `host_key: \"SHA256:...\"`, or connect once "
-                "with ssh, which saves it" if parameter == "accept_host_key" else
-                "leave it out, or use --driver ssh",
-            )  # fmt: skip
+                hint='pin the key in the inventory, `host_key: "SHA256:..."`, or connect once '
+                "with ssh, which saves it"
+                if parameter == "accept_host_key"
+                else "leave it out, or use --driver ssh",
+            )
 
 
 @_action(
@@ -592,9 +598,12 @@ def fleet_status_command(
                 hint=f"edgekit fleet status {rollout}, or edgekit fleet status -i {inventory}",
             )
         found = api.fleet_boards(
-            inventory, selector=selector, parallel=parallel, state=state,
+            inventory,
+            selector=selector,
+            parallel=parallel,
+            state=state,
             accept_host_key=accept_host_key,
-        )  # fmt: skip
+        )
         if json:
             print_json(found)
         else:
@@ -656,11 +665,17 @@ def fleet_apply_command(
 ) -> None:
     with stops(lambda text: click.echo(text, err=True)) as stopped:
         found = api.apply_releases(
-            inventory, selector=selector, parallel=parallel, most_failed=most_failed, state=state,
+            inventory,
+            selector=selector,
+            parallel=parallel,
+            most_failed=most_failed,
+            state=state,
             trust_key=trust_key,
-            stopped=stopped, accept_host_key=accept_host_key, console=_console(quiet or json),
+            stopped=stopped,
+            accept_host_key=accept_host_key,
+            console=_console(quiet or json),
             verbose=verbose,
-        )  # fmt: skip
+        )
     if json:
         print_json(found)
     elif found.failure or not quiet:
@@ -719,9 +734,14 @@ def fleet_resume_command(
     silent = quiet or json
     with stops(lambda text: click.echo(text, err=True)) as stopped:
         document = api.resume_rollout(
-            rollout, stopped=stopped, state=state, accept_host_key=accept_host_key,
-            console=_console(silent), verbose=verbose, progress=progress(silent, verbose),
-        )  # fmt: skip
+            rollout,
+            stopped=stopped,
+            state=state,
+            accept_host_key=accept_host_key,
+            console=_console(silent),
+            verbose=verbose,
+            progress=progress(silent, verbose),
+        )
     finish(document, json, stopped.met, accept_host_key)
 
 
@@ -766,9 +786,15 @@ def fleet_rollback_command(
     silent = quiet or json
     with stops(lambda text: click.echo(text, err=True)) as stopped:
         document = api.roll_back_rollout(
-            rollout, wave=wave, stopped=stopped, state=state, accept_host_key=accept_host_key,
-            console=_console(silent), verbose=verbose, progress=progress(silent, verbose),
-        )  # fmt: skip
+            rollout,
+            wave=wave,
+            stopped=stopped,
+            state=state,
+            accept_host_key=accept_host_key,
+            console=_console(silent),
+            verbose=verbose,
+            progress=progress(silent, verbose),
+        )
     finish(cast("FleetRollout", document), json, stopped.met, accept_host_key)
 
 

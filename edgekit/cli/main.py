@@ -25,9 +25,16 @@ INTERRUPTED = 130
 
 # read-only commands: an interrupted command has no steps to keep
 _WITHOUT_STEPS = {
-    "compare", "completion", "doctor", "explain", "explain-log", "history", "status",
-    "targets", "top",
-}  # fmt: skip
+    "compare",
+    "completion",
+    "doctor",
+    "explain",
+    "explain-log",
+    "history",
+    "status",
+    "targets",
+    "top",
+}
 INTERNAL = 70  # EX_SOFTWARE: a fault of edgekit itself, outside the contract's list
 
 # by group and name: the module of edgekit.cli, the command in it and its summary
@@ -213,8 +220,11 @@ class Commands(click.Group):
         """Returns the commands with this prefix, without importing them."""
         from click.shell_completion import CompletionItem
 
-        named = [CompletionItem(name, help=text) for name, (_, _, text) in COMMANDS.items()
-                 if name.startswith(incomplete)]  # fmt: skip
+        named = [
+            CompletionItem(name, help=text)
+            for name, (_, _, text) in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
         return named or click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

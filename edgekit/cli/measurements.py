@@ -157,8 +157,11 @@ def bench_options(function: Any) -> Any:
                     "--monitor and --no-monitor cannot be used together", hint="give one"
                 )
             given["monitor_ms"] = 0
-        own = {field.name: given.pop(field.name) for field in fields(BenchOptions)
-               if field.name != "inputs"}  # fmt: skip
+        own = {
+            field.name: given.pop(field.name)
+            for field in fields(BenchOptions)
+            if field.name != "inputs"
+        }
         bench = BenchOptions(inputs=None if inputs is None else inputs.absolute(), **own)
         return function(bench=bench, **given)
 
@@ -177,9 +180,10 @@ def bench_options(function: Any) -> Any:
 @o.precision
 @bench_options
 @click.option(
-    "--tegrastats", type=o.FILE,
+    "--tegrastats",
+    type=o.FILE,
     help="Measure nothing: add this log's power and energy to MODEL, a bench.json.",
-)  # fmt: skip
+)
 @click.option(
     "--require-valid", is_flag=True, help="Exit with code 1 if the measurement is INVALID."
 )
@@ -235,9 +239,11 @@ def bench_command(
 )
 @argument("source", "YAML configuration, or a bench.json.", required=False)
 @click.option(
-    "--nsys", multiple=True, type=o.FILE,
+    "--nsys",
+    multiple=True,
+    type=o.FILE,
     help="An SQLite export of Nsight Systems; repeatable.",
-)  # fmt: skip
+)
 @click.option(
     "--profile",
     multiple=True,
@@ -249,9 +255,11 @@ def bench_command(
 @click.option("--times", type=o.FILE, help="trtexec --exportTimes.")
 @click.option("--tegrastats", type=o.FILE, help="A tegrastats log: power, temperature, clocks.")
 @click.option(
-    "--dla-core", type=click.IntRange(0, 15), default=0,
+    "--dla-core",
+    type=click.IntRange(0, 15),
+    default=0,
     help="DLA core for layers of --profile that are not in a plan (0).",
-)  # fmt: skip
+)
 @click.option("-o", "--output", type=o.OUTPUT, help="File for the trace (trace.json).")
 @o.cut_or_torch
 @o.talk
@@ -274,10 +282,18 @@ def trace_command(
         raise UsageError("--shape, --batch and --outputs need a configuration")
     shown = progress(quiet, verbose)
     traced = api.trace(
-        save=output, config=config, bench=bench, nsys=nsys, profiles=profile,
-        layer_info=layer_info, times=times, tegrastats=tegrastats, dla_core=dla_core,
-        progress=shown, model=part,
-    )  # fmt: skip
+        save=output,
+        config=config,
+        bench=bench,
+        nsys=nsys,
+        profiles=profile,
+        layer_info=layer_info,
+        times=times,
+        tegrastats=tegrastats,
+        dla_core=dla_core,
+        progress=shown,
+        model=part,
+    )
     if json:
         print_json(traced)
         return
@@ -314,10 +330,19 @@ def _which(source: str | None) -> tuple[str | None, Path | None]:
 )
 @argument("name", "Use only this configuration's results.", required=False)
 @click.option("--board", help="Use only this board's results.")
-@click.option("--limit", type=click.IntRange(1, 1_000_000), default=20, show_default=True,
-              help="Show at most this many, newest first.")  # fmt: skip
-@click.option("--repair", "mend", is_flag=True,
-              help="Move a damaged history file aside and keep what is readable.")  # fmt: skip
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1_000_000),
+    default=20,
+    show_default=True,
+    help="Show at most this many, newest first.",
+)
+@click.option(
+    "--repair",
+    "mend",
+    is_flag=True,
+    help="Move a damaged history file aside and keep what is readable.",
+)
 @o.talk
 def history_command(
     name: str | None,
@@ -406,9 +431,13 @@ def mark(which: str, name: str, json: bool, quiet: bool, verbose: bool) -> None:
 @o.quiet
 @o.debug
 def export(
-    which: str | None, name: str | None, board: str | None, form: Any, output: Path | None,
+    which: str | None,
+    name: str | None,
+    board: str | None,
+    form: Any,
+    output: Path | None,
     quiet: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Writes results to a file or stdout."""
     found = api.export_history(output or sys.stdout, which, form=form, name=name, board=board)
     if output is not None and not quiet:
@@ -428,9 +457,14 @@ def export(
 )
 @o.talk
 def prune(
-    keep: int | None, older_than: str | None, dry_run: bool, yes: bool, json: bool, quiet: bool,
+    keep: int | None,
+    older_than: str | None,
+    dry_run: bool,
+    yes: bool,
+    json: bool,
+    quiet: bool,
     verbose: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Forgets results that no option keeps; marked ones stay always."""
 
     def agree(count: int) -> None:
@@ -452,14 +486,17 @@ def _agree(count: int, json: bool) -> None:
     Raises:
         UsageError: There is no terminal for the question, or the answer is no.
     """
-    text = f"all {count} unmarked results would be deleted" if count > 1 else (
-        "the only unmarked result would be deleted"
-    )  # fmt: skip
+    text = (
+        f"all {count} unmarked results would be deleted"
+        if count > 1
+        else ("the only unmarked result would be deleted")
+    )
     if json or not sys.stdin.isatty():
         raise UsageError(
-            f"{text}; nothing was deleted", code="history.prune-all",
+            f"{text}; nothing was deleted",
+            code="history.prune-all",
             hint="--yes deletes them, --dry-run only counts, --keep N keeps some",
-        )  # fmt: skip
+        )
     if not click.confirm(f"{text}. Delete them?", default=False, err=True):
         raise UsageError("nothing was deleted", code="history.prune-all")
 
@@ -488,8 +525,13 @@ def _fraction(_context: click.Context, _option: click.Parameter, text: str) -> f
 )
 @argument("a", f"Baseline: {_SIDE}")
 @argument("b", "Measurement to compare with the baseline, in the same forms.")
-@click.option("--threshold", default="5%", show_default=True, callback=_fraction,
-              help="Smallest change that counts as a regression.")  # fmt: skip
+@click.option(
+    "--threshold",
+    default="5%",
+    show_default=True,
+    callback=_fraction,
+    help="Smallest change that counts as a regression.",
+)
 @click.option(
     "--metric",
     default="latency.median",
@@ -497,10 +539,16 @@ def _fraction(_context: click.Context, _option: click.Parameter, text: str) -> f
     help="Metric: latency.median, .mean, .p90, .p95 or .p99, throughput or energy.",
     shell_complete=completion.metrics,
 )
-@click.option("--confidence", type=click.FloatRange(0.5, 0.9999), default=0.95, show_default=True,
-              help="Confidence level of the interval.")  # fmt: skip
-@click.option("--strict", is_flag=True,
-              help="Exit with code 1 also if a regression cannot be ruled out.")  # fmt: skip
+@click.option(
+    "--confidence",
+    type=click.FloatRange(0.5, 0.9999),
+    default=0.95,
+    show_default=True,
+    help="Confidence level of the interval.",
+)
+@click.option(
+    "--strict", is_flag=True, help="Exit with code 1 also if a regression cannot be ruled out."
+)
 @click.option("--name", help="Use only this configuration's results.")
 @click.option("--board", help="Use only this board's results.")
 @click.option(
@@ -526,9 +574,15 @@ def compare_command(
     verbose: bool,
 ) -> None:
     compared = api.compare(
-        a, b, name=name, board=board, metric=metric, threshold=threshold,
-        confidence=confidence, force=force,
-    )  # fmt: skip
+        a,
+        b,
+        name=name,
+        board=board,
+        metric=metric,
+        threshold=threshold,
+        confidence=confidence,
+        force=force,
+    )
     if markdown is not None:
         write_markdown(compared, markdown)
     if json:

@@ -154,9 +154,17 @@ def rewrite_command(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    writing = {"--save": save, "--record": record, "--precision": precision, "--enable": enable,
-               "--disable": disable, "--allow-approx": allow_approx, "--data": data,
-               "--tensorrt": tensorrt, "--leave": part.leave}  # fmt: skip
+    writing = {
+        "--save": save,
+        "--record": record,
+        "--precision": precision,
+        "--enable": enable,
+        "--disable": disable,
+        "--allow-approx": allow_approx,
+        "--data": data,
+        "--tensorrt": tensorrt,
+        "--leave": part.leave,
+    }
     checking = {"--trust-unsigned": trust_unsigned}
     if listed:
         _alone("--list", {**writing, **checking, "--verify": verify, "MODEL": model})
@@ -167,9 +175,14 @@ def rewrite_command(
     if verify is not None:
         _alone("--verify", writing)
         verified = api.verify_rewrites(
-            model, verify, shapes=part.static_shapes, batch=part.batch, outputs=part.outputs,
-            trust_unsigned=trust_unsigned, progress=output_module.progress(quiet, verbose),
-        )  # fmt: skip
+            model,
+            verify,
+            shapes=part.static_shapes,
+            batch=part.batch,
+            outputs=part.outputs,
+            trust_unsigned=trust_unsigned,
+            progress=output_module.progress(quiet, verbose),
+        )
         _print_verified(verified, json)
         return
     _alone("rewriting", checking)

@@ -270,21 +270,25 @@ def _digest(_context: click.Context, _option: click.Parameter, value: str | None
 
 _torch_options = all_of(
     click.option(
-        "--input", "torch_inputs",
+        "--input",
+        "torch_inputs",
         multiple=True,
         metavar="NAME=SIZE",
         callback=lambda _context, _option, values: inputs_of(values) or None,
         help="Input of a PyTorch network, as x=1x3x224x224:float32; repeatable.",
     ),
     click.option(
-        "--exporter", type=click.Choice(["dynamo", "legacy"]),
+        "--exporter",
+        type=click.Choice(["dynamo", "legacy"]),
         help="PyTorch's exporter (default: the first that fits the board's TensorRT).",
     ),
     click.option(
-        "--trust", metavar="SHA256", callback=_digest,
+        "--trust",
+        metavar="SHA256",
+        callback=_digest,
         help="Run the pickle in a PyTorch file with this SHA-256.",
     ),
-)  # fmt: skip
+)
 
 
 def cut_or_torch(function: Any) -> Any:
@@ -303,10 +307,12 @@ def cut_or_torch(function: Any) -> Any:
 def no_modules(model: str) -> UsageError:
     """Returns the error of ``--by-module`` for a file that names no modules."""
     return UsageError(
-        "the file names no PyTorch modules", code="check.modules", where=model,
+        "the file names no PyTorch modules",
+        code="check.modules",
+        where=model,
         hint="export it with torch.onnx.export, which names them; `edgekit check --by-layer` lists "
         "the layers",
-    )  # fmt: skip
+    )
 
 
 def leave(function: Any, *, hidden: bool = False) -> Any:
@@ -320,10 +326,13 @@ def leave(function: Any, *, hidden: bool = False) -> Any:
         return function(part=part._replace(leave=leave or None), **others)
 
     option = click.option(
-        "--leave", multiple=True, metavar="GLOB", hidden=hidden,
+        "--leave",
+        multiple=True,
+        metavar="GLOB",
+        hidden=hidden,
         help="Modules that are left out of the network and run beside it, such as head.*; "
         "repeatable.",
-    )  # fmt: skip
+    )
     decorated: Any = option(with_leave)
     return decorated
 
@@ -409,9 +418,10 @@ def markdown(function: Any) -> Any:
         # report errors before minutes of measuring
         if markdown not in (None, "-") and not (folder := Path(markdown).parent).is_dir():
             raise UsageError(
-                f"--markdown: folder {folder} does not exist", where=markdown,
+                f"--markdown: folder {folder} does not exist",
+                where=markdown,
                 hint="create it, or give a file in an existing folder",
-            )  # fmt: skip
+            )
         return function(markdown=markdown, json=json, **others)
 
     return _MARKDOWN_OPTION(checked)

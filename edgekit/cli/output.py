@@ -129,9 +129,14 @@ def console(*, stderr: bool = False, width: int | None = None) -> Console:
     stream = unfiltered(sys.stderr if stderr else sys.stdout)
     return PlainConsole(
         file=stream if stream.isatty() else cast("TextIO", Unpadded(stream)),
-        stderr=stderr, soft_wrap=stderr, color_system=system, width=width, height=height,
-        markup=False, emoji=False,
-    )  # fmt: skip
+        stderr=stderr,
+        soft_wrap=stderr,
+        color_system=system,
+        width=width,
+        height=height,
+        markup=False,
+        emoji=False,
+    )
 
 
 def progress(quiet: bool, verbose: bool = False) -> Terminal:

@@ -23,9 +23,13 @@ from edgekit.text import read_size
 _Value = TypeVar("_Value")
 #: The report function of a document, by its class.
 _TEXTS = {
-    "Plans": "plans_text", "Why": "why_text", "WhyModules": "why_modules_text",
-    "WhatIf": "what_if_text", "Pareto": "pareto_text", "PlanTable": "plan_table_text",
-}  # fmt: skip
+    "Plans": "plans_text",
+    "Why": "why_text",
+    "WhyModules": "why_modules_text",
+    "WhatIf": "what_if_text",
+    "Pareto": "pareto_text",
+    "PlanTable": "plan_table_text",
+}
 
 _PLAN_OPTIONS = o.all_of(
     click.option("--power-mode", help="Power mode by NVIDIA's name, e.g. MAXN, 30W."),
@@ -163,9 +167,14 @@ class Questions:
         """
         tables = {"--modes": self.modes, "--targets": self.targets}
         table = " and ".join(name for name, value in tables.items() if value is not None)
-        given = {"--pareto": self.pareto, "--why": self.why, "--what-if": self.what_if,
-                 "--by-module": self.by_module or None, table: table or None,
-                 "--report": report}  # fmt: skip
+        given = {
+            "--pareto": self.pareto,
+            "--why": self.why,
+            "--what-if": self.what_if,
+            "--by-module": self.by_module or None,
+            table: table or None,
+            "--report": report,
+        }
         used = [name for name, value in given.items() if value is not None]
         if len(used) > 1:
             raise UsageError(f"{' and '.join(used)} cannot be combined", hint="give one")
@@ -394,28 +403,42 @@ def _print(document: Any, json: bool) -> None:
 )
 @o.config
 @click.option(
-    "--objective", help="What to optimise (default: the configuration's placement.objective).",
+    "--objective",
+    help="What to optimise (default: the configuration's placement.objective).",
     shell_complete=completion.objectives,
-)  # fmt: skip
+)
 @click.option(
     "--budget", type=click.FloatRange(min=0), help="Time limit for the whole tuning, in seconds."
 )
 @click.option(
-    "--rounds", type=click.IntRange(min=1), default=12, show_default=True,
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=12,
+    show_default=True,
     help="Most plans to measure.",
-)  # fmt: skip
+)
 @click.option(
-    "--turns", type=click.IntRange(min=0), default=5, show_default=True,
+    "--turns",
+    type=click.IntRange(min=0),
+    default=5,
+    show_default=True,
     help="Alternating measurements of the first and the best plan at the end.",
-)  # fmt: skip
+)
 @click.option(
-    "--tolerance", type=click.FloatRange(min=0, max=1), default=0.01, show_default=True,
+    "--tolerance",
+    type=click.FloatRange(min=0, max=1),
+    default=0.01,
+    show_default=True,
     help="Smallest relative improvement worth measuring.",
-)  # fmt: skip
+)
 @click.option(
-    "--from", "tables", type=o.FILE, multiple=True, metavar="FILE",
+    "--from",
+    "tables",
+    type=o.FILE,
+    multiple=True,
+    metavar="FILE",
     help="Measured times from an earlier tuning (tuned.profile.json); repeatable.",
-)  # fmt: skip
+)
 @click.option("--anew", is_flag=True, help="Start over and ignore earlier measurements.")
 @click.option("--keep", is_flag=True, help="Keep the trial application on the board.")
 @o.cut_or_torch

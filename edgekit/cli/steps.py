@@ -68,9 +68,14 @@ def build_command(
     **settings: Any,
 ) -> None:
     document = api.build(
-        config, model=part, calibration={"missing": missing}, build={"strict": strict},
-        accuracy={"thorough": thorough}, parser=parser, **settings,
-    )  # fmt: skip
+        config,
+        model=part,
+        calibration={"missing": missing},
+        build={"strict": strict},
+        accuracy={"thorough": thorough},
+        parser=parser,
+        **settings,
+    )
     if json:
         print_json(document)
         return
@@ -269,8 +274,10 @@ def infer_command(
         print_json(found)
         return
     for tensor in found.outputs:
-        print(f"{tensor.name} {tensor.dtype}{tensor.shape}  min {tensor.min:.6g}  "
-              f"max {tensor.max:.6g}  arg max {tensor.argmax}")  # fmt: skip
+        print(
+            f"{tensor.name} {tensor.dtype}{tensor.shape}  min {tensor.min:.6g}  "
+            f"max {tensor.max:.6g}  arg max {tensor.argmax}"
+        )
     print(f"written to {found.file}")
     for file in found.drawn:
         print(f"drawn to {file}")
@@ -320,8 +327,10 @@ def detect_command(
         print_json(found)
         return
     for picture in found.pictures:
-        print(f"{picture.file}  {picture.width}x{picture.height}  "
-              f"{counted(len(picture.objects), 'object')}")  # fmt: skip
+        print(
+            f"{picture.file}  {picture.width}x{picture.height}  "
+            f"{counted(len(picture.objects), 'object')}"
+        )
         for one in picture.objects:
             left, top, right, bottom = one.box
             name = one.text or one.name or f"class {one.number}"
@@ -383,10 +392,13 @@ def _server_row(board: BoardRow) -> list[object]:
         return ["nothing", *["-"] * 5]
     spent = serving.latency_ms
     return [
-        serving.release or "no requests yet", serving.pid, serving.requests, serving.errors,
+        serving.release or "no requests yet",
+        serving.pid,
+        serving.requests,
+        serving.errors,
         spent.p50 if spent else None,
         percentile_cell(spent.p99 if spent else None, "p99", spent.of_last if spent else 0, 4),
-    ]  # fmt: skip
+    ]
 
 
 def _serving(board: BoardRow) -> ServingStatus | None:
@@ -444,9 +456,14 @@ def report_command(
                 "--shape, --batch and --outputs need a configuration: a report contains no model"
             )
     found = api.report(
-        config, baseline=baseline, output=output, annotate=annotate, model=part,
-        progress=progress(quiet, verbose), **settings,
-    )  # fmt: skip
+        config,
+        baseline=baseline,
+        output=output,
+        annotate=annotate,
+        model=part,
+        progress=progress(quiet, verbose),
+        **settings,
+    )
     report = found.report
     if markdown is not None:
         written.write_markdown(report, markdown)

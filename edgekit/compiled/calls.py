@@ -39,9 +39,10 @@ def inputs_of(exported: Exported, args: Any, kwargs: Mapping[str, Any]) -> dict[
     if not any(isinstance(one, torch.Tensor | np.ndarray) for one in leaves):
         raise UsageError(
             f"input {exported.inputs[0].name!r} is missing: there is no tensor among the arguments",
-            code="torch.inputs", where=exported.inputs[0].name,
+            code="torch.inputs",
+            where=exported.inputs[0].name,
             hint=f"the inputs are {listed(one.name for one in exported.inputs)}",
-        )  # fmt: skip
+        )
     call = call_of(about.parameters, given, kwargs, about.leaves)
     _check_arguments(exported, len(given), call)
     return _fitting(exported, dict(zip(call.names, call.tensors, strict=True)), tensors=True)
@@ -63,10 +64,12 @@ def _check_arguments(exported: Exported, positional: int, call: Call) -> None:
         lost = [one for one in inputs if one not in call.names]
         raise UsageError(
             f"there are {counted(positional, 'positional argument')}, and the module takes "
-            f"{len(about.parameters)} ({listed(about.parameters)})", code="torch.inputs",
-            hint=f"give {listed(lost)} by name" if lost
+            f"{len(about.parameters)} ({listed(about.parameters)})",
+            code="torch.inputs",
+            hint=f"give {listed(lost)} by name"
+            if lost
             else "give no others, such as a data loader's labels",
-        )  # fmt: skip
+        )
     for name in [*strange, *fixed, *call.constants]:
         hint = "compile it again for other arguments"
         if name in inputs:
@@ -108,9 +111,10 @@ def named_values(
     if len(args) > len(free):
         raise UsageError(
             f"there are {counted(len(args) + len(kwargs), 'argument')}, and the network has "
-            f"{counted(len(names), 'input')}", code="torch.inputs",
+            f"{counted(len(names), 'input')}",
+            code="torch.inputs",
             hint=f"the inputs are {listed(names)}",
-        )  # fmt: skip
+        )
     return {**dict(zip(free, args, strict=False)), **kwargs}
 
 
@@ -153,9 +157,11 @@ def _fitting(
             problem = f"is {size_of(value)}"
         if problem != f"is {size}":
             raise UsageError(
-                f"input {one.name!r} {problem}", code="torch.inputs", where=one.name,
+                f"input {one.name!r} {problem}",
+                code="torch.inputs",
+                where=one.name,
                 hint=f"it was compiled for {size}; compile it again for another size or type",
-            )  # fmt: skip
+            )
     return {one.name: found[one.name] for one in exported.inputs}
 
 
@@ -179,8 +185,10 @@ def run_on_gpu(
     import torch
 
     kinds, device = {one.name: torch_type(one.type) for one in inputs}, device_of(values.values())
-    feed = {name: as_tensor(one, device, kinds[name]).detach().contiguous()
-            for name, one in values.items()}  # fmt: skip
+    feed = {
+        name: as_tensor(one, device, kinds[name]).detach().contiguous()
+        for name, one in values.items()
+    }
     # a tensor keeps its memory alive
     return {name: torch.as_tensor(made, device="cuda") for name, made in run(feed).items()}
 

@@ -164,8 +164,10 @@ class Cut:
         if isinstance(batches, str | Path) or not hasattr(batches, "__iter__"):
             raise UsageError(
                 f"calibration is a {type(batches).__name__}, and no iterable of inputs",
-                code="torch.inputs", where="calibration", hint=hint,
-            )  # fmt: skip
+                code="torch.inputs",
+                where="calibration",
+                hint=hint,
+            )
         steps = steps_of_file(Path(self.exported.file), self.left_step)
         found: list[dict[str, list[np.ndarray]]] = [
             {name: [] for name in part.inputs} for part in self.compiled
@@ -177,9 +179,11 @@ class Cut:
                 given = inputs_of(self.exported, args, kwargs)
             except UsageError as error:
                 raise UsageError(
-                    f"calibration input {number}: {error.message}", code=error.code,
-                    where=f"calibration[{number}]", hint=hint,
-                ) from error  # fmt: skip
+                    f"calibration input {number}: {error.message}",
+                    code=error.code,
+                    where=f"calibration[{number}]",
+                    hint=hint,
+                ) from error
             known = run_steps(steps, given)
             for rows in found:
                 for name, values in rows.items():
@@ -188,9 +192,10 @@ class Cut:
             self.left.reset()
         if not any(values for rows in found for values in rows.values()):
             raise DataError(
-                "there are no calibration inputs", code="calibration.empty",
+                "there are no calibration inputs",
+                code="calibration.empty",
                 hint="an iterator that was read to its end has none left: give a list",
-            )  # fmt: skip
+            )
         paths = []
         for name, rows in zip(self.files, found, strict=True):
             data = write_npz({key: np.stack(values) for key, values in rows.items()})

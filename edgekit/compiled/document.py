@@ -12,8 +12,9 @@ from edgekit.pytorch.document import Exported
 from edgekit.text import aligned
 
 _CLOCKS = {
-    "board-measured": "measured on a board", "cpu-measured": "measured on this machine's CPU",
-}  # fmt: skip
+    "board-measured": "measured on a board",
+    "cpu-measured": "measured on this machine's CPU",
+}
 
 
 class PlacedModule(Document):

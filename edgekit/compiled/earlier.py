@@ -22,14 +22,23 @@ _LARGEST = 1 << 24
 def key(exported: Exported, name: str, building: Building) -> str:
     """Returns the key of a structure's compilation."""
     structure = exported.model_copy(
-        update={"file": "", "weights": "0" * 64, "cached": False, "agreement": None,
-                "inputs": [one.model_copy(update={"range": None}) for one in exported.inputs],
-                "left": [replace(one, file="") for one in exported.left]}
-    )  # fmt: skip
+        update={
+            "file": "",
+            "weights": "0" * 64,
+            "cached": False,
+            "agreement": None,
+            "inputs": [one.model_copy(update={"range": None}) for one in exported.inputs],
+            "left": [replace(one, file="") for one in exported.left],
+        }
+    )
     return keeping.key(
-        repr(structure), name, sorted(building.options.items()), sorted(building.pins.items()),
-        building.board, str(building.out.absolute()),
-    )  # fmt: skip
+        repr(structure),
+        name,
+        sorted(building.options.items()),
+        sorted(building.pins.items()),
+        building.board,
+        str(building.out.absolute()),
+    )
 
 
 def found(name: str) -> Exported | None:

@@ -135,9 +135,11 @@ def load_network(
             model = load(path, allowed_signers=file, trust_unsigned=trust_unsigned)
         if model.digest != bundle.digest:
             raise BundleError(
-                "the bundle was exchanged while it was loaded", code="bundle.changed",
-                where=str(path), hint="load it again",
-            )  # fmt: skip
+                "the bundle was exchanged while it was loaded",
+                code="bundle.changed",
+                where=str(path),
+                hint="load it again",
+            )
         on_gpu = model.on_gpu if model.backend == "tensorrt" else None
         return LoadedNetwork(bundle, exported, model, on_gpu=on_gpu)
     from edgekit.deployment.connection import open_board
@@ -147,11 +149,13 @@ def load_network(
     with contextlib.ExitStack() as stack:
         client = stack.enter_context(
             open_board(
-                board_of_host(board, root=root, python=python), state_folder=cache_folder(),
+                board_of_host(board, root=root, python=python),
+                state_folder=cache_folder(),
                 signer_public_key=key.with_name(f"{key.name}.pub"),
-                trust_key=trust_key, accept_host_key=accept_host_key,
+                trust_key=trust_key,
+                accept_host_key=accept_host_key,
             )
-        )  # fmt: skip
+        )
         install(bundle, client, again=False)
 
         def run(feed: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
@@ -182,22 +186,28 @@ def _lines(allowed_signers: Path) -> list[str]:
         return read_file(allowed_signers, LARGEST_KEY).decode("utf-8").splitlines()
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"the list of signers cannot be read: {error}", code="sign.no-key",
-            where=str(allowed_signers), hint="give an allowed_signers file of OpenSSH",
-        ) from error  # fmt: skip
+            f"the list of signers cannot be read: {error}",
+            code="sign.no-key",
+            where=str(allowed_signers),
+            hint="give an allowed_signers file of OpenSSH",
+        ) from error
 
 
 def _call_of(bundle: Bundle, where: str) -> Exported:
     digest = bundle.manifest.call
     if digest is None:
         raise UsageError(
-            "the bundle does not tell how a PyTorch network is called", code="bundle.no-call",
-            where=where, hint="load it with edgekit_device.load, with inputs by name",
-        )  # fmt: skip
+            "the bundle does not tell how a PyTorch network is called",
+            code="bundle.no-call",
+            where=where,
+            hint="load it with edgekit_device.load, with inputs by name",
+        )
     try:
         return Exported.model_validate_json(bytes(blob_view(bundle.blobs[digest])))
     except ValidationError as error:
         raise BundleError(
             "the bundle tells how it is called in another way than this edgekit knows",
-            code="bundle.invalid", where=where, hint="save the network again with this edgekit",
-        ) from error  # fmt: skip
+            code="bundle.invalid",
+            where=where,
+            hint="save the network again with this edgekit",
+        ) from error

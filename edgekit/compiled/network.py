@@ -104,17 +104,30 @@ def compile_network(
             if unused := [key for key, value in refused.items() if value]:
                 raise UsageError(
                     f"{unused[0]} is for PyTorch networks, and this is an ONNX file",
-                    code="torch.source", where=unused[0], hint=f"leave {unused[0]} out",
-                )  # fmt: skip
+                    code="torch.source",
+                    where=unused[0],
+                    hint=f"leave {unused[0]} out",
+                )
             globs = (leave,) if isinstance(leave, str) else leave
             return onnx_file(
-                Path(module), args, kwargs or {}, release=release, inputs=inputs or {},
+                Path(module),
+                args,
+                kwargs or {},
+                release=release,
+                inputs=inputs or {},
                 leave=globs,
-            ), None  # fmt: skip
+            ), None
         return export_with_network(
-            module, args, kwargs, release=release, inputs=inputs, exporter=exporter, trust=trust,
-            leave=leave, dynamic_shapes=sizes,
-        )  # fmt: skip
+            module,
+            args,
+            kwargs,
+            release=release,
+            inputs=inputs,
+            exporter=exporter,
+            trust=trust,
+            leave=leave,
+            dynamic_shapes=sizes,
+        )
 
     exported, network = export(source)
     if exported.dimensions:
@@ -141,11 +154,14 @@ def compile_network(
         deploy["boards"] = [board_section(board)]
     boards = deploy.get("boards")
     building = Building(
-        options={**options, "target": target, "deploy": deploy}, pins=pin or {},
-        board=(board or str(boards[0]["host"])) if boards else None, out=cut.out,
-        progress=progress, consents=consents or {},
+        options={**options, "target": target, "deploy": deploy},
+        pins=pin or {},
+        board=(board or str(boards[0]["host"])) if boards else None,
+        out=cut.out,
+        progress=progress,
+        consents=consents or {},
         left=list(dict.fromkeys(one.module for one in exported.left)),
-    )  # fmt: skip
+    )
     data = [] if batches is None else cut.calibration(batches)
     configs = building.configurations(cut.files, data)
     key = earlier.key(exported, name, building)
@@ -238,10 +254,13 @@ class CompiledNetwork:
                 us = self._times.get(part.call)
                 rows.append(
                     PlacedModule(
-                        module=part.module, where=where, us=us, bytes=part.bytes,
+                        module=part.module,
+                        where=where,
+                        us=us,
+                        bytes=part.bytes,
                         clock="unknown" if us is None else CPU_MEASURED,
                     )
-                )  # fmt: skip
+                )
         self._steps = steps
         documents = [part.document for part in self._built]
         notes = [*self._cut.exported.notes, *self._notes]
@@ -249,10 +268,14 @@ class CompiledNetwork:
             notes.append(_REFITTED)
         notes += [note for one in documents for note in one.plan.notes]
         self.report = Compiled(
-            schema="edgekit.compiled/1", target=str(self._building.options["target"]),
-            board=self._building.board, exported=self._cut.exported, parts=documents, modules=rows,
+            schema="edgekit.compiled/1",
+            target=str(self._building.options["target"]),
+            board=self._building.board,
+            exported=self._cut.exported,
+            parts=documents,
+            modules=rows,
             notes=list(dict.fromkeys(notes)),
-        )  # fmt: skip
+        )
 
     @property
     def plan(self) -> Plan:
@@ -264,8 +287,10 @@ class CompiledNetwork:
         if len(self.plans) != 1:
             raise UsageError(
                 f"the network has {counted(len(self.plans), 'compiled part')}, each with a plan",
-                code="compile.parts", where="plan", hint="net.plans has them in order",
-            )  # fmt: skip
+                code="compile.parts",
+                where="plan",
+                hint="net.plans has them in order",
+            )
         return self.plans[0]
 
     @property
@@ -329,9 +354,10 @@ class CompiledNetwork:
         """
         if board is None and self._building.board is None:
             raise UsageError(
-                "there is no board to deploy to", code="compile.board",
+                "there is no board to deploy to",
+                code="compile.board",
                 hint='name one: net.deploy("user@host")',
-            )  # fmt: skip
+            )
         self._warn_of_changes(self._weights)
         return [part.deploy(board) for part in self._built]
 
@@ -350,8 +376,9 @@ class CompiledNetwork:
             known = {True: "an ONNX file", False: "a PyTorch network"}
             raise UsageError(
                 f"{known[is_onnx(source)]} is given, and {known[not is_onnx(source)]} was compiled",
-                code="compile.structure", hint="give what was compiled, with other weights",
-            )  # fmt: skip
+                code="compile.structure",
+                hint="give what was compiled, with other weights",
+            )
         try:
             exported, network = self._export(source)
         except UsageError as error:
@@ -359,9 +386,10 @@ class CompiledNetwork:
                 raise
             raise UsageError(
                 "the network is another one than the compiled one, of which modules are left out: "
-                f"{error.message}", code="compile.structure",
+                f"{error.message}",
+                code="compile.structure",
                 hint="compile it: edgekit.compile(model, ...)",
-            ) from error  # fmt: skip
+            ) from error
         exported = of_structure(self._cut.exported, exported)
         cut = Cut(exported, network, self._cut.name, self._cut.out)
         for part, path in zip(self._built, cut.files.values(), strict=True):

@@ -82,15 +82,24 @@ def onnx_file(
             names = [one.name for one in model.proto.graph.output]
             items = [Structure(kind="tensor", name=name) for name in names]
             exported = Exported(
-                schema="edgekit.export/1", file=str(keeping.home(key) / keeping.FILE),
-                source=str(path), kind="onnx", torch=None, exporter=None,
-                opset=opset_of(model.proto), tensorrt=release, inputs=[],
+                schema="edgekit.export/1",
+                file=str(keeping.home(key) / keeping.FILE),
+                source=str(path),
+                kind="onnx",
+                torch=None,
+                exporter=None,
+                opset=opset_of(model.proto),
+                tensorrt=release,
+                inputs=[],
                 outputs=[_tensor(one) for one in model.proto.graph.output],
                 arguments=Arguments(parameters=list(declared), constants={}),
                 result=items[0] if len(items) == 1 else Structure(kind="tuple", items=items),
-                structure=structure, weights=weights, agreement=None, cached=False,
+                structure=structure,
+                weights=weights,
+                agreement=None,
+                cached=False,
                 notes=list(model.notes),
-            )  # fmt: skip
+            )
             keeping.put(exported, folder)
     if leave:
         exported = leave_in_file(exported, leave)
@@ -103,9 +112,11 @@ def onnx_file(
         kind = known.get(tensor.name, ((), ""))[1]
         if kind not in ("", tensor.type):
             raise UsageError(
-                f"input {tensor.name!r} is {tensor.type}, and not {kind}", code="torch.inputs",
-                where=tensor.name, hint="leave the type out",
-            )  # fmt: skip
+                f"input {tensor.name!r} is {tensor.type}, and not {kind}",
+                code="torch.inputs",
+                where=tensor.name,
+                hint="leave the type out",
+            )
     exported = exported.model_copy(update={"inputs": taken})
     if example:
         values_of(exported, given, kwargs)

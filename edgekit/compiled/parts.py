@@ -107,18 +107,24 @@ class Building:
                 networks.append(layers_of(pipeline.context))
         for glob in self.pins:
             if not any(layers_matching(network, glob) for network in networks):
-                left = [one for one in self.left
-                        if fits_module(one, glob) or glob.startswith(f"{one}.")]  # fmt: skip
+                left = [
+                    one for one in self.left if fits_module(one, glob) or glob.startswith(f"{one}.")
+                ]
                 if left:
                     raise UsageError(
                         f"pin {glob!r} matches nothing that is compiled: {listed(left)} "
-                        f"{'is' if len(left) == 1 else 'are'} left out", code="plan.pin",
-                        where="pin", hint="drop the pin, or take the module out of leave",
-                    )  # fmt: skip
+                        f"{'is' if len(left) == 1 else 'are'} left out",
+                        code="plan.pin",
+                        where="pin",
+                        hint="drop the pin, or take the module out of leave",
+                    )
                 raise unmatched(glob, *networks, what="pin", code="plan.pin", where="pin")
         for network, options in zip(networks, given, strict=True):
-            own = [{"layers": glob, "device": device.upper()} for glob, device in self.pins.items()
-                   if layers_matching(network, glob)]  # fmt: skip
+            own = [
+                {"layers": glob, "device": device.upper()}
+                for glob, device in self.pins.items()
+                if layers_matching(network, glob)
+            ]
             placement = options.get("placement", {})
             options["placement"] = {**placement, "pin": [*placement.get("pin", []), *own]}
 

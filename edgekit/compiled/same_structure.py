@@ -41,8 +41,9 @@ def of_structure(compiled: Exported, other: Exported) -> Exported:
         raise UsageError(
             "the network is another one than the compiled one: its inputs and outputs are "
             f"{listed(theirs)}, those of the compiled one {listed(mine)}",
-            code="compile.structure", hint="compile it: edgekit.compile(model, ...)",
-        )  # fmt: skip
+            code="compile.structure",
+            hint="compile it: edgekit.compile(model, ...)",
+        )
     proto = onnx.load(compiled.file)
     _take_weights(proto, onnx.load(other.file))
     structure, weights = digests(proto)
@@ -60,9 +61,13 @@ def of_structure(compiled: Exported, other: Exported) -> Exported:
             (folder / name).write_bytes(alone.SerializeToString())
             left[number] = replace(part, file=str(keeping.home(key) / name))
         made = other.model_copy(
-            update={"file": str(keeping.home(key) / keeping.FILE), "structure": structure,
-                    "weights": weights, "left": left}
-        )  # fmt: skip
+            update={
+                "file": str(keeping.home(key) / keeping.FILE),
+                "structure": structure,
+                "weights": weights,
+                "left": left,
+            }
+        )
         keeping.put(made, folder)
     return made
 
@@ -80,9 +85,10 @@ def _take_weights(proto: onnx.ModelProto, other: onnx.ModelProto) -> None:
             raise UsageError(
                 f"the compiled network has no parameter {found.input[2]!r}: it was zero when the "
                 "network was compiled, and exporters drop a bias of zeros",
-                code="compile.structure", where=found.input[2],
+                code="compile.structure",
+                where=found.input[2],
                 hint="compile it again with its weights now: edgekit.compile(model, ...)",
-            )  # fmt: skip
+            )
         if node is None or found is None or not _alike(node, found):
             raise another(node, found)
         for name, given in itertools.zip_longest(node.input, found.input):
@@ -150,8 +156,9 @@ def _another(
     inside = f" in module {module!r}" if module else ""
     return UsageError(
         f"the network is another one than the compiled one: {differs}{inside}",
-        code="compile.structure", hint="compile it: edgekit.compile(model, ...)",
-    )  # fmt: skip
+        code="compile.structure",
+        hint="compile it: edgekit.compile(model, ...)",
+    )
 
 
 def _operator(node: onnx.NodeProto | None, details: Sequence[str] = ()) -> str:

@@ -106,10 +106,14 @@ def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -
         update={"file": file.name, "source": source, "cached": False, "left": left}
     )
     return join(
-        parts, name=cut.name, model=ModelSource(file_digest(file), source), inputs=inputs,
-        outputs=outputs, golden=golden,
+        parts,
+        name=cut.name,
+        model=ModelSource(file_digest(file), source),
+        inputs=inputs,
+        outputs=outputs,
+        golden=golden,
         call=document.model_dump(by_alias=True, exclude_unset=True, mode="json"),
-    )  # fmt: skip
+    )
 
 
 def _factories(cut: Cut, python: Mapping[str, str]) -> dict[str, str]:
@@ -118,17 +122,20 @@ def _factories(cut: Cut, python: Mapping[str, str]) -> dict[str, str]:
     if python and modules and cut.left is None:
         raise UsageError(
             "a module of a program, file or factory cannot become a Python part",
-            code="compile.python", where="python",
+            code="compile.python",
+            where="python",
             hint="compile the torch.nn.Module itself, or save without python: it is an ONNX file",
-        )  # fmt: skip
+        )
     found: dict[str, str] = {}
     for glob, factory in python.items():
         matched = [name for name in modules if fits_module(name, glob)]
         if not matched:
             raise UsageError(
-                f"no module that stays in PyTorch matches {glob!r}", code="compile.save",
-                where="python", hint=f"those that stay are {listed(modules) or 'none'}",
-            )  # fmt: skip
+                f"no module that stays in PyTorch matches {glob!r}",
+                code="compile.save",
+                where="python",
+                hint=f"those that stay are {listed(modules) or 'none'}",
+            )
         found |= dict.fromkeys(matched, factory)
     return found
 

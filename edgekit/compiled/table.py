@@ -40,8 +40,9 @@ def placed_modules(network: Network, plan: Plan, outside: Set[str]) -> list[Plac
     placed = {layer.name: layer for layer in plan.layers}
     clocks: dict[str, ClockName] = {
         work.device: "predicted" if work.clock == "predicted" else "board-measured"
-        for share in plan.plans for work in share.devices
-    }  # fmt: skip
+        for share in plan.plans
+        for work in share.devices
+    }
     devices: dict[str, set[str]] = defaultdict(set)
     for layer in network.layers:
         for path in enclosing(layer.module):
@@ -56,11 +57,14 @@ def placed_modules(network: Network, plan: Plan, outside: Set[str]) -> list[Plac
     made = {name: layer for layer in network.layers for name in layer.outputs}
     return [
         PlacedModule(
-            module=path, where=device, us=row.us, clock=clocks[device],
+            module=path,
+            where=device,
+            us=row.us,
+            clock=clocks[device],
             bytes=sum(_bytes_read(network, row.layers, made, placed, device, outside)),
         )
         for (path, device), row in rows.items()
-    ]  # fmt: skip
+    ]
 
 
 def _bytes_read(

@@ -28,9 +28,10 @@ _FORMS = {
 
 
 _NUMBERS = {
-    "max_loadables": "max_loadables", "max_transitions": "max_transitions",
+    "max_loadables": "max_loadables",
+    "max_transitions": "max_transitions",
     "min_loadable": "min_loadable_layers",
-}  # fmt: skip
+}
 
 
 @dataclass
@@ -62,9 +63,11 @@ class Changes:
     def options(self) -> dict[str, Any]:
         """Returns the changes as options of a configuration."""
         return {
-            "target": self.target, "power_mode": self.power_mode, "precision": self.precision,
+            "target": self.target,
+            "power_mode": self.power_mode,
+            "precision": self.precision,
             "placement": self.placement,
-        }  # fmt: skip
+        }
 
 
 def read_changes(text: str, config: Config) -> Changes:

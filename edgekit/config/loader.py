@@ -257,11 +257,16 @@ def _unknown_key(document: YamlDocument, path: Place, shown: str) -> _Fault:
 
 
 _EXPECTED = {
-    "bool_type": "true or false", "finite_number": "a finite number", "float_type": "a number",
+    "bool_type": "true or false",
+    "finite_number": "a finite number",
+    "float_type": "a number",
     "dict_type": "keys with values",
-    "int_from_float": "an integer", "int_type": "an integer", "list_type": "a list",
-    "model_type": "keys with values", "string_type": "a string",
-}  # fmt: skip
+    "int_from_float": "an integer",
+    "int_type": "an integer",
+    "list_type": "a list",
+    "model_type": "keys with values",
+    "string_type": "a string",
+}
 _LIMITS = {
     "greater_than": "too small (more than {gt:.10g})",
     "greater_than_equal": "too small (at least {ge:.10g})",

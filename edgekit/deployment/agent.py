@@ -192,9 +192,14 @@ class Agent:
         self.send({"run": command.number, "argv": list(argv), "program": program})
         try:
             return converse(
-                command, stdin, timeout=timeout, where=self._where, hold_input=hold_input,
-                most_out=most_out, on_output=on_output,
-            )  # fmt: skip
+                command,
+                stdin,
+                timeout=timeout,
+                where=self._where,
+                hold_input=hold_input,
+                most_out=most_out,
+                on_output=on_output,
+            )
         finally:
             with self._lock:
                 del self._commands[command.number]

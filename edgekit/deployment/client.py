@@ -575,9 +575,15 @@ class BoardClient:
         began = time.monotonic()
         try:
             self._agent = Agent(
-                self._transport, python, self.board.root, name, digest,
-                lambda: _packed(data), self.name, progress,
-            )  # fmt: skip
+                self._transport,
+                python,
+                self.board.root,
+                name,
+                digest,
+                lambda: _packed(data),
+                self.name,
+                progress,
+            )
         finally:
             self.on_command("agent", time.monotonic() - began)
         return self._agent

@@ -610,9 +610,14 @@ def _hops(board: Board, endpoint: Endpoint, depth: int = 0) -> list[tuple[Endpoi
         there = resolve(jump)
         if len(hops) >= _MOST_JUMPS or depth >= _MOST_JUMPS:
             raise ConfigError(
-                [Problem(f"more than {_MOST_JUMPS} jump hosts: check whether ProxyJump refers "
-                         "to itself", board.name)]
-            )  # fmt: skip
+                [
+                    Problem(
+                        f"more than {_MOST_JUMPS} jump hosts: check whether ProxyJump refers "
+                        "to itself",
+                        board.name,
+                    )
+                ]
+            )
         if not hops:
             hops += [(one, True) for one, _ in _hops(jump, there, depth + 1)[:-1]]
         hops.append((replace(there, jumps=()), True))

@@ -221,13 +221,14 @@ def resolve(board: Board) -> Endpoint:
         agent=_agent(found.one("identityagent")),
         proxy_command=""
         if proxy.lower() in ("", "none")
-        else _command(proxy, {"h": host, "p": str(port), "r": user, "n": board.host,
-                              "k": alias or host}),
+        else _command(
+            proxy, {"h": host, "p": str(port), "r": user, "n": board.host, "k": alias or host}
+        ),
         jumps=() if jumps.lower() in ("", "none") else tuple(jumps.replace(" ", "").split(",")),
         name=alias.lower() or _known_name(host, port),
         known_hosts=found.known_hosts(),
         revoked=_expanded_path(revoked) if revoked and revoked.lower() != "none" else None,
-    )  # fmt: skip
+    )
 
 
 def _known_name(host: str, port: int) -> str:

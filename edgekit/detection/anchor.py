@@ -59,9 +59,10 @@ def recognise_anchor(model: Model, metadata: Mapping[str, str]) -> Recognised | 
     width = graph.shape(tensors[0])[-1]
     masks = sum(graph.shape(name)[-1] for name in joined(graph, tensors[0], 4)[3:])
     prototypes = [
-        name for name in graph.outputs
+        name
+        for name in graph.outputs
         if masks and len(graph.shape(name)) == 4 and graph.shape(name)[1] == masks
-    ]  # fmt: skip
+    ]
     if masks and not prototypes:
         return _unlike(4, f"no output [batch, {masks}, height, width] has the masks' prototypes")
     if lost := unexplained(graph, [whole, *prototypes]):

@@ -201,9 +201,10 @@ def _with_extra(
     maps = by_level(graph, region(graph, extra, MOVES).sources)
     if masks := maps.keys() == boxes.keys():
         prototypes = [
-            name for name in graph.outputs
+            name
+            for name in graph.outputs
             if len(graph.shape(name)) == 4 and graph.shape(name)[1] == count
-        ]  # fmt: skip
+        ]
         if not prototypes:
             return _unlike(
                 4, f"no output [batch, {count}, height, width] has the masks' prototypes"

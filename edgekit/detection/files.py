@@ -68,6 +68,8 @@ def names_of(given: Path | Sequence[str]) -> list[str]:
 
 def _refused(message: str, path: Path) -> DataError:
     return DataError(
-        message, code="head.classes", where=str(path),
+        message,
+        code="head.classes",
+        where=str(path),
         hint="give a file with a name on each line, or one with names: [first, second]",
-    )  # fmt: skip
+    )

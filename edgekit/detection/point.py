@@ -29,9 +29,10 @@ def recognise_point(model: Model, metadata: Mapping[str, str]) -> Recognised | U
     found = _levels(model)
     if not found:
         return Unlike(
-            _FAMILY, 0,
+            _FAMILY,
+            0,
             "no Concat joins a map of 4 channels with the Sigmoid of one and that of the classes",
-        )  # fmt: skip
+        )
     channels = {graph.shape(name)[1] for name in found}
     for level in found.values():
         if not level.stride:

@@ -14,10 +14,22 @@ from edgekit.network.graph import Node, OnnxGraph
 from edgekit.network.model import Model
 
 #: Operators that move values without change.
-MOVES = frozenset({
-    "Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split",
-    "Squeeze", "Transpose", "Unsqueeze",
-})  # fmt: skip
+MOVES = frozenset(
+    {
+        "Cast",
+        "Concat",
+        "Expand",
+        "Flatten",
+        "Gather",
+        "Identity",
+        "Reshape",
+        "Slice",
+        "Split",
+        "Squeeze",
+        "Transpose",
+        "Unsqueeze",
+    }
+)
 #: Operators of the boxes' arithmetic.
 ARITHMETIC = frozenset({"Add", "Div", "Exp", "Mul", "Neg", "Pow", "Sub"})
 

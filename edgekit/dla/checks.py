@@ -11,9 +11,14 @@ _MANY = (tuple, list)
 _LARGE = 1e30
 _SIDES = frozenset({"kernel", "stride", "pads", "dilation", "window", "inner_scales"})
 _WORDS = {
-    "range": "{0[0]}..{0[1]}", "outside": "not {0[0]}..{0[1]}", "at_most": "at most {0}",
-    "at_least": "at least {0}", "not_equal": "not {0}", "equal": "{0}", "whole": "whole numbers",
-}  # fmt: skip
+    "range": "{0[0]}..{0[1]}",
+    "outside": "not {0[0]}..{0[1]}",
+    "at_most": "at most {0}",
+    "at_least": "at least {0}",
+    "not_equal": "not {0}",
+    "equal": "{0}",
+    "whole": "whole numbers",
+}
 _RANGES = frozenset({"range", "outside"})
 _LISTS = frozenset({"in", "not_in"})
 

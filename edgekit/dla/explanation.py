@@ -222,8 +222,9 @@ def _open(fix: str) -> str:
 
 
 def _listed(known: Rules, family: str) -> tuple[ListedRule, ...]:
-    return tuple(ListedRule(rule.id, rule.text, rule.limit) for rule in known
-                 if rule.family == family)  # fmt: skip
+    return tuple(
+        ListedRule(rule.id, rule.text, rule.limit) for rule in known if rule.family == family
+    )
 
 
 def _operator(known: Rules, row: Operator) -> ExplainedOperator:

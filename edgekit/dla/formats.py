@@ -28,9 +28,16 @@ if TYPE_CHECKING:
 FORMATS: tuple[str, ...] = tuple(format_facts().formats)
 ROLES = ("input", "output")
 _ELEMENT = {
-    "bool": 1, "int8": 1, "uint8": 1, "float16": 2, "bfloat16": 2, "int32": 4, "float32": 4,
-    "int64": 8, "float64": 8,
-}  # fmt: skip
+    "bool": 1,
+    "int8": 1,
+    "uint8": 1,
+    "float16": 2,
+    "bfloat16": 2,
+    "int32": 4,
+    "float32": 4,
+    "int64": 8,
+    "float64": 8,
+}
 _CHW = 3
 _SAME_SIZE = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 

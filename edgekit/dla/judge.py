@@ -341,9 +341,11 @@ class _Judging:
         if layer.opaque == LEFT:
             module = f"the module {layer.params['module']!r}"
             reason = replace(
-                reason, found=module, message=f"{module} is left out of the network",
+                reason,
+                found=module,
+                message=f"{module} is left out of the network",
                 fix="give leave without it",
-            )  # fmt: skip
+            )
         return LayerVerdict(ok=False, reasons=(reason,))
 
     def _key(self, layer: Layer, precision: str) -> Hashable:
@@ -352,9 +354,14 @@ class _Judging:
         forms += [(tensors[name].shape, tensors[name].dtype) for name in layer.outputs]
         # as text: 1 and 1.0 are equal, but messages print them differently
         return (
-            layer.kind, layer.op, bool(layer.nodes), precision, len(layer.inputs), tuple(forms),
+            layer.kind,
+            layer.op,
+            bool(layer.nodes),
+            precision,
+            len(layer.inputs),
+            tuple(forms),
             repr(layer.params),
-        )  # fmt: skip
+        )
 
     def _verdict(self, layer: Layer, precision: str) -> LayerVerdict:
         kind = layer.kind

@@ -648,9 +648,7 @@ def _limit(over: OverLimit, fix: str) -> BrokenLimit:
         source = f"{source}; {titles_of(facts.local_borders.source)}"
     elif not over.certain:
         source = f"{source}; against: {titles_of(facts.convolution_weight_bytes.source)}"
-    return BrokenLimit(
-        over.pool, over.rule, over.need, over.limit, over.documented, source, fix
-    )  # fmt: skip
+    return BrokenLimit(over.pool, over.rule, over.need, over.limit, over.documented, source, fix)
 
 
 def _remedy(

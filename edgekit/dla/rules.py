@@ -32,9 +32,16 @@ from edgekit_device.versions import Version
 _Row = TypeVar("_Row", Rule, Operator)
 # files without rules of layers
 _EXCLUDED = (
-    "builder_messages", "disputes", "formats", "guide", "int8", "memory", "operators",
-    "reconstruction", "sparsity",
-)  # fmt: skip
+    "builder_messages",
+    "disputes",
+    "formats",
+    "guide",
+    "int8",
+    "memory",
+    "operators",
+    "reconstruction",
+    "sparsity",
+)
 
 
 @document(frozen=True, eq=False)

@@ -173,9 +173,11 @@ def ask_boards(
 
     def ask(row: Row) -> Answer:
         with open_board(
-            row.reached.board, state_folder=cache_folder(), accept_host_key=accept_host_key,
+            row.reached.board,
+            state_folder=cache_folder(),
+            accept_host_key=accept_host_key,
             loader=loader,
-        ) as client:  # fmt: skip
+        ) as client:
             apps = client.status().apps
         return Answer(at=time.time(), apps=[served(*pair) for pair in sorted(apps.items())])
 

@@ -124,9 +124,14 @@ class SshDriver:
             # a release that already serves, complete and with these terms, is not deployed again
             terms = self._terms_of(member)
             release = install(
-                bundle, client, signature=bundle.signature, keep=terms.keep, policy=terms.policy,
-                again=False, put_back=self._put_back,
-            )  # fmt: skip
+                bundle,
+                client,
+                signature=bundle.signature,
+                keep=terms.keep,
+                policy=terms.policy,
+                again=False,
+                put_back=self._put_back,
+            )
         seconds = time.monotonic() - began
         sent += release.bytes_sent
         return Deployed(release.id, release.digest, sent, not release.reused, seconds)

@@ -215,10 +215,13 @@ def _list(program: str, path: Path) -> tuple[bytes, bytes, int]:
     with (
         tempfile.TemporaryFile() as errors,
         subprocess.Popen(
-            [program, "-i", str(path), "--list"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=errors, start_new_session=True,
+            [program, "-i", str(path), "--list"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
         ) as process,
-    ):  # fmt: skip
+    ):
 
         def end() -> None:
             # an inventory that is a program runs in the same session
@@ -450,8 +453,13 @@ def _problem(document: YamlDocument, fault: ErrorDetails) -> Problem:
     message, hint = fault_text(fault)
     if fault["type"] == "string_pattern_mismatch":
         of_label = "labels" in path
-        form = _FORMS["value" if of_label and fault["loc"][-1] != "[key]" else
-                      "label" if of_label else str(path[-1])]  # fmt: skip
+        form = _FORMS[
+            "value"
+            if of_label and fault["loc"][-1] != "[key]"
+            else "label"
+            if of_label
+            else str(path[-1])
+        ]
         message, hint = f"{form}, found {fault['input']!r}", ""
     return Problem(f"{shown}: {message}", where, hint)
 
@@ -474,8 +482,13 @@ def _checked(members: Iterable[FleetBoard], path: Path) -> tuple[FleetBoard, ...
             problems.append(Problem(message, member.where, "give each board its own name"))
             continue
         # host, account and folder identify a board, whatever its name; 22 is SSH's default port
-        place = (board.host.lower(), board.port or 22, board.user, board.root,
-                 board.container and board.container.image)  # fmt: skip
+        place = (
+            board.host.lower(),
+            board.port or 22,
+            board.user,
+            board.root,
+            board.container and board.container.image,
+        )
         other = places.setdefault(place, member)
         if other is not member:
             problems.append(

@@ -14,8 +14,12 @@ from typing import Any
 _LONGEST = 256
 _INPUT = re.compile(r"x(0|[1-9][0-9]?)")
 _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: add, ast.Sub: sub, ast.Mult: mul, ast.FloorDiv: floordiv, ast.Mod: mod,
-}  # fmt: skip
+    ast.Add: add,
+    ast.Sub: sub,
+    ast.Mult: mul,
+    ast.FloorDiv: floordiv,
+    ast.Mod: mod,
+}
 _FUNCTIONS: dict[str, Callable[..., int]] = {"min": min, "max": max}
 _FORM = (
     "an expression has whole numbers, x0[2] (a size of an input), attributes, + - * // %, min, max "

@@ -88,9 +88,18 @@ _PICTURES = frozenset(
 )
 # operators along an axis, with their default axis
 _ALONG = {
-    "ArgMax": 0, "ArgMin": 0, "Concat": 0, "Gather": 0, "Hardmax": -1, "LayerNormalization": -1,
-    "LogSoftmax": -1, "LpNormalization": -1, "Softmax": -1, "Split": 0, "TopK": -1,
-}  # fmt: skip
+    "ArgMax": 0,
+    "ArgMin": 0,
+    "Concat": 0,
+    "Gather": 0,
+    "Hardmax": -1,
+    "LayerNormalization": -1,
+    "LogSoftmax": -1,
+    "LpNormalization": -1,
+    "Softmax": -1,
+    "Split": 0,
+    "TopK": -1,
+}
 _REDUCTIONS = "Reduce"
 _LEADING = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 _CROP = "tf_crop_and_resize"

@@ -100,10 +100,11 @@ def with_left_modules(model: Model, globs: Sequence[str]) -> tuple[Model, list[M
     if names is None:
         raise UsageError(
             "the file does not name the modules of its operators, so that none can be left out",
-            code="torch.leave", where="leave",
+            code="torch.leave",
+            where="leave",
             hint="give the torch.nn.Module, a program of torch.export (.pt2) or "
             "package.module:factory",
-        )  # fmt: skip
+        )
     every = dict.fromkeys(one for path in names.nodes.values() for one in enclosing(path)[1:])
     # lists of modules are never called
     called = [one for one in every if one in names.classes] or list(every)
@@ -125,29 +126,41 @@ def with_left_modules(model: Model, globs: Sequence[str]) -> tuple[Model, list[M
         inside = {node.name for node in nodes}
         used = {one.name for one in graph.output}
         used |= {name for node in graph.node if node.name not in inside for name in reads(node)}
-        inputs = list(dict.fromkeys(
-            name for node in nodes for name in reads(node)
-            if name not in own and not model.graph.constant(name)
-        ))  # fmt: skip
+        inputs = list(
+            dict.fromkeys(
+                name
+                for node in nodes
+                for name in reads(node)
+                if name not in own and not model.graph.constant(name)
+            )
+        )
         outputs = [name for node in nodes for name in node.output if name in used]
         calls.append(model.cut(inside, inputs, outputs))
         node = helper.make_node(
-            LEFT_OPERATOR, inputs, outputs, f"{path}/{LEFT_OPERATOR}_{len(calls)}",
-            domain=LEFT_DOMAIN, module=path, call=len(calls) - 1,
-        )  # fmt: skip
+            LEFT_OPERATOR,
+            inputs,
+            outputs,
+            f"{path}/{LEFT_OPERATOR}_{len(calls)}",
+            domain=LEFT_DOMAIN,
+            module=path,
+            call=len(calls) - 1,
+        )
         write_module_name(node, names, path)
         made.append(node)
     held = {name for node in made for name in reads(node)}
     known = {name for node in made for name in node.output}
     proto = helper.make_model(
         helper.make_graph(
-            made, graph.name, graph.input, graph.output,
+            made,
+            graph.name,
+            graph.input,
+            graph.output,
             [one for one in graph.initializer if one.name in held],
             value_info=[one for one in graph.value_info if one.name in known],
         ),
         opset_imports=[*model.proto.opset_import, helper.make_opsetid(LEFT_DOMAIN, 1)],
         ir_version=model.proto.ir_version,
-    )  # fmt: skip
+    )
     names_held = [name for name in model.weights if name in held]
     weights = joined_weights({}, model.weights, names_held)
     return replace(model, proto=proto, weights=weights, stored_digest=None), calls

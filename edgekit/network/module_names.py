@@ -215,8 +215,11 @@ def _weights(graph: onnx.GraphProto) -> dict[str, str]:
         elif node.op_type in _WEIGHTED:
             # a MatMul's matrix may be either input; the third input is a bias, which exporters
             # share
-            owners = (_owner(stored[name]) for name in (*node.input[1:2], *node.input[:1])
-                      if name in stored)  # fmt: skip
+            owners = (
+                _owner(stored[name])
+                for name in (*node.input[1:2], *node.input[:1])
+                if name in stored
+            )
             found[node.name] = next(filter(None, owners), "")
     return {name: owner for name, owner in found.items() if owner}
 

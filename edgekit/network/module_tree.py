@@ -219,8 +219,11 @@ def _inner(branch: _Branch, children: Mapping[str, Sequence[ModuleTotals]]) -> l
         return []
     inside = f"{branch.name}." if branch.name else ""
     numbered = [name for name in by_name if name.isdigit()]
-    alike = {(one.kind, one.layers, *one.devices.items(), *one.rules.items())
-             for name in numbered for one in by_name[name]}  # fmt: skip
+    alike = {
+        (one.kind, one.layers, *one.devices.items(), *one.rules.items())
+        for name in numbered
+        for one in by_name[name]
+    }
     if len(numbered) > 1 and len(numbered) == len(by_name) and len(alike) == 1:
         every = [one for found in by_name.values() for one in found]
         return [_Branch(f"{inside}*", every, [])] if every[0].kind else _each(by_name, inside)
@@ -252,8 +255,9 @@ def _itself(branch: _Branch) -> _Branch | None:
 
 
 def _lines(branch: _Branch, depth: int) -> list[dict[str, str]]:
-    devices = [f"{name} {n:,}" if len(branch.devices) > 1 else name
-               for name, n in branch.devices.items()]  # fmt: skip
+    devices = [
+        f"{name} {n:,}" if len(branch.devices) > 1 else name for name, n in branch.devices.items()
+    ]
     rules = [f"{rule} ({n:,})" if n > 1 else rule for rule, n in branch.rules.most_common()]
     cells = (
         "  " * depth + (branch.name or "(the network)"),

@@ -99,8 +99,10 @@ class Plugin:
             ModelError: The node has another version or namespace.
         """
         attributes = _attributes(node)
-        for own_key, own, usual in (("version", self.version, "1"),
-                                    ("namespace", self.namespace, "")):  # fmt: skip
+        for own_key, own, usual in (
+            ("version", self.version, "1"),
+            ("namespace", self.namespace, ""),
+        ):
             key = f"plugin_{own_key}"
             found = str(attributes.get(key, usual))
             if key not in attributes and own_key == "namespace" and own == node.domain:

@@ -314,8 +314,9 @@ def ranges_of(form: ShapeForm) -> tuple[Range, ...]:
 
 
 def _range_of(form: RangeForm) -> Range:
-    return Range(tuple(form.min), tuple(form.max if form.opt is None else form.opt),
-                 tuple(form.max))  # fmt: skip
+    return Range(
+        tuple(form.min), tuple(form.max if form.opt is None else form.opt), tuple(form.max)
+    )
 
 
 def bounds_of(axis: Axis | Sequence[int]) -> tuple[int, int, int]:

@@ -57,9 +57,12 @@ def session(
     lent = {name: lent_value(array) for name, array in model.weights.items()}
     try:
         return open_session(
-            proto.SerializeToString(), lent, optimise=optimise, threads=threads,
+            proto.SerializeToString(),
+            lent,
+            optimise=optimise,
+            threads=threads,
             plugins=model.plugins,
-        )  # fmt: skip
+        )
     except ModelError:
         raise
     except Exception as error:
@@ -116,12 +119,13 @@ def open_session(
         proto = onnx.ModelProto.FromString(data)
         if any(_function_of(node, plugins) for node in proto.graph.node):
             return PiecewiseSession(
-                proto, plugins,
+                proto,
+                plugins,
                 partial(
                     open_session, optimise=optimise, threads=threads, arena=arena, prepack=prepack
                 ),
                 lent,
-            )  # fmt: skip
+            )
     ort = _runtime()
     options = ort.SessionOptions()
     options.log_severity_level = _QUIET

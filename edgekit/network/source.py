@@ -26,9 +26,16 @@ _FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _BUILTIN = "builtin:"
 #: The networks of ``edgekit.network.zoo``.
 BUILTIN_NAMES = (
-    "light_bvlc_alexnet", "light_densenet121", "light_inception_v1", "light_inception_v2",
-    "light_resnet50", "light_shufflenet", "light_squeezenet", "light_vgg19", "light_zfnet512",
-)  # fmt: skip
+    "light_bvlc_alexnet",
+    "light_densenet121",
+    "light_inception_v1",
+    "light_inception_v2",
+    "light_resnet50",
+    "light_shufflenet",
+    "light_squeezenet",
+    "light_vgg19",
+    "light_zfnet512",
+)
 BUILTIN_ALIASES = {"light_alexnet": "light_bvlc_alexnet"}
 _DIGITS = 20  # a seed has 64 bits
 _START, _HEAD = 1 << 12, 1 << 20
@@ -45,18 +52,31 @@ _PROGRAM = (
 )
 _TF = "python -m tf2onnx.convert --opset 17 --output model.onnx"
 _ENGINE = (
-    "a TensorRT engine, which does not contain the network", "give the ONNX file it was built from",
-)  # fmt: skip
+    "a TensorRT engine, which does not contain the network",
+    "give the ONNX file it was built from",
+)
 # formats by a file's first bytes: position, bytes, description, hint
 _MAGIC = (
     (4, b"TFL3", "a TensorFlow Lite model", f"convert it: {_TF} --tflite {{}}"),
     (4, b"ORTM", "a model in ONNX Runtime's own format", "give the ONNX file it was made from"),
-    (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, for example from Keras",
-     f"convert it: {_TF} --keras {{}}"),
-    (0, b"GGUF", "a GGUF file of a language model",
-     "export the original: optimum-cli export onnx --model NAME FOLDER"),
-    (0, b"version https://git-lfs", "a Git LFS pointer, not the file itself",
-     "fetch the file: git lfs pull --include {}"),
+    (
+        0,
+        b"\x89HDF\r\n\x1a\n",
+        "an HDF5 file, for example from Keras",
+        f"convert it: {_TF} --keras {{}}",
+    ),
+    (
+        0,
+        b"GGUF",
+        "a GGUF file of a language model",
+        "export the original: optimum-cli export onnx --model NAME FOLDER",
+    ),
+    (
+        0,
+        b"version https://git-lfs",
+        "a Git LFS pointer, not the file itself",
+        "fetch the file: git lfs pull --include {}",
+    ),
     (0, b"ftrt", *_ENGINE),  # as edgekit_device/tensorrt/plan.py
     (4, b"NVDA", "a DLA loadable, which does not contain the network", _ENGINE[1]),
     (0, b"\x1f\x8b", "compressed by gzip", "uncompress it first: gunzip -k {}"),
@@ -67,7 +87,7 @@ _MAGIC = (
     (0, b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19", TORCH_PICKLES[0], _TORCH),
     (0, b"<!DOCTYPE", "a web page", "the download failed: download the file itself"),
     (0, b"<html", "a web page", "the download failed: download the file itself"),
-)  # fmt: skip
+)
 _MOST_ENTRIES = 1 << 16  # of a zip archive that is named
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 _WEIGHTS = (
@@ -181,9 +201,11 @@ def refuse_foreign(path: Path) -> None:
             regular(path)
         except OSError as error:
             raise ModelError(
-                f"it cannot be read: {error.strerror}", code="model.unreadable", where=str(path),
+                f"it cannot be read: {error.strerror}",
+                code="model.unreadable",
+                where=str(path),
                 hint="give the path of an .onnx file",
-            ) from None  # fmt: skip
+            ) from None
     with contextlib.suppress(OSError):  # opening the file raises the error later
         found = foreign(path)
     if found is not None:

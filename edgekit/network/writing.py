@@ -179,19 +179,22 @@ def annotate_file(source: Path, path: Path, notes: Notes, about: Mapping[str, st
     if not same_folder and any(tensor.external_data for tensor in proto.graph.initializer):
         raise ModelError(
             "the model's weights are in separate files, which are not copied",
-            code="model.external", where=str(path),
+            code="model.external",
+            where=str(path),
             hint="write it to the same folder: "
             f"{source.with_name(f'{source.stem}.annotated.onnx')}",
-        )  # fmt: skip
+        )
     _write(proto, notes, about)
     try:
         with replacing(path) as temporary:
             temporary.write_bytes(proto.SerializeToString())
     except (OSError, ValueError) as error:
         raise ModelError(
-            f"the model cannot be written: {error}", code="model.unwritable", where=str(path),
+            f"the model cannot be written: {error}",
+            code="model.unwritable",
+            where=str(path),
             hint="give a file in a folder that can be written",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _write(proto: onnx.ModelProto, notes: Notes, about: Mapping[str, str]) -> None:

@@ -536,8 +536,13 @@ _RECIPES = {
 
 _BLOCK_WEIGHT = re.compile(r"res(\d)_(\d)_branch\d([abc]?)_w_0$")
 # usual names of the layers of a ResNet
-_KINDS = {"BatchNormalization": "bn", "Sum": "add", "AveragePool": "avgpool",
-          "Reshape": "flatten", "Gemm": "fc"}  # fmt: skip
+_KINDS = {
+    "BatchNormalization": "bn",
+    "Sum": "add",
+    "AveragePool": "avgpool",
+    "Reshape": "flatten",
+    "Gemm": "fc",
+}
 
 
 def builtin(name: str, seed: int = 0) -> Model:

@@ -135,8 +135,13 @@ def _other_than_all_axes(case: Case) -> bool:
 
 
 # the parser's defaults other than 0 (getActivationDefaultAlpha, getActivationDefaultBeta)
-_ALPHA = {"Elu": 1.0, "HardSigmoid": 0.2, "LeakyRelu": 0.01, "ScaledTanh": 1.0,
-          "ThresholdedRelu": 1.0}  # fmt: skip
+_ALPHA = {
+    "Elu": 1.0,
+    "HardSigmoid": 0.2,
+    "LeakyRelu": 0.01,
+    "ScaledTanh": 1.0,
+    "ThresholdedRelu": 1.0,
+}
 _BETA = {"HardSigmoid": 0.5, "ScaledTanh": 1.0}
 
 
@@ -170,9 +175,10 @@ def _padding(case: Case) -> Iterator[int]:
     kernel, wanted = weights[2:], list(attrs["output_shape"])[2 - len(shape) :]
     ones, zeros = [1] * len(kernel), [0] * len(kernel)
     parts: Sequence[Sequence[int]] = (
-        attrs.get("strides", ones), attrs.get("dilations", ones),
+        attrs.get("strides", ones),
+        attrs.get("dilations", ones),
         attrs.get("output_padding", zeros),
-    )  # fmt: skip
+    )
     for size, taps, out, stride, dilation, extra in zip(
         shape[2:], kernel, wanted, *parts, strict=True
     ):

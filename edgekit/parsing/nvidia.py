@@ -169,9 +169,14 @@ def _asked(name: str, folder: Path, model: Path, size: int) -> _Answer:
     kept = {key: os.environ[key] for key in _VARIABLES if key in os.environ}
     try:
         done = subprocess.run(
-            command, env=kept | _SETTINGS, timeout=timeouts.PARSER_S, check=False,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            command,
+            env=kept | _SETTINGS,
+            timeout=timeouts.PARSER_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
     except subprocess.TimeoutExpired:
         raise _failure("parser.timeout", f"took over {timeouts.PARSER_S} s", name) from None
     except OSError as error:

@@ -240,9 +240,15 @@ class _Scope:
             dtypes[name] = dtype_name(constant.data_type)
             ranks[name] = len(constant.dims)
         return _Scope(
-            self.graph, constants, dtypes, ranks, self.own | own,
-            f"{path} in {self.path}" if self.path else path, self.holder or node.name, known,
-        )  # fmt: skip
+            self.graph,
+            constants,
+            dtypes,
+            ranks,
+            self.own | own,
+            f"{path} in {self.path}" if self.path else path,
+            self.holder or node.name,
+            known,
+        )
 
     def bodies(self, node: Node) -> Mapping[str, Evaluation]:
         """Returns a node's evaluated bodies; empty if they cannot be evaluated."""

@@ -69,8 +69,13 @@ def digest_of(*parts: Any) -> str:
 def _code_files() -> Iterator[tuple[str, str]]:
     """Yields edgekit's own code and data, each file with its path below its folder."""
     package = Path(__file__).parent.parent
-    folders = [package, package.parent / "edgekit_device", data_folder("targets"),
-               data_folder("dla"), data_folder("trt")]  # fmt: skip
+    folders = [
+        package,
+        package.parent / "edgekit_device",
+        data_folder("targets"),
+        data_folder("dla"),
+        data_folder("trt"),
+    ]
     for folder in folders:
         # not with pathlib, which takes twice as long: each command pays it
         for parent, inner, names in os.walk(folder):

@@ -149,11 +149,15 @@ def trace(
     if written.left_out:
         notes.append(f"{written.left_out} events beyond the first {MOST_EVENTS:,} were left out")
     return Traced(
-        schema="edgekit.trace-summary/1", file=str(out), events=written.events,
-        seconds=written.last_us / 1e6, processes=written.processes,
-        left_out=written.left_out + wrong, notes=notes,
+        schema="edgekit.trace-summary/1",
+        file=str(out),
+        events=written.events,
+        seconds=written.last_us / 1e6,
+        processes=written.processes,
+        left_out=written.left_out + wrong,
+        notes=notes,
         modules=[] if placed is None or context is None else _modules(context, placed, sources),
-    )  # fmt: skip
+    )
 
 
 def _linked(context: Context | None, placed: Plan | None) -> Linked:
@@ -169,9 +173,11 @@ def _modules(context: Context, placed: Plan, sources: Sequence[TraceSource]) -> 
     if net.modules and traces and BOARD_MEASURED in traces[0].about.clocks.values():
         booked = booked_layers(placed.plans[0], net)
         measured = measured_modules(
-            net, layer_times(traces[0]), measured_parts(traces[0], BOARD_MEASURED),
+            net,
+            layer_times(traces[0]),
+            measured_parts(traces[0], BOARD_MEASURED),
             {one.name for one in booked if not one.predicted_us},
-        )  # fmt: skip
+        )
     return list(planned_modules(placed, net, judgement(context), context.target, measured))
 
 
@@ -195,8 +201,12 @@ def _own(
         return [read_trace(folder / "trace.json")]
     notes.append("this configuration was not measured yet; only the prediction is shown")
     document = trace_document(
-        placed, None, dla_cores=context.target.dla.cores, network=network(context), name=name,
-    )  # fmt: skip
+        placed,
+        None,
+        dla_cores=context.target.dla.cores,
+        network=network(context),
+        name=name,
+    )
     return [RunTrace("prediction", document)]
 
 
@@ -289,10 +299,13 @@ def write_annotated(context: Context, path: Path, report: Report | None = None) 
     layers = booked_layers(placed.plans[0], net)
     notes = node_notes(layers, places(model(context), net), report.layers if report else ())
     about = {
-        "target": placed.target, "mode": placed.power_mode, "precision": placed.precision,
-        "tensorrt": placed.tensorrt, "objective": placed.objective,
+        "target": placed.target,
+        "mode": placed.power_mode,
+        "precision": placed.precision,
+        "tensorrt": placed.tensorrt,
+        "objective": placed.objective,
         "time": frame_time(placed, report.bench if report else None),
-    }  # fmt: skip
+    }
     if len(placed.plans) > 1:
         about["plan"] = (
             f"the first of {len(placed.plans)}, {100 * placed.plans[0].share:.0f} % of the frames"

@@ -141,9 +141,15 @@ def _network_request(config: Config, number: int, context: Context) -> NetworkRe
     common = [pin for pin in pins if layers_matching(network(context), pin.layers)]
     options = shared_options(config.file, (*common, *own.pin))
     return NetworkRequest(
-        own.name, network(context), judgement(context), own.precision or config.file.precision,
-        options, own.rate_hz, own.deadline_ms, as_it_came(context),
-    )  # fmt: skip
+        own.name,
+        network(context),
+        judgement(context),
+        own.precision or config.file.precision,
+        options,
+        own.rate_hz,
+        own.deadline_ms,
+        as_it_came(context),
+    )
 
 
 def _check_common_pins(config: Config, members: list[NetworkRequest]) -> None:

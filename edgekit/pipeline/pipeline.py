@@ -255,10 +255,11 @@ class Pipeline:
         self.context = replace(self.context, weighs=False)
         run = self._run(
             *needed(
-                "check", "rewrite",
+                "check",
+                "rewrite",
                 check=lambda run, record: checked_as(run, record, verdict(run.context)),
             )
-        )  # fmt: skip
+        )
         context, used = self.context, used_rewrites(self.context)
         note_parse(context)
         document = Rewriting(
@@ -502,9 +503,10 @@ class Pipeline:
         if source is not None:
             inputs_of(self.context, source)  # refuses wrong inputs before any build
         steps = needed(
-            "infer", deploy=bring_first_board,
+            "infer",
+            deploy=bring_first_board,
             infer=lambda run, record: infer_on(run, record, source, output, draw),
-        )  # fmt: skip
+        )
         return known(self._run(*steps, or_serving=True).found.infer)
 
     def detect(

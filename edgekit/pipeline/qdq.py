@@ -187,9 +187,13 @@ def to_qdq_document(
     assert found is not None, "the precision is INT8"
     fp16 = fp16_layers(context, net)
     lowered = to_qdq(
-        named(context) if translated(context) is not None else model(context), net, found.scales,
-        fp16_layers=fp16, weights=weights, float16=float16,
-    )  # fmt: skip
+        named(context) if translated(context) is not None else model(context),
+        net,
+        found.scales,
+        fp16_layers=fp16,
+        weights=weights,
+        float16=float16,
+    )
     save(lowered, out)
     qdq = layers_module.layers(lowered, context.tensorrt)
     verdicts = judge(qdq, context.target, precision="int8", tensorrt=context.tensorrt)

@@ -136,9 +136,11 @@ def _of_row(
     placement = context.file.placement
     cores = [core for core in placement.dla_cores if core < board.dla.cores]
     other = variant(
-        replace(context, explains=False), target=board.name, power_mode=mode,
+        replace(context, explains=False),
+        target=board.name,
+        power_mode=mode,
         placement={"objective": objective, "dla_cores": cores},
-    )  # fmt: skip
+    )
     return other, cores
 
 
@@ -165,13 +167,16 @@ def why(pipeline: Pipeline, layer: str) -> Why | WhyModules:
             if one.name == name:
                 raise UsageError(
                     f"the module {one.module!r} is left out of the network, and has no place",
-                    code="layer.left", where=layer,
+                    code="layer.left",
+                    where=layer,
                     hint="ask for a layer, or give leave without it",
-                )  # fmt: skip
+                )
         found = explain_layer(
-            query(context), plan(context), name,
+            query(context),
+            plan(context),
+            name,
             lambda done, total: context.update(done, total, "planning with changes"),
-        )  # fmt: skip
+        )
         return found, f"{found.layer} runs on {found.device}"
 
     return pipeline.answer("why", ask, "check", "plan")
@@ -226,9 +231,11 @@ def pareto(pipeline: Pipeline, first: str, second: str) -> Pareto:
 
     def ask(context: Context) -> tuple[Pareto, str]:
         found = pareto_front(
-            query(context), first, second,
+            query(context),
+            first,
+            second,
             lambda done, total: context.update(done, total, "the next point"),
-        )  # fmt: skip
+        )
         return found, counted(len(found.points), "point")
 
     return pipeline.answer("pareto", ask, "check", "plan")
@@ -245,15 +252,21 @@ def write_plan_page(pipeline: Pipeline, path: Path) -> None:
     file, placed, notes = context.file, with_planned_buckets(context), context.session.notes
     rewrites = used_rewrites(context).applied
     facts = RunFacts(
-        name=file.name, model=source(context).source, target=context.target, plan=placed,
-        network=network(context), judgement=judgement(context), mode=file.build.mode,
+        name=file.name,
+        model=source(context).source,
+        target=context.target,
+        plan=placed,
+        network=network(context),
+        judgement=judgement(context),
+        mode=file.build.mode,
         rewrites=tuple(map(ReportedRewrite.of, rewrites)),
         cuts=proposed_cuts(context),
         steps=tuple(pipeline.log.done),
         files={"report": str(path)},
-        config_text=context.config.text, notes=(*notes, *placed.notes),
+        config_text=context.config.text,
+        notes=(*notes, *placed.notes),
         note_groups={"run": notes},
-    )  # fmt: skip
+    )
     write_report(report_document(facts), path)
 
 
@@ -288,8 +301,10 @@ def sensitivity(
     found, proposal = pipeline.answer(
         "sensitivity",
         lambda context: sensitivity_of(context, measure, least),
-        "calibrate", "plan", reuses=True,
-    )  # fmt: skip
+        "calibrate",
+        "plan",
+        reuses=True,
+    )
     return sensitivity_answer(pipeline.context, found, proposal, write_config)
 
 
@@ -309,14 +324,18 @@ def check_sensitivity(
         )
     if metric not in METRICS:
         raise UsageError(
-            f"there is no metric {metric!r}", code="sensitivity.metric", where="metric",
+            f"there is no metric {metric!r}",
+            code="sensitivity.metric",
+            where="metric",
             hint=f"one of {', '.join(METRICS)}",
-        )  # fmt: skip
+        )
     if metric == BOXES and file.model.head is None:
         raise UsageError(
             "no head decodes the network's outputs, so there are no boxes to compare",
-            code="sensitivity.metric", where="metric", hint="add model.head: auto",
-        )  # fmt: skip
+            code="sensitivity.metric",
+            where="metric",
+            hint="add model.head: auto",
+        )
     fault = "" if minimum is None else impossible(metric, minimum)
     if fault:
         raise UsageError(

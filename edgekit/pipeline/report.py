@@ -216,8 +216,10 @@ def report_facts(
     from edgekit.reports.facts import RunFacts
 
     scales, placed, applied = (
-        plan_scales(context), with_built_buckets(context), used_rewrites(context).applied,
-    )  # fmt: skip
+        plan_scales(context),
+        with_built_buckets(context),
+        used_rewrites(context).applied,
+    )
     gate, back = context.file.accuracy, bench.taken_back
     error = accuracy(context)
     figures = ReportedAccuracy(
@@ -267,7 +269,7 @@ def report_facts(
         environment={**_environment()},
         notes=tuple(notes_of(context, builds)),
         note_groups=note_groups(context, builds),
-    )  # fmt: skip
+    )
 
 
 def _stand_in(context: Context) -> str:
@@ -308,8 +310,11 @@ def _trace(path: str) -> Trace | None:
 
 
 def _environment() -> dict[str, str]:
-    found = {"edgekit": __version__, "python": platform.python_version(),
-             "machine": platform.machine()}  # fmt: skip
+    found = {
+        "edgekit": __version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+    }
     for name in ("numpy", "onnx", "onnxruntime", "ortools"):
         with contextlib.suppress(PackageNotFoundError):
             found[name] = version(name)

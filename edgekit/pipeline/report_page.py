@@ -131,9 +131,10 @@ def _compared(report: Report, baseline: str, *, of: Path | None = None) -> Repor
     own = report.files.get("bench")
     if report.bench is None or not own:
         raise DataError(
-            "the report contains no measurement to compare", code="report.not-measured",
+            "the report contains no measurement to compare",
+            code="report.not-measured",
             hint="measure first with: edgekit report CONFIG --baseline RUN",
-        )  # fmt: skip
+        )
     path = Path(own)
     if of is not None and not path.exists():
         path = of.parent / path.name

@@ -106,9 +106,12 @@ def _claim(path: Path, original: Model, model: str, trust_unsigned: bool) -> Cla
             )
         return claim_of_document(document, str(path))
     document = load_json(
-        path, _LARGEST, unreadable="rewrite.record", invalid="rewrite.record",
+        path,
+        _LARGEST,
+        unreadable="rewrite.record",
+        invalid="rewrite.record",
         hint="give a --record file, a model (.onnx) or a bundle (.ekb) from edgekit rewrite",
-    )  # fmt: skip
+    )
     return claim_of_document(document, str(path))
 
 

@@ -475,8 +475,14 @@ def _bench(run: Run, record: StepRecord) -> Run:
 
 def files_of(out: Path, *, typed: bool) -> dict[str, str]:
     """Returns the files that a run leaves in its folder; ``typed``: with a Q/DQ model."""
-    names = {"report": "report.html", "trace": "trace.json", "bundle": "bundle.ekb",
-             "bench": "bench.json", "plan": "plan.json", "outputs": "outputs.npz"}  # fmt: skip
+    names = {
+        "report": "report.html",
+        "trace": "trace.json",
+        "bundle": "bundle.ekb",
+        "bench": "bench.json",
+        "plan": "plan.json",
+        "outputs": "outputs.npz",
+    }
     if typed:
         names["qdq"] = TYPED_NAME
     return {key: str(out / name) for key, name in names.items()}
@@ -495,9 +501,15 @@ def _report(run: Run, record: StepRecord) -> Run:
         tensors=len(bundle_of(run.context, run.builds[0], run.signing).manifest.weights),
     )
     facts = report_facts(
-        run.context, run.builds, known(found.bundle), release, refit, known(found.bench), files,
+        run.context,
+        run.builds,
+        known(found.bundle),
+        release,
+        refit,
+        known(found.bench),
+        files,
         run.log.done,
-    )  # fmt: skip
+    )
     report = write_report(run.context, facts, run.out)
     return replace(run, found=replace(found, refit=refit, report=report))
 

@@ -23,9 +23,17 @@ from edgekit_device.protocol.codec import read, write
 _LARGEST = 512 << 20
 # the parts of a document that distinguish measurements
 _RUN = (
-    "name", "clock", "board", "iterations", "duration_s", "latency_ms", "throughput_qps",
-    "segments", "settings", "samples_ms",
-)  # fmt: skip
+    "name",
+    "clock",
+    "board",
+    "iterations",
+    "duration_s",
+    "latency_ms",
+    "throughput_qps",
+    "segments",
+    "settings",
+    "samples_ms",
+)
 _HINT = "give the bench.json of an edgekit bench on the board of the log"
 
 
@@ -100,5 +108,7 @@ def _read_document(path: Path) -> Bench:
     except ValidationError as error:
         raise DataError(
             f"not a bench document: {fault_words(error)}",
-            code="bench.form", where=str(path), hint=_HINT,
-        ) from None  # fmt: skip
+            code="bench.form",
+            where=str(path),
+            hint=_HINT,
+        ) from None

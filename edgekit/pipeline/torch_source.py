@@ -66,9 +66,10 @@ def from_torch(
 
     if isinstance(source, Config):
         raise UsageError(
-            "a configuration takes no example inputs", code="torch.inputs",
+            "a configuration takes no example inputs",
+            code="torch.inputs",
             hint="give sizes in model.inputs, or the module instead of the configuration",
-        )  # fmt: skip
+        )
     target = given.get("target")
     if target is None:
         raise UsageError(

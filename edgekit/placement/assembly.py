@@ -155,8 +155,9 @@ def assemble(
     )
     left = tuple(
         LeftLayer(layer.name, str(layer.params["module"]))
-        for layer in request.network.layers if layer.opaque == LEFT
-    )  # fmt: skip
+        for layer in request.network.layers
+        if layer.opaque == LEFT
+    )
     if left:
         names = {one.name for one in left}
         shown = [replace(one, share=_without_left(one.share, names)) for one in shown]

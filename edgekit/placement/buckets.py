@@ -192,9 +192,17 @@ def on_profiles(bucket: Bucket, alone: Bucket, why: str) -> Bucket:
         why: Why it has no loadables.
     """
     return replace(
-        bucket, engine=PROFILES, load=START, why=why, dla_layers=0, loadables={}, pools=NO_POOLS,
-        latency_us=alone.latency_us, gpu_us=alone.gpu_us, weight_bytes=alone.weight_bytes,
-    )  # fmt: skip
+        bucket,
+        engine=PROFILES,
+        load=START,
+        why=why,
+        dla_layers=0,
+        loadables={},
+        pools=NO_POOLS,
+        latency_us=alone.latency_us,
+        gpu_us=alone.gpu_us,
+        weight_bytes=alone.weight_bytes,
+    )
 
 
 def range_cost(

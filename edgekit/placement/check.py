@@ -274,9 +274,15 @@ def check_model(
 
     def judging(known: Mapping[str, float] | None) -> Judgement:
         return judge(
-            network, board, precision=precision, tensorrt=release, scales=known,
-            max_loadables=max_loadables, fp16_layers=floats, lowers=bool(lowered),
-        )  # fmt: skip
+            network,
+            board,
+            precision=precision,
+            tensorrt=release,
+            scales=known,
+            max_loadables=max_loadables,
+            fp16_layers=floats,
+            lowers=bool(lowered),
+        )
 
     on_note(f"judging {counted(len(network.layers), 'layer')}")
     notes = [*loaded.notes, *warnings, *([note] if note else []), *lowered]
@@ -431,9 +437,12 @@ def _help(
     blamed = {name for fix in every for name in fix.layers}
     if every:
         matches = offers(
-            model, target, precision=judgement.precision, tensorrt=judgement.tensorrt,
+            model,
+            target,
+            precision=judgement.precision,
+            tensorrt=judgement.tensorrt,
             nodes={n for layer in network.layers if layer.name in blamed for n in layer.origin},
-        )  # fmt: skip
+        )
     layers = judged_layers(network, judgement)
     rewrites: dict[str, tuple[str, ...]] = {}
     if matches:

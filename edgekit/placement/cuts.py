@@ -312,21 +312,29 @@ def _cut(
     nodes = {name for layer in one.layers for name in layer.origin}
     constants = sum(constant.origin[0] not in nodes for constant in network.constants)
     return Cut(
-        one.ends, len(one.layers), one.macs, whole_modules(one.layers, rest), len(groups),
-        len(rest) + constants, sum(not layer.formula for layer in rest),
+        one.ends,
+        len(one.layers),
+        one.macs,
+        whole_modules(one.layers, rest),
+        len(groups),
+        len(rest) + constants,
+        sum(not layer.formula for layer in rest),
         SplitCost(
             round(have["latency_us"], DIGITS),
             round(1e6 / have["period_us"], DIGITS) if have["period_us"] else 0.0,
             round(have["gpu_us"], DIGITS),
             round(have["energy_uj"], DIGITS),
         ),
-    )  # fmt: skip
+    )
 
 
 def _groups(
-    network: Network, judgement: Judgement, target: Target, layers: Sequence[Layer],
+    network: Network,
+    judgement: Judgement,
+    target: Target,
+    layers: Sequence[Layer],
     ends: tuple[str, ...],
-) -> tuple[LoadableCandidate, ...]:  # fmt: skip
+) -> tuple[LoadableCandidate, ...]:
     """Returns the loadables of a part; loadables that are not retained do not fit a core."""
     part = replace(network, layers=tuple(layers), outputs=ends)
     precisions = judgement.precisions or judgement.precision

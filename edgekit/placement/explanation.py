@@ -504,9 +504,10 @@ class KernelCosts:
         """Returns the best mode of a node on a device."""
         problem = self.built.problem
         fitting = [
-            (sum(cost.load_us), m) for m, cost in enumerate(problem.costs[node])
+            (sum(cost.load_us), m)
+            for m, cost in enumerate(problem.costs[node])
             if cost is not None and problem.devices[problem.device(m)] == device
-        ]  # fmt: skip
+        ]
         return min(fitting)[1] if fitting else None
 
     def _paid(self, border: Border, modes: Sequence[int | None]) -> float:
@@ -595,9 +596,13 @@ class PlacementTrials:
         change *= 1 if self._plan.objective == "throughput" else -1
         tolerance = max(SAME, 2 * self._plan.gap, 2 * plan.gap) * abs(self._value)
         return Bind(
-            kind=kind, text=text, value=value, device=device,
-            moves=device[:3] != here[:3], gains=change > tolerance,
-        )  # fmt: skip
+            kind=kind,
+            text=text,
+            value=value,
+            device=device,
+            moves=device[:3] != here[:3],
+            gains=change > tolerance,
+        )
 
     def alone(self, other: str, blocked: str) -> MovedAlone | None:
         """Returns the effect of moving only this kernel; None if impossible.
@@ -663,9 +668,16 @@ class PlacementTrials:
 
     def _impossible(self, other: str, reason: str) -> Otherwise:
         return Otherwise(
-            device=other or None, pinned=self._members, possible=False, reason=reason,
-            value=None, difference=None, percent=None, predicted=None, moved=[],
-        )  # fmt: skip
+            device=other or None,
+            pinned=self._members,
+            possible=False,
+            reason=reason,
+            value=None,
+            difference=None,
+            percent=None,
+            predicted=None,
+            moved=[],
+        )
 
 
 def explain_gpu_only(

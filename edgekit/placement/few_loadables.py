@@ -96,9 +96,12 @@ def _limits(
 
 
 def _fewest(
-    request: PlacementInputs, built: BuiltProblem, solved: Solved, limits: Mapping[str, float],
+    request: PlacementInputs,
+    built: BuiltProblem,
+    solved: Solved,
+    limits: Mapping[str, float],
     most: int,
-) -> Iterable[Placing]:  # fmt: skip
+) -> Iterable[Placing]:
     """Yields placements on one core within limits, the fewer loadables the later."""
     problem = one_core(built.problem)
     second = "energy" if request.options.objective == "latency" else "latency"

@@ -201,17 +201,20 @@ class PlacementTimer:
         layers = self._network.layers
         fp16 = self.model.fp16_layers
         kernels = fuse(
-            self._network, self._rules.heads, self._rules.tails,
+            self._network,
+            self._rules.heads,
+            self._rules.tails,
             lambda layer: (self._able.get(layer.name, False), layer.name in fp16),
-        )  # fmt: skip
+        )
         return {
             layers[i].name: (
-                round(self._time(kernel, False), DIGITS), round(self._time(kernel, True), DIGITS)
+                round(self._time(kernel, False), DIGITS),
+                round(self._time(kernel, True), DIGITS),
             )
             for kernel in kernels
             if self._able.get(layers[kernel.layers[0]].name)
             for i in kernel.layers
-        }  # fmt: skip
+        }
 
     def _devices(self, candidates: Sequence[LoadableCandidate]) -> _Loads:
         loadables = tuple(candidate.layers for candidate in candidates if candidate.retained)
@@ -224,9 +227,11 @@ class PlacementTimer:
         layers = self._network.layers
         fp16 = self.model.fp16_layers
         kernels = fuse(
-            self._network, self._rules.heads, self._rules.tails,
+            self._network,
+            self._rules.heads,
+            self._rules.tails,
             lambda layer: (run_of.get(layer.name, 0), layer.name in fp16),
-        )  # fmt: skip
+        )
         on_dla = [layers[kernel.layers[0]].name in run_of for kernel in kernels]
         load = [0.0, 0.0]
         for kernel, dla in zip(kernels, on_dla, strict=True):

@@ -71,7 +71,7 @@ def gpu_reasons(plan: Plan, network: Network, judgement: Judgement, target: Targ
     return [
         Why(rule=rule, count=len(layers), sources=[_SOURCE], fixes=[_FIX], layers=layers)
         for rule, layers in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
-    ]  # fmt: skip
+    ]
 
 
 def why_not(judgement: Judgement) -> list[Why]:
@@ -92,13 +92,12 @@ def why_not(judgement: Judgement) -> list[Why]:
             sources=list(dict.fromkeys(reason.source for _, reason in found)),
             fixes=list(dict.fromkeys(reason.fix for _, reason in found if reason.fix)),
             layers=[
-                WhyLayer(name=layer, message=reason.message, found=reason.found,
-                         limit=reason.limit)
+                WhyLayer(name=layer, message=reason.message, found=reason.found, limit=reason.limit)
                 for layer, reason in found
             ],
         )
         for rule, found in ordered
-    ]  # fmt: skip
+    ]
 
 
 def _sides(

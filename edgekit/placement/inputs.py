@@ -248,9 +248,16 @@ def make_inputs(
     verdicts = {name: verdict.placeable for name, verdict in judgement.verdicts.items()}
     fused = [part.layers for part in regions_of(model, network, verdicts).parts]
     request = PlacementInputs(
-        network, judgement, model, options, cores, able, pins, Handover(network, model, fused),
+        network,
+        judgement,
+        model,
+        options,
+        cores,
+        able,
+        pins,
+        Handover(network, model, fused),
         LoadableCapacity(network, model, options, precisions),
-    )  # fmt: skip
+    )
     if not options.gpu:
         _require_standalone(request)
     return request
@@ -325,8 +332,9 @@ def check_options(options: Options, target: Target) -> None:
     for name, size in (options.pools or {}).items():
         _known("pool", name, POOLS)
         if size < 0:
-            raise UsageError(f"pool {name} is {size} bytes, it must not be negative",
-                             code="plan.pool")  # fmt: skip
+            raise UsageError(
+                f"pool {name} is {size} bytes, it must not be negative", code="plan.pool"
+            )
         sram = name == "managed_sram"
         most = target.dla.sram_bytes if sram else target.dram.bytes
         if target.dla.cores and size > most:

@@ -133,9 +133,15 @@ def prepare(
         power = "fp16" if all(layer.name in fp16 for layer in network.layers) else ""
     able = {name: verdict.placeable for name, verdict in judgement.verdicts.items()}
     predicts = CostModel(
-        target, mode, precision, fp16, device_constants(), power, concurrent,
+        target,
+        mode,
+        precision,
+        fp16,
+        device_constants(),
+        power,
+        concurrent,
         rate_hz=options.rate_hz,
-    )  # fmt: skip
+    )
     model = measured_model(predicts, options.profile, network, able)
     return Prepared(make_inputs(network, judgement, model, options))
 
@@ -193,9 +199,14 @@ def place(
         cores_used(options), engine_kinds(options, judgement), shared
     ):
         prepared = prepare(
-            network, judgement, target, precision=precision, power_mode=power_mode,
-            options=engines, concurrent=concurrent,
-        )  # fmt: skip
+            network,
+            judgement,
+            target,
+            precision=precision,
+            power_mode=power_mode,
+            options=engines,
+            concurrent=concurrent,
+        )
         request = prepared.request
         if not compared:
             compared = prepared.baselines
@@ -335,11 +346,16 @@ class PlacementQuery:
             UsageError, GateError: As ``place``, without the conflicting constraints.
         """
         return place(
-            self.network, self.judgement, self.target, precision=self.precision,
-            power_mode=self.power_mode, options=options or self.options, progress=progress,
+            self.network,
+            self.judgement,
+            self.target,
+            precision=self.precision,
+            power_mode=self.power_mode,
+            options=options or self.options,
+            progress=progress,
             on_bound=on_bound,
             explains=False,
-        )  # fmt: skip
+        )
 
     def prepared(self, concurrent: str = "") -> Prepared:
         """Returns the problem for the solver; ``concurrent`` as in ``prepare``.
@@ -348,9 +364,14 @@ class PlacementQuery:
             UsageError, GateError: As ``place``.
         """
         return prepare(
-            self.network, self.judgement, self.target, precision=self.precision,
-            power_mode=self.power_mode, options=self.options, concurrent=concurrent,
-        )  # fmt: skip
+            self.network,
+            self.judgement,
+            self.target,
+            precision=self.precision,
+            power_mode=self.power_mode,
+            options=self.options,
+            concurrent=concurrent,
+        )
 
     def compared(self, plan: Plan) -> Plan:
         """Returns a plan of this network's rewritten form, compared with this network's baselines.
@@ -371,7 +392,7 @@ class PlacementQuery:
             baselines=baseline_costs(prepared.request, prepared.baselines, untimed),
             baselines_keep=keep,
             baselines_rewritten=plan.baselines,
-        )  # fmt: skip
+        )
 
     def able(self, layer: str) -> PlacementQuery:
         """Returns the query with a layer allowed on a DLA core, whatever its verdict."""
@@ -435,9 +456,11 @@ class UserConstraints:
             refused = [
                 (name, verdict.reasons[0].message)
                 for name, verdict in verdicts.items()
-                if pin.device != "GPU" and not verdict.placeable and verdict.reasons
+                if pin.device != "GPU"
+                and not verdict.placeable
+                and verdict.reasons
                 and name in layers
-            ]  # fmt: skip
+            ]
             text = f"pin {pin.layers}={pin.device}"
             name, rule = refused[0] if refused else ("", "")
             why = f"{name}: {rule}" if rule else ""
@@ -754,9 +777,12 @@ def pareto_front(
         options = replace(options, max_transitions=engines.max_transitions)
         prepared = replace(query, options=options).prepared(concurrent)
         front = pareto(
-            one_core(prepared.problem, cores), (first, second),
-            bounds=solver_bounds(prepared.request, cores), limit=MOST_POINTS, progress=progress,
-        )  # fmt: skip
+            one_core(prepared.problem, cores),
+            (first, second),
+            bounds=solver_bounds(prepared.request, cores),
+            limit=MOST_POINTS,
+            progress=progress,
+        )
         if front is not None:
             fronts.append((prepared, front, fixed_uj(prepared.request, cores)))
         if not prepared.request.cores:
@@ -850,9 +876,17 @@ def _joined_fronts(
             engines = as_engines(prepared.request, problem, point.placing.modes)
             have = metrics(engines, load_us, energy_uj)
             unknown = fixed if names[0] == "energy_uj" else 0.0
-            found.append((prepared, replace(
-                point, first=have[names[0]], second=have[names[1]], bound=point.bound + unknown,
-            )))  # fmt: skip
+            found.append(
+                (
+                    prepared,
+                    replace(
+                        point,
+                        first=have[names[0]],
+                        second=have[names[1]],
+                        bound=point.bound + unknown,
+                    ),
+                )
+            )
     found.sort(key=lambda one: (one[1].first, one[1].second))
     retained: list[tuple[Prepared, ParetoPoint, float]] = []
     for prepared, point in found:

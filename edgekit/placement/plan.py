@@ -51,18 +51,29 @@ _ROUNDING = 1e-6  # relative; a plan's figures are rounded
 COMPARISON_SCHEMA = "edgekit.whatif/1"
 #: The unit of each objective's value.
 OBJECTIVE_UNITS = {
-    "latency": "us", "throughput": "qps", "period": "us", "energy": "uj", "gpu_time": "us",
-}  # fmt: skip
+    "latency": "us",
+    "throughput": "qps",
+    "period": "us",
+    "energy": "uj",
+    "gpu_time": "us",
+}
 #: Of the plans within an objective's slack, the plan with the least of this figure is chosen:
 SECOND_METRICS = {
-    "latency": "energy_uj", "throughput": "latency_us", "period": "latency_us",
-    "energy": "latency_us", "gpu_time": "latency_us",
-}  # fmt: skip
+    "latency": "energy_uj",
+    "throughput": "latency_us",
+    "period": "latency_us",
+    "energy": "latency_us",
+    "gpu_time": "latency_us",
+}
 #: The predicted figure of each objective; a period is 1 / throughput.
 PREDICTED_KEYS = {
-    "latency": "latency_us", "throughput": "throughput_qps", "period": "throughput_qps",
-    "energy": "energy_uj", "gpu_time": "gpu_us", MAKESPAN: "latency_us",
-}  # fmt: skip
+    "latency": "latency_us",
+    "throughput": "throughput_qps",
+    "period": "throughput_qps",
+    "energy": "energy_uj",
+    "gpu_time": "gpu_us",
+    MAKESPAN: "latency_us",
+}
 _CLOCKS = ("measured", "predicted")
 objectives = choice(*OBJECTIVES)
 units = choice(*dict.fromkeys(OBJECTIVE_UNITS.values()))

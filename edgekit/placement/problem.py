@@ -349,9 +349,11 @@ class Borders:
                 continue
             on_gpu: dict[Layout, list[tuple[int, int]]] = {}
             converted: dict[tuple[Layout, Layout], list[tuple[int, int]]] = {}
-            fused = v != OUTSIDE and users and all(
-                self.handover.is_fused(kernels[v], kernels[u]) for u in users
-            )  # fmt: skip
+            fused = (
+                v != OUTSIDE
+                and users
+                and all(self.handover.is_fused(kernels[v], kernels[u]) for u in users)
+            )
             for goal in goals:
                 other = self.modes.layouts[goal]
                 if other is None:
@@ -512,12 +514,16 @@ def _with_savings(
         extra: list[Transfer] = []
         for v in border.consumers if border.producer != OUTSIDE else ():
             us = left.pop((border.producer, v), 0.0)
-            sources = [m for m, own in enumerate(problem.costs[border.producer])
-                       if own and problem.device(m) != device]  # fmt: skip
+            sources = [
+                m
+                for m, own in enumerate(problem.costs[border.producer])
+                if own and problem.device(m) != device
+            ]
             if us and sources:
                 goals = _modes_on_device(problem, v, device)
-                extra.append(Transfer(frozenset((a, b) for a in sources for b in goals),
-                                      (cost(us),)))  # fmt: skip
+                extra.append(
+                    Transfer(frozenset((a, b) for a in sources for b in goals), (cost(us),))
+                )
         borders.append(replace(border, transfers=(*border.transfers, *extra)))
     problem = replace(problem, costs=tuple(map(tuple, costs)), borders=tuple(borders))
     return replace(built, problem=problem)

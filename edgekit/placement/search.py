@@ -363,10 +363,12 @@ def _cuts(problem: PlacementProblem) -> Iterator[tuple[int, ...]]:
             for b in at[i:] if len(order) > 2 else (count,):
                 edges = (0, a, b, count)[: len(order) + 1]
                 load = [
-                    sum(sums[x][d][high] - sums[x][d][low]
-                        for x, low, high in zip(order, edges, edges[1:]))  # noqa: B905
+                    sum(
+                        sums[x][d][high] - sums[x][d][low]
+                        for x, low, high in zip(order, edges, edges[1:])  # noqa: B905
+                    )
                     for d in range(len(problem.devices))
-                ]  # fmt: skip
+                ]
                 found.append((max(load), order, edges))
     for _, order, edges in heapq.nsmallest(MOST_EVALUATED, found):
         parts = [modes[x][low:high] for x, low, high in zip(order, edges, edges[1:])]  # noqa: B905

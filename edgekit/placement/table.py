@@ -120,10 +120,20 @@ def with_error(row: TableRow, error: EdgekitError) -> TableRow:
 def without_plan(board: Target, mode: str, precision: str, objective: str, note: str) -> TableRow:
     """Returns a row before its plan is known."""
     return TableRow(
-        target=board.name, power_mode=mode, precision=precision, objective=objective,
-        dla_cores=[], latency_us=None, throughput_qps=None, energy_uj=None, gpu_us=None, bands={},
-        plans={}, notes=[note] if note else [], error=None,
-    )  # fmt: skip
+        target=board.name,
+        power_mode=mode,
+        precision=precision,
+        objective=objective,
+        dla_cores=[],
+        latency_us=None,
+        throughput_qps=None,
+        energy_uj=None,
+        gpu_us=None,
+        bands={},
+        plans={},
+        notes=[note] if note else [],
+        error=None,
+    )
 
 
 def table_modes(

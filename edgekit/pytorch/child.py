@@ -42,9 +42,10 @@ def main() -> None:
         answer = Answer(exported=None, failed=failed_by(error))
     except MemoryError:
         lack = BuildError(
-            "the process that exports the network ran out of memory", code="torch.memory",
+            "the process that exports the network ran out of memory",
+            code="torch.memory",
             hint="export the module in your own process: edgekit.export(model, (x,))",
-        )  # fmt: skip
+        )
         answer = Answer(exported=None, failed=failed_by(lack))
     content = answer.model_dump_json(by_alias=True)
     Path(request.folder, "answer.json").write_text(content, encoding="utf-8")
@@ -160,10 +161,13 @@ def _pickles(trusted: bool) -> Iterator[None]:
             raise Unpickled
 
     places: list[tuple[Any, str, Any]] = [
-        (torch, "load", tensors_alone), (torch.serialization, "load", tensors_alone),
-        (pickle, "load", refuse), (pickle, "loads", refuse), (pickle, "Unpickler", Refusing),
+        (torch, "load", tensors_alone),
+        (torch.serialization, "load", tensors_alone),
+        (pickle, "load", refuse),
+        (pickle, "loads", refuse),
+        (pickle, "Unpickler", Refusing),
         (torch._C, "_pickle_load_obj", refuse),
-    ]  # fmt: skip
+    ]
     before = [(owner, name, getattr(owner, name, None)) for owner, name, _ in places]
     for owner, name, replacement in places:
         setattr(owner, name, replacement)

@@ -78,9 +78,17 @@ def export(
         GateError: ``torch.differs``: the file's results differ from PyTorch's.
     """
     return export_with_network(
-        source, args, kwargs, release=release, inputs=inputs, exporter=exporter, save=save,
-        trust=trust, dynamic_shapes=dynamic_shapes, leave=leave,
-    )[0]  # fmt: skip
+        source,
+        args,
+        kwargs,
+        release=release,
+        inputs=inputs,
+        exporter=exporter,
+        save=save,
+        trust=trust,
+        dynamic_shapes=dynamic_shapes,
+        leave=leave,
+    )[0]
 
 
 def export_with_network(
@@ -102,9 +110,10 @@ def export_with_network(
     """
     if exporter not in (None, "dynamo", "legacy"):
         raise UsageError(
-            f"there is no exporter {exporter!r}", code="torch.exporter",
+            f"there is no exporter {exporter!r}",
+            code="torch.exporter",
             hint="the exporters are dynamo and legacy",
-        )  # fmt: skip
+        )
     if isinstance(source, str | Path):
         refuse_untrusted(source, trust)
     need_torch()
@@ -114,15 +123,22 @@ def export_with_network(
     if isinstance(source, str | Path):
         if dynamic_shapes:
             raise UsageError(
-                "dynamic_shapes are those of a torch.nn.Module", code="torch.dynamic_shapes",
+                "dynamic_shapes are those of a torch.nn.Module",
+                code="torch.dynamic_shapes",
                 hint="a .pt2 program keeps the ranges that it was exported with; of a factory's "
                 'module give ranges as sizes: inputs={"x": "1x3x320..640x224"}',
-            )  # fmt: skip
+            )
         with source_errors.exported_whole():
             outside = export_outside(
-                source, given, kwargs or {}, inputs or {}, release=release, exporter=chosen,
-                save=None if leave else save, trust=trust,
-            )  # fmt: skip
+                source,
+                given,
+                kwargs or {},
+                inputs or {},
+                release=release,
+                exporter=chosen,
+                save=None if leave else save,
+                trust=trust,
+            )
         return _with_left(outside, leave, save), None
     if is_module(source):
         network = network_of(
@@ -142,9 +158,10 @@ def _with_left(exported: Exported, leave: Sequence[str], save: Path | None) -> E
         return exported
     if exported.dimensions:
         raise UsageError(
-            "a network with left-out modules has one size", code="torch.dynamic_shapes",
+            "a network with left-out modules has one size",
+            code="torch.dynamic_shapes",
             hint="leave leave out, or give one size",
-        )  # fmt: skip
+        )
     return keeping.saved(leave_in_file(exported, leave), save)
 
 
@@ -272,25 +289,34 @@ def export_network(
         except GateError:
             if made == "legacy" and network.kind != "torchscript":
                 # the trace may contain a number that Python read from the example
-                exporters.refuse_control_flow(
-                    network.make(), network.call.tensors, constants=False
-                )  # fmt: skip
+                exporters.refuse_control_flow(network.make(), network.call.tensors, constants=False)
             raise
         exported = Exported(
-            schema="edgekit.export/1", file=str(keeping.home(key) / keeping.FILE),
-            source=network.source, kind=network.kind, torch=str(torch.__version__), exporter=made,
-            opset=exporters.opset_of(proto), tensorrt=release,
+            schema="edgekit.export/1",
+            file=str(keeping.home(key) / keeping.FILE),
+            source=network.source,
+            kind=network.kind,
+            torch=str(torch.__version__),
+            exporter=made,
+            opset=exporters.opset_of(proto),
+            tensorrt=release,
             inputs=_tensors(proto.graph.input, network.call.tensors, ranged=True),
             outputs=_tensors(proto.graph.output, network.outputs),
             arguments=Arguments(
-                parameters=list(network.parameters), leaves=list(network.leaves),
+                parameters=list(network.parameters),
+                leaves=list(network.leaves),
                 constants=plain_constants(network.call, network.defaults),
                 defaults=dict(network.defaults),
             ),
-            result=network.result.structure, structure=structure, weights=weights,
-            agreement=agreement, cached=False, notes=[*network.notes, *notes], left=left,
+            result=network.result.structure,
+            structure=structure,
+            weights=weights,
+            agreement=agreement,
+            cached=False,
+            notes=[*network.notes, *notes],
+            left=left,
             dimensions=dimension_texts(axes),
-        )  # fmt: skip
+        )
         keeping.put(exported, folder)
     return keeping.saved(exported, save)
 
@@ -301,14 +327,16 @@ def _program(network: Network, exporter: Exporter | None) -> tuple[Any, tuple[Fr
 
     if exporter == "dynamo" and network.kind == "torchscript":
         raise UsageError(
-            "the exporter of programs takes no TorchScript", code="torch.exporter",
+            "the exporter of programs takes no TorchScript",
+            code="torch.exporter",
             hint='leave exporter out, or give "legacy"',
-        )  # fmt: skip
+        )
     if exporter == "legacy" and network.left is not None:
         raise UsageError(
-            "the legacy exporter leaves no module in PyTorch", code="torch.exporter",
+            "the legacy exporter leaves no module in PyTorch",
+            code="torch.exporter",
             hint='leave exporter out, or give "dynamo"',
-        )  # fmt: skip
+        )
     program = network.program
     if program is None and exporter != "legacy" and network.kind != "torchscript":
         with torch.no_grad(), exporters.quiet():
@@ -316,9 +344,10 @@ def _program(network: Network, exporter: Exporter | None) -> tuple[Any, tuple[Fr
     axes = () if program is None else free_axes(program, network.call.tensors, network.free)
     if exporter == "legacy" and (axes or network.free):
         raise UsageError(
-            "the legacy exporter exports one size", code="torch.exporter",
+            "the legacy exporter exports one size",
+            code="torch.exporter",
             hint='leave exporter out, or give "dynamo"',
-        )  # fmt: skip
+        )
     return None if exporter == "legacy" else program, axes
 
 
@@ -332,11 +361,19 @@ def _key(
     import torch
 
     return keeping.key(
-        torch.__version__, content, release, exporter, network.kind, network.source,
-        network.call.names, network.result.structure.model_dump_json(), network.notes,
-        network.defaults, *([dimension_texts(axes)] if axes else []),
+        torch.__version__,
+        content,
+        release,
+        exporter,
+        network.kind,
+        network.source,
+        network.call.names,
+        network.result.structure.model_dump_json(),
+        network.notes,
+        network.defaults,
+        *([dimension_texts(axes)] if axes else []),
         *([network.metadata] if network.metadata else []),
-    )  # fmt: skip
+    )
 
 
 def _translated(

@@ -188,9 +188,13 @@ def legacy(
         path = Path(folder, "model.onnx")
         try:
             torch.onnx.export(
-                module, tuple(tensors), str(path), dynamo=False, opset_version=opset,
+                module,
+                tuple(tensors),
+                str(path),
+                dynamo=False,
+                opset_version=opset,
                 input_names=list(names),
-            )  # fmt: skip
+            )
         except Exception as error:
             known = None if script else module
             raise source_errors.failure(error, known, printed=said.getvalue()) from error
@@ -382,15 +386,20 @@ def _without_weights(
         helper.make_graph(
             list(graph.node),
             graph.name,
-            [*graph.input, *(helper.make_tensor_value_info(name, one.data_type, list(one.dims))
-                             for name, one in weights.items())],
+            [
+                *graph.input,
+                *(
+                    helper.make_tensor_value_info(name, one.data_type, list(one.dims))
+                    for name, one in weights.items()
+                ),
+            ],
             list(graph.output),
             [one for one in graph.initializer if one.name not in weights],
             value_info=list(graph.value_info),
         ),
         opset_imports=list(proto.opset_import),
         ir_version=min(proto.ir_version, 8),
-    )  # fmt: skip
+    )
     return bare, weights
 
 
@@ -414,8 +423,10 @@ def in_float32(proto: onnx.ModelProto) -> list[str]:
             if attribute.HasField("t"):
                 _tensor_in_float32(attribute.t, found)
             is_type = (node.op_type, attribute.name) in (
-                ("Cast", "to"), ("RandomNormalLike", "dtype"), ("EyeLike", "dtype"),
-            )  # fmt: skip
+                ("Cast", "to"),
+                ("RandomNormalLike", "dtype"),
+                ("EyeLike", "dtype"),
+            )
             if is_type and attribute.i in _OTHER_FLOATS:
                 found.add(attribute.i)
                 attribute.i = TensorProto.FLOAT
@@ -504,5 +515,7 @@ def too_large(module: str) -> UsageError:
     """Returns the error of a left-out module whose weights exceed the limit of an ONNX file."""
     return UsageError(
         "the module is left out and has more weights than an ONNX file holds (1.8 GB)",
-        code="compile.left", where=module, hint="leave out less of the network",
-    )  # fmt: skip
+        code="compile.left",
+        where=module,
+        hint="leave out less of the network",
+    )

@@ -66,10 +66,11 @@ def _of_pytorch(path: str, one: Any) -> _Scales:
     shifted = one.zero_point[one.zero_point != 0]
     if len(shifted):
         raise _refused(
-            path, f"has asymmetric codes (zero point {int(shifted[0])}), which TensorRT lacks",
+            path,
+            f"has asymmetric codes (zero point {int(shifted[0])}), which TensorRT lacks",
             hint="train with symmetric codes: -128..127 with zero point 0 (torch.qint8, "
             "torch.per_tensor_symmetric)",
-        )  # fmt: skip
+        )
     axis = int(one.ch_axis) if one.is_per_channel else None
     return _Scales(one.scale.detach().float(), one.zero_point.detach().int(), axis, codes)
 
@@ -90,10 +91,13 @@ def _of_nvidia(path: str, one: Any) -> _Scales:
 
 def _refused(path: str, problem: str, hint: str = "") -> ModelError:
     return ModelError(
-        f"the fake quantiser {path} {problem}", code="torch.fake_quant", where=path,
-        hint=hint or "INT8 of TensorRT has the codes -128..127; switch it off, or leave its module "
+        f"the fake quantiser {path} {problem}",
+        code="torch.fake_quant",
+        where=path,
+        hint=hint
+        or "INT8 of TensorRT has the codes -128..127; switch it off, or leave its module "
         "in PyTorch",
-    )  # fmt: skip
+    )
 
 
 def _operator(scales: _Scales) -> nn.Module:

@@ -67,9 +67,11 @@ def ranges_in(inputs: Mapping[str, str]) -> tuple[dict[str, str], dict[str, dict
                 low, best, high = parse_axis(size)
             except ValueError as error:
                 raise UsageError(
-                    f"{text!r} is not the size of an input: {error}", code="torch.inputs",
-                    where=name, hint="write sizes and ranges like 1x3x320..640x224:float32",
-                ) from None  # fmt: skip
+                    f"{text!r} is not the size of an input: {error}",
+                    code="torch.inputs",
+                    where=name,
+                    hint="write sizes and ranges like 1x3x320..640x224:float32",
+                ) from None
             # PyTorch treats a size of 1 as constant
             found.append(str(best if best > 1 else high))
             if low < high:
@@ -167,9 +169,10 @@ def free_axes(
             if high >= _UNBOUNDED:
                 raise ModelError(
                     f"axis {axis} of input {name!r} has no largest size",
-                    code="torch.dynamic_shapes", where=name,
+                    code="torch.dynamic_shapes",
+                    where=name,
                     hint='give it bounds: torch.export.Dim("batch", min=1, max=8)',
-                )  # fmt: skip
+                )
             own = given.get(name, {}).get(axis)
             word = "batch" if axis == 0 else f"{_word(name)}_{axis}"
             word = names.setdefault(str(size), own.__name__ if own is not None else word)

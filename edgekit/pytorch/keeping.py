@@ -51,8 +51,16 @@ def program_digest(program: Any) -> str:
     for node in program.graph.nodes:
         stack = list((node.meta.get("nn_module_stack") or {}).values())
         value = node.meta.get("val")
-        words = (node.op, str(node.target), node.name, str(node.args), str(node.kwargs), stack,
-                 str(getattr(value, "dtype", "")), str(getattr(value, "shape", "")))  # fmt: skip
+        words = (
+            node.op,
+            str(node.target),
+            node.name,
+            str(node.args),
+            str(node.kwargs),
+            stack,
+            str(getattr(value, "dtype", "")),
+            str(getattr(value, "shape", "")),
+        )
         digest.update(repr(words).encode())
     for name, tensor in (*program.state_dict.items(), *program.constants.items()):
         digest.update(f"{name}:".encode())

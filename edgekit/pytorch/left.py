@@ -25,9 +25,15 @@ if TYPE_CHECKING:
     from edgekit.pytorch.signature import Values
 
 _DICTS = (
-    "_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs",
-)  # fmt: skip
+    "_parameters",
+    "_buffers",
+    "_modules",
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+)
 
 
 @dataclass(frozen=True)
@@ -67,8 +73,9 @@ class LeftCall:
         """Returns tensors on the device and in the types that the module takes: a bfloat16 network
         is float32 in its file, and compiled parts return arrays.
         """
-        return [as_tensor(one, self.device, kind)
-                for one, kind in zip(values, self.takes, strict=True)]  # fmt: skip
+        return [
+            as_tensor(one, self.device, kind) for one, kind in zip(values, self.takes, strict=True)
+        ]
 
     def run(self, module: nn.Module, values: Sequence[Values]) -> list[Tensor]:
         """Calls the module with the tensors among its arguments; returns those of its results."""
@@ -100,8 +107,11 @@ class LeftOut:
         for path, kept in self._before.items():
             for whole in (self.twin.get_submodule(path), self.modules[path]):
                 for here, there in zip(whole.modules(), twin(kept).modules(), strict=True):
-                    state = {name: value for name, value in vars(there).items()
-                             if name not in ("forward", "_modules")}  # fmt: skip
+                    state = {
+                        name: value
+                        for name, value in vars(there).items()
+                        if name not in ("forward", "_modules")
+                    }
                     vars(here).update(state)
 
     def apart(self) -> LeftOut:

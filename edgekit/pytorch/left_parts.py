@@ -83,11 +83,12 @@ def left_file(left: LeftOut, part: LeftModule, tensors: Sequence[Tensor], releas
     except (ModelError, UsageError) as error:
         raise UsageError(
             f"the module stays in PyTorch and cannot become an ONNX file: {error.message}",
-            code="compile.left", where=part.module,
+            code="compile.left",
+            where=part.module,
             hint=f'let it travel as a Python part: save(path, python={{"{part.module}": '
             '"package.module:factory"}), or leave out only the modules inside that cannot be '
             "exported",
-        ) from error  # fmt: skip
+        ) from error
     if (file.parent / keeping.DATA).exists():
         raise exporters.too_large(part.module)
     proto = onnx.load(file)
@@ -165,9 +166,11 @@ def left_python(
             state=hashlib.sha256(state).hexdigest(),
             arguments=_tree(args, part),
             keywords=_tree(kwargs, part),
-            takes={name: str(kind).removeprefix("torch.")
-                   for name, kind in zip(part.inputs, call.takes, strict=True)},
-        )  # fmt: skip
+            takes={
+                name: str(kind).removeprefix("torch.")
+                for name, kind in zip(part.inputs, call.takes, strict=True)
+            },
+        )
         made = LeftPython(
             record, source, state, tuple(dict.fromkeys(part.inputs)), tuple(part.outputs)
         )
@@ -201,8 +204,9 @@ def _tree(value: Any, part: LeftModule) -> dict[str, Any]:
 
 def _refused(part: LeftModule, problem: str) -> UsageError:
     return UsageError(
-        f"the module cannot become a Python part: {problem}", code="compile.python",
+        f"the module cannot become a Python part: {problem}",
+        code="compile.python",
         where=part.module,
         hint="name a function without arguments whose source file stands alone: "
         'python={"path.of.module": "package.module:factory"}',
-    )  # fmt: skip
+    )

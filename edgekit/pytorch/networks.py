@@ -197,10 +197,11 @@ def network_of(
     is_module = isinstance(source, torch.nn.Module)
     if (ranged or dynamic_shapes) and (isinstance(source, torch.jit.ScriptModule) or not is_module):
         raise UsageError(
-            "sizes vary of a torch.nn.Module alone", code="torch.dynamic_shapes",
+            "sizes vary of a torch.nn.Module alone",
+            code="torch.dynamic_shapes",
             hint="a program keeps the ranges that it was exported with: torch.export.export(model, "
             "(x,), dynamic_shapes=...); TorchScript has one size here",
-        )  # fmt: skip
+        )
     if isinstance(source, torch.export.ExportedProgram):
         network = _program(source, args, kwargs, inputs, name)
     elif isinstance(source, torch.jit.ScriptModule):
@@ -209,9 +210,10 @@ def network_of(
         network = _module(source, args, kwargs, inputs, name, leave)
     elif isinstance(source, type) and issubclass(source, torch.nn.Module):
         raise UsageError(
-            f"{source.__qualname__} is a class, and no module yet", code="torch.source",
+            f"{source.__qualname__} is a class, and no module yet",
+            code="torch.source",
             hint=f"make a module: {source.__qualname__}(...)",
-        )  # fmt: skip
+        )
     else:
         raise UsageError(
             f"an object of {type(source).__qualname__} is no PyTorch network",
@@ -226,9 +228,10 @@ def network_of(
     network.free = {**ranged, **dynamic_by_name(dynamic_shapes, example)}
     if network.free and network.left is None and leave:
         raise UsageError(
-            "a network with left-out modules has one size", code="torch.dynamic_shapes",
+            "a network with left-out modules has one size",
+            code="torch.dynamic_shapes",
             hint="leave leave out, or give one size",
-        )  # fmt: skip
+        )
     _examine(network)
     return network
 
@@ -243,12 +246,15 @@ def _module(
 ) -> Network:
     import torch
 
-    if any(isinstance(one, torch.nn.parameter.UninitializedTensorMixin)
-           for one in (*source.parameters(), *source.buffers())):  # fmt: skip
+    if any(
+        isinstance(one, torch.nn.parameter.UninitializedTensorMixin)
+        for one in (*source.parameters(), *source.buffers())
+    ):
         raise ModelError(
-            "the module has parameters without a size yet", code="torch.lazy",
+            "the module has parameters without a size yet",
+            code="torch.lazy",
             hint="call it once, and export it then",
-        )  # fmt: skip
+        )
     parameters = parameter_names(source.forward)
     if inputs:
         check_inputs(inputs, parameters)
@@ -271,9 +277,14 @@ def _module(
         return module
 
     found = Network(
-        "module", name or _class_name(source), call, make, result,
-        parameters=parameters, defaults=default_values(source.forward),
-    )  # fmt: skip
+        "module",
+        name or _class_name(source),
+        call,
+        make,
+        result,
+        parameters=parameters,
+        defaults=default_values(source.forward),
+    )
     found.notes += _training(source)
     return found
 
@@ -301,9 +312,13 @@ def _script(
     call = call_of(parameters, args, {})
     kept = source.original_name if hasattr(source, "original_name") else _class_name(source)
     found = Network(
-        "torchscript", name or kept, call, lambda: _copy(source).eval(), Result(call.names),
+        "torchscript",
+        name or kept,
+        call,
+        lambda: _copy(source).eval(),
+        Result(call.names),
         parameters=parameters,
-    )  # fmt: skip
+    )
     found.notes += [_DEPRECATED, *_training(source)]
     return found
 
@@ -408,9 +423,10 @@ def _program(
         if given:
             known = listed(f"{key} {ranges_text(source, one)}" for key, one in sizes.items())
             raise UsageError(
-                f"the program has the inputs {known}", code="torch.inputs",
+                f"the program has the inputs {known}",
+                code="torch.inputs",
                 hint="give these sizes, or export the program again with others",
-            )  # fmt: skip
+            )
     elif not args and not kwargs:
         args, kwargs = source.example_inputs or _unflattened(source, leaves)
     call = call_of((), args, kwargs, names=list(leaves))
@@ -423,9 +439,14 @@ def _program(
         return module
 
     return Network(
-        "program", name or _program_name(source), call, make, result, source,
+        "program",
+        name or _program_name(source),
+        call,
+        make,
+        result,
+        source,
         leaves=list(leaves),
-    )  # fmt: skip
+    )
 
 
 def _takes(program: Any, known: Any, given: Any) -> bool:
@@ -491,12 +512,15 @@ def _examine(network: Network) -> None:
         raise
     except Exception as error:
         known = None if network.kind == "torchscript" else module
-        raise source_errors.not_called(error, known, size_words(
-            dict(zip(network.call.names, tensors, strict=True))
-        )) from error  # fmt: skip
+        raise source_errors.not_called(
+            error, known, size_words(dict(zip(network.call.names, tensors, strict=True)))
+        ) from error
     _refuse_complex(network)
-    written = [name for name, a, b in zip(network.call.names, given, tensors, strict=True)
-               if not np.array_equal(array(a), array(b), equal_nan=True)]  # fmt: skip
+    written = [
+        name
+        for name, a, b in zip(network.call.names, given, tensors, strict=True)
+        if not np.array_equal(array(a), array(b), equal_nan=True)
+    ]
     if written:
         network.notes.append(
             f"{counted(len(written), 'input')} {listed(map(repr, written), 5)}: written to by each "
@@ -504,9 +528,10 @@ def _examine(network: Network) -> None:
         )
     left = tuple(f"{path}." for path in network.left.modules) if network.left else ()
     changed = [
-        name for name, one in module.named_buffers()
+        name
+        for name, one in module.named_buffers()
         if name in before and not torch.equal(one, before[name]) and not name.startswith(left)
-    ]  # fmt: skip
+    ]
     gap = _gap(network, again)
     words = f"{counted(len(changed), 'buffer')} {listed(map(repr, changed), 5)}"
     if gap > _SAME and changed:
@@ -548,12 +573,16 @@ def _refuse_chance(network: Network, module: Any) -> None:
 
 
 def _refuse_complex(network: Network) -> None:
-    named = {**dict(zip(network.call.names, network.call.tensors, strict=True)),
-             **dict(zip(network.result.names, network.outputs, strict=True))}  # fmt: skip
+    named = {
+        **dict(zip(network.call.names, network.call.tensors, strict=True)),
+        **dict(zip(network.result.names, network.outputs, strict=True)),
+    }
     for name, tensor in named.items():
         if tensor.is_complex():
             raise ModelError(
                 f"{name!r} has complex numbers ({size_of(tensor)}), which ONNX networks take and "
-                "return as pairs of real ones", code="torch.complex", where=name,
+                "return as pairs of real ones",
+                code="torch.complex",
+                where=name,
                 hint="use torch.view_as_real and torch.view_as_complex in forward",
-            )  # fmt: skip
+            )

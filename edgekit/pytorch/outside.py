@@ -146,9 +146,13 @@ def example_from(request: Request) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def failed_by(error: EdgekitError) -> Failed:
     """Returns an error in the form for the parent."""
     return Failed(
-        kind=type(error).__name__, message=error.message, code=error.code, where=error.where,
-        hint=error.hint, details=list(error.details),
-    )  # fmt: skip
+        kind=type(error).__name__,
+        message=error.message,
+        code=error.code,
+        where=error.where,
+        hint=error.hint,
+        details=list(error.details),
+    )
 
 
 _CHILD = Path(__file__).with_name("child.py")
@@ -187,12 +191,19 @@ def export_outside(
         folder = Path(made)
         example, tensors, values = example_to(args, kwargs, folder)
         request = Request(
-            source=str(source if kind == "factory" else Path(source).absolute()), kind=kind,
-            digest=digest, trusted=bool(trust), folder=made, release=release, exporter=exporter,
+            source=str(source if kind == "factory" else Path(source).absolute()),
+            kind=kind,
+            digest=digest,
+            trusted=bool(trust),
+            folder=made,
+            release=release,
+            exporter=exporter,
             # the user's own code, and that of a trusted pickle, is in the working directory
             path=[*([os.getcwd()] if kind in ("factory", "pickle") else []), *sys.path],
-            example=example, tensors=tensors, inputs=dict(inputs),
-        )  # fmt: skip
+            example=example,
+            tensors=tensors,
+            inputs=dict(inputs),
+        )
         if kind == "factory":  # its result is only known afterwards; the child caches it
             return keeping.saved(_asked(request, folder), save)
         facts = request.model_dump_json(exclude={"path", "folder", "source"})
@@ -218,9 +229,11 @@ def refuse_untrusted(source: str | Path, trust: str | None) -> None:
         raise _untrusted(Path(source), digest)
     if trust.lower() != digest:
         raise UsageError(
-            f"the file's SHA-256 is {digest}, and another one is trusted", code="torch.trust",
-            where=str(source), hint="ask its author for the SHA-256, or give trust the file's own",
-        )  # fmt: skip
+            f"the file's SHA-256 is {digest}, and another one is trusted",
+            code="torch.trust",
+            where=str(source),
+            hint="ask its author for the SHA-256, or give trust the file's own",
+        )
 
 
 def kind_of(source: str | Path) -> Kind:
@@ -243,10 +256,12 @@ def kind_of(source: str | Path) -> Kind:
         return kinds[what[0]]
     refuse_foreign(path)
     raise UsageError(
-        "this is no PyTorch file", code="torch.source", where=str(source),
+        "this is no PyTorch file",
+        code="torch.source",
+        where=str(source),
         hint="give a .pt2 or TorchScript file, package.module:factory, or the module itself; an "
         "ONNX file needs no export",
-    )  # fmt: skip
+    )
 
 
 def _untrusted(path: Path, digest: str) -> ModelError:
@@ -311,8 +326,14 @@ def _asked(request: Request, folder: Path) -> Exported:
     asked = folder / "request.json"
     asked.write_text(request.model_dump_json(), encoding="utf-8")
     size = 0 if request.kind == "factory" else Path(request.source).stat().st_size
-    command = [sys.executable, "-I", str(_CHILD), str(asked), str(timeouts.EXPORT_CPU_S),
-               str(_MEMORY + _COPIES * size)]  # fmt: skip
+    command = [
+        sys.executable,
+        "-I",
+        str(_CHILD),
+        str(asked),
+        str(timeouts.EXPORT_CPU_S),
+        str(_MEMORY + _COPIES * size),
+    ]
     if request.kind == "factory":
         environment = dict(os.environ)
     else:
@@ -322,9 +343,14 @@ def _asked(request: Request, folder: Path) -> Exported:
     where = request.source
     try:
         done = subprocess.run(
-            command, env=environment, timeout=timeouts.EXPORT_S, check=False,
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        )  # fmt: skip
+            command,
+            env=environment,
+            timeout=timeouts.EXPORT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
     except subprocess.TimeoutExpired:
         raise _ended("torch.timeout", f"took over {timeouts.EXPORT_S} s", where) from None
     except OSError as error:

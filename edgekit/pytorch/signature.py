@@ -125,20 +125,26 @@ def _refuse_object(name: str, leaf: object) -> None:
 
     if isinstance(leaf, np.ndarray):
         raise UsageError(
-            f"input {name!r} is a NumPy array, and PyTorch takes tensors", code="torch.inputs",
-            where=name, hint="give a tensor: torch.from_numpy(array)",
-        )  # fmt: skip
+            f"input {name!r} is a NumPy array, and PyTorch takes tensors",
+            code="torch.inputs",
+            where=name,
+            hint="give a tensor: torch.from_numpy(array)",
+        )
     kept = vars(leaf).values() if hasattr(leaf, "__dict__") and not callable(leaf) else ()
     if isinstance(leaf, torch.Tensor) or not any(map(torch.is_tensor, kept)):
         return
     kind = type(leaf).__qualname__
-    known = "torch.export.register_dataclass" if dataclasses.is_dataclass(leaf) else (
-        "torch.utils._pytree.register_pytree_node")  # fmt: skip
+    known = (
+        "torch.export.register_dataclass"
+        if dataclasses.is_dataclass(leaf)
+        else ("torch.utils._pytree.register_pytree_node")
+    )
     raise UsageError(
         f"input {name!r} is an object of {kind}, and PyTorch does not know its tensors",
-        code="torch.inputs", where=name,
+        code="torch.inputs",
+        where=name,
         hint=f"register the class ({known}), or give tensors in lists, tuples and dicts",
-    )  # fmt: skip
+    )
 
 
 def parameter_names(function: Callable[..., Any]) -> tuple[str, ...]:
@@ -220,13 +226,17 @@ class Result:
             )
         if self._paths:
             found = dict(zip(paths, tensors, strict=True))
-            lost = [name for path, name in zip(self._paths, self.names, strict=True)
-                    if path not in found]  # fmt: skip
+            lost = [
+                name
+                for path, name in zip(self._paths, self.names, strict=True)
+                if path not in found
+            ]
             if lost:
                 raise UsageError(
-                    f"the module does not return {lost[0]!r} in each call", code="torch.outputs",
+                    f"the module does not return {lost[0]!r} in each call",
+                    code="torch.outputs",
                     hint="return the same tensors in each call",
-                )  # fmt: skip
+                )
             return tuple(found[path] for path in self._paths)
         self._paths = paths
         self.names = unique_names(map(_output_name, paths), self._taken)
@@ -378,9 +388,11 @@ def size_in(name: str, text: str) -> tuple[tuple[int, ...], str]:
 
 def _no_size(name: str, text: str) -> UsageError:
     return UsageError(
-        f"{text!r} is not the size of an input", code="torch.inputs", where=name,
+        f"{text!r} is not the size of an input",
+        code="torch.inputs",
+        where=name,
         hint="write sizes and type like 1x3x224x224:float32 or 1x128:int64",
-    )  # fmt: skip
+    )
 
 
 def _tensor(name: str, text: str) -> Any:
@@ -428,9 +440,10 @@ def check_inputs(given: Iterable[str], known: Sequence[str]) -> None:
     wrong = [name for name in given if name not in known]
     if wrong and known:
         raise UsageError(
-            f"there is no input {wrong[0]!r}", code="torch.inputs",
+            f"there is no input {wrong[0]!r}",
+            code="torch.inputs",
             hint=f"the inputs are {listed(known)}",
-        )  # fmt: skip
+        )
 
 
 def plain_constants(call: Call, defaults: Mapping[str, Plain]) -> dict[str, Plain]:

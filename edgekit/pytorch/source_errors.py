@@ -20,8 +20,10 @@ from edgekit.network.module_names import enclosing, last_line, path_of_scopes
 # an exporter's errors have pages of advice
 _LONGEST = 300
 _DATA_DEPENDENT = (
-    "GuardOnDataDependentSymNode", "DataDependentOutputException", "PendingUnbackedSymbolNotFound",
-)  # fmt: skip
+    "GuardOnDataDependentSymNode",
+    "DataDependentOutputException",
+    "PendingUnbackedSymbolNotFound",
+)
 # PyTorch's error when NumPy requests the values of a tensor without values
 _NO_NUMPY = ".numpy() is not supported for tensor subclasses"
 # an operator whose result size depends on values
@@ -112,9 +114,10 @@ def failure(error: BaseException, network: Any, *, printed: str = "") -> Edgekit
         f"{message}: {type(chain[-1]).__name__}: {text}",
         code="torch.export",
         where=place.path if place else "",
-        hint=f"{place.leave()}; or try the other exporter (exporter=)" if place else
-        "try the other exporter (exporter=)",
-    )  # fmt: skip
+        hint=f"{place.leave()}; or try the other exporter (exporter=)"
+        if place
+        else "try the other exporter (exporter=)",
+    )
 
 
 def not_called(error: Exception, network: Any, example: str) -> UsageError:

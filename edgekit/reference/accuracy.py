@@ -268,9 +268,12 @@ def _inside(
     del proto.graph.output[:]
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     session = open_engine(
-        proto.SerializeToString(), artefacts.weights, artefacts.values, f"segment {segment.index}",
+        proto.SerializeToString(),
+        artefacts.weights,
+        artefacts.values,
+        f"segment {segment.index}",
         plugins=artefacts.functions,
-    )  # fmt: skip
+    )
     feed = {name: tensors[name] for name in segment.inputs}
     return dict(zip(names, session.run(names, feed), strict=True))
 
@@ -635,12 +638,16 @@ def accuracy_of_variants(
         (
             lane,
             accuracy(
-                model, artefacts, data(number, len(lanes)),
-                lane=lane, scores=scores, detection=detection,
+                model,
+                artefacts,
+                data(number, len(lanes)),
+                lane=lane,
+                scores=scores,
+                detection=detection,
             ),
         )
         for number, lane in enumerate(lanes.values())
-    ]  # fmt: skip
+    ]
     worst = min((one for _, one in found), key=lambda one: one.cosine)
     fewest = min((one for _, one in found), key=lambda one: one.boxes or 0.0)
     segments = (replace(part, lane=lane) for lane, one in found for part in one.per_segment)

@@ -113,9 +113,13 @@ class Kernels:
             engine = self._stacked(engine)
         store = self._store
         return open_engine(
-            engine, store.weights, store.values, kernel.layers[0], threads=1,
+            engine,
+            store.weights,
+            store.values,
+            kernel.layers[0],
+            threads=1,
             plugins=self._model.plugins,
-        )  # fmt: skip
+        )
 
     def _alone(self, kernel: ReferenceKernel, quantised: bool) -> Numerics:
         own = {unit.name for unit in kernel.units} if quantised else set()

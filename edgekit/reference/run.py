@@ -68,11 +68,16 @@ class Runner:
         large = is_large(*weights.values())
         self._sessions = [
             _load(
-                artefacts, segment, weights[segment.engine],
-                stripped=stripped, large=large, optimise=optimise, threads=threads,
+                artefacts,
+                segment,
+                weights[segment.engine],
+                stripped=stripped,
+                large=large,
+                optimise=optimise,
+                threads=threads,
             )
             for segment in self.segments
-        ]  # fmt: skip
+        ]
         self.streams = any(isinstance(one, StreamedSession) for one in self._sessions)
 
     def run(self, inputs: Feed, *, observe: bool = False) -> dict[str, np.ndarray]:

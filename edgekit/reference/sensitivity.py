@@ -492,9 +492,13 @@ class KernelChain:
             self._add(group, alive, pool, sample)
 
     def _step(
-        self, at: int, variant: int | None, alive: dict[str, VariantRows], pool: ThreadPoolExecutor,
+        self,
+        at: int,
+        variant: int | None,
+        alive: dict[str, VariantRows],
+        pool: ThreadPoolExecutor,
         workers: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Runs a kernel on all rows, and in INT8 on the FP32 network's row."""
         kernel, running = self.kernels[at], self._running[at]
         ids = sorted({i for name in kernel.inputs for i in alive[name].ids})
@@ -514,9 +518,12 @@ class KernelChain:
             alive[name] = VariantRows((*ids, *added), rows)
 
     def _add(
-        self, group: _VariantRange, alive: Mapping[str, VariantRows], pool: ThreadPoolExecutor,
+        self,
+        group: _VariantRange,
+        alive: Mapping[str, VariantRows],
+        pool: ThreadPoolExecutor,
         sample: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         for at, name in enumerate(self._all.outputs):
             rows = alive[name]
             if rows.base.dtype.kind == "f" and not np.isfinite(rows.base).all():
@@ -550,11 +557,16 @@ class KernelChain:
             ]
             found.append(
                 Impact(
-                    kernel.layers, kernel.device, worst, whole.cosine,
-                    whole.cosine_min, whole.max_abs,
-                    errors[0].top1_agreement() if errors else 1.0, tuple(place),
+                    kernel.layers,
+                    kernel.device,
+                    worst,
+                    whole.cosine,
+                    whole.cosine_min,
+                    whole.max_abs,
+                    errors[0].top1_agreement() if errors else 1.0,
+                    tuple(place),
                 )
-            )  # fmt: skip
+            )
         return tuple(sorted(found, key=_badness))
 
 
@@ -655,9 +667,7 @@ def module_impacts(found: Sensitivity, network: Network) -> tuple[ModuleImpact, 
     for impact in found.impacts:
         for path in enclosing(common_module(module.get(name, "") for name in impact.layers)):
             kernels[path].append(impact)
-    floats = Counter(
-        path for name in found.floats for path in enclosing(module.get(name, ""))
-    )  # fmt: skip
+    floats = Counter(path for name in found.floats for path in enclosing(module.get(name, "")))
     rows = []
     for one in module_totals(network, {}):
         own = kernels[one.module]

@@ -75,9 +75,12 @@ def limit_bar(fraction: float, css: str) -> str:
 
 
 def track(
-    slots: Sequence[Slot], device: str, end: float, clock: str = "predicted",
+    slots: Sequence[Slot],
+    device: str,
+    end: float,
+    clock: str = "predicted",
     linked: Collection[int] = (),
-) -> str:  # fmt: skip
+) -> str:
     """Draws the busy times of a device; the whole width is ``end``, microseconds.
 
     A segment of the first plan that is in ``linked`` is a link to its row.
@@ -89,9 +92,13 @@ def track(
     for slot in slots:
         title = _slot_title(slot, device, clock, several)
         shape = _rect(
-            slot.start_us * scale, slot.duration_us * scale, 0, 24,
-            f"slot fill-{device_class(device)}", title,
-        )  # fmt: skip
+            slot.start_us * scale,
+            slot.duration_us * scale,
+            0,
+            24,
+            f"slot fill-{device_class(device)}",
+            title,
+        )
         if slot.plan == 0 and slot.segment in linked and slot.layers != 0:
             name = escape(clean(title))
             shape = f'<a href="#segment-{slot.segment:d}" aria-label="{name}">{shape}</a>'

@@ -19,9 +19,12 @@ from edgekit.text import percent
 
 _FIRST, _MORE = "latency.median", ("latency.p99", "throughput", "energy")
 _METRIC_NAMES = {
-    "latency.median": "Latency, median", "latency.mean": "Latency, mean",
-    "latency.p99": "Latency, p99", "throughput": "Throughput", "energy": "Energy",
-}  # fmt: skip
+    "latency.median": "Latency, median",
+    "latency.mean": "Latency, mean",
+    "latency.p99": "Latency, p99",
+    "throughput": "Throughput",
+    "energy": "Energy",
+}
 
 
 def with_baseline(

@@ -73,8 +73,11 @@ BASELINES = (
 LEAST_CHANGE = 0.005  # smaller changes are shown as "0 %"
 # figures of an accuracy's answer
 _ANSWERED = (
-    ("cosine", "cosine"), ("snr_db", "SNR"), ("top1_agreement", "top-1"), ("boxes", "boxes"),
-)  # fmt: skip
+    ("cosine", "cosine"),
+    ("snr_db", "SNR"),
+    ("top1_agreement", "top-1"),
+    ("boxes", "boxes"),
+)
 _QUANTITIES = {
     "throughput_qps": ("frames per second", "more", "fewer"),
     "gpu_us": ("GPU time", "more", "less"),
@@ -128,8 +131,11 @@ def _segments(rows: Sequence[ReportedLayer], slots: Sequence[Slot]) -> list[Repo
         members.setdefault(row.segment, []).append(row)
     return [
         ReportedSegment(
-            segment=segment, device=found[0].device, layers=len(found),
-            first=found[0].name, last=found[-1].name,
+            segment=segment,
+            device=found[0].device,
+            layers=len(found),
+            first=found[0].name,
+            last=found[-1].name,
             macs=sum(row.macs for row in found),
             predicted_us=slot.duration_us if slot else 0.0,
             reformats_us=slot.reformats_us if slot else 0.0,
@@ -137,7 +143,7 @@ def _segments(rows: Sequence[ReportedLayer], slots: Sequence[Slot]) -> list[Repo
         )
         for segment, found in sorted(members.items())
         for slot in [times.get(segment)]
-    ]  # fmt: skip
+    ]
 
 
 def timeline(facts: RunFacts) -> Timeline:
@@ -160,8 +166,11 @@ def timeline(facts: RunFacts) -> Timeline:
         tracks=tracks,
         slots=[
             Slot(
-                plan=slot.variant, segment=slot.segment, device=slot.device,
-                start_us=slot.start_us, duration_us=slot.duration_us,
+                plan=slot.variant,
+                segment=slot.segment,
+                device=slot.device,
+                start_us=slot.start_us,
+                duration_us=slot.duration_us,
                 layers=len(slot.layers),
                 first=slot.layers[0][0] if slot.layers else "",
                 last=slot.layers[-1][0] if slot.layers else "",
@@ -171,7 +180,7 @@ def timeline(facts: RunFacts) -> Timeline:
             for slot in slots
         ],
         measured=measured_frame(facts.trace),
-    )  # fmt: skip
+    )
 
 
 def histogram(samples: Sequence[float]) -> Histogram | None:
@@ -437,10 +446,16 @@ def _row(plan: Plan, key: str, label: str, cost: PredictedCost, *, keeps: bool |
     if key == "plan":
         ratio, change = 1.0, 0.0
     return Row(
-        key=key, label=label, latency_us=cost.latency_us, throughput_qps=cost.throughput_qps,
-        energy_uj=cost.energy_uj, gpu_us=cost.gpu_us, latency_ratio=ratio, change=change,
+        key=key,
+        label=label,
+        latency_us=cost.latency_us,
+        throughput_qps=cost.throughput_qps,
+        energy_uj=cost.energy_uj,
+        gpu_us=cost.gpu_us,
+        latency_ratio=ratio,
+        change=change,
         keeps=keeps,
-    )  # fmt: skip
+    )
 
 
 def _baseline_rows(plan: Plan) -> Iterator[tuple[str, str, PredictedCost | None, bool | None]]:
@@ -512,10 +527,12 @@ def _placement(facts: RunFacts, rows: Sequence[ReportedLayer]) -> Placement:
         disputed_layers=sum(row.certainty == "disputed" for row in rows),
         loadables=[
             Loadable(
-                core=one.core, layers=len(one.layers),
+                core=one.core,
+                layers=len(one.layers),
                 first=one.layers[0] if one.layers else "",
                 last=one.layers[-1] if one.layers else "",
-                memory=write(one.memory), formats=dict(one.formats),
+                memory=write(one.memory),
+                formats=dict(one.formats),
             )
             for one in plan.loadables
         ],
@@ -533,7 +550,7 @@ def _placement(facts: RunFacts, rows: Sequence[ReportedLayer]) -> Placement:
         shares=[share.share for share in plan.plans],
         frame=plan.frame,
         plans=_plans(plan, rows),
-    )  # fmt: skip
+    )
 
 
 def _plans(plan: Plan, rows: Sequence[ReportedLayer]) -> list[ReportedPlanShare]:

@@ -41,16 +41,25 @@ if TYPE_CHECKING:
     from edgekit.targets.board import Target
 
 PERCENTILES = {
-    "min": "min", "mean": "mean", "median": "p50 (median)", "p90": "p90", "p95": "p95",
-    "p99": "p99", "p999": "p99.9", "max": "max",
-}  # fmt: skip
+    "min": "min",
+    "mean": "mean",
+    "median": "p50 (median)",
+    "p90": "p90",
+    "p95": "p95",
+    "p99": "p99",
+    "p999": "p99.9",
+    "max": "max",
+}
 _BASELINES = {"idle": "idle", "floor": "its lowest"}  # the baseline that energy is given above
 POINTS = 240
 """Points of a line that a page's width can show; the bench document keeps every sample."""
 MEASURES = (
-    ("cosine", "Cosine"), ("snr_db", "SNR"), ("max_abs", "Largest difference"),
-    ("top1_agreement", "Top-1 agreement"), ("boxes", "Boxes"),
-)  # fmt: skip
+    ("cosine", "Cosine"),
+    ("snr_db", "SNR"),
+    ("max_abs", "Largest difference"),
+    ("top1_agreement", "Top-1 agreement"),
+    ("boxes", "Boxes"),
+)
 # top-1 agreement and boxes are meaningful for the network's outputs only
 SEGMENT_MEASURES = MEASURES[:3]
 
@@ -281,9 +290,12 @@ def _values(sample: Sample) -> Iterable[tuple[str, str, float | None]]:
 def _line(name: str, points: Sequence[tuple[float, float]]) -> Line:
     values = [value for _, value in points]
     return Line(
-        name=name, min=min(values), mean=sum(values) / len(values), max=max(values),
+        name=name,
+        min=min(values),
+        mean=sum(values) / len(values),
+        max=max(values),
         points=thinned(points),
-    )  # fmt: skip
+    )
 
 
 def thinned(points: Sequence[tuple[float, float]], most: int = POINTS) -> list[tuple[float, float]]:

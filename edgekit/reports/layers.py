@@ -76,13 +76,15 @@ def measured_frame(trace: Trace | None) -> ReportedFrame | None:
         end_us=max(event.ts + event.dur for event in events) - begin,
         slots=[
             Slot(
-                plan=event.args.plan or 0, segment=event.args.segment or 0,
+                plan=event.args.plan or 0,
+                segment=event.args.segment or 0,
                 device=event.args.device or "GPU",
-                start_us=event.ts - begin, duration_us=event.dur,
+                start_us=event.ts - begin,
+                duration_us=event.dur,
             )
             for event in events
         ],
-    )  # fmt: skip
+    )
 
 
 def _length(events: Sequence[TraceEvent]) -> float:
@@ -127,12 +129,15 @@ def measured_parts(trace: Trace | None, clock: str = "") -> list[MeasuredPart]:
             frames.setdefault(key, set()).add(frame)
     return [
         MeasuredPart(
-            name=event.name, device=event.args.device or "GPU",
-            segment=event.args.segment or 0, layers=list(key),
-            us=totals[key] / len(frames[key]), clock=clock,
+            name=event.name,
+            device=event.args.device or "GPU",
+            segment=event.args.segment or 0,
+            layers=list(key),
+            us=totals[key] / len(frames[key]),
+            clock=clock,
         )
         for key, event in first.items()
-    ]  # fmt: skip
+    ]
 
 
 def unbooked_times(trace: Trace | None) -> list[UnbookedTime]:
@@ -202,29 +207,32 @@ def layer_rows(
         layer = known.get(placed.name)
         verdict = facts.judgement.verdicts.get(placed.name)
         timed = placed.name in times
-        rows.append(ReportedLayer(
-            number=number,
-            name=placed.name,
-            kind=layer.kind if layer else "",
-            op=layer.op if layer else "",
-            shape=[
-                list(tensors[name].shape) for name in (layer.outputs if layer else ())
-                if name in tensors
-            ],
-            on_gpu=why.get(placed.name),
-            nodes=list(placed.nodes),
-            device=placed.device,
-            precision=placed.precision,
-            segment=placed.segment,
-            dla_ok=verdict.ok if verdict else None,
-            certainty=verdict.certainty if verdict else "",
-            reasons=list(verdict.reasons) if verdict else [],
-            macs=layer.macs if layer else 0,
-            predicted_us=placed.predicted_us,
-            predicted_uj=placed.predicted_uj,
-            measured=MeasuredTime(clock=clock, us=times[placed.name]) if timed else None,
-            within=None if timed else within.get(placed.name),
-        ))  # fmt: skip
+        rows.append(
+            ReportedLayer(
+                number=number,
+                name=placed.name,
+                kind=layer.kind if layer else "",
+                op=layer.op if layer else "",
+                shape=[
+                    list(tensors[name].shape)
+                    for name in (layer.outputs if layer else ())
+                    if name in tensors
+                ],
+                on_gpu=why.get(placed.name),
+                nodes=list(placed.nodes),
+                device=placed.device,
+                precision=placed.precision,
+                segment=placed.segment,
+                dla_ok=verdict.ok if verdict else None,
+                certainty=verdict.certainty if verdict else "",
+                reasons=list(verdict.reasons) if verdict else [],
+                macs=layer.macs if layer else 0,
+                predicted_us=placed.predicted_us,
+                predicted_uj=placed.predicted_uj,
+                measured=MeasuredTime(clock=clock, us=times[placed.name]) if timed else None,
+                within=None if timed else within.get(placed.name),
+            )
+        )
     return rows
 
 
@@ -357,11 +365,15 @@ def device_rows(rows: Sequence[ReportedLayer], times: Mapping[str, float]) -> li
     for device in devices:
         own = [row for row in rows if row.device == device]
         macs = sum(row.macs for row in own)
-        found.append(DeviceShare(
-            device=device, layers=len(own), macs=macs,
-            macs_fraction=macs / total if total else 0.0,
-            predicted_us=times.get(device, 0.0),
-        ))  # fmt: skip
+        found.append(
+            DeviceShare(
+                device=device,
+                layers=len(own),
+                macs=macs,
+                macs_fraction=macs / total if total else 0.0,
+                predicted_us=times.get(device, 0.0),
+            )
+        )
     return found
 
 
@@ -420,14 +432,24 @@ def part_cells(parts: Sequence[MeasuredPart], total: float, most: int = _MOST) -
 
     found = [
         PartCells(
-            f"{_kind(one.name)} {number}", one.name, text.clean(one.name),
-            text.clean(one.device), text.count(len(one.layers)), *times(one.us),
+            f"{_kind(one.name)} {number}",
+            one.name,
+            text.clean(one.name),
+            text.clean(one.device),
+            text.count(len(one.layers)),
+            *times(one.us),
         )
         for number, one in enumerate(known[:most], start=1)
-    ]  # fmt: skip
+    ]
     if rest := known[most:]:
-        found.append(PartCells(
-            "", "", f"{len(rest):,} more, in report.json", "",
-            text.count(sum(len(one.layers) for one in rest)), *times(sum(one.us for one in rest)),
-        ))  # fmt: skip
+        found.append(
+            PartCells(
+                "",
+                "",
+                f"{len(rest):,} more, in report.json",
+                "",
+                text.count(sum(len(one.layers) for one in rest)),
+                *times(sum(one.us for one in rest)),
+            )
+        )
     return found

@@ -66,8 +66,14 @@ _EMOJI = re.compile(r":(?=[\w+-]+:)")  # GitHub draws :name:
 
 # between letters an underscore is text (the same, section 6.2)
 _UNDERSCORE = re.compile(r"(?<![^\W_])_+|_+(?![^\W_])")
-_ICONS = {"VALID": "✅", "INVALID": "⚠️", "better": "✅", "same": "✅", "worse": "❌",
-          "unknown": "❔"}  # fmt: skip
+_ICONS = {
+    "VALID": "✅",
+    "INVALID": "⚠️",
+    "better": "✅",
+    "same": "✅",
+    "worse": "❌",
+    "unknown": "❔",
+}
 _CLOCKS = {
     "cpu-measured": "measured on a CPU with the reference backend: not a board time",
     "board-measured": "measured on the board",
@@ -211,14 +217,22 @@ def markdown(document: Reported, *, limit: int = LIMIT) -> str:
 
 def write_report(report: Report, paper: Paper) -> None:
     """Writes a run: headline, predicted values next to measured values, details folded."""
-    facts = [report.target.name, text.mode_words(report), report.precision.upper(),
-             f"TensorRT {report.tensorrt}"]  # fmt: skip
+    facts = [
+        report.target.name,
+        text.mode_words(report),
+        report.precision.upper(),
+        f"TensorRT {report.tensorrt}",
+    ]
     paper.add(f"### edgekit: {code(report.name)}")
     icons = {True: "✅ ", False: "❌ ", None: ""}
-    paper.add("  \n".join([
-        *(f"{icons[one.ok]}{escaped(one.words, 400)}" for one in report.answers()),
-        ", ".join(escaped(fact) for fact in facts if fact),
-    ]))  # fmt: skip
+    paper.add(
+        "  \n".join(
+            [
+                *(f"{icons[one.ok]}{escaped(one.words, 400)}" for one in report.answers()),
+                ", ".join(escaped(fact) for fact in facts if fact),
+            ]
+        )
+    )
     baseline = report.baseline
     if isinstance(baseline, RefusedComparison):
         paper.add(f"{_ICONS['unknown']} {escaped(refused_words(baseline), 400)}")
@@ -244,14 +258,19 @@ def _write_predicted(predicted: Predicted, paper: Paper) -> None:
     rows = []
     for row in predicted.rows:
         if row.latency_us is None:
-            rows.append([escaped(row.label), "unknown" if row.possible else "not possible", "", "",
-                         ""])  # fmt: skip
+            rows.append(
+                [escaped(row.label), "unknown" if row.possible else "not possible", "", "", ""]
+            )
             continue
-        rows.append([
-            escaped(row.label), text.microseconds(row.latency_us),
-            text.significant(row.throughput_qps), text.energy(row.energy_uj),
-            text.microseconds(row.gpu_us),
-        ])  # fmt: skip
+        rows.append(
+            [
+                escaped(row.label),
+                text.microseconds(row.latency_us),
+                text.significant(row.throughput_qps),
+                text.energy(row.energy_uj),
+                text.microseconds(row.gpu_us),
+            ]
+        )
     title = text.prediction_title(predicted.source, predicted.unknown_cost, predicted.rate_hz)
     head = (escaped(title, 200), "latency", "per second", "energy", "GPU time")
     paper.table(head, rows, "lrrrr")
@@ -276,10 +295,14 @@ def write_bench(bench: Bench, paper: Paper) -> None:
         _write_verdict(bench, paper)
     several = len({one.lane for one in bench.segments}) > 1
     segments = [
-        [*([str(one.lane + 1)] if several else []), escaped(one.index), escaped(one.device),
-         _ms((one.latency_ms or {}).get("median"))]
+        [
+            *([str(one.lane + 1)] if several else []),
+            escaped(one.index),
+            escaped(one.device),
+            _ms((one.latency_ms or {}).get("median")),
+        ]
         for one in bench.segments
-    ]  # fmt: skip
+    ]
     head = (*(["plan"] if several else []), "segment", "device", "median")
     paper.folded("Segments", head, segments, "r" * several + "rlr")
     _write_pairs("Settings", write(bench.settings), paper)
@@ -312,10 +335,16 @@ def _write_verdict(bench: Bench, paper: Paper) -> None:
 def _write_measured(bench: Bench, paper: Paper) -> None:
     latency = bench.latency_ms or {}
     shown = latency_shown(bench)
-    head = [f"Latency, {'CPU' if bench.clock == 'cpu-measured' else 'board'}",
-            *(name.replace("*", "\\*") for name in shown.values()), "per second"]  # fmt: skip
-    row = ["measured", *(text.measured(latency[key]) for key in shown),
-           text.significant(bench.throughput_qps)]  # fmt: skip
+    head = [
+        f"Latency, {'CPU' if bench.clock == 'cpu-measured' else 'board'}",
+        *(name.replace("*", "\\*") for name in shown.values()),
+        "per second",
+    ]
+    row = [
+        "measured",
+        *(text.measured(latency[key]) for key in shown),
+        text.significant(bench.throughput_qps),
+    ]
     paper.table(head, [row], "l" + "r" * (len(shown) + 1))
     if few := few_words(bench):
         paper.add(escaped(few))
@@ -346,10 +375,12 @@ def _write_checks(report: Report, paper: Paper) -> None:
     whose = " in the first plan" if len(placement.shares) > 1 else ""
     for row in placement.devices:
         if row.predicted_us:
-            rows.append([
-                f"{escaped(row.device)} busy{whose}, predicted",
-                busy_time(row.predicted_us, row.layers),
-            ])  # fmt: skip
+            rows.append(
+                [
+                    f"{escaped(row.device)} busy{whose}, predicted",
+                    busy_time(row.predicted_us, row.layers),
+                ]
+            )
     if lost := sharing_words(placement.frame):
         rows.append(["Contention", escaped(lost, 400)])
     if report.target.dla_cores:
@@ -386,12 +417,17 @@ def _write_details(report: Report, paper: Paper) -> None:
     paper.folded("Loadables and fusions, timed as a whole", whole, wholes, "llrrr")
     _write_modules("Modules", report.modules, paper)
     layers = [
-        [code(row.name), escaped(row.kind), escaped(row.device),
-         escaped(row.precision), text.microseconds(row.predicted_us),
-         escaped(within_words(row))
-         or text.microseconds(row.measured.us if row.measured else None)]
+        [
+            code(row.name),
+            escaped(row.kind),
+            escaped(row.device),
+            escaped(row.precision),
+            text.microseconds(row.predicted_us),
+            escaped(within_words(row))
+            or text.microseconds(row.measured.us if row.measured else None),
+        ]
         for row in by_time(report.layers)
-    ]  # fmt: skip
+    ]
     head = ("layer", "kind", "device", "precision", "predicted", "measured")
     order = order_words(report.layers)
     paper.folded(f"Layers, slowest first ({order})", head, layers, "llllrr")
@@ -406,12 +442,24 @@ def write_checks(document: Checks, paper: Paper) -> None:
     if failed:
         paper.add("\n".join(failed), "what failed")
     rows = [
-        [code(one.model), escaped(one.target), escaped(one.precision.upper()),
-         escaped(one.tensorrt), *_placed_cells(one)]
+        [
+            code(one.model),
+            escaped(one.target),
+            escaped(one.precision.upper()),
+            escaped(one.tensorrt),
+            *_placed_cells(one),
+        ]
         for one in checks
-    ]  # fmt: skip
-    head = ("model", "board", "precision", "TensorRT", "layers on the DLA", "MACs on the DLA",
-            "loadables")  # fmt: skip
+    ]
+    head = (
+        "model",
+        "board",
+        "precision",
+        "TensorRT",
+        "layers on the DLA",
+        "MACs on the DLA",
+        "loadables",
+    )
     paper.table(head, rows, "llllrrr")
     for one in checks:
         if one.buckets and one.range is not None:
@@ -421,12 +469,16 @@ def write_checks(document: Checks, paper: Paper) -> None:
             lines = buckets.range_lines(one.buckets, one.range)
             paper.add("\n".join(f"- {prose(line, 400)}" for line in lines), "the range's cost")
     refused = [
-        [code(one.model), code(problem.node), escaped(problem.operator),
-         prose(": ".join(filter(None, (problem.place, problem.message))), 600),
-         prose(problem.fix, 600)]
+        [
+            code(one.model),
+            code(problem.node),
+            escaped(problem.operator),
+            prose(": ".join(filter(None, (problem.place, problem.message))), 600),
+            prose(problem.fix, 600),
+        ]
         for one in checks
         for problem in one.parse.problems
-    ]  # fmt: skip
+    ]
     if refused:
         paper.table(
             ("model", "node", "operator", "what the parser refuses", "what to do"), refused, "lllll"
@@ -514,11 +566,15 @@ def write_log(document: ExplainedLog, paper: Paper) -> None:
     if errors:
         paper.add("\n".join(errors), "errors")
     rules = [
-        [code(one.rule), text.count(len(one.layers)), code(one.layers[0]),
-         prose("; ".join(way.fix for way in one.fixes or [one]), 400),
-         escaped(one.source, 300)]
+        [
+            code(one.rule),
+            text.count(len(one.layers)),
+            code(one.layers[0]),
+            prose("; ".join(way.fix for way in one.fixes or [one]), 400),
+            escaped(one.source, 300),
+        ]
         for one in document.rules
-    ]  # fmt: skip
+    ]
     if rules:
         paper.table(
             ("rule", "layers", "for example", "what to do", "source"), rows=rules, right="lr"
@@ -528,8 +584,7 @@ def write_log(document: ExplainedLog, paper: Paper) -> None:
         for one in document.unexplained
     ]
     paper.folded("Refused without a known rule", ("layer", "type", "words"), unknown)
-    loadables = [[code(one.name), text.count(len(one.layers))]
-                 for one in document.log.loadables]  # fmt: skip
+    loadables = [[code(one.name), text.count(len(one.layers))] for one in document.log.loadables]
     paper.folded("Loadables on the DLA", ("loadable", "layers"), loadables, "lr")
     layers = [[code(one.name), escaped(one.kind)] for one in document.log.gpu_layers]
     paper.folded("Layers on the GPU", ("layer", "type"), layers)
@@ -544,11 +599,17 @@ def write_compare(compared: Comparison, paper: Paper) -> None:
     rows = [[escaped(one.what), escaped(one.a), escaped(one.b)] for one in compared.differences]
     paper.folded("What else differs", ("", "A", "B"), rows)
     runs = [
-        [side, escaped(run.label), value_words(run.value, compared.unit), _commit(run),
-         escaped((run.bundle or "")[:12]), escaped(run.verdict or "")]
+        [
+            side,
+            escaped(run.label),
+            value_words(run.value, compared.unit),
+            _commit(run),
+            escaped((run.bundle or "")[:12]),
+            escaped(run.verdict or ""),
+        ]
         for side, found in (("A", compared.a), ("B", compared.b))
         for run in found.runs
-    ]  # fmt: skip
+    ]
     paper.folded("Runs", ("", "run", "value", "commit", "bundle", "verdict"), runs, "llrlll")
 
 

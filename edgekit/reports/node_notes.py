@@ -62,11 +62,12 @@ def _note(layers: Sequence[PlacedLayer], rows: Sequence[ReportedLayer]) -> dict[
         return ", ".join(dict.fromkeys(map(str, values)))
 
     note = {
-        "device": every(layer.device for layer in layers), "time": _layer_time(layers, rows),
+        "device": every(layer.device for layer in layers),
+        "time": _layer_time(layers, rows),
         "precision": every(layer.precision for layer in layers),
         "segment": every(layer.segment for layer in layers),
         "layer": every(layer.name for layer in layers),
-    }  # fmt: skip
+    }
     within = next((row.within for row in rows if row.within), None)
     if within:  # in a loadable or fusion that was timed as a whole the layers' times are unknown
         note["within"] = (

@@ -7,9 +7,12 @@ from edgekit.schedule.plans import Plans
 from edgekit.text import ABSENT, counted, percent
 
 GOALS = {
-    "latency": "largest share of a deadline", "makespan": "time until the last network ends",
-    "period": "period", "energy": "energy per cycle", "gpu_time": "GPU time per cycle",
-}  # fmt: skip
+    "latency": "largest share of a deadline",
+    "makespan": "time until the last network ends",
+    "period": "period",
+    "energy": "energy per cycle",
+    "gpu_time": "GPU time per cycle",
+}
 
 
 def value_text(document: Plans, value: float) -> str:

@@ -679,9 +679,10 @@ def checked(document: Any, *, where: str = "the report document") -> Report:
     if said != "edgekit.report/1":
         raise DataError(
             f"this is not an edgekit.report/1 document: its schema is {said!r}",
-            code="report.schema", where=where,
+            code="report.schema",
+            where=where,
             hint="give a configuration or the report.json of a run",
-        )  # fmt: skip
+        )
     try:
         return Report.model_validate(document)
     except ValidationError as error:
@@ -701,7 +702,10 @@ def read_report(path: Path) -> Report:
         DataError: The file cannot be read, is no JSON, or does not fit the schema.
     """
     document = load_json(
-        path, LARGEST, unreadable="report.file", invalid="report.file",
+        path,
+        LARGEST,
+        unreadable="report.file",
+        invalid="report.file",
         hint="give the report.json of a run",
-    )  # fmt: skip
+    )
     return checked(document, where=str(path))

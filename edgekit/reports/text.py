@@ -216,9 +216,12 @@ class Page:
         """Adds a paragraph; its further lines are indented by ``hang`` more columns."""
         first, rest = " " * indent, " " * (indent + hang)
         lines = textwrap.wrap(
-            clean(text), self._width, initial_indent=first, subsequent_indent=rest,
+            clean(text),
+            self._width,
+            initial_indent=first,
+            subsequent_indent=rest,
             break_on_hyphens=False,
-        )  # fmt: skip
+        )
         self._lines += [self._styled(line, style) for line in lines or [""]]
 
     def table(self, head: Sequence[str], rows: Iterable[Sequence[str]], right: str = "") -> None:

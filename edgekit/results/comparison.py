@@ -185,9 +185,10 @@ def refuse_predictions(results: Sequence[Result]) -> None:
         if result.document.clock == "predicted" or not result.document.latency_ms:
             raise DataError(
                 "it is a prediction, but only measurements can be compared",
-                code="compare.predicted", where=result.label,
+                code="compare.predicted",
+                where=result.label,
                 hint="measure with edgekit bench, or compare predictions with edgekit plan",
-            )  # fmt: skip
+            )
 
 
 def objections(a: Sequence[Result], b: Sequence[Result]) -> list[str]:
@@ -392,13 +393,17 @@ def compare(
     if not 0 <= threshold < 1:
         raise UsageError(
             f"the threshold {threshold:g} is not a fraction from 0 to 1",
-            code="compare.threshold", where="threshold", hint="0.05 is 5 %",
-        )  # fmt: skip
+            code="compare.threshold",
+            where="threshold",
+            hint="0.05 is 5 %",
+        )
     if not 0.5 <= confidence <= 0.9999:
         raise UsageError(
             f"the confidence {confidence:g} is not between 0.5 and 0.9999",
-            code="compare.confidence", where="confidence", hint="the usual one is 0.95",
-        )  # fmt: skip
+            code="compare.confidence",
+            where="confidence",
+            hint="the usual one is 0.95",
+        )
     chosen = metric_of(metric)
     refuse_predictions([*a, *b])
     against = objections(a, b)
@@ -474,10 +479,13 @@ def _measured(result: Result, metric: Metric) -> Measure:
     found = measure(result, metric)
     if found is None:
         raise DataError(
-            f"the measurement has no {metric.name}", code="compare.no-metric",
-            where=result.label, hint="energy needs a board with power rails"
-            if metric.name == "energy" else "measure again with edgekit bench",
-        )  # fmt: skip
+            f"the measurement has no {metric.name}",
+            code="compare.no-metric",
+            where=result.label,
+            hint="energy needs a board with power rails"
+            if metric.name == "energy"
+            else "measure again with edgekit bench",
+        )
     return found
 
 
@@ -509,10 +517,20 @@ def _side(results: Sequence[Result], measures: Sequence[Measure]) -> Side:
         row = row_of(result)
         runs.append(
             ComparedRun(
-                label=result.label, id=row.id, at=row.at, name=row.name, value=found.value,
-                samples=row.samples, clock=row.clock, verdict=row.verdict, board=row.board,
-                power_mode=row.power_mode, bundle=row.bundle, commit=row.commit, dirty=row.dirty,
+                label=result.label,
+                id=row.id,
+                at=row.at,
+                name=row.name,
+                value=found.value,
+                samples=row.samples,
+                clock=row.clock,
+                verdict=row.verdict,
+                board=row.board,
+                power_mode=row.power_mode,
+                bundle=row.bundle,
+                commit=row.commit,
+                dirty=row.dirty,
             )
-        )  # fmt: skip
+        )
     middle = statistics.median(found.value for found in measures)
     return Side(label=", ".join(result.label for result in results), value=middle, runs=runs)

@@ -13,9 +13,23 @@ from edgekit.files import write_text
 from edgekit.results.store import HISTORY_SCHEMA, History, HistoryRow, Result, row_of
 
 _CELLS = (
-    "id", "at", "name", "clock", "verdict", "board", "target", "power_mode", "precision",
-    "backend", "bundle", "commit", "dirty", "iterations", "throughput_qps", "energy_uj",
-)  # fmt: skip
+    "id",
+    "at",
+    "name",
+    "clock",
+    "verdict",
+    "board",
+    "target",
+    "power_mode",
+    "precision",
+    "backend",
+    "bundle",
+    "commit",
+    "dirty",
+    "iterations",
+    "throughput_qps",
+    "energy_uj",
+)
 _LATENCIES = ("min", "mean", "median", "p90", "p95", "p99", "max")
 
 

@@ -33,8 +33,15 @@ from edgekit_device.protocol.codec import write
 _SAFE = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
 # of a board's hello and of a measurement's environment
 _FINGERPRINT = (
-    "module", "board_id", "l4t", "tensorrt", "machine", "python", "numpy", "onnxruntime",
-)  # fmt: skip
+    "module",
+    "board_id",
+    "l4t",
+    "tensorrt",
+    "machine",
+    "python",
+    "numpy",
+    "onnxruntime",
+)
 # what is the same for two measurements that are not
 _MEASURED = ("clock", "latency_ms", "throughput_qps", "segments", "pipelined", "settings", "board")
 
@@ -63,9 +70,15 @@ def _git(folder: Path, *arguments: str) -> str:
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
     try:
         done = subprocess.run(
-            ["git", *_SAFE, *arguments], cwd=folder, env=environment, capture_output=True,
-            text=True, timeout=timeouts.GIT_S, stdin=subprocess.DEVNULL, check=False,
-        )  # fmt: skip
+            ["git", *_SAFE, *arguments],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=timeouts.GIT_S,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
     except (OSError, subprocess.SubprocessError, ValueError):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
@@ -123,19 +136,35 @@ def record(
     result = _result(document, config, release)
     git = result.git
     with ResultStore(path, write=True) as store:
-        return store.add(StoredResult(
-            digest=digest_of_run(result, result.bundle), at=time.time(), name=document.name,
-            clock=document.clock, verdict=result.verdict, board=result.board, host=result.host,
-            target=document.target, power_mode=result.power_mode, precision=document.precision,
-            backend=document.backend, bundle=result.bundle, release=result.release,
-            fingerprint=_json(result.fingerprint), git_commit=git.commit if git else None,
-            git_dirty=git.dirty if git else None, settings=_json(write(result.settings)),
-            runtime=_json(write(result.runtime)),
-            iterations=document.iterations or len(result.samples),
-            median_ms=result.latency_ms("median"), p99_ms=result.latency_ms("p99"),
-            throughput_qps=document.throughput_qps, energy_uj=result.energy_uj,
-            document=pack_document(result.document), samples=pack_samples(result.samples),
-        ))  # fmt: skip
+        return store.add(
+            StoredResult(
+                digest=digest_of_run(result, result.bundle),
+                at=time.time(),
+                name=document.name,
+                clock=document.clock,
+                verdict=result.verdict,
+                board=result.board,
+                host=result.host,
+                target=document.target,
+                power_mode=result.power_mode,
+                precision=document.precision,
+                backend=document.backend,
+                bundle=result.bundle,
+                release=result.release,
+                fingerprint=_json(result.fingerprint),
+                git_commit=git.commit if git else None,
+                git_dirty=git.dirty if git else None,
+                settings=_json(write(result.settings)),
+                runtime=_json(write(result.runtime)),
+                iterations=document.iterations or len(result.samples),
+                median_ms=result.latency_ms("median"),
+                p99_ms=result.latency_ms("p99"),
+                throughput_qps=document.throughput_qps,
+                energy_uj=result.energy_uj,
+                document=pack_document(result.document),
+                samples=pack_samples(result.samples),
+            )
+        )
 
 
 def _result(document: Bench, config: Project | None, release: MeasuredRelease | None) -> Result:
@@ -200,9 +229,11 @@ def amend(document: Bench, *, path: Path | None = None) -> int | None:
         for bundle in store.bundles(result.name):
             # the document does not name its bundle
             found = store.amend(
-                digest_of_run(result, bundle), verdict=result.verdict, energy_uj=result.energy_uj,
+                digest_of_run(result, bundle),
+                verdict=result.verdict,
+                energy_uj=result.energy_uj,
                 document=pack_document(result.document),
-            )  # fmt: skip
+            )
             if found is not None:
                 return found
     return None

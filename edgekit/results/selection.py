@@ -35,9 +35,13 @@ _PAST = 100  # earlier results of a configuration from which the spread is compu
 
 
 def select(
-    words: str, *, name: str | None = None, board: str | None = None,
-    store: ResultStore | None = None, but: Result | None = None,
-) -> list[Result]:  # fmt: skip
+    words: str,
+    *,
+    name: str | None = None,
+    board: str | None = None,
+    store: ResultStore | None = None,
+    but: Result | None = None,
+) -> list[Result]:
     """Returns the measurements that ``words`` name, at least one.
 
     Args:
@@ -100,9 +104,10 @@ def _of_word(
         return [read_result(path)]
     if commit is None:
         raise UsageError(
-            f"{word!r} is not a file, result or git revision", hint=f"give {SELECTOR_HELP}",
+            f"{word!r} is not a file, result or git revision",
+            hint=f"give {SELECTOR_HELP}",
             code="compare.unknown",
-        )  # fmt: skip
+        )
     found = store.results(commit=commit, name=name, board=board)
     clean = [result for result in found if result.git and not result.git.dirty]
     return _some(clean or found, f"{word} ({commit[:12]}){_wanted(name, board, None)}", store)
@@ -129,9 +134,11 @@ def _wanted(name: str | None, board: str | None, but: Result | None) -> str:
 def _some(found: list[Result], what: str, store: ResultStore) -> list[Result]:
     if not found:
         raise DataError(
-            f"the history has no result {what}", code="history.no-result", where=str(store.path),
+            f"the history has no result {what}",
+            code="history.no-result",
+            where=str(store.path),
             hint="list results with edgekit history, add one with edgekit bench",
-        )  # fmt: skip
+        )
     return found
 
 
@@ -142,9 +149,12 @@ def read_result(path: Path) -> Result:
         DataError: The file cannot be read, or has no measurement.
     """
     document = load_json(
-        path, _LARGEST, unreadable="compare.file", invalid="compare.file",
+        path,
+        _LARGEST,
+        unreadable="compare.file",
+        invalid="compare.file",
         hint=f"give {SELECTOR_HELP}",
-    )  # fmt: skip
+    )
     try:
         if isinstance(document, Mapping) and isinstance(document.get("bench"), Mapping):
             document = document["bench"]
@@ -154,9 +164,11 @@ def read_result(path: Path) -> Result:
     except (ValueError, OverflowError) as error:
         why = fault_words(error) if isinstance(error, ValidationError) else error
         raise DataError(
-            f"it is not a measurement: {why}", code="compare.file",
-            where=str(path), hint="give a bench.json from edgekit bench",
-        ) from error  # fmt: skip
+            f"it is not a measurement: {why}",
+            code="compare.file",
+            where=str(path),
+            hint="give a bench.json from edgekit bench",
+        ) from error
 
 
 def listed(results: Sequence[Result], mended: Repaired | None = None) -> History:

@@ -290,16 +290,32 @@ def row_of(result: Result) -> HistoryRow:
     """Returns a result's row, without samples and document."""
     document, git = result.document, result.git
     return HistoryRow(
-        id=result.id, at=result.at, name=document.name, clock=document.clock,
-        verdict=result.verdict, board=result.board, host=result.host, target=document.target,
-        power_mode=result.power_mode, precision=document.precision, backend=document.backend,
-        bundle=result.bundle, release=result.release, fingerprint=result.fingerprint,
-        commit=git.commit if git else None, dirty=git.dirty if git else None,
-        settings=result.settings, runtime=result.runtime, iterations=document.iterations,
-        samples=len(result.samples), latency_ms=document.latency_ms,
-        throughput_qps=document.throughput_qps, energy_uj=result.energy_uj,
-        marks=list(result.marks), trial=is_trial(document.name),
-    )  # fmt: skip
+        id=result.id,
+        at=result.at,
+        name=document.name,
+        clock=document.clock,
+        verdict=result.verdict,
+        board=result.board,
+        host=result.host,
+        target=document.target,
+        power_mode=result.power_mode,
+        precision=document.precision,
+        backend=document.backend,
+        bundle=result.bundle,
+        release=result.release,
+        fingerprint=result.fingerprint,
+        commit=git.commit if git else None,
+        dirty=git.dirty if git else None,
+        settings=result.settings,
+        runtime=result.runtime,
+        iterations=document.iterations,
+        samples=len(result.samples),
+        latency_ms=document.latency_ms,
+        throughput_qps=document.throughput_qps,
+        energy_uj=result.energy_uj,
+        marks=list(result.marks),
+        trial=is_trial(document.name),
+    )
 
 
 def pack_samples(samples: Sequence[float]) -> bytes:
@@ -354,9 +370,10 @@ def unpack_document(data: bytes) -> Bench:
 def damaged(why: object) -> DataError:
     """Returns the error of a result that cannot be read."""
     return DataError(
-        f"a result of the history is damaged: {why}", code="history.damaged",
+        f"a result of the history is damaged: {why}",
+        code="history.damaged",
         hint="repair it with edgekit history --repair, which keeps readable results",
-    )  # fmt: skip
+    )
 
 
 def failure(error: Exception, path: Path) -> EdgekitError:
@@ -370,9 +387,11 @@ def failure(error: Exception, path: Path) -> EdgekitError:
             "readable results",
         )
     return EnvironmentLack(
-        f"the history cannot be used: {error}", code="history.unavailable", where=str(path),
+        f"the history cannot be used: {error}",
+        code="history.unavailable",
+        where=str(path),
         hint="set EDGEKIT_HISTORY to a file in a folder that can be written",
-    )  # fmt: skip
+    )
 
 
 def _is_damage(error: Exception) -> bool:
@@ -479,9 +498,11 @@ class ResultStore:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -576,9 +597,11 @@ class ResultStore:
         with self._writing() as db:
             if not db.execute("SELECT 1 FROM results WHERE id=?", (id,)).fetchone():
                 raise DataError(
-                    f"the history has no result #{id}", code="history.no-result",
-                    where=str(self.path), hint="list results with edgekit history",
-                )  # fmt: skip
+                    f"the history has no result #{id}",
+                    code="history.no-result",
+                    where=str(self.path),
+                    hint="list results with edgekit history",
+                )
             query = "INSERT OR REPLACE INTO marks (name, result, at) VALUES (?, ?, ?)"
             db.execute(query, (name, id, time.time()))
 
@@ -691,8 +714,9 @@ def repair(path: Path | None = None) -> Repaired:
     except OSError as error:
         raise EnvironmentLack(
             f"the damaged history cannot be moved aside: {error.strerror}",
-            code="history.unavailable", where=str(path),
-        ) from error  # fmt: skip
+            code="history.unavailable",
+            where=str(path),
+        ) from error
     rows, marks = _readable(aside)
     with ResultStore(path, write=True) as store:
         restored = store.restore(rows, marks)

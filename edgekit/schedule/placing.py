@@ -169,11 +169,15 @@ def _forms(member: NetworkRequest, target: Target, power_mode: str | None) -> li
     for network, judgement in own:
         try:
             form = prepare(
-                network, judgement, target, precision=member.precision,
-                power_mode=power_mode, options=member.options,
+                network,
+                judgement,
+                target,
+                precision=member.precision,
+                power_mode=power_mode,
+                options=member.options,
                 # a core shares the memory with any work of the GPU
                 concurrent="dla" if member.options.gpu else "",
-            )  # fmt: skip
+            )
         except EdgekitError as error:
             # a pin names a layer of the other form only, or a layer cannot run on the pinned device
             refusal = refusal or error
@@ -417,12 +421,13 @@ def require_capacity(workload: Workload, alone: Sequence[NetworkAlone], limit: S
                 f"{workload.max_loadables} loadables per core are too few for these networks",
                 f"raise placement.max_loadables, or add another DLA core{_SCOPE}",
                 BindingLimit("slots", limit=workload.max_loadables),
-            )  # fmt: skip
+            )
     if found is None or whole is None:
         raise infeasible(
             "no placement meets the limits that all networks share",
-            "loosen pins, pools or placement.gpu", BindingLimit("placement"),
-        )  # fmt: skip
+            "loosen pins, pools or placement.gpu",
+            BindingLimit("placement"),
+        )
     loads = workload.loads_us(found[0])
     shares = {name: us / float(whole) for name, us in zip(workload.devices, loads, strict=True)}
     full = [name for name, share in shares.items() if share > 1]
@@ -435,7 +440,7 @@ def require_capacity(workload: Workload, alone: Sequence[NetworkAlone], limit: S
         f"device needs at least {least}",
         f"lower the rates, use more DLA cores, a lower precision or a faster power mode{_SCOPE}",
         BindingLimit("busy", devices=tuple(full), utilisation=shares),
-    )  # fmt: skip
+    )
 
 
 def missed_deadlines(workload: Workload, late: Timetable | None, *, contention: bool) -> GateError:
@@ -461,12 +466,13 @@ def missed_deadlines(workload: Workload, late: Timetable | None, *, contention: 
     else:
         start = "no timetable meets all deadlines (proved); in the best one "
     return infeasible(
-        f"{start}{text or 'frames pile up'}", hint,
+        f"{start}{text or 'frames pile up'}",
+        hint,
         BindingLimit(
             "contention" if contention else "deadlines",
             networks=tuple(LateNetwork(*one) for one in listing),
         ),
-    )  # fmt: skip
+    )
 
 
 def no_timetable_found() -> GateError:

@@ -469,9 +469,18 @@ def _continues(a: TimelineEntry, b: TimelineEntry) -> bool:
 
 def _join_entries(a: TimelineEntry, b: TimelineEntry) -> TimelineEntry:
     return TimelineEntry(
-        a.network, a.frame, a.device, a.kind, a.segment, a.layers + b.layers, a.first, b.last,
-        a.start_us, b.end_us, round(a.alone_us + b.alone_us, DIGITS),
-    )  # fmt: skip
+        a.network,
+        a.frame,
+        a.device,
+        a.kind,
+        a.segment,
+        a.layers + b.layers,
+        a.first,
+        b.last,
+        a.start_us,
+        b.end_us,
+        round(a.alone_us + b.alone_us, DIGITS),
+    )
 
 
 @document(frozen=True)

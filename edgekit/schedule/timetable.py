@@ -467,12 +467,8 @@ class _ScaledRequest:
         frames = self.workload.frames[number]
         watt = self.workload.watts[0]
         return ChainRequest(
-            times=[
-                [None if us is None else self.up(us) for us in row] for row in chain.times_us
-            ],
-            hands=[
-                [[self.up(us) for us in row] for row in border] for border in chain.hands_us
-            ],
+            times=[[None if us is None else self.up(us) for us in row] for row in chain.times_us],
+            hands=[[[self.up(us) for us in row] for row in border] for border in chain.hands_us],
             cost=[
                 [
                     self._cost(d, uj, us or 0.0)
@@ -490,7 +486,7 @@ class _ScaledRequest:
             limit=self.down(limit_us),
             too_large=[list(run) for run in chain.too_large],
             routes=[self._route(route) for route in chain.routes],
-        )  # fmt: skip
+        )
 
     def _route(self, route: Route) -> RouteRequest:
         gpu = sum(task.work_us for task in route.tasks if task.device == 0)

@@ -54,8 +54,11 @@ PLAIN = 16  # most modes for initial placements without a core
 STEPS_SHARE = 0.5  # of the remaining effort
 METRICS = ("latency_us", "energy_uj", "gpu_us", "period_us")
 OBJECTIVE_OF_METRIC = {
-    "latency_us": "latency", "energy_uj": "energy", "gpu_us": "gpu_time", "period_us": "period",
-}  # fmt: skip
+    "latency_us": "latency",
+    "energy_uj": "energy",
+    "gpu_us": "gpu_time",
+    "period_us": "period",
+}
 APART = 1e-5
 """Relative: points whose metrics differ by less are equal; the solver keeps bounds to 2e-6."""
 EACH = 60.0  # units of Effort for one search
@@ -152,10 +155,13 @@ class _Solver:
         """
         problem = self.problem
         cheapest = [
-            min((problem.device(m) in problem.cores, self._value_of(cost), m)
-                for m, cost in enumerate(row) if cost is not None)[-1]
+            min(
+                (problem.device(m) in problem.cores, self._value_of(cost), m)
+                for m, cost in enumerate(row)
+                if cost is not None
+            )[-1]
             for row in problem.costs
-        ]  # fmt: skip
+        ]
         able = Counter(m for row in problem.costs for m, cost in enumerate(row) if cost is not None)
         plain = [m for m, mode in enumerate(problem.modes) if mode.device not in problem.cores]
         found: list[list[int]] = []

@@ -253,9 +253,12 @@ class Optimum:
 
 #: The metric of each objective of one plan.
 METRIC = {
-    "latency": "latency_us", "energy": "energy_uj", "gpu_time": "gpu_us", "period": "period_us",
+    "latency": "latency_us",
+    "energy": "energy_uj",
+    "gpu_time": "gpu_us",
+    "period": "period_us",
     "throughput": "period_us",
-}  # fmt: skip
+}
 
 
 def metrics(

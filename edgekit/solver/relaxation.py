@@ -310,10 +310,12 @@ class TransferRows:
         """Adds the rows for the transfers of a tensor to one consumer."""
         sources = self.allowed(border.producer)
         goals = self.allowed(user)
-        rows = _classes(sources, lambda a: [[(a, b) in t.pairs for b in goals]
-                                            for t in border.transfers])  # fmt: skip
-        columns = _classes(goals, lambda b: [[(a, b) in t.pairs for a in sources]
-                                             for t in border.transfers])  # fmt: skip
+        rows = _classes(
+            sources, lambda a: [[(a, b) in t.pairs for b in goals] for t in border.transfers]
+        )
+        columns = _classes(
+            goals, lambda b: [[(a, b) in t.pairs for a in sources] for t in border.transfers]
+        )
         active = [
             (transfer, paid)
             for transfer, paid in zip(border.transfers, spent, strict=True)

@@ -35,8 +35,12 @@ _KIB = 1024
 GENERATIONS = {"1.0": "Xavier", "2.0": "Orin"}  # DLA generations with their modules
 PLATFORMS = ("jetson", "drive")
 CONTENTION = (
-    "gpu_by_dla", "dla_by_gpu", "dla_by_dla", "hybrid_dla_by_gpu", "hybrid_dla_by_dla",
-)  # fmt: skip
+    "gpu_by_dla",
+    "dla_by_gpu",
+    "dla_by_dla",
+    "hybrid_dla_by_gpu",
+    "hybrid_dla_by_dla",
+)
 
 
 _positive_or_zero = number(0, 1e15)

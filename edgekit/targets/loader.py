@@ -201,8 +201,10 @@ def _mode(name: str, mode: WrittenMode, file: BoardFile) -> PowerMode:
     gpu, cores = file.gpu, file.dla.cores
     warnings = [mode.warning] if mode.warning else []
     for unknown, what in (
-        (mode.gpu is None, "GPU"), (None in mode.dla, "DLA"), (mode.emc is None, "memory"),
-    ):  # fmt: skip
+        (mode.gpu is None, "GPU"),
+        (None in mode.dla, "DLA"),
+        (mode.emc is None, "memory"),
+    ):
         if unknown:
             warnings.append(f"the {what} clock of this mode is unknown, so the highest is assumed")
     clocks = tuple(_mhz(clock, file.dla.max_mhz) for clock in mode.dla) if cores else ()

@@ -232,14 +232,13 @@ def _placement(
     requested = replace(judgement, placed={**judgement.placed, **devices})
     found = compare(network, requested, parse_log(log.splitlines()))
     wrong = [
-        Misplaced(
-            layer=x.layer, plan=devices[x.layer], builder=x.builder, words=tuple(x.words)
-        )
+        Misplaced(layer=x.layer, plan=devices[x.layer], builder=x.builder, words=tuple(x.words))
         for x in found.layers
         # a DLA-capable layer that the plan puts on the GPU is no difference
-        if x.layer in devices and x.builder in ("DLA", "GPU", "slots")
+        if x.layer in devices
+        and x.builder in ("DLA", "GPU", "slots")
         and (x.builder == "DLA") != (devices[x.layer] == "DLA")
-    ]  # fmt: skip
+    ]
     theirs = [frozenset(x.built) for x in found.loadables if x.built]
     wanted = [frozenset(layers) for layers in ours]
     return BuiltPlacement(

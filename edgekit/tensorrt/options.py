@@ -239,21 +239,24 @@ def missing_in_release(request: RequestedBuild, on: TensorRTRelease) -> list[Pro
         known += f" ({unstated.since}: not stated)" if unstated else ""
         return [
             _problem(
-                request, "tensorrt", f"TensorRT {on.text} does not support the DLA of this board",
+                request,
+                "tensorrt",
+                f"TensorRT {on.text} does not support the DLA of this board",
                 f"use a release that does: {known}; or keep everything on the GPU: "
                 "placement.dla_cores: []"
                 if known
                 else "no TensorRT release supports a DLA of this board: placement.dla_cores: []",
             )
-        ]  # fmt: skip
+        ]
     if request.typing != "auto" and request.typing not in on.typings:
         return [
             _problem(
-                request, "build.typing",
+                request,
+                "build.typing",
                 f"TensorRT {on.text} cannot build {request.typing}ly typed networks",
                 f"it builds {' and '.join(f'{t}ly' for t in on.typings)} typed networks",
             )
-        ]  # fmt: skip
+        ]
     return []
 
 
@@ -270,11 +273,12 @@ def impossible_features(
             first = f"; {since} is the first release that has it" if since else ""
             found.append(
                 _problem(
-                    request, known[name].key or _MODE,
+                    request,
+                    known[name].key or _MODE,
                     f"TensorRT {on.text} does not have {name}, {known[name].what}{first}",
                     _INSTEAD.get(name, ""),
                 )
-            )  # fmt: skip
+            )
     for row in sorted(
         rules_for(own.firm, on, get(request.target).platform), key=lambda row: len(row.of)
     ):
@@ -298,12 +302,13 @@ def impossible_features(
         if request.profiles > limit.profiles:
             found.append(
                 _problem(
-                    request, known[limit.feature].key,
+                    request,
+                    known[limit.feature].key,
                     f"{limit.feature} allows {limit.profiles} optimisation profile, but "
                     f"there are {request.profiles}: {limit.why}",
                     "build one profile, or remove build.strip and build.refit",
                 )
-            )  # fmt: skip
+            )
     return found
 
 

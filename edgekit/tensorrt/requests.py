@@ -231,9 +231,14 @@ def _whole_engine(
     of = {layer.name: layer for layer in placed}
     layers = tuple(_layer(layer, of[layer.name]) for layer in network.layers)
     engine = RequestedEngine(
-        f"lane{number}", "plan", cores[0] if cores else "GPU", plan.model, layers,
-        tensors(network.inputs), tensors(network.outputs),
-    )  # fmt: skip
+        f"lane{number}",
+        "plan",
+        cores[0] if cores else "GPU",
+        plan.model,
+        layers,
+        tensors(network.inputs),
+        tensors(network.outputs),
+    )
     return (engine,)
 
 
@@ -342,9 +347,16 @@ def range_lane(
     values = values or {}
     held = (IoSpec(name, one.dtype, one.shape) for name, one in values.items())
     engine = RequestedEngine(
-        "range", "plan", "GPU", model, layers, (*tensors(first.inputs), *held),
-        tensors(first.outputs), tuple(profiles), values,
-    )  # fmt: skip
+        "range",
+        "plan",
+        "GPU",
+        model,
+        layers,
+        (*tensors(first.inputs), *held),
+        tensors(first.outputs),
+        tuple(profiles),
+        values,
+    )
     return RequestedLane(1.0, (engine,))
 
 

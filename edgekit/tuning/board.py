@@ -83,9 +83,15 @@ class BoardMeasurer:
     """
 
     def __init__(
-        self, config: Config, out: Path, cache: Cache, *, keep: bool = False,
-        on_note: Callable[[str], object] = lambda text: None, **settings: Any,
-    ) -> None:  # fmt: skip
+        self,
+        config: Config,
+        out: Path,
+        cache: Cache,
+        *,
+        keep: bool = False,
+        on_note: Callable[[str], object] = lambda text: None,
+        **settings: Any,
+    ) -> None:
         self.config = config
         self.app = str(config.file.name)
         self.notes: list[str] = []
@@ -186,9 +192,12 @@ class BoardMeasurer:
             return None
         change = ORIGINAL_SECTION if name == REWRITTEN else RewriteSection(always=True)
         found = BoardMeasurer(
-            open_config(self.config, rewrite=given_keys(change)), self._out, self._cache, keep=True,
+            open_config(self.config, rewrite=given_keys(change)),
+            self._out,
+            self._cache,
+            keep=True,
             **self._settings,
-        )  # fmt: skip
+        )
         found._client, found._stack = self._client, self._stack
         # the original network's configuration has no other network
         found.name = ORIGINAL if name == REWRITTEN else REWRITTEN

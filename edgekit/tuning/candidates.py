@@ -127,9 +127,12 @@ class PlacementSpace:
         return [v for v, least in enumerate(self.least_us) if len(least) > 1]
 
     def solve(
-        self, times: Mapping[str, np.ndarray], forced: Mapping[int, str],
-        energy: Mapping[str, float], moving: float,
-    ) -> Plan | None:  # fmt: skip
+        self,
+        times: Mapping[str, np.ndarray],
+        forced: Mapping[int, str],
+        energy: Mapping[str, float],
+        moving: float,
+    ) -> Plan | None:
         """Returns the best plan with these times, None if there is none.
 
         Args:
@@ -189,9 +192,12 @@ class PlacementSpace:
         )
 
     def _scaled(
-        self, times: Mapping[str, np.ndarray], forced: Mapping[int, str],
-        energy: Mapping[str, float], moving: float,
-    ) -> PlacementProblem:  # fmt: skip
+        self,
+        times: Mapping[str, np.ndarray],
+        forced: Mapping[int, str],
+        energy: Mapping[str, float],
+        moving: float,
+    ) -> PlacementProblem:
         problem = self.problem
         extra = dict(zip(EXTRA, map(float, times["extra"]), strict=True))
         moved = extra["transfer"] * moving
@@ -213,12 +219,15 @@ class PlacementSpace:
                 new.append(Cost(tuple(load), joules))
             costs.append(tuple(new))
         borders = tuple(
-            replace(border, transfers=tuple(
-                replace(one, ways=tuple(_times(way, moved) for way in one.ways))
-                for one in border.transfers
-            ))
+            replace(
+                border,
+                transfers=tuple(
+                    replace(one, ways=tuple(_times(way, moved) for way in one.ways))
+                    for one in border.transfers
+                ),
+            )
             for border in problem.borders
-        )  # fmt: skip
+        )
         launch = tuple(
             None
             if cost is None
@@ -291,11 +300,19 @@ def plan_terms(plan: Plan, index: Mapping[str, int]) -> tuple[PlanTerms, ...]:
         launch = sum(one.launch_us for one in plan.loadables if one.plan == number)
         own = sum(one.predicted_us for one in share.layers)
         predicted = share.predicted or plan.predicted
-        found.append(PlanTerms(
-            share.share, layers, {name: tuple(some) for name, some in load.items()},
-            {"frame": 1.0, "transition": float(share.transitions), "launch": launch,
-             "transfer": max(0.0, (predicted.latency_us or 0.0) - own - launch)},
-        ))  # fmt: skip
+        found.append(
+            PlanTerms(
+                share.share,
+                layers,
+                {name: tuple(some) for name, some in load.items()},
+                {
+                    "frame": 1.0,
+                    "transition": float(share.transitions),
+                    "launch": launch,
+                    "transfer": max(0.0, (predicted.latency_us or 0.0) - own - launch),
+                },
+            )
+        )
     return tuple(found)
 
 

@@ -241,8 +241,10 @@ def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> Tun
         unit=UNITS[objective],
         clock=clock,
         note=CPU_NOTE if clock == "cpu-measured" else "Measured on the board.",
-        **{key: origin[key] for key in
-           ("board", "power_mode", "precision", "tensorrt", "model", "backend")},
+        **{
+            key: origin[key]
+            for key in ("board", "power_mode", "precision", "tensorrt", "model", "backend")
+        },
         network=winner.network or None,
         networks=[name for name in tuning.networks if name],
         status=tuning.status,
@@ -253,10 +255,14 @@ def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> Tun
         changed=winner is not first,
         proven=None if winner is first else bool(duel and duel.better),
         turns=duel,
-        bound=None if bound is None else LeastCost(
+        bound=None
+        if bound is None
+        else LeastCost(
             value=rounded_value(in_objective_unit(bound, objective)),
-            meaning="no untried plan is likely to be better than this " + (
-                "(from all measurements so far)" if tuning.status == "converged"
+            meaning="no untried plan is likely to be better than this "
+            + (
+                "(from all measurements so far)"
+                if tuning.status == "converged"
                 else "(from the measurements before the last plan: the search was stopped)"
             ),
         ),
@@ -266,7 +272,7 @@ def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> Tun
         changes=_changes(tuning, worlds),
         files=dict(files),
         notes=list(dict.fromkeys(tuning.notes)),
-    )  # fmt: skip
+    )
 
 
 def _duel(tuning: Tuning) -> Duel | None:
@@ -296,21 +302,24 @@ def _trial(tuning: Tuning, trial: Trial) -> TriedPlan:
         status="dropped" if trial.dropped else "breaks a bound" if trial.breaks else "measured",
         reason=trial.dropped or "; ".join(trial.breaks),
         predicted=rounded_value(plan_value(trial.plan)),
-        expected=None if expected is None else ExpectedCost(
+        expected=None
+        if expected is None
+        else ExpectedCost(
             value=rounded_value(in_objective_unit(expected[0], objective)),
             relative_deviation=rounded_value(expected[1] / expected[0] if expected[0] else 0.0),
         ),
         measured=_figure(trial.cost(objective) if trial.runs else None, objective),
         search=_figure(trial.search_cost(objective), objective),
-        final=_figure(median(turns) if (turns := [*trial.turns(objective).values()]) else None,
-                      objective),
+        final=_figure(
+            median(turns) if (turns := [*trial.turns(objective).values()]) else None, objective
+        ),
         runs=len(trial.runs),
         verdicts=[verdict.status for one in trial.runs if (verdict := one.run.verdict)],
         layers_on_dla=sum(layer.device != "GPU" for layer in trial.plan.layers),
         loadables=len(trial.plan.loadables),
         transitions=trial.plan.transitions,
         plans=len(trial.plan.plans),
-    )  # fmt: skip
+    )
 
 
 def _figure(cost: float | None, objective: str) -> float | None:
@@ -526,9 +535,10 @@ def _checked(
     network = tuning.networks[winner.network]
     try:
         again = variant(
-            replace(context, explains=False), placement=given_keys(placement),
+            replace(context, explains=False),
+            placement=given_keys(placement),
             rewrite=given_keys(rewrite) if rewrite else None,
-        )  # fmt: skip
+        )
         again = keep(again, getattr(network, "fp16_by_gate", ()))
         same = model_digest(again) == network.model
         return placement if same and plan_signature(plan(again)) == winner.key else None

@@ -42,15 +42,20 @@ def read_table(path: Path) -> EarlierTable:
         DataError: "profile.unreadable", "profile.unknown" or "profile.time".
     """
     document = load_json(
-        path, _LARGEST, unreadable="profile.unreadable", invalid="profile.unreadable",
+        path,
+        _LARGEST,
+        unreadable="profile.unreadable",
+        invalid="profile.unreadable",
         hint=f"give the {PROFILE_NAME} of an earlier tuning",
-    )  # fmt: skip
+    )
     if not isinstance(document, dict) or document.get("schema") != PROFILE_SCHEMA:
         raise DataError(
-            f"not a file of schema {PROFILE_SCHEMA}", code="profile.unknown", where=str(path),
+            f"not a file of schema {PROFILE_SCHEMA}",
+            code="profile.unknown",
+            where=str(path),
             hint=f"give the {PROFILE_NAME} of an earlier tuning; other profiles are for "
             "placement.profile",
-        )  # fmt: skip
+        )
     return EarlierTable(path, table_from_json(document, path))
 
 
@@ -69,9 +74,10 @@ def check_network(
     if found.clock != network.clock:
         raise DataError(
             f"the earlier times are {found.clock}, but the new ones will be {network.clock}",
-            code="profile.clock", where=str(table.path),
+            code="profile.clock",
+            where=str(table.path),
             hint="times from different clocks cannot be mixed; remove --from",
-        )  # fmt: skip
+        )
     _same(table, "backend", network.backend)
     if found.model == network.model:
         return ""
@@ -81,10 +87,11 @@ def check_network(
         )
     raise DataError(
         "the earlier times are from another model, or from a network that is not tried here",
-        code="profile.merge", where=str(table.path),
+        code="profile.merge",
+        where=str(table.path),
         hint="rewrite.always and rewrite.enable choose the network to try; for another model "
         "remove --from",
-    )  # fmt: skip
+    )
 
 
 def check_conditions(table: EarlierTable, plan: Plan) -> None:
@@ -104,9 +111,10 @@ def _same(table: EarlierTable, key: str, here: str | None) -> None:
         raise DataError(
             f"the earlier times are from another {key.replace('_', ' ')}: "
             f"{there!r} instead of {here!r}",
-            code="profile.merge", where=str(table.path),
+            code="profile.merge",
+            where=str(table.path),
             hint="give times measured on the same board under the same conditions",
-        )  # fmt: skip
+        )
 
 
 # One tuning per folder at a time: a flock, which the system releases when the process dies.
@@ -127,9 +135,11 @@ def locked_folder(folder: Path) -> Iterator[None]:
             file.seek(0)
             who = file.read(_LONGEST_NAME).decode("utf-8", "replace").strip() or "another process"
             raise UsageError(
-                f"{who} is already tuning in this folder", code="tune.busy", where=str(folder),
+                f"{who} is already tuning in this folder",
+                code="tune.busy",
+                where=str(folder),
                 hint="wait for it, or use another folder: --out FOLDER",
-            ) from error  # fmt: skip
+            ) from error
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n".encode())
         file.flush()

@@ -95,14 +95,19 @@ def tune(
         for table in known:
             check_conditions(table, start)
         journal = TuningJournal(
-            file, digest_of(request.objective, measurer.identity), anew=anew,
+            file,
+            digest_of(request.objective, measurer.identity),
+            anew=anew,
             keeps=request.budget_s == 0,
-        )  # fmt: skip
+        )
         tuning = Tuning(
-            [measurer, *filter(None, [measurer.other])], request, journal,
-            [table.document for table in known], pulse.announce,
+            [measurer, *filter(None, [measurer.other])],
+            request,
+            journal,
+            [table.document for table in known],
+            pulse.announce,
             before_s=time.monotonic() - began,
-        )  # fmt: skip
+        )
         tuning.notes += filter(None, notes)
         tuning.notes += measurer.board_notes(config)
         if measurer.clock == "cpu-measured" and config.file.placement.bounds.model_dump(
@@ -119,15 +124,20 @@ def _objective(config: Config, request: str) -> str:
     objective = request or str(config.file.placement.objective)
     if objective not in OBJECTIVES:
         raise UsageError(
-            f"cannot tune for {objective!r}", code="tune.objective",
+            f"cannot tune for {objective!r}",
+            code="tune.objective",
             hint=f"use one of {', '.join(OBJECTIVES)}",
-        )  # fmt: skip
+        )
     return objective
 
 
 def _write_results(config: Config, tuning: Tuning, folder: Path, measurer: BoardMeasurer) -> Tuned:
-    names = {"profile": PROFILE_NAME, "snippet": SNIPPET_NAME, "journal": "journal.jsonl",
-             "document": "tune.json"}  # fmt: skip
+    names = {
+        "profile": PROFILE_NAME,
+        "snippet": SNIPPET_NAME,
+        "journal": "journal.jsonl",
+        "document": "tune.json",
+    }
     files = {key: str(folder / name) for key, name in names.items()}
     profile = Path(files["profile"])
     write_json(profile, tuning.table(tuning.winner.network).to_json())
@@ -164,9 +174,11 @@ class TuningProgress:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._ended.set()
         self._thread.join()
 

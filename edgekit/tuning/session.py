@@ -145,10 +145,14 @@ class Tuning:
         """Returns the conditions of a network's measurements."""
         plan, one = self.own.start, self.networks[network]
         return {
-            "clock": one.clock, "power_mode": plan.power_mode, "model": one.model,
-            "precision": plan.precision, "tensorrt": plan.tensorrt, "board": plan.target,
+            "clock": one.clock,
+            "power_mode": plan.power_mode,
+            "model": one.model,
+            "precision": plan.precision,
+            "tensorrt": plan.tensorrt,
+            "board": plan.target,
             "backend": one.backend,
-        }  # fmt: skip
+        }
 
     def table(self, network: str) -> ProfileTable:
         """Returns a network's measurements as one table."""
@@ -204,11 +208,17 @@ class Tuning:
         for entry in journal.entries if journal else ():
             if isinstance(entry, TrialBegun):
                 expected = entry.expected
-                self.trials.append(Trial(
-                    entry.number, entry.plan, entry.key, entry.origin, entry.why,
-                    (expected[0], expected[1]) if expected else None,
-                    self.own.name if entry.form is None else entry.form,
-                ))  # fmt: skip
+                self.trials.append(
+                    Trial(
+                        entry.number,
+                        entry.plan,
+                        entry.key,
+                        entry.origin,
+                        entry.why,
+                        (expected[0], expected[1]) if expected else None,
+                        self.own.name if entry.form is None else entry.form,
+                    )
+                )
                 continue
             if isinstance(entry, TuningEnded):
                 continue
@@ -226,8 +236,9 @@ class Tuning:
         for name in {trial.network for trial in self.trials} & set(self._others):
             self._take_other(name, "plans of the network {} are ignored: {}")
         # a trial that was begun, but neither measured nor dropped, is repeated
-        self.trials = [t for t in self.trials if t.network in self.networks
-                       and (t.runs or t.dropped)]  # fmt: skip
+        self.trials = [
+            t for t in self.trials if t.network in self.networks and (t.runs or t.dropped)
+        ]
         if self.trials and not (self.first.origin == "start" and self.first.runs):
             self.trials.clear()  # all others are compared with the starting plan
         for trial in self.trials:
@@ -254,10 +265,15 @@ class Tuning:
         entries = self._journal.entries if self._journal is not None else []
         before = entries[-1] if entries else None
         if not isinstance(before, TuningEnded):
-            self._record(TuningEnded(
-                event="end", status=self.status, why=self.why, bound=self.bound,
-                notes=self.notes[earlier:],
-            ))  # fmt: skip
+            self._record(
+                TuningEnded(
+                    event="end",
+                    status=self.status,
+                    why=self.why,
+                    bound=self.bound,
+                    notes=self.notes[earlier:],
+                )
+            )
         elif self.status != "converged":
             # rounds and budget end only this command; the tuning's end was recorded before
             self.status, self.why, self.bound = before.status, before.why, before.bound
@@ -317,10 +333,14 @@ class Tuning:
                 at_end = f" and the comparison at the end (about {turns:.0f} s)" if turns else ""
                 self.status = "budget"
                 # the spent time is not stated: the turns follow, then the total is printed
-                left = "nothing is left" if spent >= budget else (
-                    f"the {budget - spent:.0f} s left are not enough for another plan (about "
-                    f"{self._longest_s:.0f} s){at_end}"
-                )  # fmt: skip
+                left = (
+                    "nothing is left"
+                    if spent >= budget
+                    else (
+                        f"the {budget - spent:.0f} s left are not enough for another plan (about "
+                        f"{self._longest_s:.0f} s){at_end}"
+                    )
+                )
                 self.why = f"stopped by --budget {budget:.0f} s: {left}"
         return self.status != "running"
 
@@ -363,10 +383,14 @@ class Tuning:
         self.bound = min((one.low for one, _ in found), default=limit)
         if not promising:
             self.status = "converged"
-            self.why = "every possible plan was tried" if not found else (
-                "by the measurements, no untried plan can be "
-                f"{100 * self.request.tolerance:.1f} % better"
-            )  # fmt: skip
+            self.why = (
+                "every possible plan was tried"
+                if not found
+                else (
+                    "by the measurements, no untried plan can be "
+                    f"{100 * self.request.tolerance:.1f} % better"
+                )
+            )
             return None
         failed = [_loadables(trial.plan) for trial in self.trials if trial.dropped]
         fine = [_loadables(trial.plan) for trial in self.trials if trial.runs]
@@ -389,15 +413,29 @@ class Tuning:
         self._attempt(one.plan, network, "search", why, (one.expected, one.deviation))
 
     def _attempt(
-        self, plan: Plan, network: str, origin: str, why: str,
-        expected: tuple[float, float] | None = None, *, must: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        plan: Plan,
+        network: str,
+        origin: str,
+        why: str,
+        expected: tuple[float, float] | None = None,
+        *,
+        must: bool = False,
+    ) -> None:
         number = 1 + max((one.number for one in self.trials), default=0)
         trial = Trial(number, plan, plan_signature(plan), origin, why, expected, network)
-        self._record(TrialBegun(
-            event="trial", number=number, plan=plan, key=trial.key, origin=origin, why=why,
-            expected=list(expected) if expected else None, form=network,
-        ))  # fmt: skip
+        self._record(
+            TrialBegun(
+                event="trial",
+                number=number,
+                plan=plan,
+                key=trial.key,
+                origin=origin,
+                why=why,
+                expected=list(expected) if expected else None,
+                form=network,
+            )
+        )
         self._announce(trial.name, why)
         before = self._clock()
         try:
@@ -418,9 +456,13 @@ class Tuning:
             document, self.request.objective, trial.plan
         )  # raises if the measurement lacks the objective
         measured = PlanMeasured(
-            event="run", number=trial.number, key=trial.key, run=compact_measurement(document),
-            at=time.time(), turn=turn,
-        )  # fmt: skip
+            event="run",
+            number=trial.number,
+            key=trial.key,
+            run=compact_measurement(document),
+            at=time.time(),
+            turn=turn,
+        )
         trial.runs.append(measured)
         self._check_bounds(trial)
         self._record(measured)
@@ -517,6 +559,7 @@ def nothing_known(where: str = "") -> UsageError:
     """Returns the error of a budget of 0 without an earlier tuning."""
     return UsageError(
         "a budget of 0 measures nothing, and there are no earlier measurements",
-        code="tune.nothing-known", where=where,
+        code="tune.nothing-known",
+        where=where,
         hint="tune with a budget first, or give the folder of an earlier tuning with --out",
-    )  # fmt: skip
+    )

@@ -12,8 +12,13 @@ from edgekit.tuning.trials import readable_value
 if TYPE_CHECKING:
     from edgekit.tuning.document import Tuned
 
-_QUANTITIES = {"latency": "latency", "throughput": "throughput", "period": "period",
-               "energy": "energy a frame", "gpu_time": "GPU time"}  # fmt: skip
+_QUANTITIES = {
+    "latency": "latency",
+    "throughput": "throughput",
+    "period": "period",
+    "energy": "energy a frame",
+    "gpu_time": "GPU time",
+}
 _KINDS = 12
 _NAMES = 3
 

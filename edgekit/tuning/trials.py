@@ -43,15 +43,32 @@ REWRITTEN, ORIGINAL = "rewritten", "as it came"
 ORIGINAL_SECTION = RewriteSection(enable="none", disable=[], allow_approx=[], always=False)
 """``rewrite`` section of a configuration that keeps the original network."""
 LEAST_SPREAD = 0.005
-UNITS = {"latency": "us", "throughput": "frames/s", "period": "us", "energy": "uJ",
-         "gpu_time": "us"}  # fmt: skip
+UNITS = {
+    "latency": "us",
+    "throughput": "frames/s",
+    "period": "us",
+    "energy": "uJ",
+    "gpu_time": "us",
+}
 _MOST_SAMPLES = 4000
 _DIGITS = 6
 _JOURNAL_KEYS = (
-    "backend", "clock", "segments_clock", "iterations", "duration_s", "warmup_ms",
-    "latency_ms", "throughput_qps", "pipelined", "segments", "nodes", "energy", "verdict",
-    "settings", "runtime",
-)  # fmt: skip
+    "backend",
+    "clock",
+    "segments_clock",
+    "iterations",
+    "duration_s",
+    "warmup_ms",
+    "latency_ms",
+    "throughput_qps",
+    "pipelined",
+    "segments",
+    "nodes",
+    "energy",
+    "verdict",
+    "settings",
+    "runtime",
+)
 TOGETHER = (1.0, 0.15)
 """Prior of the factor by which devices working at once slow: mean and deviation."""
 STEADY = 0.05
@@ -96,9 +113,11 @@ class TuningRequest:
             UsageError: "tune.request": a number is out of range.
         """
         for name, least, most in (
-            ("budget_s", 0, math.inf), ("rounds", 1, math.inf), ("turns", 0, math.inf),
+            ("budget_s", 0, math.inf),
+            ("rounds", 1, math.inf),
+            ("turns", 0, math.inf),
             ("tolerance", 0, 1),
-        ):  # fmt: skip
+        ):
             value = getattr(self, name)
             if value is not None and not (
                 isinstance(value, int | float) and least <= value <= most
@@ -205,8 +224,11 @@ class Trial:
 
     def turns(self, objective: str) -> dict[int, float]:
         """Returns the measured cost of each turn."""
-        return {one.turn: cost_of(one.run, objective, self.plan)
-                for one in self.runs if one.turn is not None}  # fmt: skip
+        return {
+            one.turn: cost_of(one.run, objective, self.plan)
+            for one in self.runs
+            if one.turn is not None
+        }
 
     def segments(self) -> dict[tuple[int, int], tuple[str, tuple[str, ...], float, float]]:
         """Returns device, layers, microseconds over all runs and spread, by lane and index."""
@@ -218,9 +240,7 @@ class Trial:
                     key = one.lane, one.index
                     times.setdefault(key, []).append(us)
                     facts[key] = one.device, tuple(one.layers)
-        return {
-            key: (*facts[key], median(each), _deviation(each)) for key, each in times.items()
-        }  # fmt: skip
+        return {key: (*facts[key], median(each), _deviation(each)) for key, each in times.items()}
 
 
 def _median_us(segment: SegmentTimes) -> float | None:
@@ -267,9 +287,16 @@ def table_of(
                 names.setdefault(name, []).append(space.network.layers[index].name)
             parts.append(FramePart(share=piece.share, layers=names, extra=dict(piece.extra)))
         frame = FrameRow(
-            parts=parts, device="", layers=[], us=median(times), sd_us=_deviation(times),
-            formats={}, samples=trial.samples, measured_at=trial.runs[-1].at, source=trial.name,
-        )  # fmt: skip
+            parts=parts,
+            device="",
+            layers=[],
+            us=median(times),
+            sd_us=_deviation(times),
+            formats={},
+            samples=trial.samples,
+            measured_at=trial.runs[-1].at,
+            source=trial.name,
+        )
         found.append(_table(origin, _measured_rows(trial, space, able), [frame]))
     return merge_tables(found) if found else _table(origin, [], [])
 
@@ -283,10 +310,11 @@ def _table(origin: Mapping[str, str], rows: list[LayerRow], frames: list[FrameRo
 def _measured_rows(trial: Trial, space: PlacementSpace, able: Mapping[str, bool]) -> list[LayerRow]:
     segments, found, last = trial.segments(), [], trial.runs[-1]
     merged = [
-        SegmentTimes(lane=lane, index=index, device=device, layers=layers,
-                     latency_ms={"median": us / 1e3})
+        SegmentTimes(
+            lane=lane, index=index, device=device, layers=layers, latency_ms={"median": us / 1e3}
+        )
         for (lane, index), (device, layers, us, _) in segments.items()
-    ]  # fmt: skip
+    ]
     rows = _profiled(last.run, merged, trial.plan)
     by_layers = {(device != "GPU", layers): sd for device, layers, _, sd in segments.values()}
     formats = {frozenset(one.layers): dict(one.formats) for one in trial.plan.loadables}
@@ -294,11 +322,18 @@ def _measured_rows(trial: Trial, space: PlacementSpace, able: Mapping[str, bool]
     for group in groups:
         names = [space.network.layers[i].name for i in group.layers]
         spread = by_layers.get((group.device != "GPU", tuple(names)), 0.03 * group.row.us)
-        found.append(LayerRow(
-            device=group.device, layers=names, us=group.row.us, sd_us=spread,
-            formats=dict(sorted(formats.get(frozenset(names), {}).items())),
-            samples=trial.samples, measured_at=last.at, source=trial.name,
-        ))  # fmt: skip
+        found.append(
+            LayerRow(
+                device=group.device,
+                layers=names,
+                us=group.row.us,
+                sd_us=spread,
+                formats=dict(sorted(formats.get(frozenset(names), {}).items())),
+                samples=trial.samples,
+                measured_at=last.at,
+                source=trial.name,
+            )
+        )
     return found
 
 
@@ -367,16 +402,21 @@ def cost_of(document: Bench, objective: str, plan: Plan | None = None) -> float:
     least = 0.0 if objective == "gpu_time" else math.ulp(0.0)
     if cost is None or not math.isfinite(cost) or cost < least:
         raise BoardError(
-            f"the measurement has no {objective}", code="bench.malformed",
+            f"the measurement has no {objective}",
+            code="bench.malformed",
             hint="run edgekit bench with the configuration to find the cause",
-        )  # fmt: skip
+        )
     return cost
 
 
 def broken_bounds(document: Bench, bounds: Mapping[str, float], plan: Plan) -> list[str]:
     """Returns the user's bounds that the measurement violates, as sentences."""
-    names = {"latency_us": "latency", "energy_uj": "energy", "gpu_us": "gpu_time",
-             "period_us": "period"}  # fmt: skip
+    names = {
+        "latency_us": "latency",
+        "energy_uj": "energy",
+        "gpu_us": "gpu_time",
+        "period_us": "period",
+    }
     found = []
     for bound, limit in bounds.items():
         try:
@@ -515,9 +555,13 @@ def estimate_of(
 
 
 def learn(
-    trials: Sequence[Trial], space: PlacementSpace, table: ProfileTable, objective: str,
-    like: Mapping[str, float] | None = None, seed: int = 0,
-) -> Worlds:  # fmt: skip
+    trials: Sequence[Trial],
+    space: PlacementSpace,
+    table: ProfileTable,
+    objective: str,
+    like: Mapping[str, float] | None = None,
+    seed: int = 0,
+) -> Worlds:
     """Returns samples of the times that the table and the trials leave open.
 
     Args:
@@ -593,12 +637,16 @@ def _energy_factors(
     for trial in trials:
         runs = [busy for one in trial.runs if (busy := busy_us(one.run, trial.plan)) is not None]
         if runs and (energy := trial.runs[-1].run.energy) and energy.total:
-            busy = {device: median([one.get(device, 0.0) for one in runs])
-                    for device in dict.fromkeys(name for one in runs for name in one)}  # fmt: skip
-            rows.append([
-                watt * sum(us for device, us in busy.items() if device_class(device) == name)
-                for name, watt in watts.items()
-            ])  # fmt: skip
+            busy = {
+                device: median([one.get(device, 0.0) for one in runs])
+                for device in dict.fromkeys(name for one in runs for name in one)
+            }
+            rows.append(
+                [
+                    watt * sum(us for device, us in busy.items() if device_class(device) == name)
+                    for name, watt in watts.items()
+                ]
+            )
             measured.append(trial.cost("energy"))
     precision, mean = np.eye(len(watts)) / _WATTS_ERROR**2, np.ones(len(watts))
     if rows:
@@ -615,7 +663,8 @@ def _energy_factors(
 def no_power_error(why: str = "the board reports no power rails") -> EnvironmentLack:
     """Returns the error of a tuning for energy without power measurements."""
     return EnvironmentLack(
-        f"energy was not measured: {why}", code="tune.no-power",
+        f"energy was not measured: {why}",
+        code="tune.no-power",
         hint="tune for latency or throughput, or give access to the board's power rails: see "
         "edgekit doctor --setup",
-    )  # fmt: skip
+    )

@@ -25,9 +25,20 @@ _EXTERNAL = 1
 
 #: TensorProto.DataType: NumPy's names, and bfloat16.
 DTYPES: Mapping[int, str] = {
-    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64",
-    9: "bool", 10: "float16", 11: "float64", 12: "uint32", 13: "uint64", 16: "bfloat16",
-}  # fmt: skip
+    1: "float32",
+    2: "uint8",
+    3: "int8",
+    4: "uint16",
+    5: "int16",
+    6: "int32",
+    7: "int64",
+    9: "bool",
+    10: "float16",
+    11: "float64",
+    12: "uint32",
+    13: "uint64",
+    16: "bfloat16",
+}
 
 _FLOATS, _INT32S, _INT64S, _RAW, _DOUBLES, _UINT64S = 4, 5, 7, 9, 10, 11
 

@@ -67,9 +67,16 @@ _MOST_BYTES = 256 << 20
 
 _STATUS = Path("/proc/self/status")
 _ENGINE = (
-    "runtime", "library", "host_code", "dla_core", "threads",
-    "context_memory", "context_bytes", "persistent_cache_bytes", "weight_budget_bytes",
-)  # fmt: skip
+    "runtime",
+    "library",
+    "host_code",
+    "dla_core",
+    "threads",
+    "context_memory",
+    "context_bytes",
+    "persistent_cache_bytes",
+    "weight_budget_bytes",
+)
 
 _PROFILED_RUNS = 10  # at most; a quick benchmark profiles fewer runs
 _KERNEL_TIME = "_kernel_time"

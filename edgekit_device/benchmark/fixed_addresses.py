@@ -135,8 +135,9 @@ class FixedLane:
         place = self._device.take(io_bytes(io))
         pinned = []
         for frame in frames:
-            stored = pack(convert(frame[io.name], io.dtype, None, io.scale, io.name), io.format,
-                          io.strides)  # fmt: skip
+            stored = pack(
+                convert(frame[io.name], io.dtype, None, io.scale, io.name), io.format, io.strides
+            )
             pinned.append(self._pinned.take(stored.nbytes))
             pinned[-1].array()[:] = np.ascontiguousarray(stored).reshape(-1).view(np.uint8)
         self._inputs.append((place.ptr, pinned))

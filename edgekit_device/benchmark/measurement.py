@@ -76,11 +76,23 @@ says(_fact, anyOf=(_plain, {"type": "array", "items": _plain}))
 _FACTS = mapping(_fact)
 _ON = nullable(flag)
 _FLAGS = {
-    "streams": _WHOLE, "threads": _WHOLE, "dla_core": _WHOLE, "graph": _ON, "spin": _ON,
-    "transfers": _ON, "host_code": _ON, "wait": _TEXT, "buffers": _TEXT, "runtime": _TEXT,
-    "library": _TEXT, "module_loading": _TEXT, "context_memory": _TEXT, "context_bytes": _BYTES,
-    "persistent_cache_bytes": _BYTES, "weight_budget_bytes": _BYTES,
-}  # fmt: skip
+    "streams": _WHOLE,
+    "threads": _WHOLE,
+    "dla_core": _WHOLE,
+    "graph": _ON,
+    "spin": _ON,
+    "transfers": _ON,
+    "host_code": _ON,
+    "wait": _TEXT,
+    "buffers": _TEXT,
+    "runtime": _TEXT,
+    "library": _TEXT,
+    "module_loading": _TEXT,
+    "context_memory": _TEXT,
+    "context_bytes": _BYTES,
+    "persistent_cache_bytes": _BYTES,
+    "weight_budget_bytes": _BYTES,
+}
 
 
 def _flags(value: Any) -> Mapping[str, Flag]:

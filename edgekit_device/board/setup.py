@@ -43,11 +43,14 @@ _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 # readable by root alone; which of them a board has differs by release (JetPack 5, 6)
 _CLOCKS = (
-    *("/sys/kernel/debug/clk/dla{}_{}/clk_rate".format(core, part)
-      for core in (0, 1) for part in ("core", "falcon")),
+    *(
+        "/sys/kernel/debug/clk/dla{}_{}/clk_rate".format(core, part)
+        for core in (0, 1)
+        for part in ("core", "falcon")
+    ),
     *("/sys/kernel/debug/bpmp/debug/clk/nafll_dla{}_core/rate".format(core) for core in (0, 1)),
     "/sys/kernel/debug/bpmp/debug/clk/emc/rate",
-)  # fmt: skip
+)
 _INTERVALS = ("100", "1000")
 _TIMEOUT_S = 60.0
 

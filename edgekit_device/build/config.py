@@ -20,10 +20,24 @@ _FLOATS = ("FLOAT", "HALF", "INT8", "BF16")
 
 # layers whose types the builder cannot choose
 _TYPED = (
-    "CONSTANT", "SHAPE", "CAST", "QUANTIZE", "DEQUANTIZE", "ASSERTION", "CONDITION",
-    "CONDITIONAL_INPUT", "CONDITIONAL_OUTPUT", "ITERATOR", "LOOP_OUTPUT", "RECURRENCE",
-    "TRIP_LIMIT", "PLUGIN", "PLUGIN_V2", "PLUGIN_V3", "NON_ZERO",
-)  # fmt: skip
+    "CONSTANT",
+    "SHAPE",
+    "CAST",
+    "QUANTIZE",
+    "DEQUANTIZE",
+    "ASSERTION",
+    "CONDITION",
+    "CONDITIONAL_INPUT",
+    "CONDITIONAL_OUTPUT",
+    "ITERATOR",
+    "LOOP_OUTPUT",
+    "RECURRENCE",
+    "TRIP_LIMIT",
+    "PLUGIN",
+    "PLUGIN_V2",
+    "PLUGIN_V3",
+    "NON_ZERO",
+)
 _HEADER = re.compile(r"TRT-(\d{1,9})-(\w+)\s*\Z")
 _MISSING = re.compile(r"Missing scale and zero-point for tensor (.+?)(?:, expect fall back|\Z)")
 _ALGORITHM = "EntropyCalibration2"
@@ -260,9 +274,11 @@ def refit_kind(flags: Sequence[str]) -> str:
     implies identical weights.
     """
     kinds: Mapping[str, str] = {
-        "REFIT": "any", "REFIT_INDIVIDUAL": "individual", "REFIT_IDENTICAL": "identical",
+        "REFIT": "any",
+        "REFIT_INDIVIDUAL": "individual",
+        "REFIT_IDENTICAL": "identical",
         "STRIP_PLAN": "identical",
-    }  # fmt: skip
+    }
     return next((kind for flag, kind in kinds.items() if flag in flags), "none")
 
 

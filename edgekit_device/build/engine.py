@@ -170,9 +170,17 @@ class EngineBuild:
         cache = context.blob(spec.calibration) if spec.calibration is not None else None
         log = BuilderLog(trt, log_line)
         built = build_attempt(
-            trt, log, spec, attempt, model=self._model(spec), cache=cache, timing=timing,
-            plugins=self.plugins(), on_progress=on_progress, cancelled=context.cancelled,
-        )  # fmt: skip
+            trt,
+            log,
+            spec,
+            attempt,
+            model=self._model(spec),
+            cache=cache,
+            timing=timing,
+            plugins=self.plugins(),
+            on_progress=on_progress,
+            cancelled=context.cancelled,
+        )
         return self._stored(spec, built, log, trt)
 
     def _stored(

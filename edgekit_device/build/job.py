@@ -151,9 +151,7 @@ def _try_plugins(context: JobContext, builds: EngineBuild) -> None:
 
 def _note_version(request: BuildJobRequest, version: str, notes: List[str]) -> None:
     if not agree(parse_version(request.tensorrt), parse_version(version)):
-        notes.append(
-            "planned for TensorRT {}, built with {}".format(request.tensorrt, version)
-        )  # fmt: skip
+        notes.append("planned for TensorRT {}, built with {}".format(request.tensorrt, version))
 
 
 def _golden(
@@ -176,9 +174,13 @@ def _golden(
     context.progress("golden vectors", 0, len(request.golden))
     store = context.root.store
     files = BundleFiles(
-        where=request.name, manifest=b"", signature=None, blobs=store,
-        root=context.root, release=None,
-    )  # fmt: skip
+        where=request.name,
+        manifest=b"",
+        signature=None,
+        blobs=store,
+        root=context.root,
+        release=None,
+    )
 
     def work(on_progress: Report) -> Tuple[GoldenRun, ...]:
         return run_golden(request, built, files, board, context.store)
@@ -288,14 +290,17 @@ def _checked_of(
         plugins=request.plugins,
         values={
             io.name: ShapeValues(
-                io.dtype, io.shape, spec.values[0][io.name].min, spec.values[0][io.name].opt,
+                io.dtype,
+                io.shape,
+                spec.values[0][io.name].min,
+                spec.values[0][io.name].opt,
                 spec.values[0][io.name].max,
             )
             for spec in request.engines
             for io in spec.inputs
             if spec.values and io.name in spec.values[0]
         },
-    )  # fmt: skip
+    )
     # just built here: as trusted as a signed bundle
     return Checked(files, manifest, signer="this board")
 

@@ -17,9 +17,15 @@ from edgekit_device.tensorrt.plugins import PluginFile, load_plugins
 
 #: NumPy's names by trt.DataType's; types that NumPy lacks have the manifest's names.
 DTYPE_OF_TENSORRT = {
-    "FLOAT": "float32", "HALF": "float16", "INT8": "int8", "INT32": "int32", "INT64": "int64",
-    "BOOL": "bool", "UINT8": "uint8", "BF16": "bfloat16",
-}  # fmt: skip
+    "FLOAT": "float32",
+    "HALF": "float16",
+    "INT8": "int8",
+    "INT32": "int32",
+    "INT64": "int64",
+    "BOOL": "bool",
+    "UINT8": "uint8",
+    "BF16": "bfloat16",
+}
 
 _NAMES = {numpy: name for name, numpy in DTYPE_OF_TENSORRT.items()}
 
@@ -40,9 +46,14 @@ _INSIDE = "(Unnamed Layer*"  # prefix of the names of tensors that are not ONNX 
 #: Layers around a loop or a conditional, by the kind of the plan's layer that contains them. DLAs
 #: do not support these layers, nor the layers inside, which get the same device.
 _FLOW: Mapping[str, str] = {
-    "TRIP_LIMIT": "LOOP", "RECURRENCE": "LOOP", "ITERATOR": "LOOP", "LOOP_OUTPUT": "LOOP",
-    "CONDITION": "CONDITION", "CONDITIONAL_INPUT": "CONDITION", "CONDITIONAL_OUTPUT": "CONDITION",
-}  # fmt: skip
+    "TRIP_LIMIT": "LOOP",
+    "RECURRENCE": "LOOP",
+    "ITERATOR": "LOOP",
+    "LOOP_OUTPUT": "LOOP",
+    "CONDITION": "CONDITION",
+    "CONDITIONAL_INPUT": "CONDITION",
+    "CONDITIONAL_OUTPUT": "CONDITION",
+}
 
 #: Layers without their own work: the builder merges them into others.
 _CARRIED = ("CONSTANT", "SHUFFLE", "SQUEEZE", "UNSQUEEZE", "IDENTITY", "CAST")
@@ -189,8 +200,10 @@ def set_io(trt: Any, network: Any, spec: EngineSpec, scales: Mapping[str, float]
             found[tensor.name] = tensor
         names = {io.name for io in wanted}
         faults += ["the model has no {} {!r}".format(mode, n) for n in sorted(names - set(found))]
-        faults += ["the model's {} {!r} is not in the request".format(mode, n)
-                   for n in sorted(set(found) - names)]  # fmt: skip
+        faults += [
+            "the model's {} {!r} is not in the request".format(mode, n)
+            for n in sorted(set(found) - names)
+        ]
         for io in wanted:
             if io.name in found:
                 _set_one(trt, found[io.name], io, mode, spec.typing == "weak", scales, faults)
@@ -220,7 +233,7 @@ def _set_one(
     ):
         faults.append(
             "{} {!r} is {} instead of {}".format(mode, io.name, list(shape), list(io.shape))
-        )  # fmt: skip
+        )
     if tensor.dtype.name != _NAMES.get(io.dtype):
         if weak and hasattr(trt.DataType, _NAMES.get(io.dtype, "")):
             tensor.dtype = getattr(trt.DataType, _NAMES[io.dtype])

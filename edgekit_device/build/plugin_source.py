@@ -99,8 +99,9 @@ def run(context: JobContext) -> CompiledPlugin:
     source, build = context.work / "source", context.work / "build"
     _unpack(context, request, source)
     steps = _Steps(request.name, context, {**os.environ, "PATH": path})
-    steps.run("configuring", [cmake, "-S", str(source), "-B", str(build),
-                              "-DCMAKE_BUILD_TYPE=Release"])  # fmt: skip
+    steps.run(
+        "configuring", [cmake, "-S", str(source), "-B", str(build), "-DCMAKE_BUILD_TYPE=Release"]
+    )
     jobs = str(len(os.sched_getaffinity(0)))
     steps.run("compiling", [cmake, "--build", str(build), "--parallel", jobs])
     library = _only_library(request.name, [source, build])

@@ -48,12 +48,18 @@ class Setting:
     def check(self) -> None:
         """Refuses a setting that lacks a field that its kind needs."""
         if (self.number is not None) != (self.kind in _NUMBERED):
-            fail("number", "a setting of kind {} has {} number".format(
-                self.kind, "a" if self.kind in _NUMBERED else "no"))  # fmt: skip
+            fail(
+                "number",
+                "a setting of kind {} has {} number".format(
+                    self.kind, "a" if self.kind in _NUMBERED else "no"
+                ),
+            )
         of_enum = self.kind in ("choice", "sources", "switches")
         if bool(self.enum) != of_enum:
-            fail("enum", "a setting of kind {} has {} enum".format(
-                self.kind, "an" if of_enum else "no"))  # fmt: skip
+            fail(
+                "enum",
+                "a setting of kind {} has {} enum".format(self.kind, "an" if of_enum else "no"),
+            )
         if self.kind in ("choice", "switches") and len(self.members) != 1:
             fail("members", "a setting of kind {} has one member".format(self.kind))
 
@@ -81,13 +87,15 @@ def apply_settings(
     for one in settings:
         lacking = _lacking(trt, config, one)
         if lacking:
-            notes.append("{}: this TensorRT has no {}, so {} is not set".format(
-                key, lacking, one.key))  # fmt: skip
+            notes.append(
+                "{}: this TensorRT has no {}, so {} is not set".format(key, lacking, one.key)
+            )
             continue
         wanted, found = _APPLY[one.kind](trt, config, one)
         if wanted != found:
-            notes.append("{}: TensorRT does not take {} for {}: it is {}".format(
-                key, wanted, one.key, found))  # fmt: skip
+            notes.append(
+                "{}: TensorRT does not take {} for {}: it is {}".format(key, wanted, one.key, found)
+            )
         held.setdefault(one.key, []).append(found)
     return {name: listed(texts, most=len(texts)) for name, texts in held.items()}
 
@@ -163,6 +171,10 @@ def _switch(on: bool) -> str:
 
 
 _APPLY: Mapping[str, Callable[[Any, Any, Setting], Tuple[str, str]]] = {
-    "flag": _flag, "number": _number, "choice": _choice, "sources": _sources,
-    "switches": _switched, "pool": _pool,
-}  # fmt: skip
+    "flag": _flag,
+    "number": _number,
+    "choice": _choice,
+    "sources": _sources,
+    "switches": _switched,
+    "pool": _pool,
+}

@@ -42,8 +42,11 @@ if TYPE_CHECKING:
 
 _PLAN_TAG = b"ftrt"  # a plan's first bytes (tensorrt/plan.py); a loadable is a flat buffer
 _FORMATS = {
-    "DLA_LINEAR": ("NCHW",), "DLA_HWC4": ("NHWC",), "CHW16": ("NCxHWx",), "CHW32": ("NCxHWx",)
-}  # fmt: skip
+    "DLA_LINEAR": ("NCHW",),
+    "DLA_HWC4": ("NHWC",),
+    "CHW16": ("NCxHWx",),
+    "CHW32": ("NCxHWx",),
+}
 _DTYPES = ("int8", "uint8", "float16")
 _LONGEST = 80
 _PAGE = 4096  # harmless excess of memory beyond the tensor

@@ -32,30 +32,54 @@ _NUM_STRIDES = 8  # CUDLA_LOADABLE_TENSOR_DESC_NUM_STRIDES
 
 #: cudlaStatus without its prefix.
 ERRORS: Dict[int, str] = {
-    1: "InvalidParam", 2: "OutOfResources", 3: "CreationFailed", 4: "InvalidAddress", 5: "Os",
-    6: "Cuda", 7: "Umd", 8: "InvalidDevice", 9: "InvalidAttribute",
-    10: "IncompatibleDlaSWVersion", 11: "MemoryRegistered", 12: "InvalidModule",
-    13: "UnsupportedOperation", 14: "NvSci", 0x40000001: "DlaErrInvalidInput",
-    0x40000002: "DlaErrInvalidPreAction", 0x40000003: "DlaErrNoMem",
-    0x40000004: "DlaErrProcessorBusy", 0x40000005: "DlaErrTaskStatusMismatch",
-    0x40000006: "DlaErrEngineTimeout", 0x40000007: "DlaErrDataMismatch", 0x7FFFFFFF: "Unknown",
-}  # fmt: skip
+    1: "InvalidParam",
+    2: "OutOfResources",
+    3: "CreationFailed",
+    4: "InvalidAddress",
+    5: "Os",
+    6: "Cuda",
+    7: "Umd",
+    8: "InvalidDevice",
+    9: "InvalidAttribute",
+    10: "IncompatibleDlaSWVersion",
+    11: "MemoryRegistered",
+    12: "InvalidModule",
+    13: "UnsupportedOperation",
+    14: "NvSci",
+    0x40000001: "DlaErrInvalidInput",
+    0x40000002: "DlaErrInvalidPreAction",
+    0x40000003: "DlaErrNoMem",
+    0x40000004: "DlaErrProcessorBusy",
+    0x40000005: "DlaErrTaskStatusMismatch",
+    0x40000006: "DlaErrEngineTimeout",
+    0x40000007: "DlaErrDataMismatch",
+    0x7FFFFFFF: "Unknown",
+}
 UMD = 7
 HARDWARE_ERRORS = range(0x40000001, 0x40000008)
 
 #: CUDLA_DATA_FORMAT_* and CUDLA_DATA_TYPE_* without their prefixes.
 DATA_FORMATS = {0: "UNKNOWN", 1: "NCHW", 2: "NHWC", 3: "NCxHWx"}
 DATA_TYPES = {
-    0: "unknown", 1: "float32", 2: "float16", 3: "int16", 4: "int8", 5: "uint8", 6: "uint16"
-}  # fmt: skip
+    0: "unknown",
+    1: "float32",
+    2: "float16",
+    3: "int16",
+    4: "int8",
+    5: "uint8",
+    6: "uint16",
+}
 _P, _U32, _U64, _SIZE = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_size_t
 
 # packages libcudla-11-4, libcudla-12-6 and libcudla-13-2 all bring libcudla.so.1
 _NAMES = ("libcudla.so.1", "libcudla.so")
 _FOLDERS = (
-    "/usr/local/cuda/lib64", "/usr/local/cuda/targets/*/lib", "/usr/local/cuda-*/targets/*/lib",
-    "/usr/lib/aarch64-linux-gnu/tegra", "/usr/lib/aarch64-linux-gnu/nvidia",
-)  # fmt: skip
+    "/usr/local/cuda/lib64",
+    "/usr/local/cuda/targets/*/lib",
+    "/usr/local/cuda-*/targets/*/lib",
+    "/usr/lib/aarch64-linux-gnu/tegra",
+    "/usr/lib/aarch64-linux-gnu/nvidia",
+)
 _ENV = "EDGEKIT_CUDLA"
 _HINTS = {
     "Umd": "the DLA runtime's log (dmesg) may show the cause",

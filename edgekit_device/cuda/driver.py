@@ -25,8 +25,12 @@ _NO_MEMORY, _NO_DEVICE, _INVALID_DEVICE = 2, 100, 101
 _NO_DRIVER = (34, 35, 999)  # stub library, insufficient or unusable driver
 
 _U64, _P, _I, _U, _SIZE = (
-    ctypes.c_uint64, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint, ctypes.c_size_t
-)  # fmt: skip
+    ctypes.c_uint64,
+    ctypes.c_void_p,
+    ctypes.c_int,
+    ctypes.c_uint,
+    ctypes.c_size_t,
+)
 
 # C name, type that it writes through its first pointer (a tuple: through its first ones) or None,
 # types of the other arguments

@@ -633,10 +633,13 @@ def _conversion(src: Any, dst: Any) -> Tuple[Numbers, Dict[str, int]]:
     same = src.dtype == dst.dtype
     raw = same and (src.dtype != "int8" or None in (src.scale, dst.scale) or src.scale == dst.scale)
     defines = {
-        "SRC_T": _TYPES[src.dtype], "DST_T": _TYPES[dst.dtype], "RAW": int(raw), "QUICK": 0,
+        "SRC_T": _TYPES[src.dtype],
+        "DST_T": _TYPES[dst.dtype],
+        "RAW": int(raw),
+        "QUICK": 0,
         "SCALED": int(not raw and src.dtype == "int8" and src.scale is not None),
         "NANS": int(not raw and src.dtype.startswith("float")),
-    }  # fmt: skip
+    }
     if raw:
         return numbers, defines
     numbers.src_scale = 1.0 if src.scale is None else src.scale

@@ -289,9 +289,13 @@ class DeviceTensor:
             raise AttributeError("{} tensors have no CUDA array interface".format(self.format))
         # no stream: the values are complete
         return {
-            "shape": self.shape, "typestr": np.dtype(self.dtype).str, "data": (self.ptr, False),
-            "version": 3, "strides": None, "stream": None,
-        }  # fmt: skip
+            "shape": self.shape,
+            "typestr": np.dtype(self.dtype).str,
+            "data": (self.ptr, False),
+            "version": 3,
+            "strides": None,
+            "stream": None,
+        }
 
 
 class _BorrowedMemory:

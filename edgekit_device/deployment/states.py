@@ -277,9 +277,12 @@ class Deployment:
 
         try:
             found = in_child(
-                work, on_turn=on_turn, on_report=self.on_progress, stopped=self.stopped,
+                work,
+                on_turn=on_turn,
+                on_report=self.on_progress,
+                stopped=self.stopped,
                 closes=[self._held],
-            )  # fmt: skip
+            )
         except ChildDied as error:
             raise DeviceError(
                 "the process that was {} died: {}".format(error.state or "starting", error.cause),

@@ -196,8 +196,11 @@ def _kill(job: Job) -> bool:
 
 def _processes(job: Job) -> List[int]:
     """Returns the job's own processes, by their command line: a process id may have been reused."""
-    return [pid for pid, words in _command_lines() if b"job-run" in words and
-            job.name.encode("ascii") in words]  # fmt: skip
+    return [
+        pid
+        for pid, words in _command_lines()
+        if b"job-run" in words and job.name.encode("ascii") in words
+    ]
 
 
 def _command_lines() -> Iterator[Tuple[int, List[bytes]]]:

@@ -83,9 +83,19 @@ LABELLED = "top1_accuracy"
 
 #: Item size in bytes by NumPy type name: the types that tensors may have.
 DTYPES = {
-    "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4,
-    "int64": 8, "uint64": 8, "float16": 2, "float32": 4, "float64": 8,
-}  # fmt: skip
+    "bool": 1,
+    "int8": 1,
+    "uint8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "int32": 4,
+    "uint32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "float16": 2,
+    "float32": 4,
+    "float64": 8,
+}
 
 #: Weights may also have types without a NumPy name; their blobs hold the bit patterns.
 WEIGHT_DTYPES = dict(DTYPES, bfloat16=2)
@@ -512,14 +522,20 @@ _COMPUTED_IN = text()
 def _placed_layer(value: Any) -> Tuple[str, str, str, int]:
     name, device, precision, segment = _ROW(value)
     return (
-        fields.name(name), _PLACED_ON(device), _COMPUTED_IN(precision), fields.count(segment),
-    )  # fmt: skip
+        fields.name(name),
+        _PLACED_ON(device),
+        _COMPUTED_IN(precision),
+        fields.count(segment),
+    )
 
 
 says(
-    _placed_layer, type="array", minItems=4, items=False,
+    _placed_layer,
+    type="array",
+    minItems=4,
+    items=False,
     prefixItems=(fields.name, _PLACED_ON, _COMPUTED_IN, fields.count),
-)  # fmt: skip
+)
 
 
 @document(frozen=True)
@@ -739,9 +755,15 @@ class Manifest:
     def every_variant(self) -> Tuple[Variant, ...]:
         """The manifest's own variant, then the others."""
         own = Variant(
-            self.inputs, self.outputs, self.lanes, self.golden, self.profiles, "start",
-            self.placement, self.values,
-        )  # fmt: skip
+            self.inputs,
+            self.outputs,
+            self.lanes,
+            self.golden,
+            self.profiles,
+            "start",
+            self.placement,
+            self.values,
+        )
         return (own, *self.variants)
 
     def of_variant(self, number: int) -> Manifest:

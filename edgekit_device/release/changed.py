@@ -51,9 +51,12 @@ _FINGERPRINT_SCHEMA = "edgekit.fingerprint/1"
 
 # files that an upgrade changes: JetPack's release, Debian's packages, device tree, CUDA
 _FILES = (
-    "etc/nv_tegra_release", "var/lib/dpkg/status", "proc/device-tree/model",
-    "usr/local/cuda/version.json", "usr/local/cuda",
-)  # fmt: skip
+    "etc/nv_tegra_release",
+    "var/lib/dpkg/status",
+    "proc/device-tree/model",
+    "usr/local/cuda/version.json",
+    "usr/local/cuda",
+)
 _VERSIONS = ("tensorrt", "runtime_version")
 _LIBRARIES = ("full", "dla_compiler", "cudart")
 

@@ -88,9 +88,12 @@ def do_stage(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Stag
     """Makes a release from a manifest; its engines and golden outputs must be in the store."""
     sent = read_envelope(stdin)
     staged = stage(
-        root, sent.manifest, sent.signature, app=arguments.app,
+        root,
+        sent.manifest,
+        sent.signature,
+        app=arguments.app,
         trust_unsigned=arguments.trust_unsigned,
-    )  # fmt: skip
+    )
     weights = [weight.digest for weight in staged.checked.manifest.weights.values()]
     return StagedBundle(
         app=staged.app,

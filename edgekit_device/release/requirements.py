@@ -69,32 +69,53 @@ def check_facts(
         DeviceError: See ``check_requires``.
     """
     if board.schema != requires.loader:
-        _fail("loader", "an edgekit_device for {}, but the board's is for {}".format(
-            requires.loader, board.schema), where,
-            "replace edgekit_device on the board")  # fmt: skip
+        _fail(
+            "loader",
+            "an edgekit_device for {}, but the board's is for {}".format(
+                requires.loader, board.schema
+            ),
+            where,
+            "replace edgekit_device on the board",
+        )
     if requires.backend not in board.backends:
-        _fail("backend", "the {} backend, but the board has {}".format(
-            requires.backend, ", ".join(board.backends) or "none"), where,
-            "build for a backend that the board has")  # fmt: skip
+        _fail(
+            "backend",
+            "the {} backend, but the board has {}".format(
+                requires.backend, ", ".join(board.backends) or "none"
+            ),
+            where,
+            "build for a backend that the board has",
+        )
     _runtime(requires.runtime, board, where)
     if requires.cpu:
         _runtime(_ON_CPU, board, where)
     _boards(requires, board, where)
     if dla_cores is not None and any(core >= dla_cores for core in requires.dla_cores):
-        _fail("dla", "DLA core {}, but the board has {}".format(
-            max(requires.dla_cores), dla_cores), where,
-            "build for the cores that the board has")  # fmt: skip
+        _fail(
+            "dla",
+            "DLA core {}, but the board has {}".format(max(requires.dla_cores), dla_cores),
+            where,
+            "build for the cores that the board has",
+        )
     if requires.cudla and cudla is False:
-        _fail("cudla", "cuDLA, which is missing on the board", where,
-              "install libcudla, or build with build.mode: hybrid")  # fmt: skip
+        _fail(
+            "cudla",
+            "cuDLA, which is missing on the board",
+            where,
+            "install libcudla, or build with build.mode: hybrid",
+        )
     disk = None if there is None else board.free_bytes
     for what, needed, free in (
         ("disk", requires.disk_bytes - (there or 0), disk),
         ("memory", requires.memory_bytes, board.memory_bytes),
     ):
         if free is not None and needed > free:
-            _fail(what, "{:,} bytes of {}, only {:,} are free".format(needed, what, free), where,
-                  "free some there, or build a smaller one")  # fmt: skip
+            _fail(
+                what,
+                "{:,} bytes of {}, only {:,} are free".format(needed, what, free),
+                where,
+                "free some there, or build a smaller one",
+            )
 
 
 def _runtime(needed: Optional[RequiredRuntime], board: Hello, where: str) -> None:
@@ -105,15 +126,23 @@ def _runtime(needed: Optional[RequiredRuntime], board: Hello, where: str) -> Non
     wanted = name + (" from {}".format(oldest) if oldest else "")
     wanted += " and before {}".format(below) if below else ""
     if version is None:
-        _fail("runtime", "{}, which is missing on the board".format(wanted), where,
-              "python3 -m pip install {}".format(name))  # fmt: skip
+        _fail(
+            "runtime",
+            "{}, which is missing on the board".format(wanted),
+            where,
+            "python3 -m pip install {}".format(name),
+        )
     here = parse_version(str(version))
     if not here:
         return  # it is installed, with an unknown version
     old = oldest and not at_least(here, parse_version(oldest))
     if old or (below and at_least(here, parse_version(below))):
-        _fail("runtime", "{}, but the board has {}".format(wanted, version), where,
-              "install such a version there, or build for the board's version")  # fmt: skip
+        _fail(
+            "runtime",
+            "{}, but the board has {}".format(wanted, version),
+            where,
+            "install such a version there, or build for the board's version",
+        )
 
 
 def _boards(requires: Requires, board: Hello, where: str) -> None:
@@ -131,8 +160,9 @@ def _boards(requires: Requires, board: Hello, where: str) -> None:
         except DeviceError as error:
             refused.append(error)
     if len(refused) == len(requires.boards):
-        raise DeviceError(refused[0].message, code="requires.board", where=where,
-                          hint=refused[0].hint)  # fmt: skip
+        raise DeviceError(
+            refused[0].message, code="requires.board", where=where, hint=refused[0].hint
+        )
 
 
 def _fail(what: str, message: str, where: str, hint: str) -> NoReturn:

@@ -33,9 +33,17 @@ _FACTORY = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"
 _MOST_HEADER = 100 << 20  # safetensors' own bound
 #: PyTorch's names of types by those of safetensors.
 DTYPES = {
-    "BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64",
-    "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64",
-}  # fmt: skip
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "I16": "int16",
+    "I32": "int32",
+    "I64": "int64",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F32": "float32",
+    "F64": "float64",
+}
 
 
 @document(frozen=True)
@@ -217,8 +225,11 @@ def write_safetensors(tensors: Mapping[str, Any]) -> bytes:
             raise _invalid("safetensors", "{!r} is of type {}".format(name[:80], kind))
         parts.append(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
         start, end = end, end + len(parts[-1])
-        header[name] = {"dtype": names[kind], "shape": list(plain.shape),
-                        "data_offsets": [start, end]}  # fmt: skip
+        header[name] = {
+            "dtype": names[kind],
+            "shape": list(plain.shape),
+            "data_offsets": [start, end],
+        }
     data = json.dumps(header, separators=(",", ":")).encode()
     data += b" " * (-len(data) % 8)
     return len(data).to_bytes(8, "little") + data + b"".join(parts)

@@ -49,9 +49,21 @@ ACCEPTED = "accepted.json"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
-_KEPT = ("apps", "bin", "incoming", "jobs", "kernels", "partial", "timing", "tmp",
-         "allowed_signers", "revoked_keys", ACCEPTED, "counters.json",
-         "taken-back.json")  # fmt: skip
+_KEPT = (
+    "apps",
+    "bin",
+    "incoming",
+    "jobs",
+    "kernels",
+    "partial",
+    "timing",
+    "tmp",
+    "allowed_signers",
+    "revoked_keys",
+    ACCEPTED,
+    "counters.json",
+    "taken-back.json",
+)
 
 
 def sha256(data: Buffer) -> str:

@@ -44,9 +44,14 @@ if TYPE_CHECKING:
 
 #: NumPy's names by DataType's; NumPy has no name for other types.
 NUMPY_TYPES = {
-    "FLOAT": "float32", "HALF": "float16", "INT8": "int8", "INT32": "int32", "INT64": "int64",
-    "BOOL": "bool", "UINT8": "uint8",
-}  # fmt: skip
+    "FLOAT": "float32",
+    "HALF": "float16",
+    "INT8": "int8",
+    "INT32": "int32",
+    "INT64": "int64",
+    "BOOL": "bool",
+    "UINT8": "uint8",
+}
 
 # get_tensor_format_desc: the name in brackets if there is one, else the start of the text
 _NAMED = re.compile(r"\(k([A-Z0-9_]+)\)")

@@ -36,16 +36,26 @@ if TYPE_CHECKING:
 
 # DataType's names by arrays' types; BF16 is given as uint16 bit patterns
 _TYPES = {
-    "float32": "FLOAT", "float16": "HALF", "int8": "INT8", "int32": "INT32", "int64": "INT64",
-    "bool": "BOOL", "uint8": "UINT8", "uint16": "BF16",
-}  # fmt: skip
+    "float32": "FLOAT",
+    "float16": "HALF",
+    "int8": "INT8",
+    "int32": "INT32",
+    "int64": "INT64",
+    "bool": "BOOL",
+    "uint8": "UINT8",
+    "uint16": "BF16",
+}
 
 # the importer's conversions of types that TensorRT lacks, by the engine's type if it reports it
 # (WeightsContext.cpp of onnx-tensorrt; UINT8 became INT32 before 10.10, INT64 before 10.0)
 _CAST = {
-    ("float64", "FLOAT"): "float32", ("int64", "INT32"): "int32", ("uint8", "INT32"): "int32",
-    ("float64", None): "float32", ("int64", None): "int32", ("uint8", None): "int32",
-}  # fmt: skip
+    ("float64", "FLOAT"): "float32",
+    ("int64", "INT32"): "int32",
+    ("uint8", "INT32"): "int32",
+    ("float64", None): "float32",
+    ("int64", None): "int32",
+    ("uint8", None): "int32",
+}
 _FOLDER = "refitted"
 _SCHEMA = "edgekit.refitted/1"
 

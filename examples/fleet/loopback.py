@@ -27,9 +27,15 @@ def main() -> None:
         for name in NAMES:
             root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edgekit-")))
             board = stack.enter_context(sshd(root)).board
-            row = {"host": board.host, "port": board.port, "user": board.user,
-                   "key": str(board.key), "host_key": board.host_key,
-                   "root": board.root, "python": sys.executable}  # fmt: skip
+            row = {
+                "host": board.host,
+                "port": board.port,
+                "user": board.user,
+                "key": str(board.key),
+                "host_key": board.host_key,
+                "root": board.root,
+                "python": sys.executable,
+            }
             rows.append({"name": name, **row, "labels": {"kind": "orin"}})
         OUT.mkdir(exist_ok=True)
         text = yaml.safe_dump({"version": 1, "boards": rows}, sort_keys=False)

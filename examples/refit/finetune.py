@@ -25,8 +25,17 @@ def network() -> onnx.ModelProto:
         weights[f"{name}.w"] = random.normal(0, scale, (out, into, 3, 3))
         weights[f"{name}.b"] = random.normal(0, 0.1, out)
         reads, pads = [x, f"{name}.w", f"{name}.b"], [1] * 4
-        nodes.append(helper.make_node("Conv", reads, [name], name=name, strides=[stride] * 2,
-                                      kernel_shape=[3, 3], pads=pads))  # fmt: skip
+        nodes.append(
+            helper.make_node(
+                "Conv",
+                reads,
+                [name],
+                name=name,
+                strides=[stride] * 2,
+                kernel_shape=[3, 3],
+                pads=pads,
+            )
+        )
         x = f"{name}.relu"
         nodes.append(helper.make_node("Relu", [name], [x], name=x))
     nodes.append(helper.make_node("GlobalAveragePool", [x], ["pool"], name="pool"))

@@ -53,8 +53,14 @@ def make() -> None:
         return name
 
     def block(x: str, name: str, into: int, out: int, stride: int = 1) -> str:
-        x = node("Conv", [x, tensor(f"{name}.w", out, into, 3, 3)], name, kernel_shape=[3, 3],
-                 strides=[stride] * 2, pads=[1] * 4)  # fmt: skip
+        x = node(
+            "Conv",
+            [x, tensor(f"{name}.w", out, into, 3, 3)],
+            name,
+            kernel_shape=[3, 3],
+            strides=[stride] * 2,
+            pads=[1] * 4,
+        )
         return node("HardSwish", [x], f"{name}.act")
 
     full = block("image", "e1", 3, 16)
@@ -65,8 +71,14 @@ def make() -> None:
     squeeze = node("Conv", [pooled, tensor("squeeze.w", 64, 64, 1, 1)], "squeeze")
     quarter = node("Mul", [quarter, node("Sigmoid", [squeeze], "gate")], "weighed")
     # each channel by itself: a deconvolution of 64 groups
-    up = node("ConvTranspose", [quarter, tensor("up2.w", 64, 1, 2, 2)], "up2",
-              kernel_shape=[2, 2], strides=[2, 2], group=64)  # fmt: skip
+    up = node(
+        "ConvTranspose",
+        [quarter, tensor("up2.w", 64, 1, 2, 2)],
+        "up2",
+        kernel_shape=[2, 2],
+        strides=[2, 2],
+        group=64,
+    )
     half = block(node("Concat", [up, half], "skip2", axis=1), "d2", 96, 64)
     up = node("DepthToSpace", [half], "up1", blocksize=2)
     full = block(node("Concat", [up, full], "skip1", axis=1), "d1", 32, 16)

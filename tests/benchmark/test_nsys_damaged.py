@@ -21,9 +21,13 @@ def refused(path):
 
 @pytest.mark.parametrize(
     ("content", "code"),
-    [(b"", "nsys.form"), (b"SQLite format 3\0", "nsys.damaged"), (b"QDSTRM", "nsys.form"),
-     (b"SQLite format 3\0" + bytes(4096), "nsys.damaged")],
-)  # fmt: skip
+    [
+        (b"", "nsys.form"),
+        (b"SQLite format 3\0", "nsys.damaged"),
+        (b"QDSTRM", "nsys.form"),
+        (b"SQLite format 3\0" + bytes(4096), "nsys.damaged"),
+    ],
+)
 def test_what_is_no_database_is_reported(content, code, tmp_path):
     path = tmp_path / "a.sqlite"
     path.write_bytes(content)
@@ -51,8 +55,10 @@ def test_values_of_any_type_are_read(tmp_path):
             (7, 3),
             (1 << 62, 1),
         ):
-            out.db.execute("CREATE TABLE IF NOT EXISTS NVTX_EVENTS (start, end, eventType, text, "
-                           "globalTid, textId, domainId)")  # fmt: skip
+            out.db.execute(
+                "CREATE TABLE IF NOT EXISTS NVTX_EVENTS (start, end, eventType, text, "
+                "globalTid, textId, domainId)"
+            )
             out.put("NVTX_EVENTS", start, end, 59, "r", "nobody", None, b"\xff")
         out.db.execute(
             "CREATE TABLE SOC_METRICS (rawTimestamp, timestamp, typeId, metricId, value)"

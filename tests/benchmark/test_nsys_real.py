@@ -70,13 +70,26 @@ def test_a_fresh_export_is_read(tmp_path):
     program = Path(__file__).with_name("nvtx_program.py")
     report = tmp_path / "report.nsys-rep"
     subprocess.run(
-        ["nsys", "profile", "--trace=nvtx", "--sample=none", "--cpuctxsw=none",
-         f"--output={report}", sys.executable, program, NVTX],
-        check=True, capture_output=True, timeout=300,
-    )  # fmt: skip
+        [
+            "nsys",
+            "profile",
+            "--trace=nvtx",
+            "--sample=none",
+            "--cpuctxsw=none",
+            f"--output={report}",
+            sys.executable,
+            program,
+            NVTX,
+        ],
+        check=True,
+        capture_output=True,
+        timeout=300,
+    )
     made = tmp_path / "report.sqlite"
     subprocess.run(
         ["nsys", "export", "--type=sqlite", f"--output={made}", report],
-        check=True, capture_output=True, timeout=300,
-    )  # fmt: skip
+        check=True,
+        capture_output=True,
+        timeout=300,
+    )
     check(made, tmp_path / "t.json")

@@ -124,9 +124,10 @@ def test_perfetto_reads_a_run_with_monitors_and_an_nsys_export(tmp_path):
     plan = handmade_plan.plan()
     measurement = handmade_plan.measurement(pipelined=True) | monitor_samples.measured()
     network = handmade_plan.network()
-    own = RunTrace("bench", Trace.model_validate(
-        handmade_plan.trace(plan, measurement, dla_cores=2, network=network)
-    ))  # fmt: skip
+    own = RunTrace(
+        "bench",
+        Trace.model_validate(handmade_plan.trace(plan, measurement, dla_cores=2, network=network)),
+    )
     export = open_export(engine_run(tmp_path / "a.sqlite"))
     out = tmp_path / "t.json"
     write_trace(out, [own, NsysSource(export, "a.sqlite")], name="t")

@@ -6,10 +6,13 @@ from edgekit_device.protocol.codec import read
 
 
 def measured(layer_us):
-    return read(Measurement, {
-        "nodes": [{"lane": 0, "index": 3, "node": "erf3", "op": "Erf", "median_us": layer_us}],
-        "segments": [{"lane": 0, "index": 3, "device": "GPU", "latency_ms": {"median": 0.4}}],
-    })  # fmt: skip
+    return read(
+        Measurement,
+        {
+            "nodes": [{"lane": 0, "index": 3, "node": "erf3", "op": "Erf", "median_us": layer_us}],
+            "segments": [{"lane": 0, "index": 3, "device": "GPU", "latency_ms": {"median": 0.4}}],
+        },
+    )
 
 
 def test_layers_that_take_clearly_more_than_their_segment_are_reported():

@@ -21,8 +21,11 @@ def branches():
 
     layers = (layer("left", "x"), layer("right", "x"), layer("sum", "left_out", "right_out"))
     network = Network("branches", layers, {}, ("x",), ("sum_out",))
-    places = (placed("left", "GPU", 0, 10.0), placed("right", "DLA0", 1, 30.0),
-              placed("sum", "GPU", 2, 5.0))  # fmt: skip
+    places = (
+        placed("left", "GPU", 0, 10.0),
+        placed("right", "DLA0", 1, 30.0),
+        placed("sum", "GPU", 2, 5.0),
+    )
     plan = handmade_plan.plan()
     predicted = dataclasses.replace(plan.predicted, latency_us=39.0)
     plan = dataclasses.replace(

@@ -94,8 +94,9 @@ def test_measured_layers_are_joined_from_the_profile():
     relu = next(e for e in layers if e["name"] == "stage2/block0/relu_a")
     # the rounding node that edgekit added belongs to the layer whose tensor it rounds
     assert relu["args"]["measured_nodes"] == [
-        "node/stage2/block0/relu_a", "stage2/block0/relu_a_out#raw#Round",
-    ]  # fmt: skip
+        "node/stage2/block0/relu_a",
+        "stage2/block0/relu_a_out#raw#Round",
+    ]
     assert relu["args"]["measured_us"] == 160.0
 
 
@@ -105,8 +106,16 @@ def test_what_a_segment_converts_at_its_border_is_its_own_and_no_other_layers():
     layer, home = next((name, at) for name, at in segments.items() if at[1] == "GPU")
     segment, device = next(at for at in segments.values() if at[1] != "GPU")
     for op in ("QuantizeLinear", "Cast"):
-        measurement["nodes"].append({"lane": 0, "index": segment, "node": f"{layer}_out#q#{op}",
-                                     "op": op, "mean_us": 900.0, "median_us": 6.0})  # fmt: skip
+        measurement["nodes"].append(
+            {
+                "lane": 0,
+                "index": segment,
+                "node": f"{layer}_out#q#{op}",
+                "op": op,
+                "mean_us": 900.0,
+                "median_us": 6.0,
+            }
+        )
     document = handmade_plan.trace(
         handmade_plan.plan(), measurement, dla_cores=2, network=handmade_plan.network()
     )
@@ -171,10 +180,16 @@ def test_two_plans_share_the_gpu_and_use_a_core_each():
 def test_overlapping_runs_of_one_device_get_a_further_track():
     measurement = handmade_plan.measurement(profile=False)
     measurement["pipelined_events"] = [
-        {"frame": f, "lane": 0, "index": 0, "device": "GPU", "start_us": 5.0 * f,
-         "duration_us": 50.0}
+        {
+            "frame": f,
+            "lane": 0,
+            "index": 0,
+            "device": "GPU",
+            "start_us": 5.0 * f,
+            "duration_us": 50.0,
+        }
         for f in range(2)
-    ]  # fmt: skip
+    ]
     document = handmade_plan.trace(handmade_plan.plan(), measurement, dla_cores=2)
     assert validate_trace(document) == []
     assert any("GPU (2)" in names for names in tracks(document).values())
@@ -184,8 +199,11 @@ def first_in_flight(**more):
     measurement = handmade_plan.measurement(pipelined=True) | more
     document = handmade_plan.trace(handmade_plan.plan(), measurement, dla_cores=2)
     assert validate_trace(document) == []
-    labels = {e["pid"]: e["args"]["labels"] for e in document["traceEvents"]
-              if e["name"] == "process_labels"}  # fmt: skip
+    labels = {
+        e["pid"]: e["args"]["labels"]
+        for e in document["traceEvents"]
+        if e["name"] == "process_labels"
+    }
     return min(
         e["ts"] for e in slices(document, "segment", "cpu-measured") if e["pid"] == 2
     ), labels[2]
@@ -203,14 +221,22 @@ def test_frames_in_flight_begin_when_they_did_where_the_loader_reports():
 
 @pytest.mark.parametrize("absurd", [1e300, 10**400, math.nan, math.inf, -5.0, "5"])
 @pytest.mark.parametrize(
-    "name", ["events[1].start_us", "pipelined_events[1].duration_us", "copies[0].duration_us",
-             "copies[0].start_us", "nodes[0].median_us", "pipelined_start_s"]
-)  # fmt: skip
+    "name",
+    [
+        "events[1].start_us",
+        "pipelined_events[1].duration_us",
+        "copies[0].duration_us",
+        "copies[0].start_us",
+        "nodes[0].median_us",
+        "pipelined_start_s",
+    ],
+)
 def test_a_time_that_is_none_is_one_error_and_no_trace(name, absurd):
     measurement = handmade_plan.measurement(pipelined=True) | {
         "copies": [{"frame": 0, "phase": "h2d", "start_us": -9.0, "duration_us": 4.0}],
-        "events_start_s": 0.1, "pipelined_start_s": 0.4,
-    }  # fmt: skip
+        "events_start_s": 0.1,
+        "pipelined_start_s": 0.4,
+    }
     if name == "pipelined_start_s":
         measurement[name] = absurd
     else:
@@ -235,12 +261,18 @@ def test_any_measurement_makes_a_sound_trace(found):
         "clock": "cpu-measured",
         "latency_ms": {"mean": 1.0},
         "pipelined_events": [
-            {"frame": i, "lane": 0, "index": i, "device": device, "start_us": start,
-             "duration_us": duration}
+            {
+                "frame": i,
+                "lane": 0,
+                "index": i,
+                "device": device,
+                "start_us": start,
+                "duration_us": duration,
+            }
             for i, (device, start, duration) in enumerate(found)
         ],
         "nodes": [{"lane": 0, "index": 0, "node": "n", "op": "Conv", "median_us": 7.3}],
-    }  # fmt: skip
+    }
     document = handmade_plan.trace(handmade_plan.plan(), measurement, dla_cores=2)
     assert validate_trace(document) == []
 
@@ -273,7 +305,7 @@ BREAKS = {
     "unnamed": (lambda d: last(d).update(tid=77), "no thread_name"),
     "metadata": (lambda d: d["traceEvents"][0]["args"].pop("name"), "lacks name"),
     "mixed": (lambda d: last(d)["args"].update(clock="board-measured"), "mixes clocks"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", BREAKS)
@@ -299,8 +331,12 @@ def test_checker_refuses_other_documents():
 def test_what_edgekit_and_the_runtime_added_is_called_after_what_it_does():
     measurement = handmade_plan.measurement()
     first = measurement["nodes"][0]
-    added = {"x#q#QuantizeLinear": "QuantizeLinear", "x_dq": "DequantizeLinear",
-             "x#codes#Mul": "Mul", "ReorderOutput_token_3": "ReorderOutput"}  # fmt: skip
+    added = {
+        "x#q#QuantizeLinear": "QuantizeLinear",
+        "x_dq": "DequantizeLinear",
+        "x#codes#Mul": "Mul",
+        "ReorderOutput_token_3": "ReorderOutput",
+    }
     measurement["nodes"] += [{**first, "node": node, "op": op} for node, op in added.items()]
     document = handmade_plan.trace(
         handmade_plan.plan(), measurement, dla_cores=1, network=handmade_plan.network()

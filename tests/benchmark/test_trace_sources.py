@@ -122,10 +122,14 @@ def test_processes_of_one_source_are_not_reported_as_unrelated(tmp_path):
     document, _ = combined(
         [own, PreparedSource("times", [times_process(iterations, pid=1)])], tmp_path / "t.json"
     )
-    names = {e["pid"]: e["args"]["name"] for e in document["traceEvents"]
-             if e["name"] == "process_name"}  # fmt: skip
-    labels = {names[e["pid"]]: e["args"]["labels"] for e in document["traceEvents"]
-              if e["name"] == "process_labels"}  # fmt: skip
+    names = {
+        e["pid"]: e["args"]["name"] for e in document["traceEvents"] if e["name"] == "process_name"
+    }
+    labels = {
+        names[e["pid"]]: e["args"]["labels"]
+        for e in document["traceEvents"]
+        if e["name"] == "process_labels"
+    }
     labelled = [
         label for name, label in labels.items() if name.startswith(("measured", "monitors"))
     ]

@@ -17,8 +17,17 @@ CONSOLE = """\
 
 
 def board(**changes):
-    one = {"lane": 0, "index": 1, "device": "GPU", "command": "trtexec", "status": 0,
-           "console": CONSOLE, "times": None, "why": None, **changes}  # fmt: skip
+    one = {
+        "lane": 0,
+        "index": 1,
+        "device": "GPU",
+        "command": "trtexec",
+        "status": 0,
+        "console": CONSOLE,
+        "times": None,
+        "why": None,
+        **changes,
+    }
     return {"program": "/usr/src/tensorrt/bin/trtexec", "why": None, "engines": [one]}
 
 

@@ -6,8 +6,20 @@ from edgekit.benchmark.trtexec import read_times
 from edgekit.errors import DataError
 from edgekit_device.benchmark.statistics import summary as latency_summary
 
-FIELDS = ("startEnqMs", "endEnqMs", "startH2dMs", "endH2dMs", "startComputeMs", "endComputeMs",
-          "startD2hMs", "endD2hMs", "h2dMs", "computeMs", "d2hMs", "latencyMs")  # fmt: skip
+FIELDS = (
+    "startEnqMs",
+    "endEnqMs",
+    "startH2dMs",
+    "endH2dMs",
+    "startComputeMs",
+    "endComputeMs",
+    "startD2hMs",
+    "endD2hMs",
+    "h2dMs",
+    "computeMs",
+    "d2hMs",
+    "latencyMs",
+)
 
 
 def iteration(**values):
@@ -47,8 +59,9 @@ def test_what_is_no_time(tmp_path, value):
     assert "iteration 1" in caught.value.message
 
 
-@pytest.mark.parametrize("text", ["", "[", "[]", "{}", "null", '[ { "name" : "x" } ]',
-                                  '[ { "startEnqMs" : 1'])  # fmt: skip
+@pytest.mark.parametrize(
+    "text", ["", "[", "[]", "{}", "null", '[ { "name" : "x" } ]', '[ { "startEnqMs" : 1']
+)
 def test_another_file(tmp_path, text):
     file = tmp_path / "t.json"
     file.write_text(text)

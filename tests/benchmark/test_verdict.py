@@ -23,14 +23,17 @@ CALM = {"percent": 0.0, "mhz": 1728}
 
 def sample(t_s, gpu=1300, dla=1600, emc=3199, **changes):
     return {
-        "t_s": t_s, "cpu": [CALM, {"percent": 40.0, "mhz": 1728}],
-        "engines": {"GR3D": {"on": True, "percent": 50.0, "mhz": [gpu, gpu]},
-                    "NVDLA0": {"on": True, "percent": None, "mhz": [dla]},
-                    "EMC": {"on": True, "percent": 9.0, "mhz": [emc]}},
+        "t_s": t_s,
+        "cpu": [CALM, {"percent": 40.0, "mhz": 1728}],
+        "engines": {
+            "GR3D": {"on": True, "percent": 50.0, "mhz": [gpu, gpu]},
+            "NVDLA0": {"on": True, "percent": None, "mhz": [dla]},
+            "EMC": {"on": True, "percent": 9.0, "mhz": [emc]},
+        },
         "swap": {"used_bytes": 0, "total_bytes": 1 << 30},
         "other": {"process_percent": 38.0, "cooling": {}, "overcurrent_events": {"oc1": 3}},
         **changes,
-    }  # fmt: skip
+    }
 
 
 def idle():
@@ -41,20 +44,31 @@ def idle():
 def power(mode="MAXN", **during):
     read = {"name": mode, "id": 0}
     return {
-        "mode": {"before": read, "during": read, "after": read}, "clocks": {"during": during},
-        "locked": True, "restored": True, "notes": [],
-    }  # fmt: skip
+        "mode": {"before": read, "during": read, "after": read},
+        "clocks": {"during": during},
+        "locked": True,
+        "restored": True,
+        "notes": [],
+    }
 
 
 def judged(samples=None, target="jetson-agx-orin-64gb", **changes):
     facts = {
-        **handmade_plan.measurement(), "clock": "board-measured", "samples_ms": STEADY,
-        "segments": [{"lane": 0, "index": i, "device": device, "latency_ms": {"median": 0.5}}
-                     for i, device in enumerate(("GPU", "DLA0", "GPU"))],
-        "monitor": {"samples": samples or [sample(t / 10) for t in range(30)], "idle": idle(),
-                    "facts": {}},
-        "power": power(), **changes,
-    }  # fmt: skip
+        **handmade_plan.measurement(),
+        "clock": "board-measured",
+        "samples_ms": STEADY,
+        "segments": [
+            {"lane": 0, "index": i, "device": device, "latency_ms": {"median": 0.5}}
+            for i, device in enumerate(("GPU", "DLA0", "GPU"))
+        ],
+        "monitor": {
+            "samples": samples or [sample(t / 10) for t in range(30)],
+            "idle": idle(),
+            "facts": {},
+        },
+        "power": power(),
+        **changes,
+    }
     plan = handmade_plan.plan()
     return bench_document(read(Measurement, facts), plan, target=get(target)).verdict
 
@@ -71,9 +85,7 @@ def moved(key, value):
 
 def test_a_watched_and_steady_measurement_is_valid():
     verdict = judged()
-    assert verdict.to_json() == {
-        "status": "VALID", "reasons": [], "unchecked": [], "command": ""
-    }  # fmt: skip
+    assert verdict.to_json() == {"status": "VALID", "reasons": [], "unchecked": [], "command": ""}
 
 
 @pytest.mark.parametrize(
@@ -84,14 +96,16 @@ def test_a_watched_and_steady_measurement_is_valid():
         ({"samples": moved("emc", 2133)}, "bench.clocks-moved"),
         ({"samples": [sample(t, dla=614) for t in (0.1, 0.2)]}, "bench.dla-clock"),
         ({"samples": moved("other", {"cooling": {"cpu-throttle-alert": 1}})}, "bench.throttled"),
-        ({"samples": [sample(0.1), sample(0.2, other={"overcurrent_events": {"oc1": 4}})]},
-         "bench.throttled"),
+        (
+            {"samples": [sample(0.1), sample(0.2, other={"overcurrent_events": {"oc1": 4}})]},
+            "bench.throttled",
+        ),
         ({"samples": moved("swap", {"used_bytes": 5 << 20})}, "bench.swap"),
         ({"samples": [sample(0.1, cpu=[{"percent": 90.0}] * 4)] * 2}, "bench.other-load"),
         ({"samples_ms": [1.0] * 97 + [4.0] * 3, "clock": "cpu-measured"}, "bench.unstable"),
         ({"samples_ms": [1.0] * 95 + [1.6] * 5, "clock": "board-measured"}, "bench.outliers"),
     ],
-)  # fmt: skip
+)
 def test_each_cause_has_its_reason(changes, code):
     assert code in codes(**changes)
     if code not in ("bench.unstable", "bench.outliers"):
@@ -129,8 +143,16 @@ def test_what_nobody_saw_is_reported():
     verdict = judged(monitor=None, power=None)
     assert verdict.status == "VALID"
     unchecked = " ".join(verdict.unchecked)
-    for word in ("power mode", "clock of GPU", "clock of DLA0", "EMC", "throttling", "swap",
-                 "other CPU load", "other GPU load"):  # fmt: skip
+    for word in (
+        "power mode",
+        "clock of GPU",
+        "clock of DLA0",
+        "EMC",
+        "throttling",
+        "swap",
+        "other CPU load",
+        "other GPU load",
+    ):
         assert word in unchecked
 
 
@@ -153,12 +175,26 @@ def test_a_pc_is_judged_by_what_a_pc_has():
 
 def test_trtexec_is_agreed_with_or_said_to_differ():
     def engines(*shares):
-        return {"why": None, "engines": [
-            {"lane": 0, "index": i, "device": "GPU", "console": _CONSOLE.format(0.5 / (1 + share)),
-             "why": None} if share is not None else
-            {"lane": 0, "index": i, "device": "DLA0", "why": "trtexec cannot run a DLA loadable"}
-            for i, share in enumerate(shares)
-        ]}  # fmt: skip
+        return {
+            "why": None,
+            "engines": [
+                {
+                    "lane": 0,
+                    "index": i,
+                    "device": "GPU",
+                    "console": _CONSOLE.format(0.5 / (1 + share)),
+                    "why": None,
+                }
+                if share is not None
+                else {
+                    "lane": 0,
+                    "index": i,
+                    "device": "DLA0",
+                    "why": "trtexec cannot run a DLA loadable",
+                }
+                for i, share in enumerate(shares)
+            ],
+        }
 
     assert codes(trtexec=engines(0.01, -0.02)) == []
     assert codes(trtexec=engines(0.01, -0.2)) == ["bench.trtexec-differs"]
@@ -183,9 +219,27 @@ def test_every_limit_names_a_source_that_is_explained():
 
 
 _NAMES = st.sampled_from(
-    ["t_s", "engines", "GR3D", "mhz", "cpu", "percent", "other", "cooling", "swap", "mode",
-     "during", "name", "clocks", "samples", "idle", "facts", "clock_caps_hz", "console"]
-)  # fmt: skip
+    [
+        "t_s",
+        "engines",
+        "GR3D",
+        "mhz",
+        "cpu",
+        "percent",
+        "other",
+        "cooling",
+        "swap",
+        "mode",
+        "during",
+        "name",
+        "clocks",
+        "samples",
+        "idle",
+        "facts",
+        "clock_caps_hz",
+        "console",
+    ]
+)
 _JUNK = st.recursive(
     st.none() | st.booleans() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=4),

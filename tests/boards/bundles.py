@@ -118,8 +118,13 @@ def hand_made(
 
 def _tensor(name: str, shape: tuple[int, int]) -> dict[str, Any]:
     strides = [4 * shape[1], 4]
-    return {"name": name, "dtype": "float32", "shape": list(shape), "format": "LINEAR",
-            "strides": strides}  # fmt: skip
+    return {
+        "name": name,
+        "dtype": "float32",
+        "shape": list(shape),
+        "format": "LINEAR",
+        "strides": strides,
+    }
 
 
 def _engine(matrix: np.ndarray, *, stripped: bool) -> bytes:

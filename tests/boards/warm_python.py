@@ -177,8 +177,9 @@ def _serve(name: str, program: str, loader: str) -> None:
             os.close(fd)
 
 
-def _become(fds: dict[int, int], argv: list[str], environment: dict[str, str], folder: str,
-            program: str) -> None:  # fmt: skip
+def _become(
+    fds: dict[int, int], argv: list[str], environment: dict[str, str], folder: str, program: str
+) -> None:
     """Runs a Python command line in this process, which is a fork."""
     # first out of the way of all numbers that are wanted
     high = {n: os.dup2(fd, 500 + i, inheritable=False) for i, (n, fd) in enumerate(fds.items())}

@@ -82,9 +82,12 @@ class _Log:
         self.alone(f"{at}/Softmax")
         self.on_gpu("MATRIX_MULTIPLY", f"{at}/MatMul_1")
         self.on_gpu(
-            "SHUFFLE", f"{at}/Transpose_3", f"{at}/Reshape_3", f"Reshape_of_{gemm}",
+            "SHUFFLE",
+            f"{at}/Transpose_3",
+            f"{at}/Reshape_3",
+            f"Reshape_of_{gemm}",
             f"reshape_before_{gemm}",
-        )  # fmt: skip
+        )
         self.alone(gemm)
         self.on_gpu("SHUFFLE", f"reshape_after_{gemm}", f"Reshape_from_{gemm}")
         return y
@@ -155,9 +158,10 @@ def _write(log: _Log, encoders: int, decoders: int) -> str:
     log.constant("stem.weight", WIDTH, 3, 3, 3)
     x = log.node("Conv", "/stem/Conv", (1, WIDTH, 3, 4), "image", "stem.weight")
     log.parsed.insert(
-        -1, "[V] [TRT] Using kernel: (3, 3), strides: (2, 2), prepadding: (1, 1), postpadding: "
+        -1,
+        "[V] [TRT] Using kernel: (3, 3), strides: (2, 2), prepadding: (1, 1), postpadding: "
         "(1, 1), dilations: (1, 1), numOutputs: 16, nbGroups: 1",
-    )  # fmt: skip
+    )
     x = log.node("Relu", "/stem/Relu", log.shapes[x], x)
     log.groups.append(["/stem/Conv", "/stem/Relu"])
     x = log.node("Reshape", "/Reshape", (1, WIDTH, ROWS), x)

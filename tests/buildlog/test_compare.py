@@ -42,8 +42,9 @@ def test_a_verbose_log_agrees(net: Network) -> None:
     assert (pool.predicted, pool.builder, pool.reasons) == ("GPU", "GPU", "same")
     assert "reduce.function" in pool.builder_rules
     assert {row.name: row.into for row in found.absorbed} == {
-        "/flat/Flatten": "/head/Gemm", "head.weight": "/head/Gemm",
-    }  # fmt: skip
+        "/flat/Flatten": "/head/Gemm",
+        "head.weight": "/head/Gemm",
+    }
     assert found.only_builder == ()
     document = found.to_json()
     assert json.loads(json.dumps(document)) == document
@@ -71,12 +72,15 @@ def test_disagreement_both_ways(net: Network) -> None:
     found = compare(net, judged(net), parse_log(said.splitlines()))
     wrong = {layer.layer: (layer.predicted, layer.builder) for layer in found.disagreements}
     assert wrong == {
-        "/stem/Relu": ("DLA", "GPU"), "/pool/GlobalAveragePool": ("GPU", "DLA"),
-    }  # fmt: skip
+        "/stem/Relu": ("DLA", "GPU"),
+        "/pool/GlobalAveragePool": ("GPU", "DLA"),
+    }
     row = found.loadables[0]
     assert (row.same, row.only_predicted, row.only_builder) == (
-        False, ("/stem/Relu",), ("/pool/GlobalAveragePool",),
-    )  # fmt: skip
+        False,
+        ("/stem/Relu",),
+        ("/pool/GlobalAveragePool",),
+    )
 
 
 @pytest.mark.parametrize("dla_core", [None, False])
@@ -142,8 +146,9 @@ def test_layers_without_a_slot_are_no_disagreement(steps: Network) -> None:
     # the largest is kept on both sides; of equal ones the builder took another than we
     differ = [layer for layer in found.layers if layer.status == "slots"]
     assert {layer.layer: (layer.predicted, layer.builder) for layer in differ} == {
-        "c0": ("DLA", "slots"), "c3": ("slots", "DLA"),
-    }  # fmt: skip
+        "c0": ("DLA", "slots"),
+        "c3": ("slots", "DLA"),
+    }
     assert (_by_name(found, "c1").predicted, _by_name(found, "c1").status) == ("slots", "agree")
     assert found.disagreements == ()
     assert sorted(row.same for row in found.loadables) == [False, False, True]
@@ -163,8 +168,9 @@ def test_a_range_leaves_out_what_the_gpu_has(steps: Network) -> None:
     ]
     found = compare(steps, judged(steps), parse_log(said))
     assert {row.name: row.built for row in found.loadables if row.name} == {
-        "{ForeignNode[c0...c3]}": ("c0", "c2", "extra", "c3"), "{ForeignNode[c1]}": ("c1",),
-    }  # fmt: skip
+        "{ForeignNode[c0...c3]}": ("c0", "c2", "extra", "c3"),
+        "{ForeignNode[c1]}": ("c1",),
+    }
 
 
 def test_fused_names_are_all_their_layers(net: Network) -> None:
@@ -187,8 +193,9 @@ def test_unnamed_nodes_go_by_their_output(net: Network) -> None:
 
 def test_warnings_say_why_the_two_differ(net: Network) -> None:
     said = text(VERBOSE).replace("8.7", "7.2").replace("Device Types: ", "Device Types: a:GPU")
-    found = compare(net, judged(net, precision="fp16", tensorrt="8.6.2"),
-                    parse_log(said.splitlines()))  # fmt: skip
+    found = compare(
+        net, judged(net, precision="fp16", tensorrt="8.6.2"), parse_log(said.splitlines())
+    )
     warnings = "\n".join(found.warnings)
     for part in (
         "TensorRT 8.6.2, built with 10.3.0",
@@ -198,8 +205,11 @@ def test_warnings_say_why_the_two_differ(net: Network) -> None:
     ):
         assert part in warnings
     assert compare(net, judged(net, tensorrt="10.3.0.30"), parse_log(lines(VERBOSE))).warnings == ()
-    gpu = ["[I] DLACore: ", "[I] [TRT] ---------- Layers Running on DLA ----------",
-           "[I] [TRT] [GpuLayer] /stem/Conv + /stem/Relu"]  # fmt: skip
+    gpu = [
+        "[I] DLACore: ",
+        "[I] [TRT] ---------- Layers Running on DLA ----------",
+        "[I] [TRT] [GpuLayer] /stem/Conv + /stem/Relu",
+    ]
     found = compare(net, judged(net), parse_log(gpu))
     assert found.counts["unseen"] == len(net.layers)
     assert any("did not use a DLA" in warning for warning in found.warnings)

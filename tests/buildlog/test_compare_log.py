@@ -107,15 +107,32 @@ def test_constant_nodes_and_axes_that_are_inputs(script: ModuleType, order: str)
     lines = PARSED.replace("[TRT] [V] ", order).splitlines()
     model = script.model_of(lines)
     assert [node.op_type for node in model.graph.node if node.op_type != "ConstantOfShape"] == [
-        "Conv", "Relu", "ReduceMean", "Mul", "Unsqueeze", "Squeeze", "Slice", "Split", "Add",
-    ]  # fmt: skip
+        "Conv",
+        "Relu",
+        "ReduceMean",
+        "Mul",
+        "Unsqueeze",
+        "Squeeze",
+        "Slice",
+        "Split",
+        "Add",
+    ]
     assert model.opset_import[0].version == 18
     network, _ = script.compared(lines)
     assert {layer.name: layer.kind for layer in network.layers} == {
-        "conv": "CONVOLUTION", "relu": "ACTIVATION", "mean": "REDUCE", "scale": "ELEMENTWISE",
-        "slice": "SLICE", "split": "SLICE", "split_1": "SLICE", "add": "ELEMENTWISE",
-    }  # fmt: skip
+        "conv": "CONVOLUTION",
+        "relu": "ACTIVATION",
+        "mean": "REDUCE",
+        "scale": "ELEMENTWISE",
+        "slice": "SLICE",
+        "split": "SLICE",
+        "split_1": "SLICE",
+        "add": "ELEMENTWISE",
+    }
     assert network.layer("mean").params["axes"] == (2, 3)
     assert [network.tensors[name].shape for name in ("m", "sl", "s2", "y")] == [
-        (1, 8), (1, 4), (1, 2), (1, 2),
-    ]  # fmt: skip
+        (1, 8),
+        (1, 4),
+        (1, 2),
+        (1, 2),
+    ]

@@ -60,8 +60,10 @@ def test_ultralytics_with_a_release_that_drives_no_dla() -> None:
     assert found["log"]["tensorrt"] == "10.16.2"
     assert found["log"]["device"] == "Orin"
     assert [one["id"] for one in found["errors"]] == [
-        "dla.all-on-gpu", "int8.no-scales", "dla.release",
-    ]  # fmt: skip
+        "dla.all-on-gpu",
+        "int8.no-scales",
+        "dla.release",
+    ]
     assert "general.tensorrt" in found["errors"][-1]["rules"]
     assert "TensorRT 10.16.2 supports the DLA of none of these boards" in found["headline"]
     assert "does not say which of: drive-orin" in found["headline"][0]
@@ -70,9 +72,13 @@ def test_ultralytics_with_a_release_that_drives_no_dla() -> None:
 
 @pytest.mark.parametrize(
     ("device", "named", "others"),
-    [("NVIDIA Jetson AGX Xavier", "jetson-agx-xavier", "orin"), ("Xavier NX", "xavier-nx", "orin"),
-     ("NVIDIA Thor", "jetson-agx-thor", "orin"), ("Orin (nvgpu)", "jetson-orin-nx-8gb", "xavier")],
-)  # fmt: skip
+    [
+        ("NVIDIA Jetson AGX Xavier", "jetson-agx-xavier", "orin"),
+        ("Xavier NX", "xavier-nx", "orin"),
+        ("NVIDIA Thor", "jetson-agx-thor", "orin"),
+        ("Orin (nvgpu)", "jetson-orin-nx-8gb", "xavier"),
+    ],
+)
 def test_boards_are_known_by_their_gpus_name(
     device: str, named: str, others: str, tmp_path: Path
 ) -> None:
@@ -91,8 +97,9 @@ def test_deepstream() -> None:
     assert found["program"] == "DeepStream"
     assert [one["name"] for one in found["log"]["loadables"]] == ["{conv_1...norm_1}", "{conv_2}"]
     assert [rule["rule"] for rule in found["rules"]] == [
-        "concatenation.inputs", "memory.loadables",
-    ]  # fmt: skip
+        "concatenation.inputs",
+        "memory.loadables",
+    ]
     assert [one["id"] for one in found["errors"]] == ["deepstream.no-engine", "dla.no-fallback"]
     # that the build failed is no error of its own
     assert len(found["unknown_errors"]) == 1
@@ -104,25 +111,41 @@ def test_deepstream() -> None:
     [
         ("[E] Cannot create DLA engine, 0 not available", "dla.not-available"),
         ("ImportError: libnvdla_compiler.so: cannot open shared object", "dla.compiler-missing"),
-        ("[2020-07-14 10:29:28   ERROR] Network has dynamic or shape inputs, but no optimization "
-         "profile has been defined.", "network.no-profile"),
-        ('ERROR: ModelImporter.cpp:457 [4] Assertion failed: "This version of the ONNX parser only '
-         'supports TensorRT INetworkDefinitions with an explicit batch dimension."',
-         "network.implicit-batch"),
+        (
+            "[2020-07-14 10:29:28   ERROR] Network has dynamic or shape inputs, but no "
+            "optimization profile has been defined.",
+            "network.no-profile",
+        ),
+        (
+            'ERROR: ModelImporter.cpp:457 [4] Assertion failed: "This version of the ONNX parser '
+            'only supports TensorRT INetworkDefinitions with an explicit batch dimension."',
+            "network.implicit-batch",
+        ),
         ("[TRT] [E] Cannot use an explicit batch network here", "network.implicit-batch"),
-        ("[TRT] [E] 6: The engine plan file is not compatible with this version of TensorRT, "
-         "expecting library version 8.2.3 got 8.2.1, please rebuild.", "engine.other-release"),
-        ("[TRT] ERROR: coreReadArchive.cpp (41) - Serialization Error in verifyHeader: 0 (Version "
-         "tag does not match. Note: Current Version: 96, Serialized Engine Version: 97)",
-         "engine.other-release"),
-        ("[E] Error[10]: Error Code 10: Internal Error (Could not find any implementation for node "
-         "{ForeignNode[a...b]}.)", "build.no-implementation"),
+        (
+            "[TRT] [E] 6: The engine plan file is not compatible with this version of TensorRT, "
+            "expecting library version 8.2.3 got 8.2.1, please rebuild.",
+            "engine.other-release",
+        ),
+        (
+            "[TRT] ERROR: coreReadArchive.cpp (41) - Serialization Error in verifyHeader: 0 "
+            "(Version "
+            "tag does not match. Note: Current Version: 96, Serialized Engine Version: 97)",
+            "engine.other-release",
+        ),
+        (
+            "[E] Error[10]: Error Code 10: Internal Error (Could not find any implementation for "
+            "node {ForeignNode[a...b]}.)",
+            "build.no-implementation",
+        ),
         ("[E] Unknown option: --buildOnly", "trtexec.unknown-option"),
         ("[TRT] [E] DLA validation failed", "dla.validation"),
-        ("[TRT] [E] Network built for DLA requires kENTROPY_CALIBRATION_2 calibrator.",
-         "int8.calibrator"),
+        (
+            "[TRT] [E] Network built for DLA requires kENTROPY_CALIBRATION_2 calibrator.",
+            "int8.calibrator",
+        ),
     ],
-)  # fmt: skip
+)
 def test_one_pasted_line_is_enough(line: str, error: str, tmp_path: Path) -> None:
     (found,) = explained(f"what is this?\n{line}\n", tmp_path)["errors"]
     assert (found["id"], found["line"]) == (error, 2)
@@ -255,9 +278,20 @@ def test_every_known_error_is_whole() -> None:
     assert all(row["seen"] for row in document["dla"])
     for row in rows:
         assert set(row) <= {
-            "id", "pattern", "cause", "remedy", "rules", "source", "seen", "releases",
-            "stops", "follows", "says", "lower", "general",
-        }  # fmt: skip
+            "id",
+            "pattern",
+            "cause",
+            "remedy",
+            "rules",
+            "source",
+            "seen",
+            "releases",
+            "stops",
+            "follows",
+            "says",
+            "lower",
+            "general",
+        }
         assert row["source"]
         assert set(row.get("rules", ())) <= set(load_rules().rules)
 
@@ -289,9 +323,13 @@ def test_a_model_adds_verdicts(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize(
     ("data", "code"),
-    [(b"", "log.empty"), (b"\0\xff" * 5000, "log.unknown"), (b"x" * 3_000_000, "log.unknown"),
-     (b"a letter\nabout trees\n", "log.unknown")],
-)  # fmt: skip
+    [
+        (b"", "log.empty"),
+        (b"\0\xff" * 5000, "log.unknown"),
+        (b"x" * 3_000_000, "log.unknown"),
+        (b"a letter\nabout trees\n", "log.unknown"),
+    ],
+)
 def test_what_is_no_log_is_refused(data: bytes, code: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         explained(data, tmp_path)

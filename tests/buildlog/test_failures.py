@@ -62,7 +62,7 @@ In function parseNode:
 [6] Invalid Node - /neck/Conv
 [graphShapeAnalyzer.cpp::analyzeShapes::2084] Error Code 4: Shape Error (\
 kernel weights has count 9 but 18 was expected)
-"""  # fmt: skip
+"""
 
 
 @pytest.mark.parametrize(
@@ -72,16 +72,29 @@ kernel weights has count 9 but 18 was expected)
         (RESIZE, "parser.resize", "Resize", 17, "constant"),
         (RESIZE.replace("[E] [TRT] ", "ERROR: [TRT]: "), "parser.resize", "Resize", 17, "constant"),
         (RESIZE.replace("[E] [TRT] ", "[TensorRT] ERROR: "), "parser.resize", "Resize", 17, ""),
-        (RESIZE.replace("[E] [TRT] ", "[2026-01-02 10:00:00   ERROR] "), "parser.resize", "Resize",
-         17, "constant"),
-        (RESIZE.replace("[E] [TRT] ", "2026-01-02 10:00:00.12345 [E:onnxruntime:Default, "
-         "tensorrt_execution_provider.h:86 log] [2026-01-02 10:00:00   ERROR] "), "parser.resize",
-         "Resize", 17, "constant"),
+        (
+            RESIZE.replace("[E] [TRT] ", "[2026-01-02 10:00:00   ERROR] "),
+            "parser.resize",
+            "Resize",
+            17,
+            "constant",
+        ),
+        (
+            RESIZE.replace(
+                "[E] [TRT] ",
+                "2026-01-02 10:00:00.12345 [E:onnxruntime:Default, "
+                "tensorrt_execution_provider.h:86 log] [2026-01-02 10:00:00   ERROR] ",
+            ),
+            "parser.resize",
+            "Resize",
+            17,
+            "constant",
+        ),
         (OLD, "parser.refused", "Gather", 5, "axis >= 0"),
         (PYTHON, "parser.needs-constant", "TopK", 9, "constant"),
         (INVALID, "network.weights-count", "", None, "the shape needs 18"),
     ],
-)  # fmt: skip
+)
 def test_a_refused_node_is_one_error(
     text: str, error: str, operator: str, number: int | None, says: str, tmp_path: Path
 ) -> None:
@@ -97,25 +110,40 @@ def test_a_refused_node_is_one_error(
 def test_two_refused_operators_are_two_errors_and_a_cut_block_is_one(tmp_path: Path) -> None:
     found = explained(RESIZE + PYTHON, tmp_path)["errors"]
     assert [(one["id"], one["node"]["number"]) for one in found] == [
-        ("parser.resize", 17), ("parser.needs-constant", 9),
-    ]  # fmt: skip
+        ("parser.resize", 17),
+        ("parser.needs-constant", 9),
+    ]
     (one,) = explained(RESIZE.partition("[E] [TRT] ModelImporter.cpp:732")[0], tmp_path)["errors"]
     assert one["node"] == {
-        "operator": "Resize", "number": 17, "output": "up", "assertion": None,
-    }  # fmt: skip
+        "operator": "Resize",
+        "number": 17,
+        "output": "up",
+        "assertion": None,
+    }
 
 
 @pytest.mark.parametrize(
     ("line", "layer", "rule"),
     [
-        ("[W] [TRT] Node: /stem/conv/Conv cannot run in INT8 mode due to missing scale and zero "
-         "point. This node will not run on DLA.", "/stem/conv/Conv", "general.fp32"),
-        ("[E] Error[4]: DLA Standalone is enabled but layer: '/neck/Pad' is not supported on DLA.",
-         "/neck/Pad", "general.standalone"),
-        ("[TRT] [E] 4: DLA Standalone is enabled but layer '/a b' is not supported on DLA.",
-         "/a b", "general.standalone"),
+        (
+            "[W] [TRT] Node: /stem/conv/Conv cannot run in INT8 mode due to missing scale and zero "
+            "point. This node will not run on DLA.",
+            "/stem/conv/Conv",
+            "general.fp32",
+        ),
+        (
+            "[E] Error[4]: DLA Standalone is enabled but layer: '/neck/Pad' is not supported "
+            "on DLA.",
+            "/neck/Pad",
+            "general.standalone",
+        ),
+        (
+            "[TRT] [E] 4: DLA Standalone is enabled but layer '/a b' is not supported on DLA.",
+            "/a b",
+            "general.standalone",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_refusal_in_other_words(line: str, layer: str, rule: str, tmp_path: Path) -> None:
     found = explained(f"{line}\n", tmp_path)
     assert [one["layer"] for one in found["log"]["fallbacks"]] == [layer]
@@ -287,18 +315,24 @@ def test_every_remedy_of_a_release_can_be_reached() -> None:
 @pytest.mark.parametrize(
     ("end", "error"),
     [
-        ("terminate called after throwing an instance of 'std::bad_alloc'\n  what():  "
-         "std::bad_alloc\nAborted (core dumped)", "crash.memory"),
+        (
+            "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  "
+            "std::bad_alloc\nAborted (core dumped)",
+            "crash.memory",
+        ),
         ("Segmentation fault (core dumped)", "crash.fault"),
         ("./build.sh: line 3:  4711 Segmentation fault      (core dumped) trtexec", "crash.fault"),
         ("Killed", "crash.memory"),
         ("[ERROR] [container-1]: process has died [pid 7, exit code -11, cmd x].", "crash.fault"),
         ("trt-1 exited with code 137", "crash.memory"),
-        ("terminate called after throwing an instance of 'std::runtime_error'\n  what():  no\n"
-         "Aborted (core dumped)", "crash.abort"),
+        (
+            "terminate called after throwing an instance of 'std::runtime_error'\n  what():  no\n"
+            "Aborted (core dumped)",
+            "crash.abort",
+        ),
         ("Bus error (core dumped)", "crash.fault"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("prefix", ["", "edge-1  | "])
 def test_a_crash_is_a_failure(end: str, error: str, prefix: str, tmp_path: Path) -> None:
     text = "[I] [TRT] After tensor merging: 83 layers\n\n" + "".join(
@@ -314,20 +348,33 @@ def test_a_crash_is_a_failure(end: str, error: str, prefix: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("line", "error"),
     [
-        ("coreReadArchive.cpp (31) - Serialization Error in verifyHeader: 0 (Magic tag does not "
-         "match)\nINVALID_STATE: std::exception\nINVALID_CONFIG: Deserialize the cuda engine "
-         "failed.", "engine.not-an-engine"),
+        (
+            "coreReadArchive.cpp (31) - Serialization Error in verifyHeader: 0 (Magic tag does not "
+            "match)\nINVALID_STATE: std::exception\nINVALID_CONFIG: Deserialize the cuda engine "
+            "failed.",
+            "engine.not-an-engine",
+        ),
         ("Magic tag does not match", "engine.not-an-engine"),
-        ("[mmdeploy] [error] TRTNet: 1: [stdArchiveReader.cpp::StdArchiveReader::30] Error Code 1: "
-         "Serialization (Serialization assertion magicTagRead == magicTag failed.Magic tag does "
-         "not match)", "engine.not-an-engine"),
-        ("[TensorRT] ERROR: coreReadArchive.cpp (38) - Serialization Error in verifyHeader: 0 "
-         "(Version tag does not match)", "engine.other-release"),
-        ("1: [stdArchiveReader.cpp::StdArchiveReader::35] Error Code 1: Serialization "
-         "(Serialization assertion safeVersionRead == safeSerializationVersion failed.Version tag "
-         "does not match.)", "engine.other-release"),
+        (
+            "[mmdeploy] [error] TRTNet: 1: [stdArchiveReader.cpp::StdArchiveReader::30] Error Code "
+            "1: "
+            "Serialization (Serialization assertion magicTagRead == magicTag failed.Magic tag does "
+            "not match)",
+            "engine.not-an-engine",
+        ),
+        (
+            "[TensorRT] ERROR: coreReadArchive.cpp (38) - Serialization Error in verifyHeader: 0 "
+            "(Version tag does not match)",
+            "engine.other-release",
+        ),
+        (
+            "1: [stdArchiveReader.cpp::StdArchiveReader::35] Error Code 1: Serialization "
+            "(Serialization assertion safeVersionRead == safeSerializationVersion failed.Version "
+            "tag does not match.)",
+            "engine.other-release",
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_engine_that_cannot_be_loaded(line: str, error: str, tmp_path: Path) -> None:
     found = explained(f"{line}\n", tmp_path)
     assert [one["id"] for one in found["errors"]] == [error]
@@ -339,8 +386,9 @@ def model(path: Path) -> None:
 
 
 def weights(path: Path) -> None:
-    path.write_bytes(onnx.helper.make_model(onnx.GraphProto(name="g")).SerializeToString()
-                     + bytes(1000))  # fmt: skip
+    path.write_bytes(
+        onnx.helper.make_model(onnx.GraphProto(name="g")).SerializeToString() + bytes(1000)
+    )
 
 
 def written(data: bytes) -> Callable[[Path], object]:

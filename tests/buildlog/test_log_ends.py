@@ -71,17 +71,25 @@ def refused(operator: str, version: str, capability: str = "8.7") -> str:
 @pytest.mark.parametrize(
     ("operator", "version", "causes", "remedies"),
     [
-        ("LayerNormalization", "v8502", ["8.5.2 has no importer", "8.6 is the first"],
-         ["JetPack 6.0 brings 8.6.2", "opset 16"]),
+        (
+            "LayerNormalization",
+            "v8502",
+            ["8.5.2 has no importer", "8.6 is the first"],
+            ["JetPack 6.0 brings 8.6.2", "opset 16"],
+        ),
         ("Unique", "v100300", ["no release has one"], ["--outputs"]),
-        ("Swish", "v100300", ["11.0 is the first"],
-         ["JetPack 7.2.2 brings 11.4.1", "Sigmoid and Mul"]),
+        (
+            "Swish",
+            "v100300",
+            ["11.0 is the first"],
+            ["JetPack 7.2.2 brings 11.4.1", "Sigmoid and Mul"],
+        ),
         ("Relu", "v100300", ["imports Relu"], ["libnvonnxparser"]),
         ("NonMaxSuppression", "v7103", ["7.1.3 has no importer"], ["8.4 or newer"]),
         ("EfficientNMS_TRT", "v8502", ["ships the plugin"], ["initLibNvInferPlugins"]),
         ("MyOp", "v8502", ["no plugin creator"], ["--plugins=LIBRARY"]),
     ],
-)  # fmt: skip
+)
 def test_an_unknown_operator_is_answered_for_release_and_board(
     operator: str, version: str, causes: list[str], remedies: list[str], tmp_path: Path
 ) -> None:
@@ -105,10 +113,12 @@ def test_a_release_that_no_jetpack_of_the_board_has(tmp_path: Path) -> None:
     [
         ("[TRT] [E] No importer registered for op: GridSample", "8.5 is the first"),
         ("[8] No importer registered for op: NonMaxSuppression", "does not name its TensorRT"),
-        ("[TRT] [E] 3: getPluginCreator could not find plugin: EfficientNMS_TRT version: 2",
-         "asks for version 2"),
+        (
+            "[TRT] [E] 3: getPluginCreator could not find plugin: EfficientNMS_TRT version: 2",
+            "asks for version 2",
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_operator_in_one_line(line: str, says: str, tmp_path: Path) -> None:
     (error,) = explained(f"[TRT] x\n{line}\n", tmp_path)["errors"]
     assert says in error["cause"]
@@ -189,19 +199,25 @@ def test_a_crash_after_an_empty_engine_has_one_remedy(tmp_path: Path) -> None:
     [
         ("cudlaModuleLoadFromMemory failed: 7", "cudla.no-loadable", "cudlaErrorUmd"),
         ("cudlaModuleLoadFromMemory() returned 301", "cudla.file", "cudaErrorFileNotFound"),
-        ("cudlaModuleLoadFromMemory failed, status=12", "cudla.no-loadable",
-         "cudlaErrorInvalidModule"),
+        (
+            "cudlaModuleLoadFromMemory failed, status=12",
+            "cudla.no-loadable",
+            "cudlaErrorInvalidModule",
+        ),
         ("cudlaCreateDevice failed with error code 3", "cudla.device", "cudlaErrorCreationFailed"),
         ("cudlaSubmitTask failed: 0x40000006", "cudla.timeout", "cudlaErrorDlaErrEngineTimeout"),
         ("Asynchronous error in HW = 1073741827", "cudla.resources", "cudlaErrorDlaErrNoMem"),
         ("Asynchronous error in HW = 1073741831", "cudla.hardware", "DlaErrDataMismatch"),
-        ("[TRT] [E] 1: [cudlaUtils.cpp::resolveModule::100] Error Code 1: Cudla (CUDLA_ERROR 7)",
-         "cudla.no-loadable", "status 7, cudlaErrorUmd"),
+        (
+            "[TRT] [E] 1: [cudlaUtils.cpp::resolveModule::100] Error Code 1: Cudla (CUDLA_ERROR 7)",
+            "cudla.no-loadable",
+            "status 7, cudlaErrorUmd",
+        ),
         ("CUDLA ERR: 13", "cudla.unsupported", "cudlaErrorUnsupportedOperation"),
         ("cudlaMemRegister returned 99", "cudla.other", "no name"),
         ("Cuda failure: 719", "cuda.fault", "cudaErrorLaunchFailure"),
     ],
-)  # fmt: skip
+)
 def test_a_status_has_its_name(line: str, error: str, name: str, tmp_path: Path) -> None:
     (found,) = explained(f"{line}\n", tmp_path)["errors"]
     assert found["id"] == error
@@ -229,17 +245,24 @@ def test_a_kernel_log_without_a_fault(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "error"),
     [
-        ("arm-smmu 12000000.iommu: Unhandled context fault: fsr=0x402, iova=0x2b1000, fsynr=0x11, "
-         "cbfrsynra=0x42b, cb=4", "kernel.smmu"),
+        (
+            "arm-smmu 12000000.iommu: Unhandled context fault: fsr=0x402, iova=0x2b1000, "
+            "fsynr=0x11, cbfrsynra=0x42b, cb=4",
+            "kernel.smmu",
+        ),
         ("mc-err: (255) csr_dla0rdb: EMEM address decode error", "kernel.memory-controller"),
-        ("cma: cma_alloc: linux,cma: alloc failed, req-size: 62864 pages, ret: -12",
-         "kernel.contiguous-memory"),
+        (
+            "cma: cma_alloc: linux,cma: alloc failed, req-size: 62864 pages, ret: -12",
+            "kernel.contiguous-memory",
+        ),
         ("nvdla: probe of 15880000.nvdla0 failed with error -110", "nvdla.other"),
         ("host1x 13e00000.host1x: syncpt 24 timeout", "kernel.host1x"),
     ],
-)  # fmt: skip
-@pytest.mark.parametrize("prefix", ["[  412.123456] ", "Nov 21 07:00:00 orin kernel: [  1.0] ",
-                                    "[Sat Nov 21 07:00:00 2026] "])  # fmt: skip
+)
+@pytest.mark.parametrize(
+    "prefix",
+    ["[  412.123456] ", "Nov 21 07:00:00 orin kernel: [  1.0] ", "[Sat Nov 21 07:00:00 2026] "],
+)
 def test_a_fault_in_a_kernel_log(line: str, error: str, prefix: str, tmp_path: Path) -> None:
     found = explained(f"{STARTED}{prefix}{line}\n", tmp_path)
     assert found["program"] == "kernel"
@@ -261,8 +284,9 @@ def test_a_fault_with_a_cause_leads_a_kernel_log(tmp_path: Path) -> None:
 @pytest.mark.parametrize("says", ["Out of memory", "Memory cgroup out of memory"])
 def test_the_kernel_kills_trtexec(says: str, tmp_path: Path) -> None:
     killed = f"[  104] {says}: Killed process 4321 (trtexec) total-vm:1234kB\n"
-    found = explained("[  103] tegra-mc 2c00000.memory-controller: dla0rda: SMMU page fault\n"
-                      + killed, tmp_path)  # fmt: skip
+    found = explained(
+        "[  103] tegra-mc 2c00000.memory-controller: dla0rda: SMMU page fault\n" + killed, tmp_path
+    )
     assert found["program"] == "kernel"
     assert ids(found) == ["kernel.memory-controller", "crash.memory"]
     assert found["headline"][-1] == "The kernel killed trtexec (line 2): out of memory"

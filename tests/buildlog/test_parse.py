@@ -31,8 +31,11 @@ PREFIXES = (
 def test_verbose_log_of_trtexec_10() -> None:
     log = parse_log(lines("trt103_trtexec_verbose.log"))
     assert (log.tensorrt, log.model, log.device, log.compute_capability) == (
-        "10.3.0", "tiny.onnx", "Orin", "8.7",
-    )  # fmt: skip
+        "10.3.0",
+        "tiny.onnx",
+        "Orin",
+        "8.7",
+    )
     assert (log.dla_core, log.requested_dla, log.precisions) == (1, True, ("fp32", "fp16", "int8"))
     assert log.capable[:2] == ("/stem/Conv", "/stem/Relu")
     assert log.gpu_layers[1] == LogLayer("reshape_after_/head/Gemm", "SHUFFLE")
@@ -47,8 +50,10 @@ def test_verbose_log_of_trtexec_10() -> None:
     assert log.accepted == (2, 2)
     assert log.counts == {"Original": 9, "After DLA optimization": 4}
     assert next((f.layer, f.kind, f.words) for f in log.fallbacks) == (
-        "/pool/GlobalAveragePool", "REDUCE", ("DLA cores do not support AVG Reduce operation.",),
-    )  # fmt: skip
+        "/pool/GlobalAveragePool",
+        "REDUCE",
+        ("DLA cores do not support AVG Reduce operation.",),
+    )
     assert [f.kind for f in log.fallbacks] == ["REDUCE", "SHUFFLE", "CONSTANT"]
     assert log.fallbacks[1].words == ()
     assert (log.evidence, log.builds, log.errors) == ("placement", 1, ())
@@ -79,11 +84,16 @@ def test_sections_of_8_are_loadables() -> None:
 def test_lists_of_7_stand_on_one_line() -> None:
     log = parse_log(lines("trt7_deepstream.log"))
     assert [la.layers for la in log.loadables] == [
-        ("conv_1", "norm_1"), ("conv_2",), ("conv_3", "norm_3", "leaky_3"),
-    ]  # fmt: skip
+        ("conv_1", "norm_1"),
+        ("conv_2",),
+        ("conv_3", "norm_3", "leaky_3"),
+    ]
     assert [la.name for la in log.gpu_layers] == [
-        "conv_6 + norm_6", "PWN(PWN(sig_7), mul_8)", "up_9", "(Unnamed Layer* 12) [Gather]",
-    ]  # fmt: skip
+        "conv_6 + norm_6",
+        "PWN(PWN(sig_7), mul_8)",
+        "up_9",
+        "(Unnamed Layer* 12) [Gather]",
+    ]
     causes = {f.layer: (f.cause, f.words) for f in log.fallbacks}
     assert causes == {
         "up_9": ("unsupported", ()),
@@ -161,11 +171,15 @@ def test_a_name_with_dots_is_cut_where_both_ends_are_known() -> None:
 
 @pytest.mark.parametrize(
     ("said", "release"),
-    [("[I] TensorRT version: 8.5.2", "8.5.2"), ("[I] TensorRT version: 8502", "8.5.2"),
-     ("TensorRT: starting export with TensorRT 8.5.2.2...", "8.5.2.2"),
-     ("[TRT]    TensorRT version 8.4.1", "8.4.1"), ("TensorRT 10.3.0", "10.3.0"),
-     ("[I] TensorRT version: many", "")],
-)  # fmt: skip
+    [
+        ("[I] TensorRT version: 8.5.2", "8.5.2"),
+        ("[I] TensorRT version: 8502", "8.5.2"),
+        ("TensorRT: starting export with TensorRT 8.5.2.2...", "8.5.2.2"),
+        ("[TRT]    TensorRT version 8.4.1", "8.4.1"),
+        ("TensorRT 10.3.0", "10.3.0"),
+        ("[I] TensorRT version: many", ""),
+    ],
+)
 def test_releases(said: str, release: str) -> None:
     assert parse_log([said]).tensorrt == release
 
@@ -179,9 +193,14 @@ def test_an_old_list_after_another_program_s_line() -> None:
 
 @pytest.mark.parametrize(
     ("number", "release"),
-    [("7103", "7.1.3"), ("8502", "8.5.2"), ("8612", "8.6.12"), ("100300", "10.3.0"),
-     ("110401", "11.4.1")],
-)  # fmt: skip
+    [
+        ("7103", "7.1.3"),
+        ("8502", "8.5.2"),
+        ("8612", "8.6.12"),
+        ("100300", "10.3.0"),
+        ("110401", "11.4.1"),
+    ],
+)
 def test_release_numbers(number: str, release: str) -> None:
     log = parse_log([f"&&&& RUNNING TensorRT.trtexec [TensorRT v{number}] # trtexec --best"])
     assert (log.tensorrt, log.precisions) == (release, ("fp32", "fp16", "int8"))
@@ -203,11 +222,13 @@ def test_of_two_builds_the_last_with_lists_counts() -> None:
 @pytest.mark.parametrize(
     "prefix",
     [
-        "Nov 21 07:00:00 host app[123]: ", "Nov  1 07:00:00 jetson-orin trtexec: ",
-        "2026-08-20T18:38:14.123456789Z stdout F ", "2026-11-21T07:00:00+0000 host app[1]: ",
+        "Nov 21 07:00:00 host app[123]: ",
+        "Nov  1 07:00:00 jetson-orin trtexec: ",
+        "2026-08-20T18:38:14.123456789Z stdout F ",
+        "2026-11-21T07:00:00+0000 host app[1]: ",
         "2026-08-20 18:38:14,123 ",
     ],
-)  # fmt: skip
+)
 def test_what_a_journal_writes_before_each_line_hides_nothing(prefix: str) -> None:
     for name in ("trt103_trtexec_verbose.log", "trt84_trtexec_info.log", "trt85_python.log"):
         said = lines(name)
@@ -230,15 +251,22 @@ def test_what_is_said_of_the_dla_as_a_whole() -> None:
     )
     assert log.errors == ("Cannot create DLA engine, 0 not available",)
     assert (log.dla_core, log.model, log.precisions) == (0, "m.onnx", ("fp32", "int8"))
-    gpu = parse_log(["[I] DLACore: ", "[I] [TRT] ---------- Layers Running on DLA ----------",
-                     "[I] [TRT] [GpuLayer] Conv_0"])  # fmt: skip
+    gpu = parse_log(
+        [
+            "[I] DLACore: ",
+            "[I] [TRT] ---------- Layers Running on DLA ----------",
+            "[I] [TRT] [GpuLayer] Conv_0",
+        ]
+    )
     assert (gpu.requested_dla, gpu.evidence) == (False, "none")
 
 
 def test_a_build_without_fallback_names_the_layer_that_stopped_it() -> None:
     log = parse_log(
-        ["[E] Error[2]: [x.cpp::f::1] Assertion allowGPUFallback failed. Layer 'grid' is not "
-         "supported on DLA but GPU fallback is not enabled.)"]
-    )  # fmt: skip
+        [
+            "[E] Error[2]: [x.cpp::f::1] Assertion allowGPUFallback failed. Layer 'grid' is not "
+            "supported on DLA but GPU fallback is not enabled.)"
+        ]
+    )
     assert [f.layer for f in log.fallbacks] == ["grid"]
     assert log.errors

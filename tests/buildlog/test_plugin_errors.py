@@ -18,8 +18,12 @@ LINES = [
         '(checkFallbackPluginImporter): UNSUPPORTED_NODE: Assertion failed: creator && "Plugin not '
         'found, are the plugin name, version, and namespace correct?"',
         "network.unknown-operator",
-        ["no plugin creator of that name, version and namespace", "plugin_version",
-         "--dynamicPlugins", "library of model.plugins"],
+        [
+            "no plugin creator of that name, version and namespace",
+            "plugin_version",
+            "--dynamicPlugins",
+            "library of model.plugins",
+        ],
     ),
     (
         "[E] [TRT] IPluginRegistry::getCreator: Error Code 4: API Usage Error (Cannot find plugin: "
@@ -85,8 +89,12 @@ LINES = [
         "is available. Try increasing the workspace size with "
         "IBuilderConfig::setMemoryPoolLimit().",
         "plugin.scratch",
-        ["deformable_conv_6.tmp_0804) needs 47628288 bytes", "33554432 are allowed",
-         "--memPoolSize=workspace:MIB", "build.workspace_mib"],
+        [
+            "deformable_conv_6.tmp_0804) needs 47628288 bytes",
+            "33554432 are allowed",
+            "--memPoolSize=workspace:MIB",
+            "build.workspace_mib",
+        ],
     ),
     (
         "[E] Uncaught exception detected: Unable to open library: libmyop.so due to ./libmyop.so: "
@@ -154,7 +162,7 @@ LINES = [
         "engine.plugin",
         ["did not load", "DeepStream custom-lib-path", "Isaac ROS custom_plugin_lib"],
     ),
-]  # fmt: skip
+]
 
 
 def explained(folder: Path, *lines: str) -> list[dict[str, Any]]:

@@ -101,15 +101,32 @@ def test_memory_does_not_grow_with_the_log() -> None:
 
 @pytest.mark.parametrize(
     "piece",
-    ["DLA Layer ", "Layer '", "' (A", "{ForeignNode[", "{a", "]} ", "-", "\x1b[", "[TRT] ", "  ",
-     "PWN(", ", ", "a: DLA ", "trtexec --onnx=\"", "Managed SRAM = 1"],
-)  # fmt: skip
+    [
+        "DLA Layer ",
+        "Layer '",
+        "' (A",
+        "{ForeignNode[",
+        "{a",
+        "]} ",
+        "-",
+        "\x1b[",
+        "[TRT] ",
+        "  ",
+        "PWN(",
+        ", ",
+        "a: DLA ",
+        'trtexec --onnx="',
+        "Managed SRAM = 1",
+    ],
+)
 def test_one_endless_line_is_cut(tmp_path: Path, piece: str) -> None:
     file = tmp_path / "x.log"
     heading = "INFO: [TRT]: --------------- Layers running on DLA:\n"
     endless = f"[W] [TRT] DLA Layer {piece * (200_000 // len(piece))}\n"
-    file.write_text(heading + endless + endless[10:] + piece * 40_000 + "\n"
-                    "[W] [TRT] Layer 'x' (CAST): Unsupported on DLA.\n")  # fmt: skip
+    file.write_text(
+        heading + endless + endless[10:] + piece * 40_000 + "\n"
+        "[W] [TRT] Layer 'x' (CAST): Unsupported on DLA.\n"
+    )
     began = time.process_time()
     assert "x" in [f.layer for f in read_log(file).fallbacks]
     # what is quadratic in a line takes ten seconds and more

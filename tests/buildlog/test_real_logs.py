@@ -39,9 +39,12 @@ def test_every_build_log_is_read() -> None:
 
 
 def test_every_session_has_its_verdict_and_its_times() -> None:
-    sessions = [(file, text) for file in Path(FOLDER).rglob("*")
-                if file.suffix in (".log", ".txt")
-                and "&&&& RUNNING" in (text := file.read_text(errors="replace"))]  # fmt: skip
+    sessions = [
+        (file, text)
+        for file in Path(FOLDER).rglob("*")
+        if file.suffix in (".log", ".txt")
+        and "&&&& RUNNING" in (text := file.read_text(errors="replace"))
+    ]
     assert sessions
     for file, text in sessions:
         whole = read_whole(file)
@@ -66,8 +69,9 @@ def test_resnet50_agrees_to_the_layer(tmp_path: Path) -> None:
         }
         assert all(row.same for row in found.loadables)
         assert {p.verdict for row in found.loadables for p in row.pools} <= {
-            "right", "one power above",
-        }  # fmt: skip
+            "right",
+            "one power above",
+        }
         assert (found.warnings, found.only_builder) == ((), ())
 
 

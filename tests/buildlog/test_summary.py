@@ -6,8 +6,10 @@ from hypothesis import strategies as st
 from edgekit.buildlog.summary import parse_summary
 
 STAMP = "[11/21/2026-09:08:07] "
-SPREAD = ("min = 0.5 ms, max = 3.06955e+03 ms, mean = 1.25 ms, median = 1 ms, "
-          "percentile(90%) = 2 ms, percentile(99.9%) = 3 ms")  # fmt: skip
+SPREAD = (
+    "min = 0.5 ms, max = 3.06955e+03 ms, mean = 1.25 ms, median = 1 ms, "
+    "percentile(90%) = 2 ms, percentile(99.9%) = 3 ms"
+)
 SESSION = [
     "&&&& RUNNING TensorRT.trtexec [TensorRT v100300] [b30] # trtexec --onnx=a.onnx",
     f"{STAMP}[I] Engine built in 12.5 sec.",
@@ -31,15 +33,23 @@ def test_a_session():
     assert found.throughput_qps == 800.5
     assert found.times_ms.keys() == {"latency", "compute"}
     assert found.times_ms["latency"] == {
-        "min": 0.5, "max": 3069.55, "mean": 1.25, "median": 1, "p90": 2, "p99.9": 3,
-    }  # fmt: skip
+        "min": 0.5,
+        "max": 3069.55,
+        "mean": 1.25,
+        "median": 1,
+        "p90": 2,
+        "p99.9": 3,
+    }
     assert len(found.warnings) == 1
     assert found.errors == ()
 
 
 def test_a_failed_one_has_its_errors():
-    lines = [SESSION[0], f"{STAMP}[E] Unknown option: --buildOnly 1",
-             PASSED.replace("PASSED", "FAILED")]  # fmt: skip
+    lines = [
+        SESSION[0],
+        f"{STAMP}[E] Unknown option: --buildOnly 1",
+        PASSED.replace("PASSED", "FAILED"),
+    ]
     found = parse_summary(lines)
     assert found.errors == ("Unknown option: --buildOnly 1",)
 

@@ -35,8 +35,9 @@ def test_a_whole_log() -> None:
     assert dict(found.shapes)["r"] == tl.WIDE
     assert (found.inputs, found.outputs, found.finished) == (("image",), ("score",), True)
     assert [(c.tensor, c.goal) for c in found.chosen] == [
-        ("image", tl.DLA_IMAGE), ("score", tl.LINEAR_OUT),
-    ]  # fmt: skip
+        ("image", tl.DLA_IMAGE),
+        ("score", tl.LINEAR_OUT),
+    ]
     assert [layer.kind for layer in found.engine] == ["DLA", "CaskPooling"]
     assert found.engine[1].inputs[0].format == "Int8[1,32:32,8,8]"
     assert (found.sms, found.io_formats) == (16, ("fp32:CHW", "fp32:CHW"))
@@ -71,19 +72,25 @@ def test_the_cache_reports_times_from_tensorrt_10_on() -> None:
         f"{tl.V}Optimizer Reformat(x -> <out>) [{one} -> {wide}] got cached result: Reformat, "
         "tactic 0x00000000000003ea, 0.014 ms",
     )
-    found = parsed([
-        *tl.header(), *tl.unit("a [Fc]", "CaskGemmConvolution", [([one], [one], 40.0)]),
-        f"{tl.V}=============== Computing costs for b [Fc]", *cached,
-    ])  # fmt: skip
+    found = parsed(
+        [
+            *tl.header(),
+            *tl.unit("a [Fc]", "CaskGemmConvolution", [([one], [one], 40.0)]),
+            f"{tl.V}=============== Computing costs for b [Fc]",
+            *cached,
+        ]
+    )
     first, second = found.units
     assert (first.name, second.name) == ("a [Fc]", "b [Fc]")
     assert second.runners == ("CaskGemmConvolution", "CaskConvolution")
     assert [(c.reads, c.writes, c.us) for c in second.combinations] == [
-        ((one,), (one,), 21.0), ((one, two), (two,), None),
-    ]  # fmt: skip
+        ((one,), (one,), 21.0),
+        ((one, two), (two,), None),
+    ]
     assert [(r.tensor, r.outward, r.goal, r.us) for r in found.reformats] == [
-        ("y", True, two, 12.5619), ("x", False, wide, 14.0),
-    ]  # fmt: skip
+        ("y", True, two, 12.5619),
+        ("x", False, wide, 14.0),
+    ]
 
 
 def test_several_runners_the_fastest_counts() -> None:
@@ -115,8 +122,9 @@ def test_old_builders_print_no_headings() -> None:
     form, half = "Float(1,8,64)", "Half(1,8,64)"
     found = parsed([*one("a", 5, form), *one("a", 4, half), *one("b", 3, form)])
     assert [(u.name, [c.us for c in u.combinations]) for u in found.units] == [
-        ("a", [5.0, 4.0]), ("b", [3.0]),
-    ]  # fmt: skip
+        ("a", [5.0, 4.0]),
+        ("b", [3.0]),
+    ]
 
 
 def test_both_layouts_of_the_profile_table() -> None:
@@ -135,8 +143,9 @@ def test_both_layouts_of_the_profile_table() -> None:
     ]
     assert [(r.name, r.us) for r in parsed(old).table] == [("x to nvm", 85.2)]
     assert [(r.name, r.us) for r in parsed(new).table] == [
-        ("y + (Unnamed Layer* 3) [Shuffle]", 7691.0), ("z", 0.0),
-    ]  # fmt: skip
+        ("y + (Unnamed Layer* 3) [Shuffle]", 7691.0),
+        ("z", 0.0),
+    ]
 
 
 def test_tensors_of_old_and_new_engines() -> None:
@@ -149,13 +158,15 @@ def test_tensors_of_old_and_new_engines() -> None:
     ]
     old, new = parsed(lines).engine
     assert [(t.name, t.format) for t in (*old.inputs, *old.outputs)] == [
-        ("(Unnamed Layer* 5) [Pool]_output", "Half(16,5,5)"), ("r (z)", "Int8(4)"),
+        ("(Unnamed Layer* 5) [Pool]_output", "Half(16,5,5)"),
+        ("r (z)", "Int8(4)"),
         ("o", "Half(120,1,1)"),
-    ]  # fmt: skip
+    ]
     assert [(t.name, t.format) for t in (*new.inputs, *new.outputs)] == [
-        ("Reformatted Input Tensor 0 to y", "Int8[1,3:4,8]"), ("w", "Half[]"),
+        ("Reformatted Input Tensor 0 to y", "Int8[1,3:4,8]"),
+        ("w", "Half[]"),
         ("z (q)", "Int8[1,2:32,7]"),
-    ]  # fmt: skip
+    ]
 
 
 def test_the_last_build_with_timings_counts() -> None:
@@ -207,7 +218,7 @@ def test_what_is_no_log(tmp_path: Path) -> None:
         "Time(ms)  Avg.(ms)  Median(ms)\n" + "1 " * 30_000,
         "Adding network input: " + " with dtype: a, dimensions: (" * 2_000,
     ],
-)  # fmt: skip
+)
 def test_hostile_lines_cost_linear_time(piece: str) -> None:
     start = time.process_time()
     parsed([f"[TRT] {line}" for line in piece.splitlines()] * 3)

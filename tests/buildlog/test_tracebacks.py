@@ -87,9 +87,10 @@ def test_any_traceback_fails_the_run(tmp_path: Path) -> None:
     assert found["passed"] is False
     assert found["unknown_errors"] == ["RuntimeError: no camera"]
     library = traceback(
-        "from .tensorrt import *", "ImportError: libcudnn.so.8: cannot open shared object file",
+        "from .tensorrt import *",
+        "ImportError: libcudnn.so.8: cannot open shared object file",
         "/usr/lib/python3/dist-packages/tensorrt/__init__.py",
-    )  # fmt: skip
+    )
     assert explained(library, tmp_path)["passed"] is False
     with pytest.raises(UsageError) as raised:
         explained(end, tmp_path)

@@ -125,10 +125,10 @@ def stem() -> list[str]:
             ["score"],
         ),
         f"{V}{LOADABLE} successfully offloaded to DLA.",
-        f"{V}\tMemory consumption: Managed SRAM = 1 MiB,\tLocal DRAM = 4 MiB,"
-        "\tGlobal DRAM = 4 MiB",
+        f"{V}\tMemory consumption: Managed SRAM = 1 MiB,\tLocal DRAM = 4 MiB,\tGlobal DRAM = 4 MiB",
         *unit(
-            LOADABLE, "DLA",
+            LOADABLE,
+            "DLA",
             [
                 ([DLA_LINEAR], [VECTOR], 150.0),
                 ([DLA_IMAGE], [VECTOR], 100.0),
@@ -136,23 +136,28 @@ def stem() -> list[str]:
             ],
         ),
         *unit(
-            "pool/Mean", "CaskPooling",
+            "pool/Mean",
+            "CaskPooling",
             [([HALF], [HALF_OUT], 20.0), ([VECTOR], [VECTOR_OUT], 26.0)],
         ),
         *reformats("image", {(LINEAR_IN, DLA_LINEAR): 12.0, (LINEAR_IN, DLA_IMAGE): 14.0}),
-        *reformats("r", {(VECTOR, HALF): 15.0, (DLA_LINEAR, HALF): 11.0,
-                         (DLA_LINEAR, VECTOR): 13.0}),
-        *reformats("score", {(HALF_OUT, LINEAR_OUT): 5.0, (VECTOR_OUT, LINEAR_OUT): 6.0},
-                   outward=True),
-        *chosen((LOADABLE, "image", LINEAR_IN, DLA_IMAGE),
-                ("pool/Mean", "score", VECTOR_OUT, LINEAR_OUT)),
+        *reformats(
+            "r", {(VECTOR, HALF): 15.0, (DLA_LINEAR, HALF): 11.0, (DLA_LINEAR, VECTOR): 13.0}
+        ),
+        *reformats(
+            "score", {(HALF_OUT, LINEAR_OUT): 5.0, (VECTOR_OUT, LINEAR_OUT): 6.0}, outward=True
+        ),
+        *chosen(
+            (LOADABLE, "image", LINEAR_IN, DLA_IMAGE),
+            ("pool/Mean", "score", VECTOR_OUT, LINEAR_OUT),
+        ),
         f"{V}Engine Layer Information:",
         f"Layer(DLA): {LOADABLE}, Tactic: 0x0000000000000003, image (Int8[1,3:4,8,8]) -> r "
         "(Int8[1,32:32,8,8])",
         "Layer(CaskPooling): pool/Mean, Tactic: 0x1340e8758429064c, r (Int8[1,32:32,8,8]) -> "
         "score (Int8[1,32:32,1,1])",
         "&&&& PASSED TensorRT.trtexec [TensorRT v100300] # trtexec",
-    ]  # fmt: skip
+    ]
 
 
 STEM_US = 14.0 + 100.0 + 26.0 + 6.0

@@ -21,8 +21,13 @@ from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
 from edgekit.reference.weights import digest_of
 
 RANGES = {"x": (-1.0, 1.5)}
-SHAPES: dict[str, tuple[int, ...]] = {"x": (1, 3, 8, 8), "t": (1, 8, 8, 8), "u": (1, 8, 8, 8),
-                                      "v": (1, 8, 8, 8), "y": (1, 10)}  # fmt: skip
+SHAPES: dict[str, tuple[int, ...]] = {
+    "x": (1, 3, 8, 8),
+    "t": (1, 8, 8, 8),
+    "u": (1, 8, 8, 8),
+    "v": (1, 8, 8, 8),
+    "y": (1, 10),
+}
 
 
 def values(seed: int = 0) -> dict[str, np.ndarray]:

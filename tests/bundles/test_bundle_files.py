@@ -50,8 +50,12 @@ def test_a_stripped_bundle_has_no_weight_bytes(bundle: Bundle, tmp_path: Path) -
 def test_both_forms_are_the_same_every_time(bundle: Bundle, tmp_path: Path) -> None:
     first = write(bundle, tmp_path / "a.ekb", stripped=False).read_bytes()
     os.utime(tmp_path / "a.ekb", (0, 0))
-    assert write(toys.toy_bundle().signed(b"not really a signature"), tmp_path / "c.ekb",
-                 stripped=False).read_bytes() == first  # fmt: skip
+    assert (
+        write(
+            toys.toy_bundle().signed(b"not really a signature"), tmp_path / "c.ekb", stripped=False
+        ).read_bytes()
+        == first
+    )
 
 
 def test_entries_are_stored_sorted_and_aligned(bundle: Bundle, tmp_path: Path) -> None:
@@ -98,8 +102,11 @@ def test_a_full_disk_leaves_no_part_of_a_file(tmp_path: Path) -> None:
     assert resource.getrlimit(resource.RLIMIT_FSIZE)
     done = subprocess.run(
         [sys.executable, "-B", "-c", program, str(tmp_path)],
-        capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
     assert done.stdout.split() == ["file.write"] * 2
     # knowledge that was read is kept in edgekit's cache, which the tests put here
     assert [path.name for path in tmp_path.iterdir() if path.name != "cache"] == []

@@ -38,9 +38,15 @@ def tensor(name: str) -> TensorEntry:
 
 
 def part(
-    reads: str, writes: str, weight: float, *, shares: Sequence[float] = (1.0,),
-    backend: str = "reference", device: str = "GPU", board: str = "a",
-) -> Bundle:  # fmt: skip
+    reads: str,
+    writes: str,
+    weight: float,
+    *,
+    shares: Sequence[float] = (1.0,),
+    backend: str = "reference",
+    device: str = "GPU",
+    board: str = "a",
+) -> Bundle:
     """A bundle of one segment in each lane, whose engines lack the weight "w"."""
     value = np.full(4, weight, np.float32)
     digest = hashlib.sha256(value.tobytes()).hexdigest()
@@ -48,36 +54,52 @@ def part(
     names = [hashlib.sha256(data).hexdigest() for data in engines]
     core = int(device[3:]) if device.startswith("DLA") else None
     io = [IoEntry(name, "float32", (1, 4), "LINEAR", (16, 4), None) for name in (reads, writes)]
-    about = EngineEntry(
-        "plan", "10.3.0.30", True, False, False, "any", core, (io[0],), (io[1],)
-    )  # fmt: skip
+    about = EngineEntry("plan", "10.3.0.30", True, False, False, "any", core, (io[0],), (io[1],))
     manifest = Manifest(
-        name=f"net-{reads}", backend=backend, inputs=(tensor(reads),), outputs=(tensor(writes),),
+        name=f"net-{reads}",
+        backend=backend,
+        inputs=(tensor(reads),),
+        outputs=(tensor(writes),),
         lanes=tuple(
             Lane(share, (SegmentEntry(0, device, name, (reads,), (writes,), (f"to {writes}",)),))
             for share, name in zip(shares, names, strict=True)
         ),
         weights={"w": WeightEntry(digest, "float32", (4,), 16, "w", "none")},
-        blobs={name: BlobEntry(len(data), "engine")
-               for name, data in zip(names, engines, strict=True)},
-        golden=(), without_golden=True, model=MODEL,
+        blobs={
+            name: BlobEntry(len(data), "engine") for name, data in zip(names, engines, strict=True)
+        },
+        golden=(),
+        without_golden=True,
+        model=MODEL,
         fingerprint={"backend": backend, "module": board},
         engines=dict.fromkeys(names, about) if backend == "tensorrt" else {},
         placement=PlacementRecord(((f"to {writes}", device, "fp16", 0),), ()),
         requires=Requires(
-            backend, "edgekit.device/1", None, (), False, () if core is None else (core,), False,
-            100, 50,
+            backend,
+            "edgekit.device/1",
+            None,
+            (),
+            False,
+            () if core is None else (core,),
+            False,
+            100,
+            50,
         ),
-    )  # fmt: skip
+    )
     blobs = dict(zip(names, engines, strict=True))
     return Bundle(manifest, b"", blobs, {digest: value})
 
 
 def joined(*parts: Any, reads: str = "x", writes: str = "y", **more: Any) -> Bundle:
     return join(
-        parts, name="net", model=MODEL, inputs=[tensor(reads)], outputs=[tensor(writes)],
-        call=CALL, **more,
-    )  # fmt: skip
+        parts,
+        name="net",
+        model=MODEL,
+        inputs=[tensor(reads)],
+        outputs=[tensor(writes)],
+        call=CALL,
+        **more,
+    )
 
 
 BETWEEN = CpuPart("head", b"an ONNX file", ("t",), ("u",))
@@ -89,8 +111,10 @@ def test_parts_run_in_order_with_the_cpus_between_them() -> None:
     found = joined(part("x", "t", 1), BETWEEN, last, golden=[golden]).manifest
     (lane,) = found.lanes
     assert [(s.index, s.device, s.inputs, s.outputs) for s in lane.segments] == [
-        (0, "GPU", ("x",), ("t",)), (1, "CPU", ("t",), ("u",)), (2, "DLA1", ("u",), ("y",)),
-    ]  # fmt: skip
+        (0, "GPU", ("x",), ("t",)),
+        (1, "CPU", ("t",), ("u",)),
+        (2, "DLA1", ("u",), ("y",)),
+    ]
     assert found.schema == "edgekit.bundle/2"
     assert [row[3] for row in found.placement.layers] == [0, 1, 2]
     assert found.requires is not None
@@ -104,8 +128,10 @@ def test_the_first_lane_takes_each_parts_first_and_all_keep_their_shares() -> No
     first, last = part("x", "t", 1, shares=(0.25, 0.75)), part("u", "y", 1, shares=(0.6, 0.4))
     found = joined(first, BETWEEN, last).manifest.lanes
     engines = [(*first.blobs,)[1], (*first.blobs,)[0]], [*last.blobs]
-    ways = [(engines[0].index(lane.segments[0].engine), engines[1].index(lane.segments[2].engine))
-            for lane in found]  # fmt: skip
+    ways = [
+        (engines[0].index(lane.segments[0].engine), engines[1].index(lane.segments[2].engine))
+        for lane in found
+    ]
     assert ways == [(0, 0), (0, 1), (1, 1)]
     assert [lane.share for lane in found] == pytest.approx([0.6, 0.15, 0.25])
 

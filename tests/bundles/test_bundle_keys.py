@@ -29,8 +29,9 @@ def test_a_key_is_called_by_its_comment_or_its_fingerprint(tmp_path: Path) -> No
 
 
 def test_two_keys_of_edgekit_have_two_names(tmp_path: Path) -> None:
-    lines = [public_key(ensure_key(tmp_path / name).with_name(f"{name}.pub")).line
-             for name in ("a", "b")]  # fmt: skip
+    lines = [
+        public_key(ensure_key(tmp_path / name).with_name(f"{name}.pub")).line for name in ("a", "b")
+    ]
     names = {allowed_signers_line(f"{line} edgekit").split(" ", 1)[0] for line in lines}
     assert len(names) == 2
 

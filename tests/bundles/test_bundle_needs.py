@@ -19,9 +19,13 @@ from tests.bundles import bundle_toys as toys
 from tests.bundles.bundle_toys import document_of
 
 PARTS: dict[str, Any] = {
-    "name": "toy", "model": toys.toy_model(), "network": toys.network(), "plan": toys.plan(),
-    "golden": toys.golden(), "mode": "split",
-}  # fmt: skip
+    "name": "toy",
+    "model": toys.toy_model(),
+    "network": toys.network(),
+    "plan": toys.plan(),
+    "golden": toys.golden(),
+    "mode": "split",
+}
 
 
 def samples(seed: int = 0, least: float | None = 0.9) -> BundleSamples:
@@ -114,18 +118,24 @@ def test_settings_of_the_gpus_memory_are_in_the_manifest_where_they_are_not_the_
     settings = MemorySettings(shared=False, persistent_cache=0.25, weight_budget=-1)
     bundle = pack(artefacts=toys.artefacts(), memory=settings, **PARTS)
     assert document_of(bundle)["memory"] == {
-        "shared": False, "persistent_cache": 0.25, "weight_budget": -1
-    }  # fmt: skip
+        "shared": False,
+        "persistent_cache": 0.25,
+        "weight_budget": -1,
+    }
     assert parse(bundle.manifest_bytes).memory == settings
-    assert with_weights(
-        bundle, toys.artefacts(1).weights, toys.artefacts(1).values, toys.golden(1)
-    ).manifest.memory == settings  # fmt: skip
+    assert (
+        with_weights(
+            bundle, toys.artefacts(1).weights, toys.artefacts(1).values, toys.golden(1)
+        ).manifest.memory
+        == settings
+    )
 
 
 def test_a_sample_of_another_shape_is_refused() -> None:
-    wrong = dataclasses.replace(samples(), cases=[
-        ({"x": np.zeros((1, 3, 8, 8), np.float32)}, {"y": np.zeros((1, 9), np.float32)})
-    ])  # fmt: skip
+    wrong = dataclasses.replace(
+        samples(),
+        cases=[({"x": np.zeros((1, 3, 8, 8), np.float32)}, {"y": np.zeros((1, 9), np.float32)})],
+    )
     with pytest.raises(BundleError) as caught:
         pack(artefacts=toys.artefacts(), samples=wrong, **PARTS)
     assert "samples.cases[0].outputs.y" in caught.value.message
@@ -172,9 +182,11 @@ def test_every_field_is_checked(fault: int) -> None:
 
 @pytest.mark.parametrize(
     ("part", "more"),
-    [("manifest", {"rebuild": {"request": "ab" * 32, "blobs": [], "relative": 0.02}}),
-     ("requires", {"on_change": "refuse"})],
-)  # fmt: skip
+    [
+        ("manifest", {"rebuild": {"request": "ab" * 32, "blobs": [], "relative": 0.02}}),
+        ("requires", {"on_change": "refuse"}),
+    ],
+)
 def test_a_bundle_of_an_older_form_is_refused_with_the_command_that_mends_it(
     part: str, more: dict[str, Any]
 ) -> None:

@@ -25,9 +25,12 @@ def test_the_same_inputs_give_the_same_bytes_in_another_process() -> None:
     program = "from tests.bundles.bundle_toys import toy_bundle; print(toy_bundle().digest, end='')"
     done = subprocess.run(
         [sys.executable, "-c", program],
-        capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
         env={"PYTHONHASHSEED": "77"},
-    )  # fmt: skip
+    )
     assert done.stdout == toys.toy_bundle().digest
 
 
@@ -42,9 +45,14 @@ def test_manifest_is_canonical_and_its_digest_names_the_bundle() -> None:
 def test_manifest_says_what_was_built() -> None:
     manifest = toys.document_of(toys.toy_bundle())
     assert manifest["inputs"] == [
-        {"name": "x", "dtype": "float32", "shape": [1, 3, 8, 8], "format": "LINEAR",
-         "strides": [768, 256, 32, 4]}
-    ]  # fmt: skip
+        {
+            "name": "x",
+            "dtype": "float32",
+            "shape": [1, 3, 8, 8],
+            "format": "LINEAR",
+            "strides": [768, 256, 32, 4],
+        }
+    ]
     assert manifest["placement"]["layers"][1] == ["s1", "DLA1", "int8", 1]
     assert manifest["placement"]["loadables"][0]["memory"]["managed_sram"] == 4096
     assert manifest["weights"]["q"]["bytes"] == 64
@@ -76,8 +84,13 @@ def test_a_build_whose_segments_do_not_fit_is_refused() -> None:
     share, segments = built.lanes[0]
     broken = replace(built, lanes=((share, segments[1:]),))
     with pytest.raises(BundleError, match="running order"):
-        pack(name="toy", model=toys.toy_model(), network=toys.network(), plan=toys.plan(),
-             artefacts=broken)  # fmt: skip
+        pack(
+            name="toy",
+            model=toys.toy_model(),
+            network=toys.network(),
+            plan=toys.plan(),
+            artefacts=broken,
+        )
 
 
 def test_a_build_without_a_weights_value_is_refused() -> None:
@@ -85,8 +98,13 @@ def test_a_build_without_a_weights_value_is_refused() -> None:
     digest = built.weights["g"].digest
     lacking = {key: value for key, value in built.values.items() if key != digest}
     with pytest.raises(BundleError) as caught:
-        pack(name="toy", model=toys.toy_model(), network=toys.network(), plan=toys.plan(),
-             artefacts=replace(built, values=lacking))  # fmt: skip
+        pack(
+            name="toy",
+            model=toys.toy_model(),
+            network=toys.network(),
+            plan=toys.plan(),
+            artefacts=replace(built, values=lacking),
+        )
     assert caught.value.code == "bundle.incomplete"
     assert digest in caught.value.message
 
@@ -104,13 +122,18 @@ def test_libraries_of_plugins_travel_through_files_and_refits(tmp_path: Path) ->
     library = b"\x7fELF"
     digest = hashlib.sha256(library).hexdigest()
     plugins = (
-        PluginEntry("MyOp", "1", "acme", digest, "libmine.so"), PluginEntry("Theirs", "2", "", None)
-    )  # fmt: skip
+        PluginEntry("MyOp", "1", "acme", digest, "libmine.so"),
+        PluginEntry("Theirs", "2", "", None),
+    )
     built = replace(toys.artefacts(), plugins=plugins, libraries={digest: library})
     bundle = pack(
-        name="toy", model=toys.toy_model(), network=toys.network(), plan=toys.plan(),
-        artefacts=built, golden=toys.golden(),
-    )  # fmt: skip
+        name="toy",
+        model=toys.toy_model(),
+        network=toys.network(),
+        plan=toys.plan(),
+        artefacts=built,
+        golden=toys.golden(),
+    )
     write(bundle, tmp_path / "toy.ekb", stripped=True)
     other = toys.artefacts(seed=5)
     refitted = with_weights(bundle, other.weights, other.values, toys.golden(seed=5))
@@ -120,15 +143,28 @@ def test_libraries_of_plugins_travel_through_files_and_refits(tmp_path: Path) ->
         assert bytes(one.blobs[digest]) == library
     lost = replace(built, libraries={})
     with pytest.raises(BundleError, match=r"plugins\[0\].library: no library blob"):
-        pack(name="toy", model=toys.toy_model(), network=toys.network(), plan=toys.plan(),
-             artefacts=lost, golden=toys.golden())  # fmt: skip
+        pack(
+            name="toy",
+            model=toys.toy_model(),
+            network=toys.network(),
+            plan=toys.plan(),
+            artefacts=lost,
+            golden=toys.golden(),
+        )
 
 
 def test_the_record_of_rewrites_travels_through_files_and_refits(tmp_path: Path) -> None:
     record = {"schema": "edgekit.rewrites/1", "rewrites": [{"rewrite": "ä", "max_error": 1e-7}]}
     built = toys.artefacts()
-    bundle = pack(name="toy", model=toys.toy_model(), network=toys.network(), plan=toys.plan(),
-                  artefacts=built, golden=toys.golden(), rewrites=record)  # fmt: skip
+    bundle = pack(
+        name="toy",
+        model=toys.toy_model(),
+        network=toys.network(),
+        plan=toys.plan(),
+        artefacts=built,
+        golden=toys.golden(),
+        rewrites=record,
+    )
     assert rewrite_record(bundle) == record
     for name in ("toy.ekb", "folder"):
         write(bundle, tmp_path / name)
@@ -197,9 +233,11 @@ def test_splitmix64_gives_the_published_first_number() -> None:
 
 def test_golden_inputs_follow_the_written_formula() -> None:
     tensors = {
-        "a": Tensor("a", (2, 3), "float32"), "n": Tensor("n", (5,), "int64"),
-        "m": Tensor("m", (4,), "bool"), "h": Tensor("h", (3,), "float16"),
-    }  # fmt: skip
+        "a": Tensor("a", (2, 3), "float32"),
+        "n": Tensor("n", (5,), "int64"),
+        "m": Tensor("m", (4,), "bool"),
+        "h": Tensor("h", (3,), "float16"),
+    }
     net = Network("n", (), tensors, ("a", "n", "m", "h"), ())
     ranges = {"a": (-2.1, 2.6), "n": (0, 1000), "m": (0, 1), "h": (0, 1)}
     seed = (1 << 63) - 1

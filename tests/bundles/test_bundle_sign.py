@@ -24,8 +24,19 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _verify(folder: Path, line: str, signature: bytes, data: bytes, identity: str) -> int:
     (folder / "allowed").write_text(line + "\n")
     (folder / "sig").write_bytes(signature)
-    arguments = ["ssh-keygen", "-Y", "verify", "-f", str(folder / "allowed"), "-I", identity,
-                 "-n", "edgekit-bundle", "-s", str(folder / "sig")]  # fmt: skip
+    arguments = [
+        "ssh-keygen",
+        "-Y",
+        "verify",
+        "-f",
+        str(folder / "allowed"),
+        "-I",
+        identity,
+        "-n",
+        "edgekit-bundle",
+        "-s",
+        str(folder / "sig"),
+    ]
     return subprocess.run(arguments, input=data, capture_output=True, check=False).returncode
 
 
@@ -102,8 +113,11 @@ def test_the_zipapp_can_be_imported_from_the_path(tmp_path: Path) -> None:
     program = "import edgekit_device; print(edgekit_device.__file__, callable(edgekit_device.load))"
     done = subprocess.run(
         [sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, 'e.pyz'); {program}"],
-        cwd=tmp_path, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert "e.pyz" in done.stdout
     assert done.stdout.endswith("True\n")
 
@@ -116,6 +130,9 @@ def test_the_zipapp_imports_numpy_only_when_a_model_runs(tmp_path: Path) -> None
     )
     done = subprocess.run(
         [sys.executable, "-I", "-c", program],
-        cwd=tmp_path, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout == "[]\n"

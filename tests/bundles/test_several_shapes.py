@@ -46,6 +46,8 @@ def test_another_value_gets_another_name_and_the_engines_answer_as_before(tmp_pa
 def test_a_range_is_tested_at_its_ends_and_its_best_sizes():
     own = {"x": (1, 3, 32, 32)}
     assert golden_shapes([PROFILE], own) == [
-        {}, {"x": (1, 3, 16, 16)}, {"x": (1, 3, 64, 64)},
-    ]  # fmt: skip
+        {},
+        {"x": (1, 3, 16, 16)},
+        {"x": (1, 3, 64, 64)},
+    ]
     assert golden_shapes([], own) == [{}]

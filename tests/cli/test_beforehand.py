@@ -46,8 +46,11 @@ class Desk:
         """Writes the configuration, with a section of its own in the place of the usual one."""
         name = fault.partition(":")[0]
         path = small_config(self._folder / "config")
-        lines = [line for line in path.read_text().splitlines() if not name or
-                 line.partition(":")[0] != name]  # fmt: skip
+        lines = [
+            line
+            for line in path.read_text().splitlines()
+            if not name or line.partition(":")[0] != name
+        ]
         boards = BOARD.format(b=self._board, root=self.root, python=python or self._board.python)
         deploy = fault if name == "deploy" else f"{fault}\ndeploy:"
         path.write_text("\n".join([*lines, f"{deploy}\n{boards}"]))

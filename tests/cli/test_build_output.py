@@ -74,9 +74,20 @@ def test_a_stripped_engine_whose_full_size_nobody_knows_is_reported_all_the_same
 
 def test_a_build_shows_what_tensorrt_held_of_settings(capsys):
     engine = BoardEngine(
-        "net", 1000, None, False, False, False, "none", None, 0, (), 2.0, TimingCacheUse(),
+        "net",
+        1000,
+        None,
+        False,
+        False,
+        False,
+        "none",
+        None,
+        0,
+        (),
+        2.0,
+        TimingCacheUse(),
         {"sparsity": "on", "max_aux_streams": "2"},
-    )  # fmt: skip
+    )
     same = BuiltComparison(engines=(), differences=(), same=True)
     steps._show_build(BoardBuild("lab", "", {}, "10.3.0", (engine,), same, ()))
     assert "net: 1,000 bytes, 2 s, sparsity: on, max_aux_streams: 2" in capsys.readouterr().out
@@ -114,7 +125,7 @@ def test_a_bundle_that_is_there_cannot_be_built_strictly(tmp_path):
         ("fp8: true", "BuilderFlag.FP8 (build.fp8): the GPU of jetson-agx-orin-64gb has compute"),
         ("typing: strong\n  bf16: true\n  weight_streaming: true", "DLA_HYBRID"),
     ],
-)  # fmt: skip
+)
 def test_settings_that_cannot_be_are_refused_at_their_line(key, says, tmp_path, capsys):
     config = small_config(tmp_path, precision="fp16")
     lines = len(config.read_text().splitlines())

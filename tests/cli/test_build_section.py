@@ -54,8 +54,9 @@ def test_a_plan_is_refused_as_with_a_board(build, release, says, tmp_path, capsy
     assert code == 2
     assert f"{path}:10:" in err
     assert says in err
-    named = written(tmp_path / "named", f"{build[:-1]}, backend: tensorrt}}", release,
-                    precision="fp16")  # fmt: skip
+    named = written(
+        tmp_path / "named", f"{build[:-1]}, backend: tensorrt}}", release, precision="fp16"
+    )
     code, _, err = answer(capsys, "build", str(named))
     assert code == 2
     assert says in err

@@ -57,14 +57,33 @@ def test_show_reports_who_reads_a_tensor_and_what_is_missing(run: Run) -> None:
     assert document["missing"] == [{"tensor": "r2", "layers": ["conv2", "relu2", "gap"]}]
     assert document["unknown"] == ["z"]
     (row,) = [row for row in document["tensors"] if row["name"] == "p1"]
-    assert row == {"name": "p1", "scale": 0.5, "amax": 63.5, "writer": "pool",
-                   "readers": ["conv2"], "known": True}  # fmt: skip
+    assert row == {
+        "name": "p1",
+        "scale": 0.5,
+        "amax": 63.5,
+        "writer": "pool",
+        "readers": ["conv2"],
+        "known": True,
+    }
 
 
 def test_diff_has_the_exit_code_of_diff(run: Run) -> None:
     assert "0 changed, 11 equal" in run("calibrate", "diff", "small.cache", "small.cache")
-    run("calibrate", "merge", "small.cache", "-o", "other.cache", "--set", "p1=127",
-        "--drop", "c1", "--rename", "y=z", "--tensorrt", "8.6.2")  # fmt: skip
+    run(
+        "calibrate",
+        "merge",
+        "small.cache",
+        "-o",
+        "other.cache",
+        "--set",
+        "p1=127",
+        "--drop",
+        "c1",
+        "--rename",
+        "y=z",
+        "--tensorrt",
+        "8.6.2",
+    )
     text = run("calibrate", "diff", "small.cache", "other.cache", status=1)
     assert "TRT-100300-EntropyCalibration2 -> TRT-8602-EntropyCalibration2" in text
     assert "~ p1 0.5 1 x 2" in flat(text)
@@ -83,15 +102,31 @@ def test_diff_has_the_exit_code_of_diff(run: Run) -> None:
 
 def test_merge_replaces_an_input_and_keeps_it_where_something_is_wrong(run: Run) -> None:
     before = Path("small.cache").read_bytes()
-    for bad in (["--drop", "none"], ["--set", "p1"], ["--set", "p1=-1"], ["--rename", "p1=r1"],
-                ["--rename", "=x"], ["--drop", "*"], ["--tensorrt", "ten"]):  # fmt: skip
+    for bad in (
+        ["--drop", "none"],
+        ["--set", "p1"],
+        ["--set", "p1=-1"],
+        ["--rename", "p1=r1"],
+        ["--rename", "=x"],
+        ["--drop", "*"],
+        ["--tensorrt", "ten"],
+    ):
         out = run("calibrate", "merge", "small.cache", "-o", "small.cache", *bad, status=2)
         assert "hint:" in out
         assert Path("small.cache").read_bytes() == before
     run("calibrate", "merge", "small.cache", "none.cache", "-o", "small.cache", status=2)
     Path("b.cache").write_text("TRT-8600-EntropyCalibration2\np1: 40000000\nextra: 3f800000\n")
-    out = run("calibrate", "merge", "small.cache", "b.cache", "-o", "small.cache", "--policy",
-              "error", status=2)  # fmt: skip
+    out = run(
+        "calibrate",
+        "merge",
+        "small.cache",
+        "b.cache",
+        "-o",
+        "small.cache",
+        "--policy",
+        "error",
+        status=2,
+    )
     assert "'p1' has the scale 0.5 in small.cache and 2 in b.cache" in out
     assert Path("small.cache").read_bytes() == before
     out = run(

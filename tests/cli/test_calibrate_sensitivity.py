@@ -104,7 +104,7 @@ def test_what_no_layers_reach_ends_with_1_and_the_numbers(run, folder):
         (("--sensitivity", "--accuracy", "cosine=0.9", "--write-config", "small.onnx"), "would"),
         (("--sensitivity", "--accuracy", "cosine=0.9", "--write-config", "no/x.yaml"), "folder"),
     ],
-)  # fmt: skip
+)
 def test_options_that_make_no_sense(run, options, message):
     _, error = run("calibrate", "small.onnx", "-t", ORIN, *options, status=2)
     assert message in error

@@ -67,13 +67,35 @@ def test_text_and_json_say_the_same(model, run):
 def test_the_contracts_keys_are_there(model, run):
     document = json.loads(run("check", model, "-t", ORIN, "--json"))
     assert set(document) >= {
-        "schema", "model", "target", "precision", "tensorrt", "layers", "candidates", "loadables",
-        "summary", "predicted", "transitions", "fixes", "memory", "warnings",
-    }  # fmt: skip
+        "schema",
+        "model",
+        "target",
+        "precision",
+        "tensorrt",
+        "layers",
+        "candidates",
+        "loadables",
+        "summary",
+        "predicted",
+        "transitions",
+        "fixes",
+        "memory",
+        "warnings",
+    }
     assert set(document["summary"]) == {"layers", "dla_layers", "gpu_layers", "dla_macs_fraction"}
     for layer in document["layers"]:
-        assert set(layer) >= {"name", "kind", "nodes", "from", "dla", "placed", "graph_output",
-                              "macs", "weight_bytes", "output_bytes"}  # fmt: skip
+        assert set(layer) >= {
+            "name",
+            "kind",
+            "nodes",
+            "from",
+            "dla",
+            "placed",
+            "graph_output",
+            "macs",
+            "weight_bytes",
+            "output_bytes",
+        }
     assert set(document["predicted"]["layers"]) == {layer["name"] for layer in document["layers"]}
 
 
@@ -442,10 +464,11 @@ def test_a_network_without_macs_has_no_share_of_them(tmp_path, capsys, monkeypat
 def test_a_network_of_unknown_cost_has_no_latency(run, tmp_path):
     """0 us and 0 frames a second would be an answer."""
     graph = onnx.helper.make_graph(
-        [onnx.helper.make_node("NonZero", ["x"], ["y"], name="where")], "g",
+        [onnx.helper.make_node("NonZero", ["x"], ["y"], name="where")],
+        "g",
         [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 8])],
         [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.INT64, [2, "n"])],
-    )  # fmt: skip
+    )
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
     model.ir_version = 8
     onnx.save(model, tmp_path / "unknown.onnx")

@@ -55,8 +55,10 @@ def test_last_is_the_run_before_though_the_measurement_was_reused(
     document, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setenv("EDGEKIT_HISTORY", str(tmp_path / "history.sqlite"))
-    before, own = (bench(times(300, middle, seed=seed), name="resnet50")
-                   for seed, middle in enumerate((2.0, 2.3)))  # fmt: skip
+    before, own = (
+        bench(times(300, middle, seed=seed), name="resnet50")
+        for seed, middle in enumerate((2.0, 2.3))
+    )
     # earlier runs of one release show how much runs differ
     release = SimpleNamespace(digest="ab" * 32, release="000001-abababababab", hello=None)
     for seed in range(10, 15):
@@ -121,9 +123,13 @@ def test_a_baseline_that_is_not_alike_loses_no_file(document, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("part", "value"),
-    [("bench", {"cold": 5}), ("bench", {"phases_ms": {"compute": [1]}}),
-     ("baseline", {"ratio": 3, "metric": "x"}), ("accuracy", {"segments": [{"cosine": "x"}]})],
-)  # fmt: skip
+    [
+        ("bench", {"cold": 5}),
+        ("bench", {"phases_ms": {"compute": [1]}}),
+        ("baseline", {"ratio": 3, "metric": "x"}),
+        ("accuracy", {"segments": [{"cosine": "x"}]}),
+    ],
+)
 def test_parts_that_nobody_wrote_so_are_reported(document, capsys, part, value):
     whole = json.loads(document.read_text("utf-8"))
     whole[part] = {**(whole[part] or {}), **value}

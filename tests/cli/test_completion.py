@@ -93,13 +93,17 @@ def test_bash_completes_with_it(tmp_path: Path) -> None:
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m edgekit "$@"\n')
     program.chmod(0o755)
     script = (
-        'source <(edgekit completion bash)\nCOMP_WORDS=(edgekit check -t jetson-xavier)\n'
+        "source <(edgekit completion bash)\nCOMP_WORDS=(edgekit check -t jetson-xavier)\n"
         'COMP_CWORD=3\n_edgekit_completion edgekit\necho "${COMPREPLY[@]}"\ncomplete -p edgekit\n'
-    )  # fmt: skip
+    )
     done = subprocess.run(
-        ["bash", "--norc", "-c", script], capture_output=True, text=True, timeout=300, check=True,
+        ["bash", "--norc", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
         env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
-    )  # fmt: skip
+    )
     first, second = done.stdout.splitlines()
     assert first == "jetson-xavier-nx"
     assert "-F _edgekit_completion edgekit" in second
@@ -112,9 +116,17 @@ def test_boards_are_completed_without_heavy_modules() -> None:
         "print('heavy:', sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True,
-        env={**os.environ, "_EDGEKIT_COMPLETE": "bash_complete", "COMP_CWORD": "3",
-             "COMP_WORDS": "edgekit check -t jet"},
-    )  # fmt: skip
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+        env={
+            **os.environ,
+            "_EDGEKIT_COMPLETE": "bash_complete",
+            "COMP_CWORD": "3",
+            "COMP_WORDS": "edgekit check -t jet",
+        },
+    )
     assert done.stdout.splitlines()[-1] == "heavy: []"
     assert "plain,jetson-xavier-nx" in done.stdout

@@ -96,8 +96,18 @@ def test_the_signature_of_the_bundle_that_is_sent_counts(bench: Bench) -> None:
     unsigned = bench.root.parent / "unsigned.ekb"
     strip_signature(bundle, unsigned)
     bench.ask("remove", "--yes")
-    argv = [sys.executable, str(loader), "install", "--root", str(bench.root), "--from",
-            str(unsigned), "--app", "small", "--trust-unsigned"]  # fmt: skip
+    argv = [
+        sys.executable,
+        str(loader),
+        "install",
+        "--root",
+        str(bench.root),
+        "--from",
+        str(unsigned),
+        "--app",
+        "small",
+        "--trust-unsigned",
+    ]
     subprocess.run(argv, check=True, capture_output=True)
     first = bench.serving
     signed = bench.deploy("--again")

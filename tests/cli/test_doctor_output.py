@@ -118,8 +118,16 @@ def test_without_a_board_this_machine_is_examined(
     assert app(["doctor", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     checks = {check["id"]: check for check in document["checks"]}
-    for name in ("python", "python.onnxruntime", "ssh.keygen", "keys.ssh", "cache", "disk",
-                 "extra.parser", "gpu"):  # fmt: skip
+    for name in (
+        "python",
+        "python.onnxruntime",
+        "ssh.keygen",
+        "keys.ssh",
+        "cache",
+        "disk",
+        "extra.parser",
+        "gpu",
+    ):
         assert name in checks
     assert document["board"]["kind"] == "workstation"
     assert app(["doctor"]) == 0

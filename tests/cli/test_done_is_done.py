@@ -126,9 +126,13 @@ def test_results_are_found_whatever_way_edgekit_was_installed(tmp_path: Path) ->
     code = "import edgekit, pathlib, sys; from edgekit.pipeline.cache import Cache; print(\
 edgekit.__file__, Cache(pathlib.Path(sys.argv[1])).key('x'))"
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "cache")], capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": str(site)}, check=True, cwd=tmp_path,
-    )  # fmt: skip
+        [sys.executable, "-c", code, str(tmp_path / "cache")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        check=True,
+        cwd=tmp_path,
+    )
     where, key = done.stdout.split()
     assert where == str(site / "edgekit/__init__.py")
     assert key == Cache(tmp_path / "own").key("x")

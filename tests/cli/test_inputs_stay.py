@@ -44,23 +44,34 @@ CALIBRATE = ("calibrate", "small.onnx", "-t", ORIN)
         (("calibrate", "net.yaml", "--save"), "net.yaml", "the configuration"),
         (("calibrate", "net.yaml", "--save"), "small.onnx", "the model"),
         (
-            ("calibrate", "net.yaml", "--sensitivity", "--accuracy", "cosine=0.9",
-             "--write-config"),
-            "net.yaml", "the configuration",
+            (
+                "calibrate",
+                "net.yaml",
+                "--sensitivity",
+                "--accuracy",
+                "cosine=0.9",
+                "--write-config",
+            ),
+            "net.yaml",
+            "the configuration",
         ),
         (
             ("calibrate", "to-qdq", "small.onnx", "-t", ORIN, "--cache", "calib.cache", "-o"),
-            "calib.cache", "the calibration cache",
+            "calib.cache",
+            "the calibration cache",
         ),
         (("rewrite", "small.onnx", "-t", ORIN, "--data", "x.npz", "--record"), "x.npz", "data"),
-        (("plan", "small.onnx", "-t", ORIN, "--cache", "calib.cache", "--report"), "calib.cache",
-         "the calibration cache"),
+        (
+            ("plan", "small.onnx", "-t", ORIN, "--cache", "calib.cache", "--report"),
+            "calib.cache",
+            "the calibration cache",
+        ),
         (("bundle", "net.yaml", "--full"), "x.npz", "the calibration data"),
         (("infer", "net.yaml", "-i", "samples/x.npz", "--output"), "samples/x.npz", "the inputs"),
         (("init", "small.onnx", "--force", "--output"), "small.onnx", "the model"),
         (("plan", "two.yaml", "--report"), "small.onnx", "model.networks.0.onnx"),
     ],
-)  # fmt: skip
+)
 def test_no_input_is_replaced(folder, monkeypatch, capsys, arguments, file, what):
     monkeypatch.chdir(folder)
     monkeypatch.setenv("EDGEKIT_CACHE", str(folder / "kept"))

@@ -98,8 +98,7 @@ def test_documents_have_a_schema(
     lend(monkeypatch, FakeBoard("left", job_row("done")), FakeBoard("right"))
     assert app(["jobs", action, ID, config, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert (document["schema"], document["job"], document["board"]) == (
-        "edgekit.job/1", ID, "left")  # fmt: skip
+    assert (document["schema"], document["job"], document["board"]) == ("edgekit.job/1", ID, "left")
 
 
 EVENT = WatchedEvent(5.0, "tactics", 1, 2, "", 1, "running")

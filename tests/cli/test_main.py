@@ -21,8 +21,12 @@ TARGET = "jetson-agx-orin-64gb"
 def edgekit(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "edgekit", *arguments],
-        capture_output=True, text=True, timeout=120, check=False, **options,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        **options,
+    )
 
 
 def test_help_imports_nothing_heavy():
@@ -162,8 +166,12 @@ def test_version_and_module_entry():
 def test_a_reader_that_goes_away_is_no_failure():
     done = subprocess.run(
         f"{sys.executable} -m edgekit targets | head -1",
-        shell=True, capture_output=True, text=True, check=True, timeout=300,
-    )  # fmt: skip
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
     assert "Traceback" not in done.stderr
 
 
@@ -172,10 +180,14 @@ def test_a_reader_that_goes_away_is_no_failure():
 def test_a_full_disk_is_one_message(unbuffered):
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "edgekit", "targets", "--json"], stdout=full,
-            stderr=subprocess.PIPE, text=True, timeout=300, check=False,
+            [sys.executable, "-m", "edgekit", "targets", "--json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=300,
+            check=False,
             env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
-        )  # fmt: skip
+        )
     assert done.returncode == 3
     assert done.stderr == "edgekit: No space left on device\n"
 
@@ -187,8 +199,12 @@ def test_a_full_disk_is_one_message(unbuffered):
 def test_a_closed_stream_is_no_traceback(closed, status, reported):
     done = subprocess.run(
         f"{sys.executable} -m edgekit --version {closed}",
-        shell=True, capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
     assert done.returncode == status
     assert done.stderr.partition("  hint")[0] == reported
     assert bool(done.stdout) == (status == 0)

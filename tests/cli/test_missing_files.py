@@ -15,12 +15,14 @@ def refused(words, capsys):
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        *((name, "a YAML configuration, or") for name in
-          ("run", "build", "bundle", "deploy", "infer", "tune")),
+        *(
+            (name, "a YAML configuration, or")
+            for name in ("run", "build", "bundle", "deploy", "infer", "tune")
+        ),
         ("report", "a YAML configuration or a report.json"),
         ("trace", "a YAML configuration or a bench.json"),
     ],
-)  # fmt: skip
+)
 def test_a_command_names_the_kind_of_file_that_it_reads(name, kind, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     error = refused([name, "nofile"], capsys)

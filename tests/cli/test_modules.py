@@ -59,8 +59,11 @@ def test_check_has_the_tree_of_modules(model: str, capsys: pytest.CaptureFixture
     assert part["layers"] == len(inside)
     times = found["predicted"]["layers"]
     assert part["us"] == pytest.approx(sum(times[one["name"]] for one in inside))
-    rules = [{reason["rule"] for reason in one["dla"]["reasons"]} for one in inside
-             if not one["dla"]["ok"]]  # fmt: skip
+    rules = [
+        {reason["rule"] for reason in one["dla"]["reasons"]}
+        for one in inside
+        if not one["dla"]["ok"]
+    ]
     assert part["rules"] == {
         rule: sum(rule in one for one in rules) for rule in set().union(*rules)
     }
@@ -227,7 +230,8 @@ def test_a_report_has_the_tree_of_modules(config: str, tmp_path: Path) -> None:
 def test_why_names_a_left_out_neighbour(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     layers = [one["name"] for one in asked(capsys, "check", model)["layers"]]
     words = ["plan", model, "--precision", "fp16", "-q", "--leave", "feat.conv1", "--why"]
-    near = {row["direction"]: row["neighbours"]
-            for row in asked(capsys, *words, layers[1])["borders"]}  # fmt: skip
+    near = {
+        row["direction"]: row["neighbours"] for row in asked(capsys, *words, layers[1])["borders"]
+    }
     assert near == {"reads": ["PyTorch"], "writes": ["GPU"]}
     assert re.search("PyTorch +reads", told(capsys, *words, layers[1]))

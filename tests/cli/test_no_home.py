@@ -17,10 +17,15 @@ from tests.security.test_terminal import network
 
 TARGET = ["-t", "jetson-agx-orin-64gb"]
 COMMANDS = (
-    ["check", "m.onnx", *TARGET], ["plan", "m.onnx", *TARGET], ["run", "c.yaml"],
-    ["deploy", "c.yaml"], ["status", "c.yaml"], ["history"], ["doctor"],
+    ["check", "m.onnx", *TARGET],
+    ["plan", "m.onnx", *TARGET],
+    ["run", "c.yaml"],
+    ["deploy", "c.yaml"],
+    ["status", "c.yaml"],
+    ["history"],
+    ["doctor"],
     ["status", "lab@127.0.0.1:9"],
-)  # fmt: skip
+)
 
 
 _WITHOUT_HOME = """
@@ -83,9 +88,11 @@ def test_home_is_all_that_it_needs(
 
 @pytest.mark.parametrize("command", ["probe", "status", "serve-status"])
 def test_a_loader_without_a_home_says_so(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsysbinary: pytest.CaptureFixture[bytes],
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.delenv("EDGEKIT_ROOT", raising=False)
     words = [command, *(["--app", "net"] if command == "serve-status" else [])]
     umask = os.umask(0o077)

@@ -71,5 +71,4 @@ def test_no_help_names_o_for_a_folder():
         command = main._root.get_command(context, name)
         folder = next(item for item in command.params if item.name == "out")
         assert folder.opts == ["--out"]
-        assert all(item.hidden for item in command.params
-                   if name in RUNS and "-o" in item.opts)  # fmt: skip
+        assert all(item.hidden for item in command.params if name in RUNS and "-o" in item.opts)

@@ -110,8 +110,14 @@ def test_each_row_of_a_table_is_one_plan(capsys):
     one = small(capsys, "--modes", "MAXN", "--objective", "throughput")["rows"][0]
     assert one["latency_us"] == own["latency_us"]
     assert set(one["plans"]) == {"throughput"}
-    boards = plan(capsys, "small.onnx", "--targets", "jetson-agx-xavier,jetson-orin-nano-8gb",
-                  "--dla-cores", "0,1")["rows"]  # fmt: skip
+    boards = plan(
+        capsys,
+        "small.onnx",
+        "--targets",
+        "jetson-agx-xavier,jetson-orin-nano-8gb",
+        "--dla-cores",
+        "0,1",
+    )["rows"]
     assert [row["dla_cores"] for row in boards[::3]] == [[0, 1], []]
     assert boards[3]["plans"]["latency"]["gpu_share"] == 1.0
 
@@ -120,8 +126,16 @@ def test_a_board_without_the_mode_requested_says_so(capsys):
     rows = small(capsys, "--power-mode", "50W", "--targets", f"{BOARD},jetson-orin-nx-8gb")["rows"]
     assert [row["power_mode"] for row in rows[::3]] == ["50W", "MAXN"]
     assert "no power mode 50W" in rows[3]["notes"][0]
-    other = plan(capsys, "small.onnx", "--power-mode", "50W", "--objective", "latency",
-                 "--targets", f"jetson-orin-nx-8gb,{BOARD}")["rows"]  # fmt: skip
+    other = plan(
+        capsys,
+        "small.onnx",
+        "--power-mode",
+        "50W",
+        "--objective",
+        "latency",
+        "--targets",
+        f"jetson-orin-nx-8gb,{BOARD}",
+    )["rows"]
     assert [row["power_mode"] for row in other] == ["MAXN", "50W"]
     none = plan(capsys, "small.onnx", "--power-mode", "51W", "--targets", BOARD, status=2)
     assert none["error"]["code"] == "target.mode"
@@ -135,9 +149,10 @@ def test_a_core_that_the_engine_does_not_drive_is_the_reason(capsys):
 
 def test_a_layer_is_found_by_a_node_that_loading_removed(folder, capsys):
     graph = helper.make_graph(
-        [helper.make_node("Identity", ["x"], ["y"], name="id")], "g",
+        [helper.make_node("Identity", ["x"], ["y"], name="id")],
+        "g",
         *([helper.make_tensor_value_info(name, 1, [1, 3, 8, 8])] for name in "xy"),
-    )  # fmt: skip
+    )
     opsets = [helper.make_opsetid("", 17)]
     onnx.save(helper.make_model(graph, ir_version=8, opset_imports=opsets), folder / "id.onnx")
     assert plan(capsys, "id.onnx", "-t", BOARD, "--why", "id")["nodes"] == ["id"]
@@ -230,16 +245,19 @@ def test_without_a_model(arguments, words, capsys):
 
 
 def test_changes_become_keys_of_the_configuration(folder):
-    config = open_config("small.onnx", target=BOARD,
-                         placement={"pin": [{"layers": "a", "device": "GPU"}]})  # fmt: skip
+    config = open_config(
+        "small.onnx", target=BOARD, placement={"pin": [{"layers": "a", "device": "GPU"}]}
+    )
     read = read_changes(
         "unpin a; pin b c* DLA; pool local_dram 1MiB; bound gpu_us 3; bound energy_uj 4; gpu no",
         config,
     )
     assert read.placement == ChangedPlacement(
-        pin=[{"layers": "b c*", "device": "DLA"}], pools={"local_dram": 1 << 20},
-        bounds={"gpu_us": 3.0, "energy_uj": 4.0}, gpu=False,
-    )  # fmt: skip
+        pin=[{"layers": "b c*", "device": "DLA"}],
+        pools={"local_dram": 1 << 20},
+        bounds={"gpu_us": 3.0, "energy_uj": 4.0},
+        gpu=False,
+    )
     assert open_config(config, **read.options()).file.build.mode == "standalone"
     # the last word on the GPU counts, and so does a mode that is given
     read = read_changes("gpu no; gpu yes", config)
@@ -265,10 +283,15 @@ def test_every_request_and_the_profiles_content_are_part_of_what_a_plan_depends_
             return plan_identity(pipeline.context)
 
     requested = [
-        {}, {"max_transitions": 1}, {"min_loadable_layers": 2}, {"max_loadables": 3},
-        {"bounds": {"period_us": 5.0}}, {"pools": {"local_dram": 4096}},
-        {"pin": [{"layers": "*", "device": "GPU"}]}, {"profile": "profile.json"},
-    ]  # fmt: skip
+        {},
+        {"max_transitions": 1},
+        {"min_loadable_layers": 2},
+        {"max_loadables": 3},
+        {"bounds": {"period_us": 5.0}},
+        {"pools": {"local_dram": 4096}},
+        {"pin": [{"layers": "*", "device": "GPU"}]},
+        {"profile": "profile.json"},
+    ]
     found = [repr(identity(**placement)) for placement in requested]
     assert len(set(found)) == len(requested)
     (folder / "profile.json").write_text('[{"name": "conv1", "timeMs": 2.0}]')

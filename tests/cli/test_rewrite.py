@@ -133,10 +133,14 @@ def test_the_list(run):
 def test_an_approximation_is_applied_when_allowed_and_its_error_is_reported(run, folder):
     tensors = {"w": weight(8, 3, 1, 1), "v": weight(4, 8, 1, 1), "r": 2**0.5, "one": 1.0, "k": 0.5}
     nodes = [
-        node("Conv", "x w", "c"), node("Div", "c r", "d"), node("Erf", "d", "e"),
-        node("Add", "e one", "f"), node("Mul", "c f", "g"), node("Mul", "g k", "h"),
+        node("Conv", "x w", "c"),
+        node("Div", "c r", "d"),
+        node("Erf", "d", "e"),
+        node("Add", "e one", "f"),
+        node("Mul", "c f", "g"),
+        node("Mul", "g k", "h"),
         node("Conv", "h v", "y"),
-    ]  # fmt: skip
+    ]
     save(net(nodes, {"x": (1, 3, 8, 8)}, ["y"], tensors), folder / "gelu.onnx")
     data = np.random.default_rng(0).standard_normal((3, 3, 8, 8)).astype(np.float32)
     np.savez(folder / "data.npz", x=data)
@@ -171,8 +175,9 @@ def test_proofs_are_repeated(run, written, record):
     assert document["holds"]
     assert document["record"] == record
     assert document == {
-        **edgekit.verify_rewrites("small.onnx", record).to_json(), "model": "small.onnx",
-    }  # fmt: skip
+        **edgekit.verify_rewrites("small.onnx", record).to_json(),
+        "model": "small.onnx",
+    }
 
 
 def test_a_proof_that_fails_exits_1_after_its_document(run, written, monkeypatch):
@@ -195,12 +200,15 @@ def test_another_model_and_what_is_no_record_exit_2(run, written, folder):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["small.onnx", "--list"], ["--list", "--verify", "out.onnx"], [],
+        ["small.onnx", "--list"],
+        ["--list", "--verify", "out.onnx"],
+        [],
         ["small.onnx", "--verify", "out.onnx", "-o", "x.onnx"],
-        ["small.onnx", "--verify", "out.onnx", "--allow-approx", "a"], ["small.onnx"],
+        ["small.onnx", "--verify", "out.onnx", "--allow-approx", "a"],
+        ["small.onnx"],
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_options_that_make_no_sense_together(run, arguments):
     assert "hint" in run("rewrite", *arguments, status=2)
 

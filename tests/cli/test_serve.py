@@ -55,8 +55,10 @@ def test_serve_queries_the_board_and_reports_what_it_says(
     assert caught.value.exit_code == 4
     assert caught.value.hint == "edgekit serve lab status --app net says how it is"
     assert board.requested == [
-        ("net", "start", "--workers=2", "--timeout-s=5.0"), ("net", "status"),
-        ("net", "stop"), ("net", "reload"),
-    ]  # fmt: skip
+        ("net", "start", "--workers=2", "--timeout-s=5.0"),
+        ("net", "status"),
+        ("net", "stop"),
+        ("net", "reload"),
+    ]
     with pytest.raises(UsageError):
         app(["serve", "lab", "start"])

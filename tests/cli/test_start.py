@@ -14,11 +14,23 @@ import edgekit
 from tests.pipeline.nets import small_net
 
 HEAVY = {
-    "edgekit.build", "edgekit.config", "edgekit.quantize", "edgekit.pipeline.pipeline",
-    "edgekit.rewriting.rewrite", "edgekit.targets.jetpack",
-    "difflib", "hashlib", "jinja2", "onnxruntime", "ortools", "paramiko", "PIL", "pydantic",
-    "rich", "traceback",
-}  # fmt: skip
+    "edgekit.build",
+    "edgekit.config",
+    "edgekit.quantize",
+    "edgekit.pipeline.pipeline",
+    "edgekit.rewriting.rewrite",
+    "edgekit.targets.jetpack",
+    "difflib",
+    "hashlib",
+    "jinja2",
+    "onnxruntime",
+    "ortools",
+    "paramiko",
+    "PIL",
+    "pydantic",
+    "rich",
+    "traceback",
+}
 ROOT = str(Path(edgekit.__file__).parents[1])
 CODE = """
 import json, os, sys
@@ -36,9 +48,13 @@ except SystemExit as end:
 def after(*arguments, **variables):
     """Returns the modules that a command has imported when it is done, and its peak in MiB."""
     done = subprocess.run(
-        [sys.executable, "-c", CODE, *arguments], capture_output=True, text=True, check=True,
-        timeout=300, env={**os.environ, **variables},
-    )  # fmt: skip
+        [sys.executable, "-c", CODE, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+        env={**os.environ, **variables},
+    )
     status, modules, peak = json.loads(done.stdout)
     assert status == 0, done.stderr
     return set(modules), peak / 1024
@@ -73,9 +89,16 @@ def test_check_of_a_model_imports_nothing_heavy(form, net, tmp_path):
 
 # with which the codec, pathlib and all that pathlib imports stay away
 _NOT_FOR_A_START = {
-    *HEAVY, "edgekit_device.protocol.codec", "ipaddress", "ntpath", "onnx", "numpy", "pathlib",
-    "urllib.parse", "yaml",
-}  # fmt: skip
+    *HEAVY,
+    "edgekit_device.protocol.codec",
+    "ipaddress",
+    "ntpath",
+    "onnx",
+    "numpy",
+    "pathlib",
+    "urllib.parse",
+    "yaml",
+}
 
 
 def test_help_imports_neither_the_codec_nor_pathlib():
@@ -88,8 +111,11 @@ def test_to_import_edgekit_imports_neither_the_codec_nor_pathlib(module):
     # -S: an editable installation's own start may import anything
     done = subprocess.run(
         [sys.executable, "-S", "-c", f"import sys; sys.path.insert(0, {ROOT!r}); {code}"],
-        capture_output=True, text=True, check=True, timeout=300,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
     assert set(done.stdout.split()) & _NOT_FOR_A_START == set()
 
 
@@ -106,10 +132,12 @@ def test_two_gib_of_weights_stay_in_their_file(tmp_path):
     stub.data_location = TensorProto.EXTERNAL
     stub.external_data.add(key="location", value=weights.name)
     graph = helper.make_graph(
-        [helper.make_node("Conv", ["x", "w"], ["y"], "conv")], "net",
+        [helper.make_node("Conv", ["x", "w"], ["y"], "conv")],
+        "net",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4096, 8, 8])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4096, 5, 1])], [stub],
-    )  # fmt: skip
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4096, 5, 1])],
+        [stub],
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, tmp_path / "net.onnx")
     arguments = ("check", str(tmp_path / "net.onnx"), "-t", "jetson-agx-orin-64gb", "--json")
@@ -122,8 +150,11 @@ def test_almost_nothing_is_imported_before_interrupts_are_taken_care_of():
     )
     done = subprocess.run(
         [sys.executable, "-S", "-c", f"import sys; sys.path.insert(0, {ROOT!r}); {code}"],
-        capture_output=True, text=True, check=True, timeout=300,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
     assert "typing" not in done.stdout
     assert "edgekit._entry" in done.stdout
 

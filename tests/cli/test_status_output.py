@@ -102,8 +102,14 @@ def test_on_a_narrow_terminal_words_stay_whole(
     monkeypatch.setenv("TERM", "dumb" if columns == 80 else "xterm")
     monkeypatch.setenv("NO_COLOR", "1")
     rows = table("board", "app", "serves", "previous", "last deployment", "server")
-    rows.add_row("a-board-with-a-long-name", "resnet50", NEW, OLD, f"committed {WHEN}",
-                 "an error that is as long as errors are")  # fmt: skip
+    rows.add_row(
+        "a-board-with-a-long-name",
+        "resnet50",
+        NEW,
+        OLD,
+        f"committed {WHEN}",
+        "an error that is as long as errors are",
+    )
     with os.fdopen(child, "w") as terminal:
         monkeypatch.setattr("sys.stdout", terminal)
         show(rows)
@@ -130,8 +136,10 @@ def test_a_retained_release_that_loads_no_more_is_marked(
     assert app(["releases", "lab", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["boards"][0]["apps"]["net"]["releases"]
     assert [one["refused"] and one["refused"]["code"] for one in rows] == [
-        None, None, "bundle.revoked-signer",
-    ]  # fmt: skip
+        None,
+        None,
+        "bundle.revoked-signer",
+    ]
 
 
 def test_an_error_of_one_board_is_reported_once(
@@ -162,11 +170,19 @@ def test_remove_takes_the_name_of_a_configuration(
         app(["remove", config, str(other)])
 
 
-@pytest.mark.parametrize("words", [
-    ["status", "--app", ""], ["releases", "--app", ""], ["rollback", "--app="],
-    ["remove", "--app", ""], ["remove", "--app", "net", "--release", ""], ["serve", "--app", ""],
-    ["trust", "--remove", "ann", "--remove", ""], ["jobs", "list", "--board", ""],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["status", "--app", ""],
+        ["releases", "--app", ""],
+        ["rollback", "--app="],
+        ["remove", "--app", ""],
+        ["remove", "--app", "net", "--release", ""],
+        ["serve", "--app", ""],
+        ["trust", "--remove", "ann", "--remove", ""],
+        ["jobs", "list", "--board", ""],
+    ],
+)
 def test_an_empty_value_is_not_one_that_was_not_given(
     words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

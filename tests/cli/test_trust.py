@@ -20,8 +20,12 @@ class _Trusting(FakeBoard):
     def trust(self, changes: TrustRequest) -> TrustAnswer:
         self.requested.append(changes)
         if "nobody" in changes.remove:
-            raise BoardError("no such key", code="trust.no-such-key", where=self.name,
-                             hint="list them with edgekit trust BOARD --list")  # fmt: skip
+            raise BoardError(
+                "no such key",
+                code="trust.no-such-key",
+                where=self.name,
+                hint="list them with edgekit trust BOARD --list",
+            )
         key = TrustedKey("ann@desk", "ssh-ed25519", "SHA256:x", False, None, None)
         return TrustAnswer(0, 0, 0, ("ann@desk",), (key,), Revocations("none", ()), ())
 

@@ -33,9 +33,15 @@ def section(server: Sshd) -> dict[str, Any]:
     """The board as a configuration describes it."""
     here = server.board
     return {
-        "name": "lab", "host": here.host, "port": here.port, "user": here.user,
-        "key": str(here.key), "host_key": here.host_key, "root": here.root, "python": here.python,
-    }  # fmt: skip
+        "name": "lab",
+        "host": here.host,
+        "port": here.port,
+        "user": here.user,
+        "key": str(here.key),
+        "host_key": here.host_key,
+        "root": here.root,
+        "python": here.python,
+    }
 
 
 def test_parts_run_on_the_board_and_what_is_left_out_here(

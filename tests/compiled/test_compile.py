@@ -86,8 +86,9 @@ def test_the_bytes_that_cross_are_those_of_the_tensors(
     assert {one.bytes for one in rest} == {0}
     before, after = net.report.parts
     assert (before.outputs, after.inputs) == (
-        list(net.report.exported.left[0].inputs), list(net.report.exported.left[0].outputs)
-    )  # fmt: skip
+        list(net.report.exported.left[0].inputs),
+        list(net.report.exported.left[0].outputs),
+    )
     half = compiled(nets.lenet().half(), nets.image().half(), leave=["feat.conv2"])
     assert half.report.modules[1].bytes == (into + out_of) // 2
 

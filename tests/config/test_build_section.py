@@ -45,18 +45,30 @@ def test_everything_given():
 
 @pytest.mark.parametrize(
     "given",
-    ["refit: some", "refit: []", "refit: [a, a]", "refit: ['']", "lean: inside", "strip: maybe",
-     "optimization_level: 6", "optimization_level: -1", "workspace_mib: 0", "constraints: none",
-     "hardware_compatible: auto", "workspace: 1"],
-)  # fmt: skip
+    [
+        "refit: some",
+        "refit: []",
+        "refit: [a, a]",
+        "refit: ['']",
+        "lean: inside",
+        "strip: maybe",
+        "optimization_level: 6",
+        "optimization_level: -1",
+        "workspace_mib: 0",
+        "constraints: none",
+        "hardware_compatible: auto",
+        "workspace: 1",
+    ],
+)
 def test_what_is_refused_stands_on_its_line(given):
     found = problem(f"build:\n  {given}\n")
     assert found.where.startswith("f.yaml:6:")
 
 
 def test_a_container():
-    (board,) = read(BOARD % '{image: "registry/image:1.0", options: ["--device", /dev/x]}'
-                    ).deploy.boards  # fmt: skip
+    (board,) = read(
+        BOARD % '{image: "registry/image:1.0", options: ["--device", /dev/x]}'
+    ).deploy.boards
     assert board.container.image == "registry/image:1.0"
     assert board.container.runtime == "nvidia"
     assert board.container.options == ["--device", "/dev/x"]
@@ -65,9 +77,15 @@ def test_a_container():
 
 @pytest.mark.parametrize(
     "given",
-    ["{}", "{image: '--privileged'}", "{image: 'a b'}", "{image: i, runtime: '-x'}",
-     "{image: i, options: ['']}", "{image: i, more: 1}"],
-)  # fmt: skip
+    [
+        "{}",
+        "{image: '--privileged'}",
+        "{image: 'a b'}",
+        "{image: i, runtime: '-x'}",
+        "{image: i, options: ['']}",
+        "{image: i, more: 1}",
+    ],
+)
 def test_a_container_that_is_none(given):
     assert problem(BOARD % given).where.startswith("f.yaml:7:")
 

@@ -17,21 +17,37 @@ def test_host_and_board_have_the_same_defaults() -> None:
 
 def test_all_of_it_reaches_the_board() -> None:
     section = HealthSection(
-        latency_ms=33, accuracy_min=0.99, samples=4, measure_s=2, soak_s=30,
-        soak_every_s=5, refit_s=20, test_s=30,
-    )  # fmt: skip
+        latency_ms=33,
+        accuracy_min=0.99,
+        samples=4,
+        measure_s=2,
+        soak_s=30,
+        soak_every_s=5,
+        refit_s=20,
+        test_s=30,
+    )
     assert section.policy() == Policy(
-        latency_ms=33, accuracy_min=0.99, measure_s=2, soak_s=30, soak_every_s=5,
+        latency_ms=33,
+        accuracy_min=0.99,
+        measure_s=2,
+        soak_s=30,
+        soak_every_s=5,
         timeouts=Timeouts(refit_s=20, test_s=30),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"accuracy_min": 0.9}, {"labels": "x.txt"}, {"latency_ms": 0},
-     {"latency_ms": float("inf")}, {"samples": -1},
-     {"soak": 1}, {"test_s": 0}],
-)  # fmt: skip
+    [
+        {"accuracy_min": 0.9},
+        {"labels": "x.txt"},
+        {"latency_ms": 0},
+        {"latency_ms": float("inf")},
+        {"samples": -1},
+        {"soak": 1},
+        {"test_s": 0},
+    ],
+)
 def test_what_it_refuses(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="HealthSection"):
         HealthSection(**wrong)

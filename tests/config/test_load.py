@@ -153,9 +153,11 @@ def test_missing_keys_are_shown_as_they_are_written():
         parse_config("precision: fp16\n", "f.yaml", Path())
     hints = [problem.hint for problem in caught.value.problems]
     assert hints == [
-        "add: version: 1", "add: name: resnet50", "add: model: {onnx: model.onnx}",
+        "add: version: 1",
+        "add: name: resnet50",
+        "add: model: {onnx: model.onnx}",
         "add: target: jetson-agx-orin-64gb",
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "# only a comment\n", "- a\n", "text\n"])
@@ -249,8 +251,10 @@ def test_a_value_in_the_place_of_keys_says_which_key_it_is_of(written, hint):
 
 def test_a_number_of_thousands_of_digits_is_one_problem_and_not_repeated(tmp_path):
     path = tmp_path / "f.yaml"
-    path.write_text(f"version: 1\nname: x\nmodel: {{builtin: light_resnet50, seed: {'9' * 5000}}}\n"
-                    "target: jetson-agx-orin-64gb\n")  # fmt: skip
+    path.write_text(
+        f"version: 1\nname: x\nmodel: {{builtin: light_resnet50, seed: {'9' * 5000}}}\n"
+        "target: jetson-agx-orin-64gb\n"
+    )
     with pytest.raises(ConfigError) as caught:
         load_config(path)
     assert [one.message for one in caught.value.problems] == ["a number of 5,000 digits"]

@@ -18,9 +18,11 @@ ORIN = "jetson-agx-orin-64gb"
 def config(folder: Path, *lines: str, dims: tuple[int | str, ...] = ("batch", 3, "h", "w")) -> Path:
     value = helper.make_tensor_value_info
     graph = helper.make_graph(
-        [helper.make_node("Relu", ["in.0"], ["y"])], "g",
-        [value("in.0", TensorProto.FLOAT, dims)], [value("y", TensorProto.FLOAT, None)],
-    )  # fmt: skip
+        [helper.make_node("Relu", ["in.0"], ["y"])],
+        "g",
+        [value("in.0", TensorProto.FLOAT, dims)],
+        [value("y", TensorProto.FLOAT, None)],
+    )
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(proto, folder / "net.onnx")
     path = folder / "net.yaml"
@@ -33,8 +35,11 @@ def config(folder: Path, *lines: str, dims: tuple[int | str, ...] = ("batch", 3,
     ("lines", "place", "says"),
     [
         (["  shapes: {in.0: [1, 3, 9..8, 8]}"], "6:25", "9, is above the largest, 8"),
-        (["  shapes:", "    in.0: {min: [1, 3, 8, 8], opt: [1, 3, 4, 8], max: [1, 3, 9, 9]}"],
-         "7:5", "opt is not within min and max: 4 (axis 2)"),
+        (
+            ["  shapes:", "    in.0: {min: [1, 3, 8, 8], opt: [1, 3, 4, 8], max: [1, 3, 9, 9]}"],
+            "7:5",
+            "opt is not within min and max: 4 (axis 2)",
+        ),
         (["  shapes:", "    in.0: {min: [1, 3, 8, 8], mox: [1, 3, 9, 9]}"], "7:", "mox"),
         (["  shapes:", "    in.1: [1, 3, 8..9, 8]"], "7:5", "'in.1', which is not an input"),
         (["  shapes:", "    in.0: [1, 3, 8..9]"], "7:5", "has 3 dimensions"),
@@ -44,10 +49,13 @@ def config(folder: Path, *lines: str, dims: tuple[int | str, ...] = ("batch", 3,
         (["  shapes: {in.0: [1, 3, 8..9, 8]}", "  buckets: {count: 2}"], "7:3", "no data"),
         (["  buckets: [8]"], "6:13", "expected a string"),
         (["  buckets: [8x]"], "6:13", "give HEIGHTxWIDTH"),
-        (["  networks: [{name: a, onnx: net.onnx, shapes: {in.0: [1..2, 3, 8, 8]}}]"], "6:",
-         "the range of 'in.0' is for one network"),
+        (
+            ["  networks: [{name: a, onnx: net.onnx, shapes: {in.0: [1..2, 3, 8, 8]}}]"],
+            "6:",
+            "the range of 'in.0' is for one network",
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_impossible_size_is_refused_at_its_line(
     tmp_path: Path, lines: list[str], place: str, says: str
 ) -> None:
@@ -74,9 +82,11 @@ def test_buckets_are_chosen_from_the_calibration_images(tmp_path: Path) -> None:
         image.save(tmp_path / "images" / f"{number}.png", exif=exif)
     (tmp_path / "images" / "broken.png").write_text("no image")
     path = config(
-        tmp_path, "  shapes: {in.0: [1, 3, 32..128, 32..128]}", "  buckets: {count: 3}",
+        tmp_path,
+        "  shapes: {in.0: [1, 3, 32..128, 32..128]}",
+        "  buckets: {count: 3}",
         "calibration: {data: images, skip_broken: true}",
-    )  # fmt: skip
+    )
     from edgekit.config.loader import open_config
     from edgekit.pipeline.pipeline import Pipeline
     from edgekit.pipeline.steps.load import requested
@@ -84,8 +94,10 @@ def test_buckets_are_chosen_from_the_calibration_images(tmp_path: Path) -> None:
     with Pipeline(open_config(path)) as pipeline:
         found = requested(pipeline.context)
         assert found.buckets == (
-            {"in.0": (1, 3, 64, 128)}, {"in.0": (1, 3, 96, 32)}, {"in.0": (1, 3, 32, 64)},
-        )  # fmt: skip
+            {"in.0": (1, 3, 64, 128)},
+            {"in.0": (1, 3, 96, 32)},
+            {"in.0": (1, 3, 32, 64)},
+        )
 
 
 def test_options_win_over_the_file(tmp_path: Path) -> None:

@@ -25,9 +25,11 @@ def test_a_model_next_to_it_or_elsewhere(tmp_path):
 def test_open_sizes_are_named(tmp_path):
     info = helper.make_tensor_value_info
     graph = helper.make_graph(
-        [helper.make_node("Relu", ["in: 0"], ["y"])], "g",
-        [info("in: 0", TensorProto.FLOAT, ["N", 3, 8, 8])], [info("y", TensorProto.FLOAT, None)],
-    )  # fmt: skip
+        [helper.make_node("Relu", ["in: 0"], ["y"])],
+        "g",
+        [info("in: 0", TensorProto.FLOAT, ["N", 3, 8, 8])],
+        [info("y", TensorProto.FLOAT, None)],
+    )
     onnx.save(helper.make_model(graph), tmp_path / "open.onnx")
     path = write_template(str(tmp_path / "open.onnx"), "jetson-agx-orin-64gb", tmp_path / "c.yaml")
     model = load_config(path).file.model
@@ -42,9 +44,12 @@ def test_open_sizes_are_named(tmp_path):
     graph.input[0].CopyFrom(info("in: 0", TensorProto.FLOAT, [2, 3, "h", 8]))
     onnx.save(helper.make_model(graph), tmp_path / "open.onnx")
     write_template(
-        str(tmp_path / "open.onnx"), "jetson-agx-orin-64gb", tmp_path / "c.yaml", batch=4,
+        str(tmp_path / "open.onnx"),
+        "jetson-agx-orin-64gb",
+        tmp_path / "c.yaml",
+        batch=4,
         overwrite=True,
-    )  # fmt: skip
+    )
     assert load_config(path).file.model.shapes == {"in: 0": [2, 3, 224, 8]}
 
 

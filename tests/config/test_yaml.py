@@ -10,9 +10,17 @@ def test_scalars_are_what_they_look_like():
     text = "a: no\nb: yes\nc: true\nd: 10\ne: 1.5e3\nf: null\ng: 0x10\nh: 15W\ni: '012'\nj: -3\n"
     document = parse_yaml(text, "f.yaml")
     assert document.value == {
-        "a": "no", "b": "yes", "c": True, "d": 10, "e": 1500.0, "f": None, "g": "0x10",
-        "h": "15W", "i": "012", "j": -3,
-    }  # fmt: skip
+        "a": "no",
+        "b": "yes",
+        "c": True,
+        "d": 10,
+        "e": 1500.0,
+        "f": None,
+        "g": "0x10",
+        "h": "15W",
+        "i": "012",
+        "j": -3,
+    }
     assert document.problems == ()
 
 

@@ -30,15 +30,30 @@ WORDS = {
         "<number>",
     ),
     **dict.fromkeys(
-        ("operator", "nonce", "port", "python", "numpy", "onnxruntime", "runtime_version", "cpu",
-         "machine", "ssh_keygen", "version", "environment", "signature", "config", "cuda",
-         "compute_capability"),
+        (
+            "operator",
+            "nonce",
+            "port",
+            "python",
+            "numpy",
+            "onnxruntime",
+            "runtime_version",
+            "cpu",
+            "machine",
+            "ssh_keygen",
+            "version",
+            "environment",
+            "signature",
+            "config",
+            "cuda",
+            "compute_capability",
+        ),
         "<fact>",
     ),
     "median_ms": "<measured>",
     "slowest_ms": "<measured>",
     "worst": "<in the order of what was measured>",
-}  # fmt: skip
+}
 
 
 # --- what passes
@@ -112,9 +127,11 @@ def _exchanges(argv: list[str], sent: bytes, answered: bytes) -> Iterator[dict[s
     head, _, answered = answered.partition(b'{"agent": 1}\n')
     lacks = b'{"lacks": ' in head
     yield {
-        "command": "place", "options": argv[3:5], "sent": ["the loader"] if lacks else [],
+        "command": "place",
+        "options": argv[3:5],
+        "sent": ["the loader"] if lacks else [],
         "answered": [line for line in _stream(head) if "lacks" not in line],
-    }  # fmt: skip
+    }
     commands: dict[int, dict[str, Any]] = {}
     streams: dict[tuple[str, int], bytes] = {}
     for line, data in [*_parts(sent[12 + int(sent[:12]) :] if lacks else sent), *_parts(answered)]:

@@ -23,9 +23,17 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
-    "FOLDER", "LOCK", "as_recorded", "compact", "differences", "environment_of", "here", "locked",
-    "read", "text_of",
-]  # fmt: skip
+    "FOLDER",
+    "LOCK",
+    "as_recorded",
+    "compact",
+    "differences",
+    "environment_of",
+    "here",
+    "locked",
+    "read",
+    "text_of",
+]
 
 FOLDER = Path(__file__).parent / "golden"
 LOCK = Path(__file__).parents[2] / "requirements-lock.txt"
@@ -35,9 +43,24 @@ TEXT = 120  # longer texts in a row, too
 NAMED = 24  # so are longer lists of plain values, and objects of few different values
 # what NumPy, OpenBLAS and ONNX Runtime choose their kernels by
 CPU_FLAGS = (
-    "avx2", "fma", "avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16",
-    "avx512_fp16", "avx_vnni", "amx_int8", "asimd", "asimddp", "asimdhp", "i8mm", "bf16", "sve",
-)  # fmt: skip
+    "avx2",
+    "fma",
+    "avx512f",
+    "avx512dq",
+    "avx512bw",
+    "avx512vl",
+    "avx512_vnni",
+    "avx512_bf16",
+    "avx512_fp16",
+    "avx_vnni",
+    "amx_int8",
+    "asimd",
+    "asimddp",
+    "asimdhp",
+    "i8mm",
+    "bf16",
+    "sve",
+)
 
 
 # --- the environment in which bytes and exact floats hold

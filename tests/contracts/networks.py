@@ -16,9 +16,16 @@ from tests.rewriting.real_nets import Net
 __all__ = ["BOARDS", "CONSTRUCTED", "LIGHT", "PLANS", "model_of", "plans_of"]
 
 LIGHT = (
-    "light_bvlc_alexnet", "light_densenet121", "light_inception_v1", "light_inception_v2",
-    "light_resnet50", "light_shufflenet", "light_squeezenet", "light_vgg19", "light_zfnet512",
-)  # fmt: skip
+    "light_bvlc_alexnet",
+    "light_densenet121",
+    "light_inception_v1",
+    "light_inception_v2",
+    "light_resnet50",
+    "light_shufflenet",
+    "light_squeezenet",
+    "light_vgg19",
+    "light_zfnet512",
+)
 
 BOARDS = {
     "orin-int8": ("jetson-agx-orin-64gb", "int8"),

@@ -116,15 +116,20 @@ class Life:
         found: dict[str, Any] = {}
         for number, exchange in enumerate(exchanges, 1):
             before = self._reported.setdefault(json.dumps(exchange, sort_keys=True), name)
-            parts = {key: {str(n): part for n, part in enumerate(exchange[key], 1)}
-                     for key in ("sent", "answered")}  # fmt: skip
+            parts = {
+                key: {str(n): part for n, part in enumerate(exchange[key], 1)}
+                for key in ("sent", "answered")
+            }
             key = f"{number:02} {exchange['command']}"
             found[key] = {**exchange, **parts} if before == name else f"as in {before}"
         return found
 
     def _compare(self, name: str, document: Any, measured: tuple[str, ...] = ()) -> None:
-        paths = {str(self._server.port): "<port>", str(self._server.host_key): "<host key>",
-                 str(self._server.key): "<key>"}  # fmt: skip
+        paths = {
+            str(self._server.port): "<port>",
+            str(self._server.host_key): "<host key>",
+            str(self._server.key): "<key>",
+        }
         self._golden(
             f"{self.goldens}/{name}", document, words=boards.WORDS, paths=paths, measured=measured
         )
@@ -134,8 +139,10 @@ class Life:
 def life(
     tmp_path: Path, home: Path, server: Board, command: Callable[..., Answer], golden: Golden
 ) -> Iterator[Life]:
-    handlers = {number: signal.getsignal(number) for number in
-                (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}  # fmt: skip
+    handlers = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
     yield Life(tmp_path, server, command, golden)
     for number, handler in handlers.items():
         signal.signal(number, handler)

@@ -80,13 +80,21 @@ def test_in_short_each_difference_is_seen_by_column():
 
 def test_machine_facts_are_words():
     document = {
-        "seconds": 1.5, "host": None, "pid": 7, "predicted_us": 3.25,
-        "file": "/home/me/x/a.onnx", "note": "since 2026-01-02T03:04:05Z",
-    }  # fmt: skip
+        "seconds": 1.5,
+        "host": None,
+        "pid": 7,
+        "predicted_us": 3.25,
+        "file": "/home/me/x/a.onnx",
+        "note": "since 2026-01-02T03:04:05Z",
+    }
     assert normalised(document, {"/home/me": "<home>", "/home/me/x": "<tmp>"}) == {
-        "seconds": "<seconds>", "host": None, "pid": "<pid>", "predicted_us": 3.25,
-        "file": "<tmp>/a.onnx", "note": "since <date>",
-    }  # fmt: skip
+        "seconds": "<seconds>",
+        "host": None,
+        "pid": "<pid>",
+        "predicted_us": 3.25,
+        "file": "<tmp>/a.onnx",
+        "note": "since <date>",
+    }
     assert normalised({"port": 1}, {}, {"port": "<port>"}) == {"port": "<port>"}
 
 

@@ -28,11 +28,18 @@ from tests.results.measurements import bench, times
 ORIN = ("--target", "jetson-agx-orin-64gb")
 LOG = "[TRT] ---------- Layers Running on GPU ----------\n[TRT] [GpuLayer] conv2\n"
 # as trtexec --exportProfile writes it
-PROFILE = [{"count": 10}, *[
-    {"name": name, "timeMs": 10 * ms, "averageMs": ms, "medianMs": ms, "percentage": 25.0}
-    for name, ms in (("conv1 + relu1", 0.02), ("pool", 0.004), ("conv2 + relu2", 0.03),
-                     ("gap", 0.003))
-]]  # fmt: skip
+PROFILE = [
+    {"count": 10},
+    *[
+        {"name": name, "timeMs": 10 * ms, "averageMs": ms, "medianMs": ms, "percentage": 25.0}
+        for name, ms in (
+            ("conv1 + relu1", 0.02),
+            ("pool", 0.004),
+            ("conv2 + relu2", 0.03),
+            ("gap", 0.003),
+        )
+    ],
+]
 
 Ask = Callable[..., None]
 
@@ -68,18 +75,28 @@ def ask(command: Callable[..., Answer], found: dict[str, Any]) -> Ask:
 
 def test_modes_of_check(folder: Path, ask: Ask, found: dict[str, Any], golden: Golden) -> None:
     (folder / "build.log").write_text(LOG)
-    for mode in (("--by-layer",), ("--layer", "conv2"), ("--sparsity",), ("--max-loadables", "0"),
-                 ("--compare-log", "build.log"), ("--fail-under", "100")):  # fmt: skip
+    for mode in (
+        ("--by-layer",),
+        ("--layer", "conv2"),
+        ("--sparsity",),
+        ("--max-loadables", "0"),
+        ("--compare-log", "build.log"),
+        ("--fail-under", "100"),
+    ):
         ask("check", "small.onnx", *ORIN, *mode)
     golden("modes/check", found)
 
 
 def test_modes_of_plan(folder: Path, ask: Ask, found: dict[str, Any], golden: Golden) -> None:
     (folder / "profile.json").write_text(json.dumps(PROFILE))
-    for mode in (("--why", "conv2"), ("--what-if", "pin conv* GPU; mode 30W"),
-                 ("--pareto", "latency,energy"), ("--modes", "MAXN,30W"),
-                 ("--targets", "jetson-agx-xavier,jetson-orin-nano-8gb"),
-                 ("--profile", "profile.json", "--precision", "fp16")):  # fmt: skip
+    for mode in (
+        ("--why", "conv2"),
+        ("--what-if", "pin conv* GPU; mode 30W"),
+        ("--pareto", "latency,energy"),
+        ("--modes", "MAXN,30W"),
+        ("--targets", "jetson-agx-xavier,jetson-orin-nano-8gb"),
+        ("--profile", "profile.json", "--precision", "fp16"),
+    ):
         ask("plan", "small.onnx", *ORIN, *mode)
     ask("plan", "small.onnx", *ORIN, "--annotate", "noted.onnx", writes=("noted.onnx",))
     golden("modes/plan", found)
@@ -100,8 +117,14 @@ def test_modes_of_calibrate(folder: Path, ask: Ask, found: dict[str, Any], golde
     lower = ("--cache", "calib.cache", "-o", "qdq.onnx")
     ask("calibrate", "to-qdq", "small.onnx", *ORIN, *lower, writes=("qdq.onnx",))
     raised = ("-o", "plain.onnx", "--save", "back.cache", "--precisions", "layers.txt")
-    ask("calibrate", "from-qdq", "qdq.onnx", *ORIN, *raised,
-        writes=("plain.onnx", "back.cache", "layers.txt"))  # fmt: skip
+    ask(
+        "calibrate",
+        "from-qdq",
+        "qdq.onnx",
+        *ORIN,
+        *raised,
+        writes=("plain.onnx", "back.cache", "layers.txt"),
+    )
     # 55 dB are a difference of 2e-3 of the values: another CPU's rounding shows in it
     golden("modes/calibrate", found, tolerance=1e-4)
 
@@ -135,10 +158,17 @@ def test_files_of_other_programs(
     (folder / "build.log").write_text("\n".join(timing_log.stem()) + "\n")
     shutil.copy(ROOT / "tests/data/orin_jp62_trt103/teg_conc_solo_dla0.log", "board.log")
     measured = handmade_plan.measurement() | {
-        "schema": "edgekit.bench/1", "name": "app", "clock": "board-measured", "warmup_ms": 500.0,
-        "duration_s": 10.0, "iterations": 5000, "target": ORIN[1], "power_mode": "MAXN",
-        "energy": None, "monitor": None,
-    }  # fmt: skip
+        "schema": "edgekit.bench/1",
+        "name": "app",
+        "clock": "board-measured",
+        "warmup_ms": 500.0,
+        "duration_s": 10.0,
+        "iterations": 5000,
+        "target": ORIN[1],
+        "power_mode": "MAXN",
+        "energy": None,
+        "monitor": None,
+    }
     for name in ("release", "events", "pipelined_events"):  # of the loader's measurement alone
         del measured[name]
     (folder / "bench.json").write_text(json.dumps(measured))
@@ -166,8 +196,15 @@ def test_networks_that_are_cut_and_scaled(
 def test_modes_of_history(folder: Path, ask: Ask, found: dict[str, Any], golden: Golden) -> None:
     for seed in range(3):
         record(bench(times(50, 2.0 + seed / 10, seed=seed)))
-    for mode in ((), ("show", "last"), ("show", "9"), ("mark", "2", "release"), ("export", "1"),
-                 ("prune", "--keep", "1", "--dry-run"), ("prune", "--keep", "1")):  # fmt: skip
+    for mode in (
+        (),
+        ("show", "last"),
+        ("show", "9"),
+        ("mark", "2", "release"),
+        ("export", "1"),
+        ("prune", "--keep", "1", "--dry-run"),
+        ("prune", "--keep", "1"),
+    ):
         ask("history", *mode)
     ask("compare", "baseline:release", "last")
     golden("modes/history", found, words={"at": "<date>"})
@@ -195,8 +232,19 @@ def test_a_rollout_by_ansible(
     program.chmod(0o755)
     monkeypatch.setattr(run, "find_program", lambda name: str(program))
     write_inventory(folder / "fleet.yaml", 2)
-    ask("fleet", "deploy", "small.yaml", "-i", "fleet.yaml", "--driver", "ansible",
-        "--name", "first", "--state", "state")  # fmt: skip
+    ask(
+        "fleet",
+        "deploy",
+        "small.yaml",
+        "-i",
+        "fleet.yaml",
+        "--driver",
+        "ansible",
+        "--name",
+        "first",
+        "--state",
+        "state",
+    )
     golden("modes/ansible", found, words={"bundles": "<digests>"})
 
 

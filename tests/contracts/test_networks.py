@@ -181,11 +181,13 @@ def test_a_configuration_is_begun(commands: Commands, golden: Golden, tmp_path: 
 def test_a_measurement_that_is_valid(golden: Golden) -> None:
     """The document of ``bench``; what a loaded CPU measures gets another verdict each time."""
     measured = {
-        **handmade_plan.measurement(), "clock": "board-measured", "iterations": 1600,
-        "samples_ms": [2.0, 2.001] * 800, "power": power(),
-        "monitor": {"samples": [sample(t / 10) for t in range(31)],
-                    "idle": idle(), "facts": {}},
-    }  # fmt: skip
+        **handmade_plan.measurement(),
+        "clock": "board-measured",
+        "iterations": 1600,
+        "samples_ms": [2.0, 2.001] * 800,
+        "power": power(),
+        "monitor": {"samples": [sample(t / 10) for t in range(31)], "idle": idle(), "facts": {}},
+    }
     target = get("jetson-agx-orin-64gb")
     document = bench_document(read(Measurement, measured), handmade_plan.plan(), target=target)
     golden("control/bench-valid", document.to_json())

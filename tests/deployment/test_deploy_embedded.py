@@ -118,11 +118,24 @@ def test_only_its_own_key_opens_it(boards: StartBoard, tmp_path: Path) -> None:
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     assert stat.S_IMODE(key.parent.stat().st_mode) == 0o700
     ssh = [
-        "ssh", "-F", "none", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no",
-        "-o", f"UserKnownHostsFile={tmp_path / 'known'}", "-o", "IdentityFile=none",
-        "-o", "PreferredAuthentications=password,keyboard-interactive,publickey",
-        "-p", str(server.board.port), "127.0.0.1", "true",
-    ]  # fmt: skip
+        "ssh",
+        "-F",
+        "none",
+        "-o",
+        "BatchMode=yes",
+        "-o",
+        "StrictHostKeyChecking=no",
+        "-o",
+        f"UserKnownHostsFile={tmp_path / 'known'}",
+        "-o",
+        "IdentityFile=none",
+        "-o",
+        "PreferredAuthentications=password,keyboard-interactive,publickey",
+        "-p",
+        str(server.board.port),
+        "127.0.0.1",
+        "true",
+    ]
     answer = subprocess.run(ssh, capture_output=True, text=True, check=False)
     assert answer.returncode == 255
     assert "Permission denied (publickey)" in answer.stderr
@@ -143,11 +156,27 @@ def test_a_client_that_stays_is_let_go_with_the_server(boards: StartBoard) -> No
     server = boards()
     assert server.board.key is not None
     client = subprocess.Popen(
-        ["ssh", "-F", "none", "-i", str(server.board.key), "-p", str(server.port), "-o",
-         "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "BatchMode=yes",
-         f"{server.board.user}@127.0.0.1", "echo here; cat"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [
+            "ssh",
+            "-F",
+            "none",
+            "-i",
+            str(server.board.key),
+            "-p",
+            str(server.port),
+            "-o",
+            "StrictHostKeyChecking=no",
+            "-o",
+            "UserKnownHostsFile=/dev/null",
+            "-o",
+            "BatchMode=yes",
+            f"{server.board.user}@127.0.0.1",
+            "echo here; cat",
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
     with client:
         assert client.stdout
         assert client.stdout.readline() == b"here\n"

@@ -45,5 +45,9 @@ def test_an_empty_name_reaches_the_board_as_one(monkeypatch: pytest.MonkeyPatch)
     client.remove("net")
     client.releases("")
     client.status("")
-    assert requested == [("remove", "--app=net", "--release="), ("remove", "--app=net"),
-                     ("releases", "--app="), ("status", "--app=")]  # fmt: skip
+    assert requested == [
+        ("remove", "--app=net", "--release="),
+        ("remove", "--app=net"),
+        ("releases", "--app="),
+        ("status", "--app="),
+    ]

@@ -86,8 +86,14 @@ def _bundle(key: Path, sizes: dict[str, int], changed: str = "", columns: int = 
         data = random.Random(seed).randbytes(size)
         digest = hashlib.sha256(data).hexdigest()
         weights[digest] = data
-        entries[name] = {"digest": digest, "dtype": "int8", "shape": [size], "bytes": size,
-                         "source": f"features.{name}.weight", "transform": "none"}  # fmt: skip
+        entries[name] = {
+            "digest": digest,
+            "dtype": "int8",
+            "shape": [size],
+            "bytes": size,
+            "source": f"features.{name}.weight",
+            "transform": "none",
+        }
     layers = [[f"features.{name}.conv", "GPU", "int8", 0] for name in sizes]
     placement = {"layers": layers, "loadables": []}
     manifest: dict[str, Any] = {

@@ -58,9 +58,14 @@ class OverAgent:
         digest = build_zipapp(root / "loader")
         data = (root / "loader").read_bytes()
         self.agent = Agent(
-            LocalTransport(), sys.executable, str(root / "board"), "edgekit_device-0.pyz", digest,
-            lambda: zlib.compress(data, 1), "lab",
-        )  # fmt: skip
+            LocalTransport(),
+            sys.executable,
+            str(root / "board"),
+            "edgekit_device-0.pyz",
+            digest,
+            lambda: zlib.compress(data, 1),
+            "lab",
+        )
 
     def run(self, argv: Sequence[str], **more: Any) -> Completed:
         return self.agent.run(argv, program=True, **more)
@@ -105,10 +110,17 @@ def test_memory_of_every_kind_arrives(transport: Transport, tmp_path: Path) -> N
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     whole = data.tobytes()
     views = [
-        b"head\n", memoryview(whole), b"head\n", memoryview(whole)[12_345:1_000_001],
-        memoryview(bytearray(whole)), memoryview(mapped)[1:], data[7:].data,
-        memoryview(b"short"), memoryview(b""), b"\n",
-    ]  # fmt: skip
+        b"head\n",
+        memoryview(whole),
+        b"head\n",
+        memoryview(whole)[12_345:1_000_001],
+        memoryview(bytearray(whole)),
+        memoryview(mapped)[1:],
+        data[7:].data,
+        memoryview(b"short"),
+        memoryview(b""),
+        b"\n",
+    ]
     done = transport.run(["sha256sum"], stdin=views)
     assert done.out.split()[0].decode() == hashlib.sha256(b"".join(views)).hexdigest()
 

@@ -28,37 +28,46 @@ def colour_detector(
         score[number] = -40 / 64
         score[number, channel] = 40 / 64
     weights = {
-        "box.weight": box, "box.bias": np.full(4, 0.5, np.float32),
-        "score.weight": score, "score.bias": np.full(2, -20, np.float32),
-    }  # fmt: skip
+        "box.weight": box,
+        "box.bias": np.full(4, 0.5, np.float32),
+        "score.weight": score,
+        "score.bias": np.full(2, -20, np.float32),
+    }
     places = [batch, height // STRIDE, width // STRIDE]
     nodes = [
         helper.make_node(
-            "Conv", ["images", f"{name}.weight", f"{name}.bias"], [name], f"{name}.conv",
+            "Conv",
+            ["images", f"{name}.weight", f"{name}.bias"],
+            [name],
+            f"{name}.conv",
             strides=[STRIDE, STRIDE],
         )
         for name in ("box", "score")
-    ]  # fmt: skip
+    ]
     nodes += [
         helper.make_node("Sigmoid", ["score"], ["probability"], "sigmoid"),
         helper.make_node("Concat", ["box", "probability"], ["found"], "join", axis=1),
     ]
     graph = helper.make_graph(
-        nodes, "colours",
+        nodes,
+        "colours",
         [helper.make_tensor_value_info("images", TensorProto.FLOAT, [batch, 3, height, width])],
         [helper.make_tensor_value_info("found", TensorProto.FLOAT, [places[0], 6, *places[1:]])],
         [numpy_helper.from_array(value, name) for name, value in weights.items()],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     model.ir_version = 8
     path, head = folder / "colours.onnx", folder / "head.json"
     onnx.save(model, path)
     document = {
-        "schema": "edgekit.head/1", "family": "colours", "outputs": ["box", "score"],
+        "schema": "edgekit.head/1",
+        "family": "colours",
+        "outputs": ["box", "score"],
         "classes": ["red", "blue"] if classes else [],
         "distance": {
-            "levels": [{"stride": STRIDE, "boxes": "box", "scores": "score"}], "bins": 1,
+            "levels": [{"stride": STRIDE, "boxes": "box", "scores": "score"}],
+            "bins": 1,
         },
-    }  # fmt: skip
+    }
     head.write_text(json.dumps(document))
     return path, head

@@ -118,9 +118,15 @@ def _ssd(form: str, shape: tuple[int, ...]) -> Any:
 
     boxes = DefaultBoxGenerator([[2], [2, 3], [2]])
     detector = SSD(
-        _backbone([8, 8, 8]), boxes, (shape[3], shape[2]), 5, score_thresh=0.2, nms_thresh=0.45,
-        topk_candidates=10_000, detections_per_img=10_000,
-    )  # fmt: skip
+        _backbone([8, 8, 8]),
+        boxes,
+        (shape[3], shape[2]),
+        5,
+        score_thresh=0.2,
+        nms_thresh=0.45,
+        topk_candidates=10_000,
+        detections_per_img=10_000,
+    )
     if form == "nms":
         return _one_picture(detector)
 
@@ -148,10 +154,17 @@ def _retinanet(form: str, shape: tuple[int, ...]) -> Any:
     # pictures are resized inside, from 64x96 to 93x140
     return _one_picture(
         RetinaNet(
-            _backbone(8), 5, anchor_generator=anchors, min_size=96, max_size=140,
-            score_thresh=0.2, nms_thresh=0.45, topk_candidates=10_000, detections_per_img=10_000,
+            _backbone(8),
+            5,
+            anchor_generator=anchors,
+            min_size=96,
+            max_size=140,
+            score_thresh=0.2,
+            nms_thresh=0.45,
+            topk_candidates=10_000,
+            detections_per_img=10_000,
         )
-    )  # fmt: skip
+    )
 
 
 def _yolox(form: str, shape: tuple[int, ...]) -> Any:
@@ -183,9 +196,12 @@ def _retinaface(form: str, shape: tuple[int, ...]) -> Any:
     def depthwise(before: int, after: int, stride: int) -> Any:
         return nn.Sequential(
             nn.Conv2d(before, before, 3, stride, 1, groups=before, bias=False),
-            nn.BatchNorm2d(before), leaky,
-            nn.Conv2d(before, after, 1, bias=False), nn.BatchNorm2d(after), leaky,
-        )  # fmt: skip
+            nn.BatchNorm2d(before),
+            leaky,
+            nn.Conv2d(before, after, 1, bias=False),
+            nn.BatchNorm2d(after),
+            leaky,
+        )
 
     class Context(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -218,10 +234,12 @@ def _retinaface(form: str, shape: tuple[int, ...]) -> Any:
             )
             self.inner = nn.ModuleList(nn.Conv2d(width, 16, 1) for width in (16, 32, 64))
             self.context = nn.ModuleList(Context() for _ in steps)
-            self.heads = nn.ModuleDict({
-                name: nn.ModuleList(nn.Conv2d(16, 2 * values, 1) for _ in steps)
-                for name, values in (("score", 2), ("box", 4), ("landmark", 10))
-            })  # fmt: skip
+            self.heads = nn.ModuleDict(
+                {
+                    name: nn.ModuleList(nn.Conv2d(16, 2 * values, 1) for _ in steps)
+                    for name, values in (("score", 2), ("box", 4), ("landmark", 10))
+                }
+            )
             self.register_buffer("priors", priors())
 
         def joined(self, name: str, features: list[Any], values: int) -> Any:

@@ -27,11 +27,14 @@ def scenes() -> ModuleType:
 def configuration(folder: Path, **sections: object) -> Path:
     """Writes a configuration of the detector in INT8, calibrated on scenes of the folder "cal"."""
     document = {
-        "version": 1, "name": "shapes", "target": "jetson-agx-orin-64gb", "precision": "int8",
+        "version": 1,
+        "name": "shapes",
+        "target": "jetson-agx-orin-64gb",
+        "precision": "int8",
         "model": {"onnx": str(TRAINED), "head": "auto"},
         "calibration": {"data": "cal/images", "count": 16},
         **sections,
-    }  # fmt: skip
+    }
     path = folder / "shapes.yaml"
     path.write_text(json.dumps(document), encoding="utf-8")
     return path

@@ -122,9 +122,12 @@ def test_fp32_is_what_the_whole_network_finds(desk: Path) -> None:
     count = 0
     for seed in range(5000, 5010):
         values = dict(
-            zip(names, runs.run(None, {"images": scenes().prepared(scenes().scene(seed).picture)}),
-                strict=True)
-        )  # fmt: skip
+            zip(
+                names,
+                runs.run(None, {"images": scenes().prepared(scenes().scene(seed).picture)}),
+                strict=True,
+            )
+        )
         (ours,) = detect(found.head, values)
         (own,) = values["output0"]
         classes, places = np.nonzero(own[4:] > 0.25)
@@ -142,8 +145,10 @@ def test_without_a_gate_a_detector_keeps_its_objects_all_the_same(desk: Path) ->
     with pytest.raises(GateError) as caught:
         edgekit.build(lost)
     assert caught.value.code == "accuracy.below-gate"
-    assert re.search(r"0\.9\d\d of the objects match \(\d+ of \d+ objects of FP32, and \d others\)",
-                     caught.value.message)  # fmt: skip
+    assert re.search(
+        r"0\.9\d\d of the objects match \(\d+ of \d+ objects of FP32, and \d others\)",
+        caught.value.message,
+    )
     assert edgekit.build(configuration(desk, accuracy={"scores": 0.0})).accuracy.failures == ()
 
 

@@ -43,9 +43,13 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def configuration(folder: Path, file: str = "c.yaml", **sections: object) -> Path:
     document = {
-        "version": 1, "name": "colours", "target": BOARD, "precision": "fp16",
-        "model": {"onnx": "colours.onnx", "head": "head.json"}, **sections,
-    }  # fmt: skip
+        "version": 1,
+        "name": "colours",
+        "target": BOARD,
+        "precision": "fp16",
+        "model": {"onnx": "colours.onnx", "head": "head.json"},
+        **sections,
+    }
     (folder / file).write_text(json.dumps(document))
     return folder / file
 
@@ -139,8 +143,13 @@ def test_pictures_of_any_mode_and_a_batch_that_is_not_full(desk: Path, tmp_path:
         configuration(own), [folder, tmp_path / "whole.png"], draw=tmp_path / "out"
     )
     assert [Path(one.file).name for one in found.pictures] == [
-        "CMYK.tif", "L.png", "P.png", "RGB.png", "RGBA.png", "whole.png",
-    ]  # fmt: skip
+        "CMYK.tif",
+        "L.png",
+        "P.png",
+        "RGB.png",
+        "RGBA.png",
+        "whole.png",
+    ]
     for one in found.pictures:
         assert boxes(one) == ([] if "L.png" in one.file else EXPECTED)
         with Image.open(one.drawn) as drawn:
@@ -153,8 +162,9 @@ def test_two_pictures_of_one_name_are_drawn_to_two_files(desk: Path, tmp_path: P
         picture(tmp_path / name / "a.png")
     found = edgekit.detect("c.yaml", [tmp_path / "one", tmp_path / "two"], draw=tmp_path / "out")
     assert [Path(one.drawn).name for one in found.pictures] == [
-        "a-detected.png", "a-2-detected.png",
-    ]  # fmt: skip
+        "a-detected.png",
+        "a-2-detected.png",
+    ]
 
 
 def test_options_say_what_is_kept(
@@ -179,10 +189,13 @@ def test_what_is_kept_is_no_part_of_the_build(desk: Path, tmp_path: Path) -> Non
     """The gate goes by the configuration's objects, whatever a call keeps."""
     file = picture(tmp_path / "a.png")
     config = configuration(
-        desk, "gate.yaml", name="gate", precision="int8",
+        desk,
+        "gate.yaml",
+        name="gate",
+        precision="int8",
         calibration={"data": str(tmp_path), "preset": "yolo"},
         accuracy={"metric": "boxes", "min": 0.5},
-    )  # fmt: skip
+    )
     found = [
         edgekit.detect(config, file, draw=tmp_path / f"drawn{most}", detection={"most": most})
         for most in (300, 1)
@@ -198,8 +211,14 @@ def test_infer_draws_what_the_network_saw(
     row, _ = prepare(read_image(picture(tmp_path / "a.png")))
     np.savez(tmp_path / "x.npz", images=row[None])
     status, text = command(
-        capsys, "infer", "c.yaml", "-i", str(tmp_path / "x.npz"), "--draw", str(tmp_path / "out"),
-    )  # fmt: skip
+        capsys,
+        "infer",
+        "c.yaml",
+        "-i",
+        str(tmp_path / "x.npz"),
+        "--draw",
+        str(tmp_path / "out"),
+    )
     assert status == 0
     assert "drawn to" in text
     pixels = np.asarray(read_image(tmp_path / "out" / "input-0-detected.png"))
@@ -241,10 +260,12 @@ def test_a_bundle_without_a_head_is_told(desk: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "code"),
     [
-        ("none.jpg", "data.path"), ("empty", "data.empty"), ("broken.png", "data.image"),
+        ("none.jpg", "data.path"),
+        ("empty", "data.empty"),
+        ("broken.png", "data.image"),
         ("cut.png", "data.image"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_picture_is_one_error_before_anything_is_built(
     desk: Path, tmp_path: Path, name: str, code: str
 ) -> None:

@@ -22,9 +22,13 @@ from tests.detection.networks import BOARD, colour_detector
 def configuration(folder: Path, model: dict[str, object], **sections: object) -> Path:
     path = folder / "colours.yaml"
     document = {
-        "version": 1, "name": "colours", "target": BOARD, "precision": "fp16",
-        "model": {"onnx": "colours.onnx", **model}, **sections,
-    }  # fmt: skip
+        "version": 1,
+        "name": "colours",
+        "target": BOARD,
+        "precision": "fp16",
+        "model": {"onnx": "colours.onnx", **model},
+        **sections,
+    }
     path.write_text(json.dumps(document))
     return path
 
@@ -158,8 +162,9 @@ def test_devices_may_be_named_as_ultralytics_names_them(
     path = configuration(tmp_path, {"head": "head.json"}, placement={"pin": pins})
     plan = edgekit.plan(path)
     assert {one.name: one.device for one in plan.layers} == {
-        "box.conv": "DLA0", "score.conv": "GPU",
-    }  # fmt: skip
+        "box.conv": "DLA0",
+        "score.conv": "GPU",
+    }
     assert "The device dla:0 of the pin box.conv is DLA0" in plan.notes
     assert "The device 0 of the pin score.conv is GPU" in plan.notes
     with pytest.raises(SystemExit) as ended:

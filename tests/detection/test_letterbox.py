@@ -22,12 +22,15 @@ def prepared(options: ImageOptions, picture: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     "options",
     [
-        ImageOptions(preset="yolo"), ImageOptions(resize="stretch"), ImageOptions(resize="cover"),
-        ImageOptions(resize="cover", crop=0.8), ImageOptions(resize=100),
+        ImageOptions(preset="yolo"),
+        ImageOptions(resize="stretch"),
+        ImageOptions(resize="cover"),
+        ImageOptions(resize="cover", crop=0.8),
+        ImageOptions(resize=100),
         ImageOptions(resize=[70, 100]),
     ],
     ids=["letterbox", "stretch", "cover", "share", "shorter", "sides"],
-)  # fmt: skip
+)
 def test_a_place_of_the_picture_is_found_on_the_input(
     options: ImageOptions, size: tuple[int, int]
 ) -> None:

@@ -101,9 +101,10 @@ def test_the_proof_finds_a_wrong_head(wrong: str, tmp_path: Path) -> None:
 def test_a_level_without_a_sigmoid_is_refused(tmp_path: Path) -> None:
     proto = exports.load("yolox", FOLDER)
     last = [
-        node for node in proto.graph.node
+        node
+        for node in proto.graph.node
         if node.op_type == "Concat" and node.attribute[0].i == 1 and len(node.input) == 3
-    ][-1]  # fmt: skip
+    ][-1]
     sigmoid = next(node for node in proto.graph.node if last.input[2] in node.output)
     sigmoid.op_type = "HardSigmoid"
     refused = recognise(saved(proto, tmp_path))

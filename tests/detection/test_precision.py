@@ -58,10 +58,16 @@ def plain(pictures: list[tuple[Truth, list[Found]]], least: float) -> float:
         marks: list[tuple[float, bool]] = []
         wanted = 0
         for truth, objects in pictures:
-            own = [tuple(box) for box, k, c in zip(truth.boxes, truth.classes, truth.crowd,
-                   strict=True) if k == kind and not c]  # fmt: skip
-            crowds = [tuple(box) for box, k, c in zip(truth.boxes, truth.classes, truth.crowd,
-                      strict=True) if k == kind and c]  # fmt: skip
+            own = [
+                tuple(box)
+                for box, k, c in zip(truth.boxes, truth.classes, truth.crowd, strict=True)
+                if k == kind and not c
+            ]
+            crowds = [
+                tuple(box)
+                for box, k, c in zip(truth.boxes, truth.classes, truth.crowd, strict=True)
+                if k == kind and c
+            ]
             wanted += len(own)
             for one in [o for o in objects if o.number == kind][:100]:
                 fits = [(iou(one.box, box, False), n) for n, box in enumerate(own)]
@@ -129,20 +135,29 @@ def coco_document(
         return [float(v) for v in (box[0], box[1], box[2] - box[0], box[3] - box[1])]
 
     labels = [
-        {"id": number * 100 + n + 1, "image_id": number, "category_id": 10 + 3 * int(kind),
-         "bbox": shape(tuple(box)), "iscrowd": int(crowd),
-         "area": float((box[2] - box[0]) * (box[3] - box[1]))}
+        {
+            "id": number * 100 + n + 1,
+            "image_id": number,
+            "category_id": 10 + 3 * int(kind),
+            "bbox": shape(tuple(box)),
+            "iscrowd": int(crowd),
+            "area": float((box[2] - box[0]) * (box[3] - box[1])),
+        }
         for number, (truth, _) in enumerate(pictures)
         for n, (box, kind, crowd) in enumerate(
             zip(truth.boxes, truth.classes, truth.crowd, strict=True)
         )
-    ]  # fmt: skip
+    ]
     answers: list[dict[str, object]] = [
-        {"image_id": number, "category_id": 10 + 3 * one.number, "bbox": shape(one.box),
-         "score": one.score}
+        {
+            "image_id": number,
+            "category_id": 10 + 3 * one.number,
+            "bbox": shape(one.box),
+            "score": one.score,
+        }
         for number, (_, objects) in enumerate(pictures)
         for one in objects
-    ]  # fmt: skip
+    ]
     document = {
         "info": {},
         "images": [

@@ -168,22 +168,27 @@ def scaled(values: tuple[float, ...], at: int, ratio: float) -> tuple[float, ...
 WRONG: dict[str, Callable[[PriorHead], dict[str, object]]] = {
     "variance": lambda one: {"variances": scaled(one.variances, 3, 1.05)},
     "step": lambda one: {
-        "levels": (replace(one.levels[0], step=scaled(one.levels[0].step, 1, 1.01)),
-                   *one.levels[1:])
+        "levels": (
+            replace(one.levels[0], step=scaled(one.levels[0].step, 1, 1.01)),
+            *one.levels[1:],
+        )
     },
     "size of a prior": lambda one: {
-        "levels": (*one.levels[:-1], replace(one.levels[-1], priors=(
-            scaled(one.levels[-1].priors[0], 2, 1.01), *one.levels[-1].priors[1:])))
+        "levels": (
+            *one.levels[:-1],
+            replace(
+                one.levels[-1],
+                priors=(scaled(one.levels[-1].priors[0], 2, 1.01), *one.levels[-1].priors[1:]),
+            ),
+        )
     },
     "order of priors": lambda one: {
         "levels": (replace(one.levels[0], priors=one.levels[0].priors[::-1]), *one.levels[1:])
     },
     "order of levels": lambda one: {"levels": one.levels[::-1]},
-    "activation": lambda one: {
-        "scores": "sigmoid" if one.scores == "softmax" else "softmax"
-    },
+    "activation": lambda one: {"scores": "sigmoid" if one.scores == "softmax" else "softmax"},
     "clip": lambda one: {"clip": (0.0, 0.0) if one.clip[0] else (0.9, 0.9)},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("wrong", WRONG)

@@ -13,21 +13,40 @@ from edgekit.detection.recognised import Recognised
 from edgekit.network.loading.load import load
 
 _BACKBONE = {
-    "embedding_size": 16, "hidden_sizes": [16, 24, 32, 48], "depths": [1, 1, 1, 1],
-    "layer_type": "basic", "out_features": ["stage2", "stage3", "stage4"],
-}  # fmt: skip
+    "embedding_size": 16,
+    "hidden_sizes": [16, 24, 32, 48],
+    "depths": [1, 1, 1, 1],
+    "layer_type": "basic",
+    "out_features": ["stage2", "stage3", "stage4"],
+}
 _DETR = {
-    "d_model": 32, "encoder_layers": 1, "decoder_layers": 2, "encoder_ffn_dim": 32,
-    "decoder_ffn_dim": 32, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
-    "num_queries": 20, "use_timm_backbone": False, "use_pretrained_backbone": False,
-    "backbone": None, "num_labels": 6,
-}  # fmt: skip
+    "d_model": 32,
+    "encoder_layers": 1,
+    "decoder_layers": 2,
+    "encoder_ffn_dim": 32,
+    "decoder_ffn_dim": 32,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "num_queries": 20,
+    "use_timm_backbone": False,
+    "use_pretrained_backbone": False,
+    "backbone": None,
+    "num_labels": 6,
+}
 _REALTIME = {
-    "encoder_hidden_dim": 32, "encoder_in_channels": [24, 32, 48], "encoder_ffn_dim": 32,
-    "encoder_attention_heads": 4, "d_model": 32, "decoder_in_channels": [32, 32, 32],
-    "decoder_ffn_dim": 32, "decoder_layers": 2, "decoder_attention_heads": 4,
-    "num_queries": 20, "num_labels": 6, "num_denoising": 0,
-}  # fmt: skip
+    "encoder_hidden_dim": 32,
+    "encoder_in_channels": [24, 32, 48],
+    "encoder_ffn_dim": 32,
+    "encoder_attention_heads": 4,
+    "d_model": 32,
+    "decoder_in_channels": [32, 32, 32],
+    "decoder_ffn_dim": 32,
+    "decoder_layers": 2,
+    "decoder_attention_heads": 4,
+    "num_queries": 20,
+    "num_labels": 6,
+    "num_denoising": 0,
+}
 #: Configuration, settings, family and function of the scores, by class of transformers.
 NETWORKS: dict[str, tuple[dict[str, Any], str, str]] = {
     "Detr": (_DETR, "DETR", "softmax"),
@@ -77,9 +96,13 @@ def test_transformers(name: str, dynamo: bool, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            module, (torch.randn(2, 3, 64, 96),), str(path), input_names=["images"],
-            dynamo=dynamo, opset_version=18 if dynamo else 17,
-        )  # fmt: skip
+            module,
+            (torch.randn(2, 3, 64, 96),),
+            str(path),
+            input_names=["images"],
+            dynamo=dynamo,
+            opset_version=18 if dynamo else 17,
+        )
     found = recognise(load(path))
     assert isinstance(found, Recognised), found
     _, family, scores = NETWORKS[name]

@@ -31,10 +31,15 @@ def detector() -> Any:
             self.eighth = nn.Conv2d(6, 6, 2, 2)
             self.up = nn.Upsample(scale_factor=2)
             self.head = nn.Sequential(
-                nn.Conv2d(12, 6, 3, padding=1, bias=False), nn.BatchNorm2d(6), nn.ReLU(),
-                nn.ConvTranspose2d(6, 6, 2, 2), nn.BatchNorm2d(6), nn.ReLU(),
-                nn.ConvTranspose2d(6, 1, 2, 2), nn.Sigmoid(),
-            )  # fmt: skip
+                nn.Conv2d(12, 6, 3, padding=1, bias=False),
+                nn.BatchNorm2d(6),
+                nn.ReLU(),
+                nn.ConvTranspose2d(6, 6, 2, 2),
+                nn.BatchNorm2d(6),
+                nn.ReLU(),
+                nn.ConvTranspose2d(6, 1, 2, 2),
+                nn.Sigmoid(),
+            )
 
         def forward(self, x: Any) -> Any:
             fine = self.quarter(x)
@@ -76,9 +81,13 @@ def test_both_exporters(name: str, dynamo: bool, tmp_path: Path) -> None:
         module = detector() if name == "DB" else recogniser("LSTM" in name)
         x = torch.randn(2, 3, 32, 96)
         torch.onnx.export(
-            module.eval(), (x,), str(path), input_names=["x"], dynamo=dynamo,
+            module.eval(),
+            (x,),
+            str(path),
+            input_names=["x"],
+            dynamo=dynamo,
             opset_version=18 if dynamo else 17,
-        )  # fmt: skip
+        )
     found = recognise(load(path), {"character": CHARACTERS})
     assert isinstance(found, Recognised), found
     assert found.head.family == name[:3].strip()

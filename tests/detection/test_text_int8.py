@@ -30,12 +30,19 @@ def model_of(folder: Path, name: str, shape: list[int], data: np.ndarray) -> tup
     """Returns the loaded INT8 bundle, and a function of an input to FP32's objects."""
     file = package() / f"models/ch_PP-OCRv4_{name}_infer.onnx"
     np.save(folder / "data.npy", data)
-    (folder / "c.yaml").write_text(yaml.safe_dump({
-        "version": 1, "name": name, "target": "jetson-agx-orin-64gb", "precision": "int8",
-        "model": {"onnx": str(file), "shapes": {"x": shape}, "head": "auto"},
-        "calibration": {"data": "data.npy", "count": len(data)},
-        "accuracy": {"metric": "boxes", "min": 0.95},
-    }))  # fmt: skip
+    (folder / "c.yaml").write_text(
+        yaml.safe_dump(
+            {
+                "version": 1,
+                "name": name,
+                "target": "jetson-agx-orin-64gb",
+                "precision": "int8",
+                "model": {"onnx": str(file), "shapes": {"x": shape}, "head": "auto"},
+                "calibration": {"data": "data.npy", "count": len(data)},
+                "accuracy": {"metric": "boxes", "min": 0.95},
+            }
+        )
+    )
     edgekit.bundle(folder / "c.yaml", out=folder / "out", full=folder / "full.ekb")
     model = edgekit_device.load(folder / "full.ekb", trust_unsigned=True)
     head = model.head

@@ -135,11 +135,17 @@ def test_strings_are_those_of_the_packages_own_recogniser() -> None:
 
     texts = sentences(LINES, 1)
     pictures = [line(text, number) for number, text in enumerate(texts)]
-    theirs = TextRecognizer({
-        "model_path": str(folder / "models/ch_PP-OCRv4_rec_infer.onnx"), "rec_batch_num": 6,
-        "rec_img_shape": [3, 48, 320], "intra_op_num_threads": 1, "inter_op_num_threads": 1,
-        "use_cuda": False, "use_dml": False,
-    })  # fmt: skip
+    theirs = TextRecognizer(
+        {
+            "model_path": str(folder / "models/ch_PP-OCRv4_rec_infer.onnx"),
+            "rec_batch_num": 6,
+            "rec_img_shape": [3, 48, 320],
+            "intra_op_num_threads": 1,
+            "inter_op_num_threads": 1,
+            "use_cuda": False,
+            "use_dml": False,
+        }
+    )
     wanted, _ = theirs(pictures)
     found = network("rec", (6, 3, 48, 320))
     x = np.stack([theirs.resize_norm_img(one, 320 / 48) for one in pictures])

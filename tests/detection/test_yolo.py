@@ -71,9 +71,7 @@ def test_a_head_of_distances_is_recognised_and_cut_at_its_last_convolutions(name
     part = head.distance
     assert part is not None
     strides = tuple(level.stride for level in part.levels)
-    assert (
-        strides, part.bins, part.most, part.keypoints, part.prototype_stride
-    ) == DISTANCE[name]  # fmt: skip
+    assert (strides, part.bins, part.most, part.keypoints, part.prototype_stride) == DISTANCE[name]
     of_levels = [one for level in part.levels for one in (level.boxes, level.scores, level.extra)]
     assert {one for one in of_levels if one} == set(head.outputs) - {part.prototypes}
     producers = [model.graph.producer(one) for one in of_levels if one]
@@ -141,9 +139,7 @@ def wrong_heads(head: Head) -> dict[str, Head]:
         return {
             "stride": replace(head, distance=replace(part, levels=levels)),
             "corners": replace(head, distance=replace(part, corners=not part.corners)),
-        } | (
-            {"reach": replace(head, distance=replace(part, reach=1.5))} if part.keypoints else {}
-        )  # fmt: skip
+        } | ({"reach": replace(head, distance=replace(part, reach=1.5))} if part.keypoints else {})
     other = head.anchor
     assert other is not None
     turned = tuple(tuple(pair[::-1] for pair in level) for level in other.anchors)

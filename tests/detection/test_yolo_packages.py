@@ -27,12 +27,21 @@ from tests.detection.yolov5 import network as network_with_anchors
 
 #: YAML files, and whether the network's own top-k chooses the boxes.
 NETWORKS = [
-    ("yolov8n.yaml", False), ("yolov9t.yaml", False), ("yolov10n.yaml", True),
-    ("yolo11n.yaml", False), ("yolo12n.yaml", False), ("yolo26n.yaml", True),
-    ("yolo26n.yaml", False), ("yolov5n.yaml", False), ("yolov8n-seg.yaml", False),
-    ("yolo11n-seg.yaml", False), ("yolo26n-seg.yaml", True), ("yolov8n-pose.yaml", False),
-    ("yolo11n-pose.yaml", False), ("yolo26n-pose.yaml", True),
-]  # fmt: skip
+    ("yolov8n.yaml", False),
+    ("yolov9t.yaml", False),
+    ("yolov10n.yaml", True),
+    ("yolo11n.yaml", False),
+    ("yolo12n.yaml", False),
+    ("yolo26n.yaml", True),
+    ("yolo26n.yaml", False),
+    ("yolov5n.yaml", False),
+    ("yolov8n-seg.yaml", False),
+    ("yolo11n-seg.yaml", False),
+    ("yolo26n-seg.yaml", True),
+    ("yolov8n-pose.yaml", False),
+    ("yolo11n-pose.yaml", False),
+    ("yolo26n-pose.yaml", True),
+]
 SIZE = (64, 96)
 exporters = pytest.mark.parametrize("exporter", ["legacy", "dynamo"])
 

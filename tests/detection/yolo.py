@@ -18,9 +18,14 @@ from edgekit_device.detection.head import Head
 from tests.exports import load
 
 __all__ = [
-    "as_model", "head_of", "intersection_over_union", "own_outputs", "raw_maps", "refusal",
+    "as_model",
+    "head_of",
+    "intersection_over_union",
+    "own_outputs",
+    "raw_maps",
+    "refusal",
     "suppressed",
-]  # fmt: skip
+]
 
 
 def as_model(name: str) -> Model:

@@ -50,9 +50,15 @@ class Builder:
         bias = self.weight(f"{name}.b", (maps,))
         pad = (kernel - 1) // 2
         return self.add(
-            "Conv", name, source, weight, bias, pads=[pad] * 4, strides=[stride] * 2,
+            "Conv",
+            name,
+            source,
+            weight,
+            bias,
+            pads=[pad] * 4,
+            strides=[stride] * 2,
             kernel_shape=[kernel] * 2,
-        )  # fmt: skip
+        )
 
     def network(self, path: Path, *outputs: str, opset: int = 17) -> Network:
         """The layer graph; nothing is written under ``path``."""

@@ -89,12 +89,16 @@ def cifar(path: Path, pool: str, names: Sequence[str] = ()) -> Network:
 
 # 1x1, 3x3 reduce, 3x3, 5x5 reduce, 5x5, pool projection (Szegedy et al. 2014, table 1)
 _INCEPTION = {
-    "3a": (64, 96, 128, 16, 32, 32), "3b": (128, 128, 192, 32, 96, 64),
-    "4a": (192, 96, 208, 16, 48, 64), "4b": (160, 112, 224, 24, 64, 64),
-    "4c": (128, 128, 256, 24, 64, 64), "4d": (112, 144, 288, 32, 64, 64),
-    "4e": (256, 160, 320, 32, 128, 128), "5a": (256, 160, 320, 32, 128, 128),
+    "3a": (64, 96, 128, 16, 32, 32),
+    "3b": (128, 128, 192, 32, 96, 64),
+    "4a": (192, 96, 208, 16, 48, 64),
+    "4b": (160, 112, 224, 24, 64, 64),
+    "4c": (128, 128, 256, 24, 64, 64),
+    "4d": (112, 144, 288, 32, 64, 64),
+    "4e": (256, 160, 320, 32, 128, 128),
+    "5a": (256, 160, 320, 32, 128, 128),
     "5b": (384, 192, 384, 48, 128, 128),
-}  # fmt: skip
+}
 
 
 def googlenet(path: Path) -> Network:
@@ -183,8 +187,16 @@ def yolo_trimmed(path: Path) -> Network:
         x = _silu(b, f"lateral_{index}", x, 2 * maps, maps, 1)
         none = b.constant(f"none_{index}", [], np.float32)
         twice = b.constant(f"twice_{index}", [1, 1, 2, 2], np.float32)
-        x = b.add("Resize", f"up_{index}", x, none, twice, mode="nearest",
-            coordinate_transformation_mode="asymmetric", nearest_mode="floor")  # fmt: skip
+        x = b.add(
+            "Resize",
+            f"up_{index}",
+            x,
+            none,
+            twice,
+            mode="nearest",
+            coordinate_transformation_mode="asymmetric",
+            nearest_mode="floor",
+        )
         x = b.add("Concat", f"cat_{index}", x, levels[index], axis=1)
         x = _c3(b, f"merge_{index}", x, 2 * maps, maps)
         heads.append(x)

@@ -87,10 +87,12 @@ def test_a_cut_for_the_batch_leaves_the_run_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("precision", "rows", "expected"),
     [
-        ("fp16", 9, ["qkv"]), ("int8", 9, ["qk", "v"]), ("int8", 1, ["qkv"]),
+        ("fp16", 9, ["qkv"]),
+        ("int8", 9, ["qk", "v"]),
+        ("int8", 1, ["qkv"]),
         ("fp16", 1, ["qkv"]),
     ],
-)  # fmt: skip
+)
 def test_products_of_rows_join_in_int8_where_they_read_one_tensor(
     precision: str, rows: int, expected: list[str]
 ) -> None:
@@ -98,10 +100,13 @@ def test_products_of_rows_join_in_int8_where_they_read_one_tensor(
     edges = {"X": "", "Y": "", "R": "X", "S": "X", "q": "R", "k": "S", "v": "Y"}
     net = graph(edges, dict.fromkeys("qkv", rows))
     layers = tuple(
-        replace(x, kind="SHUFFLE") if x.name in "RS"
-        else replace(x, params={"gemm": True}) if x.name in "qkv" else x
+        replace(x, kind="SHUFFLE")
+        if x.name in "RS"
+        else replace(x, params={"gemm": True})
+        if x.name in "qkv"
+        else x
         for x in net.layers
-    )  # fmt: skip
+    )
     found = grouped(replace(net, layers=layers), "X Y R S", precision=precision)
     assert [names for names, _ in found] == expected
 

@@ -31,10 +31,15 @@ def test_one_bank_more_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("channels", "kernel", "dilation", "width", "precision", "banks"),
-    [(3, (7, 7), 1, 224, "int8", 1 + 2), (64, (1, 1), 1, 56, "int8", 1 + 1),
-     (2048, (1, 1), 1, 7, "fp16", 1 + 1), (512, (3, 3), 1, 28, "fp16", 1 + 3),
-     (256, (3, 3), 4, 60, "int8", 1 + 5), (8192, (3, 3), 1, 8, "int8", 3 + 6)],
-)  # fmt: skip
+    [
+        (3, (7, 7), 1, 224, "int8", 1 + 2),
+        (64, (1, 1), 1, 56, "int8", 1 + 1),
+        (2048, (1, 1), 1, 7, "fp16", 1 + 1),
+        (512, (3, 3), 1, 28, "fp16", 1 + 3),
+        (256, (3, 3), 4, 60, "int8", 1 + 5),
+        (8192, (3, 3), 1, 8, "int8", 3 + 6),
+    ],
+)
 def test_formula(
     channels: int, kernel: tuple[int, int], dilation: int, width: int, precision: str, banks: int
 ) -> None:
@@ -43,9 +48,14 @@ def test_formula(
 
 @pytest.mark.parametrize(
     ("width", "precision", "banks", "near"),
-    [(416, "fp16", 14, False), (448, "fp16", 15, True), (480, "fp16", 16, True),
-     (481, "fp16", 17, True), (480, "int8", 9, False)],
-)  # fmt: skip
+    [
+        (416, "fp16", 14, False),
+        (448, "fp16", 15, True),
+        (480, "fp16", 16, True),
+        (481, "fp16", 17, True),
+        (480, "int8", 9, False),
+    ],
+)
 def test_near_the_limit_is_a_warning_whatever_the_verdict(
     width: int, precision: str, banks: int, near: bool
 ) -> None:

@@ -101,10 +101,15 @@ def test_grouped_query_attention_stays_on_the_gpu(tmp_path: Path) -> None:
     sizes = {"wq": (64, 64), "wk": (64, 32), "wv": (64, 32), "wo": (64, 64)}
     weights = {name: random.standard_normal(size) for name, size in sizes.items()}
     attention = helper.make_node(
-        "GroupQueryAttention", ["q", "k", "v", "pk", "pv", "lengths", "total"],
-        ["a", "keys", "values"], name="attention", domain="com.microsoft",
-        num_heads=4, kv_num_heads=2, scale=0.25,
-    )  # fmt: skip
+        "GroupQueryAttention",
+        ["q", "k", "v", "pk", "pv", "lengths", "total"],
+        ["a", "keys", "values"],
+        name="attention",
+        domain="com.microsoft",
+        num_heads=4,
+        kv_num_heads=2,
+        scale=0.25,
+    )
     nodes = [
         helper.make_node("MatMul", ["x", "wq"], ["q"], name="query"),
         helper.make_node("MatMul", ["x", "wk"], ["k"], name="key"),

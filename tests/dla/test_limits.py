@@ -138,12 +138,24 @@ def test_fp32_never_runs_on_a_dla() -> None:
 
 @pytest.mark.parametrize(
     ("board", "tensorrt", "drives"),
-    [(ORIN, "8.5.2", True), (ORIN, "10.3.0.30", True), (ORIN, "10.7", True), (ORIN, "10.7.0", True),
-     (ORIN, "10.8", False), (ORIN, "11.3", False), (ORIN, "11.4.0", False), (ORIN, "11.4.1", True),
-     ("jetson-orin-nx-16gb", "10.7", True), ("jetson-orin-nx-16gb", "11.4.1", False),
-     (XAVIER, "8.5.2", True), (XAVIER, "8.6.2", False), (XAVIER, "10.3", False),
-     ("jetson-orin-nano-8gb", "10.3", False), ("jetson-agx-thor", "11.4.1", False)],
-)  # fmt: skip
+    [
+        (ORIN, "8.5.2", True),
+        (ORIN, "10.3.0.30", True),
+        (ORIN, "10.7", True),
+        (ORIN, "10.7.0", True),
+        (ORIN, "10.8", False),
+        (ORIN, "11.3", False),
+        (ORIN, "11.4.0", False),
+        (ORIN, "11.4.1", True),
+        ("jetson-orin-nx-16gb", "10.7", True),
+        ("jetson-orin-nx-16gb", "11.4.1", False),
+        (XAVIER, "8.5.2", True),
+        (XAVIER, "8.6.2", False),
+        (XAVIER, "10.3", False),
+        ("jetson-orin-nano-8gb", "10.3", False),
+        ("jetson-agx-thor", "11.4.1", False),
+    ],
+)
 def test_which_tensorrt_drives_which_dla(board: str, tensorrt: str, drives: bool) -> None:
     found = verdict("ACTIVATION", function="RELU", board=board, tensorrt=tensorrt, precision="fp16")
     assert found.ok is drives
@@ -170,17 +182,32 @@ def test_softmax_runs_on_orin_only() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "params", "since", "before"),
-    [("ELEMENTWISE", {"function": "DIV"}, "8.6.12", "8.6.2"),
-     ("ELEMENTWISE", {"function": "POW", "uniform_constant": True}, "8.6.12", "8.6.2"),
-     ("UNARY", {"function": "SIN"}, "8.6.12", "8.6.2"),
-     ("UNARY", {"function": "ATAN"}, "8.6.12", "8.6.2"),
-     ("REDUCE", {"function": "MAX", "axes": (2, 3)}, "8.6.12", "8.6.2"),
-     ("ELEMENTWISE", {"function": "SUB", "board": XAVIER}, "8.0", "7.1"),
-     ("ACTIVATION", {"function": "RELU", "inputs": [(33, 64, 16, 16)], "board": XAVIER}, "8.0",
-      "7.1"),
-     ("RESIZE", {"mode": "LINEAR", "scales": (1.0, 1.0, 2.0, 2.0), "coordinates": "HALF_PIXEL",
-                 "selector": "FORMULA"}, "8.5.2", "8.4.1")],
-)  # fmt: skip
+    [
+        ("ELEMENTWISE", {"function": "DIV"}, "8.6.12", "8.6.2"),
+        ("ELEMENTWISE", {"function": "POW", "uniform_constant": True}, "8.6.12", "8.6.2"),
+        ("UNARY", {"function": "SIN"}, "8.6.12", "8.6.2"),
+        ("UNARY", {"function": "ATAN"}, "8.6.12", "8.6.2"),
+        ("REDUCE", {"function": "MAX", "axes": (2, 3)}, "8.6.12", "8.6.2"),
+        ("ELEMENTWISE", {"function": "SUB", "board": XAVIER}, "8.0", "7.1"),
+        (
+            "ACTIVATION",
+            {"function": "RELU", "inputs": [(33, 64, 16, 16)], "board": XAVIER},
+            "8.0",
+            "7.1",
+        ),
+        (
+            "RESIZE",
+            {
+                "mode": "LINEAR",
+                "scales": (1.0, 1.0, 2.0, 2.0),
+                "coordinates": "HALF_PIXEL",
+                "selector": "FORMULA",
+            },
+            "8.5.2",
+            "8.4.1",
+        ),
+    ],
+)
 def test_since_which_release(kind: str, params: dict[str, Any], since: str, before: str) -> None:
     params = {"board": DRIVE, **params}
     assert verdict(kind, tensorrt=since, **params).ok
@@ -189,15 +216,24 @@ def test_since_which_release(kind: str, params: dict[str, Any], since: str, befo
 
 @pytest.mark.parametrize(
     ("coordinates", "selector", "rounding", "ok"),
-    [("ASYMMETRIC", "FORMULA", "FLOOR", True), ("HALF_PIXEL", "FORMULA", "HALF_DOWN", True),
-     ("HALF_PIXEL", "FORMULA", "HALF_UP", True), ("HALF_PIXEL", "FORMULA", "FLOOR", False),
-     ("ASYMMETRIC", "FORMULA", "HALF_DOWN", False), ("ALIGN_CORNERS", "FORMULA", "FLOOR", False)],
-)  # fmt: skip
+    [
+        ("ASYMMETRIC", "FORMULA", "FLOOR", True),
+        ("HALF_PIXEL", "FORMULA", "HALF_DOWN", True),
+        ("HALF_PIXEL", "FORMULA", "HALF_UP", True),
+        ("HALF_PIXEL", "FORMULA", "FLOOR", False),
+        ("ASYMMETRIC", "FORMULA", "HALF_DOWN", False),
+        ("ALIGN_CORNERS", "FORMULA", "FLOOR", False),
+    ],
+)
 def test_resize_combinations(coordinates: str, selector: str, rounding: str, ok: bool) -> None:
     found = verdict(
-        "RESIZE", mode="NEAREST", scales=(1.0, 1.0, 2.0, 2.0), coordinates=coordinates,
-        selector=selector, rounding=rounding,
-    )  # fmt: skip
+        "RESIZE",
+        mode="NEAREST",
+        scales=(1.0, 1.0, 2.0, 2.0),
+        coordinates=coordinates,
+        selector=selector,
+        rounding=rounding,
+    )
     assert found.ok is ok
 
 
@@ -210,16 +246,18 @@ def test_int8_only_functions() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "params"),
-    [("ELEMENTWISE", {"function": "MIN", "op": "Min"}),
-     ("UNARY", {"function": "ATAN", "op": "Atan"}),
-     ("UNARY", {"function": "ATANH", "op": "Atanh"}),
-     ("ELEMENTWISE", {"function": "POW", "op": "Pow"}),
-     ("REDUCE", {"function": "MAX", "axes": (1,), "op": "ReduceMax"}),
-     ("SLICE", {"mode": "FILL", "value": 0.0, "op": "Pad"}),
-     ("SLICE", {"mode": "WRAP"}),
-     ("SHUFFLE", {"mode": "TRANSPOSE", "perm": (0, 2, 1, 3), "board": XAVIER}),
-     ("CONVOLUTION", convolution(channels=512, size=(80, 160), precision="fp16"))],
-)  # fmt: skip
+    [
+        ("ELEMENTWISE", {"function": "MIN", "op": "Min"}),
+        ("UNARY", {"function": "ATAN", "op": "Atan"}),
+        ("UNARY", {"function": "ATANH", "op": "Atanh"}),
+        ("ELEMENTWISE", {"function": "POW", "op": "Pow"}),
+        ("REDUCE", {"function": "MAX", "axes": (1,), "op": "ReduceMax"}),
+        ("SLICE", {"mode": "FILL", "value": 0.0, "op": "Pad"}),
+        ("SLICE", {"mode": "WRAP"}),
+        ("SHUFFLE", {"mode": "TRANSPOSE", "perm": (0, 2, 1, 3), "board": XAVIER}),
+        ("CONVOLUTION", convolution(channels=512, size=(80, 160), precision="fp16")),
+    ],
+)
 def test_allowed_but_disputed(kind: str, params: dict[str, Any]) -> None:
     found = verdict(kind, **params)
     assert found.ok

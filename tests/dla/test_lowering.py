@@ -27,8 +27,9 @@ def residual():
         node("Add", "b r", "s"),
         node("Relu", "s", "t"),
         node("Softmax", "t", "y", axis=1),
-        w1=normal(1, 4, 4, 3, 3), w2=normal(2, 4, 4, 3, 3),
-    )  # fmt: skip
+        w1=normal(1, 4, 4, 3, 3),
+        w2=normal(2, 4, 4, 3, 3),
+    )
 
 
 def test_pairs_stand_around_kernels_and_on_both_branches_of_a_sum():

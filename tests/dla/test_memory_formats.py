@@ -91,17 +91,19 @@ def test_xavier_shares_four_mebibytes_of_sram() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "dtype", "form", "generation", "expected", "size"),
-    [((1, 3, 224, 224), "float32", "LINEAR", "2.0", (602112, 200704, 896, 4), 602112),
-     ((1, 1000), "float32", "LINEAR", "2.0", (4000, 4), 4000),
-     ((1, 3, 10, 20), "int8", "DLA_LINEAR", "2.0", (1920, 640, 64, 1), 1920),
-     ((1, 3, 10, 33), "float16", "DLA_LINEAR", "1.0", (3840, 1280, 128, 2), 3840),
-     ((2, 3, 10, 20), "int8", "DLA_HWC4", "2.0", (1280, 1, 128, 4), 2560),
-     ((2, 3, 10, 20), "int8", "DLA_HWC4", "1.0", (960, 1, 96, 4), 1920),
-     ((1, 1, 10, 20), "float16", "DLA_HWC4", "2.0", (640, 2, 64, 2), 640),
-     ((1, 2048, 7, 7), "int8", "CHW32", "2.0", (100352, 1568, 224, 32), 100352),
-     ((1, 33, 2, 2), "int8", "CHW32", "2.0", (256, 128, 64, 32), 256),
-     ((4, 17, 2, 2), "float16", "CHW16", "2.0", (256, 128, 64, 32), 1024)],
-)  # fmt: skip
+    [
+        ((1, 3, 224, 224), "float32", "LINEAR", "2.0", (602112, 200704, 896, 4), 602112),
+        ((1, 1000), "float32", "LINEAR", "2.0", (4000, 4), 4000),
+        ((1, 3, 10, 20), "int8", "DLA_LINEAR", "2.0", (1920, 640, 64, 1), 1920),
+        ((1, 3, 10, 33), "float16", "DLA_LINEAR", "1.0", (3840, 1280, 128, 2), 3840),
+        ((2, 3, 10, 20), "int8", "DLA_HWC4", "2.0", (1280, 1, 128, 4), 2560),
+        ((2, 3, 10, 20), "int8", "DLA_HWC4", "1.0", (960, 1, 96, 4), 1920),
+        ((1, 1, 10, 20), "float16", "DLA_HWC4", "2.0", (640, 2, 64, 2), 640),
+        ((1, 2048, 7, 7), "int8", "CHW32", "2.0", (100352, 1568, 224, 32), 100352),
+        ((1, 33, 2, 2), "int8", "CHW32", "2.0", (256, 128, 64, 32), 256),
+        ((4, 17, 2, 2), "float16", "CHW16", "2.0", (256, 128, 64, 32), 1024),
+    ],
+)
 def test_strides_and_sizes(
     shape: tuple[int, ...],
     dtype: str,
@@ -116,10 +118,18 @@ def test_strides_and_sizes(
 
 @given(
     st.tuples(st.integers(1, 3), st.sampled_from([1, 3, 4]), st.integers(1, 9), st.integers(1, 70)),
-    st.sampled_from([("int8", "DLA_LINEAR"), ("float16", "DLA_LINEAR"), ("int8", "DLA_HWC4"),
-                     ("float16", "DLA_HWC4"), ("int8", "CHW32"), ("float16", "CHW16")]),
+    st.sampled_from(
+        [
+            ("int8", "DLA_LINEAR"),
+            ("float16", "DLA_LINEAR"),
+            ("int8", "DLA_HWC4"),
+            ("float16", "DLA_HWC4"),
+            ("int8", "CHW32"),
+            ("float16", "CHW16"),
+        ]
+    ),
     st.sampled_from(["1.0", "2.0"]),
-)  # fmt: skip
+)
 def test_every_element_has_its_own_place_inside(
     shape: tuple[int, int, int, int], kind: tuple[str, str], generation: str
 ) -> None:
@@ -153,21 +163,23 @@ def test_what_a_format_cannot_hold() -> None:
 
 @pytest.mark.parametrize(
     ("form", "dtype", "role", "channels", "readers", "rule"),
-    [("DLA_LINEAR", "int8", "input", 64, ("SCALE",), None),
-     ("DLA_LINEAR", "float16", "output", 64, (), None),
-     ("DLA_LINEAR", "float32", "input", 64, (), "formats.type"),
-     ("CHW16", "float16", "output", 5, (), None),
-     ("CHW16", "int8", "output", 5, (), "formats.type"),
-     ("CHW32", "int8", "input", 5, (), None),
-     ("CHW32", "float16", "input", 5, (), "formats.type"),
-     ("DLA_HWC4", "int8", "input", 3, ("CONVOLUTION", "CONVOLUTION"), None),
-     ("DLA_HWC4", "int8", "input", 3, ("CONVOLUTION", "SCALE"), "formats.reader"),
-     ("DLA_HWC4", "float16", "input", 4, (), None),
-     ("DLA_HWC4", "int8", "input", 2, ("CONVOLUTION",), "formats.channels"),
-     ("DLA_HWC4", "int8", "input", 5, ("CONVOLUTION",), "formats.channels"),
-     ("DLA_HWC4", "int8", "output", 4, (), "formats.role"),
-     ("LINEAR", "float16", "input", 3, (), "formats.native")],
-)  # fmt: skip
+    [
+        ("DLA_LINEAR", "int8", "input", 64, ("SCALE",), None),
+        ("DLA_LINEAR", "float16", "output", 64, (), None),
+        ("DLA_LINEAR", "float32", "input", 64, (), "formats.type"),
+        ("CHW16", "float16", "output", 5, (), None),
+        ("CHW16", "int8", "output", 5, (), "formats.type"),
+        ("CHW32", "int8", "input", 5, (), None),
+        ("CHW32", "float16", "input", 5, (), "formats.type"),
+        ("DLA_HWC4", "int8", "input", 3, ("CONVOLUTION", "CONVOLUTION"), None),
+        ("DLA_HWC4", "int8", "input", 3, ("CONVOLUTION", "SCALE"), "formats.reader"),
+        ("DLA_HWC4", "float16", "input", 4, (), None),
+        ("DLA_HWC4", "int8", "input", 2, ("CONVOLUTION",), "formats.channels"),
+        ("DLA_HWC4", "int8", "input", 5, ("CONVOLUTION",), "formats.channels"),
+        ("DLA_HWC4", "int8", "output", 4, (), "formats.role"),
+        ("LINEAR", "float16", "input", 3, (), "formats.native"),
+    ],
+)
 def test_what_may_cross_a_border(
     form: str, dtype: str, role: str, channels: int, readers: tuple[str, ...], rule: str | None
 ) -> None:
@@ -191,9 +203,14 @@ def test_unknown_words_about_formats() -> None:
 def test_convolutions_that_read_hwc4() -> None:
     def rule(form: str, dtype: str, reader: str, groups: int) -> str | None:
         found = legal(
-            form, dtype, "input", channels=4, readers=("CONVOLUTION",), reader_dtype=reader,
+            form,
+            dtype,
+            "input",
+            channels=4,
+            readers=("CONVOLUTION",),
+            reader_dtype=reader,
             groups=groups,
-        )  # fmt: skip
+        )
         return found.rule if found else None
 
     assert rule("DLA_HWC4", "int8", "int8", 4) is None

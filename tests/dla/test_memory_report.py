@@ -288,5 +288,7 @@ def test_a_slot_that_memory_frees_stays_empty() -> None:
     groups.append(LoadableCandidate(("l4",), False, "memory.loadables"))
     held = within_memory(net, groups, ORIN, "int8")
     assert [(group.retained, group.dropped) for group in held] == [
-        (False, "memory.pool"), (True, ""), (False, "memory.loadables"),
-    ]  # fmt: skip
+        (False, "memory.pool"),
+        (True, ""),
+        (False, "memory.loadables"),
+    ]

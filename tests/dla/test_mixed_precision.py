@@ -26,11 +26,19 @@ def convolutions(count: int = 4, channels: int = 64, side: int = 256) -> Network
     macs = channels * channels * 9 * side * side
     layers = tuple(
         Layer(
-            f"c{i}", "CONVOLUTION", "Conv", (f"c{i}",), (f"c{i}",), (f"t{i}",), (f"t{i + 1}",),
-            params, macs, channels * channels * 9,
+            f"c{i}",
+            "CONVOLUTION",
+            "Conv",
+            (f"c{i}",),
+            (f"c{i}",),
+            (f"t{i}",),
+            (f"t{i + 1}",),
+            params,
+            macs,
+            channels * channels * 9,
         )
         for i in range(count)
-    )  # fmt: skip
+    )
     return Network("n", layers, tensors, ("t0",), (f"t{count}",))
 
 
@@ -131,9 +139,13 @@ def test_layers_left_in_fp16_are_judged_planned_and_counted_as_such() -> None:
     assert retained.raw.local_dram > low.raw.local_dram
     # with scales for some tensors, what lacks them and what is kept are both FP16
     some = judge(
-        NET, ORIN, precision="int8", tensorrt="10.3", scales={"t0": 0.1, "t1": 0.1, "t2": 0.1},
+        NET,
+        ORIN,
+        precision="int8",
+        tensorrt="10.3",
+        scales={"t0": 0.1, "t1": 0.1, "t2": 0.1},
         fp16_layers={"c0"},
-    )  # fmt: skip
+    )
     assert [some.precisions[x] for x in ("c0", "c1", "c2", "c3")] == [
         "fp16",
         "int8",

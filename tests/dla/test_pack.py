@@ -12,9 +12,16 @@ from edgekit.errors import DataError
 from tests.tries import tries
 
 GENERATIONS = ("1.0", "2.0")
-CASES = [("int8", "DLA_LINEAR"), ("float16", "DLA_LINEAR"), ("int8", "DLA_HWC4"),
-         ("float16", "DLA_HWC4"), ("int8", "CHW32"), ("float16", "CHW16"), ("int8", "LINEAR"),
-         ("float32", "LINEAR")]  # fmt: skip
+CASES = [
+    ("int8", "DLA_LINEAR"),
+    ("float16", "DLA_LINEAR"),
+    ("int8", "DLA_HWC4"),
+    ("float16", "DLA_HWC4"),
+    ("int8", "CHW32"),
+    ("float16", "CHW16"),
+    ("int8", "LINEAR"),
+    ("float32", "LINEAR"),
+]
 
 
 def noise(shape: tuple[int, ...], dtype: str) -> np.ndarray:

@@ -26,7 +26,7 @@ NEW_NAMES = (
     *(f"/cnn/cnn.{3 * i + 2}/Relu" for i in range(4)),
     "/pool/GlobalAveragePool",
     "/linear/Gemm",
-)  # fmt: skip
+)
 
 
 def on_gpu(net: Network, found: Judgement) -> list[tuple[str, str]]:
@@ -52,16 +52,18 @@ def test_a_global_average_splits_the_net_in_two(tmp_path: Path, tensorrt: str) -
     body = {f"{'Relu' if i % 2 else 'Conv'}_{i}" for i in range(8)}
     assert [set(group.layers) for group in found.candidates] == [body, {"Gemm_15"}]
     assert on_gpu(net, found) == [
-        ("REDUCE", "GlobalAveragePool_8"), ("SHUFFLE", "reshape_after_Gemm_15"),
-    ]  # fmt: skip
+        ("REDUCE", "GlobalAveragePool_8"),
+        ("SHUFFLE", "reshape_after_Gemm_15"),
+    ]
 
 
 def test_the_same_net_with_names_of_a_newer_exporter(tmp_path: Path) -> None:
     net = cifar(tmp_path, "GlobalAveragePool", NEW_NAMES)
     found = judge(net, get(ORIN), tensorrt="8.5.2")
     assert foreign_nodes(net, found) == [
-        "{ForeignNode[/cnn/cnn.0/Conv.../cnn/cnn.11/Relu]}", "{ForeignNode[/linear/Gemm]}",
-    ]  # fmt: skip
+        "{ForeignNode[/cnn/cnn.0/Conv.../cnn/cnn.11/Relu]}",
+        "{ForeignNode[/linear/Gemm]}",
+    ]
     names = [name for _, name in on_gpu(net, found)]
     assert names == ["/pool/GlobalAveragePool", "reshape_after_/linear/Gemm"]
 
@@ -123,9 +125,13 @@ def test_judging_is_linear_in_layers() -> None:
 
     shape = (1, 64, 8, 8)
     params = {
-        "kernel": (3, 3), "stride": (1, 1), "pads": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1,
+        "kernel": (3, 3),
+        "stride": (1, 1),
+        "pads": (1, 1, 1, 1),
+        "dilation": (1, 1),
+        "groups": 1,
         "out_maps": 64,
-    }  # fmt: skip
+    }
     target, lines = get(ORIN), []
     for count in (250, 2000):
         names = [f"t{i}" for i in range(count + 1)]

@@ -33,11 +33,14 @@ def chain(*steps: Step, outputs: Sequence[str] = ()) -> Network:
 
 
 QUANTIZED = chain(
-    ("q0", "QUANTIZE", ["x"], {}), ("d0", "DEQUANTIZE", ["q0"], {}),
-    ("conv", "CONVOLUTION", ["d0"], CONV), ("relu", "ACTIVATION", ["conv"], RELU),
-    ("q1", "QUANTIZE", ["relu"], {}), ("d1", "DEQUANTIZE", ["q1"], {}),
+    ("q0", "QUANTIZE", ["x"], {}),
+    ("d0", "DEQUANTIZE", ["q0"], {}),
+    ("conv", "CONVOLUTION", ["d0"], CONV),
+    ("relu", "ACTIVATION", ["conv"], RELU),
+    ("q1", "QUANTIZE", ["relu"], {}),
+    ("d1", "DEQUANTIZE", ["q1"], {}),
     ("late", "CONVOLUTION", ["d1"], CONV),
-)  # fmt: skip
+)
 
 
 def judged(
@@ -52,9 +55,14 @@ def test_q_and_dq_are_no_obstacle_from_11_4_1_on(precision: str) -> None:
     assert all(verdict.ok for verdict in found.verdicts.values())
     assert [len(group.layers) for group in found.candidates] == [7]
     assert {name: v.precision for name, v in found.verdicts.items()} == {
-        "q0": "int8", "d0": "int8", "conv": "int8", "relu": "int8", "q1": "int8", "d1": "int8",
+        "q0": "int8",
+        "d0": "int8",
+        "conv": "int8",
+        "relu": "int8",
+        "q1": "int8",
+        "d1": "int8",
         "late": "fp16",
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("precision", ["int8", "fp16"])
@@ -90,13 +98,15 @@ def test_a_release_newer_than_all_sources_is_said_to_be() -> None:
 
 def test_a_layer_with_a_float_neighbour_runs_in_fp16() -> None:
     net = chain(
-        ("q", "QUANTIZE", ["x"], {}), ("d", "DEQUANTIZE", ["q"], {}),
-        ("conv", "CONVOLUTION", ["d"], CONV), ("sigmoid", "ACTIVATION", ["conv"], RELU),
+        ("q", "QUANTIZE", ["x"], {}),
+        ("d", "DEQUANTIZE", ["q"], {}),
+        ("conv", "CONVOLUTION", ["d"], CONV),
+        ("sigmoid", "ACTIVATION", ["conv"], RELU),
         ("silu", "ELEMENTWISE", ["conv", "sigmoid"], {"function": "PROD"}),
         ("pool", "POOLING", ["d"], {"mode": "MAX", "kernel": (2, 2)}),
         ("sum", "ELEMENTWISE", ["silu", "pool"], {"function": "SUM"}),
         ("q2", "QUANTIZE", ["sum"], {}),
-    )  # fmt: skip
+    )
     found = {name: verdict.precision for name, verdict in judged(net).verdicts.items()}
     assert found["conv"] == found["pool"] == found["silu"] == "fp16"
 
@@ -104,10 +114,11 @@ def test_a_layer_with_a_float_neighbour_runs_in_fp16() -> None:
 def test_a_layer_whose_floats_are_read_too_runs_in_fp16() -> None:
     """One quantizer is not enough: another reader, or the caller, gets what is not rounded."""
     before = (
-        ("q", "QUANTIZE", ["x"], {}), ("d", "DEQUANTIZE", ["q"], {}),
+        ("q", "QUANTIZE", ["x"], {}),
+        ("d", "DEQUANTIZE", ["q"], {}),
         ("pool", "POOLING", ["d"], {"mode": "MAX", "kernel": (2, 2)}),
         ("q2", "QUANTIZE", ["pool"], {}),
-    )  # fmt: skip
+    )
     softmax = ("softmax", "SOFTMAX", ["pool"], {"axis": 1})
     assert judged(chain(*before)).verdicts["pool"].precision == "int8"
     assert judged(chain(*before, softmax)).verdicts["pool"].precision == "fp16"
@@ -117,11 +128,14 @@ def test_a_layer_whose_floats_are_read_too_runs_in_fp16() -> None:
 
 def test_a_residual_sum_before_one_quantizer_runs_in_int8() -> None:
     net = chain(
-        ("q", "QUANTIZE", ["x"], {}), ("d", "DEQUANTIZE", ["q"], {}),
-        ("skip", "DEQUANTIZE", ["q"], {}), ("conv", "CONVOLUTION", ["d"], CONV),
+        ("q", "QUANTIZE", ["x"], {}),
+        ("d", "DEQUANTIZE", ["q"], {}),
+        ("skip", "DEQUANTIZE", ["q"], {}),
+        ("conv", "CONVOLUTION", ["d"], CONV),
         ("sum", "ELEMENTWISE", ["conv", "skip"], {"function": "SUM"}),
-        ("relu", "ACTIVATION", ["sum"], RELU), ("q2", "QUANTIZE", ["relu"], {}),
-    )  # fmt: skip
+        ("relu", "ACTIVATION", ["sum"], RELU),
+        ("q2", "QUANTIZE", ["relu"], {}),
+    )
     found = judged(net)
     assert {verdict.precision for verdict in found.verdicts.values()} == {"int8"}
 
@@ -129,12 +143,17 @@ def test_a_residual_sum_before_one_quantizer_runs_in_int8() -> None:
 def test_shuffles_around_a_product_are_seen_through() -> None:
     shuffle = {"mode": "TRANSPOSE", "perm": (0, 1, 3, 2)}
     net = chain(
-        ("q", "QUANTIZE", ["x"], {}), ("d", "DEQUANTIZE", ["q"], {}),
-        ("before", "SHUFFLE", ["d"], shuffle), ("product", "CONVOLUTION", ["before"], CONV),
-        ("after", "SHUFFLE", ["product"], shuffle), ("relu", "ACTIVATION", ["after"], RELU),
-        ("q2", "QUANTIZE", ["relu"], {}), ("d2", "DEQUANTIZE", ["q2"], {}),
-        ("last", "SHUFFLE", ["d2"], shuffle), ("open", "CONVOLUTION", ["last"], CONV),
-    )  # fmt: skip
+        ("q", "QUANTIZE", ["x"], {}),
+        ("d", "DEQUANTIZE", ["q"], {}),
+        ("before", "SHUFFLE", ["d"], shuffle),
+        ("product", "CONVOLUTION", ["before"], CONV),
+        ("after", "SHUFFLE", ["product"], shuffle),
+        ("relu", "ACTIVATION", ["after"], RELU),
+        ("q2", "QUANTIZE", ["relu"], {}),
+        ("d2", "DEQUANTIZE", ["q2"], {}),
+        ("last", "SHUFFLE", ["d2"], shuffle),
+        ("open", "CONVOLUTION", ["last"], CONV),
+    )
     found = {name: verdict.precision for name, verdict in judged(net).verdicts.items()}
     assert [name for name, precision in found.items() if precision == "fp16"] == ["last", "open"]
 
@@ -156,9 +175,12 @@ def test_no_calibration_cache_from_11_4_1_on(net: Network) -> None:
 
 @pytest.mark.parametrize(
     ("params", "rule", "ok"),
-    [({"axis": None}, "", True), ({"axis": 1}, "general.quantized_axis", False),
-     ({"dtype": "uint8"}, "general.quantized_type", True)],
-)  # fmt: skip
+    [
+        ({"axis": None}, "", True),
+        ({"axis": 1}, "general.quantized_axis", False),
+        ({"dtype": "uint8"}, "general.quantized_type", True),
+    ],
+)
 def test_what_q_and_dq_may_be(params: dict[str, Any], rule: str, ok: bool) -> None:
     found = judged(network_of("QUANTIZE", **params)).verdicts["x"]
     assert found.ok is ok
@@ -168,10 +190,17 @@ def test_what_q_and_dq_may_be(params: dict[str, Any], rule: str, ok: bool) -> No
 
 @pytest.mark.parametrize(
     ("kind", "params", "precision"),
-    [("ACTIVATION", {"function": "SIGMOID"}, "fp16"), ("ACTIVATION", {"function": "TANH"}, "fp16"),
-     ("ACTIVATION", RELU, "int8"), ("LRN", {"window": 5}, "fp16"), ("SOFTMAX", {"axis": 1}, "fp16"),
-     ("SLICE", {}, "fp16"), ("CONVOLUTION", CONV, "int8"), ("UNARY", {"function": "EXP"}, "")],
-)  # fmt: skip
+    [
+        ("ACTIVATION", {"function": "SIGMOID"}, "fp16"),
+        ("ACTIVATION", {"function": "TANH"}, "fp16"),
+        ("ACTIVATION", RELU, "int8"),
+        ("LRN", {"window": 5}, "fp16"),
+        ("SOFTMAX", {"axis": 1}, "fp16"),
+        ("SLICE", {}, "fp16"),
+        ("CONVOLUTION", CONV, "int8"),
+        ("UNARY", {"function": "EXP"}, ""),
+    ],
+)
 def test_what_an_int8_build_computes_in(kind: str, params: dict[str, Any], precision: str) -> None:
     assert judged(network_of(kind, **params), IMPLICIT).verdicts["x"].precision == precision
 
@@ -196,8 +225,9 @@ def test_a_float_weight_keeps_its_layer_out_of_int8(where: str) -> None:
     found = judged(layers(sheet.model(y)))
     expected = "int8" if where == "weight" else "fp16"
     assert {name: found.precision_of(name) for name in ("conv", "relu")} == {
-        "conv": expected, "relu": expected,
-    }  # fmt: skip
+        "conv": expected,
+        "relu": expected,
+    }
 
 
 def weights(*shape: int) -> Any:

@@ -112,9 +112,11 @@ def test_every_release_newer_than_the_sources_has_the_same_notes(tensorrt: str) 
 
 
 def test_no_xavier_is_told_to_use_a_jetpack_of_orin() -> None:
-    (reason,) = judge(
-        RELU, get("jetson-agx-xavier"), precision="fp16", tensorrt="10.3"
-    ).verdicts["x"].reasons  # fmt: skip
+    (reason,) = (
+        judge(RELU, get("jetson-agx-xavier"), precision="fp16", tensorrt="10.3")
+        .verdicts["x"]
+        .reasons
+    )
     assert "8.5.2" in reason.fix
     assert "6.2" not in reason.fix
 

@@ -52,8 +52,9 @@ def test_every_layer_of_the_real_build_by_name_and_in_order(net: Network) -> Non
     placed = [(found.placed[la.name], la.kind, la.builder_name) for la in net.layers]
     assert [name for place, _, name in placed if place == "DLA"] == [*stages(), CLASSIFIER]
     assert [(kind, name) for place, kind, name in placed if place == "GPU"] == [
-        ("REDUCE", "/avgpool/GlobalAveragePool"), ("SHUFFLE", "reshape_after_/fc/Gemm"),
-    ]  # fmt: skip
+        ("REDUCE", "/avgpool/GlobalAveragePool"),
+        ("SHUFFLE", "reshape_after_/fc/Gemm"),
+    ]
     assert [loadable_name(net, group.layers) for group in found.candidates] == [
         "{ForeignNode[/conv1/Conv.../layer4/layer4.2/relu_2/Relu]}",
         f"{{ForeignNode[{CLASSIFIER}]}}",
@@ -64,9 +65,12 @@ def test_what_fusion_took_is_known_by_the_builders_names(net: Network) -> None:
     """Its warnings came before its fusions: four of the five are about these."""
     parts = [(part.kind, part.name) for layer in net.layers for part in layer.absorbed]
     assert parts == [
-        ("SHUFFLE", "/Flatten"), ("CONSTANT", "fc.weight"), ("CONSTANT", "fc.bias"),
-        ("SHUFFLE", "ONNXTRT_Broadcast"), ("ELEMENTWISE", "(Unnamed Layer* 125) [ElementWise]"),
-    ]  # fmt: skip
+        ("SHUFFLE", "/Flatten"),
+        ("CONSTANT", "fc.weight"),
+        ("CONSTANT", "fc.bias"),
+        ("SHUFFLE", "ONNXTRT_Broadcast"),
+        ("ELEMENTWISE", "(Unnamed Layer* 125) [ElementWise]"),
+    ]
     with pytest.raises(KeyError, match="nobody"):
         loadable_name(net, ["/fc/Gemm", "nobody"])
     with pytest.raises(KeyError):
@@ -130,13 +134,28 @@ def test_layers_are_listed_as_the_contract_says(net: Network) -> None:
     layers = [write(layer) for layer in judged_layers(net, judgement)]
     assert json.loads(json.dumps(layers)) == layers
     assert write(summary_of(net, judgement)) == {
-        "layers": 122, "dla_layers": 120, "gpu_layers": 2, "dla_macs_fraction": 1.0,
-    }  # fmt: skip
+        "layers": 122,
+        "dla_layers": 120,
+        "gpu_layers": 2,
+        "dla_macs_fraction": 1.0,
+    }
     first, last = layers[0], layers[-1]
     assert set(first) == {
-        "name", "kind", "nodes", "from", "dla", "placed", "graph_output", "macs", "weight_bytes",
-        "output_bytes", "loadable", "dropped", "rewrites", "module",
-    }  # fmt: skip
+        "name",
+        "kind",
+        "nodes",
+        "from",
+        "dla",
+        "placed",
+        "graph_output",
+        "macs",
+        "weight_bytes",
+        "output_bytes",
+        "loadable",
+        "dropped",
+        "rewrites",
+        "module",
+    }
     assert first["macs"] == 64 * 112 * 112 * 3 * 49
     assert (first["weight_bytes"], first["output_bytes"]) == (64 * 3 * 49 + 64, 64 * 112 * 112)
     assert (last["nodes"], last["from"], last["graph_output"]) == ([], ["/fc/Gemm"], True)
@@ -171,8 +190,14 @@ def test_a_layer_without_scales_is_judged_in_fp16(net: Network) -> None:
 @pytest.mark.parametrize("precision", ["int8", "fp16"])
 def test_pools_of_the_backbone_of_detr(net: Network, precision: str) -> None:
     """The same layers for 800x1066: the DETR builds of the same board give them 128 and 64 MiB."""
-    sides = {224: (800, 1066), 112: (400, 533), 56: (200, 267), 28: (100, 134), 14: (50, 67),
-             7: (25, 34)}  # fmt: skip
+    sides = {
+        224: (800, 1066),
+        112: (400, 533),
+        56: (200, 267),
+        28: (100, 134),
+        14: (50, 67),
+        7: (25, 34),
+    }
     tensors = {
         name: replace(t, shape=(*t.shape[:2], *sides[t.shape[2]])) if t.shape[2:] != (1, 1) else t
         for name, t in net.tensors.items()

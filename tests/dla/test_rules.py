@@ -20,15 +20,31 @@ from tests.dla.one_layer import XAVIER, verdict
 
 PAGE = Path(__file__).parents[2] / "docs" / "dla-support.md"
 FAMILIES = {
-    "general", "convolution", "deconvolution", "pooling", "activation", "prelu", "elementwise",
-    "comparison", "scale", "lrn", "concatenation", "resize", "slice", "softmax", "unary",
-    "shuffle", "reduce",
-}  # fmt: skip
+    "general",
+    "convolution",
+    "deconvolution",
+    "pooling",
+    "activation",
+    "prelu",
+    "elementwise",
+    "comparison",
+    "scale",
+    "lrn",
+    "concatenation",
+    "resize",
+    "slice",
+    "softmax",
+    "unary",
+    "shuffle",
+    "reduce",
+}
 # what these compare with stands in the layer or in the operator's row
 LIMIT_OF_THE_LAYER = {
-    "convolution.padding_kernel", "convolution.padding_dilated", "operators.since",
+    "convolution.padding_kernel",
+    "convolution.padding_dilated",
+    "operators.since",
     "operators.not_exposed",
-}  # fmt: skip
+}
 # parameters that a layer of the network has, as far as rules ask for them
 PARAMETERS = {
     "kernel", "stride", "pads", "dilation", "groups", "out_maps", "mode", "count_include_pad",
@@ -68,20 +84,26 @@ def test_every_family_has_its_file_and_every_rule_its_source() -> None:
 ROW = "id: x.a, text: t, fix: f, source: [header]"
 
 
-@pytest.mark.parametrize(("row", "said"), [
-    (f"{{{ROW}, chek: 1}}", r"rules\[0\]: unknown: 'chek'"),
-    ("{id: x.a, text: t, fix: f}", r"rules\[0\]: missing: source"),
-    ("{id: x.a, text: t, fix: f, source: [hearsay]}", r"rules\[0\].source\[0\]: 'hearsay' is no"),
-    (f"{{{ROW}, generations: ['3.0']}}", r"rules\[0\].generations\[0\]: '3.0' is not one of"),
-    (f"{{{ROW}, certainty: sure}}", r"rules\[0\].certainty: 'sure' is not one of"),
-    (f"{{{ROW}, check: {{of: a}}}}", r"rules\[0\].check: not a check"),
-    (f"{{{ROW}, check: {{range: [1, 2]}}}}", r"rules\[0\].check: not a check"),
-    (f"{{{ROW}, check: {{of: a, in: [], x: 1}}}}", r"rules\[0\].check: not a check"),
-    (f"{{{ROW}, check: {{of: a, near: 3}}}}", r"rules\[0\].check: unknown operator 'near'"),
-    (f"{{{ROW}, check: {{of: a, in: 3}}}}", r"rules\[0\].check: in takes a list of values"),
-    (f"{{{ROW}, check: {{any: [{{of: a, range: [1]}}]}}}}", "range takes the two ends"),
-    (f"{{{ROW}, ties: {{tensors: outputs}}}}", r"rules\[0\].ties.tensors: 'outputs' is not"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (f"{{{ROW}, chek: 1}}", r"rules\[0\]: unknown: 'chek'"),
+        ("{id: x.a, text: t, fix: f}", r"rules\[0\]: missing: source"),
+        (
+            "{id: x.a, text: t, fix: f, source: [hearsay]}",
+            r"rules\[0\].source\[0\]: 'hearsay' is no",
+        ),
+        (f"{{{ROW}, generations: ['3.0']}}", r"rules\[0\].generations\[0\]: '3.0' is not one of"),
+        (f"{{{ROW}, certainty: sure}}", r"rules\[0\].certainty: 'sure' is not one of"),
+        (f"{{{ROW}, check: {{of: a}}}}", r"rules\[0\].check: not a check"),
+        (f"{{{ROW}, check: {{range: [1, 2]}}}}", r"rules\[0\].check: not a check"),
+        (f"{{{ROW}, check: {{of: a, in: [], x: 1}}}}", r"rules\[0\].check: not a check"),
+        (f"{{{ROW}, check: {{of: a, near: 3}}}}", r"rules\[0\].check: unknown operator 'near'"),
+        (f"{{{ROW}, check: {{of: a, in: 3}}}}", r"rules\[0\].check: in takes a list of values"),
+        (f"{{{ROW}, check: {{any: [{{of: a, range: [1]}}]}}}}", "range takes the two ends"),
+        (f"{{{ROW}, ties: {{tensors: outputs}}}}", r"rules\[0\].ties.tensors: 'outputs' is not"),
+    ],
+)
 def test_a_wrong_row_of_a_rule_file_is_refused_with_its_place(tmp_path, row, said) -> None:
     file = tmp_path / "x.yaml"
     file.write_text(
@@ -92,13 +114,16 @@ def test_a_wrong_row_of_a_rule_file_is_refused_with_its_place(tmp_path, row, sai
     assert (caught.value.code, caught.value.where) == ("data.invalid", str(file))
 
 
-@pytest.mark.parametrize(("written", "wrong", "place"), [
-    ("smallest: 4096", "smallest: -1", "smallest"),
-    ("default: 1073741824", "default: -5", "local_dram.default"),
-    ("fp16: 4194304", "fp16: -1", "local_extra.fp16"),
-    ('{"8": 8}', '{"8": 0}', "loadables_per_core.before.8"),
-    ("pool: local_dram", "pool: dram", "rules"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("written", "wrong", "place"),
+    [
+        ("smallest: 4096", "smallest: -1", "smallest"),
+        ("default: 1073741824", "default: -5", "local_dram.default"),
+        ("fp16: 4194304", "fp16: -1", "local_extra.fp16"),
+        ('{"8": 8}', '{"8": 0}', "loadables_per_core.before.8"),
+        ("pool: local_dram", "pool: dram", "rules"),
+    ],
+)
 def test_a_wrong_size_of_a_pool_is_refused_with_its_place(tmp_path, written, wrong, place) -> None:
     text = (data_folder("dla") / "memory.yaml").read_text()
     assert text.count(written) == 1
@@ -208,9 +233,14 @@ def test_a_dispute_names_exactly_the_sources_of_its_sides(
     inputs = (size,) if kind == "UNARY" else (size, size)
     function = "SUM" if op == "Mean" else op.upper()
     found = verdict(
-        kind, inputs=inputs, output=size, op=op, function=function, broadcast="NCHW",
+        kind,
+        inputs=inputs,
+        output=size,
+        op=op,
+        function=function,
+        broadcast="NCHW",
         tensorrt="10.3",
-    )  # fmt: skip
+    )
     assert (found.ok, found.certainty) == (True, "disputed")
     (reason,) = found.reasons
     assert reason.rule == rule
@@ -277,10 +307,12 @@ def test_texts_name_only_facts_that_exist() -> None:
         ({"kind": "SLICE", "strides": (1, 1, -1, 1), "size": (4, 4)}, "reverse"),
         ({"kind": "NORMALIZATION", "op": "LayerNormalization", "size": (4, 4)}, "GPU; NVIDIA"),
         ({"kind": "UNARY", "op": "LogSoftmax", "function": "LOG", "size": (4, 4)}, "GPU; NVIDIA"),
-        ({"kind": "UNARY", "op": "Sin", "function": "SIN", "size": (4, 4), "board": XAVIER},
-         "no TensorRT release for this board"),
+        (
+            {"kind": "UNARY", "op": "Sin", "function": "SIN", "size": (4, 4), "board": XAVIER},
+            "no TensorRT release for this board",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_fix_fits_the_layer(layer: dict[str, Any], words: str) -> None:
     size = (1, 8, *layer.pop("size"))
     found = verdict(layer.pop("kind"), inputs=(size,), output=size, **layer)
@@ -301,8 +333,15 @@ def test_a_fix_that_keeps_a_layer_on_the_gpu_does_not_mend() -> None:
 def test_int8_is_no_advice_in_int8() -> None:
     for precision, offered in (("fp16", True), ("int8", False)):
         size = (1, 8192, 8, 8)
-        wide = {"kernel": (5, 5), "stride": (1, 1), "pads": (0, 0, 0, 0), "dilation": (1, 1),
-                "groups": 1, "out_maps": 8, "in_maps": 8192}  # fmt: skip
+        wide = {
+            "kernel": (5, 5),
+            "stride": (1, 1),
+            "pads": (0, 0, 0, 0),
+            "dilation": (1, 1),
+            "groups": 1,
+            "out_maps": 8,
+            "in_maps": 8192,
+        }
         found = verdict(
             "CONVOLUTION", precision=precision, inputs=(size,), output=(1, 8, 4, 4), **wide
         )

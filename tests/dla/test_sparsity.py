@@ -47,18 +47,22 @@ def report(
 
 @pytest.mark.parametrize(
     ("changes", "broken"),
-    [({}, set()),
-     ({"channels": 65}, set()),
-     ({"channels": 64}, {"sparsity.channels"}),
-     ({"channels": 128, "groups": 2}, set()),
-     ({"channels": 64, "groups": 2}, {"sparsity.channels"}),
-     ({"maps": 256, "channels": 1024, "kernel": 1}, set()),
-     ({"maps": 256, "channels": 1025, "kernel": 1}, {"sparsity.weights"}),
-     ({"maps": 65}, set()), ({"maps": 96}, set()),
-     ({"maps": 67}, {"sparsity.maps"}), ({"maps": 112}, {"sparsity.maps"}),
-     ({"board": "jetson-agx-xavier"}, {"sparsity.generation"}),
-     ({"precision": "fp16"}, {"sparsity.precision"})],
-)  # fmt: skip
+    [
+        ({}, set()),
+        ({"channels": 65}, set()),
+        ({"channels": 64}, {"sparsity.channels"}),
+        ({"channels": 128, "groups": 2}, set()),
+        ({"channels": 64, "groups": 2}, {"sparsity.channels"}),
+        ({"maps": 256, "channels": 1024, "kernel": 1}, set()),
+        ({"maps": 256, "channels": 1025, "kernel": 1}, {"sparsity.weights"}),
+        ({"maps": 65}, set()),
+        ({"maps": 96}, set()),
+        ({"maps": 67}, {"sparsity.maps"}),
+        ({"maps": 112}, {"sparsity.maps"}),
+        ({"board": "jetson-agx-xavier"}, {"sparsity.generation"}),
+        ({"precision": "fp16"}, {"sparsity.precision"}),
+    ],
+)
 def test_conditions_on_both_sides(
     tmp_path: Path, changes: dict[str, Any], broken: set[str]
 ) -> None:

@@ -81,6 +81,7 @@ def test_links_lead_somewhere(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_of_the_packages_that_pages_name_are_there(page):
-    for name in re.findall(r"`((?:edgekit|edgekit_device|scripts|tests|benchmarks)/[\w./-]+)`",
-                           page.read_text()):  # fmt: skip
+    for name in re.findall(
+        r"`((?:edgekit|edgekit_device|scripts|tests|benchmarks)/[\w./-]+)`", page.read_text()
+    ):
         assert (ROOT / name).exists(), name

@@ -17,8 +17,11 @@ def test_the_examples_in_their_order(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "kept"))
     small_net(tmp_path / "model.onnx")
-    lines = [line for block in re.findall(r"```sh\n(.*?)```", SECTION, re.S)
-             for line in block.splitlines()]  # fmt: skip
+    lines = [
+        line
+        for block in re.findall(r"```sh\n(.*?)```", SECTION, re.S)
+        for line in block.splitlines()
+    ]
     assert len(lines) == 5
     for line in lines:
         program, *arguments = shlex.split(line)

@@ -56,16 +56,22 @@ def run_step(repository: Path, **inputs: str) -> tuple[subprocess.CompletedProce
     for name in ("summary", "output"):
         (files / name).write_text("")
     variables |= {
-        "RUNNER_TEMP": str(files / "runner"), "GITHUB_ACTION_PATH": str(ROOT),
-        "GITHUB_STEP_SUMMARY": str(files / "summary"), "GITHUB_OUTPUT": str(files / "output"),
-    }  # fmt: skip
+        "RUNNER_TEMP": str(files / "runner"),
+        "GITHUB_ACTION_PATH": str(ROOT),
+        "GITHUB_STEP_SUMMARY": str(files / "summary"),
+        "GITHUB_OUTPUT": str(files / "output"),
+    }
     script = files / "step.sh"
     script.write_text(step["run"])
     done = subprocess.run(
-        ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", str(script)], cwd=repository,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **variables}, capture_output=True, text=True,
-        timeout=120, check=False,
-    )  # fmt: skip
+        ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", str(script)],
+        cwd=repository,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     return done, files
 
 
@@ -80,9 +86,12 @@ needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 @needs_bash
 def test_the_action_checks_models_and_writes_its_files(repository: Path) -> None:
     done, files = run_step(
-        repository, models="models/*.onnx\nmodel.onnx\n", target="jetson-agx-orin-64gb",
-        fail_under="90", options="--precision=fp16\n",
-    )  # fmt: skip
+        repository,
+        models="models/*.onnx\nmodel.onnx\n",
+        target="jetson-agx-orin-64gb",
+        fail_under="90",
+        options="--precision=fp16\n",
+    )
     assert done.returncode == 0, done.stderr
     assert outputs(files) == {"sarif": "edgekit.sarif", "comment": "edgekit.md"}
     (run,) = json.loads((repository / "edgekit.sarif").read_text())["runs"]
@@ -114,9 +123,11 @@ def test_a_pattern_without_a_match_is_named(repository: Path) -> None:
 
 def test_nothing_of_an_input_is_run(repository: Path) -> None:
     done, files = run_step(
-        repository, models="$(touch pwned); `touch pwned` -x.onnx\n--help", target="x; touch pwned",
+        repository,
+        models="$(touch pwned); `touch pwned` -x.onnx\n--help",
+        target="x; touch pwned",
         options="--layer=$(touch pwned)",
-    )  # fmt: skip
+    )
     assert done.returncode == 2
     assert not (repository / "pwned").exists()
     assert outputs(files) == {}
@@ -142,16 +153,24 @@ def test_the_hook_checks_the_models_of_a_commit(repository: Path) -> None:
     config = {"repos": [{"repo": "local", "hooks": [local]}]}
     (repository / ".pre-commit-config.yaml").write_text(yaml.safe_dump(config))
     (repository / "notes.txt").write_text("no model\n")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT),
-                   "PRE_COMMIT_HOME": str(repository.parent / "pre-commit")}  # fmt: skip
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "PRE_COMMIT_HOME": str(repository.parent / "pre-commit"),
+    }
     for line in ("git init -q", "git add ."):
         subprocess.run(shlex.split(line), cwd=repository, env=environment, check=True)
 
     def commit() -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "pre_commit", "run", "--verbose"], cwd=repository,
-            env=environment, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+            [sys.executable, "-m", "pre_commit", "run", "--verbose"],
+            cwd=repository,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
 
     done = commit()
     assert done.returncode == 0, done.stdout + done.stderr

@@ -194,9 +194,18 @@ def test_the_keyboard_is_enough(opened: Opened) -> None:
         page.key("Tab")
         reached.append(page.js("document.activeElement.id || document.activeElement.localName"))
     assert reached == [
-        "a", "a", "a", "board", "jetpack", "operator", "q", "rule", "tensorrt", "precision",
+        "a",
+        "a",
+        "a",
+        "board",
+        "jetpack",
+        "operator",
+        "q",
+        "rule",
+        "tensorrt",
+        "precision",
         "clear",
-    ]  # fmt: skip
+    ]
     page.js("document.getElementById('q').focus()")
     for letter in "lrn":
         page.key(letter)

@@ -24,9 +24,10 @@ def write(folder: Path) -> Path:
     dims = ["batch", 3, "height", "width"]
     graph = helper.make_graph(
         [helper.make_node("Relu", ["x"], ["boxes"]), helper.make_node("Relu", ["x"], ["scores"])],
-        "g", [info("x", TensorProto.FLOAT, dims)],
+        "g",
+        [info("x", TensorProto.FLOAT, dims)],
         [info(name, TensorProto.FLOAT, dims) for name in ("boxes", "scores")],
-    )  # fmt: skip
+    )
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(proto, folder / "model.onnx")
     return folder / "model.onnx"

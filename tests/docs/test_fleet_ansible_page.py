@@ -15,9 +15,12 @@ OURS = PAGE.partition("## Ansible")[2]
 
 @pytest.mark.parametrize(
     "line",
-    [line for text in re.findall(r"```console\n(.*?)```", OURS.replace("\\\n", ""), re.S)
-     for line in re.findall(r"\$ (edgekit .*)", text)],
-)  # fmt: skip
+    [
+        line
+        for text in re.findall(r"```console\n(.*?)```", OURS.replace("\\\n", ""), re.S)
+        for line in re.findall(r"\$ (edgekit .*)", text)
+    ],
+)
 def test_commands_are_understood(line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     _, *words = shlex.split(line)

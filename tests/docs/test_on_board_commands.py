@@ -36,9 +36,12 @@ PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
 LOADER = "~/.edgekit/bin/edgekit_device.pyz"
 # what the docs call the application and its bundle
 WORDS = {
-    "NAME": "toy", "APP": "toy", "resnet50": "toy", "/media/usb/resnet50.ekb": "~/toy.ekb",
+    "NAME": "toy",
+    "APP": "toy",
+    "resnet50": "toy",
+    "/media/usb/resnet50.ekb": "~/toy.ekb",
     "~/.edgekit/apps/resnet50": "~/.edgekit/apps/toy",
-}  # fmt: skip
+}
 
 
 def _documented() -> set[str]:
@@ -68,9 +71,11 @@ class _OnBoard:
         (programs / "python3").symlink_to(python)
         keep = {name: os.environ[name] for name in ("LANG", "TMPDIR") if name in os.environ}
         self.environment = {
-            **keep, "HOME": str(home), "PATH": f"{programs}:{os.environ['PATH']}",
+            **keep,
+            "HOME": str(home),
+            "PATH": f"{programs}:{os.environ['PATH']}",
             "PYTHONPATH": str(packages),
-        }  # fmt: skip
+        }
 
     def place(self, folder: Path) -> None:
         """Places the loader as a deployment does."""
@@ -83,8 +88,10 @@ class _OnBoard:
 
     def command(self, line: str) -> list[str]:
         words = [WORDS.get(word, word) for word in shlex.split(line)]
-        return [os.path.join(self.home, word[2:]) if word[:2] == "~/" else word
-                for word in ["python3", LOADER, *words]]  # fmt: skip
+        return [
+            os.path.join(self.home, word[2:]) if word[:2] == "~/" else word
+            for word in ["python3", LOADER, *words]
+        ]
 
     def run(self, line: str, stdin: bytes = b"") -> dict[str, Any]:
         done = self._run(self.command(line), stdin)
@@ -103,9 +110,14 @@ class _OnBoard:
 
     def _run(self, argv: list[str], stdin: bytes) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
-            argv, input=stdin, capture_output=True, check=False, cwd=self.home,
-            env=self.environment, timeout=300,
-        )  # fmt: skip
+            argv,
+            input=stdin,
+            capture_output=True,
+            check=False,
+            cwd=self.home,
+            env=self.environment,
+            timeout=300,
+        )
 
 
 @pytest.fixture
@@ -153,8 +165,10 @@ def test_every_documented_command_runs_through_the_documented_path(
         needed = run(f"memory --from {source}")
         assert needed["total"] == needed["engines"] + sum(needed["contexts"].values())
 
-    synopsis = "serve --app NAME [--background] [--socket PATH] [--workers N] [--queue N] " \
-               "[--timeout-s S] [--threads N]"  # fmt: skip
+    synopsis = (
+        "serve --app NAME [--background] [--socket PATH] [--workers N] [--queue N] "
+        "[--timeout-s S] [--threads N]"
+    )
     done.add(synopsis)
     options = "--background --workers 1 --queue 4 --timeout-s 60 --threads 1"
     assert board.run(f"serve --app NAME {options}")["serving"]["release"] == status["current"]

@@ -62,8 +62,11 @@ def test_the_table_of_why_has_every_key(folder, monkeypatch, capsys):
     run("edgekit plan model.onnx -t jetson-agx-orin-64gb --why conv1 --json")
     document = json.loads(capsys.readouterr().out)
     (table,) = re.findall(r"\| Key \| What \|\n((?:\|.*\n)+)", PAGE.read_text())
-    keys = {key for row in re.findall(r"^\| (`.*?) \|", table, re.M)
-            for key in re.findall(r"`(\w+)`", row)}  # fmt: skip
+    keys = {
+        key
+        for row in re.findall(r"^\| (`.*?) \|", table, re.M)
+        for key in re.findall(r"`(\w+)`", row)
+    }
     assert keys <= set(document)
     assert set(document) - keys == {"schema", "target", "power_mode", "precision"}
 

@@ -39,10 +39,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ]
     form = helper.make_tensor_value_info
     graph = helper.make_graph(
-        nodes, "net", [form("x", TensorProto.FLOAT, [1, 3, 32, 32])],
+        nodes,
+        "net",
+        [form("x", TensorProto.FLOAT, [1, 3, 32, 32])],
         [form("y", TensorProto.FLOAT, None)],
         [numpy_helper.from_array(values, "v"), numpy_helper.from_array(more, "w")],
-    )  # fmt: skip
+    )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     onnx.save(model, tmp_path / "model.onnx")
@@ -91,8 +93,11 @@ def test_a_custom_operator_of_pytorch_finds_its_plugin(folder: Path) -> None:
     # in a process of its own: an operator's name is taken once it is registered
     subprocess.run(
         [sys.executable, "-W", "ignore", "-c", BLOCKS["python"][1] + more],
-        check=True, timeout=600, capture_output=True, text=True,
-    )  # fmt: skip
+        check=True,
+        timeout=600,
+        capture_output=True,
+        text=True,
+    )
     opened = open_config(folder / "app.yaml")
     with Pipeline(opened) as pipeline:
         model = named(pipeline.context)

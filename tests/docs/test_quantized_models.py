@@ -48,6 +48,9 @@ def test_every_key_of_the_table_is_in_the_document(tmp_path, monkeypatch, capsys
     assert run("edgekit calibrate from-qdq qdq.onnx --json") == 0
     document = json.loads(capsys.readouterr().out)
     (table,) = re.findall(r"\| Key of `--json` \| What \|\n((?:\|.*\n)+)", section())
-    keys = {key for row in re.findall(r"^\| (`.*?) \|", table, re.M)
-            for key in re.findall(r"`(\w+)`", row)}  # fmt: skip
+    keys = {
+        key
+        for row in re.findall(r"^\| (`.*?) \|", table, re.M)
+        for key in re.findall(r"`(\w+)`", row)
+    }
     assert keys == set(document) - {"schema", "model", "tensorrt"}

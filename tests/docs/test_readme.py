@@ -32,9 +32,15 @@ def run_lines(shell: str, folder: Path) -> None:
     for line in shell.splitlines():
         # INT8 on 16 inputs and a bench of 3 s: as a user would run it
         done = subprocess.run(
-            line, shell=True, cwd=folder, env=environment, capture_output=True, text=True,
-            timeout=300, check=False,
-        )  # fmt: skip
+            line,
+            shell=True,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
 
 

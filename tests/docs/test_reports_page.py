@@ -41,8 +41,10 @@ def test_the_examples_in_their_order(tmp_path, monkeypatch, capsys):
         def run(self, annotate):
             record(own)
             (out / "bench.json").write_text(json.dumps(own.to_json()))
-            files = {name: str(out / f"{name}.{end}")
-                     for name, end in (("report", "html"), ("bench", "json"))}  # fmt: skip
+            files = {
+                name: str(out / f"{name}.{end}")
+                for name, end in (("report", "html"), ("bench", "json"))
+            }
             document = report_document(handmade_run.facts(name="resnet50-orin", files=files))
             write_report(document, out / "report.html")
             done = types.SimpleNamespace(releases=[])
@@ -86,7 +88,10 @@ def test_the_annotated_file_says_where_its_nodes_run(tmp_path, monkeypatch, caps
 
 def test_every_key_is_one_of_the_document():
     table = PAGE.split("## The document")[1]
-    named = {key for row in re.findall(r"^\| (`.*?) \|", table, re.M)
-             for key in re.findall(r"`(\w+)`", row)}  # fmt: skip
+    named = {
+        key
+        for row in re.findall(r"^\| (`.*?) \|", table, re.M)
+        for key in re.findall(r"`(\w+)`", row)
+    }
     assert named
     assert named <= set(json_schema("edgekit.report/1", Report)["properties"])

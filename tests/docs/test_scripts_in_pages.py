@@ -41,8 +41,12 @@ def test_command_is_understood(line: str) -> None:
             return
         shown = subprocess.run(
             [sys.executable, script, "--help"],
-            cwd=ROOT, capture_output=True, text=True, check=True, timeout=300,
-        ).stdout  # fmt: skip
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=300,
+        ).stdout
         assert [one for one in given if one.startswith("--") and one not in shown] == []
     else:
         assert line == 'pip install -e ".[examples]"'

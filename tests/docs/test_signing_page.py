@@ -60,8 +60,9 @@ def test_every_command(
     document = json.loads(reported[-1])["boards"][0]
     assert document["signers"] == ["new", "guest"]
     assert set(document["revocations"]["fingerprints"]) == {
-        keys["ci"].fingerprint, keys["stolen"].fingerprint,
-    }  # fmt: skip
+        keys["ci"].fingerprint,
+        keys["stolen"].fingerprint,
+    }
 
 
 def test_a_bundle_with_a_counter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,8 +80,10 @@ def test_a_bundle_with_a_counter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         main.main([*shlex.split(line[1]), "-q"])
     assert caught.value.code == 0
     assert document_of(read(tmp_path / "app.ekb"))["issued"] == {
-        "at": "2026-01-01T00:00:00Z", "counter": 42, "valid_until": "2099-12-31T23:59:59Z",
-    }  # fmt: skip
+        "at": "2026-01-01T00:00:00Z",
+        "counter": 42,
+        "valid_until": "2099-12-31T23:59:59Z",
+    }
     with pytest.raises(SystemExit) as caught:
         main.main(["bundle", "app.yaml", "--valid-until", "2099-02-31"])
     assert caught.value.code == 2

@@ -24,8 +24,15 @@ def test_the_refusal_is_what_is_said():
     shown = re.search(r"```text\n(.*?)\n```", PAGE, re.S)[1]
     places = {"build.mode": "net.yaml:6:3", "build.strip": "net.yaml:7:3"}
     with pytest.raises(ConfigError) as caught:
-        decide(RequestedBuild(target="jetson-agx-orin-64gb", tensorrt="10.3", mode="standalone",
-                    strip=True, places=places))  # fmt: skip
+        decide(
+            RequestedBuild(
+                target="jetson-agx-orin-64gb",
+                tensorrt="10.3",
+                mode="standalone",
+                strip=True,
+                places=places,
+            )
+        )
     assert str(caught.value) == shown
 
 

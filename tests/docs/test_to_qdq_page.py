@@ -32,8 +32,11 @@ def run(tmp_path, monkeypatch, capsys):
 
 
 def test_the_examples_in_their_order(run):
-    lines = [line for block in re.findall(r"```sh\n(.*?)```", SECTION, re.S)
-             for line in block.splitlines()]  # fmt: skip
+    lines = [
+        line
+        for block in re.findall(r"```sh\n(.*?)```", SECTION, re.S)
+        for line in block.splitlines()
+    ]
     assert len(lines) == 2
     for line in lines:
         program, *arguments = shlex.split(line)

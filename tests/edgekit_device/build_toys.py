@@ -287,16 +287,29 @@ def own_plugin(version: str, library: bytes | None, **more: Any) -> dict[str, An
     strongly = version.startswith("11")
     typed = "float16" if strongly else "float32"
     layers = [
-        {"name": n, "builder_name": n, "nodes": [n], "kind": kind, "device": "GPU",
-         "precision": "fp16"}
+        {
+            "name": n,
+            "builder_name": n,
+            "nodes": [n],
+            "kind": kind,
+            "device": "GPU",
+            "precision": "fp16",
+        }
         for n, kind in (("relu", "ACTIVATION"), ("mine", "PLUGIN_V2"))
-    ]  # fmt: skip
+    ]
     given = engine(
-        device="GPU", gpu_fallback=False, model=sha(own_plugin_onnx(typed)), layers=layers,
-        typing="strong" if strongly else "weak", precisions=[] if strongly else ["fp16"],
-        constraints="none" if strongly else "prefer", calibration=None, pools={},
-        inputs=[io("x", [1, 3, 8, 8], typed)], outputs=[io("y", [1, 3, 8, 8], typed)],
-    )  # fmt: skip
+        device="GPU",
+        gpu_fallback=False,
+        model=sha(own_plugin_onnx(typed)),
+        layers=layers,
+        typing="strong" if strongly else "weak",
+        precisions=[] if strongly else ["fp16"],
+        constraints="none" if strongly else "prefer",
+        calibration=None,
+        pools={},
+        inputs=[io("x", [1, 3, 8, 8], typed)],
+        outputs=[io("y", [1, 3, 8, 8], typed)],
+    )
     digest = None if library is None else sha(library)
     mine = {"operator": "MyOp", "version": "1", "namespace": "", "library": digest, **more}
     tensors = {

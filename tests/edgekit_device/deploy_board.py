@@ -66,8 +66,14 @@ class Bench:
         take_offer(self.root, bundle.manifest_bytes, None, trust_unsigned=True)
 
     def deploy(self, bundle: Bundle, **more: Any) -> dict[str, Any]:
-        requested = {"app": "toy", "digest": bundle.digest, "policy": {}, "operator": "me",
-                 "trust_unsigned": True, **more}  # fmt: skip
+        requested = {
+            "app": "toy",
+            "digest": bundle.digest,
+            "policy": {},
+            "operator": "me",
+            "trust_unsigned": True,
+            **more,
+        }
         return dict(write(deploy(self.root, read_request(requested))))
 
     def facts(self) -> tuple[str | None, str | None]:
@@ -95,9 +101,17 @@ def bench_board(root: Path, patch: pytest.MonkeyPatch) -> Bench:
     def test(root: Root, app: App, folder: Path, *more: Any, keeps: bool = True) -> Health:
         bench.work("testing" if app.link("current") != folder.name else "soaking")
         return Health(
-            folder.name, "a" * 64, "then", "reference", "cpu-measured", {},
-            GoldenOutcome(1, True), None, FrameTimes(1.0, 1.0, 1.0, 10), (),
-        )  # fmt: skip
+            folder.name,
+            "a" * 64,
+            "then",
+            "reference",
+            "cpu-measured",
+            {},
+            GoldenOutcome(1, True),
+            None,
+            FrameTimes(1.0, 1.0, 1.0, 10),
+            (),
+        )
 
     def child(
         work: Any, *, on_turn: Any, on_report: Any, stopped: Any, closes: Any = ()

@@ -53,10 +53,15 @@ def network(batch: int | str = 1, seed: int = 0) -> onnx.ModelProto:
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, *SHAPE[1:]])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, 5])],
         [
-            weight("conv_w", 4, 3, 3, 3), weight("s", 4), weight("b", 4), weight("m", 4),
-            weight("v", 4, low=0.1), weight("fc_w", 4, 5), weight("fc_b", 5),
+            weight("conv_w", 4, 3, 3, 3),
+            weight("s", 4),
+            weight("b", 4),
+            weight("m", 4),
+            weight("v", 4, low=0.1),
+            weight("fc_w", 4, 5),
+            weight("fc_b", 5),
         ],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
     model.ir_version = 8
     return model
@@ -141,10 +146,16 @@ Y = IoEntry("y", "float32", (1, 5), "LINEAR", (20, 4), None)
 def entry(version: str, **changes: Any) -> EngineEntry:
     """An engine's entry of the manifest; float32 in and out on the GPU unless told otherwise."""
     facts: dict[str, Any] = {
-        "kind": "plan", "tensorrt": full_version(version), "stripped": False,
-        "version_compatible": False, "lean_embedded": False, "refit": "none", "dla_core": None,
-        "inputs": (X,), "outputs": (Y,),
-    }  # fmt: skip
+        "kind": "plan",
+        "tensorrt": full_version(version),
+        "stripped": False,
+        "version_compatible": False,
+        "lean_embedded": False,
+        "refit": "none",
+        "dla_core": None,
+        "inputs": (X,),
+        "outputs": (Y,),
+    }
     return EngineEntry(**{**facts, **changes})
 
 
@@ -211,30 +222,37 @@ def checked(
         engines={engine: about},
     )
     files = BundleFiles(
-        "the toy", b"", None, MemoryBlobs(blobs),
-        root, release,
-    )  # fmt: skip
+        "the toy",
+        b"",
+        None,
+        MemoryBlobs(blobs),
+        root,
+        release,
+    )
     return Checked(files, manifest, signer)
 
 
 def with_cpu_segment(bundle: Checked) -> Checked:
     """The bundle with a segment on the CPU after the engine: "z" is "y" and 1."""
     graph = helper.make_graph(
-        [helper.make_node("Add", ["y", "one"], ["z"], "add")], "after",
+        [helper.make_node("Add", ["y", "one"], ["z"], "add")],
+        "after",
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 5])],
         [helper.make_tensor_value_info("z", TensorProto.FLOAT, [1, 5])],
         [numpy_helper.from_array(np.ones(5, np.float32), "one")],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     data, before = model.SerializeToString(), bundle.manifest
     digest = hashlib.sha256(data).hexdigest()
     (first,) = before.lanes[0].segments
     segment = SegmentEntry(1, "CPU", digest, ("y",), ("z",), ("after",))
     manifest = replace(
-        before, schema=NETWORK_SCHEMA, lanes=(Lane(1.0, (first, segment)),),
+        before,
+        schema=NETWORK_SCHEMA,
+        lanes=(Lane(1.0, (first, segment)),),
         outputs=(replace(before.outputs[0], name="z"),),
         blobs={**before.blobs, digest: BlobEntry(len(data), "engine")},
-    )  # fmt: skip
+    )
     blobs = bundle.files.blobs
     assert isinstance(blobs, MemoryBlobs)
     files = replace(bundle.files, blobs=MemoryBlobs({**blobs.values, digest: data}))

@@ -54,9 +54,13 @@ def run_forked(
     if not server.free.acquire(blocking=False):
         # two at once: it would run them one after the other, and mix up who waits for which
         return subprocess.run(
-            [python, *argv], input=stdin, capture_output=True, env=dict(environment),
-            timeout=seconds, check=False,
-        )  # fmt: skip
+            [python, *argv],
+            input=stdin,
+            capture_output=True,
+            env=dict(environment),
+            timeout=seconds,
+            check=False,
+        )
     try:
         return server.run(argv, stdin, environment, seconds)
     finally:

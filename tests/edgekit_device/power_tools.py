@@ -134,6 +134,9 @@ class FakeBoard:
         )
         facts = [str(self.root), mode, lock, str(self.system), str(self.stored)]
         return subprocess.Popen(
-            [sys.executable, "-c", code, json.dumps(facts)], env=self.environment,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            [sys.executable, "-c", code, json.dumps(facts)],
+            env=self.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )

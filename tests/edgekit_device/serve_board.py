@@ -123,9 +123,11 @@ class ServedBoard:
         argv = [sys.executable, "-c", SERVER, str(HERE), WORKER, "serve", "--app", "toy"]
         self.process = subprocess.Popen(
             [*argv, "--root", str(self.root.folder), *options],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONWARNINGS": "error", **(env or {})},
-        )  # fmt: skip
+        )
         wait_for(
             lambda: serving(self.app.folder) or (self.process and self.process.poll() is not None)
         )

@@ -104,11 +104,13 @@ def test_a_builder_that_dies_is_a_failed_attempt(
 @pytest.mark.parametrize(
     ("broken", "code"),
     [
-        ("Error Code 10: Internal Error (Could not find any implementation for node conv1)",
-         "build.attempt"),
+        (
+            "Error Code 10: Internal Error (Could not find any implementation for node conv1)",
+            "build.attempt",
+        ),
         ("Error Code 2: OutOfMemory (Requested size was 1073741824 bytes.)", "build.no-memory"),
     ],
-)  # fmt: skip
+)
 def test_an_attempts_code_distinguishes_a_refusal_from_a_lack_of_memory(
     make: Any, monkeypatch: pytest.MonkeyPatch, broken: str, code: str
 ) -> None:
@@ -128,15 +130,27 @@ def test_an_attempts_code_distinguishes_a_refusal_from_a_lack_of_memory(
 @pytest.mark.parametrize("version", ["8.6.1", "10.3.0", "11.4.0"])
 def test_a_plan_with_plugins_is_for_its_own_release(make: Any, version: str) -> None:
     on, model = make(version), toys.plugin_onnx()
-    roi = {"name": "roi", "builder_name": "roi", "nodes": ["roi"], "kind": "PLUGIN_V2",
-           "device": "GPU", "precision": "fp32"}  # fmt: skip
+    roi = {
+        "name": "roi",
+        "builder_name": "roi",
+        "nodes": ["roi"],
+        "kind": "PLUGIN_V2",
+        "device": "GPU",
+        "precision": "fp32",
+    }
     flags = ["VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME"]
     given = toys.engine(
-        model=toys.sha(model), device="GPU", gpu_fallback=False, pools={}, precisions=[],
-        typing="strong" if version.startswith("11") else "weak", calibration=None, layers=[roi],
+        model=toys.sha(model),
+        device="GPU",
+        gpu_fallback=False,
+        pools={},
+        precisions=[],
+        typing="strong" if version.startswith("11") else "weak",
+        calibration=None,
+        layers=[roi],
         outputs=[toys.io("y", [1, 3, 2, 2])],
         attempts=[{"flags": f, "gives_up": "x" * (not f)} for f in (flags, [])],
-    )  # fmt: skip
+    )
     (entry,) = on.run(toys.request(given), model)["engines"]
     assert [one["code"] for one in entry["attempts"]] == ["build.plugins", None]
     assert "libnvinfer_vc_plugin.so" in entry["attempts"][0]["error"]
@@ -159,7 +173,7 @@ def test_a_plan_that_cannot_be_refitted_is_built_with_its_weights(
     layers = [toys.layer(name, "GPU") for name in (*toys.ON_DLA, *toys.ON_GPU)]
     given = toys.engine(
         device="GPU", gpu_fallback=False, pools={}, layers=layers, attempts=attempts
-    )  # fmt: skip
+    )
     result = on.run(toys.request(given))
     (entry,) = result["engines"]
     assert [one["code"] for one in entry["attempts"]] == ["refit.mismatch", None]

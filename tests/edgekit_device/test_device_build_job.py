@@ -38,8 +38,10 @@ def test_a_plan_is_built_looked_at_and_reported(version: str, make: Any) -> None
     size = np.dtype(dtype).itemsize
     x = {"name": "x", "mode": "input", "dtype": dtype, "shape": [1, 3, 8, 8], "format": "LINEAR"}
     assert entry["io"][0] == {
-        **x, "strides": [192 * size, 64 * size, 8 * size, size], "scale": None
-    }  # fmt: skip
+        **x,
+        "strides": [192 * size, 64 * size, 8 * size, size],
+        "scale": None,
+    }
     assert [io["name"] for io in entry["io"]] == ["x", "y"]
     assert len(on.blob(entry["engine"])) == entry["bytes"]
     names = json.loads(on.blob(entry["inspector"]))["Layers"]
@@ -101,15 +103,26 @@ def test_indices_are_the_networks_type_outside_of_an_engine_that_narrows_them(
 ) -> None:
     on, model = make(version), toys.index_onnx()
     layers = [
-        {"name": n, "builder_name": n, "nodes": [n], "kind": kind, "device": "GPU",
-         "precision": "fp16"}
+        {
+            "name": n,
+            "builder_name": n,
+            "nodes": [n],
+            "kind": kind,
+            "device": "GPU",
+            "precision": "fp16",
+        }
         for n, kind in (("cast", "CAST"), ("argmax", "TOPK"))
-    ]  # fmt: skip
+    ]
     ends = {"inputs": ("x", [1, 6, 4]), "outputs": ("y", [1, 4])}
     given = toys.engine(
-        **GPU, model=toys.sha(model), layers=layers, precisions=["fp16"], calibration=None,
-        pools={}, **{side: [toys.io(*end, dtype)] for side, end in ends.items()},
-    )  # fmt: skip
+        **GPU,
+        model=toys.sha(model),
+        layers=layers,
+        precisions=["fp16"],
+        calibration=None,
+        pools={},
+        **{side: [toys.io(*end, dtype)] for side, end in ends.items()},
+    )
     network = {
         side: [{"name": name, "dtype": "int64", "shape": shape}]
         for side, (name, shape) in ends.items()

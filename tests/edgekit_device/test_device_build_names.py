@@ -41,8 +41,11 @@ def test_names_metadata_and_taken_names() -> None:
     )
     found = map_layers(layers, [spec("a"), spec("b"), spec("c"), spec("d", device="GPU")])
     assert {layers[i].name: ours.name for i, ours in found.ours.items()} == {
-        "a": "a", "other": "b", "c_7": "c", "d": "d",
-    }  # fmt: skip
+        "a": "a",
+        "other": "b",
+        "c_7": "c",
+        "d": "d",
+    }
     assert (found.unmapped, found.lost) == ([], [])
 
 

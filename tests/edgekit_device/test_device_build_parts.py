@@ -90,9 +90,15 @@ def test_tensors_without_a_scale_are_read_from_the_warning() -> None:
 @pytest.mark.parametrize("shape", [(1, 3, 5, 7), (2, 33, 4, 65), (1, 1, 1, 1), (4, 9)])
 @pytest.mark.parametrize(
     ("format", "dtype"),
-    [("LINEAR", "float32"), ("DLA_LINEAR", "int8"), ("DLA_LINEAR", "float16"),
-     ("DLA_HWC4", "int8"), ("CHW16", "float16"), ("CHW32", "int8")],
-)  # fmt: skip
+    [
+        ("LINEAR", "float32"),
+        ("DLA_LINEAR", "int8"),
+        ("DLA_LINEAR", "float16"),
+        ("DLA_HWC4", "int8"),
+        ("CHW16", "float16"),
+        ("CHW32", "int8"),
+    ],
+)
 def test_strides_are_the_hosts(
     generation: str, shape: tuple[int, ...], format: str, dtype: str
 ) -> None:

@@ -33,11 +33,20 @@ def document(version: str, **more: Any) -> dict[str, Any]:
     """One engine on the GPU of the network with an open batch, in FP32."""
     strong = version.startswith("11")
     given: dict[str, Any] = {
-        "model": toys.sha(OPEN), "device": "GPU", "gpu_fallback": False, "layers": [],
-        "precisions": [], "typing": "strong" if strong else "weak", "calibration": None,
-        "constraints": "none", "pools": {}, "inputs": [toys.io("x", [-1, *REST])],
-        "outputs": [toys.io("y", [-1, 5])], "profiles": PROFILES, **more,
-    }  # fmt: skip
+        "model": toys.sha(OPEN),
+        "device": "GPU",
+        "gpu_fallback": False,
+        "layers": [],
+        "precisions": [],
+        "typing": "strong" if strong else "weak",
+        "calibration": None,
+        "constraints": "none",
+        "pools": {},
+        "inputs": [toys.io("x", [-1, *REST])],
+        "outputs": [toys.io("y", [-1, 5])],
+        "profiles": PROFILES,
+        **more,
+    }
     return toys.engine(**given)
 
 
@@ -55,9 +64,16 @@ def attempt(on: Bench, given: dict[str, Any], data: bytes, cache: bytes | None =
     on.trt.Builder.create_builder_config = watched
     try:
         build_attempt(
-            on.trt, on.log, toys.spec(given), Attempt((), ""), model=model, cache=cache,
-            timing=None, on_progress=lambda *step: None, cancelled=lambda: False,
-        )  # fmt: skip
+            on.trt,
+            on.log,
+            toys.spec(given),
+            Attempt((), ""),
+            model=model,
+            cache=cache,
+            timing=None,
+            on_progress=lambda *step: None,
+            cancelled=lambda: False,
+        )
     finally:
         on.trt.Builder.create_builder_config = real
     return configs[0]._s
@@ -100,11 +116,13 @@ def test_values_of_an_input_that_makes_a_shape_are_in_the_profile(
     data = reshaped().SerializeToString()
     kind = "int32" if version == "8.6.1" else "int64"
     given = document(
-        version, model=toys.sha(data), outputs=[toys.io("y", [-1, -1])],
+        version,
+        model=toys.sha(data),
+        outputs=[toys.io("y", [-1, -1])],
         inputs=[toys.io("x", list(SHAPE)), toys.io("s", [2], kind)],
         profiles=[{"x": {which: list(SHAPE) for which in ("min", "opt", "max")}}],
         values=[{"s": {"min": [1, 1], "opt": [4, 48], "max": [192, 192]}}],
-    )  # fmt: skip
+    )
     on = Bench(version, tmp_path)
     state = attempt(on, given, data)
     assert state.profiles[0]._s.values == {"s": [[1, 1], [4, 48], [192, 192]]}
@@ -129,8 +147,9 @@ def test_golden_cases_run_at_every_size(
     result = on.run(toys.request(document(version), golden=golden, network=tensors), OPEN)
     (entry,) = result["engines"]
     assert [(one["name"], one["shape"], one["strides"]) for one in entry["io"]] == [
-        ("x", [-1, *REST], []), ("y", [-1, 5], []),
-    ]  # fmt: skip
+        ("x", [-1, *REST], []),
+        ("y", [-1, 5], []),
+    ]
     assert [run["shapes"]["x"][0] for run in result["golden"]] == list(batches)
     tensor = TensorEntry("x", "float32", (2, *SHAPE[1:]), "LINEAR", ())
     for batch, run in zip(batches, result["golden"], strict=True):
@@ -163,9 +182,12 @@ def test_golden_outputs_have_the_size_that_their_values_say(
 ) -> None:
     data = non_zero().SerializeToString()
     given = document(
-        version, model=toys.sha(data), inputs=[toys.io("x", list(SHAPE))],
-        outputs=[toys.io("y", [4, -1])], profiles=[],
-    )  # fmt: skip
+        version,
+        model=toys.sha(data),
+        inputs=[toys.io("x", list(SHAPE))],
+        outputs=[toys.io("y", [4, -1])],
+        profiles=[],
+    )
     on = Board(tmp_path, monkeypatch, version)
     tensors = {
         "inputs": [{"name": "x", "dtype": "float32", "shape": list(SHAPE)}],

@@ -25,13 +25,24 @@ def choice(name: str, enum: str, member: str) -> dict[str, Any]:
     return {"key": name, "kind": "choice", "name": name, "enum": enum, "members": [member]}
 
 
-SOURCES = {"key": "tactic_sources", "kind": "sources", "name": "set_tactic_sources",
-           "enum": "TacticSource", "members": ["JIT_CONVOLUTIONS"]}  # fmt: skip
+SOURCES = {
+    "key": "tactic_sources",
+    "kind": "sources",
+    "name": "set_tactic_sources",
+    "enum": "TacticSource",
+    "members": ["JIT_CONVOLUTIONS"],
+}
 
 
 def preview(name: str, on: int) -> dict[str, Any]:
-    return {"key": "preview_features", "kind": "switches", "name": "set_preview_feature",
-            "enum": "PreviewFeature", "members": [name], "number": on}  # fmt: skip
+    return {
+        "key": "preview_features",
+        "kind": "switches",
+        "name": "set_preview_feature",
+        "enum": "PreviewFeature",
+        "members": [name],
+        "number": on,
+    }
 
 
 @pytest.mark.parametrize("version", ALL)
@@ -39,16 +50,24 @@ def test_settings_are_set_and_read_back(version: str, tmp_path: Path) -> None:
     on = Bench(version, tmp_path)
     pool = {"key": "workspace_mib", "kind": "pool", "name": "WORKSPACE", "number": 1 << 20}
     wanted = [
-        flag("SPARSE_WEIGHTS"), flag("TF32", 0), number("max_aux_streams", 2),
-        number("builder_optimization_level", 4), SOURCES, pool,
+        flag("SPARSE_WEIGHTS"),
+        flag("TF32", 0),
+        number("max_aux_streams", 2),
+        number("builder_optimization_level", 4),
+        SOURCES,
+        pool,
         choice("profiling_verbosity", "ProfilingVerbosity", "NONE"),
-    ]  # fmt: skip
+    ]
     built = on.build(document_for(version, settings=wanted))
     assert built.settings == {
-        "sparse_weights": "on", "tf32": "off", "max_aux_streams": "2",
-        "builder_optimization_level": "4", "tactic_sources": "JIT_CONVOLUTIONS",
-        "workspace_mib": str(1 << 20), "profiling_verbosity": "NONE",
-    }  # fmt: skip
+        "sparse_weights": "on",
+        "tf32": "off",
+        "max_aux_streams": "2",
+        "builder_optimization_level": "4",
+        "tactic_sources": "JIT_CONVOLUTIONS",
+        "workspace_mib": str(1 << 20),
+        "profiling_verbosity": "NONE",
+    }
     assert "SPARSE_WEIGHTS" in built.flags
     assert "TF32" not in on.double.builds[0]
     (held,) = on.double.held
@@ -89,13 +108,23 @@ def test_the_order_of_settings_is_the_requests(tmp_path: Path) -> None:
         (flag("EDITABLE_TIMING_CACHE"), "BuilderFlag.EDITABLE_TIMING_CACHE"),
         (number("l2_limit_for_tiling", 1), "IBuilderConfig.l2_limit_for_tiling"),
         (choice("profiling_verbosity", "ProfilingVerbosity", "LOUD"), "ProfilingVerbosity.LOUD"),
-        (preview("RUNTIME_ACTIVATION_RESIZE_10_10", 1),
-         "PreviewFeature.RUNTIME_ACTIVATION_RESIZE_10_10"),
-        ({"key": "k", "kind": "choice", "name": "profiling_verbosity", "enum": "Loudness",
-          "members": ["NONE"]}, "Loudness"),
+        (
+            preview("RUNTIME_ACTIVATION_RESIZE_10_10", 1),
+            "PreviewFeature.RUNTIME_ACTIVATION_RESIZE_10_10",
+        ),
+        (
+            {
+                "key": "k",
+                "kind": "choice",
+                "name": "profiling_verbosity",
+                "enum": "Loudness",
+                "members": ["NONE"],
+            },
+            "Loudness",
+        ),
         ({"key": "k", "kind": "pool", "name": "SWIMMING", "number": 1}, "MemoryPoolType.SWIMMING"),
     ],
-)  # fmt: skip
+)
 def test_what_the_boards_release_lacks_is_noted(
     setting: dict[str, Any], lacks: str, tmp_path: Path
 ) -> None:
@@ -111,7 +140,7 @@ def test_what_tensorrt_does_not_take_is_noted_with_what_it_has(tmp_path: Path) -
         preview("ALIASED_PLUGIN_IO_10_03", 1),
         {"key": "pool", "kind": "pool", "name": "DLA_LOCAL_DRAM", "number": 5000},
         {**SOURCES, "members": []},
-    ]  # fmt: skip
+    ]
     built = Bench("10.3.0", tmp_path).build(document_for("10.3.0", settings=given))
     assert built.notes == [
         "lane0: TensorRT does not take 9 for builder_optimization_level: it is 5",

@@ -36,8 +36,10 @@ def examine_there(board: TensorRTBoard, app: str) -> dict[str, Any]:
     """What a deployment asks of the current release, in a process of the board's."""
     done = subprocess.run(
         [str(board.python), "-c", _EXAMINE, str(board.loader), str(board.root), app],
-        capture_output=True, check=True, timeout=120,
-    )  # fmt: skip
+        capture_output=True,
+        check=True,
+        timeout=120,
+    )
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 

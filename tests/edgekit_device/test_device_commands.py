@@ -69,8 +69,9 @@ def test_hello_works_without_numpy(empty_board: BoardFolder) -> None:
     # -S leaves out site-packages, where NumPy and ONNX Runtime are
     done = subprocess.run(
         [sys.executable, "-S", "-I", str(empty_board.loader), "hello"],
-        capture_output=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        check=True,
+    )
     hello = json.loads(done.stdout)
     assert (hello["numpy"], hello["onnxruntime"]) == (None, None)
 
@@ -78,8 +79,9 @@ def test_hello_works_without_numpy(empty_board: BoardFolder) -> None:
 @pytest.mark.skipif(PYTHON38 is None, reason="no python3.8 on the path")
 def test_hello_works_on_the_boards_python(empty_board: BoardFolder) -> None:
     assert PYTHON38
-    done = subprocess.run([PYTHON38, str(empty_board.loader), "hello"], capture_output=True,
-                          check=True)  # fmt: skip
+    done = subprocess.run(
+        [PYTHON38, str(empty_board.loader), "hello"], capture_output=True, check=True
+    )
     assert json.loads(done.stdout)["python"].startswith("3.8.")
 
 
@@ -94,9 +96,13 @@ def test_from_nothing_to_outputs_that_equal_the_unstripped_build(
     assert board.command("missing", stdin=requested)["missing"] == []
     staged = board.command("stage", stdin=envelope(toy))
     assert staged == {
-        "app": "toy", "release": f"000001-{toy.digest[:12]}", "digest": toy.digest,
-        "signer": "tests", "reused": False, "missing_weights": [],
-    }  # fmt: skip
+        "app": "toy",
+        "release": f"000001-{toy.digest[:12]}",
+        "digest": toy.digest,
+        "signer": "tests",
+        "reused": False,
+        "missing_weights": [],
+    }
     assert refused(board, "switch", "--app", "toy", "--release", staged["release"]).code == (
         "release.not-ready"
     )
@@ -299,9 +305,12 @@ def test_golden_outputs_of_another_network_fail_the_selftest(
 ) -> None:
     board.send({**toy.blobs, **toy.weights, **toy2.blobs})
     wrong = with_field(
-        toy, {"golden": document_of(toy2)["golden"],
-              "blobs": {**document_of(toy)["blobs"], **document_of(toy2)["blobs"]}}
-    )  # fmt: skip
+        toy,
+        {
+            "golden": document_of(toy2)["golden"],
+            "blobs": {**document_of(toy)["blobs"], **document_of(toy2)["blobs"]},
+        },
+    )
     staged = board.command("stage", stdin=resigned(toy, wrong, signing_key))
     board.command("refit", "--app", "toy", "--release", staged["release"])
     error = refused(board, "selftest", "--app", "toy", "--release", staged["release"])
@@ -389,8 +398,11 @@ def test_tensor_names_are_only_names(
     assert not list(tmp_path.rglob("w"))
     folder = board.root / "apps/toy/releases" / release
     assert sorted(p.name for p in folder.iterdir()) == [
-        "manifest.json", "manifest.json.sig", "refit.json", "release.json",
-    ]  # fmt: skip
+        "manifest.json",
+        "manifest.json.sig",
+        "refit.json",
+        "release.json",
+    ]
 
 
 def test_another_schema_is_refused_with_what_to_do(
@@ -463,10 +475,16 @@ def test_bytes_of_another_digest_are_refused(board: BoardFolder) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    [b"[]", b"no json", b'{"digest": "../../evil", "bytes": 1}', b'{"digest": 1, "bytes": 1}',
-     b'{"digest": "' + b"a" * 64 + b'", "bytes": -1}', b'{"bytes": 1, "bytes": 2}',
-     b'{"digest": "' + b"a" * 64 + b'", "bytes": true}'],
-)  # fmt: skip
+    [
+        b"[]",
+        b"no json",
+        b'{"digest": "../../evil", "bytes": 1}',
+        b'{"digest": 1, "bytes": 1}',
+        b'{"digest": "' + b"a" * 64 + b'", "bytes": -1}',
+        b'{"bytes": 1, "bytes": 2}',
+        b'{"digest": "' + b"a" * 64 + b'", "bytes": true}',
+    ],
+)
 def test_frames_that_make_no_sense_are_refused(board: BoardFolder, line: bytes) -> None:
     assert refused(board, "receive", stdin=line + b"\nx\n\n").code == "protocol.invalid"
 
@@ -508,8 +526,9 @@ def test_a_full_disk_while_staging_leaves_the_old_release_serving(
 def test_a_small_disk_that_is_really_full(board: BoardFolder, toy: Bundle) -> None:
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=64k,mode=0700", "tmpfs", str(board.root)],
-        capture_output=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        check=False,
+    )
     if mounted.returncode:
         pytest.skip("mounting is not allowed here")
     try:
@@ -698,10 +717,16 @@ def test_releases_name_their_signer_and_state(
 
 @pytest.mark.parametrize(
     "line",
-    ["", "x ssh-ed25519 AAAA", 'x namespaces="git" ssh-ed25519 AAAA', "* ssh-rsa AAAA",
-     'x namespaces="edgekit-bundle" ssh-ed25519 AAAA\ny ssh-ed25519 AAAA',
-     'x namespaces="edgekit-bundle",cert-authority ssh-ed25519 AAAA', 7],
-)  # fmt: skip
+    [
+        "",
+        "x ssh-ed25519 AAAA",
+        'x namespaces="git" ssh-ed25519 AAAA',
+        "* ssh-rsa AAAA",
+        'x namespaces="edgekit-bundle" ssh-ed25519 AAAA\ny ssh-ed25519 AAAA',
+        'x namespaces="edgekit-bundle",cert-authority ssh-ed25519 AAAA',
+        7,
+    ],
+)
 def test_trust_takes_only_narrow_lines(board: BoardFolder, line: object) -> None:
     before = (board.root / "allowed_signers").read_bytes()
     stdin = json.dumps({"lines": [line]}).encode()
@@ -752,8 +777,10 @@ def _limited(
     command, *options = words
     return subprocess.run(
         [sys.executable, "-c", program, *board.argv(command, *options)],
-        input=stdin, capture_output=True, check=False,
-    )  # fmt: skip
+        input=stdin,
+        capture_output=True,
+        check=False,
+    )
 
 
 def test_an_answer_that_its_file_has_no_space_for_is_an_error(board: BoardFolder) -> None:

@@ -591,9 +591,16 @@ def test_what_a_soak_may_go_back_to_is_not_collected(
 
 @pytest.mark.parametrize(
     "change",
-    [{"app": "../x"}, {"digest": "A" * 64}, {"policy": {"soak_s": -1}}, {"operator": 3}, {"x": 1},
-     {"trust_unsigned": "yes"}, {"operator": "x" * 5000}],
-)  # fmt: skip
+    [
+        {"app": "../x"},
+        {"digest": "A" * 64},
+        {"policy": {"soak_s": -1}},
+        {"operator": 3},
+        {"x": 1},
+        {"trust_unsigned": "yes"},
+        {"operator": "x" * 5000},
+    ],
+)
 def test_a_request_is_checked(change: dict[str, object], bench: Bench, toy: Bundle) -> None:
     with pytest.raises(DeviceError) as caught:
         bench.deploy(toy, **change)

@@ -33,8 +33,14 @@ def offer(board: BoardFolder, bundle: Bundle) -> dict[str, Any]:
 def start(
     board: BoardFolder, bundle: Bundle, nonce: str, again: bool = True, **policy: Any
 ) -> dict[str, Any]:
-    request = {"app": bundle.name, "digest": bundle.digest, "nonce": nonce, "again": again,
-               "operator": "ann@desk", "policy": {**QUICK, **policy}}  # fmt: skip
+    request = {
+        "app": bundle.name,
+        "digest": bundle.digest,
+        "nonce": nonce,
+        "again": again,
+        "operator": "ann@desk",
+        "policy": {**QUICK, **policy},
+    }
     document = {"kind": "deploy", "request": request}
     return board.command("job-start", stdin=json.dumps(document).encode())
 
@@ -166,9 +172,11 @@ def test_the_child_waits_for_its_turn_and_keeps_no_lock(tmp_path: Path) -> None:
 
     with claim(app) as held:
         found = in_child(
-            work, on_turn=seen.append, on_report=lambda *reported: seen.append(reported[3]),
+            work,
+            on_turn=seen.append,
+            on_report=lambda *reported: seen.append(reported[3]),
             closes=[held],
-        )  # fmt: skip
+        )
         assert is_claimed(app)
     assert found["pid"] != os.getpid()
     assert seen == ["refitting", "half", "testing"]

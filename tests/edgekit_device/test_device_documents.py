@@ -69,35 +69,75 @@ def _reader(kind: type) -> Callable[[Any], Any]:
 _NOW, _DIGEST, _RELEASE = "2027-01-31T12:00:00Z", "0" * 64, "000001-" + "0" * 12
 _FAILURE = {"code": "build.failed", "message": "no tactic", "where": "net", "hint": ""}
 ROLLBACK = {
-    "schema": "edgekit.rollback/1", "id": "7", "app": "toy", "state": "rolled-back",
-    "release": _RELEASE, "previous": None, "started_at": _NOW, "state_at": _NOW, "error": _FAILURE,
-}  # fmt: skip
+    "schema": "edgekit.rollback/1",
+    "id": "7",
+    "app": "toy",
+    "state": "rolled-back",
+    "release": _RELEASE,
+    "previous": None,
+    "started_at": _NOW,
+    "state_at": _NOW,
+    "error": _FAILURE,
+}
 JOURNAL = {
-    **ROLLBACK, "schema": "edgekit.deployment/1", "state": "testing", "fallback": None,
-    "digest": _DIGEST, "known": False, "operator": "me", "trust_unsigned": False,
-    "on_purpose": None, "job": None, "attempts": 1, "health": None,
+    **ROLLBACK,
+    "schema": "edgekit.deployment/1",
+    "state": "testing",
+    "fallback": None,
+    "digest": _DIGEST,
+    "known": False,
+    "operator": "me",
+    "trust_unsigned": False,
+    "on_purpose": None,
+    "job": None,
+    "attempts": 1,
+    "health": None,
     "policy": write(Policy(soak_s=1.0)),
     "issued": {"signer": "me", "at": 7, "counter": None},
     "steps": [{"state": "testing", "at": _NOW, "seconds": None}],
-}  # fmt: skip
+}
 _HEALTH = {
-    "schema": "edgekit.health/1", "release": _RELEASE, "digest": _DIGEST, "at": _NOW,
-    "backend": "reference", "clock": "cpu-measured", "fingerprint": {"machine": "x86_64"},
-    "golden": {"cases": 1, "bit_equal": True}, "accuracy": None, "notes": [],
+    "schema": "edgekit.health/1",
+    "release": _RELEASE,
+    "digest": _DIGEST,
+    "at": _NOW,
+    "backend": "reference",
+    "clock": "cpu-measured",
+    "fingerprint": {"machine": "x86_64"},
+    "golden": {"cases": 1, "bit_equal": True},
+    "accuracy": None,
+    "notes": [],
     "latency_ms": {"p50": 1.5, "p99": 2.0, "mean": 1.6, "frames": 10, "rounds": 1},
-}  # fmt: skip
+}
 _JOB = {
-    "job": "0" * 16, "kind": "build", "name": "net", "state": "failed", "queued_at": 1.5,
-    "started_at": 2.5, "ended_at": None, "error": _FAILURE, "starts_by": 0.0,
-}  # fmt: skip
+    "job": "0" * 16,
+    "kind": "build",
+    "name": "net",
+    "state": "failed",
+    "queued_at": 1.5,
+    "started_at": 2.5,
+    "ended_at": None,
+    "error": _FAILURE,
+    "starts_by": 0.0,
+}
 _POWER = {
-    "schema": "edgekit.power/1", "before": {"id": 2, "name": "15W"},
-    "wanted": None, "stored": None, "state": "set", "error": None,
-}  # fmt: skip
+    "schema": "edgekit.power/1",
+    "before": {"id": 2, "name": "15W"},
+    "wanted": None,
+    "stored": None,
+    "state": "set",
+    "error": None,
+}
 _RECORD = {
-    "schema": "edgekit.release/1", "app": "toy", "id": _RELEASE, "digest": _DIGEST,
-    "backend": "reference", "signer": "me", "trusted": False, "staged_at": _NOW,
-}  # fmt: skip
+    "schema": "edgekit.release/1",
+    "app": "toy",
+    "id": _RELEASE,
+    "digest": _DIGEST,
+    "backend": "reference",
+    "signer": "me",
+    "trusted": False,
+    "staged_at": _NOW,
+}
 _TENSOR = {"name": "x", "dtype": "float32", "shape": [1, 4], "offset": 0}
 _RUN = {"op": "run", "inputs": [_TENSOR], "room": {"offset": 64, "bytes": 64}}
 _TRTEXEC = {"always": [], "gpu": [], "dla": [], "version_compatible": [], "timeout_s": 3.0}
@@ -211,9 +251,14 @@ def test_what_is_left_out_is_not_written() -> None:
 def test_a_policy_is_written_whole() -> None:
     written = write(read(Policy, {"soak_s": 3, "keep": 3}))
     assert written == {
-        "latency_ms": None, "accuracy_min": None, "measure_s": 0.5, "soak_s": 3.0,
-        "soak_every_s": 1.0, "keep": 3, "timeouts": {"refit_s": 600.0, "test_s": 300.0},
-    }  # fmt: skip
+        "latency_ms": None,
+        "accuracy_min": None,
+        "measure_s": 0.5,
+        "soak_s": 3.0,
+        "soak_every_s": 1.0,
+        "keep": 3,
+        "timeouts": {"refit_s": 600.0, "test_s": 300.0},
+    }
 
 
 def test_a_key_is_written_where_it_was_given() -> None:
@@ -247,8 +292,12 @@ class Whole:
     one: Optional[str] = member(nullable(choice("a", "b")))  # noqa: UP045
 
 
-GOOD = {"parts": [{"name": "x", "n": [1, 2]}], "by_name": {"y": {"name": "y"}}, "words": ["w"],
-        "one": None}  # fmt: skip
+GOOD = {
+    "parts": [{"name": "x", "n": [1, 2]}],
+    "by_name": {"y": {"name": "y"}},
+    "words": ["w"],
+    "one": None,
+}
 
 
 @pytest.mark.parametrize(

@@ -43,10 +43,15 @@ def samples(seed: int = 0, least: float | None = None, metric: str = "cosine") -
 
 def bundle_with(key: Path, *, seed: int = 0, **more: Any) -> Bundle:
     made = pack(
-        name="toy", model=toys.toy_model(seed), network=toys.network(), plan=toys.plan(),
-        artefacts=toys.artefacts(seed), golden=toys.golden(seed), mode="split",
+        name="toy",
+        model=toys.toy_model(seed),
+        network=toys.network(),
+        plan=toys.plan(),
+        artefacts=toys.artefacts(seed),
+        golden=toys.golden(seed),
+        mode="split",
         samples=samples(**more) if more else None,
-    )  # fmt: skip
+    )
     return made.signed(sign(made.manifest_bytes, key))
 
 
@@ -88,9 +93,15 @@ def test_another_networks_answers_are_distinguished_from_its_own(
     assert examine(root, root.app("toy"), folder, replace(POLICY, accuracy_min=least)).accuracy
     wrong = replace(samples(1, metric=metric), least=None)
     made = pack(
-        name="toy", model=toys.toy_model(), network=toys.network(), plan=toys.plan(),
-        artefacts=toys.artefacts(), golden=toys.golden(), mode="split", samples=wrong,
-    )  # fmt: skip
+        name="toy",
+        model=toys.toy_model(),
+        network=toys.network(),
+        plan=toys.plan(),
+        artefacts=toys.artefacts(),
+        golden=toys.golden(),
+        mode="split",
+        samples=wrong,
+    )
     folder = put(root, made.signed(sign(made.manifest_bytes, signing_key)))
     with pytest.raises(DeviceError) as caught:
         examine(root, root.app("toy"), folder, replace(POLICY, accuracy_min=least))
@@ -108,9 +119,15 @@ def test_boxes_cannot_be_judged_without_a_head(signing_key: Path) -> None:
 def labelled(key: Path, labels: list[list[int]], **changes: Any) -> Bundle:
     given = replace(samples(metric="top1_accuracy"), labels=labels, **changes)
     made = pack(
-        name="toy", model=toys.toy_model(), network=toys.network(), plan=toys.plan(),
-        artefacts=toys.artefacts(), golden=toys.golden(), mode="split", samples=given,
-    )  # fmt: skip
+        name="toy",
+        model=toys.toy_model(),
+        network=toys.network(),
+        plan=toys.plan(),
+        artefacts=toys.artefacts(),
+        golden=toys.golden(),
+        mode="split",
+        samples=given,
+    )
     return made.signed(sign(made.manifest_bytes, key))
 
 
@@ -124,8 +141,10 @@ def test_labels_say_how_many_are_right(root: Root, signing_key: Path) -> None:
         found = examine(root, root.app("toy"), folder, replace(POLICY, accuracy_min=0.5)).accuracy
         assert found is not None
         assert (found.metric, found.value, found.top1_agreement) == (
-            "top1_accuracy", share, 1.0,
-        )  # fmt: skip
+            "top1_accuracy",
+            share,
+            1.0,
+        )
     with pytest.raises(DeviceError) as caught:
         examine(root, root.app("toy"), folder, replace(POLICY, accuracy_min=0.75))
     assert caught.value.code == "health.accuracy"
@@ -134,9 +153,15 @@ def test_labels_say_how_many_are_right(root: Root, signing_key: Path) -> None:
 
 @pytest.mark.parametrize(
     ("labels", "changes"),
-    [([[1], [10]], {}), ([[1], [-1]], {}), ([[1], [1, 2]], {}), ([[1], ["2"]], {}),
-     ([[1], []], {}), ([[1], [2]], {"metric": "cosine"})],
-)  # fmt: skip
+    [
+        ([[1], [10]], {}),
+        ([[1], [-1]], {}),
+        ([[1], [1, 2]], {}),
+        ([[1], ["2"]], {}),
+        ([[1], []], {}),
+        ([[1], [2]], {"metric": "cosine"}),
+    ],
+)
 def test_labels_that_are_none(
     signing_key: Path, labels: list[list[Any]], changes: dict[str, Any]
 ) -> None:
@@ -156,9 +181,14 @@ def test_a_gate_without_samples_is_no_pass(root: Root, signing_key: Path) -> Non
 
 def test_wrong_answers_fail_the_golden_vectors(root: Root, signing_key: Path) -> None:
     made = pack(
-        name="toy", model=toys.toy_model(), network=toys.network(), plan=toys.plan(),
-        artefacts=toys.artefacts(), golden=toys.golden(1), mode="split",
-    )  # fmt: skip
+        name="toy",
+        model=toys.toy_model(),
+        network=toys.network(),
+        plan=toys.plan(),
+        artefacts=toys.artefacts(),
+        golden=toys.golden(1),
+        mode="split",
+    )
     folder = put(root, made.signed(sign(made.manifest_bytes, signing_key)))
     with pytest.raises(DeviceError) as caught:
         examine(root, root.app("toy"), folder, POLICY)
@@ -249,9 +279,14 @@ def test_a_model_that_is_open_already_is_the_one_examined(root: Root, signing_ke
 
 @pytest.mark.parametrize(
     ("found", "ok"),
-    [([1.0, 2.0, 3.0], True), ([1.0, 2.0, 3.002], True), ([1.0, 2.0, 3.1], False),
-     ([1.0, np.nan, 3.0], False), ([1.0, np.inf, 3.0], False)],
-)  # fmt: skip
+    [
+        ([1.0, 2.0, 3.0], True),
+        ([1.0, 2.0, 3.002], True),
+        ([1.0, 2.0, 3.1], False),
+        ([1.0, np.nan, 3.0], False),
+        ([1.0, np.inf, 3.0], False),
+    ],
+)
 def test_a_golden_output_may_differ_by_the_tolerance_of_its_largest_value(
     found: list[float], ok: bool
 ) -> None:

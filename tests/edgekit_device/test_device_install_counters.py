@@ -214,9 +214,10 @@ def rehearsed(board: BoardFolder, bundle: Bundle, *more: str, lines: tuple[str, 
     """What ``rehearse`` answers, or the code with which it refuses; it must write nothing."""
     assert bundle.signature
     request = {
-        "manifest": bundle.manifest_bytes.decode(), "signature": bundle.signature.decode(),
+        "manifest": bundle.manifest_bytes.decode(),
+        "signature": bundle.signature.decode(),
         "lines": lines,
-    }  # fmt: skip
+    }
     before = board.files() if board.root.exists() else None
     try:
         return board.command("rehearse", *more, stdin=json.dumps(request).encode())

@@ -19,19 +19,35 @@ def test_every_package_here_has_the_version_that_python_finds() -> None:
     assert recorded_version("no-such-package") is None
 
 
-@pytest.mark.parametrize(("entry", "file", "text", "version"), [
-    ("numpy-1.17.4.egg-info", "", "Metadata-Version: 1.2\nVersion: 1.17.4\n", "1.17.4"),
-    ("numpy-1.19.4-py3.8.egg-info", "PKG-INFO", "Name: numpy\r\nversion: 1.19.4\r\n\r\n", "1.19.4"),
-    ("NumPy-2.0+nv.dist-info", "METADATA", "Name: NumPy\nVersion: 2.0+nv-1\n\nVersion: 9\n",
-     "2.0+nv-1"),
-    ("numpy-3.dist-info", "METADATA", "Name: numpy\n\nVersion: 9\n", None),
-    ("numpy-3.dist-info", "RECORD", "", None),
-    ("numpy_financial-1.0.dist-info", "METADATA", "Version: 1.0\n", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("entry", "file", "text", "version"),
+    [
+        ("numpy-1.17.4.egg-info", "", "Metadata-Version: 1.2\nVersion: 1.17.4\n", "1.17.4"),
+        (
+            "numpy-1.19.4-py3.8.egg-info",
+            "PKG-INFO",
+            "Name: numpy\r\nversion: 1.19.4\r\n\r\n",
+            "1.19.4",
+        ),
+        (
+            "NumPy-2.0+nv.dist-info",
+            "METADATA",
+            "Name: NumPy\nVersion: 2.0+nv-1\n\nVersion: 9\n",
+            "2.0+nv-1",
+        ),
+        ("numpy-3.dist-info", "METADATA", "Name: numpy\n\nVersion: 9\n", None),
+        ("numpy-3.dist-info", "RECORD", "", None),
+        ("numpy_financial-1.0.dist-info", "METADATA", "Version: 1.0\n", None),
+    ],
+)
 def test_forms_of_records(
-    entry: str, file: str, text: str, version: str | None, tmp_path: Path,
+    entry: str,
+    file: str,
+    text: str,
+    version: str | None,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     path = tmp_path / entry
     if file:
         path.mkdir()

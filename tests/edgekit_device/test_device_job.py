@@ -44,8 +44,7 @@ def test_events_of_several_processes_are_numbered_in_one_row(context: JobContext
     with job_context(context.root, context.folder, {}) as other:
         other.progress("two", 0, 0)
     context.progress("three", 0, 0)
-    assert [(e["n"], e["phase"]) for e in events(context)] == [
-        (1, "one"), (2, "two"), (3, "three")]  # fmt: skip
+    assert [(e["n"], e["phase"]) for e in events(context)] == [(1, "one"), (2, "two"), (3, "three")]
 
 
 def test_blobs_come_and_go_by_digest_and_damage_is_reported(context: JobContext) -> None:

@@ -133,7 +133,11 @@ def test_failures_keep_their_words_and_start_again(lab: BoardFolder) -> None:
     assert ended(lab, failing["job"]) == "failed"
     error = refused(lab, "job-result", "--job", failing["job"])
     assert (error.code, error.message, error.where, error.hint) == (
-        "build.failed", "it failed", "layer", "do better")  # fmt: skip
+        "build.failed",
+        "it failed",
+        "layer",
+        "do better",
+    )
     assert log(lab, failing["job"]) == "on its way\n"
     assert not (lab.root / "jobs" / failing["job"] / "result.json").exists()
     again = start(lab, ["print", "on its way"], ["fail", "build.failed"])
@@ -143,10 +147,12 @@ def test_failures_keep_their_words_and_start_again(lab: BoardFolder) -> None:
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("step", "code", "says"),
-    [(["crash", "SIGSEGV"], "job.crashed", "SIGSEGV"),
-     (["crash", "SIGKILL"], "job.crashed", "SIGKILL"),
-     (["trouble"], "loader.internal", "what nobody expected")],
-)  # fmt: skip
+    [
+        (["crash", "SIGSEGV"], "job.crashed", "SIGSEGV"),
+        (["crash", "SIGKILL"], "job.crashed", "SIGKILL"),
+        (["trouble"], "loader.internal", "what nobody expected"),
+    ],
+)
 def test_a_crash_of_the_work_is_reported(
     lab: BoardFolder, step: list[str], code: str, says: str
 ) -> None:
@@ -374,8 +380,10 @@ def test_fetch_gives_blobs_or_nothing(lab: BoardFolder) -> None:
     ended(lab, job)
     made = lab.command("job-result", "--job", job)["made"]
     data = lab.raw("fetch", stdin=json.dumps([*made, made[0]]).encode())
-    frames = [json.dumps({"digest": name, "bytes": size}).encode() for name, size in
-              zip(made, (18, 3), strict=True)]  # fmt: skip
+    frames = [
+        json.dumps({"digest": name, "bytes": size}).encode()
+        for name, size in zip(made, (18, 3), strict=True)
+    ]
     assert data == frames[0] + b"\n" + b"engine" * 3 + frames[1] + b"\nlog\n"
     requested = json.dumps([made[0], "0" * 64]).encode()
     assert refused(lab, "fetch", stdin=requested).code == "blob.missing"

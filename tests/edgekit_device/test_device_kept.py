@@ -19,8 +19,17 @@ from edgekit_device.protocol.manifest import parse
 from tests.bundles import bundle_toys as toys
 from tests.edgekit_device.device_board import BoardFolder, Refused
 
-_FILES = ("allowed_signers", "apps", "apps/toy", "apps/toy/releases", "RELEASE",
-          "RELEASE/manifest.json", "RELEASE/manifest.json.sig", "BLOBS", "BLOB")  # fmt: skip
+_FILES = (
+    "allowed_signers",
+    "apps",
+    "apps/toy",
+    "apps/toy/releases",
+    "RELEASE",
+    "RELEASE/manifest.json",
+    "RELEASE/manifest.json.sig",
+    "BLOBS",
+    "BLOB",
+)
 
 
 def _place(board: BoardFolder, toy: Bundle, installed: str, name: str) -> Path:

@@ -13,9 +13,13 @@ from edgekit_device.errors import DeviceError
 from tests.edgekit_device.kernel_emulator import Emulator, layout, same, stored, turned, values
 
 _FORMATS = (
-    ("DLA_LINEAR", "int8"), ("DLA_LINEAR", "float16"), ("DLA_HWC4", "int8"),
-    ("DLA_HWC4", "float16"), ("CHW16", "float16"), ("CHW32", "int8"),
-)  # fmt: skip
+    ("DLA_LINEAR", "int8"),
+    ("DLA_LINEAR", "float16"),
+    ("DLA_HWC4", "int8"),
+    ("DLA_HWC4", "float16"),
+    ("CHW16", "float16"),
+    ("CHW32", "int8"),
+)
 _TYPES = ("float32", "float16", "uint8", "int8")
 _SCALE = 0.037
 # odd sizes, lines that are no multiple of anything, and one of whole words
@@ -81,8 +85,10 @@ def test_padding_of_channels_last_is_zero_and_unread(emulator: Emulator) -> None
     memory = pack(tensor, "HWC", padded.strides)
     dla = layout("CHW16", "float16", padded.shape)
     half = stored(turned(tensor, padded, dla), dla)
-    assert same(emulator.run(plan(dla, padded), half, memory.nbytes), pack(
-        half_values(tensor), "HWC", padded.strides))  # fmt: skip
+    assert same(
+        emulator.run(plan(dla, padded), half, memory.nbytes),
+        pack(half_values(tensor), "HWC", padded.strides),
+    )
     memory[:, :, 7:] = np.nan
     memory[..., 5:] = np.nan
     assert same(emulator.run(plan(padded, dla), memory, half.nbytes), half)

@@ -126,9 +126,17 @@ def test_what_does_not_fit_is_refused(case: str) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\xff\xfe", b"[]", b"null", b"{" * 100_000, b'{"schema": NaN}', b"1" * 10_000,
-     b'{"schema": "edgekit.bundle/1", "schema": "edgekit.bundle/1"}'],
-)  # fmt: skip
+    [
+        b"",
+        b"\xff\xfe",
+        b"[]",
+        b"null",
+        b"{" * 100_000,
+        b'{"schema": NaN}',
+        b"1" * 10_000,
+        b'{"schema": "edgekit.bundle/1", "schema": "edgekit.bundle/1"}',
+    ],
+)
 def test_what_is_no_manifest_is_refused(data: bytes) -> None:
     with pytest.raises(DeviceError) as caught:
         parse(data)
@@ -181,8 +189,10 @@ def test_damaged_engines_are_read_or_refused(at: int, byte: int, cut: int) -> No
 def test_an_engine_says_its_weights_and_nodes() -> None:
     facts = read_engine(ENGINE, "engine")
     assert [(w.name, w.dtype, w.shape) for w in facts.weights] == [
-        ("../w", "float32", (8, 3, 3, 3)), ("b", "float32", (8,)),
-    ]  # fmt: skip
+        ("../w", "float32", (8, 3, 3, 3)),
+        ("b", "float32", (8,)),
+    ]
     assert [(n.name, n.op, n.outputs) for n in facts.nodes] == [
-        ("conv1", "Conv", ("c",)), ("relu1", "Relu", ("t",)),
-    ]  # fmt: skip
+        ("conv1", "Conv", ("c",)),
+        ("relu1", "Relu", ("t",)),
+    ]

@@ -75,8 +75,14 @@ def test_a_loadable_is_never_the_gpus() -> None:
 
 
 def test_scale_and_format_are_retained() -> None:
-    x = {"name": "x", "dtype": "int8", "shape": list(SHAPE), "format": "DLA_HWC4",
-         "strides": [512, 1, 64, 4], "scale": 0.5}  # fmt: skip
+    x = {
+        "name": "x",
+        "dtype": "int8",
+        "shape": list(SHAPE),
+        "format": "DLA_HWC4",
+        "strides": [512, 1, 64, 4],
+        "scale": 0.5,
+    }
     entry = parse(changed("inputs", [x])).engines[DIGEST]
     assert (entry.inputs[0].scale, entry.inputs[0].format) == (0.5, "DLA_HWC4")
 

@@ -64,8 +64,12 @@ def test_variants_are_read_and_written_again() -> None:
     assert static.load == "demand"
     assert static.sizes == {"x": tuple(document["variants"][0]["inputs"][0]["shape"])}
     assert [ranged.profile_of({"x": (1, 3, h, 8)}) for h in (7, 8, 16, 17, 33)] == [
-        None, 0, 0, 1, None,
-    ]  # fmt: skip
+        None,
+        0,
+        0,
+        1,
+        None,
+    ]
     assert write(found) == document
     alone = found.of_variant(1)
     assert alone.inputs == static.inputs

@@ -86,9 +86,13 @@ def _bundle(version: int, key: Path) -> Bundle:
     mean = np.concatenate(list(values.values()), axis=1, dtype=np.float64).mean()
     golden = Golden(1, ranges, {"y": (inputs["x"] + mean).astype(np.float32)}, 1e-3)
     bundle = pack(
-        name="many", model=bundle_toys.toy_model(version), network=network,
-        plan=bundle_toys.plan(), artefacts=artefacts, golden=[golden],
-    )  # fmt: skip
+        name="many",
+        model=bundle_toys.toy_model(version),
+        network=network,
+        plan=bundle_toys.plan(),
+        artefacts=artefacts,
+        golden=[golden],
+    )
     return bundle.signed(sign(bundle.manifest_bytes, key))
 
 
@@ -99,10 +103,13 @@ def _few_descriptors() -> None:
 
 def _install(board: BoardFolder, source: Path, policy: dict[str, Any]) -> dict[str, Any]:
     done = subprocess.run(
-        board.argv("install", "--from", str(source), "--app", "many",
-                   "--policy", json.dumps(policy)),
-        capture_output=True, check=False, preexec_fn=_few_descriptors,
-    )  # fmt: skip
+        board.argv(
+            "install", "--from", str(source), "--app", "many", "--policy", json.dumps(policy)
+        ),
+        capture_output=True,
+        check=False,
+        preexec_fn=_few_descriptors,
+    )
     assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer

@@ -30,9 +30,17 @@ def test_a_bench_says_what_it_ran_with_and_what_the_board_did(
 ) -> None:
     frames = np.random.default_rng(3).normal(size=(4, 1, 3, 8, 8)).astype(np.float32)
     given = {
-        "warmup_ms": 1, "duration_s": 0.1, "iterations": 7, "streams": 2, "graph": True,
-        "spin": True, "transfers": True, "sleep_ms": 1, "idle_ms": 60, "monitor_ms": 20,
-    }  # fmt: skip
+        "warmup_ms": 1,
+        "duration_s": 0.1,
+        "iterations": 7,
+        "streams": 2,
+        "graph": True,
+        "spin": True,
+        "transfers": True,
+        "sleep_ms": 1,
+        "idle_ms": 60,
+        "monitor_ms": 20,
+    }
     options = ("--app", "toy", "--threads=1", "--inputs", bench_option(**given))
     found = board.command("bench", *options, stdin=write_npz({"x": frames}))
     assert found["settings"] == {**given, "threads": 1, "data": "given", "batch": 1}
@@ -54,8 +62,13 @@ def test_a_bench_says_what_it_ran_with_and_what_the_board_did(
 
 def test_inputs_of_another_shape_are_refused(board: BoardFolder, installed: str) -> None:
     with pytest.raises(Refused) as caught:
-        board.raw("bench", "--app", "toy", "--inputs",
-                  stdin=write_npz({"x": np.zeros((2, 3, 8, 8), np.float32)}))  # fmt: skip
+        board.raw(
+            "bench",
+            "--app",
+            "toy",
+            "--inputs",
+            stdin=write_npz({"x": np.zeros((2, 3, 8, 8), np.float32)}),
+        )
     assert caught.value.code == "input.shape"
     with pytest.raises(Refused) as caught:
         board.raw("bench", "--app", "toy", bench_option(streams=0))
@@ -128,8 +141,13 @@ def test_the_board_is_watched_idle_warming_up_and_measured(
 
 
 def test_what_watches_the_board_goes_with_the_host(board: BoardFolder, installed: str) -> None:
-    argv = board.argv("bench", "--app", "toy", "--watch-stdin=0",
-                      bench_option(duration_s=600, monitor_ms=50, streams=2))  # fmt: skip
+    argv = board.argv(
+        "bench",
+        "--app",
+        "toy",
+        "--watch-stdin=0",
+        bench_option(duration_s=600, monitor_ms=50, streams=2),
+    )
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin
     assert process.stdout
@@ -148,6 +166,7 @@ def test_what_watches_the_board_goes_with_the_host(board: BoardFolder, installed
 def _watching(pid: int) -> list[int]:
     """Processes that sample for the process ``pid``."""
     return [
-        one for one, words in processes().items()
+        one
+        for one, words in processes().items()
         if "board.sampling" in (line := " ".join(words)) and f'"process": {pid}' in line
-    ]  # fmt: skip
+    ]

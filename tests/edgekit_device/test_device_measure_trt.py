@@ -64,9 +64,12 @@ def test_the_device_is_at_work_when_its_events_say_else_until_the_call_ends() ->
         SegmentEvent(7, 0, 0, "GPU", 10.0, 10.005, 1.5),
         SegmentEvent(8, 0, 0, "GPU", 10.006, 10.010, 1.0),
         SegmentEvent(8, 0, 1, "DLA0", 10.010, 10.020, None),
-    ]  # fmt: skip
-    spans = [Span(7, "h2d", 10.0005, 1.5), Span(7, "compute", 10.001, 0.2),
-             Span(7, "compute", 10.002, 1.5)]  # fmt: skip
+    ]
+    spans = [
+        Span(7, "h2d", 10.0005, 1.5),
+        Span(7, "compute", 10.001, 0.2),
+        Span(7, "compute", 10.002, 1.5),
+    ]
     reported = retained_events(events, [7, 8], spans)
     found = [(one.compute_start_us, one.compute_us) for one in reported]
     assert found[0] == pytest.approx((2000.0, 1500.0))

@@ -78,9 +78,10 @@ HOSTILE = {
     "cut header": _zip(x=b"\x93NUMPY\x01\x00\xff\xff{"),
     "no array": _zip(x=b""),
     "no zip": b"PK\x03\x04 and then nothing",
-    "bomb": _zip(x=_npy("{'descr': '|u1', 'fortran_order': False, 'shape': (9000000,)}",
-                        bytes(9_000_000))),
-}  # fmt: skip
+    "bomb": _zip(
+        x=_npy("{'descr': '|u1', 'fortran_order': False, 'shape': (9000000,)}", bytes(9_000_000))
+    ),
+}
 
 
 @pytest.mark.parametrize("case", HOSTILE)

@@ -38,8 +38,15 @@ def test_a_bundle_is_offered_sent_and_found_again(
 ) -> None:
     # what serves, by one small question
     answer = _offer(board, digest=toy.digest, **_signed(toy))
-    assert answer == {"known": True, "digest": toy.digest, "app": "toy", "signer": "tests",
-                      "missing": [], "serving": installed, "deployment": None}  # fmt: skip
+    assert answer == {
+        "known": True,
+        "digest": toy.digest,
+        "app": "toy",
+        "signer": "tests",
+        "missing": [],
+        "serving": installed,
+        "deployment": None,
+    }
     assert incoming(Root(board.root)) == []
     # another one of the same app
     question = _offer(board, digest=toy2.digest, **_signed(toy2))
@@ -94,16 +101,24 @@ def test_nothing_of_a_bundle_that_is_refused_is_retained(board: BoardFolder, toy
 
 @pytest.mark.parametrize(
     "document",
-    [[], {}, {"digest": "x"}, {"digest": 7}, {"manifest": 7}, {"digest": "../" * 21 + "a"},
-     {"digest": "a" * 64, "manifest": "{}"}],
-)  # fmt: skip
+    [
+        [],
+        {},
+        {"digest": "x"},
+        {"digest": 7},
+        {"manifest": 7},
+        {"digest": "../" * 21 + "a"},
+        {"digest": "a" * 64, "manifest": "{}"},
+    ],
+)
 def test_offers_that_make_no_sense_are_refused(tmp_path: Path, document: Any) -> None:
     (tmp_path / "root").mkdir(mode=0o700)
     with pytest.raises(DeviceError) as caught:
         run_command(
-            Root(tmp_path / "root"), ["offer", "--trust-unsigned"],
+            Root(tmp_path / "root"),
+            ["offer", "--trust-unsigned"],
             io.BytesIO(json.dumps(document).encode()),
-        )  # fmt: skip
+        )
     assert caught.value.code == "protocol.invalid"
     assert not (tmp_path / "root" / "incoming").exists()
 
@@ -112,9 +127,10 @@ def test_a_manifest_that_inflates_to_more_than_one_is_refused(tmp_path: Path) ->
     bomb = base64.b64encode(zlib.compress(bytes(65 << 20))).decode()
     with pytest.raises(DeviceError) as caught:
         run_command(
-            Root(tmp_path), ["offer", "--trust-unsigned"],
+            Root(tmp_path),
+            ["offer", "--trust-unsigned"],
             io.BytesIO(json.dumps({"manifest": {"deflated": bomb}}).encode()),
-        )  # fmt: skip
+        )
     assert caught.value.code == "protocol.invalid"
 
 

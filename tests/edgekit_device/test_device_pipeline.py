@@ -39,8 +39,11 @@ def numbers(most: int | None = None) -> Iterator[Arrays]:
     return ({"x": np.array([i])} for i in (count() if most is None else range(most)))
 
 
-CHAIN = [("GPU", "x", "a", add("a", 10)), ("DLA0", "a", "b", add("b", 100)),
-         ("GPU", "a b", "y", add("y", 1000))]  # fmt: skip
+CHAIN = [
+    ("GPU", "x", "a", add("a", 10)),
+    ("DLA0", "a", "b", add("b", 100)),
+    ("GPU", "a b", "y", add("y", 1000)),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -115,8 +118,11 @@ def test_branches_of_one_frame_run_side_by_side() -> None:
 
         return run
 
-    run = lane(("DLA0", "x", "a", meet("a")), ("DLA1", "x", "b", meet("b")),
-               ("GPU", "a b", "y", add("y", 0)))  # fmt: skip
+    run = lane(
+        ("DLA0", "x", "a", meet("a")),
+        ("DLA1", "x", "b", meet("b")),
+        ("GPU", "a b", "y", add("y", 0)),
+    )
     assert [int(o["y"][0]) for o in run_stream([run], numbers(3), depth=1)] == [0, 2, 4]
 
 

@@ -84,8 +84,9 @@ def test_the_very_version_comes_first() -> None:
     ]
     assert pick(V3, {"full": V3, "lean": V3}) == [("full", False, False), ("lean", False, False)]
     assert pick(V3, {"lean": V3, "full": V16}, library=True) == [
-        ("lean", False, False), ("full", True, False)
-    ]  # fmt: skip
+        ("lean", False, False),
+        ("full", True, False),
+    ]
 
 
 def test_host_code_is_allowed_for_trusted_plans_that_carry_some() -> None:
@@ -100,12 +101,18 @@ def test_host_code_is_allowed_for_trusted_plans_that_carry_some() -> None:
 
 def test_the_own_major_is_tried_before_the_next() -> None:
     assert pick(V3, {"lean": V11, "dispatch": V16, "full": V11}, lean_embedded=True) == [
-        ("dispatch", False, True), ("lean", False, True), ("full", False, True)
-    ]  # fmt: skip
+        ("dispatch", False, True),
+        ("lean", False, True),
+        ("full", False, True),
+    ]
     (way,) = runtime_choices(
-        V86, {"full": V3}, version_compatible=True, lean_embedded=True, trusted=True,
+        V86,
+        {"full": V3},
+        version_compatible=True,
+        lean_embedded=True,
+        trusted=True,
         find_lean=lambda _: None,
-    )  # fmt: skip
+    )
     assert isinstance(way, RuntimeChoice)
     assert "self-test" in way.note
 

@@ -88,17 +88,23 @@ def failure(on: Board, request: dict[str, Any], *blobs: bytes) -> DeviceError:
 @pytest.mark.parametrize(
     ("creators", "said", "hint"),
     [
-        ("MyOp|2|acme|V3", "'MyOp' (version '2', namespace 'acme')",
-         "write in model.plugins, and in the model, version: '2' (the node's plugin_version) and "
-         "namespace: 'acme' (the node's plugin_namespace)"),
-        ("MyOp|1|acme|V3", "'MyOp' (version '1', namespace 'acme')",
-         "write in model.plugins, and in the model, namespace: 'acme' (the node's "
-         "plugin_namespace)"),
+        (
+            "MyOp|2|acme|V3",
+            "'MyOp' (version '2', namespace 'acme')",
+            "write in model.plugins, and in the model, version: '2' (the node's plugin_version) "
+            "and namespace: 'acme' (the node's plugin_namespace)",
+        ),
+        (
+            "MyOp|1|acme|V3",
+            "'MyOp' (version '1', namespace 'acme')",
+            "write in model.plugins, and in the model, namespace: 'acme' (the node's "
+            "plugin_namespace)",
+        ),
         ("My0p|1||V3", "'My0p' (version '1')", "did you mean 'My0p'?"),
         ("", "no creator", "getCreators"),
     ],
     ids=["version and namespace", "namespace", "name", "none"],
-)  # fmt: skip
+)
 def test_a_creator_that_is_missing_is_named_with_the_nearest(
     creators: str, said: str, hint: str, make: Any, tmp_path: Path
 ) -> None:

@@ -50,8 +50,12 @@ def orin(tmp_path: Path) -> Path:
     for core, name in enumerate(("15880000.nvdla0", "158c0000.nvdla1")):
         folder = f"sys/devices/platform/bus@0/13e00000.host1x/{name}/clk_cap"
         put(root, f"{folder}/dla{core}_core", "1600000000")
-    for name in ("libnvinfer.so.10.3.0", "libnvinfer_lean.so.10.3.0", "libcudla.so.1.0.0",
-                 "nvidia/libnvdla_compiler.so"):  # fmt: skip
+    for name in (
+        "libnvinfer.so.10.3.0",
+        "libnvinfer_lean.so.10.3.0",
+        "libcudla.so.1.0.0",
+        "nvidia/libnvdla_compiler.so",
+    ):
         put(root, f"{LIBRARIES}/{name}")
     for stem in ("libnvinfer", "libnvinfer_lean"):
         os.symlink(f"{stem}.so.10.3.0", root / LIBRARIES / f"{stem}.so.10")
@@ -69,7 +73,9 @@ def test_a_board_by_its_files_alone(orin: Path, tmp_path: Path) -> None:
     assert document["tensorrt"]["full"] == document["tensorrt"]["lean"] == "10.3.0"
     assert document["tensorrt"]["dispatch"] is None
     assert [Path(name).name for name in document["dla"]["devices"]] == [
-        "15880000.nvdla0", "158c0000.nvdla1"]  # fmt: skip
+        "15880000.nvdla0",
+        "158c0000.nvdla1",
+    ]
     assert document["dla"]["compiler"].endswith("/nvidia/libnvdla_compiler.so")
     assert document["cudla"] == f"/{LIBRARIES}/libcudla.so.1.0.0"
     assert document["memory"]["total"] == 65_000_000 * 1024
@@ -130,7 +136,9 @@ def test_the_highest_version_of_a_library_counts(orin: Path) -> None:
     put(orin, "usr/local/lib/libnvinfer.so.10.12.0")
     put(orin, "usr/local/lib/libnvinfer.so.8.6.1")
     assert inventory.libraries(orin)["full"] == {
-        "path": "/usr/local/lib/libnvinfer.so.10.12.0", "version": "10.12.0"}  # fmt: skip
+        "path": "/usr/local/lib/libnvinfer.so.10.12.0",
+        "version": "10.12.0",
+    }
 
 
 def test_packages_bring_four_parts(orin: Path) -> None:
@@ -142,22 +150,31 @@ def test_packages_bring_four_parts(orin: Path) -> None:
         "nvidia-l4t-dla-compiler\t36.4.3-20250107174145\tinstalled\nhalf a line\n"
     )
     assert tensorrt_versions(orin, listed) == {
-        "full": "10.3.0.30", "lean": "10.3.0.30", "dispatch": None}  # fmt: skip
+        "full": "10.3.0.30",
+        "lean": "10.3.0.30",
+        "dispatch": None,
+    }
 
 
 def test_engines_are_bound_to_module_and_release(orin: Path, tmp_path: Path) -> None:
     print_ = fingerprint(tmp_path, orin, capability="8.7", tensorrt="10.3.0.30")
     assert print_["module"] == "NVIDIA Jetson AGX Orin Developer Kit p3701-0005"
     assert (print_["l4t"], print_["tensorrt"], print_["compute_capability"]) == (
-        "36.4.3", "10.3.0.30", "8.7")  # fmt: skip
+        "36.4.3",
+        "10.3.0.30",
+        "8.7",
+    )
     assert all(isinstance(value, str) for value in print_.values())
 
 
 def test_a_container_knows_what_its_board_has_seen(orin: Path, tmp_path: Path) -> None:
     inside = tmp_path / "container"
     put(inside, f"{LIBRARIES}/libnvinfer.so.10.3.0")
-    put(tmp_path / "root", "board.json",
-        '{"module": "Toy", "board_id": "p0000-0001", "l4t": "36.4.3"}')  # fmt: skip
+    put(
+        tmp_path / "root",
+        "board.json",
+        '{"module": "Toy", "board_id": "p0000-0001", "l4t": "36.4.3"}',
+    )
     document = write(probe(tmp_path / "root", inside))
     assert (document["module"], document["l4t"]) == ("Toy", "36.4.3")
     assert document["fingerprint"]["module"] == "Toy p0000-0001"

@@ -47,17 +47,23 @@ def bundle(
     state = write_safetensors({"factor": torch.full((1,), 2.0)})
     digests = {data: hashlib.sha256(data).hexdigest() for data in (source, state)}
     part = PythonPart(
-        factory="net:Twice", source=digests[source], state=digests[state],
+        factory="net:Twice",
+        source=digests[source],
+        state=digests[state],
         arguments={"tuple": [{"tensor": "x"}]},
-        keywords={"dict": {"plus": {"constant": 1}}}, takes={"x": "bfloat16"},
-    )  # fmt: skip
+        keywords={"dict": {"plus": {"constant": 1}}},
+        takes={"x": "bfloat16"},
+    )
     record = json.dumps({**write(part), **changes}).encode()
     blobs = {hashlib.sha256(data).hexdigest(): data for data in (source, state, record)}
     name = hashlib.sha256(record).hexdigest()
     segment = SegmentEntry(0, "CPU", name, ("x",), ("y",), ())
     made = checked(b"engine", entry("10.3.0"), signer=signer)
-    known = {digest: BlobEntry(len(data), "source") for digest, data in blobs.items()
-             if listed or data != source}  # fmt: skip
+    known = {
+        digest: BlobEntry(len(data), "source")
+        for digest, data in blobs.items()
+        if listed or data != source
+    }
     manifest = replace(made.manifest, blobs=known)
     return Checked(replace(made.files, blobs=MemoryBlobs(blobs)), manifest, signer), segment
 
@@ -73,15 +79,21 @@ def test_a_part_runs_with_its_state_in_its_own_types() -> None:
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "no known signer": ({"signer": None}, "engine.untrusted", "no known key signed it"),
     "a source file that the manifest does not list": (
-        {"listed": False}, "engine.invalid", "the manifest has no blob"),
+        {"listed": False},
+        "engine.invalid",
+        "the manifest has no blob",
+    ),
     "code that fails": ({"source": b"1 / 0"}, "engine.invalid", "ZeroDivisionError"),
     "code that is none": ({"source": b"\xff("}, "engine.invalid", "Error"),
     "no module": ({"source": b"def Twice(): return 1"}, "engine.invalid", "load_state_dict"),
     "another state": (
-        {"source": SOURCE.replace(b"self.factor =", b"self.other =")}, "engine.invalid", "factor"),
+        {"source": SOURCE.replace(b"self.factor =", b"self.other =")},
+        "engine.invalid",
+        "factor",
+    ),
     "a factory that is a path": ({"factory": "../net:make"}, "engine.invalid", "package.module"),
     "an unknown type": ({"takes": {"x": "load"}}, "engine.invalid", "takes.x"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -98,10 +110,12 @@ def test_states_of_all_types_are_read_back() -> None:
     import torch
 
     tensors = {
-        "a": torch.arange(6, dtype=torch.bfloat16).reshape(2, 3), "b": torch.tensor(True),
-        "c": torch.empty(0, 4, dtype=torch.float16), "d": torch.tensor(-5, dtype=torch.int64),
+        "a": torch.arange(6, dtype=torch.bfloat16).reshape(2, 3),
+        "b": torch.tensor(True),
+        "c": torch.empty(0, 4, dtype=torch.float16),
+        "d": torch.tensor(-5, dtype=torch.int64),
         "e": torch.randn(3, 2).t(),
-    }  # fmt: skip
+    }
     found = dict(read_safetensors(write_safetensors(tensors)))
     assert list(found) == list(tensors)
     for name, tensor in tensors.items():

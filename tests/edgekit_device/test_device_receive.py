@@ -111,9 +111,18 @@ def test_an_offset_beyond_what_is_retained_is_refused(root: Root) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"from": -1}, {"from": LARGE + 1}, {"from": True}, {"from": "0"}, {"bytes": 2.0},
-     {"bytes": 1 << 80}, {"digest": "../" * 20}, {"digest": "A" * 64}, {"more": 1}],
-)  # fmt: skip
+    [
+        {"from": -1},
+        {"from": LARGE + 1},
+        {"from": True},
+        {"from": "0"},
+        {"bytes": 2.0},
+        {"bytes": 1 << 80},
+        {"digest": "../" * 20},
+        {"digest": "A" * 64},
+        {"more": 1},
+    ],
+)
 def test_frames_that_lie_about_places_are_refused(root: Root, change: dict[str, object]) -> None:
     frame = {"digest": "a" * 64, "bytes": LARGE, "from": 0, **change}
     stream = json.dumps(frame).encode() + b"\n" + bytes(LARGE) + b"\n"

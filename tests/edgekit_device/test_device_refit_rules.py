@@ -37,9 +37,21 @@ def test_all_weights_of_a_network_with_a_folded_batch_normalisation(version: str
 
 @pytest.mark.parametrize(
     "kind",
-    ["float32", "float64", "float16", "int8", "uint8", "int16", "uint16", "int32", "uint32",
-     "int64", "uint64", "bool"],
-)  # fmt: skip
+    [
+        "float32",
+        "float64",
+        "float16",
+        "int8",
+        "uint8",
+        "int16",
+        "uint16",
+        "int32",
+        "uint32",
+        "int64",
+        "uint64",
+        "bool",
+    ],
+)
 @pytest.mark.parametrize("raw", [True, False])
 def test_every_type_in_every_field(kind: str, raw: bool) -> None:
     number = helper.np_dtype_to_tensor_dtype(np.dtype(kind))

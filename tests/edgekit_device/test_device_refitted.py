@@ -38,9 +38,12 @@ ENGINE = "ab" * 32
 def bundle_of(release: Path, *flags: str, built: str = "10.3.0", **changes: Any) -> Checked:
     about = entry(built, stripped=True, refit="identical", **changes)
     return checked(
-        plan(built, ["STRIP_PLAN", *flags]), about,
-        weights=weights_of(network(), built), root=Root(release), release=release,
-    )  # fmt: skip
+        plan(built, ["STRIP_PLAN", *flags]),
+        about,
+        weights=weights_of(network(), built),
+        root=Root(release),
+        release=release,
+    )
 
 
 def put(release: Path, bundle: Checked, data: bytes, tensorrt: str = "full 10.3.0") -> None:

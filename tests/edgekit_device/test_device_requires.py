@@ -16,16 +16,33 @@ from edgekit_device.store.root import Root
 from tests.bundles.bundle_toys import toy_bundle
 
 NEEDS = Requires(
-    backend="tensorrt", loader="edgekit.device/1",
+    backend="tensorrt",
+    loader="edgekit.device/1",
     runtime=RequiredRuntime("onnxruntime", "1.12", "2"),
     boards=({"module": "Orin p3701-0005", "l4t": "36.4.3", "tensorrt": "10.3.0.30"},),
-    portable=False, dla_cores=(0, 1), cudla=True, disk_bytes=1000, memory_bytes=500,
-)  # fmt: skip
+    portable=False,
+    dla_cores=(0, 1),
+    cudla=True,
+    disk_bytes=1000,
+    memory_bytes=500,
+)
 BOARD = Hello(
-    version="1", loader=None, python="3.10", machine="aarch64", numpy=None, onnxruntime="1.18.0",
-    backends=("reference", "tensorrt"), root="/r", ssh_keygen=None, free_bytes=1000,
-    module="Orin", board_id="p3701-0005", l4t="36.4.3", tensorrt="10.3.0", memory_bytes=500,
-)  # fmt: skip
+    version="1",
+    loader=None,
+    python="3.10",
+    machine="aarch64",
+    numpy=None,
+    onnxruntime="1.18.0",
+    backends=("reference", "tensorrt"),
+    root="/r",
+    ssh_keygen=None,
+    free_bytes=1000,
+    module="Orin",
+    board_id="p3701-0005",
+    l4t="36.4.3",
+    tensorrt="10.3.0",
+    memory_bytes=500,
+)
 DLA: dict[str, Any] = {"dla_cores": 2, "cudla": True}
 
 LACKS: dict[str, dict[str, Any]] = {
@@ -49,9 +66,14 @@ def test_a_board_that_has_it_all() -> None:
     check_facts(NEEDS, BOARD, **DLA, there=0)
     check_facts(NEEDS, replace(BOARD, free_bytes=0))
     unknown = replace(
-        BOARD, onnxruntime="unknown", module=None, board_id=None, l4t=None, tensorrt=None,
+        BOARD,
+        onnxruntime="unknown",
+        module=None,
+        board_id=None,
+        l4t=None,
+        tensorrt=None,
         memory_bytes=None,
-    )  # fmt: skip
+    )
     check_facts(NEEDS, unknown)
 
 

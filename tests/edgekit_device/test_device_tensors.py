@@ -37,9 +37,12 @@ class TorchTensor:
         cuda.copy(self.ptr, np.ascontiguousarray(array).ctypes.data, array.nbytes, "h2d")
         cuda.synchronize()
         self.facts = {
-            "shape": array.shape, "typestr": array.dtype.str, "data": (self.ptr, False),
-            "version": 2, **facts,
-        }  # fmt: skip
+            "shape": array.shape,
+            "typestr": array.dtype.str,
+            "data": (self.ptr, False),
+            "version": 2,
+            **facts,
+        }
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

@@ -54,33 +54,68 @@ def trt_bundle(version: str, flags: list[str], *, fingerprint: dict[str, str]) -
         digest = hashlib.sha256(array.tobytes()).hexdigest()
         values[digest] = array
         weights[name] = {
-            "digest": digest, "dtype": str(array.dtype), "shape": list(array.shape),
-            "bytes": array.nbytes, "source": name, "transform": "",
-        }  # fmt: skip
-    x_io = {"name": "x", "dtype": "float32", "shape": list(SHAPE), "format": "LINEAR",
-            "strides": [768, 256, 32, 4]}  # fmt: skip
-    y_io = {"name": "y", "dtype": "float32", "shape": [1, 5], "format": "LINEAR",
-            "strides": [20, 4]}  # fmt: skip
-    segment = {"index": 0, "device": "GPU", "engine": digests["engine"], "inputs": ["x"],
-               "outputs": ["y"], "layers": ["conv"]}  # fmt: skip
+            "digest": digest,
+            "dtype": str(array.dtype),
+            "shape": list(array.shape),
+            "bytes": array.nbytes,
+            "source": name,
+            "transform": "",
+        }
+    x_io = {
+        "name": "x",
+        "dtype": "float32",
+        "shape": list(SHAPE),
+        "format": "LINEAR",
+        "strides": [768, 256, 32, 4],
+    }
+    y_io = {
+        "name": "y",
+        "dtype": "float32",
+        "shape": [1, 5],
+        "format": "LINEAR",
+        "strides": [20, 4],
+    }
+    segment = {
+        "index": 0,
+        "device": "GPU",
+        "engine": digests["engine"],
+        "inputs": ["x"],
+        "outputs": ["y"],
+        "layers": ["conv"],
+    }
     facts = {
-        "kind": "plan", "tensorrt": full_version(version), "stripped": True,
-        "version_compatible": False, "lean_embedded": False, "refit": "identical",
-        "dla_core": None, "inputs": [{**x_io, "scale": None}],
+        "kind": "plan",
+        "tensorrt": full_version(version),
+        "stripped": True,
+        "version_compatible": False,
+        "lean_embedded": False,
+        "refit": "identical",
+        "dla_core": None,
+        "inputs": [{**x_io, "scale": None}],
         "outputs": [{**y_io, "scale": None}],
-    }  # fmt: skip
+    }
     manifest: dict[str, Any] = {
         **{key: value for key, value in document_of(toy_bundle()).items() if key != "requires"},
-        "backend": "tensorrt", "fingerprint": fingerprint, "inputs": [x_io], "outputs": [y_io],
-        "lanes": [{"share": 1.0, "segments": [segment]}], "weights": weights, "stripped": True,
-        "blobs": {digests[kind]: {"bytes": len(blob), "kind": kind}
-                  for kind, blob in blobs.items()},
-        "golden": [{"seed": 7, "inputs": {"x": {"low": -1.0, "high": 1.0}},
-                    "outputs": {"y": {"blob": digests["golden"], "dtype": "float32",
-                                      "shape": [1, 5]}},
-                    "tolerance": {"relative": 1e-4}}],
+        "backend": "tensorrt",
+        "fingerprint": fingerprint,
+        "inputs": [x_io],
+        "outputs": [y_io],
+        "lanes": [{"share": 1.0, "segments": [segment]}],
+        "weights": weights,
+        "stripped": True,
+        "blobs": {
+            digests[kind]: {"bytes": len(blob), "kind": kind} for kind, blob in blobs.items()
+        },
+        "golden": [
+            {
+                "seed": 7,
+                "inputs": {"x": {"low": -1.0, "high": 1.0}},
+                "outputs": {"y": {"blob": digests["golden"], "dtype": "float32", "shape": [1, 5]}},
+                "tolerance": {"relative": 1e-4},
+            }
+        ],
         "engines": {digests["engine"]: facts},
-    }  # fmt: skip
+    }
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":")) + "\n"
     return Bundle(
         manifest=parse(text.encode()),

@@ -78,9 +78,12 @@ def test_the_full_plan_is_retained_in_the_release(
     release.mkdir()
     about = entry(version, stripped=True, refit="identical")
     bundle = checked(
-        plan(version, ["STRIP_PLAN"]), about,
-        weights=weights_of(network(), version), root=Root(tmp_path), release=release,
-    )  # fmt: skip
+        plan(version, ["STRIP_PLAN"]),
+        about,
+        weights=weights_of(network(), version),
+        root=Root(tmp_path),
+        release=release,
+    )
     x = random_input()
     first = open_model(bundle)({"x": x})["y"]
     plans = list((release / "refitted").glob("*.plan"))
@@ -98,9 +101,12 @@ def test_a_retained_plan_carries_no_runtime_whatever_the_first_one_did(
         "10.3.0", version_compatible=True, lean_embedded=not flags, stripped=True, refit="identical"
     )
     bundle = checked(
-        plan("10.3.0", ["VERSION_COMPATIBLE", "STRIP_PLAN", *flags]), about,
-        weights=weights_of(network(), "10.3.0"), root=Root(tmp_path), release=tmp_path,
-    )  # fmt: skip
+        plan("10.3.0", ["VERSION_COMPATIBLE", "STRIP_PLAN", *flags]),
+        about,
+        weights=weights_of(network(), "10.3.0"),
+        root=Root(tmp_path),
+        release=tmp_path,
+    )
     open_model(bundle)
     (retained,) = (tmp_path / "refitted").glob("*.plan")
     assert read(retained.read_bytes())[1]["lean_embedded"] is False
@@ -126,9 +132,12 @@ def test_a_retained_plan_that_rotted_is_made_again(here: Here, tmp_path: Path) -
     here.has("10.3.0")
     about = entry("10.3.0", stripped=True, refit="identical")
     bundle = checked(
-        plan("10.3.0", ["STRIP_PLAN"]), about,
-        weights=weights_of(network(), "10.3.0"), root=Root(tmp_path), release=tmp_path,
-    )  # fmt: skip
+        plan("10.3.0", ["STRIP_PLAN"]),
+        about,
+        weights=weights_of(network(), "10.3.0"),
+        root=Root(tmp_path),
+        release=tmp_path,
+    )
     open_model(bundle)
     (retained,) = (tmp_path / "refitted").glob("*.plan")
     whole = retained.read_bytes()

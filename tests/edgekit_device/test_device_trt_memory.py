@@ -121,9 +121,13 @@ class OnGpu:
     def __init__(self, nbytes: int, offset: int = 0, **changes: Any) -> None:
         self.address = MEMORY.allocate(nbytes + offset) + offset
         self.__cuda_array_interface__ = {
-            "shape": (nbytes,), "typestr": "|u1", "data": (self.address, False),
-            "version": 3, "strides": None, **changes,
-        }  # fmt: skip
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "data": (self.address, False),
+            "version": 3,
+            "strides": None,
+            **changes,
+        }
 
 
 @pytest.fixture

@@ -60,10 +60,12 @@ def both(version: str, *, load: str = "start", stripped: bool = False, dla: bool
     bundle = checked(first, about, weights=weights)
     ranged = plan(version, flags, model=network("n"), profiles=[_sizes(one) for one in RANGES])
     io = entry(
-        version, stripped=stripped, refit=kind,
+        version,
+        stripped=stripped,
+        refit=kind,
         inputs=(IoEntry("x", "float32", (-1, *REST), "LINEAR", (), None),),
         outputs=(IoEntry("y", "float32", (-1, 5), "LINEAR", (), None),),
-    )  # fmt: skip
+    )
     other = checked(ranged, io)
     (digest,) = other.manifest.engines
     shape = (RANGES[0][1], *REST)
@@ -77,10 +79,13 @@ def both(version: str, *, load: str = "start", stripped: bool = False, dla: bool
     before, blobs = bundle.manifest, bundle.files.blobs
     assert isinstance(blobs, MemoryBlobs)
     manifest = replace(
-        before, schema=SHAPES_SCHEMA, variants=(variant,), without_golden=True,
+        before,
+        schema=SHAPES_SCHEMA,
+        variants=(variant,),
+        without_golden=True,
         engines={**before.engines, digest: io},
         blobs={**before.blobs, digest: BlobEntry(len(ranged), "engine")},
-    )  # fmt: skip
+    )
     manifest.check()
     files = replace(bundle.files, blobs=MemoryBlobs({**blobs.values, digest: ranged}))
     return Checked(files, manifest, bundle.signer)

@@ -53,10 +53,14 @@ def entry(kind="plan", stripped=False, lean=False, tensorrt="10.3.0.30", embeds=
 
 def checked(plugins=(), signer="tests", **engines):
     segments = [
-        SimpleNamespace(index=i, device="DLA1" if name.startswith("dla") else "GPU", engine=name,
-                        core=1 if name.startswith("dla") else None)
+        SimpleNamespace(
+            index=i,
+            device="DLA1" if name.startswith("dla") else "GPU",
+            engine=name,
+            core=1 if name.startswith("dla") else None,
+        )
         for i, name in enumerate(engines)
-    ]  # fmt: skip
+    ]
     lanes = [SimpleNamespace(segments=segments)]
     rows = tuple(SimpleNamespace(library=one) for one in plugins)
     manifest = SimpleNamespace(backend="tensorrt", lanes=lanes, engines=engines, plugins=rows)
@@ -75,10 +79,12 @@ def test_each_plan_is_run_as_its_segment_is(program: Path, tmp_path: Path) -> No
     reported = run(
         tmp_path,
         checked(
-            gpu=entry(lean=True), dla=entry(), dla2=entry("loadable"),
+            gpu=entry(lean=True),
+            dla=entry(),
+            dla2=entry("loadable"),
             **{kept: entry(stripped=True), "gpu3": entry(stripped=True)},
         ),
-    )  # fmt: skip
+    )
     gpu, dla, loadable, refitted, lost = reported
     assert json.loads(gpu.times) == [{"plan": "gpu"}]
     assert "--useDLACore=1" in dla.console
@@ -99,8 +105,9 @@ def test_libraries_of_plugins_are_given_as_their_release_takes_them(
     (new,) = run(tmp_path, checked(plugins=libraries, gpu=entry(embeds=True)))
     words = new.console.split()
     assert [word.partition("=")[0] for word in words if "Plugins" in word] == [
-        "--dynamicPlugins", "--staticPlugins"
-    ]  # fmt: skip
+        "--dynamicPlugins",
+        "--staticPlugins",
+    ]
     assert "--versionCompatible" in words
     (old,) = run(tmp_path, checked(plugins=libraries, gpu=entry(tensorrt="8.5.2.2")))
     assert old.console.count("--plugins=") == 2

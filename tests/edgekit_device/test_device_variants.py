@@ -49,8 +49,10 @@ SHAPES = [(1, 3, 8, 8), (1, 3, 8, 12), (1, 3, 4, 4), (1, 3, 10, 9), (1, 3, 20, 3
 def test_a_call_takes_the_bucket_or_the_profile_of_its_shape(tmp_path: Path) -> None:
     model = loaded(tmp_path, toys.buckets())
     assert [one.sizes["x"] for one in model.variants] == [
-        (1, 3, 8, 8), (1, 3, 8, 12), (1, 3, 10, 10),
-    ]  # fmt: skip
+        (1, 3, 8, 8),
+        (1, 3, 8, 12),
+        (1, 3, 10, 10),
+    ]
     for shape in SHAPES:
         x = frame(*shape)
         np.testing.assert_allclose(model({"x": x})["y"], expected(x), rtol=1e-5, atol=1e-6)
@@ -101,8 +103,9 @@ def test_a_missing_input_is_named_without_the_shapes_of_one_variant(tmp_path: Pa
     with pytest.raises(DeviceError) as caught:
         model({})
     assert (caught.value.code, caught.value.hint) == (
-        "input.missing", "the model's inputs are 'x' (float32)",
-    )  # fmt: skip
+        "input.missing",
+        "the model's inputs are 'x' (float32)",
+    )
 
 
 def test_a_demand_variant_is_opened_by_its_first_frame(tmp_path: Path, opened: list[str]) -> None:
@@ -199,9 +202,14 @@ def test_a_board_deploys_tests_runs_and_measures_every_shape(
     answer = board.command("selftest", "--app", "sizes")
     assert answer["ok"]
     assert [tuple(case["shapes"]["x"]) for case in answer["cases"]] == [
-        (1, 3, 8, 8), (1, 3, 8, 12), (1, 3, 10, 10), (1, 3, 4, 4), (1, 3, 16, 16),
-        (1, 3, 17, 17), (1, 3, 32, 32),
-    ]  # fmt: skip
+        (1, 3, 8, 8),
+        (1, 3, 8, 12),
+        (1, 3, 10, 10),
+        (1, 3, 4, 4),
+        (1, 3, 16, 16),
+        (1, 3, 17, 17),
+        (1, 3, 32, 32),
+    ]
     for shape in SHAPES:
         x = frame(*shape)
         found = board.infer("sizes", x=x)["y"]
@@ -230,8 +238,10 @@ def test_a_server_answers_every_shape(board: BoardFolder, sizes: Bundle) -> None
     try:
         with edgekit_device.connect(board.root / "apps" / "sizes") as client:
             assert [one.inputs[0].shape for one in client.variants] == [
-                (1, 3, 8, 8), (1, 3, 8, 12), (1, 3, 10, 10),
-            ]  # fmt: skip
+                (1, 3, 8, 8),
+                (1, 3, 8, 12),
+                (1, 3, 10, 10),
+            ]
             assert client.variants[2].profiles[1]["x"].max == (1, 3, 32, 32)
             # outputs grow and shrink from call to call
             for shape in (*SHAPES, *reversed(SHAPES)):

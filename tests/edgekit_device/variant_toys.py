@@ -113,9 +113,12 @@ class VariantToys:
         y = expected(x, self.seed)
         output = GoldenOutput(self.add(y.tobytes(), "golden"), "float32", y.shape)
         return GoldenCase(
-            seed, {"x": Range(*RANGES["x"])}, {"y": output}, Tolerance(1e-5),
+            seed,
+            {"x": Range(*RANGES["x"])},
+            {"y": output},
+            Tolerance(1e-5),
             shapes={"x": shape} if shapes else {},
-        )  # fmt: skip
+        )
 
     def variant(
         self, shape: Shape, *, device: str = "DLA0", load: str = "start", loadables: int = 0
@@ -125,9 +128,13 @@ class VariantToys:
         segment = SegmentEntry(0, device, self.add(data, "engine"), ("x",), ("y",), ("conv",))
         placed = PlacementRecord((), (PlacedLoadable(0, ("conv",), {}),) * loadables)
         return Variant(
-            (_tensor("x", shape),), (_tensor("y", (shape[0], 4, *shape[2:])),),
-            (Lane(1.0, (segment,)),), (self.golden(3, shape),), load=load, placement=placed,
-        )  # fmt: skip
+            (_tensor("x", shape),),
+            (_tensor("y", (shape[0], 4, *shape[2:])),),
+            (Lane(1.0, (segment,)),),
+            (self.golden(3, shape),),
+            load=load,
+            placement=placed,
+        )
 
     def profiled(self, *profiles: Mapping[str, ShapeRange]) -> Variant:
         """A variant on the GPU with profiles, and golden cases at each minimum and maximum."""
@@ -138,26 +145,36 @@ class VariantToys:
         for one in profiles:
             golden += [self.golden(4, size, shapes=True) for size in (one["x"].min, one["x"].max)]
         return Variant(
-            (_tensor("x", shape),), (_tensor("y", (shape[0], 4, *shape[2:])),),
-            (Lane(1.0, (segment,)),), tuple(golden), profiles,
-        )  # fmt: skip
+            (_tensor("x", shape),),
+            (_tensor("y", (shape[0], 4, *shape[2:])),),
+            (Lane(1.0, (segment,)),),
+            tuple(golden),
+            profiles,
+        )
 
     def manifest(self, first: Variant, *others: Variant, **more: Any) -> Manifest:
         entries = {}
         for name, array in weights(self.seed).items():
             data = array.tobytes()
             digest = hashlib.sha256(data).hexdigest()
-            entries[name] = WeightEntry(
-                digest, "float32", array.shape, len(data), name, "none"
-            )  # fmt: skip
+            entries[name] = WeightEntry(digest, "float32", array.shape, len(data), name, "none")
         return Manifest(
-            name="sizes", backend="reference", inputs=first.inputs, outputs=first.outputs,
-            lanes=first.lanes, golden=first.golden, profiles=first.profiles,
-            placement=first.placement, weights=entries,
+            name="sizes",
+            backend="reference",
+            inputs=first.inputs,
+            outputs=first.outputs,
+            lanes=first.lanes,
+            golden=first.golden,
+            profiles=first.profiles,
+            placement=first.placement,
+            weights=entries,
             blobs={d: BlobEntry(len(v), self.kinds[d]) for d, v in self.values.items()},
-            model=ModelSource("0" * 64, "toy"), schema=SHAPES_SCHEMA, stripped=True,
-            variants=others, **more,
-        )  # fmt: skip
+            model=ModelSource("0" * 64, "toy"),
+            schema=SHAPES_SCHEMA,
+            stripped=True,
+            variants=others,
+            **more,
+        )
 
     def bundle(self, first: Variant, *others: Variant, **more: Any) -> Bundle:
         values = {

@@ -77,8 +77,12 @@ def test_int8_on_the_board_is_within_one_percent(tmp_path: Path) -> None:
     environment = {**os.environ, "EDGEKIT_CACHE": str(tmp_path / "cache")}
     done = subprocess.run(
         [sys.executable, str(FOLDER / "train.py"), "--out", str(tmp_path)],
-        env=environment, capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     table = {
         match[1].strip(): float(match[2]) / 100

@@ -122,8 +122,10 @@ def test_the_unet_comes_onto_the_dla_and_keeps_its_masks(page: Run) -> None:
     shown = one_line(page())
     assert "16 of 24 layers" in shown
     for row in (
-        "layers on the DLA 16 of 24 30 of 30", "loadables 9 1", "transitions 16 0",
-    ):  # fmt: skip
+        "layers on the DLA 16 of 24 30 of 30",
+        "loadables 9 1",
+        "transitions 16 0",
+    ):
         assert row in shown
     shown = page()
     with_discs, deployed, with_fp32 = map(float, re.findall(r"IoU with .*?([\d.]+)$", shown, re.M))
@@ -195,8 +197,13 @@ def test_the_gate_fails_below_its_limit(page: Run, tmp_path: Path) -> None:
 
     def status(*models: str) -> int:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        return subprocess.run([*gate, *models], env={**os.environ, "PATH": path}, check=False,
-                              capture_output=True, timeout=120).returncode  # fmt: skip
+        return subprocess.run(
+            [*gate, *models],
+            env={**os.environ, "PATH": path},
+            check=False,
+            capture_output=True,
+            timeout=120,
+        ).returncode
 
     assert status("models/good.onnx") == 0
     assert status("models/bad.onnx", "models/good.onnx") == 1

@@ -57,9 +57,11 @@ def test_the_reference_is_onnx_runtimes_pooling() -> None:
     x = np.random.default_rng(0).standard_normal((2, 3, 9, 11)).astype(np.float32)
     compared = 0
     for kernel, stride, padding, (mode, counted) in itertools.product(
-        ((1, 1), (2, 2), (3, 2), (5, 4)), ((1, 1), (2, 1), (3, 3)), ((0, 0), (1, 0), (2, 1)),
+        ((1, 1), (2, 2), (3, 2), (5, 4)),
+        ((1, 1), (2, 1), (3, 3)),
+        ((0, 0), (1, 0), (2, 1)),
         (("max", 1), ("average", 0), ("average", 1)),
-    ):  # fmt: skip
+    ):
         if padding[0] < kernel[0] and padding[1] < kernel[1]:
             given = {"kernel": kernel, "stride": stride, "padding": padding}
             given |= {"mode": mode, "count_include_pad": counted}
@@ -133,9 +135,21 @@ def test_the_plugin_compiles_against_the_stub(compiler: str) -> None:
         pytest.skip(f"{compiler} is not installed")
     stub = PLUGIN / "stub"
     subprocess.run(
-        [compiler, "-std=c++17", "-fsyntax-only", "-Wall", "-Wextra", "-Werror",
-         "-I", stub, "-I", stub / "cuda", PLUGIN / "custom_pool_plugin.cpp"], check=True,
-    )  # fmt: skip
+        [
+            compiler,
+            "-std=c++17",
+            "-fsyntax-only",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-I",
+            stub,
+            "-I",
+            stub / "cuda",
+            PLUGIN / "custom_pool_plugin.cpp",
+        ],
+        check=True,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -145,14 +159,28 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         pytest.skip("no C++ compiler is installed")
     path = tmp_path_factory.mktemp("plugin") / "plugin.so"
     folders = (
-        PLUGIN, PLUGIN / "stub", PLUGIN / "stub" / "cuda", ROOT / "benchmarks",
+        PLUGIN,
+        PLUGIN / "stub",
+        PLUGIN / "stub" / "cuda",
+        ROOT / "benchmarks",
         ROOT / "tests" / "edgekit_device" / "kernel_emulation",
-    )  # fmt: skip
+    )
     subprocess.run(
-        [COMPILERS[0], "-std=c++17", "-O1", "-ffp-contract=off", "-w", "-fPIC", "-shared",
-         *(word for folder in folders for word in ("-I", folder)),
-         "-o", path, Path(__file__).with_name("plugin_on_cpu.cpp")], check=True,
-    )  # fmt: skip
+        [
+            COMPILERS[0],
+            "-std=c++17",
+            "-O1",
+            "-ffp-contract=off",
+            "-w",
+            "-fPIC",
+            "-shared",
+            *(word for folder in folders for word in ("-I", folder)),
+            "-o",
+            path,
+            Path(__file__).with_name("plugin_on_cpu.cpp"),
+        ],
+        check=True,
+    )
     return ctypes.CDLL(str(path))
 
 
@@ -170,8 +198,10 @@ def called(library: ctypes.CDLL) -> Call:
 def test_kernels_and_plugin_give_the_references_bits(called: Call) -> None:
     rows = plugin_kernel.compare(called)
     assert {dtype: (row.calls, row.different, row.first) for dtype, row in rows.items()} == {
-        "float32": (288, 0, []), "float16": (288, 0, []), "int8": (1152, 0, []),
-    }  # fmt: skip
+        "float32": (288, 0, []),
+        "float16": (288, 0, []),
+        "int8": (1152, 0, []),
+    }
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tests.faults.forked_board import (
     copy_of,
     deployment,
     new_log,
-)  # fmt: skip
+)
 
 __all__ = ["Disk", "Walk"]
 

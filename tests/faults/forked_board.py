@@ -49,9 +49,12 @@ class Zygote:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.zygote"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
             cwd=Path(__file__).parents[2],
-        )  # fmt: skip
+        )
 
     def run(self, steps: Iterable[Step] = (), **request: Any) -> Answer:
         """Runs commands one after the other in one process; the first failure ends it."""

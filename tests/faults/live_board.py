@@ -167,10 +167,11 @@ class LiveBoard:
         """The loader's processes on this board, by id."""
         of_root = {str(self.root), f"--root={self.root}"}
         return {
-            pid: " ".join(words[2:]) for pid, words in processes().items()
+            pid: " ".join(words[2:])
+            for pid, words in processes().items()
             if of_root & set(words)
             and any("edgekit_device" in word or "loader.pyz" in word for word in words[1:2])
-        }  # fmt: skip
+        }
 
     def kill(self) -> int:
         """SIGKILL to every process of the loader on this board."""

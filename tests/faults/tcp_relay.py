@@ -85,8 +85,9 @@ class Relay:
             with self._lock:
                 self._open |= {near, far}
             ways: tuple[tuple[socket.socket, socket.socket, Direction], ...] = (
-                (near, far, "up"), (far, near, "down"),
-            )  # fmt: skip
+                (near, far, "up"),
+                (far, near, "down"),
+            )
             for source, target, direction in ways:
                 arguments = (source, target, direction)
                 threading.Thread(target=self._carry, args=arguments, daemon=True).start()

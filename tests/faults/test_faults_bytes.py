@@ -26,7 +26,7 @@ from tests.faults.forked_board import (
     collected,
     copy_of,
     deployment,
-)  # fmt: skip
+)
 
 _SEEDS = range(20)
 

@@ -46,18 +46,31 @@ def test_slow_then_cut_at_every_command(
 
 #: In the order of a deployment: bytes of the handshake, commands, and what a step reports.
 _MOMENTS = (
-    "banner", "key exchange", "authentication", "first command", "second command", "last command",
-    "send", "send, half", "stage", "refit", "selftest", "switch",
-)  # fmt: skip
+    "banner",
+    "key exchange",
+    "authentication",
+    "first command",
+    "second command",
+    "last command",
+    "send",
+    "send, half",
+    "stage",
+    "refit",
+    "selftest",
+    "switch",
+)
 
 
 @pytest.mark.few(2)
 @pytest.mark.parametrize("direction", ["up", "down"])
 @pytest.mark.parametrize("moment", _MOMENTS[::-1])
 def test_cut_at_every_kind_of_moment(
-    moment: str, direction: Literal["up", "down"], live: LiveBoard, faults: Faults,
+    moment: str,
+    direction: Literal["up", "down"],
+    live: LiveBoard,
+    faults: Faults,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     """The next byte that goes this way, from that moment on, ends the connection."""
     run, commands = Agent.run, 0
 

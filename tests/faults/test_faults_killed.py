@@ -160,5 +160,7 @@ def _operator(live: LiveBoard, bundle: HandMade) -> subprocess.Popen[bytes]:
     reported.write_bytes(pickle.dumps((live.board, bundle, live.loader, POLICY)))
     return subprocess.Popen(
         [sys.executable, "-c", _PROGRAM, str(reported)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+    )

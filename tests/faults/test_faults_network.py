@@ -84,8 +84,12 @@ def test_slow_and_lossy_link(
     faults.injected("slow and lossy link")
     done = subprocess.run(
         [*_namespace(), sys.executable, "-c", _PROGRAM, str(reported)],
-        capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2], timeout=400,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+        timeout=400,
+    )
     assert done.returncode == 0, done.stderr
     assert spoils[index].split()[0] in done.stdout
     check = {"root": str(root), "app": APP, "allowed": [pair.new.digest]}

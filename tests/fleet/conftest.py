@@ -36,8 +36,9 @@ class Given:
     def begin(self, fleet, **options):
         settings = RolloutSettings(**{**QUICK, **options.pop("settings", {})})
         options = {"name": "one", **options}
-        return fleet.begin(self.config, self.inventory, bundle=self.bundle, settings=settings,
-                           **options)  # fmt: skip
+        return fleet.begin(
+            self.config, self.inventory, bundle=self.bundle, settings=settings, **options
+        )
 
     def rollout(self, **options):
         with self.fleet() as fleet:

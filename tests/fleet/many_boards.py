@@ -65,9 +65,11 @@ class Farm:
         assert program
         process = subprocess.Popen(
             ["/bin/sh", "-c", _SERVE, "sh", str(self._folder / "config"), program, *ports],
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             start_new_session=True,
-        )  # fmt: skip
+        )
         self._stack.callback(_end, process)
         deadline = time.monotonic() + 300
         for port in ports:

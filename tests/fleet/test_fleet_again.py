@@ -27,8 +27,11 @@ def test_boards_whose_wave_went_back_for_others_count_as_new(given):
     given.boards.bad.add("b04")
     first = given.rollout(waves="100%", settings={"parallel": 1})
     assert states(first) == {
-        "b01": "rolled-back", "b02": "rolled-back", "b03": "rolled-back", "b04": "failed",
-    }  # fmt: skip
+        "b01": "rolled-back",
+        "b02": "rolled-back",
+        "b03": "rolled-back",
+        "b04": "failed",
+    }
     given.boards.bad.clear()
     second = given.rollout(name="two", waves="100%")
     assert (second.state, second.counts) == ("done", {"done": 4})
@@ -83,8 +86,19 @@ def test_the_hint_names_again_and_resume_the_two_commands_that_go_on(given, run)
     state = ("--state", given.folder / "state")
     base = ("deploy", given.config, "-i", given.inventory, "--bundle", given.bundle, *state)
     given.boards.taken_back.update({"b01", "b02"})
-    status, _, err = run(*base, "--name", "one", "--select", "name=b0*", "--waves", "1,100%",
-                         "--canary", "1", "--max-failures", "50%")  # fmt: skip
+    status, _, err = run(
+        *base,
+        "--name",
+        "one",
+        "--select",
+        "name=b0*",
+        "--waves",
+        "1,100%",
+        "--canary",
+        "1",
+        "--max-failures",
+        "50%",
+    )
     assert status == 1
     assert "install.taken-back: b01" in err
     (again,) = [words for words in commands(err) if words[0] == "deploy"]
@@ -93,8 +107,13 @@ def test_the_hint_names_again_and_resume_the_two_commands_that_go_on(given, run)
     hints = {row["error"]["hint"] for row in json.loads(out)["boards"] if row["error"]}
     assert all("--again" in hint for hint in hints)
     # the rollout's own terms are in the command
-    for pair in (("--select", "name=b0*"), ("--waves", "1,100%"), ("--canary", "1"),
-                 ("--max-failures", "50%"), ("--bundle", str(given.bundle))):  # fmt: skip
+    for pair in (
+        ("--select", "name=b0*"),
+        ("--waves", "1,100%"),
+        ("--canary", "1"),
+        ("--max-failures", "50%"),
+        ("--bundle", str(given.bundle)),
+    ):
         assert " ".join(pair) in " ".join(again)
 
     status, _, err = run("resume", "one", *state)

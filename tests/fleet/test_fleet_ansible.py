@@ -40,12 +40,20 @@ def export(folder: Path, members, bundle, **options):
 
 
 def test_the_inventory_has_every_board_in_the_order_of_the_waves(tmp_path, key):
-    members = [member(f"cam-{n}", {"site": "a b", "kind": "orin" if n % 2 else "xavier"})
-               for n in range(10)]  # fmt: skip
+    members = [
+        member(f"cam-{n}", {"site": "a b", "kind": "orin" if n % 2 else "xavier"})
+        for n in range(10)
+    ]
     members[3] = member(
-        "cam-3", {"9": "x", "spare": ""}, port=2222, user="ed", root="/data/ek",
-        key=Path("/keys/ed"), host_key=_PIN, python="/opt/py/bin/python3",
-    )  # fmt: skip
+        "cam-3",
+        {"9": "x", "spare": ""},
+        port=2222,
+        user="ed",
+        root="/data/ek",
+        key=Path("/keys/ed"),
+        host_key=_PIN,
+        python="/opt/py/bin/python3",
+    )
     made = export(tmp_path / "out", members, bundle_of(key), canary=2, budget="5%")
     assert made.waves == (2, 3, 5)  # the third: 100 %, less those before
     document = yaml.safe_load((tmp_path / "out/inventory.yml").read_text())
@@ -126,14 +134,29 @@ def test_the_role_has_no_shell_and_says_what_its_variables_are():
     from edgekit.fleet.ansible import export as export_module
 
     role = Path(export_module.__file__).with_name("role")
-    tasks = [(file, task) for file in sorted(role.glob("tasks/*.yml"))
-             for task in _flat(yaml.safe_load(file.read_text()))]  # fmt: skip
+    tasks = [
+        (file, task)
+        for file in sorted(role.glob("tasks/*.yml"))
+        for task in _flat(yaml.safe_load(file.read_text()))
+    ]
     modules = {key for _, task in tasks for key in task if "." in key}
-    assert modules <= {f"ansible.builtin.{name}" for name in
-                       ("file", "copy", "command", "debug", "include_tasks", "import_tasks",
-                        "set_fact", "fail", "tempfile")}  # fmt: skip
-    commands = [task["ansible.builtin.command"] for _, task in tasks
-                if "ansible.builtin.command" in task]  # fmt: skip
+    assert modules <= {
+        f"ansible.builtin.{name}"
+        for name in (
+            "file",
+            "copy",
+            "command",
+            "debug",
+            "include_tasks",
+            "import_tasks",
+            "set_fact",
+            "fail",
+            "tempfile",
+        )
+    }
+    commands = [
+        task["ansible.builtin.command"] for _, task in tasks if "ansible.builtin.command" in task
+    ]
     assert len(commands) == 6
     assert all("argv" in command and "cmd" not in command for command in commands)
     # each changes something only where the board says so
@@ -156,6 +179,7 @@ def test_a_host_key_is_known_by_its_pin_alone(tmp_path, print_, known):
     script = tmp_path / "pinned_host_key"
     script.write_text(PIN)
     words = ["[h]:22", "ssh-ed25519", "AAAA", print_, _PIN if print_ else ""]
-    done = subprocess.run(["/bin/sh", str(script), *words], capture_output=True, text=True,
-                          check=True)  # fmt: skip
+    done = subprocess.run(
+        ["/bin/sh", str(script), *words], capture_output=True, text=True, check=True
+    )
     assert done.stdout == ("[h]:22 ssh-ed25519 AAAA\n" if known else "")

@@ -48,16 +48,26 @@ def play(tmp_path, monkeypatch):
         pytest.skip("no ansible-core here: pip install 'edgekit[ansible]'")
     with tempfile.TemporaryDirectory(prefix="ek-") as sockets:
         env = {
-            **os.environ, "ANSIBLE_REMOTE_TMP": str(tmp_path / "remote"), "ANSIBLE_NOCOLOR": "1",
-            "ANSIBLE_SSH_TRANSFER_METHOD": "piped", "ANSIBLE_SSH_RETRIES": "0",
-            "ANSIBLE_ASYNC_DIR": str(tmp_path / "async"), "ANSIBLE_SSH_CONTROL_PATH_DIR": sockets,
-        }  # fmt: skip
+            **os.environ,
+            "ANSIBLE_REMOTE_TMP": str(tmp_path / "remote"),
+            "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_SSH_TRANSFER_METHOD": "piped",
+            "ANSIBLE_SSH_RETRIES": "0",
+            "ANSIBLE_ASYNC_DIR": str(tmp_path / "async"),
+            "ANSIBLE_SSH_CONTROL_PATH_DIR": sockets,
+        }
 
         def run(folder, *arguments, **more):
             done = subprocess.run(
-                [str(_BIN / "ansible-playbook"), *arguments], cwd=folder, capture_output=True,
-                text=True, check=False, timeout=600, stdin=subprocess.DEVNULL, env={**env, **more},
-            )  # fmt: skip
+                [str(_BIN / "ansible-playbook"), *arguments],
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=600,
+                stdin=subprocess.DEVNULL,
+                env={**env, **more},
+            )
             return done.returncode, _recap(done.stdout), done.stdout + done.stderr
 
         yield run
@@ -85,23 +95,38 @@ def test_check_mode_predicts_the_run_and_the_folder_is_all_that_is_needed(tmp_pa
     for name, had in {_CURRENT: (new,), _OLD: (old,), _BACK: (old, new)}.items():
         (roots[name] / "allowed_signers").write_text(line + "\n")
         for bundle in had:
-            device(name, "install", "--app", "net", "--from", str(files[bundle.digest]),
-                   "--policy", '{"measure_s": 0.01}')  # fmt: skip
+            device(
+                name,
+                "install",
+                "--app",
+                "net",
+                "--from",
+                str(files[bundle.digest]),
+                "--policy",
+                '{"measure_s": 0.01}',
+            )
     device(_BACK, "rollback", "--app", "net", "--reason", "too slow")
     # a board that nobody used: not even its folder is there
     shutil.rmtree(roots[_FRESH])
 
     export_ansible(
-        tmp_path / "out", members, dict.fromkeys(roots, new), waves="100%", budget="50%",
+        tmp_path / "out",
+        members,
+        dict.fromkeys(roots, new),
+        waves="100%",
+        budget="50%",
         signers=[line],
-    )  # fmt: skip
+    )
     # as AWX does it: the folder somewhere else, its inventory imported and handed over by a program
     folder = tmp_path / "project"
     shutil.move(tmp_path / "out", folder)
     listing = subprocess.run(
-        [str(_BIN / "ansible-inventory"), "-i", "inventory.yml", "--list"], cwd=folder,
-        capture_output=True, check=True, stdin=subprocess.DEVNULL,
-    ).stdout  # fmt: skip
+        [str(_BIN / "ansible-inventory"), "-i", "inventory.yml", "--list"],
+        cwd=folder,
+        capture_output=True,
+        check=True,
+        stdin=subprocess.DEVNULL,
+    ).stdout
     imported = tmp_path / "runner" / "hosts"
     imported.parent.mkdir()
     imported.write_text(f"#!/bin/sh\ncat <<'END'\n{listing.decode()}\nEND\n")
@@ -140,9 +165,10 @@ def test_check_mode_predicts_the_run_and_the_folder_is_all_that_is_needed(tmp_pa
         _FRESH: ["net: nothing"],
         _CURRENT: [f"net: 000001-{new.digest[:12]} (the release of this folder)"],
         _OLD: [f"net: 000002-{new.digest[:12]} (the release of this folder)"],
-        _BACK: [f"net: 000001-{old.digest[:12]} (not the release of this folder, "
-                f"{new.digest[:12]})"],
-    }  # fmt: skip
+        _BACK: [
+            f"net: 000001-{old.digest[:12]} (not the release of this folder, {new.digest[:12]})"
+        ],
+    }
     assert not roots[_FRESH].exists()
     status, recap, text = play(folder, *awx, "rollback.yml", "--check")
     assert {name for name, row in recap.items() if row["changed"]} == {_CURRENT, _OLD}
@@ -178,10 +204,13 @@ def test_ansible_lint_passes_on_the_whole_export(exported, tmp_path):
     if lint is None:
         pytest.skip("no ansible-lint here")
     done = subprocess.run(
-        [lint, "--offline", "--nocolor", "--strict", str(exported)], capture_output=True, text=True,
-        check=False, cwd=tmp_path,
+        [lint, "--offline", "--nocolor", "--strict", str(exported)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
         env={**os.environ, "PATH": f"{Path(lint).parent}{os.pathsep}{os.environ['PATH']}"},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -191,8 +220,12 @@ def test_every_task_has_tags_and_nothing_depends_on_where_the_inventory_lies(exp
     assert plays["serving"][0]["tasks"][0]["tags"] == ["edgekit_serving"]
     tasks = yaml.safe_load((exported / "roles/edgekit_board/tasks/main.yml").read_text())
     assert {tag for task in tasks for tag in task["tags"]} == {
-        "always", "edgekit_loader", "edgekit_trust", "edgekit_copy", "edgekit_install",
-    }  # fmt: skip
+        "always",
+        "edgekit_loader",
+        "edgekit_trust",
+        "edgekit_copy",
+        "edgekit_install",
+    }
     text = "".join(path.read_text() for path in exported.rglob("*.yml"))
     assert "inventory_dir" not in text
     assert json.loads((next(exported.glob("bundles/net/*/offer.json"))).read_text())["signature"]

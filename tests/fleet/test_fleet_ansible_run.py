@@ -74,9 +74,20 @@ class Boards:
     def has(self, number, bundle, file, line):
         """Lets a board serve a bundle, as a deployment before this test would have."""
         (self.roots[number] / "allowed_signers").write_text(line + "\n")
-        command = [sys.executable, "-m", "edgekit_device", "install", "--root",
-                   str(self.roots[number]), "--app", bundle.name, "--from", str(file), "--policy",
-                   '{"measure_s": 0.01}']  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "edgekit_device",
+            "install",
+            "--root",
+            str(self.roots[number]),
+            "--app",
+            bundle.name,
+            "--from",
+            str(file),
+            "--policy",
+            '{"measure_s": 0.01}',
+        ]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
     def serving(self):
@@ -87,8 +98,15 @@ class Boards:
 
 def play(folder, *arguments):
     """Runs Ansible by hand, which has to succeed; returns its recap by board and its output."""
-    done = subprocess.run([str(_ANSIBLE), *arguments], cwd=folder, capture_output=True, text=True,
-                          check=False, timeout=300, stdin=subprocess.DEVNULL)  # fmt: skip
+    done = subprocess.run(
+        [str(_ANSIBLE), *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        stdin=subprocess.DEVNULL,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     rows = re.findall(r"^(cam-\d) +: (.*)$", done.stdout, re.MULTILINE)
     recap = {name: {k: int(v) for k, v in re.findall(r"(\w+)=(\d+)", row)} for name, row in rows}
@@ -118,8 +136,22 @@ def test_ansible_rolls_out_stops_and_goes_back(tmp_path, boards, capsys, monkeyp
     folder.chmod(0o700)
 
     def deploy(*more):
-        return fleet(capsys, "deploy", config, "-i", there.inventory, "--bundle", files[1],
-                     "--driver", "ansible", "--name", "june", "--state", state, *more)  # fmt: skip
+        return fleet(
+            capsys,
+            "deploy",
+            config,
+            "-i",
+            there.inventory,
+            "--bundle",
+            files[1],
+            "--driver",
+            "ansible",
+            "--name",
+            "june",
+            "--state",
+            state,
+            *more,
+        )
 
     # cam-0 has nothing but a blob of the bundle; cam-1 serves another, and trusts nobody any more
     everything = [{*bundle.blobs, *bundle.weights} for bundle in (one, two)]
@@ -134,23 +166,30 @@ def test_ansible_rolls_out_stops_and_goes_back(tmp_path, boards, capsys, monkeyp
     with tempfile.TemporaryDirectory(prefix="ek-") as sockets:
         for name, value in {
             # the boards' account is the tests' own; their sshd has no SFTP
-            "ANSIBLE_REMOTE_TMP": str(tmp_path / "remote"), "ANSIBLE_SSH_TRANSFER_METHOD": "piped",
-            "ANSIBLE_ASYNC_DIR": str(tmp_path / "async"), "ANSIBLE_SSH_RETRIES": "0",
+            "ANSIBLE_REMOTE_TMP": str(tmp_path / "remote"),
+            "ANSIBLE_SSH_TRANSFER_METHOD": "piped",
+            "ANSIBLE_ASYNC_DIR": str(tmp_path / "async"),
+            "ANSIBLE_SSH_RETRIES": "0",
             # a socket's name has at most 107 letters
-            "ANSIBLE_NOCOLOR": "1", "ANSIBLE_SSH_CONTROL_PATH_DIR": sockets,
-        }.items():  # fmt: skip
+            "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_SSH_CONTROL_PATH_DIR": sockets,
+        }.items():
             monkeypatch.setenv(name, value)
 
         # over its budget: what the wave changed goes back, here to nothing, and no wave follows
         status, document, err = deploy("--waves", "3,100%", "--max-failures", "50%")
         assert (status, document["state"], document["failure"]["code"]) == (
-            1, "failed", "fleet.failures"
-        )  # fmt: skip
+            1,
+            "failed",
+            "fleet.failures",
+        )
         reported = {row["board"]: row for row in document["boards"]}
         assert {name: (row["wave"], row["state"]) for name, row in reported.items()} == {
-            "cam-0": (1, "failed"), "cam-1": (1, "failed"), "cam-2": (1, "unreachable"),
+            "cam-0": (1, "failed"),
+            "cam-1": (1, "failed"),
+            "cam-2": (1, "unreachable"),
             "cam-3": (2, "not-begun"),
-        }  # fmt: skip
+        }
         assert "too many boards of its wave failed" in reported["cam-0"]["error"]["message"]
         assert reported["cam-1"]["error"]["code"] == "bundle.unknown-signer"
         assert reported["cam-2"]["error"]["code"] == "board.unreachable"
@@ -163,9 +202,14 @@ def test_ansible_rolls_out_stops_and_goes_back(tmp_path, boards, capsys, monkeyp
 
         # the same rollout again: canaries are waves of Ansible's, and cam-0 did nothing wrong
         status, document, err = deploy(
-            "--canary", "1", "--waves", "100%", "--select", "name!=cam-2,name!=cam-3",
+            "--canary",
+            "1",
+            "--waves",
+            "100%",
+            "--select",
+            "name!=cam-2,name!=cam-3",
             "--trust-key",
-        )  # fmt: skip
+        )
         assert (status, document["state"], document["failure"]) == (0, "done", None)
         assert document["boards"] == [
             {"board": f"cam-{n}", "wave": n + 1, "state": "ok", "changed": True, "error": None}
@@ -214,8 +258,22 @@ def played(tmp_path, given, capsys, monkeypatch):
         program.write_text(PLAYED.format(python=sys.executable, act=act))
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
         monkeypatch.setattr(run, "find_program", lambda name: str(program))
-        return fleet(capsys, "deploy", given.config, "-i", inventory, "--bundle", given.bundle,
-                     "--driver", "ansible", "--name", "one", "--state", state, *more)  # fmt: skip
+        return fleet(
+            capsys,
+            "deploy",
+            given.config,
+            "-i",
+            inventory,
+            "--bundle",
+            given.bundle,
+            "--driver",
+            "ansible",
+            "--name",
+            "one",
+            "--state",
+            state,
+            *more,
+        )
 
     deploy.folder = state / "ansible" / "one"
     return deploy
@@ -233,13 +291,18 @@ def recap(**boards):
     ("act", "status", "state", "code", "words"),
     [
         (recap(b01=None, b02=None), 0, "done", None, ""),
-        (recap(b01=None, b02="full") + "; sys.exit(2)", 1, "failed", "fleet.failures",
-         "1 failed, 1 ok"),
+        (
+            recap(b01=None, b02="full") + "; sys.exit(2)",
+            1,
+            "failed",
+            "fleet.failures",
+            "1 failed, 1 ok",
+        ),
         (recap(b01=None), 1, "failed", "fleet.failures", "1 not-begun, 1 ok"),
         ("print('[ERROR]: no role'); sys.exit(4)", 4, "failed", "fleet.ansible", "no role"),
         (recap(b01=None, b02=None) + "; sys.exit(9)", 4, "failed", "fleet.ansible", "status 9"),
     ],
-)  # fmt: skip
+)
 def test_the_end_is_ansibles(played, act, status, state, code, words):
     got, document, err = played(act, "--parallel", "3", "--waves", "1,100%")
     assert (got, document["state"]) == (status, state)
@@ -315,8 +378,9 @@ def test_boards_of_an_inventory_have_their_newest_turn_also_by_ansible(
     _, document, _ = fleet(capsys, "status", "-i", tmp_path / "two.yaml", *state)
     turns = {row["board"]: row["apps"] for row in document["boards"] if row["apps"]}
     assert {name: (a["rollout"], a["wave"], a["state"]) for name, (a,) in turns.items()} == {
-        "b01": ("one", 1, "ok"), "b02": ("one", 2, "failed"),
-    }  # fmt: skip
+        "b01": ("one", 1, "ok"),
+        "b02": ("one", 2, "failed"),
+    }
 
 
 def test_a_run_that_goes_on_is_running_and_is_not_begun_twice(played, tmp_path, capsys):
@@ -356,9 +420,18 @@ def test_without_ansible_nothing_is_begun(tmp_path, given, monkeypatch, capsys):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     inventory = write_inventory(tmp_path / "two.yaml", 2)
     status, document, _ = fleet(
-        capsys, "deploy", given.config, "-i", inventory, "--bundle", given.bundle, "--driver",
-        "ansible", "--state", tmp_path / "state",
-    )  # fmt: skip
+        capsys,
+        "deploy",
+        given.config,
+        "-i",
+        inventory,
+        "--bundle",
+        given.bundle,
+        "--driver",
+        "ansible",
+        "--state",
+        tmp_path / "state",
+    )
     assert status == EnvironmentLack.exit_code
     assert "edgekit[ansible]" in document["error"]["hint"]
     assert not (tmp_path / "state").exists()

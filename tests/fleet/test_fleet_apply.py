@@ -52,8 +52,9 @@ boards:
     assert found["b"].bundle == tmp_path / "orin.ekb"
     assert found["c"] is None
     assert (found["d"].config, found["d"].bundle) == (
-        tmp_path / "xavier.yaml", tmp_path / "xavier.ekb",
-    )  # fmt: skip
+        tmp_path / "xavier.yaml",
+        tmp_path / "xavier.ekb",
+    )
 
 
 @pytest.mark.parametrize(

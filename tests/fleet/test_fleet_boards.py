@@ -105,8 +105,11 @@ def test_boards_that_are_away_are_known_from_rollouts(given, run, monkeypatch):
     state = ("--state", given.folder / "state")
     reported = table(run("status", "-i", given.inventory, *state)[1])
     assert {name: row["wave"] for name, row in reported.items()} == {
-        "b01": "one 1 done", "b02": "one 1 done", "b03": "one 2 done", "b04": "one 2 failed",
-    }  # fmt: skip
+        "b01": "one 1 done",
+        "b02": "one 1 done",
+        "b03": "one 2 done",
+        "b04": "one 2 failed",
+    }
     assert [reported[f"b{n:02}"]["digest"] for n in (1, 3)] == [NEW[:12]] * 2
     assert reported["b04"]["seen"] == "never"
     # an answer of the board that is older than the rollout says less
@@ -146,14 +149,20 @@ def test_one_board_is_one_whatever_inventories_call_it():
 @pytest.mark.parametrize(
     ("current", "history", "since"),
     [
-        ("000002-b", [("committed", "000001-a", None, "T1"), ("committed", "000002-b", None, "T2")],
-         "T2"),
-        ("000001-a", [("committed", "000002-b", None, "T2"),
-                      ("rolled-back", "000002-b", "000001-a", "T3")], "T3"),
+        (
+            "000002-b",
+            [("committed", "000001-a", None, "T1"), ("committed", "000002-b", None, "T2")],
+            "T2",
+        ),
+        (
+            "000001-a",
+            [("committed", "000002-b", None, "T2"), ("rolled-back", "000002-b", "000001-a", "T3")],
+            "T3",
+        ),
         ("000001-a", [("failed", "000002-b", "000001-a", "T4")], None),
         (None, [], None),
     ],
-)  # fmt: skip
+)
 def test_since_when_a_release_serves(current, history, since):
     status = read(AppStatus, {
         "current": current and f"{current}{'0' * 11}", "previous": None, "deployment": None,

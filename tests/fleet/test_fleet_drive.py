@@ -37,8 +37,9 @@ def test_boards_that_are_away_are_tried_again(given):
     assert (attempts["b03"], attempts["b07"], attempts["b01"]) == (5, 2, 1)
 
 
-@pytest.mark.parametrize(("rule", "state", "end"), [("skip", "skipped", "done"),
-                                                    ("fail", "failed", "failed")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rule", "state", "end"), [("skip", "skipped", "done"), ("fail", "failed", "failed")]
+)
 def test_a_board_away_all_along_counts_by_its_own_rule(given, rule, state, end):
     given.boards.away["b02"] = 10**9
     document = given.rollout(settings={"deadline_s": 0.01, "offline": rule})
@@ -102,8 +103,12 @@ def test_too_many_failures_take_the_wave_back_and_leave_the_ones_before(given):
     # the wave stopped at the second failure: b08 was not begun, nor was a later wave
     assert [reported[f"b{n:02}"] for n in (8, 9, 10)] == ["aborted"] * 3
     assert [given.boards.serves.get(f"b{n:02}", OLD) for n in (3, 4, 5, 6, 8)] == [
-        NEW, OLD, OLD, OLD, OLD,
-    ]  # fmt: skip
+        NEW,
+        OLD,
+        OLD,
+        OLD,
+        OLD,
+    ]
     reasons = {row.board: row.error for row in document.boards if row.error}
     assert set(reasons) == {"b06", "b07"}
     assert reasons["b06"].code == "selftest.failed"

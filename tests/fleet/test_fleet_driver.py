@@ -33,8 +33,14 @@ def test_a_board_keeps_the_terms_and_goes_back_to_what_served(tmp_path, boards):
     wanted = [one]
 
     def driven(**more):
-        return SshDriver("net", lambda client, m: wanted[0], state_folder=tmp_path / "cache",
-                         terms_of=lambda m: Terms(3, POLICY), reason="tried", **more)  # fmt: skip
+        return SshDriver(
+            "net",
+            lambda client, m: wanted[0],
+            state_folder=tmp_path / "cache",
+            terms_of=lambda m: Terms(3, POLICY),
+            reason="tried",
+            **more,
+        )
 
     driver = driven()
 

@@ -45,8 +45,17 @@ def fleet(tmp_path, boards, capsys):
         return caught.value.code, document
 
     def deploy(name, seed, *more):
-        return call("deploy", str(config), "-i", str(inventory), "--name", name, "--bundle",
-                    files[seed], *more)  # fmt: skip
+        return call(
+            "deploy",
+            str(config),
+            "-i",
+            str(inventory),
+            "--name",
+            name,
+            "--bundle",
+            files[seed],
+            *more,
+        )
 
     return call, deploy
 
@@ -55,8 +64,10 @@ def test_an_unknown_host_key_costs_no_rollout_its_name(fleet, tmp_path):
     call, deploy = fleet
     status, document = deploy("june", 0)
     assert (status, document["state"], document["failure"]["code"]) == (
-        1, "paused", "board.unknown-host-key"
-    )  # fmt: skip
+        1,
+        "paused",
+        "board.unknown-host-key",
+    )
     assert "cam" in document["failure"]["message"]
     for word in ("ssh-keygen -lf", "host_key:", "edgekit fleet resume june --accept-host-key"):
         assert word in document["failure"]["hint"]

@@ -71,10 +71,14 @@ boards:
     assert {where for where, _ in found} >= {"3:24", "4:15", "5:5", "5:24"}
     assert {where[0] for where, _ in found} == {"3", "4", "5", "6"}
     text = " | ".join(message for _, message in found)
-    for words in ("unknown key 'boards.0.prt'", "does not begin with a dash",
-                  "'boards.2.name' is missing",
-                  "a label has letters", "70000 is too large (at most 65535)",
-                  "SHA256"):  # fmt: skip
+    for words in (
+        "unknown key 'boards.0.prt'",
+        "does not begin with a dash",
+        "'boards.2.name' is missing",
+        "a label has letters",
+        "70000 is too large (at most 65535)",
+        "SHA256",
+    ):
         assert words in text
 
 
@@ -110,8 +114,9 @@ def test_labels_cannot_carry_control_characters(tmp_path, value):
     assert "one line of at most 128" in message
 
 
-@pytest.mark.parametrize(("name", "text"), [("hosts.ini", "[orin]\no1\n"),
-                                            ("hosts.yaml", "all: {hosts: {o1: }}\n")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "text"), [("hosts.ini", "[orin]\no1\n"), ("hosts.yaml", "all: {hosts: {o1: }}\n")]
+)
 def test_an_inventory_of_ansibles_needs_ansible(tmp_path, no_ansible, name, text):
     with pytest.raises(EnvironmentLack) as caught:
         load(tmp_path, text, name)

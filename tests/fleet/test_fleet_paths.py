@@ -90,17 +90,22 @@ def test_a_rollout_is_resumed_from_another_folder(tmp_path, given, monkeypatch):
     monkeypatch.chdir(given.folder)
     with given.fleet() as fleet:
         name = fleet.begin(
-            given.config.name, given.inventory.name, bundle=Path(given.bundle.name), name="one",
+            given.config.name,
+            given.inventory.name,
+            bundle=Path(given.bundle.name),
+            name="one",
             settings=RolloutSettings(),
-        )  # fmt: skip
+        )
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     given.inventory.write_text("# a line more\n" + given.inventory.read_text())
     with Fleet(given.folder / "state", driver_for=lambda *_: given.boards) as fleet:
         before = fleet.rollout(name).path.read_bytes()
         document = fleet.drive(name)
-        rows = [json.loads(line) for line in fleet.rollout(name).path.read_bytes()
-                [len(before):].splitlines()]  # fmt: skip
+        rows = [
+            json.loads(line)
+            for line in fleet.rollout(name).path.read_bytes()[len(before) :].splitlines()
+        ]
     assert (document.state, document.notes) == ("done", ())
     assert document.inventory == str(given.inventory)
     # boards that moved to another line of the inventory are not written down again

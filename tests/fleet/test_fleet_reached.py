@@ -16,9 +16,17 @@ GONE = 10**9
 
 @pytest.mark.parametrize(
     ("text", "count", "least"),
-    [("80%", 1000, 800), ("80%", 3, 2), ("80%", 9, 7), ("80%", 1, 1), ("0", 5, 0), ("0%", 5, 0),
-     ("100%", 7, 7), ("4", 7, 4)],
-)  # fmt: skip
+    [
+        ("80%", 1000, 800),
+        ("80%", 3, 2),
+        ("80%", 9, 7),
+        ("80%", 1, 1),
+        ("0", 5, 0),
+        ("0%", 5, 0),
+        ("100%", 7, 7),
+        ("4", 7, 4),
+    ],
+)
 def test_how_many_boards_are_enough(text, count, least):
     assert least_reached(text, count) == least
 
@@ -70,8 +78,20 @@ def advised(text, action):
 def test_the_rollout_pauses_and_a_resume_tries_again(given, run):
     write_inventory(given.inventory, 4)
     given.boards.away.update(b02=GONE, b03=GONE)
-    more = ("-i", given.inventory, "--bundle", given.bundle, "--name", "one", "--waves", "1,100%",
-            "--deadline", "0", "--state", given.folder / "state")  # fmt: skip
+    more = (
+        "-i",
+        given.inventory,
+        "--bundle",
+        given.bundle,
+        "--name",
+        "one",
+        "--waves",
+        "1,100%",
+        "--deadline",
+        "0",
+        "--state",
+        given.folder / "state",
+    )
     status, out, _ = run("deploy", given.config, *more, "--dry-run")
     assert (status, "done when at least 3 of them are reached" in out) == (0, True)
     _, out, _ = run("deploy", given.config, *more, "--dry-run", "--json")
@@ -112,6 +132,7 @@ def test_fewer_can_be_enough(given):
 
 
 def test_ansible_has_its_own_way_of_counting(given, run):
-    status, _, err = run("deploy", given.config, "-i", given.inventory, "--driver", "ansible",
-                         "--min-reached", "50%")  # fmt: skip
+    status, _, err = run(
+        "deploy", given.config, "-i", given.inventory, "--driver", "ansible", "--min-reached", "50%"
+    )
     assert (status, "--min-reached is not supported by --driver ansible" in err) == (2, True)

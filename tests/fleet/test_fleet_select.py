@@ -68,8 +68,9 @@ def fleet(count):
     return [FleetBoard(Board(f"b{n}", f"h{n}"), {"kind": "xy"[n % 2]}) for n in range(count)]
 
 
-@given(st.integers(1, 300), st.integers(0, 20),
-       st.lists(st.integers(1, 100), max_size=5).map(sorted))  # fmt: skip
+@given(
+    st.integers(1, 300), st.integers(0, 20), st.lists(st.integers(1, 100), max_size=5).map(sorted)
+)
 def test_waves_hold_each_board_once(count, canary, steps):
     text = ",".join([*(f"{step}%" for step in steps), "100%"])
     waves = make_waves(fleet(count), canary, text)
@@ -93,7 +94,8 @@ def test_a_wave_is_at_least_one_board():
     assert [len(w) for w in make_waves(fleet(7), 0, "1%,30%,100%")] == [1, 2, 4]
 
 
-@pytest.mark.parametrize(("budget", "size", "allowed"), [("0", 9, 0), ("3", 2, 3), ("10%", 19, 1),
-                                                         ("100%", 4, 4)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("budget", "size", "allowed"), [("0", 9, 0), ("3", 2, 3), ("10%", 19, 1), ("100%", 4, 4)]
+)
 def test_budgets(budget, size, allowed):
     assert allowed_failures(budget, size) == allowed

@@ -31,8 +31,17 @@ def run(given, monkeypatch, capsys):
 
 
 def deploy(run, given, *more, name="one"):
-    return run("deploy", str(given.config), "-i", str(given.inventory), "--bundle",
-               str(given.bundle), "--name", name, *more)  # fmt: skip
+    return run(
+        "deploy",
+        str(given.config),
+        "-i",
+        str(given.inventory),
+        "--bundle",
+        str(given.bundle),
+        "--name",
+        name,
+        *more,
+    )
 
 
 def follow(run, text, action):
@@ -89,8 +98,11 @@ def test_boards_that_do_not_know_the_key_say_how_they_learn_it(given, run):
     assert "--trust-key" in err
     _, out, _ = run("status")
     assert "bundle.unknown-signer" in out
-    hints = {row["error"]["hint"] for row in json.loads(run("status", "one", "--json")[1])["boards"]
-             if row["error"]}  # fmt: skip
+    hints = {
+        row["error"]["hint"]
+        for row in json.loads(run("status", "one", "--json")[1])["boards"]
+        if row["error"]
+    }
     assert all("--trust-key" in hint for hint in hints)
     # who gave --trust-key already is not told to
     status, _, err = deploy(run, given, "--trust-key", name="two")
@@ -135,8 +147,9 @@ def test_a_name_that_is_taken_advises_what_its_state_allows(given, run):
     with given.fleet_in(given.folder / "other") as fleet:
         given.begin(fleet)
     other = ("--state", str(given.folder / "other"))
-    _, _, err = run("deploy", str(given.config), "-i", str(given.inventory), "--name", "one",
-                    state=other)  # fmt: skip
+    _, _, err = run(
+        "deploy", str(given.config), "-i", str(given.inventory), "--name", "one", state=other
+    )
     assert "state paused" in err
     _, out, _ = follow(run, err, "status")
     assert follow(run, out, "resume")[0] == 0

@@ -73,9 +73,12 @@ def test_fifty_boards(tmp_path, home, capsys, monkeypatch):
         def driver(*arguments):
             command = [sys.executable, "-m", "edgekit", "fleet", *arguments]
             return subprocess.Popen(
-                [*command, "--state", str(state), "--json"], stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE, text=True, env={**os.environ, "HOME": str(home)},
-            )  # fmt: skip
+                [*command, "--state", str(state), "--json"],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={**os.environ, "HOME": str(home)},
+            )
 
         def done(count):
             """Whether so many are done, as another process sees it."""
@@ -84,9 +87,23 @@ def test_fifty_boards(tmp_path, home, capsys, monkeypatch):
 
         # paused: boards under way are waited for
         first = driver(
-            "deploy", str(config), "-i", str(inventory), "--bundle", str(files[0]), "--name", "one",
-            "--canary", "2", "--waves", "50%,100%", "--max-failures", "1", "--parallel", "4",
-        )  # fmt: skip
+            "deploy",
+            str(config),
+            "-i",
+            str(inventory),
+            "--bundle",
+            str(files[0]),
+            "--name",
+            "one",
+            "--canary",
+            "2",
+            "--waves",
+            "50%,100%",
+            "--max-failures",
+            "1",
+            "--parallel",
+            "4",
+        )
         until(lambda: done(3) or first.poll() is not None, 120)
         assert ask(capsys, "pause", "one", "--state", str(state))[0] == 0
         out, err = first.communicate(timeout=120)
@@ -98,8 +115,13 @@ def test_fifty_boards(tmp_path, home, capsys, monkeypatch):
 
         # killed: boards are left in the midst of it, and others were away
         second = driver("resume", "one")
-        until(lambda: (done(15) and states(watched.document("one").to_json())["b10"] == "offline")
-              or second.poll() is not None, 240)  # fmt: skip
+        until(
+            lambda: (
+                (done(15) and states(watched.document("one").to_json())["b10"] == "offline")
+                or second.poll() is not None
+            ),
+            240,
+        )
         second.kill()
         second.communicate()
         left = watched.document("one")
@@ -127,10 +149,24 @@ def test_fifty_boards(tmp_path, home, capsys, monkeypatch):
         boards.distrust("b12")
         before = {name: boards.serving(name, "net") for name in boards.names}
         status, document = ask(
-            capsys, "deploy", str(config), "-i", str(inventory), "--bundle", str(files[1]),
-            "--select", "rack=1,name!=b15", "--waves", "100%", "--parallel", "1",
-            "--name", "two", "--state", str(state),
-        )  # fmt: skip
+            capsys,
+            "deploy",
+            str(config),
+            "-i",
+            str(inventory),
+            "--bundle",
+            str(files[1]),
+            "--select",
+            "rack=1,name!=b15",
+            "--waves",
+            "100%",
+            "--parallel",
+            "1",
+            "--name",
+            "two",
+            "--state",
+            str(state),
+        )
         assert status == 1
         assert document["state"] == "failed"
         assert document["counts"] == {"aborted": 3, "failed": 1, "rolled-back": 3}

@@ -165,8 +165,9 @@ def test_a_rollback_is_not_paused_for_a_resume_would_deploy_again(given):
 @pytest.mark.parametrize("terminal", [True, False])
 def test_progress_for_people(terminal):
     out = io.StringIO()
-    console = Console(file=out, force_terminal=terminal, width=100, color_system="standard",
-                      _environ={})  # fmt: skip
+    console = Console(
+        file=out, force_terminal=terminal, width=100, color_system="standard", _environ={}
+    )
     lines = RolloutReporter(console)
     rows = [Row("a", 0, {}), Row("b[0]", 0, {})]
     lines.begin("wave 1/2", "done", rows)

@@ -36,10 +36,13 @@ def macs(tmp_path: Path, one: onnx.NodeProto, inputs: dict[str, Any], opset: int
         ({}, [[2, 4, 16, 8], [2, 4, 32, 8], [2, 4, 32, 10]], 2 * 4 * 16 * 32 * (8 + 10)),
         # two heads of keys and values serve four of queries
         ({}, [[1, 4, 16, 8], [1, 2, 32, 8], [1, 2, 32, 8]], 4 * 16 * 32 * (8 + 8)),
-        ({"q_num_heads": 4, "kv_num_heads": 2}, [[1, 16, 32], [1, 24, 16], [1, 24, 16]],
-         4 * 16 * 24 * (8 + 8)),
+        (
+            {"q_num_heads": 4, "kv_num_heads": 2},
+            [[1, 16, 32], [1, 24, 16], [1, 24, 16]],
+            4 * 16 * 24 * (8 + 8),
+        ),
     ],
-)  # fmt: skip
+)
 def test_attention(
     tmp_path: Path, given: dict[str, Any], shapes: list[list[int]], expected: int
 ) -> None:
@@ -65,8 +68,13 @@ def test_other_formulas(tmp_path: Path) -> None:
         found = macs(tmp_path, sample, {"x": [1, 3, 8, 8], "g": [1, 5, 6, 2]}, 16)
         assert found == 3 * 5 * 6 * taps
     deform = node("DeformConv", "x w o", "y", kernel_shape=[3, 3])
-    found = macs(tmp_path, deform, {"x": [1, 4, 8, 8], "o": [1, 18, 6, 6]}, 19,
-                 constants={"w": values([5, 4, 3, 3])})  # fmt: skip
+    found = macs(
+        tmp_path,
+        deform,
+        {"x": [1, 4, 8, 8], "o": [1, 18, 6, 6]},
+        19,
+        constants={"w": values([5, 4, 3, 3])},
+    )
     assert found == 5 * 36 * 4 * 9 + 4 * (4 * 36 * 9)
 
 
@@ -75,8 +83,9 @@ def test_a_region_s_samples_may_depend_on_it(
     tmp_path: Path, ratio: int, expected: int | None
 ) -> None:
     one = node("RoiAlign", "x r i", "y", output_height=3, output_width=3, sampling_ratio=ratio)
-    found = macs(tmp_path, one, {"x": [1, 4, 8, 8], "r": [5, 4]}, 16,
-                 constants={"i": np.zeros(5, np.int64)})  # fmt: skip
+    found = macs(
+        tmp_path, one, {"x": [1, 4, 8, 8], "r": [5, 4]}, 16, constants={"i": np.zeros(5, np.int64)}
+    )
     assert found == expected
 
 
@@ -98,10 +107,14 @@ def regions(tmp_path: Path) -> Path:
 
 def test_the_time_of_attention_is_that_of_its_products(tmp_path: Path) -> None:
     path = write(
-        make([node("Attention", "q k v", "y", name="att", q_num_heads=16, kv_num_heads=16)],
-             {name: [1, 4096, 1024] for name in "qkv"}, ["y"], opset=23),
+        make(
+            [node("Attention", "q k v", "y", name="att", q_num_heads=16, kv_num_heads=16)],
+            {name: [1, 4096, 1024] for name in "qkv"},
+            ["y"],
+            opset=23,
+        ),
         tmp_path,
-    )  # fmt: skip
+    )
     document = edgekit.check(path, target=ORIN, precision="fp16", tensorrt=NEW).to_json()
     (layer,) = document["layers"]
     assert layer["macs"] == 2 * 4096 * 4096 * 1024
@@ -164,11 +177,15 @@ def test_what_if_names_it_in_both_plans(tmp_path: Path) -> None:
 def test_a_loop_runs_its_body_who_knows_how_often(tmp_path: Path) -> None:
     info = helper.make_tensor_value_info
     body = helper.make_graph(
-        [node("Identity", "go", "on"), node("Add", "a a", "b")], "body",
-        [info("step", TensorProto.INT64, []), info("go", TensorProto.BOOL, []),
-         info("a", TensorProto.FLOAT, [1, 4, 8, 8])],
+        [node("Identity", "go", "on"), node("Add", "a a", "b")],
+        "body",
+        [
+            info("step", TensorProto.INT64, []),
+            info("go", TensorProto.BOOL, []),
+            info("a", TensorProto.FLOAT, [1, 4, 8, 8]),
+        ],
         [info("on", TensorProto.BOOL, []), info("b", TensorProto.FLOAT, [1, 4, 8, 8])],
-    )  # fmt: skip
+    )
     one = node("Loop", "n t x", "y", name="loop", body=body)
     model = make([one], {"x": [1, 4, 8, 8], "n": []}, ["y"], {"t": np.array(True)})
     model.graph.input[1].type.tensor_type.elem_type = TensorProto.INT64

@@ -116,9 +116,11 @@ def test_only_the_shape_of_an_eye_s_input_counts(tmp_path: Path) -> None:
 def test_scores_are_transposed_before_they_are_suppressed(tmp_path: Path) -> None:
     one = node("NonMaxSuppression", "boxes scores most", "y", name="nms")
     network = graph(
-        tmp_path, one, {"boxes": [1, 20, 4], "scores": [1, 3, 20]},
+        tmp_path,
+        one,
+        {"boxes": [1, 20, 4], "scores": [1, 3, 20]},
         constants={"most": np.array([5])},
-    )  # fmt: skip
+    )
     turned, suppressed = network.layers
     assert (turned.kind, turned.params["perm"]) == ("SHUFFLE", (0, 2, 1))
     assert network.tensors[turned.outputs[0]].shape == (1, 20, 3)
@@ -130,12 +132,14 @@ def test_scores_are_transposed_before_they_are_suppressed(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"alpha": 0.5, "beta": 2.0},
-         [("MATRIX_MULTIPLY", [4, 6]), ("PROD", [4, 6]), ("PROD", [6]), ("SUM", [4, 6])]),
+        (
+            {"alpha": 0.5, "beta": 2.0},
+            [("MATRIX_MULTIPLY", [4, 6]), ("PROD", [4, 6]), ("PROD", [6]), ("SUM", [4, 6])],
+        ),
         ({"alpha": 0.5}, [("MATRIX_MULTIPLY", [4, 6]), ("PROD", [4, 6]), ("SUM", [4, 6])]),
         ({}, [("MATRIX_MULTIPLY", [4, 6]), ("SUM", [4, 6])]),
     ],
-)  # fmt: skip
+)
 def test_factors_of_a_product_are_layers(
     tmp_path: Path, given: dict[str, float], expected: list[tuple[str, list[int]]]
 ) -> None:
@@ -200,13 +204,24 @@ def test_the_last_of_equal_values_is_searched_backwards(tmp_path: Path) -> None:
     ("one", "inputs", "opset", "kinds"),
     [
         (node("CastLike", "x t", "y"), {"x": X, "t": [1]}, 17, ["CAST"]),
-        (node("RMSNormalization", "x s", "y"), {"x": X, "s": [8]}, 23,
-         ["ELEMENTWISE", "REDUCE", "ELEMENTWISE", "UNARY", "ELEMENTWISE", "SHUFFLE",
-          "ELEMENTWISE"]),
+        (
+            node("RMSNormalization", "x s", "y"),
+            {"x": X, "s": [8]},
+            23,
+            [
+                "ELEMENTWISE",
+                "REDUCE",
+                "ELEMENTWISE",
+                "UNARY",
+                "ELEMENTWISE",
+                "SHUFFLE",
+                "ELEMENTWISE",
+            ],
+        ),
         (node("Attention", "x x x", "y"), {"x": X}, 23, ["ATTENTION_OUTPUT"]),
         (node("Swish", "x", "y"), {"x": X}, 24, ["ELEMENTWISE", "ACTIVATION", "ELEMENTWISE"]),
     ],
-)  # fmt: skip
+)
 def test_operators_of_newer_parsers_need_no_plugin(
     tmp_path: Path, one: onnx.NodeProto, inputs: dict[str, list[int]], opset: int, kinds: list[str]
 ) -> None:

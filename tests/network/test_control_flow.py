@@ -55,14 +55,20 @@ def loop_of(
     body = helper.make_graph(
         nodes,
         "body",
-        [value("step", [], TensorProto.INT64), value("go", [], TensorProto.BOOL),
-         value("a", shape)],
+        [
+            value("step", [], TensorProto.INT64),
+            value("go", [], TensorProto.BOOL),
+            value("a", shape),
+        ],
         [value(results[0], [], TensorProto.BOOL), *(value(name, None) for name in results[1:])],
-    )  # fmt: skip
+    )
     one = helper.make_node(
-        "Loop", [name.strip("-") for name in inputs.split()], outputs.split(), name="loop",
+        "Loop",
+        [name.strip("-") for name in inputs.split()],
+        outputs.split(),
+        name="loop",
         body=body,
-    )  # fmt: skip
+    )
     values = {"n": np.array(3), "t": np.array(True), **constants}
     read = {*one.input, *(name for part in nodes for name in part.input)}
     used = {name: array for name, array in values.items() if name in read}
@@ -126,10 +132,14 @@ def test_a_condition_that_needs_no_data_is_counted(tmp_path: Path) -> None:
             node("Add", "a a", "b"),
         ],
         "body",
-        [value("step", [], TensorProto.INT64), value("go", [], TensorProto.BOOL),
-         value("i", [], TensorProto.INT64), value("a", SHAPE)],
+        [
+            value("step", [], TensorProto.INT64),
+            value("go", [], TensorProto.BOOL),
+            value("i", [], TensorProto.INT64),
+            value("a", SHAPE),
+        ],
         [value("on", [], TensorProto.BOOL), value("j", [], TensorProto.INT64), value("b", SHAPE)],
-    )  # fmt: skip
+    )
     one = helper.make_node("Loop", ["", "t", "zero", "x"], ["k", "y"], name="loop", body=body)
     numbers = {"t": np.array(True), "zero": np.array(0), "one": np.array(1), "five": np.array(5)}
     model = load(write(make([one], {"x": SHAPE}, ["y"], numbers), tmp_path))
@@ -160,9 +170,10 @@ def test_check_and_plan_say_how_they_count(
 
 def test_a_limit_of_iterations_is_named(tmp_path: Path) -> None:
     body = [
-        node("Mul", "a a", "b"), node("ReduceMean", "b", "m", keepdims=0),
+        node("Mul", "a a", "b"),
+        node("ReduceMean", "b", "m", keepdims=0),
         node("Less", "m high", "on"),
-    ]  # fmt: skip
+    ]
     path = write(loop_of(body, high=np.array(9, np.float32)), tmp_path)
     check = edgekit.check(path, target=ORIN)
     assert any("runs (at most 3 times): of unknown cost" in note for note in check.warnings)
@@ -170,9 +181,11 @@ def test_a_limit_of_iterations_is_named(tmp_path: Path) -> None:
 
 def test_a_body_with_unknown_costs_makes_the_loop_unknown(tmp_path: Path) -> None:
     body = [
-        node("Unique", "a", "u", name="inner"), node("ReduceMax", "u", "m", keepdims=0),
-        node("Add", "a m", "b"), node("Identity", "go", "on"),
-    ]  # fmt: skip
+        node("Unique", "a", "u", name="inner"),
+        node("ReduceMax", "u", "m", keepdims=0),
+        node("Add", "a m", "b"),
+        node("Identity", "go", "on"),
+    ]
     (layer,) = layers(load(write(loop_of(body), tmp_path))).layers
     assert not layer.formula
     assert layer.macs == 0
@@ -220,13 +233,16 @@ def test_shapes_in_nested_bodies(tmp_path: Path) -> None:
     )
     branch = helper.make_graph(
         [helper.make_node("Loop", ["n", "t", "x"], ["p"], name="inner", body=inner)],
-        "then", [], [value("p", None)],
-    )  # fmt: skip
+        "then",
+        [],
+        [value("p", None)],
+    )
     other = helper.make_graph([node("Neg", "x", "q")], "else", [], [value("q", None)])
     nodes = [
-        node("ReduceMean", "x", "m", keepdims=0), node("Greater", "m zero", "c"),
+        node("ReduceMean", "x", "m", keepdims=0),
+        node("Greater", "m zero", "c"),
         helper.make_node("If", ["c"], ["y"], name="if", then_branch=branch, else_branch=other),
-    ]  # fmt: skip
+    ]
     numbers = {"n": np.array(2), "t": np.array(True), "zero": np.array(0, np.float32)}
     model = load(write(make(nodes, {"x": SHAPE}, ["y"], numbers), tmp_path))
 
@@ -239,9 +255,10 @@ def test_shapes_in_nested_bodies(tmp_path: Path) -> None:
 
 def test_a_collected_tensor_of_unknown_length_takes_a_given_shape(tmp_path: Path) -> None:
     body = [
-        node("Add", "a a", "b"), node("ReduceMean", "b", "m", keepdims=0),
+        node("Add", "a a", "b"),
+        node("ReduceMean", "b", "m", keepdims=0),
         node("Less", "m high", "on"),
-    ]  # fmt: skip
+    ]
     proto = loop_of(body, outputs="y all", results=("on", "b", "m"), high=np.array(9, np.float32))
     path = write(proto, tmp_path)
 

@@ -29,32 +29,57 @@ PICKED = np.array([3, 0, 2, 1], np.int64)
 # from w ([4, 6]; h in half precision) to v, whose 2 last dimensions MatMul reads
 CHAINS = {
     "Cast": [node("Cast", "h", "v", to=1)],
-    "Cast-Cast": [node("Cast", "h", "a", to=1), node("Cast", "a", "b", to=10),
-                  node("Cast", "b", "v", to=1)],
+    "Cast-Cast": [
+        node("Cast", "h", "a", to=1),
+        node("Cast", "a", "b", to=10),
+        node("Cast", "b", "v", to=1),
+    ],
     "Mul": [node("Mul", "w two", "v")],
     "Div": [node("Div", "w two", "v")],
     "Concat": [node("Concat", "w w", "v", axis=1)],
-    "Transpose": [node("Transpose", "w", "a", perm=[1, 0]), node("Cast", "a", "b", to=10),
-                  node("Cast", "b", "c", to=1), node("Transpose", "c", "v", perm=[1, 0])],
-    "standardised": [node("ReduceMean", "w", "m", axes=[1]), node("Sub", "w m", "d"),
-                     node("Mul", "d d", "q"), node("ReduceMean", "q", "s", axes=[1]),
-                     node("Sqrt", "s", "r"), node("Div", "d r", "v")],
-    "Reshape": [node("Cast", "h", "a", to=1), node("Reshape", "a shape", "b"),
-                node("Reshape", "b back", "v")],
+    "Transpose": [
+        node("Transpose", "w", "a", perm=[1, 0]),
+        node("Cast", "a", "b", to=10),
+        node("Cast", "b", "c", to=1),
+        node("Transpose", "c", "v", perm=[1, 0]),
+    ],
+    "standardised": [
+        node("ReduceMean", "w", "m", axes=[1]),
+        node("Sub", "w m", "d"),
+        node("Mul", "d d", "q"),
+        node("ReduceMean", "q", "s", axes=[1]),
+        node("Sqrt", "s", "r"),
+        node("Div", "d r", "v"),
+    ],
+    "Reshape": [
+        node("Cast", "h", "a", to=1),
+        node("Reshape", "a shape", "b"),
+        node("Reshape", "b back", "v"),
+    ],
     "Gather": [node("Cast", "h", "a", to=1), node("Gather", "a picked", "v", axis=0)],
-    "Split": [node("Cast", "h", "a", to=1), node("Split", "a", "b c", axis=1),
-              node("Concat", "c b", "v", axis=1)],
+    "Split": [
+        node("Cast", "h", "a", to=1),
+        node("Split", "a", "b c", axis=1),
+        node("Concat", "c b", "v", axis=1),
+    ],
     "MatMul": [node("MatMul", "w square", "v")],
     "Slice": [node("Cast", "h", "a", to=1), node("Slice", "a zero four one", "v")],
     # no such list has it: what waits behind it is computed at once
     "CumSum": [node("Mul", "w two", "a"), node("CumSum", "a first", "v")],
-}  # fmt: skip
+}
 CONSTANTS = {
-    "h": HALF, "w": FULL, "two": TWO, "picked": PICKED, "square": values([6, 6], 3),
-    "shape": np.array([2, 12], np.int64), "back": np.array([4, 6], np.int64),
-    "zero": np.array([0], np.int64), "four": np.array([4], np.int64),
-    "one": np.array([1], np.int64), "first": np.array(0, np.int64),
-}  # fmt: skip
+    "h": HALF,
+    "w": FULL,
+    "two": TWO,
+    "picked": PICKED,
+    "square": values([6, 6], 3),
+    "shape": np.array([2, 12], np.int64),
+    "back": np.array([4, 6], np.int64),
+    "zero": np.array([0], np.int64),
+    "four": np.array([4], np.int64),
+    "one": np.array([1], np.int64),
+    "first": np.array(0, np.int64),
+}
 
 
 def net(chain: str) -> onnx.ModelProto:
@@ -123,14 +148,18 @@ def test_each_step_that_makes_a_weight_runs_once_and_results_are_not_stored(
 
 def test_small_values_that_shapes_depend_on_are_computed(impatient: None) -> None:
     nodes = [
-        node("Cast", "float_shape", "a", to=7), node("Mul", "a one", "b"),
-        node("Reshape", "x b", "z"), node("Mul", "low two", "l"), node("Clip", "z l", "y"),
-    ]  # fmt: skip
+        node("Cast", "float_shape", "a", to=7),
+        node("Mul", "a one", "b"),
+        node("Reshape", "x b", "z"),
+        node("Mul", "low two", "l"),
+        node("Clip", "z l", "y"),
+    ]
     constants = {**CONSTANTS, "float_shape": np.array([2, -1.0]), "low": np.array(-1, np.float32)}
     model = canonical(make(nodes, {"x": [3, 4]}, ["y"], constants), None)
     assert [dim.dim_value for dim in model.proto.graph.output[0].type.tensor_type.shape.dim] == [
-        2, 6,
-    ]  # fmt: skip
+        2,
+        6,
+    ]
     assert dict(model.weights) == {}
     layer = layers(model).layers[-1]
     assert -2.0 in layer.params.values()
@@ -194,21 +223,29 @@ def test_check_does_not_read_large_weights_through_nodes(tmp_path: Path) -> None
         source, size = ("h", 2) if chain in half else ("w", 4)
         shape = [1024, 512 * MIB // size // 1024]
         stub = TensorProto(
-            name=source, dims=shape, data_location=TensorProto.EXTERNAL,
+            name=source,
+            dims=shape,
+            data_location=TensorProto.EXTERNAL,
             data_type=TensorProto.FLOAT16 if size == 2 else TensorProto.FLOAT,
-        )  # fmt: skip
+        )
         stub.external_data.add(key="location", value="w.bin")
         proto = make(
-            [*CHAINS[chain], node("MatMul", "x v", "y", name="last")], {"x": [1, 1024]}, ["y"],
+            [*CHAINS[chain], node("MatMul", "x v", "y", name="last")],
+            {"x": [1, 1024]},
+            ["y"],
             {"two": TWO},
-        )  # fmt: skip
+        )
         proto.graph.initializer.append(stub)
         write(proto, tmp_path, f"{chain}.onnx")
     names = sorted(path.name for path in tmp_path.glob("*.onnx"))
     done = subprocess.run(
-        [sys.executable, "-c", CODE, *names], capture_output=True, text=True, check=True,
-        timeout=300, cwd=tmp_path,
-    )  # fmt: skip
+        [sys.executable, "-c", CODE, *names],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+        cwd=tmp_path,
+    )
     found = json.loads(done.stdout)
     assert list(found) == names
     assert all(count >= 1 for _, count in found.values())

@@ -42,9 +42,7 @@ def longs(*values: int) -> np.ndarray:
 NODE = helper.make_node
 INDEPENDENT = {
     "conv": network(NODE("Conv", ["x", "w"], ["y"], "n"), w=floats(5, 3, 3, 3)),
-    "residual": network(
-        NODE("Relu", ["x"], ["r"], "a"), NODE("Add", ["x", "r"], ["y"], "n")
-    ),
+    "residual": network(NODE("Relu", ["x"], ["r"], "a"), NODE("Add", ["x", "r"], ["y"], "n")),
     "bias": network(NODE("Add", ["x", "b"], ["y"], "n"), b=floats(1, 3, 1, 1)),
     "classifier": network(
         NODE("GlobalAveragePool", ["x"], ["g"], "a"),
@@ -60,9 +58,10 @@ INDEPENDENT = {
         s=longs(4, 3, 64),
     ),
     "mean": network(NODE("ReduceMean", ["x"], ["y"], "n", axes=[2, 3])),
-    "channels": network(NODE("Slice", ["x", "b", "e", "a"], ["y"], "n"),
-                        b=longs(0), e=longs(2), a=longs(1)),
-}  # fmt: skip
+    "channels": network(
+        NODE("Slice", ["x", "b", "e", "a"], ["y"], "n"), b=longs(0), e=longs(2), a=longs(1)
+    ),
+}
 MIXING = {
     "mean": (network(NODE("ReduceMean", ["x"], ["y"], "n", axes=[0])), "not its first axis"),
     "whole": (network(NODE("ReduceMax", ["x"], ["y"], "n")), "is not its first axis"),
@@ -72,24 +71,33 @@ MIXING = {
         "differs along the batch",
     ),
     "moved": (
-        network(NODE("Transpose", ["x"], ["y"], "n", perm=[1, 0, 2, 3])), "not its first axis"
+        network(NODE("Transpose", ["x"], ["y"], "n", perm=[1, 0, 2, 3])),
+        "not its first axis",
     ),
     "merged": (network(NODE("Reshape", ["x", "s"], ["y"], "n"), s=longs(12, 64)), "first axis"),
     "gram": (
-        network(NODE("Flatten", ["x"], ["f"], "a"),
-                NODE("Transpose", ["f"], ["t"], "b", perm=[1, 0]),
-                NODE("MatMul", ["f", "t"], ["y"], "n")),
+        network(
+            NODE("Flatten", ["x"], ["f"], "a"),
+            NODE("Transpose", ["f"], ["t"], "b", perm=[1, 0]),
+            NODE("MatMul", ["f", "t"], ["y"], "n"),
+        ),
         "not its first axis",
     ),
     "reversed": (
-        network(NODE("Slice", ["x", "b", "e", "a", "s"], ["y"], "n"),
-                b=longs(-1), e=longs(-9), a=longs(0), s=longs(-1)),
+        network(
+            NODE("Slice", ["x", "b", "e", "a", "s"], ["y"], "n"),
+            b=longs(-1),
+            e=longs(-9),
+            a=longs(0),
+            s=longs(-1),
+        ),
         "cuts the batch",
     ),
     "running sum": (
-        network(NODE("CumSum", ["x", "a"], ["y"], "n"), a=np.array(0, np.int64)), "not known"
+        network(NODE("CumSum", ["x", "a"], ["y"], "n"), a=np.array(0, np.int64)),
+        "not known",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", INDEPENDENT)

@@ -43,9 +43,13 @@ def of(network: Network, *modules: str) -> set[str]:
         ("*.conv1", ["feat.conv1"]),
         ("classifier.[02]", ["classifier.0", "classifier.2"]),
         ("class*", ["classifier.0", "classifier.1", "classifier.2"]),
-        ("fea", []), ("feat.conv", []), ("feat.conv1.*.x", []), ("", []), (".*", []),
+        ("fea", []),
+        ("feat.conv", []),
+        ("feat.conv1.*.x", []),
+        ("", []),
+        (".*", []),
     ],
-)  # fmt: skip
+)
 def test_module_globs(network: Network, glob: str, modules: list[str]) -> None:
     assert set(layers_matching(network, glob)) == of(network, *modules)
     assert layers_named(network, [glob], strict=False) == of(network, *modules)
@@ -99,10 +103,13 @@ def test_a_report_says_which_module_was_pinned(network: Network) -> None:
 @pytest.mark.parametrize(
     ("glob", "near"),
     [
-        ("faet.*", "'feat'"), ("feat.conv3", "'feat.conv1'"), ("clasifier", "'classifier'"),
-        ("*.conv9", "conv"), ("CLASSIFIER.2", "'classifier.2'"),
+        ("faet.*", "'feat'"),
+        ("feat.conv3", "'feat.conv1'"),
+        ("clasifier", "'classifier'"),
+        ("*.conv9", "conv"),
+        ("CLASSIFIER.2", "'classifier.2'"),
     ],
-)  # fmt: skip
+)
 def test_a_glob_that_matches_nothing_names_the_nearest(
     network: Network, glob: str, near: str
 ) -> None:

@@ -89,9 +89,11 @@ def test_left_out_modules_at_the_ends_and_in_a_row_make_no_empty_part() -> None:
 @pytest.mark.parametrize("outer", ["a", "b"])
 def test_a_body_reads_tensors_around_it(outer: str) -> None:
     body = helper.make_graph(
-        [helper.make_node("Neg", [outer], ["inner"])], "body", [],
+        [helper.make_node("Neg", [outer], ["inner"])],
+        "body",
+        [],
         [helper.make_tensor_value_info("inner", TensorProto.FLOAT, [2, 3])],
-    )  # fmt: skip
+    )
     flag = numpy_helper.from_array(np.array(True), "flag")
     model = network(
         [

@@ -26,9 +26,15 @@ from tests.network.torch_files import (
 
 OPERATORS = {"CONVOLUTION", "ACTIVATION", "POOLING"}
 MODULES = [
-    "feat.conv1", "feat", "feat", "feat.conv2", "feat",
-    "classifier.0", "classifier.1", "classifier.2",
-]  # fmt: skip
+    "feat.conv1",
+    "feat",
+    "feat",
+    "feat.conv2",
+    "feat",
+    "classifier.0",
+    "classifier.1",
+    "classifier.2",
+]
 
 
 def modules_of(network: Network) -> list[str]:
@@ -86,11 +92,23 @@ def test_a_part_keeps_the_names_of_its_nodes(tmp_path: Path) -> None:
 
 
 HOSTILE = [
-    "", "[]", "7", "['a'", "{'a': 1}", "['a', 7]", "__import__('os').system('true')",
-    "['a', __import__('os')]", "['a', 'b'] + ['c']", r"['a', '\x1b[2J']", "['a', '\x1b[2J', 'x']",
-    "['', 'a\nb', 'x']", "[" * 5000 + "]" * 5000, f"['{'a' * 1000}', 'x']",
-    "[" + ", ".join(["'a'"] * 1000) + "]", "['" + "a" * 100_000 + "']",
-]  # fmt: skip
+    "",
+    "[]",
+    "7",
+    "['a'",
+    "{'a': 1}",
+    "['a', 7]",
+    "__import__('os').system('true')",
+    "['a', __import__('os')]",
+    "['a', 'b'] + ['c']",
+    r"['a', '\x1b[2J']",
+    "['a', '\x1b[2J', 'x']",
+    "['', 'a\nb', 'x']",
+    "[" * 5000 + "]" * 5000,
+    f"['{'a' * 1000}', 'x']",
+    "[" + ", ".join(["'a'"] * 1000) + "]",
+    "['" + "a" * 100_000 + "']",
+]
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
@@ -107,9 +125,11 @@ def test_hostile_metadata_is_ignored(text: str, tmp_path: Path) -> None:
 def test_names_beyond_bounds_are_no_modules(tmp_path: Path) -> None:
     deep = "/" + "/".join(f"m{number}" for number in range(200)) + "/Relu"
     found = paths(
-        tmp_path, node("Relu", "x", "a", name=deep), node("Relu", "a", "b", name="/m//Relu"),
+        tmp_path,
+        node("Relu", "x", "a", name=deep),
+        node("Relu", "a", "b", name="/m//Relu"),
         node("Relu", "b", "y", name="/m/Relu"),
-    )  # fmt: skip
+    )
     assert set(found.values()) == {"m"}
 
 
@@ -142,10 +162,11 @@ def test_calls_of_one_module_have_one_path(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_second_call_has_the_same_weights(shared: bool, tmp_path: Path) -> None:
     found = paths(
-        tmp_path, node("Conv", "x onnx::Conv_1", "a", name="/head/conv/Conv"),
+        tmp_path,
+        node("Conv", "x onnx::Conv_1", "a", name="/head/conv/Conv"),
         node("Conv", f"a onnx::Conv_{1 if shared else 2}", "y", name="/head/conv_1/Conv"),
         **{f"onnx::Conv_{number}": values([4, 4, 1, 1], number) for number in (1, 2)},
-    )  # fmt: skip
+    )
     assert found["/head/conv_1/Conv"] == ("head.conv" if shared else "head.conv_1")
 
 
@@ -183,24 +204,32 @@ def test_nodes_that_other_tools_wrote_are_of_their_neighbours(tmp_path: Path) ->
     scale, zero = np.float32(0.1), np.int8(0)
     quantised = np.ones([4, 4, 1, 1], np.int8)
     found = paths(
-        tmp_path, node("QuantizeLinear", "x s z", "xq", name="q0"),
+        tmp_path,
+        node("QuantizeLinear", "x s z", "xq", name="q0"),
         node("DequantizeLinear", "xq s z", "xd", name="d0"),
         node("DequantizeLinear", "body.conv.weight_q s z", "wd", name="dw"),
         scoped(node("Conv", "xd wd", "c", name="conv"), "body", "conv2d", {"": "N", "body": "B"}),
         node("QuantizeLinear", "c s z", "cq", name="q1"),
         node("DequantizeLinear", "cq s z", "y", name="d1"),
-        s=scale, z=zero, **{"body.conv.weight_q": quantised},
-    )  # fmt: skip
+        s=scale,
+        z=zero,
+        **{"body.conv.weight_q": quantised},
+    )
     assert found == dict.fromkeys(["q0", "d0", "dw", "conv", "q1", "d1"], "body.conv")
 
 
 @pytest.mark.parametrize(
     ("given", "common"),
     [
-        ([], ""), (["a.b"], "a.b"), (["a.b", "a.b.c"], "a.b"), (["a.b", "a.c"], "a"),
-        (["a.b", "a.bc"], "a"), (["a", "b"], ""), (["a", ""], ""),
+        ([], ""),
+        (["a.b"], "a.b"),
+        (["a.b", "a.b.c"], "a.b"),
+        (["a.b", "a.c"], "a"),
+        (["a.b", "a.bc"], "a"),
+        (["a", "b"], ""),
+        (["a", ""], ""),
     ],
-)  # fmt: skip
+)
 def test_the_module_around_several(given: list[str], common: str) -> None:
     assert common_module(given) == common
     assert common_module(reversed(given)) == common

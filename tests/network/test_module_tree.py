@@ -63,16 +63,23 @@ def test_alike_modules_of_a_list_are_one_line_named_by_their_glob(tmp_path: Path
         classes |= {block: "n.Block", f"{block}.conv": CONV}
         before = "x" if not number else f"t{number - 1}"
         nodes += [
-            scoped(node("Conv", f"{before} w", f"c{number}", name=f"c{number}"),
-                   f"{block}.conv", "conv2d", classes),
-            scoped(node("Relu", f"c{number}", f"t{number}", name=f"r{number}"),
-                   block, "relu", classes),
-        ]  # fmt: skip
+            scoped(
+                node("Conv", f"{before} w", f"c{number}", name=f"c{number}"),
+                f"{block}.conv",
+                "conv2d",
+                classes,
+            ),
+            scoped(
+                node("Relu", f"c{number}", f"t{number}", name=f"r{number}"), block, "relu", classes
+            ),
+        ]
     nodes[-1].output[0] = "y"
     model = make(nodes, {"x": [1, 4, 8, 8]}, ["y"], {"w": values([4, 4, 1, 1])})
     network = layers(load(write(model, tmp_path)))
-    places = {one.name: LayerPlace("GPU" if one.kind == "ACTIVATION" else "DLA", 1.0)
-              for one in network.layers}  # fmt: skip
+    places = {
+        one.name: LayerPlace("GPU" if one.kind == "ACTIVATION" else "DLA", 1.0)
+        for one in network.layers
+    }
     rows = tree_rows(module_totals(network, places))
     shown = [(row["module"].strip(), row["layers"], row["on"]) for row in rows]
     assert shown == [

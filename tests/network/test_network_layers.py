@@ -352,8 +352,9 @@ def test_a_clip_between_computed_bounds_is_a_max_and_a_min() -> None:
     network = layers(canonical(proto, None))
     found = [layer for layer in network.layers if "clip" in layer.nodes]
     assert [(la.kind, la.params["function"]) for la in found] == [
-        ("ELEMENTWISE", "MAX"), ("ELEMENTWISE", "MIN"),
-    ]  # fmt: skip
+        ("ELEMENTWISE", "MAX"),
+        ("ELEMENTWISE", "MIN"),
+    ]
     assert found[0].inputs == ("x",)
     assert found[1].inputs[0] == found[0].outputs[0]
     # the computed bound has no dimensions: a shuffle gives it four
@@ -365,11 +366,15 @@ def test_a_clip_between_computed_bounds_is_a_max_and_a_min() -> None:
 def test_a_clip_of_integers_is_a_maximum_and_a_minimum(tmp_path: Path) -> None:
     """NVIDIA's parser (RTX 1.7.1) writes so the Clips of RT-DETR's sampling indices."""
     proto = make(
-        [node("Cast", "x", "i", to=onnx.TensorProto.INT64, name="cast"),
-         node("Clip", "i low high", "c", name="clip"),
-         node("Cast", "c", "y", to=onnx.TensorProto.FLOAT, name="back")],
-        {"x": (1, 4)}, ["y"], {"low": np.int64(0), "high": np.int64(7)},
-    )  # fmt: skip
+        [
+            node("Cast", "x", "i", to=onnx.TensorProto.INT64, name="cast"),
+            node("Clip", "i low high", "c", name="clip"),
+            node("Cast", "c", "y", to=onnx.TensorProto.FLOAT, name="back"),
+        ],
+        {"x": (1, 4)},
+        ["y"],
+        {"low": np.int64(0), "high": np.int64(7)},
+    )
     found = graph(tmp_path, proto).layers
     assert [(layer.kind, layer.params.get("function")) for layer in found[1:3]] == [
         ("ELEMENTWISE", "MAX"),

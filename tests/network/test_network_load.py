@@ -64,9 +64,12 @@ def test_weights_in_many_files_hold_no_descriptors(tmp_path: Path) -> None:
     proto = make([node("Sum", " ".join(["x", *weights]), "y")], {"x": [1, 2000]}, ["y"], weights)
     path = tmp_path / "many.onnx"
     onnx.save_model(
-        proto, str(path), save_as_external_data=True, all_tensors_to_one_file=False,
+        proto,
+        str(path),
+        save_as_external_data=True,
+        all_tensors_to_one_file=False,
         size_threshold=0,
-    )  # fmt: skip
+    )
     before = len(os.listdir("/proc/self/fd"))
     model = load(path)
     assert len(os.listdir("/proc/self/fd")) == before

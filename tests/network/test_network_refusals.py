@@ -229,11 +229,12 @@ def test_results_of_negative_size_name_their_node(
     path = write(
         make(
             [node("Conv", "x w", "c", pads=[1, 1, 1, 1], name="first"), last],
-            {"x": [1, 3, 8, 8]}, ["y"],
+            {"x": [1, 3, 8, 8]},
+            ["y"],
             {"w": values((4, 3, 3, 3))} | {n: np.array(v) for n, v in constants.items()},
         ),
         tmp_path,
-    )  # fmt: skip
+    )
     error = refused(path)
     assert (error.code, error.where) == ("model.shape_inference", "last")
     assert f"outputs 'y' [1, 4, {shape}], with a negative size" in error.message
@@ -244,9 +245,10 @@ def test_results_of_negative_size_name_their_node(
 def test_a_concat_may_read_a_part_without_elements(tmp_path: Path) -> None:
     """Exporters write torch.roll by 0 so, and it runs."""
     nodes = [
-        node("Slice", "x s e", "none"), node("Concat", "x none", "j", axis=2),
+        node("Slice", "x s e", "none"),
+        node("Concat", "x none", "j", axis=2),
         node("Relu", "j", "y"),
-    ]  # fmt: skip
+    ]
     ends = {"s": np.array([0, 0, 0]), "e": np.array([1, 3, 0])}
     load(write(make(nodes, {"x": [1, 3, 8, 8]}, ["y"], ends), tmp_path))
 
@@ -352,18 +354,22 @@ def test_an_if_in_an_if_whose_bodies_use_the_same_names(
     elif where == "computed":
         first.append(node("Identity" if inner == outer else "Not", "o", "c", name="n"))
     nested = choice(
-        "c", "y",
+        "c",
+        "y",
         body([node("Tanh", "t", "t", name="n"), node("Relu", "t", "y", name="n")], "y"),
         body([node("Sigmoid", "t", "y", name="n")], "y"),
-    )  # fmt: skip
+    )
     taken = body([*first, nested], "y", **known)
     plain = body([node("Abs", "x", "y", name="n")], "y")
     then, other = (taken, plain) if outer else (plain, taken)
     net = make(
-        [choice("o", "z", then, other), node("Neg", "z", "y", name="end")], {"x": [1, 4, 8, 8]},
-        ["y"], {"o": np.array(outer), "c": np.array(inner)} if where == "graph" else
-        {"o": np.array(outer)},
-    )  # fmt: skip
+        [choice("o", "z", then, other), node("Neg", "z", "y", name="end")],
+        {"x": [1, 4, 8, 8]},
+        ["y"],
+        {"o": np.array(outer), "c": np.array(inner)}
+        if where == "graph"
+        else {"o": np.array(outer)},
+    )
     found = [one.op_type for one in load(write(net, tmp_path)).proto.graph.node]
     assert found == ["Relu", *(["Tanh", "Relu"] if inner else ["Sigmoid"]), "Neg"]
 
@@ -383,8 +389,10 @@ def test_external_data_of_a_body_lies_next_to_the_model(tmp_path: Path) -> None:
                 then.initializer.append(weight)
             net = make(
                 [choice("c", "y", then, body([node("Relu", "x", "a")], "a"))],
-                {"x": [1, 4, 8, 8]}, ["y"], {"c": np.array(True)},
-            )  # fmt: skip
+                {"x": [1, 4, 8, 8]},
+                ["y"],
+                {"c": np.array(True)},
+            )
             if code:
                 assert refused(write(net, tmp_path)).code == code
             else:
@@ -408,19 +416,36 @@ def function(name: str, *calls: str, domain: str = "own") -> Any:
         ([function("F", "F")], "model.functions"),
         ([function("F", "G"), function("G", "Relu", "F")], "model.functions"),
         ([function("F", "Relu"), function("F", "Relu")], "model.functions"),
-        ([function("F", "F0"), function("F0", "Relu"),
-          *(function(f"F{i}", f"F{i - 1}") for i in range(1, 400)), function("G", "F399")],
-         "model.functions"),
-        ([function("F", "F398"), function("F0", "Relu"),
-          *(function(f"F{i}", f"F{i - 1}") for i in range(1, 399))], "model.functions"),
+        (
+            [
+                function("F", "F0"),
+                function("F0", "Relu"),
+                *(function(f"F{i}", f"F{i - 1}") for i in range(1, 400)),
+                function("G", "F399"),
+            ],
+            "model.functions",
+        ),
+        (
+            [
+                function("F", "F398"),
+                function("F0", "Relu"),
+                *(function(f"F{i}", f"F{i - 1}") for i in range(1, 399)),
+            ],
+            "model.functions",
+        ),
         # 2^40 nodes
-        ([function("F", "F40"), function("F0", "Relu"),
-          *(function(f"F{i}", f"F{i - 1}", f"F{i - 1}") for i in range(1, 41))],
-         "model.too_large"),
+        (
+            [
+                function("F", "F40"),
+                function("F0", "Relu"),
+                *(function(f"F{i}", f"F{i - 1}", f"F{i - 1}") for i in range(1, 41)),
+            ],
+            "model.too_large",
+        ),
         ([function("F", "G", "G"), function("G", "Relu", "Relu")], ""),
     ],
     ids=["itself", "each other", "twice", "deep and unused", "deep", "bomb", "nested"],
-)  # fmt: skip
+)
 def test_functions_of_functions(tmp_path: Path, functions: list[Any], code: str) -> None:
     net = make(
         [node("F", "x", "y", name="f", domain="own")], {"x": [1, 4, 8, 8]}, ["y"], domains=["own"]
@@ -435,8 +460,12 @@ def test_functions_of_functions(tmp_path: Path, functions: list[Any], code: str)
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0, -1.0])
 def test_a_scale_that_is_none(tmp_path: Path, value: float) -> None:
     scales = np.array([1, 1, value, 1], np.float32)
-    net = make([node("Resize", "x e s", "y", name="r")], {"x": [1, 4, 8, 8]}, ["y"],
-               {"s": scales, "e": np.zeros(0, np.float32)})  # fmt: skip
+    net = make(
+        [node("Resize", "x e s", "y", name="r")],
+        {"x": [1, 4, 8, 8]},
+        ["y"],
+        {"s": scales, "e": np.zeros(0, np.float32)},
+    )
     with pytest.raises(ModelError) as caught:
         edgekit.check(str(write(net, tmp_path)), target="jetson-agx-orin-64gb")
     assert "\n" not in caught.value.message

@@ -275,8 +275,10 @@ def test_what_becomes_an_identity_at_the_end_keeps_its_name_and_no_rewrite_is_of
     """Before, it was called Identity:y, and `edgekit rewrite` was offered for a layer of 0 us."""
     proto = make(
         [node("Concat", "x e", "y", name="cat", axis=1)],
-        {"x": [1, 8, 4, 4]}, ["y"], {"e": np.zeros((1, 0, 4, 4), np.float32)},
-    )  # fmt: skip
+        {"x": [1, 8, 4, 4]},
+        ["y"],
+        {"e": np.zeros((1, 0, 4, 4), np.float32)},
+    )
     document = edgekit.check(
         write(proto, tmp_path), target="jetson-agx-orin-64gb", precision="fp16"
     ).to_json()

@@ -20,10 +20,18 @@ from edgekit.network.writing import save
 
 FLOAT, BOOL, INT32 = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT32
 _NUMPY: dict[str, Any] = {
-    "Add": np.add, "And": np.logical_and, "Div": np.divide, "Equal": np.equal,
-    "Greater": np.greater, "Less": np.less, "Mul": np.multiply, "Or": np.logical_or,
-    "Pow": np.power, "Sub": np.subtract, "Xor": np.logical_xor,
-}  # fmt: skip
+    "Add": np.add,
+    "And": np.logical_and,
+    "Div": np.divide,
+    "Equal": np.equal,
+    "Greater": np.greater,
+    "Less": np.less,
+    "Mul": np.multiply,
+    "Or": np.logical_or,
+    "Pow": np.power,
+    "Sub": np.subtract,
+    "Xor": np.logical_xor,
+}
 
 
 def old(
@@ -37,11 +45,12 @@ def old(
 ) -> onnx.ModelProto:
     """A model of IR 3, whose constants are no inputs."""
     graph = helper.make_graph(
-        list(nodes), "old",
+        list(nodes),
+        "old",
         [helper.make_tensor_value_info(n, kind, shape) for n, (kind, shape) in inputs.items()],
         [helper.make_tensor_value_info("y", result, declared)],
         [numpy_helper.from_array(value, name) for name, value in (constants or {}).items()],
-    )  # fmt: skip
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=3)
 
 
@@ -91,8 +100,9 @@ def test_one_constant_may_broadcast_along_several_axes(tmp_path):
     bias, image = np.arange(4, dtype=np.float32), np.ones((1, 4, 4, 4), np.float32)
     proto = old(
         [node("Add", "x b", "s", broadcast=1, axis=1), node("Mul", "s b", broadcast=1, axis=3)],
-        {"x": (FLOAT, image.shape)}, {"b": bias},
-    )  # fmt: skip
+        {"x": (FLOAT, image.shape)},
+        {"b": bias},
+    )
 
     expected = (image + bias[:, None, None]) * bias
     np.testing.assert_array_equal(run(proto, tmp_path / "m.onnx", x=image), expected)
@@ -163,8 +173,9 @@ def test_an_unknown_shape_is_refused_where_an_axis_depends_on_it() -> None:
     strange = helper.make_node("Strange", ["x"], ["s"], "p", domain="mine")
     proto = old(
         [strange, node("Add", "s b", broadcast=1, axis=1)],
-        {"x": (FLOAT, [1, 4, 4, 4])}, {"b": np.ones(4, np.float32)},
-    )  # fmt: skip
+        {"x": (FLOAT, [1, 4, 4, 4])},
+        {"b": np.ones(4, np.float32)},
+    )
     proto.opset_import.append(helper.make_opsetid("mine", 1))
     with pytest.raises(ModelError, match="the shape of 's' is unknown"):
         canonical(proto, None)

@@ -38,10 +38,16 @@ BOXES = [
 WEIGHTS: dict[str, Any] = {
     "w": RANDOM.standard_normal((16, 3, 3, 3)).astype(np.float32),
     "w2": RANDOM.standard_normal((16, 16, 3, 3)).astype(np.float32),
-    "flat": np.int64([1, 16, -1]), "zero": np.int64([0]), "four": np.int64([4]),
-    "all": np.int64([16]), "two": np.int64([2]), "one": np.int64([1]),
-    "most": np.int64([10]), "iou": np.float32([0.5]), "least": np.float32([0.2]),
-}  # fmt: skip
+    "flat": np.int64([1, 16, -1]),
+    "zero": np.int64([0]),
+    "four": np.int64([4]),
+    "all": np.int64([16]),
+    "two": np.int64([2]),
+    "one": np.int64([1]),
+    "most": np.int64([10]),
+    "iou": np.float32([0.5]),
+    "least": np.float32([0.2]),
+}
 
 
 def plugin(op: str, domain: str = "", **attributes: Any) -> onnx.NodeProto:
@@ -56,12 +62,15 @@ def saved(
 ) -> Path:
     read = {name for node in nodes for name in node.input}
     graph = helper.make_graph(
-        nodes, "net",
+        nodes,
+        "net",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 3, 32, 32))],
-        [helper.make_tensor_value_info(n, (types or {}).get(n, TensorProto.FLOAT), s)
-         for n, s in outputs.items()],
+        [
+            helper.make_tensor_value_info(n, (types or {}).get(n, TensorProto.FLOAT), s)
+            for n, s in outputs.items()
+        ],
         [numpy_helper.from_array(v, n) for n, v in WEIGHTS.items() if n in read],
-    )  # fmt: skip
+    )
     domains = {node.domain for node in nodes if node.domain}
     opsets = [helper.make_opsetid("", 17), *(helper.make_opsetid(d, 1) for d in domains)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
@@ -71,9 +80,14 @@ def saved(
 def detector(path: Path, domain: str = "TRT") -> Path:
     """Boxes and scores into the plugin that TensorRT brings."""
     end = helper.make_node(
-        "EfficientNMS_TRT", ["boxes", "scores"], ["num", "kept", "best", "class"], name="nms",
-        domain=domain, score_threshold=0.25, plugin_version="1",
-    )  # fmt: skip
+        "EfficientNMS_TRT",
+        ["boxes", "scores"],
+        ["num", "kept", "best", "class"],
+        name="nms",
+        domain=domain,
+        score_threshold=0.25,
+        plugin_version="1",
+    )
     sizes = {"num": (1, 1), "kept": (1, 100, 4), "best": (1, 100), "class": (1, 100)}
     whole = dict.fromkeys(("num", "class"), TensorProto.INT32)
     return saved(path, [*STEM, *BOXES[:4], end], sizes, whole)
@@ -82,12 +96,13 @@ def detector(path: Path, domain: str = "TRT") -> Path:
 def suppressed(path: Path) -> Path:
     """ONNX's own suppression, and a Gather of what it selects."""
     nodes = [
-        helper.make_node("NonMaxSuppression", ["boxes", "s", "most", "iou", "least"], ["chosen"],
-                         name="nms"),
+        helper.make_node(
+            "NonMaxSuppression", ["boxes", "s", "most", "iou", "least"], ["chosen"], name="nms"
+        ),
         helper.make_node("Gather", ["chosen", "two"], ["column"], name="column", axis=1),
         helper.make_node("Squeeze", ["column", "one"], ["index"], name="index"),
         helper.make_node("Gather", ["boxes", "index"], ["y"], name="kept", axis=1),
-    ]  # fmt: skip
+    ]
     return saved(path, [*STEM, *BOXES, *nodes], {"y": None})
 
 
@@ -101,10 +116,16 @@ def test_the_parser_ignores_the_domain_of_an_operator_that_it_imports(tmp_path: 
     assert (rows(document)["own"]["kind"], document["unknown_cost"]) == ("ACTIVATION", [])
 
 
-@pytest.mark.parametrize(("op", "domain"), [
-    ("DCNv2", "mmdeploy"), ("FusedThing", "com.microsoft"), ("RPROI_TRT", ""), ("DCNv2", ""),
-    ("GroupNormalizationPlugin", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("op", "domain"),
+    [
+        ("DCNv2", "mmdeploy"),
+        ("FusedThing", "com.microsoft"),
+        ("RPROI_TRT", ""),
+        ("DCNv2", ""),
+        ("GroupNormalizationPlugin", ""),
+    ],
+)
 def test_an_unknown_operator_is_one_gpu_layer(tmp_path: Path, op: str, domain: str) -> None:
     path = saved(tmp_path / "m.onnx", [*STEM, plugin(op, domain), *TAIL], {"y": None})
     document = edgekit.check(path, target=ORIN, model={"plugins": [op]}).to_json()
@@ -115,9 +136,11 @@ def test_an_unknown_operator_is_one_gpu_layer(tmp_path: Path, op: str, domain: s
     assert op in reason["message"]
     assert any(f"plugin {op}, version 1" in note for note in document["warnings"])
     assert document["unknown_cost"][0] == {
-        "layer": "own", "operator": op, "why": "plugin",
+        "layer": "own",
+        "operator": op,
+        "why": "plugin",
         "plugin": {"plugin": op, "plugin_version": "1", "plugin_namespace": ""},
-    }  # fmt: skip
+    }
     assert document["predicted"]["layers"]["own"] is None
     # nobody says what shape it writes: what is behind it runs on the GPU
     assert {layers[n]["opaque"] for n in ("conv2", "relu2")} == {"shapes"}
@@ -145,8 +168,15 @@ def test_a_plugin_s_version_and_namespace_are_said(tmp_path: Path) -> None:
 
 
 def test_onnx_runtime_s_own_operators_have_shapes(tmp_path: Path) -> None:
-    node = helper.make_node("FusedConv", ["x", "w"], ["d"], name="own", domain="com.microsoft",
-                            activation="Relu", pads=[1, 1, 1, 1])  # fmt: skip
+    node = helper.make_node(
+        "FusedConv",
+        ["x", "w"],
+        ["d"],
+        name="own",
+        domain="com.microsoft",
+        activation="Relu",
+        pads=[1, 1, 1, 1],
+    )
     path = saved(tmp_path / "m.onnx", [node, *TAIL], {"y": None})
     document = edgekit.check(path, target=ORIN, model={"plugins": ["FusedConv"]}).to_json()
     layers = rows(document)
@@ -199,8 +229,9 @@ def test_rewrites_carry_opaque_nodes_over(tmp_path: Path) -> None:
     document = edgekit.rewrite(path, save=out, target=ORIN).to_json()
     assert document["rewrites"]
     assert not any("report it" in note for note in document["notes"])
-    before, after = (next(n for n in onnx.load(p).graph.node if n.name == "nms")
-                     for p in (path, out))  # fmt: skip
+    before, after = (
+        next(n for n in onnx.load(p).graph.node if n.name == "nms") for p in (path, out)
+    )
     assert after == before
     assert {o.domain for o in onnx.load(out).opset_import} == {"", "TRT"}
     # up to the plugin both give the same
@@ -291,8 +322,12 @@ def test_a_run_reports_the_plugin_before_it_uses_a_board(
 
     monkeypatch.chdir(tmp_path)
     board = {"name": "lab", "host": "127.0.0.1", "port": 1, "host_key": "SHA256:" + "A" * 43}
-    config = open_config(detector(tmp_path / "m.onnx"), target=ORIN, deploy={"boards": [board]},
-                         calibration={"count": 1})  # fmt: skip
+    config = open_config(
+        detector(tmp_path / "m.onnx"),
+        target=ORIN,
+        deploy={"boards": [board]},
+        calibration={"count": 1},
+    )
     progress = RecordedProgress()
     with Pipeline(config, progress=progress) as pipeline, pytest.raises(EdgekitError) as caught:
         pipeline.build()

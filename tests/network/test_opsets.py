@@ -15,8 +15,25 @@ from edgekit.network.model import Layer
 from tests.network.onnx_making import make, values
 
 OPSETS = range(7, 22)
-ACROSS = {"mode", "axis", "function", "axes", "keepdims", "starts", "sizes", "strides", "scales",
-    "alpha", "beta", "kernel", "stride", "pads", "dilation", "shape", "perm"}  # fmt: skip
+ACROSS = {
+    "mode",
+    "axis",
+    "function",
+    "axes",
+    "keepdims",
+    "starts",
+    "sizes",
+    "strides",
+    "scales",
+    "alpha",
+    "beta",
+    "kernel",
+    "stride",
+    "pads",
+    "dilation",
+    "shape",
+    "perm",
+}
 
 
 class Writer:
@@ -97,8 +114,14 @@ def _enlarge(at: Writer) -> None:
     else:
         # the region of interest may be left out since opset 13 only
         at.constants["roi"] = np.zeros(0, np.float32)
-        at.add("Resize", "pool roi scales", "up", mode="nearest", nearest_mode="floor",
-            coordinate_transformation_mode="asymmetric")  # fmt: skip
+        at.add(
+            "Resize",
+            "pool roi scales",
+            "up",
+            mode="nearest",
+            nearest_mode="floor",
+            coordinate_transformation_mode="asymmetric",
+        )
 
 
 def shown(layer: Layer) -> tuple[Any, ...]:
@@ -107,12 +130,26 @@ def shown(layer: Layer) -> tuple[Any, ...]:
 
 
 KINDS = {
-    "conv": "CONVOLUTION", "bn": "SCALE", "relu": "ACTIVATION", "clip": "ACTIVATION",
-    "pad": "SLICE", "pool": "POOLING", "up": "RESIZE", "slice": "SLICE", "left": "SLICE",
-    "left_1": "SLICE", "add": "ELEMENTWISE", "mean": "POOLING", "most": "REDUCE", "sum": "REDUCE",
-    "thin + thick": "SHUFFLE", "four": "CONCATENATION", "fc": "CONVOLUTION",
-    "reshape_after_fc": "SHUFFLE", "y": "SOFTMAX",
-}  # fmt: skip
+    "conv": "CONVOLUTION",
+    "bn": "SCALE",
+    "relu": "ACTIVATION",
+    "clip": "ACTIVATION",
+    "pad": "SLICE",
+    "pool": "POOLING",
+    "up": "RESIZE",
+    "slice": "SLICE",
+    "left": "SLICE",
+    "left_1": "SLICE",
+    "add": "ELEMENTWISE",
+    "mean": "POOLING",
+    "most": "REDUCE",
+    "sum": "REDUCE",
+    "thin + thick": "SHUFFLE",
+    "four": "CONCATENATION",
+    "fc": "CONVOLUTION",
+    "reshape_after_fc": "SHUFFLE",
+    "y": "SOFTMAX",
+}
 
 
 @pytest.mark.parametrize("opset", OPSETS)

@@ -89,8 +89,9 @@ def test_a_weights_arithmetic_is_in_the_layer_that_reads_it() -> None:
     model = canonical(proto, None)
     network = layers(model)
     assert [(layer.kind, layer.params["mode"]) for layer in network.layers] == [
-        ("SCALE", "CHANNEL"), ("SCALE", "CHANNEL"),
-    ]  # fmt: skip
+        ("SCALE", "CHANNEL"),
+        ("SCALE", "CHANNEL"),
+    ]
     found = places(model, network)
     both = NodePlace(("scale", "shift"), "constant")
     assert (found["widen"], found["twice"]) == (both, both)
@@ -210,8 +211,13 @@ def test_names_are_unique_though_users_take_generated_ones() -> None:
     assert len(set(names)) == len(names)
     assert names == [layer.name for layer in layers(again).layers]
     assert [n.name for n in first.proto.graph.node] == [
-        "Relu_0_1", "Relu_0", "reshape_before_Gemm_3", "Gemm_3_1", "Gemm_3", "Gemm_3_2",
-    ]  # fmt: skip
+        "Relu_0_1",
+        "Relu_0",
+        "reshape_before_Gemm_3",
+        "Gemm_3_1",
+        "Gemm_3",
+        "Gemm_3_2",
+    ]
     assert set(places(first, network)) == {n.name for n in first.proto.graph.node}
 
 
@@ -224,8 +230,9 @@ def test_a_dropout_counts_among_the_importers_layers(tmp_path: Path) -> None:
     sums = [la.builder_name for la in layers(canonical(proto, None)).layers if la.absorbed]
     # w one c broadcast SUM drop; w is there already: two k broadcast SUM
     assert sums == [
-        "one + (Unnamed Layer* 4) [ElementWise]", "two + (Unnamed Layer* 9) [ElementWise]",
-    ]  # fmt: skip
+        "one + (Unnamed Layer* 4) [ElementWise]",
+        "two + (Unnamed Layer* 9) [ElementWise]",
+    ]
 
 
 def test_joined_shuffles_have_names_of_their_own() -> None:
@@ -290,8 +297,9 @@ def test_a_retained_constant_stands_before_its_first_reader() -> None:
     assert names.index("k") == names.index("cat") - 1
     assert names.index("i") == names.index("pick") - 1
     assert [(la.nodes, la.origin) for la in network.constants] == [
-        ((), ("cat", "largest")), ((), ("pick",)),
-    ]  # fmt: skip
+        ((), ("cat", "largest")),
+        ((), ("pick",)),
+    ]
     assert network.fixed["i"] == Tensor("i", (2,), "int64")
     assert not set(network.fixed) & set(network.tensors)
     assert places(model, network)["made"] == NodePlace(("k",), "constant")

@@ -78,12 +78,13 @@ def network(folder: Path, *, domain: str = "acme", output: Sequence[int] | None 
         helper.make_node("Mul", ["g", "top"], ["y"], name="join"),
     ]
     graph = helper.make_graph(
-        nodes, "net",
+        nodes,
+        "net",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
         [numpy_helper.from_array(WEIGHT, "w"), numpy_helper.from_array(WEIGHT2, "w2")],
         value_info=[helper.make_tensor_value_info("f", TensorProto.FLOAT, output)],
-    )  # fmt: skip
+    )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid(domain, 1)]
     path = folder / "net.onnx"
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
@@ -116,11 +117,16 @@ def proto_of(tmp_path: Path) -> Callable[..., Path]:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("7", 7), ("x0[2] * x1[0]", 32), ("-x0[-1] % 5", 2), ("min(x0[1], 2) + max(n, 9, 4)", 11),
-        ("((x0[2] + 2 * pads[0] - kernel[0]) // stride[0]) + 1", 4), ("+n", 3), ("x0[n - 1]", 8),
+        ("7", 7),
+        ("x0[2] * x1[0]", 32),
+        ("-x0[-1] % 5", 2),
+        ("min(x0[1], 2) + max(n, 9, 4)", 11),
+        ("((x0[2] + 2 * pads[0] - kernel[0]) // stride[0]) + 1", 4),
+        ("+n", 3),
+        ("x0[n - 1]", 8),
         ("10 // 3 - 1", 2),
     ],
-)  # fmt: skip
+)
 def test_an_expression_has_pythons_value(text: str, value: int) -> None:
     attributes = {"kernel": [3, 3], "stride": [2, 2], "pads": [1, 1], "n": 3}
     assert parse_size(text).value([(1, 4, 8, 8), (4,)], attributes) == value
@@ -129,14 +135,25 @@ def test_an_expression_has_pythons_value(text: str, value: int) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("x0", "x0 is an input"), ("1.5", "cannot stand"), ("x0[2] / 2", "cannot stand"),
-        ("x0[2] ** 2", "cannot stand"), ("open('f')", "cannot stand"), ("x0.shape", "cannot stand"),
-        ("x0[1:]", "cannot stand"), ("min()", "cannot stand"), ("True", "cannot stand"),
-        ("[1]", "cannot stand"), ("x0[2", "is no expression"), ("", "is no expression"),
-        ("a; b", "is no expression"), ("1 + " * 64 + "1", "256 characters"),
-        ("min(*x0)", "cannot stand"), ("x0[0] if 1 else 2", "cannot stand"), ("'a'", "cannot"),
+        ("x0", "x0 is an input"),
+        ("1.5", "cannot stand"),
+        ("x0[2] / 2", "cannot stand"),
+        ("x0[2] ** 2", "cannot stand"),
+        ("open('f')", "cannot stand"),
+        ("x0.shape", "cannot stand"),
+        ("x0[1:]", "cannot stand"),
+        ("min()", "cannot stand"),
+        ("True", "cannot stand"),
+        ("[1]", "cannot stand"),
+        ("x0[2", "is no expression"),
+        ("", "is no expression"),
+        ("a; b", "is no expression"),
+        ("1 + " * 64 + "1", "256 characters"),
+        ("min(*x0)", "cannot stand"),
+        ("x0[0] if 1 else 2", "cannot stand"),
+        ("'a'", "cannot"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_expression(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         parse_size(text)
@@ -145,13 +162,19 @@ def test_what_is_no_expression(text: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("x2[0]", "2 inputs, so there is no x2"), ("x0[4]", "no x0[4]"), ("x1[-2]", "no x1[-2]"),
-        ("steps", "no attribute 'steps'; its whole numbers are stride, n"), ("stride", "stride[0]"),
-        ("n[0]", "no list of whole numbers"), ("mode", "no whole number"),
-        ("scales[0]", "no list of whole numbers"), ("x0[0] // (n - 3)", "divides by zero"),
-        ("x0[0] % 0", "divides by zero"), ("steps[0]", "no attribute 'steps'"),
+        ("x2[0]", "2 inputs, so there is no x2"),
+        ("x0[4]", "no x0[4]"),
+        ("x1[-2]", "no x1[-2]"),
+        ("steps", "no attribute 'steps'; its whole numbers are stride, n"),
+        ("stride", "stride[0]"),
+        ("n[0]", "no list of whole numbers"),
+        ("mode", "no whole number"),
+        ("scales[0]", "no list of whole numbers"),
+        ("x0[0] // (n - 3)", "divides by zero"),
+        ("x0[0] % 0", "divides by zero"),
+        ("steps[0]", "no attribute 'steps'"),
     ],
-)  # fmt: skip
+)
 def test_an_expression_that_does_not_fit(text: str, words: str) -> None:
     attributes = {"stride": [2, 2], "n": 3, "mode": "max", "scales": [0.5]}
     with pytest.raises(ValueError) as caught:  # noqa: PT011
@@ -179,12 +202,18 @@ def test_without_outputs_the_function_shows_them(
 @pytest.mark.parametrize(
     ("function", "words", "hint"),
     [
-        ("double", "folds:double returned float64 for output 'f' of node 'fold' (Fold)",
-         "return the input's type"),
-        ("scaled", "cannot be called without input_scale and output_scale",
-         "input_scale=0.0, output_scale=0.0"),
+        (
+            "double",
+            "folds:double returned float64 for output 'f' of node 'fold' (Fold)",
+            "return the input's type",
+        ),
+        (
+            "scaled",
+            "cannot be called without input_scale and output_scale",
+            "input_scale=0.0, output_scale=0.0",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_function_that_no_network_can_be_run_with(
     proto_of: Callable[..., Path], tmp_path: Path, function: str, words: str, hint: str
 ) -> None:
@@ -225,10 +254,12 @@ def test_a_file_that_says_another_shape_is_refused(
 @pytest.mark.parametrize(
     ("plugin", "hint"),
     [
-        (Plugin("Fould"), "'acme::Fold'"), (Plugin("Fold", "acne"), "'acme::Fold'"),
-        (Plugin("Convv"), "'Conv'"), (Plugin("Unlike", "other"), "op_type"),
+        (Plugin("Fould"), "'acme::Fold'"),
+        (Plugin("Fold", "acne"), "'acme::Fold'"),
+        (Plugin("Convv"), "'Conv'"),
+        (Plugin("Unlike", "other"), "op_type"),
     ],
-)  # fmt: skip
+)
 def test_an_operator_that_the_network_lacks(
     proto_of: Callable[..., Path], plugin: Plugin, hint: str
 ) -> None:
@@ -297,10 +328,12 @@ def test_a_function_reads_weights(tmp_path: Path) -> None:
         helper.make_node("Scaled", ["c", "s"], ["y"], name="own", domain="acme"),
     ]
     graph = helper.make_graph(
-        nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])],
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
         [numpy_helper.from_array(WEIGHT, "w"), numpy_helper.from_array(weight, "s")],
-    )  # fmt: skip
+    )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "net.onnx")
     (tmp_path / "own.py").write_text("def scaled(x, s):\n    return x * s\n")
@@ -332,17 +365,23 @@ def test_without_a_function_the_part_before_it_runs(
 @pytest.mark.parametrize(
     ("function", "words", "hint"),
     [
-        ("ones", "returned float32 [1, 4, 8, 8] for output 'f', which is float32 [1, 4, 4, 4]",
-         "correct the function, or 'outputs' of its plugin (f.yaml:3:1)"),
-        ("half", "returned float16 [1, 4, 4, 4] for output 'f', which is float32",
-         "correct the function, or 'outputs'"),
+        (
+            "ones",
+            "returned float32 [1, 4, 8, 8] for output 'f', which is float32 [1, 4, 4, 4]",
+            "correct the function, or 'outputs' of its plugin (f.yaml:3:1)",
+        ),
+        (
+            "half",
+            "returned float16 [1, 4, 4, 4] for output 'f', which is float32",
+            "correct the function, or 'outputs'",
+        ),
         ("two", "returned 2 arrays for 1 outputs", "a tuple of arrays"),
         ("text", "a value of type str", "returns an array"),
         ("none", "returned None", "returns an array"),
         ("broken", "folds:broken failed: KeyError: 'nothing here'", "call it"),
         ("missing", "has no function 'missing'", ""),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_result_names_node_function_and_file(
     proto_of: Callable[..., Path], tmp_path: Path, function: str, words: str, hint: str
 ) -> None:
@@ -393,11 +432,12 @@ calibration: {count: 2}
         ("outputs: [{shape: ['open(1)']}]", "cannot stand"),
         ("outputs: [{shape: [0]}]", "at least 1"),
         ("outputs: [{shape: [1], type: float64}]", "float16"),
-        ("formats: [int8]", "formats"), ("python: folds", "python"),
+        ("formats: [int8]", "formats"),
+        ("python: folds", "python"),
         ("library: a.so, source: a", "'library' or 'source'"),
         ("outputs: [], typo: 1", "typo"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_section_is_an_error_of_its_line(keys: str, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config(CONFIG % keys, "f.yaml", Path())

@@ -23,9 +23,16 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
 def network(
-    path: Path, op: str, steps: int, batch: int, width: int, hidden: int, *,
-    directions: int = 1, batch_first: bool = False,
-) -> Path:  # fmt: skip
+    path: Path,
+    op: str,
+    steps: int,
+    batch: int,
+    width: int,
+    hidden: int,
+    *,
+    directions: int = 1,
+    batch_first: bool = False,
+) -> Path:
     """A convolution of 8 x 8 by 1 x 1 beside a recurrence."""
     gates = GATES[op] * hidden
     weights = {
@@ -39,11 +46,14 @@ def network(
         attributes["direction"] = "bidirectional"
     nodes = [
         helper.make_node("Conv", ["i", "k"], ["c"], name="conv"),
-        helper.make_node(op, ["x", "w", "r"], ["y"], name="memory", hidden_size=hidden,
-                         **attributes),
-    ]  # fmt: skip
-    inputs = [helper.make_tensor_value_info("i", TensorProto.FLOAT, (1, 16, 8, 8)),
-              helper.make_tensor_value_info("x", TensorProto.FLOAT, (*order, width))]  # fmt: skip
+        helper.make_node(
+            op, ["x", "w", "r"], ["y"], name="memory", hidden_size=hidden, **attributes
+        ),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("i", TensorProto.FLOAT, (1, 16, 8, 8)),
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, (*order, width)),
+    ]
     outputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in "cy"]
     constants = [numpy_helper.from_array(value, name) for name, value in weights.items()]
     graph = helper.make_graph(nodes, "net", inputs, outputs, constants)
@@ -63,8 +73,9 @@ def checked(path: Path, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]
 def test_every_step_s_products_count(
     tmp_path: Path, op: str, directions: int, batch_first: bool
 ) -> None:
-    path = network(tmp_path / "m.onnx", op, 25, 3, 40, 24, directions=directions,
-                   batch_first=batch_first)  # fmt: skip
+    path = network(
+        tmp_path / "m.onnx", op, 25, 3, 40, 24, directions=directions, batch_first=batch_first
+    )
     document, layer = checked(path)
     assert layer["macs"] == 25 * 3 * directions * GATES[op] * 24 * (40 + 24)
     assert layer["steps"] == 25

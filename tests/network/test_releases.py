@@ -34,9 +34,10 @@ def reshaping() -> onnx.ModelProto:
             node("Relu", "q", "r", name="relu"),
             node("Unsqueeze", "r zero", "y", name="thick"),
         ],
-        {"x": IMAGE}, ["y"],
+        {"x": IMAGE},
+        ["y"],
         {"w": values((8, 8, 1, 1)), "one": np.array(1), "zero": np.array([0])},
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,8 +67,10 @@ def padded(pads: list[int]) -> onnx.ModelProto:
             node("Pad", "c p", "d", name="pad"),
             node("Conv", "d w", "y", name="two"),
         ],
-        {"x": IMAGE}, ["y"], {"w": values((8, 8, 1, 1)), "p": np.array(pads)},
-    )  # fmt: skip
+        {"x": IMAGE},
+        ["y"],
+        {"w": values((8, 8, 1, 1)), "p": np.array(pads)},
+    )
 
 
 @pytest.mark.parametrize(
@@ -93,20 +96,26 @@ def test_a_pad_of_zeros_that_several_layers_read_goes_to_all_of_them(tmp_path: P
             node("Sigmoid", "d", "s", name="sigmoid"),
             node("Add", "r s", "y", name="add"),
         ],
-        {"x": IMAGE}, ["y"], {"p": np.array([0] * 8)},
-    )  # fmt: skip
+        {"x": IMAGE},
+        ["y"],
+        {"p": np.array([0] * 8)},
+    )
     network = layers(load(write(proto, tmp_path)), "11.4")
 
     assert [(layer.name, layer.inputs, "pad" in layer.nodes) for layer in network.layers] == [
-        ("relu", ("x",), True), ("sigmoid", ("x",), True), ("add", ("r", "s"), False),
-    ]  # fmt: skip
+        ("relu", ("x",), True),
+        ("sigmoid", ("x",), True),
+        ("add", ("r", "s"), False),
+    ]
 
 
 def test_a_pad_of_zeros_at_the_end_stays_an_identity(tmp_path: Path) -> None:
     proto = make(
         [node("Relu", "x", "r", name="relu"), node("Pad", "r p", "y", name="pad")],
-        {"x": IMAGE}, ["y"], {"p": np.array([0] * 8)},
-    )  # fmt: skip
+        {"x": IMAGE},
+        ["y"],
+        {"p": np.array([0] * 8)},
+    )
 
     assert checked(proto, tmp_path, "11.4.1")["pad"]["kind"] == "IDENTITY"
 
@@ -145,9 +154,10 @@ def test_a_1_d_convolution_is_judged_alike_whatever_the_kind_is_called(tmp_path:
             node("DequantizeLinear", "a s z", "b", name="d"),
             node("Conv", "b w", "y", name="conv"),
         ],
-        {"x": FLAT}, ["y"],
+        {"x": FLAT},
+        ["y"],
         {"w": values((8, 8, 3)), "s": np.float32(0.1), "z": np.int8(0)},
-    )  # fmt: skip
+    )
     path = write(proto, tmp_path)
     found = [
         edgekit.check(path, target=BOARD, tensorrt=release).to_json()
@@ -177,14 +187,20 @@ def test_another_domain_s_operator_of_onnx_s_name_is_left_to_the_parser(
 @pytest.mark.parametrize(
     ("one", "kind", "params"),
     [
-        (node("ScaledTanh", "x", "y", alpha=2.0, beta=3.0), "ACTIVATION",
-         {"function": "SCALED_TANH", "alpha": 2.0, "beta": 3.0}),
-        (node("ParametricSoftplus", "x", "y", alpha=2.0, beta=3.0), "ACTIVATION",
-         {"function": "SOFTPLUS", "alpha": 2.0, "beta": 3.0}),
+        (
+            node("ScaledTanh", "x", "y", alpha=2.0, beta=3.0),
+            "ACTIVATION",
+            {"function": "SCALED_TANH", "alpha": 2.0, "beta": 3.0},
+        ),
+        (
+            node("ParametricSoftplus", "x", "y", alpha=2.0, beta=3.0),
+            "ACTIVATION",
+            {"function": "SOFTPLUS", "alpha": 2.0, "beta": 3.0},
+        ),
         (node("ImageScaler", "x", "y", scale=2.0, bias=[1.0] * 8), "SCALE", {"mode": "CHANNEL"}),
     ],
     ids=lambda one: getattr(one, "op_type", None),
-)  # fmt: skip
+)
 @pytest.mark.parametrize("opset", [6, 17])
 def test_operators_that_onnx_gave_up_are_layers(
     tmp_path: Path, one: onnx.NodeProto, kind: str, params: dict[str, Any], opset: int
@@ -222,8 +238,12 @@ def test_a_fourier_transform_of_frames_is_two_convolutions(tmp_path: Path) -> No
     found = layers(load(write(proto, tmp_path)), "11.4.1").layers
 
     assert [layer.kind for layer in found] == [
-        "UNSQUEEZE", "CONVOLUTION", "CONVOLUTION", "CONCATENATION", "SHUFFLE"
-    ]  # fmt: skip
+        "UNSQUEEZE",
+        "CONVOLUTION",
+        "CONVOLUTION",
+        "CONCATENATION",
+        "SHUFFLE",
+    ]
     # 7 frames of 32 values, for 17 frequencies
     assert [layer.macs for layer in found] == [0, 7 * 32 * 17, 7 * 32 * 17, 0, 0]
 
@@ -233,20 +253,24 @@ def test_a_fourier_transform_of_frames_is_two_convolutions(tmp_path: Path) -> No
     [
         (node("BitShift", "x x", "y", direction="LEFT"), onnx.TensorProto.UINT8),
         (node("ConvInteger", "x w", "y"), onnx.TensorProto.INT8),
-        (node("Attention", "x x x", "y", num_heads=2, domain="com.microsoft"),
-         onnx.TensorProto.FLOAT),
+        (
+            node("Attention", "x x x", "y", num_heads=2, domain="com.microsoft"),
+            onnx.TensorProto.FLOAT,
+        ),
     ],
     ids=["BitShift", "ConvInteger", "Attention"],
-)  # fmt: skip
+)
 def test_what_needs_no_plugin_is_not_called_one(
     tmp_path: Path, one: onnx.NodeProto, dtype: int
 ) -> None:
     attends = one.op_type == "Attention"
     proto = make(
-        [one], {"x": [1, 8, 16] if attends else IMAGE}, ["y"],
+        [one],
+        {"x": [1, 8, 16] if attends else IMAGE},
+        ["y"],
         {} if "w" not in one.input else {"w": np.ones((8, 8, 1, 1), np.int8)},
         domains=[one.domain] if one.domain else [],
-    )  # fmt: skip
+    )
     proto.graph.input[0].type.tensor_type.elem_type = dtype
     document = edgekit.check(write(proto, tmp_path), target=BOARD, precision="fp16").to_json()
 

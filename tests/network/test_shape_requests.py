@@ -144,29 +144,39 @@ def test_buckets_are_chosen_to_waste_the_least():
         ({"dimensions": {"hight": 8}}, "model.dimension", "model.dimensions.hight", "'height'"),
         (
             {"shapes": {"x": "1x3x8..16x8"}, "dimensions": {"height": 8}},
-            "model.dimension", "model.shapes.x", "8..16",
+            "model.dimension",
+            "model.shapes.x",
+            "8..16",
         ),
         (
             {"shapes": {"x": "1x3x8..16x8"}, "buckets": ["8x8", "32x8"]},
-            "model.bucket", "model.buckets.1", "1x3x8..16x8",
+            "model.bucket",
+            "model.buckets.1",
+            "1x3x8..16x8",
         ),
         (
             {"dimensions": {"batch": "1..8", "height": 8, "width": 8}, "batch": 4},
-            "model.batch", "model.batch", "4 (model.batch) and 1..8 (model.dimensions.batch)",
+            "model.batch",
+            "model.batch",
+            "4 (model.batch) and 1..8 (model.dimensions.batch)",
         ),
         (
             {"shapes": {"x": "1..8x3x8x8"}, "batch": 4},
-            "model.batch", "model.batch", "4 (model.batch) and 1..8 (model.shapes.x)",
+            "model.batch",
+            "model.batch",
+            "4 (model.batch) and 1..8 (model.shapes.x)",
         ),
         ({"buckets": [{"x": [1, 4, 8, 8]}]}, "model.bucket", "model.buckets.0", "height"),
         ({"buckets": [{"z": [1, 4, 8, 8]}]}, "model.unknown_input", "model.buckets.0", "x"),
         ({"buckets": {"count": 2}}, "model.bucket", "model.buckets", "calibration.data"),
         (
             {"dimensions": {"height": [*range(1, 10)], "width": [*range(1, 10)], "batch": 1}},
-            "model.bucket", "model.dimensions", "81",
+            "model.bucket",
+            "model.dimensions",
+            "81",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_a_file_lacks_is_refused_at_its_key(
     section: dict[str, Any], code: str, where: str, says: str
 ):

@@ -85,8 +85,12 @@ def test_a_release_that_has_the_importer_places_it(normalised):
     document = edgekit.check(normalised, target=XAVIER, tensorrt="8.6.2").to_json()
 
     assert document["parse"] == {
-        "ok": True, "release": "8.6.2", "problems": [], "model": "as given", "converted": False,
-    }  # fmt: skip
+        "ok": True,
+        "release": "8.6.2",
+        "problems": [],
+        "model": "as given",
+        "converted": False,
+    }
     assert document["predicted"] is not None
     assert {layer["placed"] for layer in document["layers"]} <= {"DLA", "GPU"}
 
@@ -112,8 +116,9 @@ def test_people_see_node_and_fix_and_no_placement(normalised, capsys, tmp_path):
     run = json.loads(sarif.read_text())["runs"][0]
     (result,) = (one for one in run["results"] if one["ruleId"] == "model.parse")
     assert (result["level"], run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"]) == (
-        "error", "model.parse",
-    )  # fmt: skip
+        "error",
+        "model.parse",
+    )
     assert "opset 16" in result["message"]["text"]
 
 
@@ -284,8 +289,11 @@ def test_a_model_that_cannot_be_read_costs_the_others_no_answer(save, form, caps
         assert [one["model"] for one in document["checks"]] == [good, refused]
         places = [one["where"] for one in document["failures"]]
         assert [any(model in place for place in places) for model in models] == [
-            True, False, True, True,
-        ]  # fmt: skip
+            True,
+            False,
+            True,
+            True,
+        ]
     else:
         assert f"{missing}: the file does not exist" in said.err
         assert f"{config}: " in said.err

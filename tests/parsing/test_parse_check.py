@@ -77,8 +77,10 @@ def test_layer_normalization_needs_8_6_and_the_fix_names_release_jetpack_and_ops
 
     problem = parse_check(made, "8.5.2", get("jetson-agx-orin-64gb")).problems[0]
     assert "8.6" in problem.message
-    order = [problem.fix.index(word) for word in ("TensorRT 8.6", "JetPack 6.0", "opset 16",
-                                                  "--outputs", '"LayerNormalization"')]  # fmt: skip
+    order = [
+        problem.fix.index(word)
+        for word in ("TensorRT 8.6", "JetPack 6.0", "opset 16", "--outputs", '"LayerNormalization"')
+    ]
     assert order == sorted(order)
     assert parse_check(made, "8.6.2").ok
     # no JetPack of a Xavier has it
@@ -475,11 +477,15 @@ def test_a_node_of_a_body_is_named_with_its_place(graph):
     other = helper.make_node("Neg", ["x"], ["o"], name="other")
     made = graph(
         helper.make_node(
-            "If", ["c"], ["y"], name="outer",
-            then_branch=body("i", [inner]), else_branch=body("o", [other]),
+            "If",
+            ["c"],
+            ["y"],
+            name="outer",
+            then_branch=body("i", [inner]),
+            else_branch=body("o", [other]),
         ),
         inputs=[IMAGE, ("c", TensorProto.BOOL, [])],
-    )  # fmt: skip
+    )
 
     parse = parse_check(made, "8.6.2")
     (problem,) = parse.problems
@@ -493,11 +499,15 @@ def looped(graph, nodes, inputs="n,t,x", outputs="y", results="on,b", **constant
     first, *more = results.split(",")
     info = helper.make_tensor_value_info
     body = helper.make_graph(
-        nodes, "body",
-        [info("step", TensorProto.INT64, []), info("go", TensorProto.BOOL, []),
-         info("a", FLOAT, None)],
+        nodes,
+        "body",
+        [
+            info("step", TensorProto.INT64, []),
+            info("go", TensorProto.BOOL, []),
+            info("a", FLOAT, None),
+        ],
         [info(first, TensorProto.BOOL, []), *(info(name, FLOAT, None) for name in more)],
-    )  # fmt: skip
+    )
     one = helper.make_node("Loop", inputs.split(","), outputs.split(","), name="loop", body=body)
     values = {"n": np.array(3), "t": np.array(True), **constants}
     used = {*one.input, *(name for part in nodes for name in part.input)}
@@ -548,9 +558,11 @@ def test_what_is_refused_of_loops(graph):
 def test_a_scan_needs_a_state(graph):
     info = helper.make_tensor_value_info
     body = helper.make_graph(
-        [helper.make_node("Relu", ["r"], ["s"])], "body",
-        [info("r", FLOAT, [4, 8, 8])], [info("s", FLOAT, [4, 8, 8])],
-    )  # fmt: skip
+        [helper.make_node("Relu", ["r"], ["s"])],
+        "body",
+        [info("r", FLOAT, [4, 8, 8])],
+        [info("s", FLOAT, [4, 8, 8])],
+    )
     made = graph(
         helper.make_node("Scan", ["x"], ["y"], name="scan", body=body, num_scan_inputs=1),
         inputs=[IMAGE],
@@ -764,8 +776,13 @@ def test_8_6_reads_the_axes_of_reduce_sum_alone_from_an_input(
 ):
     given = {} if axes is None else {"a": np.array(axes, np.int64)}
     inputs = [IMAGE] if given else [IMAGE, ("a", TensorProto.INT64, [1])]
-    made = graph(node(operator, "x,a"), opset=opset, inputs=inputs, outputs=[("y", FLOAT, None)],
-                 constants=given)  # fmt: skip
+    made = graph(
+        node(operator, "x,a"),
+        opset=opset,
+        inputs=inputs,
+        outputs=[("y", FLOAT, None)],
+        constants=given,
+    )
     problems = parse_check(made, release).problems
 
     assert bool(problems) is ignored
@@ -815,9 +832,11 @@ def test_operators_of_nvidia_and_onnx_runtime_are_imported_by_releases_that_know
 def test_scales_of_quantisation_are_positive(graph, scale, ok, release):
     scales = np.asarray(scale, np.float32)
     zeros = np.zeros(scales.shape, np.int8)
-    made = graph(node("QuantizeLinear", "x,s,z", "q"),
-                 helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], name="d"),
-                 constants={"s": scales, "z": zeros})  # fmt: skip
+    made = graph(
+        node("QuantizeLinear", "x,s,z", "q"),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], name="d"),
+        constants={"s": scales, "z": zeros},
+    )
 
     assert bool(refused(made, release)) is not ok
 
@@ -839,8 +858,12 @@ def test_scales_of_quantisation_are_positive(graph, scale, ok, release):
 @pytest.mark.parametrize("release", ["8.6.2", "10.3", "11.4.1"])
 def test_dimensions_that_may_be_resized(graph, operator, opset, mode, scales, ok, release):
     reads = "x,,k" if opset == 18 else "x,k"
-    made = graph(node(operator, reads, mode=mode), opset=opset, outputs=[("y", FLOAT, None)],
-                 constants={"k": np.array(scales, np.float32)})  # fmt: skip
+    made = graph(
+        node(operator, reads, mode=mode),
+        opset=opset,
+        outputs=[("y", FLOAT, None)],
+        constants={"k": np.array(scales, np.float32)},
+    )
 
     assert parse_check(made, release).ok is ok
 
@@ -855,8 +878,11 @@ def test_dimensions_that_may_be_resized(graph, operator, opset, mode, scales, ok
     ],
 )
 def test_axes_of_resize(graph, axes, scales, release, ok):
-    made = graph(node("Resize", "x,,k", mode="linear", axes=axes), outputs=[("y", FLOAT, None)],
-                 constants={"k": np.array(scales, np.float32)})  # fmt: skip
+    made = graph(
+        node("Resize", "x,,k", mode="linear", axes=axes),
+        outputs=[("y", FLOAT, None)],
+        constants={"k": np.array(scales, np.float32)},
+    )
 
     assert parse_check(made, release).ok is ok
 
@@ -864,11 +890,16 @@ def test_axes_of_resize(graph, axes, scales, release, ok):
 @pytest.mark.parametrize(("rounding", "ok"), [("round_prefer_floor", True), ("ceil", False)])
 def test_tf_half_pixel_for_nn_rounds_by_default_alone(graph, rounding, ok):
     made = graph(
-        node("Resize", "x,r,k", coordinate_transformation_mode="tf_half_pixel_for_nn",
-             nearest_mode=rounding),
-        opset=11, outputs=[("y", FLOAT, None)],
+        node(
+            "Resize",
+            "x,r,k",
+            coordinate_transformation_mode="tf_half_pixel_for_nn",
+            nearest_mode=rounding,
+        ),
+        opset=11,
+        outputs=[("y", FLOAT, None)],
         constants={"r": np.zeros(0, np.float32), "k": np.array([1, 1, 2, 2], np.float32)},
-    )  # fmt: skip
+    )
 
     assert parse_check(made, "10.3").ok is ok
 
@@ -916,10 +947,17 @@ def test_parts_of_split_that_are_not_equal(graph, outputs, release, ok):
     assert parse_check(made, release).ok is ok
 
 
-@pytest.mark.parametrize(("mode", "release", "ok"), [
-    ("linear", "8.6.2", False), ("cubic", "10.3", False), ("linear", "10.16.2", False),
-    ("linear", "11.4.1", True), ("nearest", "10.3", True), (None, "10.3", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("mode", "release", "ok"),
+    [
+        ("linear", "8.6.2", False),
+        ("cubic", "10.3", False),
+        ("linear", "10.16.2", False),
+        ("linear", "11.4.1", True),
+        ("nearest", "10.3", True),
+        (None, "10.3", True),
+    ],
+)
 def test_names_of_opset_20_for_the_mode_of_grid_sample(graph, mode, release, ok):
     made = graph(
         node("GridSample", "x,g", **({"mode": mode} if mode else {})),
@@ -931,8 +969,12 @@ def test_names_of_opset_20_for_the_mode_of_grid_sample(graph, mode, release, ok)
 
 
 def test_pad_wraps_from_10_0_on(graph):
-    made = graph(node("Pad", "x,p", mode="wrap"), opset=19, outputs=[("y", FLOAT, None)],
-                 constants={"p": np.array([0, 0, 1, 1] * 2, np.int64)})  # fmt: skip
+    made = graph(
+        node("Pad", "x,p", mode="wrap"),
+        opset=19,
+        outputs=[("y", FLOAT, None)],
+        constants={"p": np.array([0, 0, 1, 1] * 2, np.int64)},
+    )
 
     assert refused(made, "8.6.2") == [("n", "Pad")]
     assert parse_check(made, "10.0").ok
@@ -941,8 +983,9 @@ def test_pad_wraps_from_10_0_on(graph):
 @pytest.mark.parametrize("release", ["10.3", "11.4.1"])
 def test_uint8_is_dequantised_where_it_was_quantised_alone(graph, release):
     scale = {"s": np.float32(0.1), "z": np.uint8(0)}
-    image = graph(node("DequantizeLinear", "x,s,z"), inputs=[("x", UINT8, [1, 4, 8, 8])],
-                  constants=scale)  # fmt: skip
+    image = graph(
+        node("DequantizeLinear", "x,s,z"), inputs=[("x", UINT8, [1, 4, 8, 8])], constants=scale
+    )
     typed = graph(
         node("QuantizeLinear", "x,s", "q", output_dtype=UINT8),
         helper.make_node("DequantizeLinear", ["q", "s"], ["y"], name="d"),
@@ -965,8 +1008,9 @@ def test_uint8_is_dequantised_where_it_was_quantised_alone(graph, release):
 )
 def test_a_tensor_has_8_dimensions_at_most(graph, made_of, shape, ok, release):
     constants = {"a": np.array([0], np.int64)} if len(made_of.input) > 1 else {}
-    made = graph(made_of, inputs=[("x", FLOAT, shape)], outputs=[("y", FLOAT, None)],
-                 constants=constants)  # fmt: skip
+    made = graph(
+        made_of, inputs=[("x", FLOAT, shape)], outputs=[("y", FLOAT, None)], constants=constants
+    )
 
     assert parse_check(made, release).ok is ok
 
@@ -995,8 +1039,7 @@ BFLOAT16 = TensorProto.BFLOAT16
     ],
 )
 def test_types_that_importers_refuse(graph, made_of, kind, release, ok):
-    made = graph(made_of, opset=22, inputs=[("x", kind, [1, 4, 8, 8])],
-                 outputs=[("y", kind, None)])  # fmt: skip
+    made = graph(made_of, opset=22, inputs=[("x", kind, [1, 4, 8, 8])], outputs=[("y", kind, None)])
 
     assert parse_check(made, release).ok is ok
 

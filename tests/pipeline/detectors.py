@@ -183,9 +183,16 @@ class _Net:
         return name
 
     def conv(
-        self, x: str, out: int, k: int = 1, s: int = 1, act: str = "SiLU", group: int = 1,
-        pad: int | None = None, gain: float = 1.0,
-    ) -> str:  # fmt: skip
+        self,
+        x: str,
+        out: int,
+        k: int = 1,
+        s: int = 1,
+        act: str = "SiLU",
+        group: int = 1,
+        pad: int | None = None,
+        gain: float = 1.0,
+    ) -> str:
         cin = self.channels[x]
         fan = cin // group * k * k
         weight = self.random.standard_normal((out, cin // group, k, k)) / np.sqrt(fan)
@@ -193,9 +200,15 @@ class _Net:
         pad = k // 2 if pad is None else pad
         kernel = self.const(weight)
         y = self.op(
-            "Conv", x, kernel, bias, kernel_shape=[k, k], strides=[s, s], pads=[pad] * 4,
+            "Conv",
+            x,
+            kernel,
+            bias,
+            kernel_shape=[k, k],
+            strides=[s, s],
+            pads=[pad] * 4,
             group=group,
-        )  # fmt: skip
+        )
         self.normalise(kernel, bias, y, 1, gain, 1.5 if act else 0)
         self.compute(self.nodes[-1])
         self.channels[y] = out
@@ -228,9 +241,14 @@ class _Net:
     def up(self, x: str) -> str:
         scales = self.const([1, 1, 2, 2])
         return self.op(
-            "Resize", x, "", scales, mode="nearest", coordinate_transformation_mode="asymmetric",
+            "Resize",
+            x,
+            "",
+            scales,
+            mode="nearest",
+            coordinate_transformation_mode="asymmetric",
             nearest_mode="floor",
-        )  # fmt: skip
+        )
 
     def fit(self, y: str, rows: Sequence[int]) -> None:
         """Lets channels of a layer's result find the objects, which are where images have corners.
@@ -318,9 +336,10 @@ class _Net:
         value = self.reshape(v, 1, half, size, size)
         self.channels[value] = half
         mixed = self.op(
-            "Add", self.reshape(mixed, 1, half, size, size),
+            "Add",
+            self.reshape(mixed, 1, half, size, size),
             self.conv(value, half, 3, act="", group=half),
-        )  # fmt: skip
+        )
         self.channels[mixed] = half
         right = self.op("Add", right, self.conv(mixed, half, act=""))
         right = self.op("Add", right, self.conv(self.conv(right, c), half, act=""))

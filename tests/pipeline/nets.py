@@ -32,11 +32,15 @@ def small_net(path: Path, *, seed: int = 0, scale: float = 1.0, classes: int = 1
 
     weights = [
         tensor("conv1.w", 16, 3, 3, 3),
-        tensor("bn.scale", 16), tensor("bn.bias", 16), tensor("bn.mean", 16, gain=0.1),
+        tensor("bn.scale", 16),
+        tensor("bn.bias", 16),
+        tensor("bn.mean", 16, gain=0.1),
         numpy_helper.from_array(random.uniform(0.5, 1.5, 16).astype(np.float32), "bn.var"),
-        tensor("conv2.w", 32, 16, 3, 3), tensor("conv2.b", 32, gain=0.1),
-        tensor("fc.w", classes, 32, gain=8 * scale), tensor("fc.b", classes),
-    ]  # fmt: skip
+        tensor("conv2.w", 32, 16, 3, 3),
+        tensor("conv2.b", 32, gain=0.1),
+        tensor("fc.w", classes, 32, gain=8 * scale),
+        tensor("fc.b", classes),
+    ]
     nodes = [
         helper.make_node("Conv", ["x", "conv1.w"], ["c1"], "conv1", pads=[1, 1, 1, 1]),
         helper.make_node(
@@ -69,15 +73,20 @@ def quantized_product(path: Path, kind: str) -> None:
     codes = random.integers(-8, 8, 64 * 32).tolist()
     product = helper.make_node("MatMul", ["x" if kind == "int4" else "xd", "wd"], ["y"], "mm")
     if kind == "int4":
-        nodes = [helper.make_node("DequantizeLinear", ["w", "s"], ["wd"], "dq", axis=0,
-                                  block_size=32)]  # fmt: skip
+        nodes = [
+            helper.make_node("DequantizeLinear", ["w", "s"], ["wd"], "dq", axis=0, block_size=32)
+        ]
         weights = [
             helper.make_tensor("w", onnx.TensorProto.INT4, [64, 32], codes),
             numpy_helper.from_array(np.full((2, 32), 0.1, np.float32), "s"),
         ]
     else:
-        pairs = [("Quantize", "x", "xq"), ("Dequantize", "xq", "xd"), ("Quantize", "w", "wq"),
-                 ("Dequantize", "wq", "wd")]  # fmt: skip
+        pairs = [
+            ("Quantize", "x", "xq"),
+            ("Dequantize", "xq", "xd"),
+            ("Quantize", "w", "wq"),
+            ("Dequantize", "wq", "wd"),
+        ]
         nodes = [
             helper.make_node(f"{name}Linear", [read, "s", "z"], [written], written)
             for name, read, written in pairs
@@ -140,10 +149,14 @@ def open_net(path: Path, *, seed: int = 0) -> None:
         result = "y" if number == 3 else f"c{number}"
         nodes.append(
             helper.make_node(
-                "Conv", [last, f"{name}.w", f"{name}.b"], [result], name,
-                strides=[stride, stride], pads=[1, 1, 1, 1],
+                "Conv",
+                [last, f"{name}.w", f"{name}.b"],
+                [result],
+                name,
+                strides=[stride, stride],
+                pads=[1, 1, 1, 1],
             )
-        )  # fmt: skip
+        )
         last, channels = result, out
         if number < 3:
             nodes.append(helper.make_node("Relu", [last], [f"r{number}"], f"relu{number}"))
@@ -206,14 +219,16 @@ def sized_config(folder: Path, *model: str, precision: str = "int8") -> Path:
     ]
     inputs = [("x", 1, [1, 3, 32, 32]), ("size", 7, [2])]
     graph = helper.make_graph(
-        nodes, "sized",
+        nodes,
+        "sized",
         [helper.make_tensor_value_info(*one) for one in inputs],
         [helper.make_tensor_value_info("y", 1, [1, 4, "rows", "columns"])],
         [
-            tensor("w1", 16, 3, 3, 3), tensor("w2", 4, 16, 3, 3),
+            tensor("w1", 16, 3, 3, 3),
+            tensor("w2", 4, 16, 3, 3),
             numpy_helper.from_array(np.array([1, 16], np.int64), "first"),
         ],
-    )  # fmt: skip
+    )
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     onnx.checker.check_model(proto)
     onnx.save(proto, folder / "sized.onnx")

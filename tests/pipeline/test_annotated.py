@@ -124,12 +124,25 @@ def test_external_weights_are_referred_to(tmp_path):
 def test_measured_times_stand_next_to_predicted_ones():
     layer = PlacedLayer("a", ("n1", "n2"), "DLA0", "int8", 1, 10.0, 0.0)
     row = ReportedLayer(
-        number=1, name="a", kind="", device="DLA0", precision="int8", segment=1, dla_ok=True,
-        certainty="certain", reasons=[], macs=0, predicted_us=10.0,
+        number=1,
+        name="a",
+        kind="",
+        device="DLA0",
+        precision="int8",
+        segment=1,
+        dla_ok=True,
+        certainty="certain",
+        reasons=[],
+        macs=0,
+        predicted_us=10.0,
         measured=MeasuredTime(clock="board-measured", us=12.5),
-    )  # fmt: skip
-    placed = {"n1": NodePlace(("a",)), "n2": NodePlace(("a",)), "n3": NodePlace(("a",), "constant"),
-              "n4": NodePlace((), "unused")}  # fmt: skip
+    )
+    placed = {
+        "n1": NodePlace(("a",)),
+        "n2": NodePlace(("a",)),
+        "n3": NodePlace(("a",), "constant"),
+        "n4": NodePlace((), "unused"),
+    }
     notes = node_notes([layer], placed, [row])
     assert notes["n1"] == notes["n2"]
     assert notes["n1"]["time"] == "12.50 µs, board-measured; 10.00 µs, predicted"

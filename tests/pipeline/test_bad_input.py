@@ -31,13 +31,14 @@ def fails(capsys, *arguments):
 def graph(nodes, shape=(1, 3, 8, 8), inputs=("x",), outputs=("y",)):
     return helper.make_model(
         helper.make_graph(
-            nodes, "g",
+            nodes,
+            "g",
             [helper.make_tensor_value_info(n, TensorProto.FLOAT, list(shape)) for n in inputs],
             [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs],
         ),
         opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)],
         ir_version=8,
-    )  # fmt: skip
+    )
 
 
 def missing(path):
@@ -100,12 +101,20 @@ def newline_in_a_name(path):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (zero_size, "elements"), (too_many_elements, "elements"), (newline_in_a_name, "control"),
-        (missing, "does not exist"), (truncated, "truncated"), (text_file, "not an ONNX"),
-        (empty, "empty"), (folder, "folder"), (external_missing, "weights.bin"),
-        (misspelt, "Relu"), (cyclic, "cycl"), (open_sizes, "shape"),
+        (zero_size, "elements"),
+        (too_many_elements, "elements"),
+        (newline_in_a_name, "control"),
+        (missing, "does not exist"),
+        (truncated, "truncated"),
+        (text_file, "not an ONNX"),
+        (empty, "empty"),
+        (folder, "folder"),
+        (external_missing, "weights.bin"),
+        (misspelt, "Relu"),
+        (cyclic, "cycl"),
+        (open_sizes, "shape"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("command", ["check", "run"])
 def test_models(make, words, command, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -183,8 +192,12 @@ def test_unknown_and_wrong_host_keys(tmp_path, capsys):
     from edgekit.deployment.embedded_sshd import sshd
 
     with sshd(tmp_path / "board") as server:
-        fields = {"host": "127.0.0.1", "port": server.port, "user": server.board.user,
-                  "key": server.board.key}  # fmt: skip
+        fields = {
+            "host": "127.0.0.1",
+            "port": server.port,
+            "user": server.board.user,
+            "key": server.board.key,
+        }
         config = board(tmp_path, **fields)
         status, error = fails(capsys, "deploy", config, "--out", tmp_path / "out")
         assert (status, error["code"]) == (4, "board.unknown-host-key")
@@ -194,8 +207,13 @@ def test_unknown_and_wrong_host_keys(tmp_path, capsys):
         status, error = fails(capsys, "deploy", config, "--out", tmp_path / "out")
         assert (status, error["code"]) == (4, "board.host-key-mismatch")
         # a board that does not know the signer refuses, until it is told to trust it
-        config = board(tmp_path, **fields, host_key=f"'{server.board.host_key}'",
-                       root=tmp_path / "root", python=server.board.python)  # fmt: skip
+        config = board(
+            tmp_path,
+            **fields,
+            host_key=f"'{server.board.host_key}'",
+            root=tmp_path / "root",
+            python=server.board.python,
+        )
         status, error = fails(capsys, "deploy", config, "--out", tmp_path / "out")
         assert status == 4
         assert error["code"].startswith("bundle.")
@@ -209,8 +227,18 @@ def test_unknown_and_wrong_host_keys(tmp_path, capsys):
 def packed(tmp_path, capsys):
     config = small_config(tmp_path)
     with pytest.raises(SystemExit) as caught:
-        main.main(["bundle", str(config), "--out", str(tmp_path / "out"), "--full",
-                    str(tmp_path / "full"), "--json", "-q"])  # fmt: skip
+        main.main(
+            [
+                "bundle",
+                str(config),
+                "--out",
+                str(tmp_path / "out"),
+                "--full",
+                str(tmp_path / "full"),
+                "--json",
+                "-q",
+            ]
+        )
     assert caught.value.code == 0
     capsys.readouterr()
     return config, tmp_path / "full"
@@ -339,8 +367,10 @@ def test_a_signal_ends_with_one_json_document(number, tmp_path):
     config = small_config(tmp_path)
     process = subprocess.Popen(
         [sys.executable, "-m", "edgekit", "run", str(config), "--json", "--out", tmp_path / "out"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     for line in process.stderr:
         if "] plan" in line:
             process.send_signal(number)

@@ -29,10 +29,17 @@ def bench_json(tmp_path):
     seconds = float(said["duration_s"])
     sent = handmade_plan.measurement()
     document = {key: sent[key] for key in sent if key in Bench.model_fields} | {
-        "schema": "edgekit.bench/1", "name": "app", "clock": "board-measured", "target": TARGET,
-        "power_mode": "MAXN", "warmup_ms": 500.0, "duration_s": seconds, "energy": None,
-        "iterations": round(said["aggregate_throughput_qps"] * seconds), "monitor": None,
-    }  # fmt: skip
+        "schema": "edgekit.bench/1",
+        "name": "app",
+        "clock": "board-measured",
+        "target": TARGET,
+        "power_mode": "MAXN",
+        "warmup_ms": 500.0,
+        "duration_s": seconds,
+        "energy": None,
+        "iterations": round(said["aggregate_throughput_qps"] * seconds),
+        "monitor": None,
+    }
     path = tmp_path / "bench.json"
     path.write_text(json.dumps(document))
     return path
@@ -87,9 +94,13 @@ def test_a_log_stays_with_its_run_in_cache_and_history(bench_json, tmp_path, mon
 
 @pytest.mark.parametrize(
     ("changed", "said"),
-    [({"clock": "cpu-measured"}, "cpu-measured"), ({"schema": "x"}, "not a bench document"),
-     ({"target": "toaster"}, "toaster"), ({"target": None}, "None")],
-)  # fmt: skip
+    [
+        ({"clock": "cpu-measured"}, "cpu-measured"),
+        ({"schema": "x"}, "not a bench document"),
+        ({"target": "toaster"}, "toaster"),
+        ({"target": None}, "None"),
+    ],
+)
 def test_what_no_log_goes_with_is_reported_and_stays(changed, said, bench_json):
     bench_json.write_text(json.dumps(json.loads(bench_json.read_text()) | changed))
     before = bench_json.read_bytes()
@@ -117,14 +128,20 @@ def changed_lines(change):
     ("text", "code", "words"),
     [
         (changed_lines(lambda own: own + 3 * [XAVIER_NX]), "tegrastats.mixed", "6855 MB"),
-        (changed_lines(lambda own: own + [x.replace("VDD_CPU_CV", "VDD_C") for x in own]),
-         "tegrastats.mixed", "VDD_C,"),
+        (
+            changed_lines(lambda own: own + [x.replace("VDD_CPU_CV", "VDD_C") for x in own]),
+            "tegrastats.mixed",
+            "VDD_C,",
+        ),
         (40 * XAVIER, "tegrastats.board", "it has the rails CPU, CV, GPU, SOC, SYS5V"),
         # an Orin of 32 GB has the same rails
-        (changed_lines(lambda own: [x.replace("/62841MB", "/30587MB") for x in own]),
-         "tegrastats.board", "a jetson-agx-orin-32gb has as much"),
+        (
+            changed_lines(lambda own: [x.replace("/62841MB", "/30587MB") for x in own]),
+            "tegrastats.board",
+            "a jetson-agx-orin-32gb has as much",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_log_of_another_board_is_refused(text, code, words, bench_json, tmp_path):
     before = bench_json.read_bytes()
     (tmp_path / "other.log").write_text(text)
@@ -141,12 +158,23 @@ def test_what_a_log_s_lines_do_not_agree_on_is_reported_where_it_is_read(
     log = tmp_path / "odd.log"
     odd = ["NV Power Mode: MAXN\n", "0\n", XAVIER_NX]
     log.write_text(
-        changed_lines(lambda own: own[:60] + odd + own[60:62]
-                      + [own[62].replace("08-20-2026", "08-20-2025")] + own[63:])
-    )  # fmt: skip
+        changed_lines(
+            lambda own: (
+                own[:60]
+                + odd
+                + own[60:62]
+                + [own[62].replace("08-20-2026", "08-20-2025")]
+                + own[63:]
+            )
+        )
+    )
     document = json.loads(bench_json.read_text())
-    document |= {"precision": "int8", "files": {"bench": "b", "trace": "t.json"},
-                 "segments": [], "planned_power_mode": "MAXN"}  # fmt: skip
+    document |= {
+        "precision": "int8",
+        "files": {"bench": "b", "trace": "t.json"},
+        "segments": [],
+        "planned_power_mode": "MAXN",
+    }
     bench_json.write_text(json.dumps(document))
     assert app(["bench", str(bench_json), "--tegrastats", str(log)]) == 0
     reported = " ".join(capsys.readouterr().out.split())

@@ -100,10 +100,20 @@ def first(lab):
     frames = np.random.default_rng(1).normal(size=(3, 3, 16, 16)).astype(np.float32)
     np.savez(lab.folder / "frames.npz", x=frames)
     reported = lab.command(
-        "--inputs", str(lab.folder / "frames.npz"), "--power-mode", "30w", "--lock-clocks",
-        "--with-trtexec", "--idle", "0.1", "--monitor", "20", "--iterations", "7",
+        "--inputs",
+        str(lab.folder / "frames.npz"),
+        "--power-mode",
+        "30w",
+        "--lock-clocks",
+        "--with-trtexec",
+        "--idle",
+        "0.1",
+        "--monitor",
+        "20",
+        "--iterations",
+        "7",
         "--require-valid",
-    )  # fmt: skip
+    )
     with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
         assert status_of(reported) == 1
     return out.getvalue(), err.getvalue()

@@ -79,8 +79,10 @@ def test_a_bundle_needs_what_its_engines_run_through():
     lean = board(cudla=None, tensorrt_facts=python(lean="10.3.0"))
     check_runs(LAB.name, lean, {"a": plan})
     check_runs(LAB.name, board(tensorrt_facts=python()), {"a": loadable})
-    for engines, code in [({"a": plan, "b": plain}, "board.no-runtime"),
-                          ({"a": plan, "b": loadable}, "board.no-cudla")]:  # fmt: skip
+    for engines, code in [
+        ({"a": plan, "b": plain}, "board.no-runtime"),
+        ({"a": plan, "b": loadable}, "board.no-cudla"),
+    ]:
         with pytest.raises(EnvironmentLack) as caught:
             check_runs(LAB.name, lean, engines)
         assert caught.value.code == code

@@ -51,9 +51,14 @@ def test_a_library_travels_in_the_bundle_and_is_loaded_before_the_engine(tmp_pat
     manifest = json.loads(next((tmp_path / "lab/apps").glob("*/current/manifest.json")).read_text())
     digest = hashlib.sha256(library.read_bytes()).hexdigest()
     assert manifest["plugins"] == [
-        {"operator": "MyOp", "version": "2", "namespace": "acme", "library": digest,
-         "file": "libmine.so"}
-    ]  # fmt: skip
+        {
+            "operator": "MyOp",
+            "version": "2",
+            "namespace": "acme",
+            "library": digest,
+            "file": "libmine.so",
+        }
+    ]
     assert manifest["blobs"][digest]["kind"] == "library"
     assert all(engine["plugins_embedded"] for engine in manifest["engines"].values())
     notes = " ".join(document["notes"])

@@ -30,8 +30,11 @@ np.savez(sys.argv[2], **model(x))
 def run(python, tmp_path, name):
     done = subprocess.run(
         [str(python), "-c", _PROGRAM, str(tmp_path / "lab"), str(tmp_path / name)],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     return dict(np.load(tmp_path / name)) if done.returncode == 0 else done.stderr
 
 
@@ -49,8 +52,11 @@ def test_the_command_that_the_refusal_names_mends_it(tmp_path):
         assert health["accuracy"]["value"] >= 0.9
         manifest = json.loads((current / "manifest.json").read_bytes())
         assert {blob["kind"] for blob in manifest["blobs"].values()} == {
-            "engine", "golden", "record", "sample",
-        }  # fmt: skip
+            "engine",
+            "golden",
+            "record",
+            "sample",
+        }
         before = run(python, tmp_path, "before.npz")
         assert len(jobs(tmp_path)) == 1
         # JetPack brings another TensorRT

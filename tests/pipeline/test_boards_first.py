@@ -24,9 +24,7 @@ from tests.pipeline.nets import small_net
 from tests.pipeline.test_doctor import probe, probe_json
 
 _NO_KEYS: dict[str, Any] = {"keys": (), "revocations": Revocations("none", ())}
-_NO_TENSORRT = {
-    **probe_json()["tensorrt"], "python": dict.fromkeys(("full", "lean", "dispatch"))
-}  # fmt: skip
+_NO_TENSORRT = {**probe_json()["tensorrt"], "python": dict.fromkeys(("full", "lean", "dispatch"))}
 
 
 def _key(fingerprint: str, *, authority: bool = False) -> TrustedKey:

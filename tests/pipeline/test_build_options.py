@@ -42,9 +42,9 @@ def test_what_of_the_gpus_memory_a_board_cannot_have_is_noted(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("target", "generation"), [("jetson-agx-xavier", "1.0"), ("jetson-agx-orin-64gb", "2.0"),
-                               ("jetson-agx-thor", "2.0")]
-)  # fmt: skip
+    ("target", "generation"),
+    [("jetson-agx-xavier", "1.0"), ("jetson-agx-orin-64gb", "2.0"), ("jetson-agx-thor", "2.0")],
+)
 def test_the_boards_layouts_are_in_the_build_request(target, generation, tmp_path):
     path = nets.small_config(tmp_path, target=target, precision="fp16")
     with pipeline(path, tmp_path) as one:
@@ -83,9 +83,10 @@ def test_a_backend_without_a_board_is_refused(tmp_path):
 
 def _refused_bench(folder, settings):
     (folder / "small.yaml").write_text(
-        nets.CONFIG.format(target="jetson-agx-orin-64gb", precision="int8", objective="gpu_time")
-        .replace("iterations: 2", f"iterations: 2, {settings}")
-    )  # fmt: skip
+        nets.CONFIG.format(
+            target="jetson-agx-orin-64gb", precision="int8", objective="gpu_time"
+        ).replace("iterations: 2", f"iterations: 2, {settings}")
+    )
     nets.small_net(folder / "small.onnx")
     with pytest.raises(EdgekitError) as caught, pipeline(folder / "small.yaml", folder) as one:
         one.bench()

@@ -30,12 +30,16 @@ def test_keys_are_in_the_request_in_the_tables_order(tmp_path):
         request, _ = request_of(one.context)
     (engine,) = request.document["engines"]
     assert engine["settings"] == [
-        {"key": "optimization_level", "kind": "number", "name": "builder_optimization_level",
-         "number": 4},
+        {
+            "key": "optimization_level",
+            "kind": "number",
+            "name": "builder_optimization_level",
+            "number": 4,
+        },
         {"key": "workspace_mib", "kind": "pool", "name": "WORKSPACE", "number": 64 << 20},
         {"key": "sparsity", "kind": "flag", "name": "SPARSE_WEIGHTS", "number": 1},
         {"key": "max_aux_streams", "kind": "number", "name": "max_aux_streams", "number": 0},
-    ]  # fmt: skip
+    ]
     assert engine["pools"] == {}
 
 
@@ -85,9 +89,11 @@ def test_a_board_builds_a_strongly_typed_engine_that_streams(tmp_path):
     (built,) = document["boards"]
     (engine,) = built["engines"]
     assert engine["settings"] == {
-        "max_aux_streams": "1", "profiling_verbosity": "NONE", "tactic_sources": "JIT_CONVOLUTIONS",
+        "max_aux_streams": "1",
+        "profiling_verbosity": "NONE",
+        "tactic_sources": "JIT_CONVOLUTIONS",
         "tf32": "off",
-    }  # fmt: skip
+    }
     # the log still says what runs where
     assert built["plan"]["same"]
     assert built["plan"]["engines"][0]["inspector"] is None

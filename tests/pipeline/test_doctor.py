@@ -27,18 +27,34 @@ def probe_json(**changes: Any) -> dict[str, Any]:
     """An AGX Orin with JetPack 6.2 where all is well."""
     versions = {"full": "10.3.0.30", "lean": "10.3.0.30", "dispatch": "10.3.0.30"}
     found: dict[str, Any] = {
-        "module": "NVIDIA Jetson AGX Orin Developer Kit", "board_id": "p3701-0005",
-        "l4t": "36.4.3", "jetpack": "6.1 to 6.2.3", "cuda": "12.6", "cuda_driver": "12.6",
-        "compute_capability": "8.7", "python": "3.10.12", "numpy": "1.26.4", "onnxruntime": None,
+        "module": "NVIDIA Jetson AGX Orin Developer Kit",
+        "board_id": "p3701-0005",
+        "l4t": "36.4.3",
+        "jetpack": "6.1 to 6.2.3",
+        "cuda": "12.6",
+        "cuda_driver": "12.6",
+        "compute_capability": "8.7",
+        "python": "3.10.12",
+        "numpy": "1.26.4",
+        "onnxruntime": None,
         "tensorrt": {**versions, "python": dict(versions), "libraries": {}},
         "trtexec": {"path": "/usr/src/tensorrt/bin/trtexec", "version": "10.3.0"},
         "dla": {"cores": 2, "devices": ["a", "b"], "compiler": "x", "compiler_version": "1"},
-        "cudla": "/usr/lib/libcudla.so.1", "disk_free": 10 << 30, "docker": None,
-        "power": {"mode": "MAXN", "id": 0, "modes": [{"id": 0, "name": "MAXN"}],
-                  "clocks": {"gpu": {"locked": True}}},
-        "memory": {"total": 60 << 30, "available": 50 << 30}, "user": {"uid": 1000, "root": False},
-        "groups": ["video", "render"], "ssh_keygen": "8.9p1", "notes": [],
-    }  # fmt: skip
+        "cudla": "/usr/lib/libcudla.so.1",
+        "disk_free": 10 << 30,
+        "docker": None,
+        "power": {
+            "mode": "MAXN",
+            "id": 0,
+            "modes": [{"id": 0, "name": "MAXN"}],
+            "clocks": {"gpu": {"locked": True}},
+        },
+        "memory": {"total": 60 << 30, "available": 50 << 30},
+        "user": {"uid": 1000, "root": False},
+        "groups": ["video", "render"],
+        "ssh_keygen": "8.9p1",
+        "notes": [],
+    }
     return {**SAMPLES["probe"], **found, **changes}
 
 
@@ -99,11 +115,18 @@ def test_a_dla_without_its_compiler_is_missing() -> None:
 
 def test_a_machine_that_is_no_jetson_only_warns() -> None:
     none = {"full": None, "lean": None, "dispatch": None}
-    document = look(probe(
-        l4t=None, module=None, board_id=None, compute_capability=None, onnxruntime="1.20",
-        tensorrt={**none, "python": none, "libraries": {}}, trtexec=None,
-        dla={"cores": None, "devices": [], "compiler": None, "compiler_version": None},
-    ))  # fmt: skip
+    document = look(
+        probe(
+            l4t=None,
+            module=None,
+            board_id=None,
+            compute_capability=None,
+            onnxruntime="1.20",
+            tensorrt={**none, "python": none, "libraries": {}},
+            trtexec=None,
+            dla={"cores": None, "devices": [], "compiler": None, "compiler_version": None},
+        )
+    )
     assert document.ok
     assert document.can is not None
     assert document.can.backends == ("reference",)

@@ -29,8 +29,10 @@ def model(tmp_path) -> Path:
     values[2, 1, 0, 0] = np.inf
     made = net(
         [node("Conv", "x kernel", "c", "conv"), node("Relu", "c", "y", "relu")],
-        {"x": (1, 3, 8, 8)}, ["y"], {"kernel": values},
-    )  # fmt: skip
+        {"x": (1, 3, 8, 8)},
+        ["y"],
+        {"kernel": values},
+    )
     path = tmp_path / "inf.onnx"
     save(made, path)
     write_cache(cache_of(SCALES, "8.5"), tmp_path / "calib.cache")

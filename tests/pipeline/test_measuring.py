@@ -24,8 +24,14 @@ def test_a_board_is_watched_idle_and_a_pc_is_not():
 
 
 def test_what_the_board_obeys_goes_along():
-    section = {"power_mode": "MAXN", "lock_clocks": True, "spin": False, "transfers": False,
-               "streams": 3, "sleep_ms": 2.0}  # fmt: skip
+    section = {
+        "power_mode": "MAXN",
+        "lock_clocks": True,
+        "spin": False,
+        "transfers": False,
+        "streams": 3,
+        "sleep_ms": 2.0,
+    }
     settings = requested(**section)
     assert {name: getattr(settings, name) for name in section} == section
 
@@ -61,9 +67,12 @@ def test_a_stage_that_nobody_announced_spoils_no_estimate():
     terminal.begin(11, 12, "bench")
     reported = report_stages(terminal.update, lambda: now[0])
     for stage, left, seconds in [
-        ("open", None, 1), ("warm-up", 20.2, 0.2), ("measure", 20.0, 20), ("pipelined", 20.0, 20),
+        ("open", None, 1),
+        ("warm-up", 20.2, 0.2),
+        ("measure", 20.0, 20),
+        ("pipelined", 20.0, 20),
         ("layers", None, 5),
-    ]:  # fmt: skip
+    ]:
         reported(stage, left)
         now[0] += seconds
     reported("layers", None)

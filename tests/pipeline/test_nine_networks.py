@@ -21,9 +21,7 @@ BOARDS = {
 # against FP32 over the synthetic inputs; a random network is harsher on INT8 than a trained one
 COSINE = {"int8": 0.95, "fp16": 0.995}
 # the window of the first fully connected layer
-FIRST_CLASSIFIER = {
-    "light_bvlc_alexnet": (6, 6), "light_zfnet512": (6, 6), "light_vgg19": (7, 7)
-}  # fmt: skip
+FIRST_CLASSIFIER = {"light_bvlc_alexnet": (6, 6), "light_zfnet512": (6, 6), "light_vgg19": (7, 7)}
 
 
 # in INT8 their first fully connected layer, 75 and 103 million weights, is predicted time is longer

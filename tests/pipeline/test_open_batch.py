@@ -23,8 +23,10 @@ ORIN = "jetson-agx-orin-64gb"
 
 def exported(path: Path, *sizes: int | str, second: tuple[int | str, ...] = ()) -> Path:
     """A convolution and a ReLU on ``sizes``, and an Abs on ``second``."""
-    nodes = [helper.make_node("Conv", ["x", "w"], ["c"], name="conv", pads=[1, 1, 1, 1]),
-             helper.make_node("Relu", ["c"], ["y"], name="relu")]  # fmt: skip
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], name="conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["y"], name="relu"),
+    ]
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, sizes)]
     outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
     if second:
@@ -123,12 +125,30 @@ def test_what_cannot_be_the_batch_is_refused(tmp_path: Path) -> None:
 def test_every_command_that_reads_a_model_has_the_same_option() -> None:
     """What takes a model or a configuration of one; "explain" and board commands read none."""
     texts = {}
-    names = ["bench", "build", "bundle", "calibrate", "check", "deploy", "infer", "init", "plan",
-             "refit", "report", "rewrite", "run", "trace", "tune"]  # fmt: skip
+    names = [
+        "bench",
+        "build",
+        "bundle",
+        "calibrate",
+        "check",
+        "deploy",
+        "infer",
+        "init",
+        "plan",
+        "refit",
+        "report",
+        "rewrite",
+        "run",
+        "trace",
+        "tune",
+    ]
     for name in names:
         found = Commands("edgekit").get_command(click.Context(main._root), name)
-        texts[name] = [item.help for item in found.params
-                       if isinstance(item, click.Option) and "--batch" in item.opts]  # fmt: skip
+        texts[name] = [
+            item.help
+            for item in found.params
+            if isinstance(item, click.Option) and "--batch" in item.opts
+        ]
     assert all(len(text) == 1 for text in texts.values()), texts
     assert len({text[0] for text in texts.values()}) == 1
 

@@ -60,8 +60,10 @@ def test_bad_places_are_refused_before_anything_is_done(tmp_path, save, record, 
 def open_batch(tmp_path: Path, *, sides: bool = False) -> Path:
     model = net(
         [node("Conv", "x w", "c"), node("GlobalAveragePool", "c", "y")],
-        {"x": (1, 3, 8, 8)}, ["y"], {"w": weight(4, 3, 3, 3)},
-    )  # fmt: skip
+        {"x": (1, 3, 8, 8)},
+        ["y"],
+        {"w": weight(4, 3, 3, 3)},
+    )
     for value in (model.proto.graph.input[0], model.proto.graph.output[0]):
         value.type.tensor_type.shape.dim[0].dim_param = "N"
     if sides:
@@ -109,10 +111,19 @@ def test_a_model_that_nothing_was_rewritten_in_is_verified(tmp_path):
 @pytest.mark.parametrize("place", ["/proc/edgekit/out", "open.onnx/out", "open.onnx"])
 @pytest.mark.parametrize(
     "words",
-    [["run"], ["build"], ["bundle"], ["deploy"], ["infer"], ["bench"], ["tune"], ["report"],
-     ["refit", "--weights", "open.onnx"]],
+    [
+        ["run"],
+        ["build"],
+        ["bundle"],
+        ["deploy"],
+        ["infer"],
+        ["bench"],
+        ["tune"],
+        ["report"],
+        ["refit", "--weights", "open.onnx"],
+    ],
     ids=lambda words: words[0],
-)  # fmt: skip
+)
 def test_a_folder_that_cannot_be_written_is_found_before_the_first_step(
     tmp_path, monkeypatch, capsys, words, place
 ):
@@ -138,11 +149,16 @@ def test_a_folder_that_cannot_be_written_is_found_before_the_first_step(
 @pytest.mark.parametrize("place", ["/proc/edgekit.out", "/proc/edgekit/a.out", "open.onnx/a"])
 @pytest.mark.parametrize(
     "words",
-    [["plan", "open.onnx", "--report"], ["rewrite", "open.onnx", "--save"],
-     ["rewrite", "open.onnx", "--record"], ["calibrate", "open.onnx", "--save"],
-     ["bundle", "c.yaml", "--full"], ["infer", "c.yaml", "--output"]],
+    [
+        ["plan", "open.onnx", "--report"],
+        ["rewrite", "open.onnx", "--save"],
+        ["rewrite", "open.onnx", "--record"],
+        ["calibrate", "open.onnx", "--save"],
+        ["bundle", "c.yaml", "--full"],
+        ["infer", "c.yaml", "--output"],
+    ],
     ids=lambda words: " ".join(words[::2]),
-)  # fmt: skip
+)
 def test_a_file_that_cannot_be_written_is_found_before_the_first_step(
     tmp_path, monkeypatch, capsys, words, place
 ):

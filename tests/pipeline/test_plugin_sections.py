@@ -36,9 +36,12 @@ def config(
     ]
     form = helper.make_tensor_value_info
     graph = helper.make_graph(
-        nodes, "net", [form("x", TensorProto.FLOAT, [1, 8, 8, 8])],
-        [form("y", TensorProto.FLOAT, None)], [numpy_helper.from_array(weights, "w")],
-    )  # fmt: skip
+        nodes,
+        "net",
+        [form("x", TensorProto.FLOAT, [1, 8, 8, 8])],
+        [form("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(weights, "w")],
+    )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), folder / "net.onnx")
     (folder / "myop.py").write_text("def compute(x):\n    return x * 2\n")

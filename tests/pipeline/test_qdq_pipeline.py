@@ -207,8 +207,20 @@ def test_the_command_writes_all_that_the_board_needs(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    line = [str(file), "-t", ORIN, "-o", "plain.onnx", "--save", "calib.cache",
-            "--precisions", "layers.txt", "--precisions", "precisions.json", "--json"]  # fmt: skip
+    line = [
+        str(file),
+        "-t",
+        ORIN,
+        "-o",
+        "plain.onnx",
+        "--save",
+        "calib.cache",
+        "--precisions",
+        "layers.txt",
+        "--precisions",
+        "precisions.json",
+        "--json",
+    ]
     assert command(line) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "edgekit.from-qdq/1"
@@ -218,14 +230,17 @@ def test_the_command_writes_all_that_the_board_needs(
     assert cache.header == "TRT-100300-EntropyCalibration2"
     assert cache.scales == document["scales"]
     written = json.loads((tmp_path / "precisions.json").read_text())
-    assert written == {"int8_tensor_scales": document["scales"],
-                       "fp16_nodes": document["fp16_nodes"]}  # fmt: skip
+    assert written == {
+        "int8_tensor_scales": document["scales"],
+        "fp16_nodes": document["fp16_nodes"],
+    }
     text = (tmp_path / "layers.txt").read_text().strip()
     assert text == ",".join(f"{name}:fp16" for name in document["fp16_nodes"])
     assert "--calib=calib.cache" in document["trtexec"]
     # what was written is what the steps take from the Q/DQ file
-    with pipeline(tmp_path / "plain.onnx", tmp_path,
-                  calibration={"cache": "calib.cache", "missing": "fp16"}) as steps:  # fmt: skip
+    with pipeline(
+        tmp_path / "plain.onnx", tmp_path, calibration={"cache": "calib.cache", "missing": "fp16"}
+    ) as steps:
         from_files = scales(steps.context)
     with pipeline(file, tmp_path) as steps:
         from_model = scales(steps.context)
@@ -244,8 +259,12 @@ def test_the_command_reports_people_what_it_did(
     # no file is named that does not exist
     assert "--calib" not in out
     assert "--save FILE" in out
-    assert command([str(file), "-o", "plain.onnx", "-t", ORIN, "--save", "c",
-                    "--precisions", "layers.txt"]) == 0  # fmt: skip
+    assert (
+        command(
+            [str(file), "-o", "plain.onnx", "-t", ORIN, "--save", "c", "--precisions", "layers.txt"]
+        )
+        == 0
+    )
     out = capsys.readouterr().out
     assert "trtexec --onnx=plain.onnx" in out
     for path in re.findall(r"(?:--onnx=|--calib=|cat )([^ )\"]+)", out):
@@ -285,9 +304,12 @@ def test_one_model_gives_one_cache_when_it_is_tied(
 
 @pytest.mark.parametrize(
     ("line", "reported"),
-    [(["--save", "calib.cache"], "--tensorrt"), (["-o", "here"], "would overwrite"),
-     (["-o", "missing/plain.onnx"], "folder does not exist")],
-)  # fmt: skip
+    [
+        (["--save", "calib.cache"], "--tensorrt"),
+        (["-o", "here"], "would overwrite"),
+        (["-o", "missing/plain.onnx"], "folder does not exist"),
+    ],
+)
 def test_the_command_refuses(
     line: list[str],
     reported: str,
@@ -345,9 +367,10 @@ def test_a_model_of_quantised_weights_alone_runs_in_fp16(
             node("DequantizeLinear", "codes scale zero", "w", name="weights"),
             node("Conv", "x w", "y", name="conv", group=8),
         ],
-        {"x": [1, 8, 16, 16]}, ["y"],
+        {"x": [1, 8, 16, 16]},
+        ["y"],
         {"codes": codes, "scale": np.float32(0.01), "zero": kind(zero)},
-    )  # fmt: skip
+    )
     path = write(proto, tmp_path)
 
     document = edgekit.check(path, target=ORIN).to_json()

@@ -156,8 +156,10 @@ def test_a_static_shape_of_a_bench_is_one_of_the_ranges(tmp_path):
     assert config.file.bench.shapes == {"x": [1, 3, 32, 32]}
     assert config.file.model.buckets == ["32x32", "16x32", "64x64"]
     # of a network of one shape, and of another range, it is the network's
-    for text in (path.read_text().replace("16..64, 16..64", "64, 64").replace("  buckets", "  #"),
-                 path.read_text()):  # fmt: skip
+    for text in (
+        path.read_text().replace("16..64, 16..64", "64, 64").replace("  buckets", "  #"),
+        path.read_text(),
+    ):
         path.write_text(text)
         shape = "1x3x32x32" if "#" in text else "1x3x16..32x32"
         options = {"model": {"shapes": {"x": shape}}}

@@ -47,8 +47,10 @@ def test_the_bundle_has_a_variant_for_each_shape_and_one_for_the_range(whole):
     assert [dict(case.shapes) for case in ranged.golden] == [{}, {"x": (1, 3, 16, 16)}]
     # INT8 weights are the same for all shapes, and lie there once
     assert [name for name in manifest.weights if name.startswith("conv1.w")] == [
-        "conv1.w", "conv1.w#int8", "conv1.w#scale",
-    ]  # fmt: skip
+        "conv1.w",
+        "conv1.w#int8",
+        "conv1.w#scale",
+    ]
     assert [case.variant for case in manifest.samples.cases] == [0, 1, 2]
     assert found.document.refit.bit_equal is True
 

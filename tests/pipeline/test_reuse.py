@@ -146,8 +146,9 @@ def test_a_wrong_option_is_reported_as_an_option(tmp_path):
     with pytest.raises(ConfigError) as caught:
         open_config(small_config(tmp_path), precision="int9", placement={"objective": "speed"})
     assert [p.where for p in caught.value.problems] == [
-        "option precision", "option placement.objective"
-    ]  # fmt: skip
+        "option precision",
+        "option placement.objective",
+    ]
 
 
 @pytest.mark.parametrize("name", ["1e5.onnx", "true.onnx", "Ünïcode näme.onnx", "a'b\"c.onnx"])

@@ -38,8 +38,10 @@ def folder(tmp_path_factory):
     save(unet(), path / "unet.onnx")
     plain = net(
         [node("Conv", "x w", "c", pads=[1] * 4), node("Relu", "c", "y")],
-        {"x": (1, 16, 32, 32)}, ["y"], {"w": weight(16, 16, 3, 3)},
-    )  # fmt: skip
+        {"x": (1, 16, 32, 32)},
+        ["y"],
+        {"w": weight(16, 16, 3, 3)},
+    )
     save(plain, path / "plain.onnx")
     return path
 
@@ -256,7 +258,8 @@ def test_baselines_are_those_of_the_network_as_given(folder):
 
 def test_a_plan_on_the_gpu_alone_costs_what_the_gpu_alone_costs(folder):
     path = folder / "unet.onnx"
-    plan = edgekit.plan(path, target=ORIN, precision="fp16", rewrite={"always": True},
-                        placement={"dla_cores": []})  # fmt: skip
+    plan = edgekit.plan(
+        path, target=ORIN, precision="fp16", rewrite={"always": True}, placement={"dla_cores": []}
+    )
     assert {layer.device for layer in plan.layers} == {"GPU"}
     assert plan.predicted == plan.baselines_rewritten["gpu_only"]

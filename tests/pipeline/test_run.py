@@ -134,9 +134,15 @@ def test_files_are_there_and_nothing_temporary(whole):
     folder, _, _, first, _ = whole
     names = {path.name for path in (folder / "out").iterdir()}
     assert names == {
-        "bench.json", "bundle.ekb", "outputs.npz", "plan.json", "report.html", "report.json",
-        "run.json", "trace.json",
-    }  # fmt: skip
+        "bench.json",
+        "bundle.ekb",
+        "outputs.npz",
+        "plan.json",
+        "report.html",
+        "report.json",
+        "run.json",
+        "trace.json",
+    }
     stripped = first.document.bundle.stripped_bytes
     assert abs((folder / "out" / "bundle.ekb").stat().st_size - stripped) < 8192
 
@@ -202,9 +208,7 @@ def test_outputs_cut_the_network(tmp_path):
     with Pipeline(load_config(config), out=tmp_path / "out") as pipeline:
         document = pipeline.run().document
         outputs = document.infer.outputs
-    assert [(o.name, o.shape) for o in outputs] == [
-        ("r2", [1, 32, 6, 6]), ("p1", [1, 16, 8, 8])
-    ]  # fmt: skip
+    assert [(o.name, o.shape) for o in outputs] == [("r2", [1, 32, 6, 6]), ("p1", [1, 16, 8, 8])]
     names = {layer.name for layer in document.plan.layers}
     assert "fc" not in names
 

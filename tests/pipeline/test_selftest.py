@@ -113,8 +113,10 @@ def test_names_are_taken_out_of_texts_and_keys() -> None:
     names = ["/home/ada", "orinbox", "ada"]
     document = {"a": "at /home/ada/.edgekit on orinbox", "ada": ["ada", 3, None], "b": "adapter"}
     assert scrub(document, names) == {
-        "a": "at <private>/.edgekit on <private>", "<private>": ["<private>", 3, None],
-        "b": "adapter"}  # fmt: skip
+        "a": "at <private>/.edgekit on <private>",
+        "<private>": ["<private>", 3, None],
+        "b": "adapter",
+    }
 
 
 def test_the_page_names_the_same_questions() -> None:

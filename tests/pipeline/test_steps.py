@@ -182,16 +182,24 @@ class Passes(Quiet):
 @pytest.mark.parametrize(
     ("calibration", "passes"),
     [
-        ("{method: auto, count: 5}", {
-            ("calibrate", "ranges"), ("build", "accuracy, plan 1 of 2"),
-            ("build", "accuracy, plan 2 of 2"),
-        }),
-        ("{method: entropy, count: 5}", {
-            ("calibrate", "ranges"), ("build", "accuracy, plan 2 of 2"),
-            ("build", "accuracy with N in FP16, plan 2 of 2"),
-        }),
+        (
+            "{method: auto, count: 5}",
+            {
+                ("calibrate", "ranges"),
+                ("build", "accuracy, plan 1 of 2"),
+                ("build", "accuracy, plan 2 of 2"),
+            },
+        ),
+        (
+            "{method: entropy, count: 5}",
+            {
+                ("calibrate", "ranges"),
+                ("build", "accuracy, plan 2 of 2"),
+                ("build", "accuracy with N in FP16, plan 2 of 2"),
+            },
+        ),
     ],
-)  # fmt: skip
+)
 def test_within_a_pass_progress_never_goes_back(tmp_path, calibration, passes):
     # with an engine for each device, frames share two plans
     extra = "accuracy: {min: 0.9999}\nbuild: {mode: split}\n"

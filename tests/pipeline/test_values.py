@@ -70,9 +70,10 @@ def test_a_range_of_values_is_in_the_bundle(whole):
 
 @pytest.mark.boards
 @pytest.mark.parametrize(
-    ("size", "exact"), [(None, False), ((32, 48), False), ((64, 17), True)],
+    ("size", "exact"),
+    [(None, False), ((32, 48), False), ((64, 17), True)],
     ids=["without", "the best", "another"],
-)  # fmt: skip
+)
 def test_a_frame_may_have_values_of_its_own(whole, size, exact):
     folder, path, _ = whole
     x = picture()

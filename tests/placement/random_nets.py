@@ -48,13 +48,19 @@ def _layer(name: str, kind: str, inputs: list[str], i: int, params: dict[str, ob
 def _convolution(i: int, source: str, channels: int, size: int) -> Layer:
     weights = channels * channels * 9
     params: dict[str, object] = {
-        "kernel": (3, 3), "stride": (1, 1), "dilation": (1, 1), "pads": (1, 1, 1, 1),
-        "groups": 1, "out_maps": channels,
-    }  # fmt: skip
+        "kernel": (3, 3),
+        "stride": (1, 1),
+        "dilation": (1, 1),
+        "pads": (1, 1, 1, 1),
+        "groups": 1,
+        "out_maps": channels,
+    }
     return replace(
         _layer(f"conv{i}", "CONVOLUTION", [source], i, params),
-        op="Conv", macs=weights * size * size, weight_elements=weights,
-    )  # fmt: skip
+        op="Conv",
+        macs=weights * size * size,
+        weight_elements=weights,
+    )
 
 
 def judged(net: Network, seed: int, precision: str = "int8") -> Judgement:

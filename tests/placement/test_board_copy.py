@@ -69,20 +69,22 @@ def test_a_copy_of_a_board_is_checked_alike(tensorrt: str | None, tmp_path: Path
 
 @pytest.mark.parametrize(
     ("old", "new", "place"),
-    [("power: {idle_watts: 7.6,", "power: {", "power: missing: idle_watts"),
-     ("platform: jetson, ", "", "module: missing: platform"),
-     ("soc: tegra234, ", "", "module: missing: soc"),
-     ('generation: "2.0"', 'generation: "3.0"', "dla.generation: '3.0' is not one of"),
-     ("cores: 2\n", "\n", "dla: missing: cores"),
-     ("sram_kib: 1024", "", "dla: missing: sram_kib"),
-     ("dla: 614.4, ", "", "power_modes.15W.dla: one clock"),
-     ("gpu: 408, ", "", "power_modes.15W: missing: gpu"),
-     (", emc: 2133", "", "power_modes.15W: missing: emc"),
-     ("cpu_cores: 4", "cpu_cores: -4", "power_modes.15W.cpu_cores: -4 is not within"),
-     ("sms: 16", "sms: 16\n  sm: 16", "gpu: unknown: 'sm'"),
-     ("{GPU: VDD_GPU_SOC, DLA", "{XPU: VDD_GPU_SOC, DLA", "rails.devices: 'XPU' is not one of"),
-     ("edgekit.target/1", "edgekit.target/1\nmemory: 64", "unknown: 'memory'")],
-)  # fmt: skip
+    [
+        ("power: {idle_watts: 7.6,", "power: {", "power: missing: idle_watts"),
+        ("platform: jetson, ", "", "module: missing: platform"),
+        ("soc: tegra234, ", "", "module: missing: soc"),
+        ('generation: "2.0"', 'generation: "3.0"', "dla.generation: '3.0' is not one of"),
+        ("cores: 2\n", "\n", "dla: missing: cores"),
+        ("sram_kib: 1024", "", "dla: missing: sram_kib"),
+        ("dla: 614.4, ", "", "power_modes.15W.dla: one clock"),
+        ("gpu: 408, ", "", "power_modes.15W: missing: gpu"),
+        (", emc: 2133", "", "power_modes.15W: missing: emc"),
+        ("cpu_cores: 4", "cpu_cores: -4", "power_modes.15W.cpu_cores: -4 is not within"),
+        ("sms: 16", "sms: 16\n  sm: 16", "gpu: unknown: 'sm'"),
+        ("{GPU: VDD_GPU_SOC, DLA", "{XPU: VDD_GPU_SOC, DLA", "rails.devices: 'XPU' is not one of"),
+        ("edgekit.target/1", "edgekit.target/1\nmemory: 64", "unknown: 'memory'"),
+    ],
+)
 def test_a_fact_that_a_board_lacks_or_that_is_wrong_is_named(
     old: str, new: str, place: str, tmp_path: Path
 ) -> None:

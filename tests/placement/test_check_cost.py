@@ -92,7 +92,8 @@ def test_work_is_linear_in_nodes(form, tmp_path):
     for count in (80, 80, 640):  # the first one reads the rules
         nodes, last = form(count)
         graph = helper.make_graph(
-            nodes, "net",
+            nodes,
+            "net",
             [helper.make_tensor_value_info("x", TensorProto.FLOAT, SHAPE)],
             [helper.make_tensor_value_info(last, TensorProto.FLOAT, SHAPE)],
             [
@@ -100,7 +101,7 @@ def test_work_is_linear_in_nodes(form, tmp_path):
                 helper.make_tensor("one", TensorProto.INT64, [4], SHAPE),
                 helper.make_tensor("two", TensorProto.INT64, [4], [2, 8, 8, 16]),
             ],
-        )  # fmt: skip
+        )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
         onnx.save(model, tmp_path / "net.onnx")
         lines.append(lines_of_a_check(tmp_path / "net.onnx"))
@@ -116,11 +117,15 @@ def test_inputs_and_outputs_of_a_network_are_never_searched(tmp_path, monkeypatc
     nodes = [helper.make_node("Conv", ["x", "w"], [f"y{index}"]) for index in range(4)]
     nodes.append(helper.make_node("Erf", ["y3"], ["z"]))
     graph = helper.make_graph(
-        nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, SHAPE)],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, SHAPE)
-         for name in ("y0", "y1", "y2", "z")],
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, SHAPE)],
+        [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, SHAPE)
+            for name in ("y0", "y1", "y2", "z")
+        ],
         [helper.make_tensor("w", TensorProto.FLOAT, [8, 8, 1, 1], [0.5] * 64)],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, tmp_path / "net.onnx")
     real = layers_module.layers

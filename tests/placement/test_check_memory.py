@@ -15,9 +15,13 @@ def _convolution(maps: int) -> Network:
         "y": Tensor("y", (1, maps, 2, 2), "float32"),
     }
     params = {
-        "kernel": (3, 3), "out_maps": maps, "groups": 1, "stride": (1, 1), "pads": (1, 1, 1, 1),
+        "kernel": (3, 3),
+        "out_maps": maps,
+        "groups": 1,
+        "stride": (1, 1),
+        "pads": (1, 1, 1, 1),
         "dilation": (1, 1),
-    }  # fmt: skip
+    }
     layer = Layer("c", "CONVOLUTION", "Conv", ("c",), ("c",), ("x",), ("y",), params)
     return Network("n", (layer,), tensors, ("x",), ("y",))
 

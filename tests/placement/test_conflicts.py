@@ -58,9 +58,11 @@ def test_two_constraints_that_only_together_conflict(small):
     assert free < pinned
     bound = (free + pinned) / 2
     one = with_options(
-        small, bounds={"gpu_us": bound, "energy_uj": 1e9}, max_transitions=20,
+        small,
+        bounds={"gpu_us": bound, "energy_uj": 1e9},
+        max_transitions=20,
         pins=(Pin("conv1", "GPU"), Pin("pool", "GPU")),
-    )  # fmt: skip
+    )
     with pytest.raises(GateError) as caught:
         one.plan()
     explain_conflict(one, caught.value)

@@ -306,8 +306,15 @@ def test_formats_at_its_border_slow_a_loadable_as_measured(
 
 def test_a_batch_on_the_dla_takes_as_long_as_its_items(fitting: ModuleType) -> None:
     def time(batch: int) -> float:
-        row = {"network": "resnet50", "batch": batch, "target": "jetson-agx-orin-64gb",
-               "mode": "MAXN", "device": "DLA0", "precision": "int8", "us": 1}  # fmt: skip
+        row = {
+            "network": "resnet50",
+            "batch": batch,
+            "target": "jetson-agx-orin-64gb",
+            "mode": "MAXN",
+            "device": "DLA0",
+            "precision": "int8",
+            "us": 1,
+        }
         return float(fitting.Anchor(row).predict())
 
     assert time(8) / time(1) > 7
@@ -359,9 +366,17 @@ def model(target: str = "jetson-agx-orin-64gb", mode: str = "MAXN") -> CostModel
 def gemm(rows: int) -> Network:
     shape = (rows, 256)
     layer = Layer(
-        "gemm", "CONVOLUTION", "Gemm", ("gemm",), ("gemm",), ("x",), ("y",), {"out_maps": 256},
-        macs=rows * 65536, weight_elements=65536,
-    )  # fmt: skip
+        "gemm",
+        "CONVOLUTION",
+        "Gemm",
+        ("gemm",),
+        ("gemm",),
+        ("x",),
+        ("y",),
+        {"out_maps": 256},
+        macs=rows * 65536,
+        weight_elements=65536,
+    )
     tensors = {n: Tensor(n, shape, "float32") for n in "xy"}
     return Network("gemm", (layer,), tensors, ("x",), ("y",))
 
@@ -535,18 +550,35 @@ def chain(*layers: tuple[str, str, str], shape: tuple[int, ...] = (1, 64, 80, 80
     channels = shape[1]
     weights = channels * channels * 9
     made = [
-        Layer("conv", "CONVOLUTION", "Conv", ("conv",), ("conv",), ("x",), ("y",),
-              {"kernel": (3, 3), "out_maps": channels}, macs=weights * shape[2] * shape[3],
-              weight_elements=weights)
-    ]  # fmt: skip
+        Layer(
+            "conv",
+            "CONVOLUTION",
+            "Conv",
+            ("conv",),
+            ("conv",),
+            ("x",),
+            ("y",),
+            {"kernel": (3, 3), "out_maps": channels},
+            macs=weights * shape[2] * shape[3],
+            weight_elements=weights,
+        )
+    ]
     tensors = {name: Tensor(name, shape, "float32") for name in ("x", "y", "other")}
     for number, (kind, function, inputs) in enumerate(layers):
         name = f"t{number}"
         tensors[name] = Tensor(name, shape, "float32")
         made.append(
-            Layer(f"l{number}", kind, kind, (name,), (name,), tuple(inputs.split()), (name,),
-                  {"function": function})
-        )  # fmt: skip
+            Layer(
+                f"l{number}",
+                kind,
+                kind,
+                (name,),
+                (name,),
+                tuple(inputs.split()),
+                (name,),
+                {"function": function},
+            )
+        )
     return Network("chain", tuple(made), tensors, ("x", "other"), (made[-1].outputs[0],))
 
 
@@ -583,11 +615,17 @@ def test_a_gate_is_placed_as_a_whole_and_only_a_gate() -> None:
         return len(fuse(net, rules.heads, rules.tails, key))
 
     assert kernels(chain(*SILU)) == 1
-    mish = (("ACTIVATION", "SOFTPLUS", "y"), ("ACTIVATION", "TANH", "t0"),
-            ("ELEMENTWISE", "PROD", "y t1"))  # fmt: skip
+    mish = (
+        ("ACTIVATION", "SOFTPLUS", "y"),
+        ("ACTIVATION", "TANH", "t0"),
+        ("ELEMENTWISE", "PROD", "y t1"),
+    )
     assert kernels(chain(*mish)) == 1
-    two_readers = (("ACTIVATION", "RELU", "y"), ("ELEMENTWISE", "SUM", "y other"),
-                   ("ELEMENTWISE", "SUM", "t0 t1"))  # fmt: skip
+    two_readers = (
+        ("ACTIVATION", "RELU", "y"),
+        ("ELEMENTWISE", "SUM", "y other"),
+        ("ELEMENTWISE", "SUM", "t0 t1"),
+    )
     assert kernels(chain(*two_readers)) > 1
     # a sigmoid of another type is elsewhere, and the product waits for it
     parts = fuse(chain(*SILU), rules.heads, rules.tails, lambda x: x.name == "l0")

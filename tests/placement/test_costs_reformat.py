@@ -10,10 +10,16 @@ from edgekit.placement.costs.kernel_costs import Layout, padded_bytes
 from edgekit.placement.costs.reformat import fixed_us, moving_us, reformat_constants
 
 LAYOUTS: tuple[Layout, ...] = (
-    ("int8", "LINEAR"), ("int8", "CHW32"), ("int8", "DLA_LINEAR"), ("int8", "DLA_HWC4"),
-    ("fp16", "LINEAR"), ("fp16", "CHW16"), ("fp16", "DLA_LINEAR"), ("fp16", "HWC8"),
+    ("int8", "LINEAR"),
+    ("int8", "CHW32"),
+    ("int8", "DLA_LINEAR"),
+    ("int8", "DLA_HWC4"),
+    ("fp16", "LINEAR"),
+    ("fp16", "CHW16"),
+    ("fp16", "DLA_LINEAR"),
+    ("fp16", "HWC8"),
     ("fp32", "LINEAR"),
-)  # fmt: skip
+)
 PAIRS = [pair for pair in itertools.product(LAYOUTS, LAYOUTS) if pair[0] != pair[1]]
 SHAPES = [(1, 3, 224, 224), (1, 3, 225, 225), (1, 256, 56, 56), (1, 64, 112, 112), (1, 512, 99, 7)]
 

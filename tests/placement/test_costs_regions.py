@@ -80,11 +80,15 @@ def test_the_first_layer_on_a_dla_pays_and_the_second_does_not(
     prepared = prepare(net, judged, ORIN, precision="fp16")
     built, problem = prepared.built, prepared.problem
     goal = Goal.of(problem, "latency", {})
-    gpu = [next(m for m, c in enumerate(row) if c and not problem.device(m))
-           for row in problem.costs]  # fmt: skip
+    gpu = [
+        next(m for m, c in enumerate(row) if c and not problem.device(m)) for row in problem.costs
+    ]
     (part,) = prepared.request.regions.parts
-    able = [v for v, kernel in enumerate(built.kernels)
-            if not part.layers.isdisjoint(kernel.layers) and problem.costs[v][1]]  # fmt: skip
+    able = [
+        v
+        for v, kernel in enumerate(built.kernels)
+        if not part.layers.isdisjoint(kernel.layers) and problem.costs[v][1]
+    ]
     first, second = able[0], able[-1]
 
     def gpu_us(*moved: int) -> float:
@@ -140,8 +144,9 @@ def test_a_shuffle_that_a_gemm_brings_is_no_product(tmp_path: Path) -> None:
     network = heads(tmp_path, 512, 4)
     found = [i for i, la in enumerate(network.layers) if la.kind == "SHUFFLE" and la.op == "Gemm"]
     assert any(network.layers[i].params["mode"] == "TRANSPOSE" for i in found)
-    layers = [replace(la, op="Transpose") if i in found else la
-              for i, la in enumerate(network.layers)]  # fmt: skip
+    layers = [
+        replace(la, op="Transpose") if i in found else la for i, la in enumerate(network.layers)
+    ]
     plain = replace(network, layers=tuple(layers))
     for i in found:
         own, other = (model().kernel_us(net, join(net, (i,)), "GPU") for net in (network, plain))
@@ -180,8 +185,11 @@ def test_pieces_of_a_fusion_are_not_added_up(
     """A loadable broke the fusion when they were timed: they are the price of that, no more."""
     kinds = ("MATRIX_MULTIPLY", "SOFTMAX", "SHUFFLE", "CONVOLUTION")
     stem = {"stem", "body"}
-    slow = {la.name: 400.0 for la in net.layers
-            if la.kind in kinds and not stem & set(la.nodes) and la.nodes != ("up_0",)}  # fmt: skip
+    slow = {
+        la.name: 400.0
+        for la in net.layers
+        if la.kind in kinds and not stem & set(la.nodes) and la.nodes != ("up_0",)
+    }
     plain = place(net, judged, ORIN, precision="fp16", options=Options(dla_cores=()))
     options = pieces(tmp_path, slow, next_to="up_0")
     plan = place(net, judged, ORIN, precision="fp16", options=options)
@@ -207,11 +215,16 @@ def test_conversions_between_pieces_are_a_part_of_breaking_the_fusion(
     chain = [("scores_1", "MatMul", "s"), ("soft_1", "Softmax", "p"), ("mix_1", "MatMul", "m")]
     reads = dict(zip((name for *_, name in chain[1:]), ("s", "p"), strict=True))
     forms = {"scores_1": half, "soft_1": full, "mix_1": half}
-    lines = tl.header(*tl.network(
-        {"x": square},
-        [(name, kind, {reads.get(out, "x"): square}, {out: square}) for name, kind, out in chain],
-        ["m"],
-    ))  # fmt: skip
+    lines = tl.header(
+        *tl.network(
+            {"x": square},
+            [
+                (name, kind, {reads.get(out, "x"): square}, {out: square})
+                for name, kind, out in chain
+            ],
+            ["m"],
+        )
+    )
     lines += tl.unit("{ForeignNode[up_0]}", "DLA", [(half, half, 90.0)])
     for name, form in forms.items():
         lines += tl.unit(name, "Cask", [(form, form, 40.0)])

@@ -79,9 +79,12 @@ def blocks(folder: Path, erfs: Collection[str]) -> Path:
     nodes.append(helper.make_node("Conv", ["s", "w"], ["y"], "last", pads=[1, 1, 1, 1]))
     values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in ("x", "y")]
     graph = helper.make_graph(
-        nodes, "blocks", values[:1], values[1:],
+        nodes,
+        "blocks",
+        values[:1],
+        values[1:],
         [onnx.numpy_helper.from_array(value, name) for name, value in weights.items()],
-    )  # fmt: skip
+    )
     path = folder / "blocks.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
     return path

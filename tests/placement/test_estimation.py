@@ -16,9 +16,12 @@ def test_samples_keep_the_measured_sums(tmp_path):
     count = len(network.layers)
     prior = {"GPU": np.linspace(1.0, 9.0, count), "DLA": np.linspace(30.0, 2.0, count)}
     parts = [
-        ("GPU", range(count), 200.0), ("GPU", range(2), 3.0), ("GPU", range(1, count - 1), 30.0),
-        ("DLA", range(count // 2), 15.0), ("DLA", range(1, count), 300.0),
-    ]  # fmt: skip
+        ("GPU", range(count), 200.0),
+        ("GPU", range(2), 3.0),
+        ("GPU", range(1, count - 1), 30.0),
+        ("DLA", range(count // 2), 15.0),
+        ("DLA", range(1, count), 300.0),
+    ]
     evidence = [TimingEvidence(tuple((name, i, 1.0) for i in some), us) for name, some, us in parts]
     learnt = estimate(network, prior, evidence)
     rows = np.array([learnt.row([(name, i) for i in some]) for name, some, _ in parts])

@@ -58,10 +58,16 @@ def regions(first: int, islands: Sequence[int], channels: int = 128, size: int =
             model = next(x for x in branching(0, 9).layers if x.kind == "CONVOLUTION")
             weights = channels * channels * 9
             layer = replace(
-                model, name=name, nodes=(name,), origin=(name,), inputs=ends[0], outputs=ends[1],
-                params={**model.params, "out_maps": channels}, macs=weights * size * size,
+                model,
+                name=name,
+                nodes=(name,),
+                origin=(name,),
+                inputs=ends[0],
+                outputs=ends[1],
+                params={**model.params, "out_maps": channels},
+                macs=weights * size * size,
                 weight_elements=weights,
-            )  # fmt: skip
+            )
         elif kind == "pool":
             layer = Layer(name, "POOLING", "MaxPool", (name,), (name,), *ends, pool)
         else:
@@ -81,9 +87,11 @@ def query(network: Network, **options: object) -> PlacementQuery:
     groups = candidates(network, {name: one.ok for name, one in verdicts.items()})
     on_dla = {name for group in groups if group.retained for name in group.layers}
     judgement = replace(
-        found, verdicts=verdicts, candidates=groups,
+        found,
+        verdicts=verdicts,
+        candidates=groups,
         placed={name: "DLA" if name in on_dla else "GPU" for name in verdicts},
-    )  # fmt: skip
+    )
     chosen = Options(pins=(Pin("first*", "DLA"),), **options)  # type: ignore[arg-type]
     return PlacementQuery(network, judgement, BOARD, "int8", None, chosen)
 

@@ -68,9 +68,10 @@ def test_it_says_what_the_baselines_of_a_plan_say(
 def test_power_modes_and_boards_without_cost_data(small: Network) -> None:
     target = get(ORIN)
     verdicts = judge(small, target)
-    fast, slow = forecast(small, verdicts, target), forecast(
-        small, verdicts, target, power_mode="15W"
-    )  # fmt: skip
+    fast, slow = (
+        forecast(small, verdicts, target),
+        forecast(small, verdicts, target, power_mode="15W"),
+    )
     assert fast is not None
     assert slow is not None
     assert slow.auto_us > fast.auto_us
@@ -130,10 +131,17 @@ def test_all_fixes_together_put_everything_on_the_dla(small: Network) -> None:
 
 def graph(edges: list[tuple[int, int]], count: int) -> Network:
     layers = [
-        Layer(f"l{i}", "SCALE", "Mul", (f"l{i}",), (f"l{i}",),
-              ("x", *(f"t{a}" for a, b in edges if b == i)), (f"t{i}",))
+        Layer(
+            f"l{i}",
+            "SCALE",
+            "Mul",
+            (f"l{i}",),
+            (f"l{i}",),
+            ("x", *(f"t{a}" for a, b in edges if b == i)),
+            (f"t{i}",),
+        )
         for i in range(count)
-    ]  # fmt: skip
+    ]
     names = ["x", *(f"t{i}" for i in range(count))]
     tensors = {name: Tensor(name, (1, 8, 4, 4), "float32") for name in names}
     return Network("g", tuple(layers), tensors, ("x",), (f"t{count - 1}",))

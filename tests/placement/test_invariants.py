@@ -23,9 +23,12 @@ from tests.placement.test_place import chain, check_segments
 
 ORIN = get("jetson-agx-orin-64gb")
 METRIC = {
-    "latency": "latency_us", "throughput": "throughput_qps", "energy": "energy_uj",
-    "gpu_time": "gpu_us", "period": "throughput_qps",
-}  # fmt: skip
+    "latency": "latency_us",
+    "throughput": "throughput_qps",
+    "energy": "energy_uj",
+    "gpu_time": "gpu_us",
+    "period": "throughput_qps",
+}
 
 
 def plan_of(net: Network, seed: int, precision: str = "int8", **options: object) -> Plan:
@@ -59,9 +62,11 @@ def test_a_latency_is_its_layers_launches_and_reformats(seed: int) -> None:
     precision = ("int8", "fp16")[seed % 2]
     pins = (Pin("conv*", "DLA"),) if seed > 3 else ()
     verdicts = judged(net, seed, precision)
-    pins = tuple(pin for pin in pins if all(
-        v.ok for name, v in verdicts.verdicts.items() if name.startswith("conv")
-    ))  # fmt: skip
+    pins = tuple(
+        pin
+        for pin in pins
+        if all(v.ok for name, v in verdicts.verdicts.items() if name.startswith("conv"))
+    )
     options = Options(objective="gpu_time", pins=pins)
     prepared = prepare(net, verdicts, ORIN, precision=precision, options=options)
     plan = place(net, verdicts, ORIN, precision=precision, options=options)
@@ -188,9 +193,12 @@ def test_the_same_plan_in_another_process() -> None:
     seed = "2" if os.environ.get("PYTHONHASHSEED") != "2" else "1"
     path = os.pathsep.join(p for p in sys.path if p)
     reported = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True,
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
         env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path},
-    ).stdout  # fmt: skip
+    ).stdout
     assert reported == documents() + "\n"
 
 

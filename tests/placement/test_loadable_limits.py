@@ -152,8 +152,9 @@ def test_devices_and_formats_are_the_best_of_all(seed: int) -> None:
     verdicts = judged(net, seed)
     for objective in ("latency", "gpu_time"):
         options = Options(objective=objective)
-        prepared = prepare(net, verdicts, ORIN, precision=("int8", "fp16")[seed % 2],
-                           options=options)  # fmt: skip
+        prepared = prepare(
+            net, verdicts, ORIN, precision=("int8", "fp16")[seed % 2], options=options
+        )
         problem = prepared.problem
         goal = Goal.of(problem, objective)
         rows = [[m for m, cost in enumerate(row) if cost] for row in problem.costs]

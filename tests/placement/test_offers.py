@@ -29,19 +29,32 @@ def chain(path: Path, channels: int, size: int, layers: int, splits: int = 1) ->
     for part in range(splits + 1):
         for number in range(layers):
             out = f"c{part}_{number}"
-            nodes.append(helper.make_node("Conv", [last, "w"], [out], name=f"conv{part}_{number}",
-                                          pads=[1] * 4))  # fmt: skip
+            nodes.append(
+                helper.make_node(
+                    "Conv", [last, "w"], [out], name=f"conv{part}_{number}", pads=[1] * 4
+                )
+            )
             last = out
         if part < splits:
-            nodes.append(helper.make_node("MaxPool", [last], [f"p{part}"], name=f"pool{part}",
-                                          kernel_shape=[9, 9], pads=[4] * 4))  # fmt: skip
+            nodes.append(
+                helper.make_node(
+                    "MaxPool",
+                    [last],
+                    [f"p{part}"],
+                    name=f"pool{part}",
+                    kernel_shape=[9, 9],
+                    pads=[4] * 4,
+                )
+            )
             last = f"p{part}"
     weights = numpy_helper.from_array(np.ones((channels, channels, 3, 3), np.float32), "w")
     graph = helper.make_graph(
-        nodes, "net",
+        nodes,
+        "net",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, channels, size, size])],
-        [helper.make_tensor_value_info(last, TensorProto.FLOAT, None)], [weights],
-    )  # fmt: skip
+        [helper.make_tensor_value_info(last, TensorProto.FLOAT, None)],
+        [weights],
+    )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
     return path
 
@@ -112,10 +125,12 @@ def test_what_only_splits_the_network_is_no_offer(tmp_path: Path) -> None:
         helper.make_node("Softmax", ["f"], ["y"], name="soft"),
     ]
     graph = helper.make_graph(
-        nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 16, 8, 8])],
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 16, 8, 8])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1024])],
         [numpy_helper.from_array(np.ones((16, 16, 1, 1), np.float32), "w")],
-    )  # fmt: skip
+    )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
     document = edgekit.check(path, target=ORIN).to_json()
     for fix in document["fixes"]:
@@ -127,20 +142,24 @@ def test_what_makes_the_automatic_placement_slower_is_no_offer(tmp_path: Path) -
     nodes = [
         helper.make_node("Exp", ["x"], ["e"], name="exp"),
         helper.make_node("Exp", ["e"], ["f"], name="exp2"),
-        helper.make_node("AveragePool", ["f"], ["p"], name="pool", kernel_shape=[8, 8],
-                         strides=[8, 8]),
+        helper.make_node(
+            "AveragePool", ["f"], ["p"], name="pool", kernel_shape=[8, 8], strides=[8, 8]
+        ),
         helper.make_node("Sigmoid", ["p"], ["y"], name="sig"),
-    ]  # fmt: skip
+    ]
     graph = helper.make_graph(
-        nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 64, 256, 256])],
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 64, 256, 256])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 64, 32, 32])],
-    )  # fmt: skip
+    )
     path = tmp_path / "slow.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
     document = edgekit.check(path, target=ORIN).to_json()
     assert [layer["name"] for layer in document["layers"] if not layer["dla"]["ok"]] == [
-        "exp", "exp2",
-    ]  # fmt: skip
+        "exp",
+        "exp2",
+    ]
     assert document["fixes"] == []
 
 
@@ -183,8 +202,9 @@ def test_explain_says_what_check_says(tmp_path: Path, capsys: pytest.CaptureFixt
                 # what depends on the layer is said in general
                 general = (
                     "at most 8x8, or such pools in a row (`edgekit check MODEL` says which)",
-                    "height x width of the window", "H x W",
-                )  # fmt: skip
+                    "height x width of the window",
+                    "H x W",
+                )
                 forms = [
                     re.sub("|".join(map(re.escape, map(re.escape, general))), ".+", re.escape(fix))
                     for fix in known

@@ -31,9 +31,16 @@ from edgekit.targets.loader import get
 LIGHT = Path(onnx.backend.test.__file__).parent / "data" / "light"
 ORIN = "jetson-agx-orin-64gb"
 NAMES = [
-    "squeezenet", "shufflenet", "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2",
-    "resnet50", "vgg19", "zfnet512",
-]  # fmt: skip
+    "squeezenet",
+    "shufflenet",
+    "bvlc_alexnet",
+    "densenet121",
+    "inception_v1",
+    "inception_v2",
+    "resnet50",
+    "vgg19",
+    "zfnet512",
+]
 
 
 @pytest.fixture(scope="module")
@@ -68,20 +75,31 @@ def chain(kinds: list[str], channels: int = 64, size: int = 56) -> Network:
         params: dict[str, object] = {"axes": (1,)}
         if conv:
             params = {
-                "kernel": (3, 3), "stride": (1, 1), "dilation": (1, 1), "pads": (1, 1, 1, 1),
-                "groups": 1, "out_maps": channels,
-            }  # fmt: skip
+                "kernel": (3, 3),
+                "stride": (1, 1),
+                "dilation": (1, 1),
+                "pads": (1, 1, 1, 1),
+                "groups": 1,
+                "out_maps": channels,
+            }
         elif kind == "ACTIVATION":
             params = {"function": "RELU"}
         elif kind == "SOFTMAX":
             params = {"axis": 1}
         layers.append(
             Layer(
-                name, kind, {"CONVOLUTION": "Conv", "ACTIVATION": "Relu"}.get(kind, kind.title()),
-                (name,), (name,), (f"t{i}",), (f"t{i + 1}",), params,
-                macs=weights * size * size, weight_elements=weights,
+                name,
+                kind,
+                {"CONVOLUTION": "Conv", "ACTIVATION": "Relu"}.get(kind, kind.title()),
+                (name,),
+                (name,),
+                (f"t{i}",),
+                (f"t{i + 1}",),
+                params,
+                macs=weights * size * size,
+                weight_elements=weights,
             )
-        )  # fmt: skip
+        )
     return Network("chain", tuple(layers), tensors, ("t0",), (f"t{len(kinds)}",))
 
 
@@ -194,14 +212,30 @@ def test_gpu_only_is_a_first_class_answer(resnet: Network, target: str, precisio
 def test_document_has_the_contracts_keys(resnet: Network) -> None:
     document = plan_of(resnet, objective="gpu_time").to_json()
     contract = {
-        "schema", "layers", "loadables", "pools", "transitions", "predicted", "objective",
-        "optimal", "bound", "gap", "plans", "baselines",
-    }  # fmt: skip
+        "schema",
+        "layers",
+        "loadables",
+        "pools",
+        "transitions",
+        "predicted",
+        "objective",
+        "optimal",
+        "bound",
+        "gap",
+        "plans",
+        "baselines",
+    }
     assert contract <= set(document)
     assert document["schema"] == "edgekit.plan/1"
     assert set(document["layers"][0]) == {
-        "name", "nodes", "device", "precision", "segment", "predicted_us", "predicted_uj",
-    }  # fmt: skip
+        "name",
+        "nodes",
+        "device",
+        "precision",
+        "segment",
+        "predicted_us",
+        "predicted_uj",
+    }
     assert {"core", "layers", "memory"} <= set(document["loadables"][0])
     assert set(document["predicted"]) == {"latency_us", "throughput_qps", "energy_uj", "gpu_us"}
     assert set(document["baselines"]) == {"gpu_only", "tensorrt_auto", "best_cut"}

@@ -52,10 +52,12 @@ def folder(tmp_path: Path) -> Path:
     ]
     form = helper.make_tensor_value_info
     graph = helper.make_graph(
-        nodes, "net", [form("x", TensorProto.FLOAT, [1, 64, 32, 32])],
+        nodes,
+        "net",
+        [form("x", TensorProto.FLOAT, [1, 64, 32, 32])],
         [form("y", TensorProto.FLOAT, None)],
         [numpy_helper.from_array(value, name) for name, value in weights.items()],
-    )  # fmt: skip
+    )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "net.onnx")
     (tmp_path / "halves.py").write_text(HALVES)
@@ -77,11 +79,14 @@ def beside(plan: Plan) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("formats", "precision", "runs_in"),
     [
-        (["int8:chw32"], "int8", "int8"), (["fp16:chw", "int8:chw"], "int8", "int8"),
-        (["fp32:chw", "fp16:chw4"], "int8", "fp16"), (["fp32:chw"], "int8", "fp32"),
-        (["int8:chw32", "fp32:chw"], "fp16", "fp32"), (["fp16:hwc8"], "fp16", "fp16"),
+        (["int8:chw32"], "int8", "int8"),
+        (["fp16:chw", "int8:chw"], "int8", "int8"),
+        (["fp32:chw", "fp16:chw4"], "int8", "fp16"),
+        (["fp32:chw"], "int8", "fp32"),
+        (["int8:chw32", "fp32:chw"], "fp16", "fp32"),
+        (["fp16:hwc8"], "fp16", "fp16"),
     ],
-)  # fmt: skip
+)
 def test_a_plugin_runs_on_the_gpu_in_a_type_that_it_declares(
     folder: Path, formats: Sequence[str], precision: str, runs_in: str
 ) -> None:
@@ -93,14 +98,15 @@ def test_a_plugin_runs_on_the_gpu_in_a_type_that_it_declares(
 @pytest.mark.parametrize(
     ("formats", "precision", "found"),
     [
-        (["int8:chw32"], "int8", []), (["int8:chw", "int8:chw32"], "int8", []),
+        (["int8:chw32"], "int8", []),
+        (["int8:chw", "int8:chw32"], "int8", []),
         (["fp16:hwc8"], "fp16", [("c", "fp16:HWC8"), ("h", "fp16:HWC8")]),
         (["int8:chw"], "int8", [("c", "int8:LINEAR"), ("h", "int8:LINEAR")]),
         (["int8:chw4"], "int8", [("c", "int8:CHW4"), ("h", "int8:CHW4")]),
         (["fp16:hwc8"], "int8", [("c", "fp16:HWC8"), ("h", "fp16:HWC8")]),
         (["fp16:chw4"], "int8", [("c", "fp16:CHW4"), ("h", "fp16:CHW4")]),
     ],
-)  # fmt: skip
+)
 def test_reformats_beside_it_follow_its_formats(
     folder: Path, formats: Sequence[str], precision: str, found: list[tuple[str, str]]
 ) -> None:
@@ -128,9 +134,11 @@ def test_check_says_why_no_dla_runs_it(folder: Path) -> None:
     assert [reason.rule for reason in layer.dla.reasons] == ["general.plugin"]
     (uncounted,) = check.unknown_cost
     assert uncounted.plugin == {
-        "plugin": "Halve", "plugin_version": "1", "plugin_namespace": "",
+        "plugin": "Halve",
+        "plugin_version": "1",
+        "plugin_namespace": "",
         "formats": ("int8:chw32",),
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("code", [HALVES, ON_CODES], ids=["values", "codes"])

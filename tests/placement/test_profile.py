@@ -28,8 +28,11 @@ def saved(path: Path, content: str | bytes, name: str = "profile") -> Path:
 def read(path: Path, content: str | bytes | list[str] | dict[str, Any], **more: Path) -> Profile:
     if isinstance(content, dict):
         content = json.dumps(content)
-    return read_profile(saved(path, "\n".join(content) if isinstance(content, list) else content),
-                        documents=read_bench, **more)  # fmt: skip
+    return read_profile(
+        saved(path, "\n".join(content) if isinstance(content, list) else content),
+        documents=read_bench,
+        **more,
+    )
 
 
 # as trtexec writes it: no escapes, nan for a share of nothing, six digits
@@ -54,15 +57,22 @@ def test_trtexec_is_read_as_it_writes(tmp_path: Path) -> None:
 
 def test_the_wait_for_a_dla_is_the_loadables(tmp_path: Path) -> None:
     rows = {
-        "x to nvm": 0.08, "{ForeignNode[a...b]}": 0.01, "y from nvm": 7.5, "x copy finish": 0.01,
-        "z from nvm": 0.02, "pool": 0.03, "{ForeignNode[c...d]}": 0.01, "w from nvm": 2.0,
-    }  # fmt: skip
+        "x to nvm": 0.08,
+        "{ForeignNode[a...b]}": 0.01,
+        "y from nvm": 7.5,
+        "x copy finish": 0.01,
+        "z from nvm": 0.02,
+        "pool": 0.03,
+        "{ForeignNode[c...d]}": 0.01,
+        "w from nvm": 2.0,
+    }
     found = read(tmp_path, rows)
     assert found.kind == "iprofiler"
     assert [(r.name, r.device, r.us) for r in found.rows] == [
-        ("{ForeignNode[a...b]}", "DLA", 7510.0), ("pool", "GPU", 30.0),
+        ("{ForeignNode[a...b]}", "DLA", 7510.0),
+        ("pool", "GPU", 30.0),
         ("{ForeignNode[c...d]}", "DLA", 2010.0),
-    ]  # fmt: skip
+    ]
     assert [r.us for r in found.overhead] == [80.0, 10.0, 20.0]
     total = sum(row.us for row in (*found.rows, *found.overhead))
     assert total == pytest.approx(1e3 * sum(rows.values()))
@@ -88,11 +98,19 @@ def test_layer_information_has_formats(tmp_path: Path) -> None:
         return {"Name": name, "Dimensions": [1, 32, 8, 8], "Format/Datatype": form}
 
     layers = [
-        {"Name": "conv", "LayerType": "CaskConvolution", "Inputs": [tensor("x", wide)],
-         "Outputs": [{"Name": "y", "Format": "Row major linear", "DataType": "FP32"}]},
-        {"Name": "copy", "LayerType": "Reformat", "Inputs": [tensor("in", "Row major linear FP32")],
-         "Outputs": [tensor("x", wide)]},
-    ]  # fmt: skip
+        {
+            "Name": "conv",
+            "LayerType": "CaskConvolution",
+            "Inputs": [tensor("x", wide)],
+            "Outputs": [{"Name": "y", "Format": "Row major linear", "DataType": "FP32"}],
+        },
+        {
+            "Name": "copy",
+            "LayerType": "Reformat",
+            "Inputs": [tensor("in", "Row major linear FP32")],
+            "Outputs": [tensor("x", wide)],
+        },
+    ]
     info = saved(tmp_path, json.dumps({"Layers": layers}), "info.json")
     found = read(tmp_path, {"copy": 0.02, "conv": 0.1}, layer_info=info)
     (row,) = found.rows
@@ -113,9 +131,13 @@ def test_layer_information_has_formats(tmp_path: Path) -> None:
         ("Row major linear FP16 format", ("fp16", "LINEAR")),
         ("Two wide channel vectorized row major FP16 format", ("fp16", "CHW2")),
         ("Channel major FP16 format where channel % 8 == 0", ("fp16", "HWC8")),
-        ("Int32(4)", None), ("Half", None), ("", None), ("Half(a,b)", None), ("x" * 500, None),
+        ("Int32(4)", None),
+        ("Half", None),
+        ("", None),
+        ("Half(a,b)", None),
+        ("x" * 500, None),
     ],
-)  # fmt: skip
+)
 def test_names_of_formats(text: str, layout: tuple[str, str] | None) -> None:
     assert layout_of(text) == layout
 
@@ -156,20 +178,32 @@ def test_a_table_of_dump_profile(tmp_path: Path) -> None:
 
 def bench(**changes: Any) -> dict[str, Any]:
     segments = [
-        {"lane": 0, "index": 0, "device": "DLA0", "layers": ["a", "b"],
-         "latency_ms": {"median": 0.5, "mean": 0.6}},
+        {
+            "lane": 0,
+            "index": 0,
+            "device": "DLA0",
+            "layers": ["a", "b"],
+            "latency_ms": {"median": 0.5, "mean": 0.6},
+        },
         {"lane": 0, "index": 1, "device": "GPU", "layers": ["c"], "latency_ms": {"mean": 0.2}},
-    ]  # fmt: skip
-    return {"schema": "edgekit.bench/1", "clock": "board-measured", "segments": segments,
-            "target": "jetson-agx-orin-64gb", "precision": "int8", **changes}  # fmt: skip
+    ]
+    return {
+        "schema": "edgekit.bench/1",
+        "clock": "board-measured",
+        "segments": segments,
+        "target": "jetson-agx-orin-64gb",
+        "precision": "int8",
+        **changes,
+    }
 
 
 def test_a_bench_of_the_board(tmp_path: Path) -> None:
     invalid = {"status": "INVALID", "reasons": [{"message": "3 iterations"}]}
     found = read(tmp_path, bench(verdict=invalid))
     assert [(r.device, r.us, r.layers) for r in found.rows] == [
-        ("DLA", 500.0, ("a", "b")), ("GPU", 200.0, ("c",)),
-    ]  # fmt: skip
+        ("DLA", 500.0, ("a", "b")),
+        ("GPU", 200.0, ("c",)),
+    ]
     assert (found.board, found.precisions) == ("jetson-agx-orin-64gb", ("int8",))
     assert found.notes == ("the bench is not valid: 3 iterations",)
 
@@ -194,8 +228,9 @@ def test_a_build_log(tmp_path: Path) -> None:
     assert (found.kind, found.board, found.tensorrt) == ("log", "Orin", "10.3.0")
     assert found.precisions == ("fp32", "fp16", "int8")
     assert [(r.name, r.us, r.device) for r in found.rows] == [
-        (tl.LOADABLE, 100.0, "DLA"), ("pool/Mean", 20.0, "GPU"),
-    ]  # fmt: skip
+        (tl.LOADABLE, 100.0, "DLA"),
+        ("pool/Mean", 20.0, "GPU"),
+    ]
     assert found.notes == ()
     cut = next(i for i, line in enumerate(tl.stem()) if "Autotuning Reformat" in line)
     assert "before the builder had chosen" in read(tmp_path, tl.stem()[:cut]).notes[0]
@@ -288,10 +323,17 @@ def test_without_the_parsers_lines_formats_join_units(tmp_path: Path) -> None:
 
 def test_parts_of_a_subgraph_that_was_timed_are_not_added(tmp_path: Path) -> None:
     shape, form = (1, 8, 4), "Half(32,4,1)"
-    chain = [("first", "MatMul", "x", "a"), ("soft", "Softmax", "a", "b"),
-             ("second", "MatMul", "b", "y"), ("end", "Relu", "y", "z")]  # fmt: skip
-    units = [("{ForeignNode[first...second]}", "Myelin", 30.0), ("soft", "CaskSoftMaxV2", 80.0),
-             ("end", "PointWiseV2", 5.0)]  # fmt: skip
+    chain = [
+        ("first", "MatMul", "x", "a"),
+        ("soft", "Softmax", "a", "b"),
+        ("second", "MatMul", "b", "y"),
+        ("end", "Relu", "y", "z"),
+    ]
+    units = [
+        ("{ForeignNode[first...second]}", "Myelin", 30.0),
+        ("soft", "CaskSoftMaxV2", 80.0),
+        ("end", "PointWiseV2", 5.0),
+    ]
     lines = [
         *tl.header(),
         *tl.network({"x": shape}, [(n, k, {r: shape}, {w: shape}) for n, k, r, w in chain], ["z"]),

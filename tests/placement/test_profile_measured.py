@@ -65,16 +65,20 @@ def build_log() -> list[str]:
     return [
         *tl.header(),
         *tl.unit(
-            STEM, "DLA",
+            STEM,
+            "DLA",
             [([PITCH_IN], [VECTOR], 260.0), ([VECTOR_IN], [VECTOR], 220.0)],
         ),
         *tl.unit(
-            POOL, "CaskPooling",
-            [(["Half(4096,256,16,1)"], ["Half(16,1,1,1)"], 31.0),
-             ([VECTOR], ["Int8(1,1:32,1,1)"], 44.0)],
+            POOL,
+            "CaskPooling",
+            [
+                (["Half(4096,256,16,1)"], ["Half(16,1,1,1)"], 31.0),
+                ([VECTOR], ["Int8(1,1:32,1,1)"], 44.0),
+            ],
         ),
         *tl.reformats("x", {(LINEAR_IN, PITCH_IN): 17.0, (LINEAR_IN, VECTOR_IN): 29.0}),
-    ]  # fmt: skip
+    ]
 
 
 def test_a_loadables_time_is_shared_out_and_its_launch_is_in_it(
@@ -158,12 +162,17 @@ def test_a_subgraph_that_says_nothing_of_its_device_follows_the_verdicts(
 def placed(net: Network, model: CostModel, devices: dict[str, str]) -> list[PlacedLayer]:
     return [
         PlacedLayer(
-            layer.name, layer.nodes, device, "int8", 0,
-            model.kernel_us(net, kernel(net, layer.name), device), 0.0,
+            layer.name,
+            layer.nodes,
+            device,
+            "int8",
+            0,
+            model.kernel_us(net, kernel(net, layer.name), device),
+            0.0,
         )
         for layer in net.layers
         for device in [devices.get(layer.name, "GPU")]
-    ]  # fmt: skip
+    ]
 
 
 def test_how_much_is_measured(tmp_path: Path, net: Network) -> None:
@@ -197,9 +206,13 @@ def test_how_much_is_measured(tmp_path: Path, net: Network) -> None:
     ],
 )
 def test_other_boards_precisions_and_models(
-    tmp_path: Path, net: Network, change: tuple[str, str], precision: str, mode: str | None,
+    tmp_path: Path,
+    net: Network,
+    change: tuple[str, str],
+    precision: str,
+    mode: str | None,
     code: str,
-) -> None:  # fmt: skip
+) -> None:
     lines = [line.replace(*change) for line in build_log()]
     with pytest.raises(DataError) as caught:
         over(tmp_path, net, lines, cost_model(precision, mode))
@@ -240,8 +253,7 @@ def test_what_the_engine_took_as_a_whole_bounds_its_parts(
         file = tmp_path / "build.log"
         file.write_text("\n".join([*build_log(), *([ran] if us else [])]))
         options = Options(profile=read_profile(file), pins=pins)
-        plan = place(net, judge(net, get(ORIN)), get(ORIN), precision="int8",
-                     options=options)  # fmt: skip
+        plan = place(net, judge(net, get(ORIN)), get(ORIN), precision="int8", options=options)
         assert plan.measured is not None
         measured[us] = plan.measured.measured_us
         notes[us] = " ".join(plan.notes)

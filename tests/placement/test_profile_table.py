@@ -21,12 +21,22 @@ from tests.tries import tries
 def bench(nodes: list[tuple[str, float]], device: str = "DLA0") -> dict[str, Any]:
     names = ["a", "b", "c"]
     return {
-        "schema": "edgekit.bench/1", "clock": "board-measured", "target": "t", "precision": "int8",
-        "segments": [{"lane": 0, "index": 0, "device": device, "layers": names,
-                      "latency_ms": {"median": 1.0}}],
+        "schema": "edgekit.bench/1",
+        "clock": "board-measured",
+        "target": "t",
+        "precision": "int8",
+        "segments": [
+            {
+                "lane": 0,
+                "index": 0,
+                "device": device,
+                "layers": names,
+                "latency_ms": {"median": 1.0},
+            }
+        ],
         "nodes": [{"lane": 0, "index": 0, "node": n, "op": "", "median_us": us} for n, us in nodes],
         "placement": [[["a", "DLA0"], ["b", "DLA0"], ["c", "GPU"]]],
-    }  # fmt: skip
+    }
 
 
 def read(folder: Path, document: object) -> Profile:
@@ -36,10 +46,17 @@ def read(folder: Path, document: object) -> Profile:
 
 
 def test_a_hybrid_engines_wait_is_its_loadables(tmp_path: Path) -> None:
-    found = read(tmp_path, bench([
-        ("x to nvm", 100.0), ("{ForeignNode[a...b]}", 10.0), ("b from nvm", 590.0),
-        ("c", 100.0),
-    ]))  # fmt: skip
+    found = read(
+        tmp_path,
+        bench(
+            [
+                ("x to nvm", 100.0),
+                ("{ForeignNode[a...b]}", 10.0),
+                ("b from nvm", 590.0),
+                ("c", 100.0),
+            ]
+        ),
+    )
     assert not found.notes
     # 800 us were profiled of a segment of 1000: each row counts as much more
     assert [(row.name, row.device, row.us) for row in found.rows] == [
@@ -64,14 +81,29 @@ def test_a_segments_layers_share_out_its_time(tmp_path: Path) -> None:
 
 
 def table(*rows: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"schema": "edgekit.profile/1", "clock": "board-measured", "board": "t",
-            "power_mode": "", "precision": "int8", "model": "m", "backend": "tensorrt",
-            "rows": list(rows), "frames": [], **more}  # fmt: skip
+    return {
+        "schema": "edgekit.profile/1",
+        "clock": "board-measured",
+        "board": "t",
+        "power_mode": "",
+        "precision": "int8",
+        "model": "m",
+        "backend": "tensorrt",
+        "rows": list(rows),
+        "frames": [],
+        **more,
+    }
 
 
 def row(us: float, at: float, samples: int, layers: tuple[str, ...] = ("a",)) -> dict[str, Any]:
-    return {"device": "GPU", "layers": list(layers), "us": us, "sd_us": 0.01 * us,
-            "samples": samples, "measured_at": at}  # fmt: skip
+    return {
+        "device": "GPU",
+        "layers": list(layers),
+        "us": us,
+        "sd_us": 0.01 * us,
+        "samples": samples,
+        "measured_at": at,
+    }
 
 
 def merged(*documents: dict[str, Any]) -> ProfileTable:
@@ -100,10 +132,16 @@ def test_what_agrees_is_pooled_and_what_does_not_is_reported() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"rows": 3}, {"rows": [{}]}, {"rows": [row(-1, 0, 1)]}, {"rows": []},
-     {"rows": [{**row(1, 0, 1), "device": "NPU"}]}, {"frames": [{"parts": 1}]},
-     {"clock": "cpu-measured"}],
-)  # fmt: skip
+    [
+        {"rows": 3},
+        {"rows": [{}]},
+        {"rows": [row(-1, 0, 1)]},
+        {"rows": []},
+        {"rows": [{**row(1, 0, 1), "device": "NPU"}]},
+        {"frames": [{"parts": 1}]},
+        {"clock": "cpu-measured"},
+    ],
+)
 def test_tables_that_are_none(tmp_path: Path, changes: dict[str, Any]) -> None:
     file = tmp_path / "t.json"
     file.write_text(json.dumps({**table(row(1, 0, 1)), **changes}))
@@ -113,13 +151,30 @@ def test_tables_that_are_none(tmp_path: Path, changes: dict[str, Any]) -> None:
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(
-        st.sampled_from(["segments", "nodes", "placement", "layers", "latency_ms", "median",
-                         "device", "index", "lane", "node", "median_us"]), inner, max_size=4,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "segments",
+                    "nodes",
+                    "placement",
+                    "layers",
+                    "latency_ms",
+                    "median",
+                    "device",
+                    "index",
+                    "lane",
+                    "node",
+                    "median_us",
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
     ),
     max_leaves=12,
-)  # fmt: skip
+)
 
 
 @settings(max_examples=tries(60))

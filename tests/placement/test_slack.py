@@ -26,9 +26,12 @@ def query() -> PlacementQuery:
 
 def planned(query: PlacementQuery, objective: str, slack: float) -> Plan:
     return place(
-        query.network, query.judgement, BOARD, precision="int8",
+        query.network,
+        query.judgement,
+        BOARD,
+        precision="int8",
         options=replace(query.options, objective=objective, slack=slack),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

@@ -34,10 +34,12 @@ def save(path: Path, nodes: list[onnx.NodeProto], weights: dict[str, tuple[int, 
         for name, shape in weights.items()
     ]
     graph = helper.make_graph(
-        nodes, "net",
+        nodes,
+        "net",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 64, 56, 56])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], stored,
-    )  # fmt: skip
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        stored,
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     onnx.save(onnx.shape_inference.infer_shapes(model), path)
     return str(path)
@@ -49,8 +51,11 @@ def chain(path: Path, layers: int = 10) -> str:
     for number in range(layers):
         weights[f"w{number}"] = (64, 64, 3, 3)
         out = "y" if number == layers - 1 else f"r{number}"
-        nodes.append(helper.make_node("Conv", [last, f"w{number}"], [f"c{number}"],
-                                      pads=[1] * 4, name=f"conv{number}"))  # fmt: skip
+        nodes.append(
+            helper.make_node(
+                "Conv", [last, f"w{number}"], [f"c{number}"], pads=[1] * 4, name=f"conv{number}"
+            )
+        )
         nodes.append(helper.make_node("Relu", [f"c{number}"], [out], name=f"relu{number}"))
         last = out
     return save(path, nodes, weights)
@@ -66,8 +71,9 @@ def gated(path: Path) -> str:
         helper.make_node("Sigmoid", ["g"], ["s"], name="sigmoid"),
         helper.make_node("Mul", ["w", "s"], ["y"], name="scale"),
     ]
-    return save(path, nodes, {"deep": (64, 1, 3, 3), "wide": (64, 64, 1, 1),
-                              "gate": (64, 64, 1, 1)})  # fmt: skip
+    return save(
+        path, nodes, {"deep": (64, 1, 3, 3), "wide": (64, 64, 1, 1), "gate": (64, 64, 1, 1)}
+    )
 
 
 def plan(
@@ -120,8 +126,9 @@ def test_a_hybrid_engine_waits_for_a_busy_gpu_and_engines_of_segments_do_not(
     extra = contention_constants().extra["2.0"]["gpu_by_dla"]
     kept, beside = 210.748 / 778.844, 1 / (1 + extra)
     period = 1e6 / hybrid.predicted.throughput_qps
-    assert period == pytest.approx(max(gpu + core * (1 - beside) / kept,
-                                       core + gpu * (1 - kept) / beside), rel=1e-3)  # fmt: skip
+    assert period == pytest.approx(
+        max(gpu + core * (1 - beside) / kept, core + gpu * (1 - kept) / beside), rel=1e-3
+    )
     assert split.predicted.throughput_qps > 1.1 * hybrid.predicted.throughput_qps
     waits = [note for note in hybrid.notes if "27 % of its rate beside a busy GPU" in note]
     assert len(waits) == 1
@@ -140,11 +147,13 @@ def test_an_engine_wholly_on_the_dla_is_no_hybrid_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("target", "kept", "where"),
-    [(BOARD, 0.870, "measured on AGX Orin 64GB and taken for every Orin"),
-     ("jetson-agx-orin-32gb", 0.870, "measured on AGX Orin 64GB and taken for every Orin"),
-     ("jetson-orin-nx-16gb", 0.639, "measured on this board"),
-     ("drive-orin", 0.973, "measured on this board")],
-)  # fmt: skip
+    [
+        (BOARD, 0.870, "measured on AGX Orin 64GB and taken for every Orin"),
+        ("jetson-agx-orin-32gb", 0.870, "measured on AGX Orin 64GB and taken for every Orin"),
+        ("jetson-orin-nx-16gb", 0.639, "measured on this board"),
+        ("drive-orin", 0.973, "measured on this board"),
+    ],
+)
 def test_two_hybrid_engines_keep_what_was_measured_of_such_a_board(
     tmp_path: Path, target: str, kept: float, where: str
 ) -> None:
@@ -199,11 +208,14 @@ def test_at_a_low_rate_the_dla_costs_more_energy_than_the_gpu_and_back_to_back_l
     """As YOLO11n did on an AGX Orin at 50W and 10 frames a second, and ResNet-50 back to back."""
     frame = {
         rate: edgekit.plan(
-            "builtin:light_resnet50", target=BOARD, precision=precision, power_mode="50W",
+            "builtin:light_resnet50",
+            target=BOARD,
+            precision=precision,
+            power_mode="50W",
             placement={"rate_hz": rate},
         )
         for rate in (None, 10)
-    }  # fmt: skip
+    }
     energy = {
         (device, rate): made.baselines[name].energy_uj
         for rate, made in frame.items()
@@ -238,8 +250,9 @@ def test_the_least_energy_at_a_rate_is_the_best_of_all_pinned_placements(tmp_pat
         assert best.bound == pytest.approx(best.predicted.energy_uj, rel=1e-4)
         assert best.predicted.throughput_qps >= rate
         for on_dla in ((), (0, 1, 2), (3, 4, 5), (0, 1, 2, 3, 4, 5)):
-            pins = [{"layers": f"*{n}", "device": "DLA" if n in on_dla else "GPU"}
-                    for n in range(6)]  # fmt: skip
+            pins = [
+                {"layers": f"*{n}", "device": "DLA" if n in on_dla else "GPU"} for n in range(6)
+            ]
             other = plan(model, "energy", rate_hz=rate, pin=pins, slack=0)
             assert best.predicted.energy_uj <= other.predicted.energy_uj * (1 + 1e-9)
         devices.add(tuple(sorted({layer.device for layer in best.layers})))
@@ -268,8 +281,13 @@ def shows(model: str, *options: str) -> None:
 def test_every_table_says_which_energy_it_shows(tmp_path: Path, capsys) -> None:
     model = chain(tmp_path / "chain.onnx", 4)
     for option, words in (([], "energy, back to back"), (["--rate-hz", "10"], "energy at 10/s")):
-        for question in ([], ["--what-if", "cores none"], ["--pareto", "latency,energy"],
-                         ["--modes", "MAXN,50W"], ["--objective", "energy"]):  # fmt: skip
+        for question in (
+            [],
+            ["--what-if", "cores none"],
+            ["--pareto", "latency,energy"],
+            ["--modes", "MAXN,50W"],
+            ["--objective", "energy"],
+        ):
             shows(model, *option, *question)
             shown = " ".join(capsys.readouterr().out.split())
             assert words in shown
@@ -282,9 +300,13 @@ def test_every_table_says_which_energy_it_shows(tmp_path: Path, capsys) -> None:
 
 def test_a_rate_is_for_one_network(tmp_path: Path) -> None:
     one = {"name": "a", "onnx": chain(tmp_path / "chain.onnx", 2)}
-    config = {"version": 1, "name": "two", "target": BOARD,
-              "model": {"networks": [one, {**one, "name": "b"}]},
-              "placement": {"rate_hz": 10}}  # fmt: skip
+    config = {
+        "version": 1,
+        "name": "two",
+        "target": BOARD,
+        "model": {"networks": [one, {**one, "name": "b"}]},
+        "placement": {"rate_hz": 10},
+    }
     path = tmp_path / "two.yaml"
     path.write_text(json.dumps(config))
     with pytest.raises(EdgekitError, match="rate_hz is for one network"):
@@ -302,9 +324,11 @@ def test_a_placement_has_one_prediction_whatever_was_made_best(
 ) -> None:
     """Pins leave one placement; the objective may choose other formats where devices meet."""
     model = chain(tmp_path / "chain.onnx")
-    pins = [
-        {"layers": f"conv{n}", "device": "DLA" if n in on_dla else "GPU"} for n in range(10)
-    ] if on_dla else []  # fmt: skip
+    pins = (
+        [{"layers": f"conv{n}", "device": "DLA" if n in on_dla else "GPU"} for n in range(10)]
+        if on_dla
+        else []
+    )
     cores = [0] if on_dla else []
     by_placement: dict[object, set[tuple[object, ...]]] = {}
     baselines = set()
@@ -336,9 +360,7 @@ def test_no_plan_has_less_energy_than_the_plan_for_energy(
     tmp_path: Path, target: str, cores: list[int]
 ) -> None:
     model = chain(tmp_path / "chain.onnx")
-    made = {
-        objective: plan(model, objective, target, dla_cores=cores) for objective in OBJECTIVES
-    }  # fmt: skip
+    made = {objective: plan(model, objective, target, dla_cores=cores) for objective in OBJECTIVES}
     least = made["energy"]
     assert least.optimal
     others = [one.predicted for other in made.values() for one in (other, *other.plans)]
@@ -381,12 +403,18 @@ def test_the_least_energy_of_all_placements_with_what_sharing_costs(
     )
     judged = judge(net, board, precision="int8")
     pins = (Pin("conv0", "DLA"), Pin("conv3", "GPU"))  # else one device does all of it
-    made = place(net, judged, board, precision="int8",
-                 options=Options(objective="energy", dla_cores=(0,), pins=pins))  # fmt: skip
+    made = place(
+        net,
+        judged,
+        board,
+        precision="int8",
+        options=Options(objective="energy", dla_cores=(0,), pins=pins),
+    )
     # waiting for a busy GPU takes no energy: only the memory's factors count
     # as if nothing were shared
-    plain = prepare(net, judged, board, precision="int8",
-                    options=Options(dla_cores=(0,), pins=pins, split=True))  # fmt: skip
+    plain = prepare(
+        net, judged, board, precision="int8", options=Options(dla_cores=(0,), pins=pins, split=True)
+    )
     problem, model = plain.problem, plain.request.model
     gpu_watts, dla_watts = (model.watts(name) for name in problem.devices)
     (speeds,) = (row for row in problem.together if all(row))
@@ -398,8 +426,7 @@ def test_the_least_energy_of_all_placements_with_what_sharing_costs(
             continue
         loads = placing.load_us[:2]
         both = min(load / speed for load, speed in zip(loads, speeds, strict=True))
-        gpu, core = (load + both * (1 - speed)
-                     for load, speed in zip(loads, speeds, strict=True))  # fmt: skip
+        gpu, core = (load + both * (1 - speed) for load, speed in zip(loads, speeds, strict=True))
         energies.append(gpu_watts * gpu + dla_watts * core)
     assert len(energies) > 8
     assert len({layer.device for layer in made.layers}) == 2
@@ -487,7 +514,8 @@ def test_an_fp16_head_of_an_int8_network_pays_for_its_conversion(tmp_path: Path)
     net, board = layers_module.layers(loaded), get(BOARD)
     judged = judge(net, board, precision="int8", tensorrt="10.3")
     head = frozenset(layer.name for layer in net.layers[-2:])
-    mixed = place(net, judged, board, precision="int8",
-                  options=Options(dla_cores=(), fp16_layers=head))  # fmt: skip
+    mixed = place(
+        net, judged, board, precision="int8", options=Options(dla_cores=(), fp16_layers=head)
+    )
     costs = {layer.name: layer.predicted_us for layer in mixed.layers}
     assert mixed.predicted.latency_us > sum(costs.values()) + 10  # a kernel of its own

@@ -22,9 +22,12 @@ def axes(file: str) -> list[int | str]:
 def varying(nets: ModuleType) -> object:
     torch = nets.torch
     return torch.nn.Sequential(
-        torch.nn.Conv2d(3, 4, 3, padding=1, stride=2), torch.nn.ReLU(),
-        torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(4, 5),
-    ).eval()  # fmt: skip
+        torch.nn.Conv2d(3, 4, 3, padding=1, stride=2),
+        torch.nn.ReLU(),
+        torch.nn.AdaptiveAvgPool2d(1),
+        torch.nn.Flatten(),
+        torch.nn.Linear(4, 5),
+    ).eval()
 
 
 def test_dims_of_a_module_are_named_and_compared_at_both_ends(nets: ModuleType) -> None:
@@ -69,9 +72,11 @@ def test_a_module_takes_no_other_sizes_than_its_dims(nets: ModuleType) -> None:
 def test_a_program_keeps_its_ranges(nets: ModuleType, tmp_path: Path) -> None:
     torch = nets.torch
     program = torch.export.export(
-        varying(nets), (torch.randn(2, 3, 32, 16),), strict=False,
+        varying(nets),
+        (torch.randn(2, 3, 32, 16),),
+        strict=False,
         dynamic_shapes={"input": {0: torch.export.Dim("batch", min=1, max=8)}},
-    )  # fmt: skip
+    )
     torch.export.save(program, tmp_path / "net.pt2")
     (tmp_path / "net.yaml").write_text(
         f"version: 1\nname: net\nmodel: {{pt2: net.pt2}}\ntarget: {ORIN}\n"
@@ -89,9 +94,11 @@ def test_a_program_keeps_its_ranges(nets: ModuleType, tmp_path: Path) -> None:
 
 def test_ranges_among_sizes_export_open_axes(nets: ModuleType) -> None:
     found = edgekit.check(
-        varying(nets), target=ORIN, inputs={"input": "1x3x16..32x16:float32"},
+        varying(nets),
+        target=ORIN,
+        inputs={"input": "1x3x16..32x16:float32"},
         model={"buckets": ["16x16"]},
-    )  # fmt: skip
+    )
     assert found.buckets[0].shapes == {"input": (1, 3, 16, 16)}
 
 

@@ -49,9 +49,14 @@ def test_a_module_that_counts_its_calls_is_named_and_left_out(
     assert __file__ in error.where
     assert 'leave=["buf"]' in error.hint
     made = edgekit.compile(
-        net, (x,), target=ORIN, precision="fp16", leave="buf", out=tmp_path,
+        net,
+        (x,),
+        target=ORIN,
+        precision="fp16",
+        leave="buf",
+        out=tmp_path,
         calibration=[x],
-    )  # fmt: skip
+    )
     assert "calibration is not read: fp16 has no scales" in made.report.notes
     first = made(x)
     with pytest.raises(UsageError, match="cannot become an ONNX file"):

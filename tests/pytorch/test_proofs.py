@@ -93,16 +93,23 @@ def prove(
         assert classes[path] == (kind if exporter == "dynamo" else "")
         assert checked.modules[0].layers == checked.summary.layers
         net = edgekit.compile(
-            module, inputs, target=ORIN, precision="fp16", exporter=exporter, out=out,
+            module,
+            inputs,
+            target=ORIN,
+            precision="fp16",
+            exporter=exporter,
+            out=out,
             calibration={"count": 1},
-        )  # fmt: skip
+        )
         wanted, ours = module(*inputs), net(*inputs)
         worst = least = min(cosines(ours, wanted))
         if worst < FP16:
             half = copy.deepcopy(module).half()
             least = min(cosines(half(*(one.half() for one in inputs)), wanted))
-    print(f"{type(module).__name__}: {exporter}, opset {found.opset}, {checked.summary.layers} "
-          f"layers, {agreement.difference:.1e}; FP16 cosine {worst:.6f}")  # fmt: skip
+    print(
+        f"{type(module).__name__}: {exporter}, opset {found.opset}, {checked.summary.layers} "
+        f"layers, {agreement.difference:.1e}; FP16 cosine {worst:.6f}"
+    )
     assert worst >= min(FP16, least)
 
 

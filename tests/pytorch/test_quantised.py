@@ -36,15 +36,21 @@ def trained(codes=(-128, 127), weight_codes=(-127, 127)):
     net = ao.fuse_modules_qat(Net().train(), [["conv", "norm", "relu"]])
     net.qconfig = ao.QConfig(
         activation=ao.FakeQuantize.with_args(
-            observer=ao.MovingAverageMinMaxObserver, quant_min=codes[0], quant_max=codes[1],
-            dtype=torch.qint8, qscheme=torch.per_tensor_symmetric,
+            observer=ao.MovingAverageMinMaxObserver,
+            quant_min=codes[0],
+            quant_max=codes[1],
+            dtype=torch.qint8,
+            qscheme=torch.per_tensor_symmetric,
         ),
         weight=ao.FakeQuantize.with_args(
-            observer=ao.MovingAveragePerChannelMinMaxObserver, quant_min=weight_codes[0],
-            quant_max=weight_codes[1], dtype=torch.qint8, qscheme=torch.per_channel_symmetric,
+            observer=ao.MovingAveragePerChannelMinMaxObserver,
+            quant_min=weight_codes[0],
+            quant_max=weight_codes[1],
+            dtype=torch.qint8,
+            qscheme=torch.per_channel_symmetric,
             ch_axis=0,
         ),
-    )  # fmt: skip
+    )
     net = ao.prepare_qat(net)
     for _ in range(8):
         net(torch.randn(2, 3, 16, 16))

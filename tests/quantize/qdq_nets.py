@@ -72,9 +72,12 @@ class Sheet:
 
     def proto(self, *outputs: str) -> onnx.ModelProto:
         graph = helper.make_graph(
-            self.nodes, "qdq", self.inputs,
-            [helper.make_tensor_value_info(name, 1, None) for name in outputs], self.constants,
-        )  # fmt: skip
+            self.nodes,
+            "qdq",
+            self.inputs,
+            [helper.make_tensor_value_info(name, 1, None) for name in outputs],
+            self.constants,
+        )
         opsets = [helper.make_opsetid("", self.opset)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
@@ -153,14 +156,21 @@ def quantised_by_ort(
     logging.disable(logging.WARNING)
     try:
         quantize_static(
-            source, target, Reader(), quant_format=QuantFormat.QDQ, per_channel=True,
-            activation_type=QuantType.QInt8, weight_type=QuantType.QInt8,
+            source,
+            target,
+            Reader(),
+            quant_format=QuantFormat.QDQ,
+            per_channel=True,
+            activation_type=QuantType.QInt8,
+            weight_type=QuantType.QInt8,
             calibrate_method=CalibrationMethod.MinMax,
             extra_options={
-                "ActivationSymmetric": True, "WeightSymmetric": True, "QuantizeBias": biases,
+                "ActivationSymmetric": True,
+                "WeightSymmetric": True,
+                "QuantizeBias": biases,
             },
             **options,
-        )  # fmt: skip
+        )
     finally:
         logging.disable(logging.NOTSET)
     return target

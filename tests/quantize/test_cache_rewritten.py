@@ -81,14 +81,20 @@ def test_a_cache_of_the_original_serves_the_rewritten_network(name: str) -> None
 def test_equal_values_are_found_whatever_their_order() -> None:
     original, _ = make(
         [node("Relu", "x", "a"), node("Neg", "x", "b"), node("Add", "a b", "y")],
-        {}, {"x": [1, 4, 4, 4]}, ["y"],
-    )  # fmt: skip
+        {},
+        {"x": [1, 4, 4, 4]},
+        ["y"],
+    )
     other, _ = make(
         [
-            node("Transpose", "x", "t", perm=[0, 2, 3, 1]), node("Relu", "t", "r"),
-            node("Abs", "t", "n"), node("Add", "r n", "y"),
+            node("Transpose", "x", "t", perm=[0, 2, 3, 1]),
+            node("Relu", "t", "r"),
+            node("Abs", "t", "n"),
+            node("Add", "r n", "y"),
         ],
-        {}, {"x": [1, 4, 4, 4]}, ["y"],
-    )  # fmt: skip
+        {},
+        {"x": [1, 4, 4, 4]},
+        ["y"],
+    )
     assert equal_tensors(original, other, {"a", "b"}, {"t", "r", "n"}) == {"r": ("a",)}
     assert equal_tensors(original, other, set(), {"t"}) == {}

@@ -125,10 +125,11 @@ def test_layers_without_int8_need_no_scales() -> None:
 
 def test_the_translators_mark_of_a_fused_sum_is_no_range() -> None:
     network = chain(
-        node("Conv", "x w", "c"), node("MaxPool", "x", "r", kernel_shape=[1, 1]),
+        node("Conv", "x w", "c"),
+        node("MaxPool", "x", "r", kernel_shape=[1, 1]),
         node("Add", "c r", "s"),
         node("Relu", "s", "y"),
-    )  # fmt: skip
+    )
     reading = scales_of(cache({"x": 2.0, "c": 1.0, "r": 2.0, "y": 4.0}), network)
     assert "c" not in reading.scales.scales
     assert not reading.lacks

@@ -62,26 +62,39 @@ def scales(reported: tuple[str, str]) -> dict[str, float]:
 
 def test_options_of_the_command_are_keys_of_the_configuration(folder, run) -> None:
     options = {
-        "count": 5, "pick": "spread", "resize": 18, "crop": 16, "pad": 9, "color": "BGR",
-        "interpolation": "area", "scale": 2.0, "mean": [1.0, 2.0, 3.0], "std": [4.0],
-        "layout": "NCHW", "skip_broken": True,
-    }  # fmt: skip
+        "count": 5,
+        "pick": "spread",
+        "resize": 18,
+        "crop": 16,
+        "pad": 9,
+        "color": "BGR",
+        "interpolation": "area",
+        "scale": 2.0,
+        "mean": [1.0, 2.0, 3.0],
+        "std": [4.0],
+        "layout": "NCHW",
+        "skip_broken": True,
+    }
     arguments = []
     for key, value in options.items():
         text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
         arguments += [f"--{key.replace('_', '-')}"] + ([] if value is True else [text])
     by_options = scales(run(*START, "--data", "images", *arguments, "--json"))
     config = {
-        "version": 1, "name": "net", "model": {"onnx": "../model.onnx"},
-        "target": "jetson-agx-orin-64gb", "calibration": {"data": "../images", **options},
-    }  # fmt: skip
+        "version": 1,
+        "name": "net",
+        "model": {"onnx": "../model.onnx"},
+        "target": "jetson-agx-orin-64gb",
+        "calibration": {"data": "../images", **options},
+    }
     (folder / "sub").mkdir()
     (folder / "sub" / "net.yaml").write_text(yaml.safe_dump(config))
     by_file = scales(run("calibrate", "sub/net.yaml", "--json"))
     by_call = edgekit.calibrate(
-        "model.onnx", target="jetson-agx-orin-64gb",
+        "model.onnx",
+        target="jetson-agx-orin-64gb",
         calibration={"data": str(folder / "images"), **options},
-    ).to_json()["scales"]  # fmt: skip
+    ).to_json()["scales"]
     assert by_options == by_file == by_call
     assert by_options["x"] * 127 == pytest.approx((255 * 2 - 1) / 4, rel=0.05)
 
@@ -103,8 +116,11 @@ def test_a_function_next_to_the_configuration(folder, run, monkeypatch) -> None:
         out, err = run("calibrate", "sub/net.yaml", "--json")
         assert "only in the module file" in " ".join(json.loads(out)["notes"])
         found.append((scales((out, err))["x"], "made by the user" in err))
-    assert found == [(np.float32(1 / 127), True), (np.float32(1 / 127), False),
-                     (np.float32(3 / 127), True)]  # fmt: skip
+    assert found == [
+        (np.float32(1 / 127), True),
+        (np.float32(1 / 127), False),
+        (np.float32(3 / 127), True),
+    ]
 
 
 def test_a_function_of_the_current_folder(folder, run) -> None:
@@ -147,8 +163,10 @@ def test_the_same_images_in_another_batch_size_have_the_same_ranges(folder) -> N
     def ranges(batch: int):
         model, _ = make(
             [node("Relu", "x", "r"), node("MaxPool", "r", "y", kernel_shape=[2, 2])],
-            {}, {"x": [batch, 3, 16, 16]}, ["y"],
-        )  # fmt: skip
+            {},
+            {"x": [batch, 3, 16, 16]},
+            ["y"],
+        )
         data = load_data({"data": folder / "images", "mean": [0.5], "count": 5}, model)
         return measure(model, data).amax
 
@@ -182,7 +200,9 @@ def test_the_inputs_that_were_read_are_counted(folder, run, count) -> None:
         assert document["data"].endswith("some.npy")
     for precision in ("int8", "fp16"):
         built = edgekit.build(
-            "model.onnx", target="jetson-agx-orin-64gb", precision=precision,
+            "model.onnx",
+            target="jetson-agx-orin-64gb",
+            precision=precision,
             calibration={"data": "some.npy"},
-        )  # fmt: skip
+        )
         assert built.accuracy.data == f"{reported}some.npy"

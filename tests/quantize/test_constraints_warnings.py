@@ -78,11 +78,25 @@ def test_changes_as_plain_values():
     change = Change("a", 0.5, 2.0, "pooling.int8_ranges", ("p", "q"), "b")
     rows = change_rows([change, Change("z", None, 1.0, "pooling.int8_ranges", ("p",))])
     assert write(rows) == [
-        {"tensor": "a", "old": 0.5, "new": 2.0, "bits": 2.0, "rule": "pooling.int8_ranges",
-         "layers": ["p", "q"], "widest": "b"},
-        {"tensor": "z", "old": None, "new": 1.0, "bits": 0.0, "rule": "pooling.int8_ranges",
-         "layers": ["p"], "widest": ""},
-    ]  # fmt: skip
+        {
+            "tensor": "a",
+            "old": 0.5,
+            "new": 2.0,
+            "bits": 2.0,
+            "rule": "pooling.int8_ranges",
+            "layers": ["p", "q"],
+            "widest": "b",
+        },
+        {
+            "tensor": "z",
+            "old": None,
+            "new": 1.0,
+            "bits": 0.0,
+            "rule": "pooling.int8_ranges",
+            "layers": ["p"],
+            "widest": "",
+        },
+    ]
 
 
 def test_the_rules_that_tie_are_notes_about_int8_with_sources():

@@ -32,15 +32,17 @@ def names(path: Path) -> list[str]:
     [
         ("path: set\ntrain: images/train\nval: images/val\n", ["set/images/train/a.png"]),
         ("path: set\nval: images/val\n", ["set/images/val/b.png", "set/images/val/c.png"]),
-        ("path: set\ntrain: [images/train, images/val]\n",
-         ["set/images/train/a.png", "set/images/val/b.png", "set/images/val/c.png"]),
+        (
+            "path: set\ntrain: [images/train, images/val]\n",
+            ["set/images/train/a.png", "set/images/val/b.png", "set/images/val/c.png"],
+        ),
         ("path: set\ntrain: train.txt\n", ["set/images/train/a.png", "set/images/val/c.png"]),
         # Ultralytics looks for the path in a folder of its own, and Roboflow's exports are one
         # folder off
         ("path: coco8\ntrain: set/images/train\n", ["set/images/train/a.png"]),
         ("train: ../set/images/train\n", ["set/images/train/a.png"]),
     ],
-)  # fmt: skip
+)
 def test_images_are_those_that_the_file_names(
     tmp_path: Path, text: str, expected: list[str]
 ) -> None:
@@ -54,20 +56,21 @@ def test_images_are_those_that_the_file_names(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (None, "cannot be read"), ("names: [a]\n", "names no images"), ("- a\n", "no mapping"),
-        ("train: {", "no YAML"), ("train: nowhere\n", "no images are at train: nowhere"),
+        (None, "cannot be read"),
+        ("names: [a]\n", "names no images"),
+        ("- a\n", "no mapping"),
+        ("train: {", "no YAML"),
+        ("train: nowhere\n", "no images are at train: nowhere"),
         ("train: list.txt\n", "no images are at train: list.txt"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_list_is_one_error(tmp_path: Path, text: str | None, words: str) -> None:
     model, _ = colour_detector(tmp_path)
     (tmp_path / "list.txt").write_text("\n")
     if text is not None:
         (tmp_path / "data.yaml").write_text(text)
     with pytest.raises(DataError, match=words) as refused:
-        edgekit.calibrate(
-            model, target=BOARD, calibration={"data": str(tmp_path / "data.yaml")}
-        )  # fmt: skip
+        edgekit.calibrate(model, target=BOARD, calibration={"data": str(tmp_path / "data.yaml")})
     assert refused.value.code == "data.list"
     assert refused.value.where == str(tmp_path / "data.yaml")
 
@@ -80,9 +83,10 @@ def test_a_detector_is_calibrated_on_its_training_images_by_ultralytics_preparat
     pictures(tmp_path / "set/images/train", "a.png", "b.png")
     (tmp_path / "data.yaml").write_text("path: set\ntrain: images/train\nnames: [red, blue]\n")
     options = {
-        "target": BOARD, "model": {"head": str(head)},
+        "target": BOARD,
+        "model": {"head": str(head)},
         "calibration": {"data": str(tmp_path / "data.yaml")},
-    }  # fmt: skip
+    }
     found = edgekit.calibrate(model, **options)
     assert "2 inputs of" in found.data
     assert any("letterbox" in one for one in found.notes)

@@ -32,10 +32,12 @@ def network(path: Path, inputs: dict[str, tuple[int, list[int]]], output: list[i
     nodes.append(helper.make_node("Sum", sums, ["total"]))
     nodes.append(helper.make_node("Expand", ["total", "shape"], ["y"]))
     graph = helper.make_graph(
-        nodes, "net",
+        nodes,
+        "net",
         [helper.make_tensor_value_info(name, *one) for name, one in inputs.items()],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, output)], [shape],
-    )  # fmt: skip
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, output)],
+        [shape],
+    )
     opset = [helper.make_opsetid("", 13)]
     model = helper.make_model(graph, opset_imports=opset, ir_version=8)
     onnx.save(model, path)

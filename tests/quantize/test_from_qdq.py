@@ -228,8 +228,13 @@ def test_pools_concat_gates_and_averages_take_what_follows() -> None:
     assert found.scales["gate"] == exact(1 / 127)
     # out = 127 * a * b: as large as the larger factor lets it be
     assert found.scales["y"] == pytest.approx(s, rel=1e-6)
-    assert rules == {"pooled": "follows", "average": "average", "joined": "follows",
-                     "gate": "Sigmoid", "y": "Mul"}  # fmt: skip
+    assert rules == {
+        "pooled": "follows",
+        "average": "average",
+        "joined": "follows",
+        "gate": "Sigmoid",
+        "y": "Mul",
+    }
 
 
 def test_an_average_hands_no_scale_back() -> None:

@@ -27,9 +27,11 @@ def keys_of(warning: str) -> list[dict[str, object]]:
 
 def test_a_shared_scale_names_the_keys_that_keep_the_layer_out() -> None:
     _, network = make(
-        [node("Concat", "a b", JOIN, axis=1)], {},
-        {"a": [1, 4, 8, 8], "b": [1, 4, 8, 8]}, [JOIN],
-    )  # fmt: skip
+        [node("Concat", "a b", JOIN, axis=1)],
+        {},
+        {"a": [1, 4, 8, 8], "b": [1, 4, 8, 8]},
+        [JOIN],
+    )
     # 27 bits lie between the two: no tensor has more than 8 to lose
     given = make_scales({"a": 2.0**-27, "b": 1.0, JOIN: 1.0}, method="cache", data="")
     found = tied(given, network)
@@ -54,8 +56,10 @@ def test_warnings_about_data_say_how_to_give_more() -> None:
     row = -np.arange(1, 17, dtype=F)[None]
     found = measure(model, [{"x": row}, {"x": 2 * row}], network=layers(model))
     assert len(found.warnings) == 3
-    few = {name: [one for one in scales_from(layers(model), found, name).warnings
-                  if "entropy" in one] for name in found.amax}  # fmt: skip
+    few = {
+        name: [one for one in scales_from(layers(model), found, name).warnings if "entropy" in one]
+        for name in found.amax
+    }
     assert [name for name, told in few.items() if told] == ["entropy"]
     for warning in (*found.warnings, *few["entropy"]):
         assert keys_of(warning)[-1]["calibration"] == {"data": "FOLDER", "count": 500}, warning

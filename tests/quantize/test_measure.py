@@ -112,8 +112,15 @@ def test_batch_and_order_change_nothing() -> None:
         for method in METHODS:
             assert found[method] == expected[method]
     # six samples in batches of four: what fills the second up does not count
-    filler = {"x": np.concatenate([singles[4]["x"], singles[5]["x"], 9 * images(2)[0]["x"].repeat(
-        4, axis=2).reshape(2, 3, 8, 16).repeat(2, axis=2)])}  # fmt: skip
+    filler = {
+        "x": np.concatenate(
+            [
+                singles[4]["x"],
+                singles[5]["x"],
+                9 * images(2)[0]["x"].repeat(4, axis=2).reshape(2, 3, 8, 16).repeat(2, axis=2),
+            ]
+        )
+    }
     first = {"x": np.concatenate([feed["x"] for feed in singles[:4]])}
     assert (
         measure(batched(4), Filled([first, filler], 2)).amax
@@ -136,9 +143,11 @@ def test_parts_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_first_node_that_makes_a_bad_value_is_named() -> None:
     nodes = [
-        node("Relu", "x", "fine"), node("Exp", "fine", "huge"), node("Sub", "huge huge", "none"),
+        node("Relu", "x", "fine"),
+        node("Exp", "fine", "huge"),
+        node("Sub", "huge huge", "none"),
         node("Relu", "none", "y"),
-    ]  # fmt: skip
+    ]
     model, _ = make(nodes, {}, {"x": [1, 4]}, ["y"])
     good = {"x": np.ones((1, 4), F)}
     with pytest.raises(DataError, match=r"the first come from node 'huge' \(Exp\)") as caught:

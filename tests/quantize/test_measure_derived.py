@@ -76,9 +76,13 @@ def test_only_what_follows_exactly_is_not_counted() -> None:
     model, network = net(2)
     found = derived(model, network, float_tensors(model, network))
     assert {name: how.kind for name, how in found.items()} == {
-        "relu": "relu", "mirrored": "relu", "joined": "all", "above": "relu",
-        "turned": "same", "y": "same",
-    }  # fmt: skip
+        "relu": "relu",
+        "mirrored": "relu",
+        "joined": "all",
+        "above": "relu",
+        "turned": "same",
+        "y": "same",
+    }
     assert found["joined"].sources == ("conv", "mirrored", "relu")
 
 
@@ -110,8 +114,10 @@ def test_ranges_are_those_of_counting_everything(
 @pytest.mark.parametrize("op", ["Flatten", "Reshape"])
 def test_what_no_layer_has_is_measured_too(op: str) -> None:
     rng = np.random.default_rng(1)
-    weights = {"w": rng.standard_normal((4, 2, 1, 1)).astype(F),
-               "v": rng.standard_normal((64, 3)).astype(F)}  # fmt: skip
+    weights = {
+        "w": rng.standard_normal((4, 2, 1, 1)).astype(F),
+        "v": rng.standard_normal((64, 3)).astype(F),
+    }
     if op == "Reshape":
         weights["shape"] = np.array([1, 64], np.int64)
     nodes = [

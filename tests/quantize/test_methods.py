@@ -47,8 +47,16 @@ def drawn(kind: str, seed: int, count: int) -> np.ndarray:
 
 
 KINDS = [
-    "relu", "symmetric", "heavy", "laplace", "far", "few values", "constant", "softmax", "uniform"
-]  # fmt: skip
+    "relu",
+    "symmetric",
+    "heavy",
+    "laplace",
+    "far",
+    "few values",
+    "constant",
+    "softmax",
+    "uniform",
+]
 
 
 # a small histogram of theirs: their loops take seconds for 2048 bins

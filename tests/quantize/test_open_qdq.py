@@ -65,11 +65,13 @@ def test_a_file_below_opset_13_has_no_typed_form(tmp_path):
 def test_a_tensor_that_only_a_body_reads_keeps_its_name(tmp_path):
     branches = [
         helper.make_graph(
-            [helper.make_node(kind, ["c"], [f"{kind}_y"], f"{kind}_inner")], kind, [],
+            [helper.make_node(kind, ["c"], [f"{kind}_y"], f"{kind}_inner")],
+            kind,
+            [],
             [helper.make_tensor_value_info(f"{kind}_y", 1, None)],
         )
         for kind in ("Relu", "Neg")
-    ]  # fmt: skip
+    ]
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], "conv"),
         helper.make_node("ReduceSum", ["x"], ["sum"], "sum", keepdims=0),
@@ -80,11 +82,12 @@ def test_a_tensor_that_only_a_body_reads_keeps_its_name(tmp_path):
     ]
     weight = np.random.default_rng(0).standard_normal((4, 3, 1, 1)).astype(np.float32)
     graph = helper.make_graph(
-        nodes, "branch",
+        nodes,
+        "branch",
         [helper.make_tensor_value_info("x", 1, [1, 3, "height", "width"])],
         [helper.make_tensor_value_info("y", 1, [1, 4, "height", "width"])],
         [numpy_helper.from_array(weight, "w"), numpy_helper.from_array(np.float32(0), "zero")],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     onnx.save(model, tmp_path / "branch.onnx")
     save(typed(tmp_path / "branch.onnx", {}), tmp_path / "typed.onnx")

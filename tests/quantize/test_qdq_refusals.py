@@ -32,9 +32,12 @@ def one(**more: object) -> Sheet:
 
 @pytest.mark.parametrize(
     ("zero", "message"),
-    [(np.int8(3), "int8, zero point 3"), (np.uint8(0), "uint8, zero point 0"),
-     (np.uint8(127), "uint8, zero point 127")],
-)  # fmt: skip
+    [
+        (np.int8(3), "int8, zero point 3"),
+        (np.uint8(0), "uint8, zero point 0"),
+        (np.uint8(127), "uint8, zero point 127"),
+    ],
+)
 def test_asymmetric_activations(zero: np.generic, message: str) -> None:
     error = refused(one(zero=zero), "y")
     assert error.code == "qdq.zero_point"
@@ -65,9 +68,14 @@ def test_asymmetric_weights() -> None:
 
 @pytest.mark.parametrize(
     ("elem", "opset"),
-    [(TYPES.INT16, 21), (TYPES.UINT16, 21), (TYPES.FLOAT8E4M3FN, 19), (TYPES.INT4, 21),
-     (TYPES.UINT4, 21)],
-)  # fmt: skip
+    [
+        (TYPES.INT16, 21),
+        (TYPES.UINT16, 21),
+        (TYPES.FLOAT8E4M3FN, 19),
+        (TYPES.INT4, 21),
+        (TYPES.UINT4, 21),
+    ],
+)
 def test_other_types(elem: int, opset: int) -> None:
     sheet = Sheet(opset)
     sheet.input("x", 1, 4, 4, 4)
@@ -177,16 +185,18 @@ def _joined_codes() -> Sheet:
 
 @pytest.mark.parametrize(
     ("make", "code", "names"),
-    [(_computed, "qdq.scale_computed", ["'q'", "s"]),
-     (_dynamic, "qdq.integer", ["dynamic", "DynamicQuantizeLinear"]),
-     (_qoperator, "qdq.integer", ["conv", "QLinearConv"]),
-     (_other_scale, "qdq.pair", ["x_q", "0.1", "0.2"]),
-     (_nothing_positive, "qdq.scale_value", ["x_q"]),
-     (_no_step, "qdq.scale_value", ["x_q"]),
-     (_joined_codes, "qdq.integer", ["joined", "Concat"]),
-     (_open_input, "qdq.open", ["'x'"]),
-     (_clipped_codes, "qdq.integer", ["clipped", "Max"])],
-)  # fmt: skip
+    [
+        (_computed, "qdq.scale_computed", ["'q'", "s"]),
+        (_dynamic, "qdq.integer", ["dynamic", "DynamicQuantizeLinear"]),
+        (_qoperator, "qdq.integer", ["conv", "QLinearConv"]),
+        (_other_scale, "qdq.pair", ["x_q", "0.1", "0.2"]),
+        (_nothing_positive, "qdq.scale_value", ["x_q"]),
+        (_no_step, "qdq.scale_value", ["x_q"]),
+        (_joined_codes, "qdq.integer", ["joined", "Concat"]),
+        (_open_input, "qdq.open", ["'x'"]),
+        (_clipped_codes, "qdq.integer", ["clipped", "Max"]),
+    ],
+)
 def test_refusals(make: Callable[[], Sheet], code: str, names: list[str]) -> None:
     error = refused(make(), "y")
     assert error.code == code

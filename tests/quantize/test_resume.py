@@ -38,8 +38,10 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("killed") / "state"
     process = subprocess.Popen(
         [sys.executable, "-c", CHILD, str(path)],
-        cwd=Path(__file__).parents[2], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
+        cwd=Path(__file__).parents[2],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     assert process.stdin is not None
     assert process.stdout is not None
     with process.stdin, process.stdout:
@@ -110,6 +112,9 @@ def test_a_state_is_what_was_counted(tmp_path: Path) -> None:
     for name, histogram in histograms.items():
         again = loaded[0][name]
         assert (again.low, again.high, again.top, again.zeros) == (
-            histogram.low, histogram.high, histogram.top, histogram.zeros
-        )  # fmt: skip
+            histogram.low,
+            histogram.high,
+            histogram.top,
+            histogram.zeros,
+        )
         assert np.array_equal(again.counts, histogram.counts)

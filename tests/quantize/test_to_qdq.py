@@ -32,9 +32,13 @@ SCALE = 0.05
 def net():
     """Two branches, a sum, a pool, an operator without INT8 in the middle, a classifier."""
     weights = {
-        "w1": normal(1, 8, 4, 3, 3), "b1": normal(2, 8), "w2": normal(3, 8, 8, 1, 1),
-        "w3": normal(4, 8, 8, 1, 1), "fc": normal(5, 8, 10), "fcb": normal(6, 10),
-    }  # fmt: skip
+        "w1": normal(1, 8, 4, 3, 3),
+        "b1": normal(2, 8),
+        "w2": normal(3, 8, 8, 1, 1),
+        "w3": normal(4, 8, 8, 1, 1),
+        "fc": normal(5, 8, 10),
+        "fcb": normal(6, 10),
+    }
     nodes = [
         node("Conv", "x w1 b1", "a", pads=[1, 1, 1, 1]),
         node("Relu", "a", "r"),

@@ -61,8 +61,9 @@ def test_kernels_give_the_codes_of_the_file(name, tmp_path):
     wanted = {t for part in parts for t in (*part.inputs, *part.outputs)} - set(feeds[0])
     file_name = {t: f"{t}_dequantized" if f"{t}_dequantized" in written else t for t in wanted}
     names = [t for t in wanted if file_name[t] in written]
-    values = dict(zip(names, run(tmp_path / "qdq.onnx", feeds[0], *map(file_name.get, names)),
-                      strict=True))  # fmt: skip
+    values = dict(
+        zip(names, run(tmp_path / "qdq.onnx", feeds[0], *map(file_name.get, names)), strict=True)
+    )
     values |= feeds[0]
     ratios = {}
     for part in parts:

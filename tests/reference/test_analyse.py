@@ -32,10 +32,14 @@ def weight(*shape: int) -> np.ndarray:
 def residual(batch: int = 1) -> tuple[Model, Network, Plan]:
     """A stem, two branches that are concatenated, a sum around a convolution, and a classifier."""
     weights = {
-        "w0": weight(8, 3, 3, 3), "w1": weight(4, 8, 1, 1), "w2": weight(12, 8, 3, 3),
-        "w3": weight(16, 16, 3, 3), "b3": weight(16, 1).reshape(16), "w4": weight(10, 16),
+        "w0": weight(8, 3, 3, 3),
+        "w1": weight(4, 8, 1, 1),
+        "w2": weight(12, 8, 3, 3),
+        "w3": weight(16, 16, 3, 3),
+        "b3": weight(16, 1).reshape(16),
+        "w4": weight(10, 16),
         "shape": np.array([batch, 16], np.int64),
-    }  # fmt: skip
+    }
     nodes = [
         node("Conv", "x w0", "stem", pads=[1, 1, 1, 1]),
         node("Relu", "stem", "r0"),
@@ -93,8 +97,15 @@ def test_it_is_what_a_whole_build_of_each_kernel_gives(batch: int) -> None:
     model, network, plan = net
     found, scales, data = measured(net)
     assert {item.name for item in found.impacts} == {
-        "stem + r0", "left", "right", "joined", "inner + sum + r1", "pooled", "flat", "y",
-    }  # fmt: skip
+        "stem + r0",
+        "left",
+        "right",
+        "joined",
+        "inner + sum + r1",
+        "pooled",
+        "flat",
+        "y",
+    }
     compared = 0
     for item in found.impacts:
         if item.name in ("joined", "flat"):
@@ -115,8 +126,9 @@ def test_the_worst_is_first_and_the_ends_are_reported() -> None:
     assert None not in ratios
     assert ratios == sorted(ratios)  # type: ignore[type-var]
     assert {item.name: item.place for item in found.impacts if item.place} == {
-        "stem + r0": ("first",), "y": ("last",),
-    }  # fmt: skip
+        "stem + r0": ("first",),
+        "y": ("last",),
+    }
     assert set(found.floats) == {"gate"}
     assert "no INT8 kernel" in found.floats["gate"]
 

@@ -19,8 +19,9 @@ def measured(scale: float, inputs: int) -> dict:
     model = model_of(
         [node("Mul", "x scale", "small"), node("Add", "small bias", "y"), node("Mul", "y y", "z")],
         {"scale": np.float32([scale]), "bias": np.linspace(50, 100, 8, dtype=np.float32)},
-        {"x": (1, 8)}, ["z"],
-    )  # fmt: skip
+        {"x": (1, 8)},
+        ["z"],
+    )
     network = network_of(model)
     plan = plan_of(place_all(network, "fp16", lambda i: i // 2))
     artefacts = build_reference(segmented(model, network, plan), None)
@@ -47,12 +48,19 @@ def test_one_input_leaves_it_open():
 def maps(gains: tuple[float, float], biases: tuple[float, float], *, outputs: list[str]) -> dict:
     """Accuracy in FP16 of two channels of different range; ``plain`` is the input, scaled."""
     model = model_of(
-        [node("Mul", "x gains", "part"), node("Add", "part biases", "y"),
-         node("Mul", "x third", "plain")],
-        {"gains": np.reshape(np.float32(gains), (1, 2, 1, 1)), "third": np.float32([1 / 3]),
-         "biases": np.reshape(np.float32(biases), (1, 2, 1, 1))},
-        {"x": (1, 2, 4, 4)}, outputs,
-    )  # fmt: skip
+        [
+            node("Mul", "x gains", "part"),
+            node("Add", "part biases", "y"),
+            node("Mul", "x third", "plain"),
+        ],
+        {
+            "gains": np.reshape(np.float32(gains), (1, 2, 1, 1)),
+            "third": np.float32([1 / 3]),
+            "biases": np.reshape(np.float32(biases), (1, 2, 1, 1)),
+        },
+        {"x": (1, 2, 4, 4)},
+        outputs,
+    )
     network = network_of(model)
     artefacts = build_reference(
         segmented(model, network, plan_of(place_all(network, "fp16"))), None

@@ -30,10 +30,16 @@ def residual(seed: int = 0) -> Model:
         return (rng.standard_normal(shape) * 0.3).astype(np.float32)
 
     weights = {
-        "w1": normal(8, 3, 3, 3), "b1": normal(8), "w2": normal(8, 8, 3, 3), "w3": normal(8, 10),
-        "b3": normal(10), "gain": normal(8) ** 2 + 1, "shift": normal(8), "mean": normal(8),
+        "w1": normal(8, 3, 3, 3),
+        "b1": normal(8),
+        "w2": normal(8, 8, 3, 3),
+        "w3": normal(8, 10),
+        "b3": normal(10),
+        "gain": normal(8) ** 2 + 1,
+        "shift": normal(8),
+        "mean": normal(8),
         "var": normal(8) ** 2 + 0.5,
-    }  # fmt: skip
+    }
     nodes = [
         node("Conv", "x w1 b1", "c1", pads=[1, 1, 1, 1]),
         node("Relu", "c1", "r1"),

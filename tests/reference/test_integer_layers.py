@@ -53,9 +53,15 @@ def convolutions(draw: st.DrawFn, transposed: bool = False) -> tuple:
 
 @few
 @given(
-    convolutions(), SCALES, st.floats(0.01, 3), SEEDS, OPSETS,
-    st.booleans(), st.booleans(), st.booleans(),
-)  # fmt: skip
+    convolutions(),
+    SCALES,
+    st.floats(0.01, 3),
+    SEEDS,
+    OPSETS,
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+)
 def test_convolution(case, sx, sy, seed, opset, biased, relu, optimise) -> None:  # type: ignore[no-untyped-def]
     known, shape, kernel = case
     weights = {"w": normal(seed, *kernel)}
@@ -63,9 +69,15 @@ def test_convolution(case, sx, sy, seed, opset, biased, relu, optimise) -> None:
         weights["b"] = normal(seed + 1, kernel[0])
     conv = node("Conv", "x w b" if biased else "x w", "y", **known)
     same(
-        conv, {"x": shape}, weights, {"x": sx, "y": sy}, seed,
-        opset=opset, relu=relu, optimise=optimise,
-    )  # fmt: skip
+        conv,
+        {"x": shape},
+        weights,
+        {"x": sx, "y": sy},
+        seed,
+        opset=opset,
+        relu=relu,
+        optimise=optimise,
+    )
 
 
 @few
@@ -79,9 +91,17 @@ def test_deconvolution(case, sx, sy, seed, relu) -> None:  # type: ignore[no-unt
 
 @few
 @given(
-    st.integers(1, 3), st.integers(1, 40), st.integers(1, 20), SCALES, st.floats(0.01, 3), SEEDS,
-    OPSETS, st.booleans(), st.booleans(), st.sampled_from([1.0, 0.5, 0.3]),
-)  # fmt: skip
+    st.integers(1, 3),
+    st.integers(1, 40),
+    st.integers(1, 20),
+    SCALES,
+    st.floats(0.01, 3),
+    SEEDS,
+    OPSETS,
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([1.0, 0.5, 0.3]),
+)
 def test_fully_connected(n, k, m, sx, sy, seed, opset, trans_a, trans_b, alpha) -> None:  # type: ignore[no-untyped-def]
     weights = {"w": normal(seed, *((m, k) if trans_b else (k, m))), "b": normal(seed + 1, m)}
     gemm = node(
@@ -90,25 +110,38 @@ def test_fully_connected(n, k, m, sx, sy, seed, opset, trans_a, trans_b, alpha) 
     shape = (k, n) if trans_a else (n, k)
     same(gemm, {"x": shape}, weights, {"x": sx, "y": sy}, seed, opset=opset)
     same(
-        node("MatMul", "x w", "y"), {"x": (2, n, k)}, {"w": normal(seed, k, m)},
-        {"x": sx, "y": sy}, seed, relu=trans_a,
-    )  # fmt: skip
+        node("MatMul", "x w", "y"),
+        {"x": (2, n, k)},
+        {"w": normal(seed, k, m)},
+        {"x": sx, "y": sy},
+        seed,
+        relu=trans_a,
+    )
 
 
 @few
 @given(
-    st.sampled_from(["Add", "Sub", "Sum", "Mul", "Max", "Min"]), SCALES, SCALES, SCALES,
-    st.sampled_from(["different", "equal inputs", "all equal"]), SEEDS, st.booleans(),
-)  # fmt: skip
+    st.sampled_from(["Add", "Sub", "Sum", "Mul", "Max", "Min"]),
+    SCALES,
+    SCALES,
+    SCALES,
+    st.sampled_from(["different", "equal inputs", "all equal"]),
+    SEEDS,
+    st.booleans(),
+)
 def test_two_operands(op, sa, sb, sy, scales, seed, relu) -> None:  # type: ignore[no-untyped-def]
     sb = sb if scales == "different" else sa
     sy = sa if scales == "all equal" else sy
     shape = (2, 5, 4, 3)
     same(
-        node(op, "a b", "y"), {"a": shape, "b": shape}, {}, {"a": sa, "b": sb, "y": sy}, seed,
+        node(op, "a b", "y"),
+        {"a": shape, "b": shape},
+        {},
+        {"a": sa, "b": sb, "y": sy},
+        seed,
         # a ReLU is no part of a maximum's kernel
         relu=relu and op not in ("Max", "Min"),
-    )  # fmt: skip
+    )
 
 
 @few
@@ -124,9 +157,12 @@ def test_concatenation(inputs, axis, sy, seed, equal) -> None:  # type: ignore[n
     names = [f"x{i}" for i in range(len(inputs))]
     scales = dict.fromkeys(names, sy) if equal else dict(zip(names, inputs, strict=True))
     same(
-        node("Concat", " ".join(names), "y", axis=axis), dict.fromkeys(names, (2, 3, 4, 2)), {},
-        {**scales, "y": sy}, seed,
-    )  # fmt: skip
+        node("Concat", " ".join(names), "y", axis=axis),
+        dict.fromkeys(names, (2, 3, 4, 2)),
+        {},
+        {**scales, "y": sy},
+        seed,
+    )
 
 
 @st.composite
@@ -197,7 +233,10 @@ def test_an_average_half_way_between_two_codes_goes_to_the_even_one(count: int) 
     shape = (1, 4096, 1, count)
     for scale in (0.1, 0.0371, 1 / 3):
         codes = same(
-            node("AveragePool", "x", "y", kernel_shape=[1, count]), {"x": shape}, {},
-            {"x": scale, "y": scale}, count,
-        )  # fmt: skip
+            node("AveragePool", "x", "y", kernel_shape=[1, count]),
+            {"x": shape},
+            {},
+            {"x": scale, "y": scale},
+            count,
+        )
         assert codes.size == 4096

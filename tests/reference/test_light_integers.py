@@ -14,9 +14,16 @@ from tests.reference.integer_layers import same
 from tests.reference.integer_reference import attributes
 
 NETWORKS = [
-    "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet",
-    "squeezenet", "vgg19", "zfnet512",
-]  # fmt: skip
+    "bvlc_alexnet",
+    "densenet121",
+    "inception_v1",
+    "inception_v2",
+    "resnet50",
+    "shufflenet",
+    "squeezenet",
+    "vgg19",
+    "zfnet512",
+]
 WINDOWED = {"Conv", "MaxPool", "AveragePool"}
 OPS = WINDOWED | {"Gemm", "Concat", "Sum", "GlobalAveragePool", "Relu", "Add", "Mul"}
 # the slow reference computes a few thousand outputs of a convolution, not a whole image's, and
@@ -95,9 +102,14 @@ def test_layers_of_a_network(name: str) -> None:
         if node.op_type in ("Conv", "Gemm"):
             scales["y"] = 0.013 * float(np.sqrt(weights[node.input[1]][0].size))
         codes = same(
-            node, {name: cropped(node, shapes[name]) for name in moving}, weights, scales, number,
-            opset=9, relu=node.op_type in ("Conv", "Sum"),
-        )  # fmt: skip
+            node,
+            {name: cropped(node, shapes[name]) for name in moving},
+            weights,
+            scales,
+            number,
+            opset=9,
+            relu=node.op_type in ("Conv", "Sum"),
+        )
         assert len(np.unique(codes)) > min(8, codes.size / 2)
         tested.add(node.op_type)
     assert {"Conv", "MaxPool"} <= tested

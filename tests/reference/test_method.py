@@ -54,11 +54,12 @@ def network(path: Path, *, clip: bool) -> Path:
         helper.make_node("AveragePool", ["t"], ["y"], "pool", kernel_shape=[4, 4], strides=[4, 4]),
     ]
     graph = helper.make_graph(
-        nodes, "net",
+        nodes,
+        "net",
         [helper.make_tensor_value_info("x", 1, [1, 4, 16, 16])],
         [helper.make_tensor_value_info("y", 1, [1, 16, 4, 4])],
         [numpy_helper.from_array(value, name) for name, value in weights.items()],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     onnx.save(model, path)
     return path
@@ -226,11 +227,12 @@ def detector(path: Path) -> Path:
     ]
     size = [1, 4, 128, 128]
     graph = helper.make_graph(
-        nodes, "detector",
+        nodes,
+        "detector",
         [helper.make_tensor_value_info(name, 1, size) for name in "xz"],
         [helper.make_tensor_value_info("y", 1, [1, 6, 128 * 128])],
         [numpy_helper.from_array(value, name) for name, value in weights.items()],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     onnx.save(model, path)
     return path
@@ -250,9 +252,11 @@ def test_a_method_that_loses_a_detectors_scores_does_not_win(tmp_path: Path) -> 
     calibration = {"data": str(tmp_path / "data.npz"), "count": 8}
     choice = edgekit.calibrate(path, calibration=calibration, **BOARD).to_json()["choice"]
     built = edgekit.build(
-        path, calibration={**calibration, "method": choice["method"]},
-        accuracy={"fallback": "none"}, **BOARD,
-    )  # fmt: skip
+        path,
+        calibration={**calibration, "method": choice["method"]},
+        accuracy={"fallback": "none"},
+        **BOARD,
+    )
     (scores,) = built.accuracy.scores
     assert scores.above >= 20
     assert scores.kept >= 0.95 * scores.above
@@ -295,10 +299,14 @@ def test_methods_that_cannot_be_reported_apart_are_said_to_be(
 
 def _choice(**change: Any) -> MethodChoice:
     found: dict[str, Any] = {
-        "method": "percentile", "measured_snr_db": {}, "failures": {}, "inputs": 64,
+        "method": "percentile",
+        "measured_snr_db": {},
+        "failures": {},
+        "inputs": 64,
         "snr_db": {"percentile": 16.8, "minmax": 17.3, "mse": 16.5, "entropy": 12.7},
-        "compared": {"percentile": 64, "minmax": 64, "mse": 64, "entropy": 8}, "held_out": 64,
-    }  # fmt: skip
+        "compared": {"percentile": 64, "minmax": 64, "mse": 64, "entropy": 8},
+        "held_out": 64,
+    }
     return MethodChoice(**found | change)
 
 

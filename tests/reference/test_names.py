@@ -9,17 +9,22 @@ from tests.quantize.quantize_nets import make, node
 
 _, NETWORK = make(
     [node("Conv", "x w", "block/conv[0]"), node("Relu", "block/conv[0]", "relu")],
-    {"w": np.ones((2, 3, 1, 1), np.float32)}, {"x": [1, 3, 4, 4]}, ["relu"],
-)  # fmt: skip
+    {"w": np.ones((2, 3, 1, 1), np.float32)},
+    {"x": [1, 3, 4, 4]},
+    ["relu"],
+)
 
 
 @pytest.mark.parametrize(
     ("globs", "found"),
     [
-        ([], set()), (["block/*"], {"block/conv[0]"}), (["block/conv[0]"], {"block/conv[0]"}),
-        (["*"], {"block/conv[0]", "relu"}), (["relu", "r?lu"], {"relu"}),
+        ([], set()),
+        (["block/*"], {"block/conv[0]"}),
+        (["block/conv[0]"], {"block/conv[0]"}),
+        (["*"], {"block/conv[0]", "relu"}),
+        (["relu", "r?lu"], {"relu"}),
     ],
-)  # fmt: skip
+)
 def test_names_and_globs(globs, found) -> None:
     assert layers_named(NETWORK, globs) == found
 

@@ -10,13 +10,22 @@ from tests.reference.toy_nets import model_of, network_of, node, place_all, plan
 
 def test_an_overflow_is_reported_with_the_node_that_began_it():
     model = model_of(
-        [node("Add", "x mask", "masked"), node("Mul", "x big", "huge"),
-         node("Mul", "huge small", "fine"), node("Sub", "huge huge", "zero"),
-         node("Exp", "masked", "e"), node("Add", "fine e", "sum")],
-        {"big": np.float32([1000.0]), "small": np.float32([0.001]),
-         "mask": np.float32([0.0, -np.inf])},
-        {"x": (1, 2)}, ["sum", "zero"],
-    )  # fmt: skip
+        [
+            node("Add", "x mask", "masked"),
+            node("Mul", "x big", "huge"),
+            node("Mul", "huge small", "fine"),
+            node("Sub", "huge huge", "zero"),
+            node("Exp", "masked", "e"),
+            node("Add", "fine e", "sum"),
+        ],
+        {
+            "big": np.float32([1000.0]),
+            "small": np.float32([0.001]),
+            "mask": np.float32([0.0, -np.inf]),
+        },
+        {"x": (1, 2)},
+        ["sum", "zero"],
+    )
     network = network_of(model)
     plan = plan_of(place_all(network, "fp16", lambda i: i // 2))
     artefacts = build_reference(segmented(model, network, plan), None)

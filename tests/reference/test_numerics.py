@@ -197,9 +197,13 @@ def test_codes_round_half_to_even_and_saturate() -> None:
 
 def chain() -> tuple[Model, dict[str, np.ndarray], dict[str, float]]:
     weights = {
-        "w": normal(4, 3, 1, 1), "g": normal(4), "s": normal(4), "m": normal(4),
-        "v": normal(4) ** 2 + 1, "u": normal(4, 3, 1, 1),
-    }  # fmt: skip
+        "w": normal(4, 3, 1, 1),
+        "g": normal(4),
+        "s": normal(4),
+        "m": normal(4),
+        "v": normal(4) ** 2 + 1,
+        "u": normal(4, 3, 1, 1),
+    }
     nodes = [
         node("Conv", "x u", "short"),
         node("Conv", "x w", "c"),
@@ -311,9 +315,11 @@ def test_a_weight_read_along_two_axes_has_two_int8_forms() -> None:
     model = model_of(nodes, {"w": w}, {"x": [3, 6]}, ["y"])
     artefacts = built(model, "int8", {"x": 0.03, "h": 0.06, "y": 0.3})
     assert {name: v.transform for name, v in artefacts.weights.items()} == {
-        "w#int8": "int8:1", "w#scale": "int8-scale:1",
-        "w#int8@0": "int8:0", "w#scale@0": "int8-scale:0",
-    }  # fmt: skip
+        "w#int8": "int8:1",
+        "w#scale": "int8-scale:1",
+        "w#int8@0": "int8:0",
+        "w#scale@0": "int8-scale:0",
+    }
     x = normal(3, 6)
     found = Runner(artefacts).run({"x": x})["y"]
     (w1, s1), (w0, s0) = weight_codes(w, 1), weight_codes(w, 0)

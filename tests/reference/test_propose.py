@@ -17,10 +17,21 @@ def accuracy_of(
     cosine: float = 1.0, snr_db: float | None = None, *, judged: bool = True, failures=()
 ) -> Accuracy:
     return Accuracy(
-        cosine=cosine, cosine_min=cosine, snr_db=snr_db, exact=False, max_abs=0.1, judged=judged,
-        top1_agreement=1.0, count=1, nonfinite=(), constant=(), groups=(), scores=(),
-        failures=failures, per_segment=(),
-    )  # fmt: skip
+        cosine=cosine,
+        cosine_min=cosine,
+        snr_db=snr_db,
+        exact=False,
+        max_abs=0.1,
+        judged=judged,
+        top1_agreement=1.0,
+        count=1,
+        nonfinite=(),
+        constant=(),
+        groups=(),
+        scores=(),
+        failures=failures,
+        per_segment=(),
+    )
 
 
 def ranking(count: int) -> list[Impact]:
@@ -92,9 +103,11 @@ def test_few_builds_find_one_culprit_of_many() -> None:
 
 def test_all_in_fp16_that_misses_is_reported_with_the_numbers() -> None:
     found = propose(
-        ranking(3), Builds(dict.fromkeys(("k0", "k1", "k2"), 0.1), left=0.01), metric="cosine",
+        ranking(3),
+        Builds(dict.fromkeys(("k0", "k1", "k2"), 0.1), left=0.01),
+        metric="cosine",
         minimum=0.99,
-    )  # fmt: skip
+    )
     assert found.layers is None
     assert found.kernels == 3
     assert "0.7 in INT8 and 0.97 with all 3" in shortfall(found)
@@ -127,9 +140,9 @@ def test_layers_retained_whatever_is_found_are_in_every_build() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "minimum", "passes"), [(30.0, 30.0, True), (29.9, 30.0, False), (None, 99.0, True),
-                                     (-999.0, None, True)],
-)  # fmt: skip
+    ("value", "minimum", "passes"),
+    [(30.0, 30.0, True), (29.9, 30.0, False), (None, 99.0, True), (-999.0, None, True)],
+)
 def test_a_gate(value, minimum, passes) -> None:
     assert reaches(accuracy_of(snr_db=value), "snr_db", minimum) is passes
 

@@ -13,13 +13,25 @@ from edgekit.network.model import Layer, Model, Network, Tensor
 from edgekit.placement.plan import PlacedLayer, Plan, PredictedCost, Share
 
 KINDS = {
-    "Conv": "CONVOLUTION", "ConvTranspose": "DECONVOLUTION", "Gemm": "CONVOLUTION",
-    "MatMul": "MATRIX_MULTIPLY", "MaxPool": "POOLING", "AveragePool": "POOLING",
-    "GlobalAveragePool": "POOLING", "Concat": "CONCATENATION", "Relu": "ACTIVATION",
-    "Add": "ELEMENTWISE", "Sum": "ELEMENTWISE", "Reshape": "SHUFFLE", "Flatten": "SHUFFLE",
-    "Transpose": "SHUFFLE", "Softmax": "SOFTMAX", "BatchNormalization": "SCALE",
-    "Dropout": "IDENTITY", "LRN": "LRN",
-}  # fmt: skip
+    "Conv": "CONVOLUTION",
+    "ConvTranspose": "DECONVOLUTION",
+    "Gemm": "CONVOLUTION",
+    "MatMul": "MATRIX_MULTIPLY",
+    "MaxPool": "POOLING",
+    "AveragePool": "POOLING",
+    "GlobalAveragePool": "POOLING",
+    "Concat": "CONCATENATION",
+    "Relu": "ACTIVATION",
+    "Add": "ELEMENTWISE",
+    "Sum": "ELEMENTWISE",
+    "Reshape": "SHUFFLE",
+    "Flatten": "SHUFFLE",
+    "Transpose": "SHUFFLE",
+    "Softmax": "SOFTMAX",
+    "BatchNormalization": "SCALE",
+    "Dropout": "IDENTITY",
+    "LRN": "LRN",
+}
 
 
 def node(op: str, inputs: str, outputs: str, **attributes: object) -> onnx.NodeProto:

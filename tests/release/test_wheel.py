@@ -22,8 +22,10 @@ def built(tmp_path_factory):
     folder = tmp_path_factory.mktemp("dist")
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-d", folder],
-        cwd=ROOT, check=True, capture_output=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
     (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
     return wheel, sdist
 
@@ -37,8 +39,11 @@ def test_the_wheel_has_all_that_edgekit_reads_and_nothing_of_the_tests(built):
     names = names_of(built[0])
     tracked = subprocess.run(
         ["git", "ls-files", "edgekit", "edgekit_device"],
-        cwd=ROOT, check=True, capture_output=True, text=True,
-    ).stdout.splitlines()  # fmt: skip
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.splitlines()
     assert names.issuperset(tracked)
     for kind in ("targets", "dla", "trt"):
         files = {path.relative_to(ROOT) for path in (ROOT / kind).rglob("*.yaml")}
@@ -82,8 +87,10 @@ def test_the_sdist_gives_the_same_wheel(built, tmp_path):
     (source,) = tmp_path.iterdir()
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "again"],
-        cwd=source, check=True, capture_output=True,
-    )  # fmt: skip
+        cwd=source,
+        check=True,
+        capture_output=True,
+    )
     (again,) = (tmp_path / "again").glob("*.whl")
     assert names_of(again) == names_of(wheel)
     assert again.read_bytes() == wheel.read_bytes()

@@ -20,11 +20,19 @@ CHROMIUM = next(
 )
 # the browser talks to nobody but this machine: every name resolves to nothing
 _QUIET = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--disable-extensions", "--hide-scrollbars", "--remote-debugging-pipe",
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-extensions",
+    "--hide-scrollbars",
+    "--remote-debugging-pipe",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-)  # fmt: skip
+)
 
 
 class Browser:
@@ -40,10 +48,22 @@ class Browser:
             "os.dup2(203, 3); os.dup2(204, 4); os.execv(sys.argv[3], sys.argv[3:])"
         )
         self._process = subprocess.Popen(
-            [sys.executable, "-S", "-c", begin, str(their_read), str(their_write), str(CHROMIUM),
-             *_QUIET, f"--user-data-dir={folder / 'profile'}", "about:blank"],
-            pass_fds=(their_read, their_write), stdout=self._log, stderr=self._log,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-S",
+                "-c",
+                begin,
+                str(their_read),
+                str(their_write),
+                str(CHROMIUM),
+                *_QUIET,
+                f"--user-data-dir={folder / 'profile'}",
+                "about:blank",
+            ],
+            pass_fds=(their_read, their_write),
+            stdout=self._log,
+            stderr=self._log,
+        )
         os.close(their_read)
         os.close(their_write)
         self._read, self._write = os.fdopen(read, "rb"), os.fdopen(write, "wb")
@@ -54,9 +74,9 @@ class Browser:
         page = next(
             one for one in self.call("Target.getTargets")["targetInfos"] if one["type"] == "page"
         )
-        self.session = self.call(
-            "Target.attachToTarget", targetId=page["targetId"], flatten=True
-        )["sessionId"]  # fmt: skip
+        self.session = self.call("Target.attachToTarget", targetId=page["targetId"], flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
 
@@ -109,9 +129,12 @@ class Browser:
         self.call("Page.navigate", url="about:blank")
         self.media(dark=dark)
         self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
             mobile=False,
-        )  # fmt: skip
+        )
         self.js("1")
         self.events.clear()
         self.call("Page.navigate", url=url)
@@ -123,30 +146,41 @@ class Browser:
             {"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
             {"name": "prefers-reduced-motion", "value": "reduce"},
         ]
-        self.call(
-            "Emulation.setEmulatedMedia", media="print" if print_ else "", features=features
-        )  # fmt: skip
+        self.call("Emulation.setEmulatedMedia", media="print" if print_ else "", features=features)
 
     def js(self, code: str) -> Any:
         """Evaluates an expression, waits for its promise and returns its JSON value."""
         answer = self.call(
-            "Runtime.evaluate", expression=code, awaitPromise=True, returnByValue=True,
+            "Runtime.evaluate",
+            expression=code,
+            awaitPromise=True,
+            returnByValue=True,
             userGesture=True,
-        )  # fmt: skip
+        )
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
     def key(self, key: str, text: str = "") -> None:
         """Presses a key, as the keyboard would."""
-        codes = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38,
-                 "ArrowRight": 39, "ArrowDown": 40}  # fmt: skip
+        codes = {
+            "Tab": 9,
+            "Enter": 13,
+            "Escape": 27,
+            "ArrowLeft": 37,
+            "ArrowUp": 38,
+            "ArrowRight": 39,
+            "ArrowDown": 40,
+        }
         number = codes.get(key, ord(key[0].upper()))
         text = text or ("\r" if key == "Enter" else key if len(key) == 1 else "")
         for kind in ("keyDown", "keyUp"):
             self.call(
-                "Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=number,
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                windowsVirtualKeyCode=number,
                 text=text if kind == "keyDown" else "",
-            )  # fmt: skip
+            )
 
     def picture(self, path: Path, *, whole: bool = False) -> None:
         """Takes a screenshot."""
@@ -156,9 +190,12 @@ class Browser:
     def paper(self, path: Path) -> None:
         """Prints to PDF, A4."""
         printed = self.call(
-            "Page.printToPDF", paperWidth=8.27, paperHeight=11.69, preferCSSPageSize=True,
+            "Page.printToPDF",
+            paperWidth=8.27,
+            paperHeight=11.69,
+            preferCSSPageSize=True,
             printBackground=False,
-        )  # fmt: skip
+        )
         path.write_bytes(base64.b64decode(printed["data"]))
 
     def complaints(self) -> list[str]:
@@ -167,8 +204,10 @@ class Browser:
         found = []
         for event in self.events:
             if event.get("method") in (
-                "Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded",
-            ):  # fmt: skip
+                "Runtime.consoleAPICalled",
+                "Runtime.exceptionThrown",
+                "Log.entryAdded",
+            ):
                 found.append(json.dumps(event["params"]))
         return found
 

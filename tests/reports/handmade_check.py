@@ -12,19 +12,33 @@ from tests.reports import handmade_run
 
 POOLS = {"managed_sram": 1 << 20, "local_dram": 1 << 30, "global_dram": 512 << 20}
 NO_SPARSITY = {
-    "kind": "predicted", "convolutions": [], "possible": 0, "present": None, "macs": 0,
-    "macs_saved": 0, "weight_bytes_saved": 0, "seconds_saved": 0.0, "pays": None,
+    "kind": "predicted",
+    "convolutions": [],
+    "possible": 0,
+    "present": None,
+    "macs": 0,
+    "macs_saved": 0,
+    "weight_bytes_saved": 0,
+    "seconds_saved": 0.0,
+    "pays": None,
     "measured_speedup": {"range": [1.2, 1.5], "source": "a table"},
-}  # fmt: skip
+}
 
 
 def loadable(name: str = "{ForeignNode[a...b]}", **changes: Any) -> dict[str, Any]:
     """Returns the memory of a loadable."""
     return {
-        "name": name, "first": "a", "last": "b", "layers": ["a", "b"], "need": POOLS,
-        "raw": {"local_dram": 0, "global_dram": 0}, "limits": POOLS, "broken": [], "disputed": [],
+        "name": name,
+        "first": "a",
+        "last": "b",
+        "layers": ["a", "b"],
+        "need": POOLS,
+        "raw": {"local_dram": 0, "global_dram": 0},
+        "limits": POOLS,
+        "broken": [],
+        "disputed": [],
         **changes,
-    }  # fmt: skip
+    }
 
 
 def layer(
@@ -38,11 +52,20 @@ def layer(
 ) -> dict[str, Any]:
     """Returns a layer of a check."""
     return {
-        "name": name, "kind": kind, "nodes": [f"node/{name}"], "from": [f"node/{name}"],
+        "name": name,
+        "kind": kind,
+        "nodes": [f"node/{name}"],
+        "from": [f"node/{name}"],
         "dla": {"ok": ok, "certainty": certainty, "reasons": [write(r) for r in reasons]},
-        "placed": placed or ("DLA" if ok else "GPU"), "graph_output": False, "macs": 5,
-        "weight_bytes": 0, "output_bytes": 4, "loadable": None, "dropped": None, "rewrites": [],
-    }  # fmt: skip
+        "placed": placed or ("DLA" if ok else "GPU"),
+        "graph_output": False,
+        "macs": 5,
+        "weight_bytes": 0,
+        "output_bytes": 4,
+        "loadable": None,
+        "dropped": None,
+        "rewrites": [],
+    }
 
 
 def fix(
@@ -56,11 +79,18 @@ def fix(
 ) -> dict[str, Any]:
     """Returns a fix of a check."""
     return {
-        "rules": list(rules), "layers": ["prob"], "fix": ["mend it"], "loadables": loadables,
-        "candidates": candidates or loadables, "dla_layers": 2, "dla_macs_fraction": share,
-        "auto_us": auto, "gain_us": gain, "rewrites": list(rewrites),
+        "rules": list(rules),
+        "layers": ["prob"],
+        "fix": ["mend it"],
+        "loadables": loadables,
+        "candidates": candidates or loadables,
+        "dla_layers": 2,
+        "dla_macs_fraction": share,
+        "auto_us": auto,
+        "gain_us": gain,
+        "rewrites": list(rewrites),
         "offer": "legality" if gain is None else "latency",
-    }  # fmt: skip
+    }
 
 
 def document(**changes: Any) -> Check:

@@ -27,23 +27,32 @@ from edgekit.tensorrt.built import BoardBuild
 from tests.benchmark import handmade_plan
 
 REASON = VerdictReason(
-    "softmax.orin-axis", "SoftMax over 1000 elements is not for the DLA", "axis 1, 1000 elements",
-    "axes up to 1024 on TensorRT 8.6 and later", "TensorRT documentation, DLA supported layers",
+    "softmax.orin-axis",
+    "SoftMax over 1000 elements is not for the DLA",
+    "axis 1, 1000 elements",
+    "axes up to 1024 on TensorRT 8.6 and later",
+    "TensorRT documentation, DLA supported layers",
     "leave the SoftMax out of the model and apply it on the CPU",
-)  # fmt: skip
+)
 SHUFFLE = VerdictReason(
-    "shuffle.flatten", "Flatten changes the number of dimensions", "4 to 2 dimensions",
-    "4 dimensions", "TensorRT documentation, DLA supported layers",
+    "shuffle.flatten",
+    "Flatten changes the number of dimensions",
+    "4 to 2 dimensions",
+    "4 dimensions",
+    "TensorRT documentation, DLA supported layers",
     "keep the 1x1 spatial dimensions and flatten on the CPU",
-)  # fmt: skip
+)
 PARTS: dict[str, Any] = {
-    "accuracy": Accuracy | None, "bundle": Annotated[PackedBundle, Coded()] | None,
-    "refit": RefitAnswer | None, "bench": Bench | None, "board": BoardName | None,
+    "accuracy": Accuracy | None,
+    "bundle": Annotated[PackedBundle, Coded()] | None,
+    "refit": RefitAnswer | None,
+    "bench": Bench | None,
+    "board": BoardName | None,
     "built": tuple[Annotated[BoardBuild, Coded()], ...],
     "rewrites": tuple[Annotated[ReportedRewrite, Coded()], ...],
     "steps": tuple[Annotated[FinishedStep, Coded()], ...],
     "trace": Trace | None,
-}  # fmt: skip
+}
 CONFIG = """version: 1
 name: resnet50
 model: {builtin: light_resnet50, seed: 0}
@@ -64,7 +73,7 @@ def judgement(network: Any) -> Judgement:
             (against[layer.name],) if layer.name in against else (),
         )
         for layer in network.layers
-    }  # fmt: skip
+    }
     return Judgement("jetson-agx-orin-64gb", "int8", "10.3", verdicts, (), {})
 
 
@@ -106,6 +115,8 @@ def facts(**changes: Any) -> RunFacts:
         environment={"edgekit": "0.1.0", "python": "3.11.9", "runtime": {"onnxruntime": "1.31.0"}},
         notes=("No board in the configuration: deployed to an embedded sshd on this machine.",),
     )  # fmt: skip
-    read = {name: TypeAdapter(PARTS[name]).validate_python(value) if name in PARTS else value
-            for name, value in changes.items()}  # fmt: skip
+    read = {
+        name: TypeAdapter(PARTS[name]).validate_python(value) if name in PARTS else value
+        for name, value in changes.items()
+    }
     return dataclasses.replace(whole, **read)

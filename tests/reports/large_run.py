@@ -27,30 +27,51 @@ def _monitored(clock: str, layers: int | None) -> dict[str, Any]:
     if layers is not None:
         document["layers"] = document["layers"][-layers:]
     document["bench"] |= {
-        "clock": clock, "note": "Measured on the board.",
+        "clock": clock,
+        "note": "Measured on the board.",
         "cold": {"open_ms": 812.0, "first_ms": 14.2},
         "memory": {"peak_rss_bytes": 412 << 20, "gpu_bytes": 96 << 20},
         "phases_ms": {
             key: {"mean": mean, "median": mean, "p99": 1.2 * mean, "max": 1.4 * mean}
             for key, mean in (("enqueue", 0.08), ("h2d", 0.05), ("compute", 2.5), ("d2h", 0.02))
-        } | {"host": None},
+        }
+        | {"host": None},
         "runtime": {"library": "libnvinfer.so.10", "flags": {"graph": False, "spin": True}},
-    }  # fmt: skip
+    }
     document["verdict"] |= {
-        "status": "INVALID", "clock": clock, "unchecked": ["swap: no monitor told"],
-        "reasons": [{"code": "bench.throttled", "message": "the GPU's clock fell to 612 MHz",
-                     "found": 612, "limit": 1300, "remedy": "cool the board and lock its clocks"}],
-    }  # fmt: skip
+        "status": "INVALID",
+        "clock": clock,
+        "unchecked": ["swap: no monitor told"],
+        "reasons": [
+            {
+                "code": "bench.throttled",
+                "message": "the GPU's clock fell to 612 MHz",
+                "found": 612,
+                "limit": 1300,
+                "remedy": "cool the board and lock its clocks",
+            }
+        ],
+    }
     times = [i / 2 for i in range(-8, 120)]
 
     def line(name: str, base: float, swing: float) -> dict[str, Any]:
         points = [[t, base + (swing * (1 + math.sin(t)) if t > 0 else 0.0)] for t in times]
         values = [value for _, value in points]
-        return {"name": name, "min": min(values), "mean": sum(values) / len(values),
-                "max": max(values), "points": points}  # fmt: skip
+        return {
+            "name": name,
+            "min": min(values),
+            "mean": sum(values) / len(values),
+            "max": max(values),
+            "points": points,
+        }
 
-    total = {"mean_mw": 9100.0, "median_mw": 9100.0, "idle_mw": 5200.0,
-             "uj_per_inference": 22_000.0, "over_idle_uj": 9400.0}  # fmt: skip
+    total = {
+        "mean_mw": 9100.0,
+        "median_mw": 9100.0,
+        "idle_mw": 5200.0,
+        "uj_per_inference": 22_000.0,
+        "over_idle_uj": 9400.0,
+    }
     rail = {**total, "devices": ["GPU"], "in_total": True}
     rails = ["VDD_GPU_SOC", "VDD_CPU_CV"]
     mode = {"name": "MAXN", "id": 0}
@@ -72,13 +93,17 @@ def _monitored(clock: str, layers: int | None) -> dict[str, Any]:
     }  # fmt: skip
     frame = document["timeline"]
     frame["measured"] = {
-        "clock": clock, "end_us": 1.1 * frame["end_us"],
+        "clock": clock,
+        "end_us": 1.1 * frame["end_us"],
         "slots": [
-            {**{key: slot[key] for key in ("plan", "segment", "device")},
-             "start_us": 1.1 * slot["start_us"], "duration_us": 1.1 * slot["duration_us"]}
+            {
+                **{key: slot[key] for key in ("plan", "segment", "device")},
+                "start_us": 1.1 * slot["start_us"],
+                "duration_us": 1.1 * slot["duration_us"],
+            }
             for slot in frame["slots"]
         ],
-    }  # fmt: skip
+    }
     for row in document["layers"]:
         row["measured"] = {"clock": clock, "us": 1.2 * row["predicted_us"]}
     return document
@@ -91,21 +116,34 @@ def large(layers: int = 2000, run: int = 60) -> Report:
     segments: list[dict[str, Any]] = []
     for i, row in enumerate(rows):
         segment, gpu = i // run, i // run % 2 == 0
-        row |= {"number": i + 1, "name": f"backbone/stage{i // 100}/block{i // 10 % 10}/conv_{i}",
-                "segment": segment, "device": "GPU" if gpu else f"DLA{segment // 2 % 2}",
-                "predicted_us": 5.0 + 40 * abs(math.sin(i))}  # fmt: skip
+        row |= {
+            "number": i + 1,
+            "name": f"backbone/stage{i // 100}/block{i // 10 % 10}/conv_{i}",
+            "segment": segment,
+            "device": "GPU" if gpu else f"DLA{segment // 2 % 2}",
+            "predicted_us": 5.0 + 40 * abs(math.sin(i)),
+        }
         if i % run == 0:
-            segments.append({"segment": segment, "device": row["device"], "layers": 0,
-                             "first": row["name"], "macs": 0, "predicted_us": 0.0})  # fmt: skip
+            segments.append(
+                {
+                    "segment": segment,
+                    "device": row["device"],
+                    "layers": 0,
+                    "first": row["name"],
+                    "macs": 0,
+                    "predicted_us": 0.0,
+                }
+            )
         segments[-1]["layers"] += 1
         segments[-1]["predicted_us"] += row["predicted_us"]
         segments[-1]["last"] = row["name"]
     edges = [[i, i + 1] for i in range(1, layers)] + [[i, i + 5] for i in range(2, layers - 5, 7)]
     document["layers"] = rows
     document["graph"] = {
-        "edges": edges, "segments": segments,
+        "edges": edges,
+        "segments": segments,
         "segment_edges": [[i, i + 1, 1] for i in range(len(segments) - 1)],
-    }  # fmt: skip
+    }
     document["why_not"][0]["layers"] = [
         {"name": rows[i]["name"], "message": "m", "found": "f", "limit": "l"} for i in range(50)
     ]
@@ -125,13 +163,25 @@ def hostile() -> Report:
         one["first"] = one["last"] = name
     for loadable in document["placement"]["loadables"]:
         loadable |= {"first": HOSTILE, "last": LONG}
-    document |= {"name": LONG[:300], "model": LONG, "config": f"{HOSTILE}\n{LONG}",
-                 "environment": {HOSTILE: LONG}, "files": {HOSTILE: LONG}, "notes": [HOSTILE, LONG],
-                 "power_mode": HOSTILE, "headline": LONG[:2000]}  # fmt: skip
-    document["why_not"].append({
-        "rule": LONG, "count": 1, "sources": [HOSTILE], "fixes": [LONG],
-        "layers": [{"name": LONG, "message": LONG, "found": HOSTILE, "limit": HOSTILE}],
-    })  # fmt: skip
+    document |= {
+        "name": LONG[:300],
+        "model": LONG,
+        "config": f"{HOSTILE}\n{LONG}",
+        "environment": {HOSTILE: LONG},
+        "files": {HOSTILE: LONG},
+        "notes": [HOSTILE, LONG],
+        "power_mode": HOSTILE,
+        "headline": LONG[:2000],
+    }
+    document["why_not"].append(
+        {
+            "rule": LONG,
+            "count": 1,
+            "sources": [HOSTILE],
+            "fixes": [LONG],
+            "layers": [{"name": LONG, "message": LONG, "found": HOSTILE, "limit": HOSTILE}],
+        }
+    )
     document["verdict"]["reasons"].append(
         {"code": LONG, "message": LONG, "found": 0, "limit": 1, "remedy": HOSTILE}
     )

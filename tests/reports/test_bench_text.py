@@ -13,8 +13,7 @@ from tests.reports.shown import shown
 
 
 def rails(draw):
-    return {"VDD_GPU_SOC": {"now": draw}, "VDD_CPU_CV": {"now": 1000},
-            "VIN_SYS_5V0": {"now": 4000}}  # fmt: skip
+    return {"VDD_GPU_SOC": {"now": draw}, "VDD_CPU_CV": {"now": 1000}, "VIN_SYS_5V0": {"now": 4000}}
 
 
 def board(**changes):
@@ -23,13 +22,16 @@ def board(**changes):
     ]
     quiet = [{**idle()[0], "t_s": -2.0 + t / 10, "rails_mw": rails(4000)} for t in range(10)]
     measured = {
-        **handmade_plan.measurement(), "clock": "board-measured",
-        "samples_ms": [2.0, 2.001] * 800, "iterations": 1600,
+        **handmade_plan.measurement(),
+        "clock": "board-measured",
+        "samples_ms": [2.0, 2.001] * 800,
+        "iterations": 1600,
         "monitor": {"samples": samples, "idle": quiet, "facts": {}},
         "power": {**power(), "changed": True},
         "phases_ms": {"compute": {"min": 1.5, "median": 1.6, "p999": 1.9, "max": 2.0}},
-        "cold": {"open_ms": 812.0, "first_ms": 12.5}, **changes,
-    }  # fmt: skip
+        "cold": {"open_ms": 812.0, "first_ms": 12.5},
+        **changes,
+    }
     target = get("jetson-agx-orin-64gb")
     found = bench_document(
         read(Measurement, measured),

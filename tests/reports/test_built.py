@@ -18,12 +18,22 @@ BUILT = {
     "tensorrt": "10.3.0.30",
     "engines": [
         {
-            "key": "lane0", "bytes": 1_000_000, "full_bytes": 4_000_000, "stripped": True,
-            "version_compatible": False, "lean_embedded": False, "refit": "identical",
-            "dla_core": 0, "attempt": 1, "seconds": 90.0, "timing_cache": {},
+            "key": "lane0",
+            "bytes": 1_000_000,
+            "full_bytes": 4_000_000,
+            "stripped": True,
+            "version_compatible": False,
+            "lean_embedded": False,
+            "refit": "identical",
+            "dla_core": 0,
+            "attempt": 1,
+            "seconds": 90.0,
+            "timing_cache": {},
             "attempts": [
                 {
-                    "flags": ["VERSION_COMPATIBLE", "STRIP_PLAN"], "ok": False, "seconds": 8.0,
+                    "flags": ["VERSION_COMPATIBLE", "STRIP_PLAN"],
+                    "ok": False,
+                    "seconds": 8.0,
                     "error": "no",
                 },
                 {"flags": ["STRIP_PLAN"], "ok": True, "seconds": 82.0, "error": None},
@@ -31,11 +41,13 @@ BUILT = {
         }
     ],
     "plan": {
-        "schema": "edgekit.built/1", "engines": [], "same": False,
+        "schema": "edgekit.built/1",
+        "engines": [],
+        "same": False,
         "differences": ["gap: planned on the DLA, built on the GPU"],
     },
     "notes": [],
-}  # fmt: skip
+}
 
 
 def test_the_page_shows_what_each_board_built(tmp_path):

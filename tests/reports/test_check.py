@@ -39,8 +39,7 @@ def test_reasons_are_grouped_by_rule_with_example_fix_and_source():
     text = summary_check(document())
     assert text.index("softmax.orin-axis  2 layers") < text.index("shuffle.flatten  1 layer")
     assert text.count("SoftMax over 1000 elements") == 1
-    for part in ("prob: SoftMax", "fix: leave the SoftMax out",
-                 "source: TensorRT documentation"):  # fmt: skip
+    for part in ("prob: SoftMax", "fix: leave the SoftMax out", "source: TensorRT documentation"):
         assert part in text
 
 
@@ -106,9 +105,15 @@ def test_the_gpu_is_named_where_it_is_faster():
 
 
 def test_broken_memory_limits_are_reported():
-    limit = {"pool": "global_dram", "rule": "memory.weights", "need": 600 << 20,
-             "limit": 512 << 20, "documented": 600 << 20, "source": "NvInfer.h",
-             "fix": "cut the network"}  # fmt: skip
+    limit = {
+        "pool": "global_dram",
+        "rule": "memory.weights",
+        "need": 600 << 20,
+        "limit": 512 << 20,
+        "documented": 600 << 20,
+        "source": "NvInfer.h",
+        "fix": "cut the network",
+    }
     refused = loadable(broken=[limit])
     told = read(LoadableMemory, refused).refusal
     assert told.startswith("{ForeignNode[a...b]} stays on the GPU (2 layers, predicted): it needs")
@@ -127,8 +132,10 @@ def test_the_pools_of_the_largest_loadable_and_of_a_core_are_reported():
     need = {"managed_sram": 1 << 20, "local_dram": 8 << 20, "global_dram": 4 << 20}
     one = loadable("a", need=need)
     other = loadable("a", need={**need, "local_dram": 2 << 20, "global_dram": 64 << 20})
-    core = {"need": {"managed_sram": 1 << 20, "local_dram": 10 << 20, "global_dram": 68 << 20},
-            "limits": POOLS}  # fmt: skip
+    core = {
+        "need": {"managed_sram": 1 << 20, "local_dram": 10 << 20, "global_dram": 68 << 20},
+        "limits": POOLS,
+    }
     text = flat(summary_check(document(memory=[one], memory_core=core)))
     assert "SRAM 1 MiB of 1 MiB, local DRAM 8 MiB of 1 GiB, global DRAM 4 MiB of 512" in text
     assert "on a core" not in text
@@ -143,9 +150,14 @@ def test_the_pools_of_the_largest_loadable_and_of_a_core_are_reported():
 
 def test_layers_without_a_slot_have_a_reason():
     lost = {
-        "rule": "memory.loadables", "message": "2 layers could run", "found": "2 layers",
-        "limit": "16 loadables", "source": "the guide", "fix": "mend", "layers": ["a", "b"],
-    }  # fmt: skip
+        "rule": "memory.loadables",
+        "message": "2 layers could run",
+        "found": "2 layers",
+        "limit": "16 loadables",
+        "source": "the guide",
+        "fix": "mend",
+        "layers": ["a", "b"],
+    }
     rows = [layer("a", placed="GPU"), layer("b", placed="GPU")]
     text = flat(summary_check(document(layers=rows, without_slot=lost, warnings=[lost["message"]])))
     assert "memory.loadables 2 layers a: 2 layers could run fix: mend source: the guide" in text
@@ -175,9 +187,11 @@ def test_a_disputed_yes_says_why():
 
 def test_nothing_is_wider_than_requested_and_nothing_is_an_escape():
     hostile = layer("\x1b]0;title\x07" + LONG, ok=False, reasons=[handmade_run.REASON])
-    for text in (summary_check(document(layers=[hostile])),
-                 summary_check(document(layers=[hostile]), width=40),
-                 check_layers(document(layers=[hostile]), width=80)):  # fmt: skip
+    for text in (
+        summary_check(document(layers=[hostile])),
+        summary_check(document(layers=[hostile]), width=40),
+        check_layers(document(layers=[hostile]), width=80),
+    ):
         assert "\x1b" not in text
         assert "\\x1b]0;title" in text
     assert max(map(len, summary_check(document(layers=[hostile])).splitlines())) <= 80
@@ -192,9 +206,10 @@ def test_colours_only_where_requested():
 
 def test_the_table_has_a_line_for_each_layer_and_never_cuts_a_name():
     rows = [
-        layer(LONG), layer("slot", placed="GPU"),
+        layer(LONG),
+        layer("slot", placed="GPU"),
         layer("prob", ok=False, certainty="disputed", reasons=[handmade_run.REASON]),
-    ]  # fmt: skip
+    ]
     head, first, second, third, _, *rest = check_layers(document(layers=rows)).splitlines()
     assert "for starting loadables" in " ".join(rest)
     columns = ["layer", "kind", "on", "MACs", "predicted", "certainty", "rule"]
@@ -232,20 +247,35 @@ def one_layer(**changes):
 
 def sparse(name, **changes):
     return {
-        "layer": name, "possible": True, "certainty": "certain", "reasons": [], "macs": 1000,
-        "macs_saved": 500, "weight_bytes": 0, "weight_bytes_saved": 0, "present": True,
-        "share": 1.0, **changes,
-    }  # fmt: skip
+        "layer": name,
+        "possible": True,
+        "certainty": "certain",
+        "reasons": [],
+        "macs": 1000,
+        "macs_saved": 500,
+        "weight_bytes": 0,
+        "weight_bytes_saved": 0,
+        "present": True,
+        "share": 1.0,
+        **changes,
+    }
 
 
 def test_one_layer_in_full():
     text = flat(check_one_layer(one_layer()))
-    for part in ("CONVOLUTION (ONNX Gemm), INT8", "nodes node/fc", "reads x 1x64x7x7 float32",
-                 "writes y scalar float32", "kernel 1x1, bias yes", "3 of 16 banks",
-                 "2:4 sparsity possible, saves up to 1.20 k MACs (predicted)",
-                 "2.00 µs on the GPU, not measured", "cannot run on the DLA",
-                 "fix: keep the 1x1",
-                 "source: TensorRT documentation"):  # fmt: skip
+    for part in (
+        "CONVOLUTION (ONNX Gemm), INT8",
+        "nodes node/fc",
+        "reads x 1x64x7x7 float32",
+        "writes y scalar float32",
+        "kernel 1x1, bias yes",
+        "3 of 16 banks",
+        "2:4 sparsity possible, saves up to 1.20 k MACs (predicted)",
+        "2.00 µs on the GPU, not measured",
+        "cannot run on the DLA",
+        "fix: keep the 1x1",
+        "source: TensorRT documentation",
+    ):
         assert part in text, part
 
 
@@ -276,9 +306,15 @@ def test_sparsity_is_reported_by_convolution():
     reason = {**write(handmade_run.REASON), "rule": "sparsity.channels"}
     other = sparse("stem", possible=False, share=0.25, macs_saved=0, reasons=[reason])
     report = {
-        **NO_SPARSITY, "convolutions": [sparse("conv"), other], "possible": 1, "present": 1,
-        "macs": 2000, "macs_saved": 500, "seconds_saved": 2e-6, "pays": True,
-    }  # fmt: skip
+        **NO_SPARSITY,
+        "convolutions": [sparse("conv"), other],
+        "possible": 1,
+        "present": 1,
+        "macs": 2000,
+        "macs_saved": 500,
+        "seconds_saved": 2e-6,
+        "pays": True,
+    }
     text = sparsity_text(whole_sparsity(report))
     assert "1 of 2 convolutions on the DLA could have 2:4 sparse weights" in flat(text)
     assert "at most 2.00 µs saved (predicted)" in flat(text)

@@ -59,9 +59,10 @@ def test_long_names_keep_both_ends(tmp_path: Path) -> None:
     name = "/a" + "/deep" * 60 + "/z"
     log = parse_log([f"[W] [TRT] Layer '{name}' (CAST): Unsupported on DLA. Switching"])
     row = next(
-        line for line in render_comparison(compare(net, judged(net), log)).splitlines()
+        line
+        for line in render_comparison(compare(net, judged(net), log)).splitlines()
         if "/deep" in line
-    )  # fmt: skip
+    )
     assert len(row) == 80
     assert row.startswith("  /a/deep")
     assert row.endswith("/deep/z")

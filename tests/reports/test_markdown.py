@@ -57,8 +57,11 @@ def test_comparison():
 
 def test_a_measurement_says_its_clock_and_its_reasons():
     reason = {"code": "bench.throttled", "message": NASTY, "remedy": "cool it"}
-    document = bench(times(99, 2.0, seed=1), clock="cpu-measured",
-                     verdict={"status": "INVALID", "reasons": [reason]})  # fmt: skip
+    document = bench(
+        times(99, 2.0, seed=1),
+        clock="cpu-measured",
+        verdict={"status": "INVALID", "reasons": [reason]},
+    )
     found = seen(markdown(document))
     assert "INVALID" in found.text
     assert "not a board time" in found.text
@@ -116,21 +119,42 @@ def test_a_command_in_a_sentence_is_code():
 
 def test_a_measurement_has_its_percentiles_and_what_it_takes():
     sent = bench_json(times(99, 2.0, seed=1)) | {
-        "cold": {"open_ms": 812.0, "first_ms": 14.31}, "memory": {"peak_rss_bytes": 412 << 20},
-        "energy": {"by_rail": {}, "baseline": "idle", "window_s": [0.0, 3.0], "samples": 30,
-                   "idle_samples": 8, "clock": "board-measured",
-                   "total": {"mean_mw": 9e3, "median_mw": 9e3, "uj_per_inference": 24_200.0,
-                             "over_idle_uj": 9400.0, "rails": ["VIN"]}},
+        "cold": {"open_ms": 812.0, "first_ms": 14.31},
+        "memory": {"peak_rss_bytes": 412 << 20},
+        "energy": {
+            "by_rail": {},
+            "baseline": "idle",
+            "window_s": [0.0, 3.0],
+            "samples": 30,
+            "idle_samples": 8,
+            "clock": "board-measured",
+            "total": {
+                "mean_mw": 9e3,
+                "median_mw": 9e3,
+                "uj_per_inference": 24_200.0,
+                "over_idle_uj": 9400.0,
+                "rails": ["VIN"],
+            },
+        },
         "runtime": {"library": "x", "flags": {"streams": 2, "graph": True}},
-    }  # fmt: skip
+    }
     sent["latency_ms"] |= {"p50": 2.0, "p90": 2.1, "p95": 2.1, "p999": 2.2}
     report = report_document(handmade_run.facts()).to_json()
     report["bench"] |= {key: sent[key] for key in ("latency_ms", "cold", "memory")}
     report["power"] = {"clock": "board-measured", "energy": sent["energy"]}
     document = Bench.model_validate(sent)
     for found in (seen(markdown(document)), seen(markdown(checked(report)))):
-        for word in ("p50 (median)", "p90", "p95", "812 ms", "14.3 ms", "412 MiB", "24.2 mJ",
-                     "9.40 mJ", "thereof over idle"):  # fmt: skip
+        for word in (
+            "p50 (median)",
+            "p90",
+            "p95",
+            "812 ms",
+            "14.3 ms",
+            "412 MiB",
+            "24.2 mJ",
+            "9.40 mJ",
+            "thereof over idle",
+        ):
             assert word in found.text
     text = seen(markdown(document)).text
     assert "flags.graph" in text

@@ -48,10 +48,20 @@ def test_a_measurement_names_plan_and_segment(plans: int) -> None:
 @pytest.mark.parametrize("plans", [1, 2])
 def test_a_report_names_plan_and_segment(plans: int) -> None:
     parts = [
-        {"lane": lane, "segment": index, "device": device, "cosine": 0.9, "cosine_min": 0.9,
-         "snr_db": 7.0, "exact": False, "max_abs": 0.1, "tensor": "y", "constant": False}
+        {
+            "lane": lane,
+            "segment": index,
+            "device": device,
+            "cosine": 0.9,
+            "cosine_min": 0.9,
+            "snr_db": 7.0,
+            "exact": False,
+            "max_abs": 0.1,
+            "tensor": "y",
+            "constant": False,
+        }
         for lane, index, device in segments(plans)
-    ]  # fmt: skip
+    ]
     facts = handmade_run.facts(plan=handmade_plan.plan(plans), accuracy={"segments": parts})
     page = render_html(report_document(facts))
     table = page.split("accumulated from the start")[1].split("</table>")[0]

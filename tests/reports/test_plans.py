@@ -25,9 +25,18 @@ from tests.reports.shown import shown
 
 def slot(network, frame, device, start, end, layers=3):
     return TimelineEntry(
-        network, frame, device, "layers" if layers else "reformat", 0, layers, "conv1",
-        "<b>fc</b>", start, end, (end - start) / 1.1,
-    )  # fmt: skip
+        network,
+        frame,
+        device,
+        "layers" if layers else "reformat",
+        0,
+        layers,
+        "conv1",
+        "<b>fc</b>",
+        start,
+        end,
+        (end - start) / 1.1,
+    )
 
 
 def document():
@@ -37,18 +46,29 @@ def document():
         for name, n in (("detect", 1), ("<i>net</i>", 2))
     )
     timeline = (
-        slot("detect", 0, "GPU", 0, 300), slot("<i>net</i>", 0, "DLA0", 0, 250),
-        slot("detect", 0, "DLA0", 300, 450), slot("<i>net</i>", 1, "DLA0", 900, 1050),
-    )  # fmt: skip
+        slot("detect", 0, "GPU", 0, 300),
+        slot("<i>net</i>", 0, "DLA0", 0, 250),
+        slot("detect", 0, "DLA0", 300, 450),
+        slot("<i>net</i>", 1, "DLA0", 900, 1050),
+    )
     return Plans(
-        target="jetson-agx-orin-64gb", power_mode="MAXN", tensorrt="10.3", objective="latency",
-        unit="deadline", lower=LeastValue(0.4, 0.4, 0.4, (), (), 0.0, True),
-        upper=ReachedValue(0.9), cycle_us=1000.0, repeats=True, networks=networks,
+        target="jetson-agx-orin-64gb",
+        power_mode="MAXN",
+        tensorrt="10.3",
+        objective="latency",
+        unit="deadline",
+        lower=LeastValue(0.4, 0.4, 0.4, (), (), 0.0, True),
+        upper=ReachedValue(0.9),
+        cycle_us=1000.0,
+        repeats=True,
+        networks=networks,
         timeline=timeline,
         utilisation={"GPU": BusyShares(0.3, 0.3), "DLA0": BusyShares(0.5, 0.6)},
-        loadables=CoreLoadables({"DLA0": 2}, 16), pools={"managed_sram": 1 << 20},
-        contention=Contention({}, "an issue"), notes=("nothing is measured",),
-    )  # fmt: skip
+        loadables=CoreLoadables({"DLA0": 2}, 16),
+        pools={"managed_sram": 1 << 20},
+        contention=Contention({}, "an issue"),
+        notes=("nothing is measured",),
+    )
 
 
 def test_ticks_are_round_and_few():

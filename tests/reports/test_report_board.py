@@ -30,9 +30,11 @@ def measured():
         runtime={"library": "libnvinfer.so.10", "flags": {"dla_core": 0, "spin": False}},
     )
     return bench_document(
-        measurement, handmade_plan.plan(), name="resnet50",
+        measurement,
+        handmade_plan.plan(),
+        name="resnet50",
         target=get("jetson-agx-orin-64gb"),
-    )  # fmt: skip
+    )
 
 
 def test_every_sample_of_the_log_reaches_the_lines(measured):

@@ -71,10 +71,13 @@ def test_search_filters_order_and_links_on_a_phones_width(opened):
 def test_links_lead_somewhere(opened):
     page = opened("board", fragment="#layer-121")
     assert page.js("document.getElementById('layer-121').offsetHeight") > 0
-    assert page.js(
-        "Array.from(document.querySelectorAll('a[href]'), a => a.getAttribute('href'))"
-        ".filter(href => !document.getElementById(href.slice(1)))"
-    ) == []  # fmt: skip
+    assert (
+        page.js(
+            "Array.from(document.querySelectorAll('a[href]'), a => a.getAttribute('href'))"
+            ".filter(href => !document.getElementById(href.slice(1)))"
+        )
+        == []
+    )
     page.js("location.hash = '#segment-3'; new Promise(done => setTimeout(done))")
     assert page.js("document.getElementById('segment-3').offsetHeight") > 0
     # the slots of the timeline, predicted and measured, lead to their segments, and these to layers

@@ -27,8 +27,9 @@ def test_two_fingers_zoom_about_their_middle(opened):
 
     def touch(kind, reach):
         points = [{"x": x + side * reach, "y": y, "id": i} for i, side in enumerate((-1, 1))]
-        page.call("Input.dispatchTouchEvent", type=kind,
-                  touchPoints=points if kind != "touchEnd" else [])  # fmt: skip
+        page.call(
+            "Input.dispatchTouchEvent", type=kind, touchPoints=points if kind != "touchEnd" else []
+        )
 
     touch("touchStart", 40)
     for reach in (50, 60, 70, 80):
@@ -51,8 +52,13 @@ def test_a_turned_phone_has_the_graph_of_its_width(opened):
     )
 
     def turned(width):
-        page.call("Emulation.setDeviceMetricsOverride", width=width, height=390,
-                  deviceScaleFactor=1, mobile=False)  # fmt: skip
+        page.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=390,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
         page.js(DRAWN)
         return page.js(state)
 

@@ -23,8 +23,13 @@ SPACE = (
 
 
 def resized(page, width):
-    page.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1,
-              mobile=False)  # fmt: skip
+    page.call(
+        "Emulation.setDeviceMetricsOverride",
+        width=width,
+        height=900,
+        deviceScaleFactor=1,
+        mobile=False,
+    )
     page.js(DRAWN)
 
 

@@ -62,10 +62,11 @@ def test_what_the_objective_brings_is_said_against_the_gpu_alone(objective, said
     figures = {"latency_us": 1000.0, "throughput_qps": 1000.0, "energy_uj": 200.0, "gpu_us": 1e3}
     own = {"latency_us": 1200.0, "throughput_qps": 2400.0, "energy_uj": 120.0, "gpu_us": 40.0}
     plan = dataclasses.replace(
-        facts.plan, objective=objective,
+        facts.plan,
+        objective=objective,
         predicted=dataclasses.replace(facts.plan.predicted, **own),
         baselines={"gpu_only": dataclasses.replace(facts.plan.predicted, **figures)},
-    )  # fmt: skip
+    )
     document = report_document(dataclasses.replace(facts, plan=plan))
     brings = document.predicted.advantage
     assert brings.startswith(f"Compared with the GPU alone: {said}")
@@ -95,8 +96,9 @@ def test_reasons_are_grouped_by_rule_most_frequent_first():
     judgement = dataclasses.replace(facts.judgement, verdicts=verdicts)
     groups = report_document(handmade_run.facts(judgement=judgement)).why_not
     assert [(g.rule, g.count) for g in groups] == [
-        ("shuffle.flatten", 2), ("softmax.orin-axis", 1),
-    ]  # fmt: skip
+        ("shuffle.flatten", 2),
+        ("softmax.orin-axis", 1),
+    ]
     assert [layer.name for layer in groups[0].layers] == ["relu1", "flatten"]
 
 
@@ -135,9 +137,18 @@ def test_nothing_on_the_dla_although_it_could():
 
 def test_a_run_that_stopped_early_still_has_a_document():
     facts = handmade_run.facts(
-        scales=None, accuracy=None, bundle=None, refit=None, bench=None, board=None, steps=(),
-        rewrites=(), files={}, environment={}, notes=(),
-    )  # fmt: skip
+        scales=None,
+        accuracy=None,
+        bundle=None,
+        refit=None,
+        bench=None,
+        board=None,
+        steps=(),
+        rewrites=(),
+        files={},
+        environment={},
+        notes=(),
+    )
     document = report_document(facts)
     assert document.accuracy is None
     assert document.bench is None
@@ -153,8 +164,16 @@ def layer_slice(name, us, frame, device="DLA0", **known):
         "frame": frame,
         **known,
     }
-    return {"ph": "X", "cat": "layer", "pid": 1, "tid": 1, "ts": 1000.0 * frame + 10.0, "dur": us,
-            "name": name, "args": args}  # fmt: skip
+    return {
+        "ph": "X",
+        "cat": "layer",
+        "pid": 1,
+        "tid": 1,
+        "ts": 1000.0 * frame + 10.0,
+        "dur": us,
+        "name": name,
+        "args": args,
+    }
 
 
 def hybrid_facts():
@@ -166,17 +185,34 @@ def hybrid_facts():
     for frame in (0, 1):
         args = {"clock": "board-measured", "segment": 1, "frame": frame}
         events += [
-            {"ph": "X", "cat": "segment", "pid": 1, "tid": 1, "ts": 1000.0 * frame, "dur": 500.0,
-             "name": "segment 1", "args": args},
+            {
+                "ph": "X",
+                "cat": "segment",
+                "pid": 1,
+                "tid": 1,
+                "ts": 1000.0 * frame,
+                "dur": 500.0,
+                "name": "segment 1",
+                "args": args,
+            },
             layer_slice(alone, 10.0, frame, "GPU", layer=alone),
             layer_slice(alone, 20.0 + 4 * frame, frame, "GPU", layer=alone),
             layer_slice("x to nvm", 7.0, frame, "GPU"),
-            layer_slice(f"{{ForeignNode[{first}...{last}]}}", 105.0, frame,
-                        layer=" + ".join(members), layers=members),
-        ]  # fmt: skip
-    facts = handmade_run.facts(trace={
-        "traceEvents": events, "displayTimeUnit": "ms", "otherData": {"schema": "edgekit.trace/1"},
-    })  # fmt: skip
+            layer_slice(
+                f"{{ForeignNode[{first}...{last}]}}",
+                105.0,
+                frame,
+                layer=" + ".join(members),
+                layers=members,
+            ),
+        ]
+    facts = handmade_run.facts(
+        trace={
+            "traceEvents": events,
+            "displayTimeUnit": "ms",
+            "otherData": {"schema": "edgekit.trace/1"},
+        }
+    )
     return dataclasses.replace(
         facts, bench=facts.bench.model_copy(update={"clock": "board-measured"})
     )
@@ -262,12 +298,18 @@ def test_the_answer_says_whether_it_fits_how_fast_it_is_and_whether_it_is_accura
 @pytest.mark.parametrize(
     ("changes", "question", "words"),
     [
-        ({"steps": ({"name": "build", "status": "failed", "seconds": 1.0, "detail": ""},)}, "fit",
-         "The run failed in step build"),
-        ({"accuracy": {"cosine": 0.5, "metric": "cosine", "min": 0.99, "passed": False}},
-         "accuracy", "Accuracy fails"),
+        (
+            {"steps": ({"name": "build", "status": "failed", "seconds": 1.0, "detail": ""},)},
+            "fit",
+            "The run failed in step build",
+        ),
+        (
+            {"accuracy": {"cosine": 0.5, "metric": "cosine", "min": 0.99, "passed": False}},
+            "accuracy",
+            "Accuracy fails",
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_answer_of_no_says_so(changes, question, words):
     found = answers(**changes)[question]
     assert found.ok is False
@@ -303,8 +345,7 @@ def test_layers_that_a_dla_could_run_have_a_reason_for_the_gpu():
             assert [group.rule for group in document.why_gpu] == [rule]
     # where a layer is on a DLA there is nothing to answer
     rows = report_document(handmade_run.facts()).layers
-    assert all((row.on_gpu is None) == (row.device != "GPU" or not row.dla_ok)
-               for row in rows)  # fmt: skip
+    assert all((row.on_gpu is None) == (row.device != "GPU" or not row.dla_ok) for row in rows)
 
 
 def test_layers_have_a_type_and_the_shape_that_they_write():
@@ -320,9 +361,13 @@ def test_layers_have_a_type_and_the_shape_that_they_write():
 
 def test_notes_are_grouped_by_what_they_are_about():
     plan = dataclasses.replace(handmade_plan.plan(), notes=("of the plan",))
-    document = report_document(handmade_run.facts(
-        plan=plan, notes=("a scale", "of the plan", "else"), note_groups={"accuracy": ["a scale"]},
-    ))  # fmt: skip
+    document = report_document(
+        handmade_run.facts(
+            plan=plan,
+            notes=("a scale", "of the plan", "else"),
+            note_groups={"accuracy": ["a scale"]},
+        )
+    )
     groups = document.note_groups
     assert groups["plan"] == ["of the plan"]
     assert groups["accuracy"] == ["a scale"]

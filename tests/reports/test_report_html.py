@@ -58,10 +58,13 @@ def hostile_facts():
         dataclasses.replace(p, name=evil) if p.name == "prob" else p for p in facts.plan.layers
     )
     plan = dataclasses.replace(
-        facts.plan, layers=layers, plans=(dataclasses.replace(facts.plan.plans[0], layers=layers),),
+        facts.plan,
+        layers=layers,
+        plans=(dataclasses.replace(facts.plan.plans[0], layers=layers),),
         loadables=(dataclasses.replace(facts.plan.loadables[0], layers=(evil,)),),
-        notes=(HOSTILE,), model_error=HOSTILE,
-    )  # fmt: skip
+        notes=(HOSTILE,),
+        model_error=HOSTILE,
+    )
     network = dataclasses.replace(
         facts.network,
         layers=tuple(
@@ -160,10 +163,20 @@ def test_it_says_what_is_measured_and_what_is_predicted():
     text = page().text
     assert "not a board time" in text
     assert "Predictions of edgekit's cost model, not measurements: predicted" in text
-    for words in ("2.41 ms", "618 µs", "TensorRT automatic DLA", "not possible here", "0.99873",
-                  "26.1 MiB", "403 KiB", "equal bit for bit", "16 synthetic inputs, seed 0",
-                  "SoftMax over 1000 elements is not for the DLA",
-                  "edgekit-out/resnet50/trace.json", "objective: gpu_time"):  # fmt: skip
+    for words in (
+        "2.41 ms",
+        "618 µs",
+        "TensorRT automatic DLA",
+        "not possible here",
+        "0.99873",
+        "26.1 MiB",
+        "403 KiB",
+        "equal bit for bit",
+        "16 synthetic inputs, seed 0",
+        "SoftMax over 1000 elements is not for the DLA",
+        "edgekit-out/resnet50/trace.json",
+        "objective: gpu_time",
+    ):
         assert words in text, words
 
 
@@ -183,14 +196,25 @@ def test_absent_parts_are_reported():
 
 @pytest.mark.parametrize(
     ("snr", "max_abs", "shown"),
-    [(None, 0.0, "SNR exact"), (None, 0.1, "SNR unknown"), (-999.0, 1.0, "SNR unknown"),
-     (31.24, 0.1, "SNR 31.2 dB")],
-)  # fmt: skip
+    [
+        (None, 0.0, "SNR exact"),
+        (None, 0.1, "SNR unknown"),
+        (-999.0, 1.0, "SNR unknown"),
+        (31.24, 0.1, "SNR 31.2 dB"),
+    ],
+)
 def test_an_snr_is_a_figure_or_said_in_words(snr, max_abs, shown):
     accuracy = {"cosine": 1.0, "snr_db": snr, "max_abs": max_abs, "top1_agreement": 1.0}
-    group = {"output": "y", "channels": [[1, 2]], "range": 1.0, "snr_db": snr, "cosine": 1.0,
-             "exact": max_abs == 0, "collapsed": False,
-             "worst": {"channel": 1, "snr_db": snr, "exact": max_abs == 0}}  # fmt: skip
+    group = {
+        "output": "y",
+        "channels": [[1, 2]],
+        "range": 1.0,
+        "snr_db": snr,
+        "cosine": 1.0,
+        "exact": max_abs == 0,
+        "collapsed": False,
+        "worst": {"channel": 1, "snr_db": snr, "exact": max_abs == 0},
+    }
     text = page(accuracy={**accuracy, "groups": [group]}).text
     assert shown in text
     assert f"1 ({shown.removeprefix('SNR ')})" in text

@@ -32,7 +32,7 @@ def test_gates_come_from_what_the_run_found():
         accuracy={"cosine": 0.5, "metric": "cosine", "min": 0.99, "passed": False},
         refit={"bit_equal": False},
         steps=({"name": "build", "status": "failed", "seconds": 1.0, "detail": ""},),
-    )  # fmt: skip
+    )
     assert gates(failed) == {"accuracy": False, "refit": False, "memory": True, "steps": False}
     assert "limit 0.99" in render_html(failed)
     assert document(bench=None).verdict.status == "NOT MEASURED"
@@ -88,8 +88,9 @@ def test_measured_time_of_no_layer_has_a_row_of_its_own():
     assert unbooked.us == pytest.approx(46.5)
     booked = sum(row.measured.us for row in found.layers)
     assert booked + 46.5 == pytest.approx(sum(node["median_us"] for node in nodes))
-    assert re.search(r"<tfoot>\s*<tr>.*of no layer.*2 nodes.*46\.5 µs.*</tfoot>",
-                     render_html(found), re.DOTALL)  # fmt: skip
+    assert re.search(
+        r"<tfoot>\s*<tr>.*of no layer.*2 nodes.*46\.5 µs.*</tfoot>", render_html(found), re.DOTALL
+    )
 
 
 def test_points_are_thinned_to_their_extremes():
@@ -104,15 +105,22 @@ def test_points_are_thinned_to_their_extremes():
 
 def test_power_is_of_the_monitor_and_says_whose_clock():
     bench = handmade_run.facts().bench.to_json()
-    sample = {"cpu": [{"percent": 50, "mhz": 1000}, None], "temperatures_c": {"tj": 50},
-              "rails_mw": {"VIN": {"now": 5000, "average": None, "peak": None}},
-              "engines": {"GR3D": {"on": None, "percent": 10, "mhz": [1300, 1299]}},
-              "clocks_hz": {"dla0_core": 115_200_000}}  # fmt: skip
+    sample = {
+        "cpu": [{"percent": 50, "mhz": 1000}, None],
+        "temperatures_c": {"tj": 50},
+        "rails_mw": {"VIN": {"now": 5000, "average": None, "peak": None}},
+        "engines": {"GR3D": {"on": None, "percent": 10, "mhz": [1300, 1299]}},
+        "clocks_hz": {"dla0_core": 115_200_000},
+    }
     bench["monitor"] = {
-        "schema": "edgekit.monitor/1", "interval_ms": 100, "sources": ["sysfs"],
+        "schema": "edgekit.monitor/1",
+        "interval_ms": 100,
+        "sources": ["sysfs"],
         "samples": [{"t_s": t / 10, **sample} for t in range(-2, 30)] + [{"t_s": 4.0}],
-        "idle": [{"t_s": -1.0}], "unknown": {"x": 1}, "warnings": ["w"],
-    }  # fmt: skip
+        "idle": [{"t_s": -1.0}],
+        "unknown": {"x": 1},
+        "warnings": ["w"],
+    }
     power = document(bench=bench).power
     assert power.clock == "cpu-measured"
     lines = {line.name: line for group in power.series.values() for line in group}

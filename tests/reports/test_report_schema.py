@@ -18,9 +18,11 @@ def document():
 
 def test_every_kind_of_report_reads_as_it_was_written():
     for one in (
-        report_document(handmade_run.facts()), large_run.monitored(), large_run.large(300),
+        report_document(handmade_run.facts()),
+        large_run.monitored(),
+        large_run.large(300),
         large_run.hostile(),
-    ):  # fmt: skip
+    ):
         assert checked(json.loads(json.dumps(one.to_json()))) == one
 
 

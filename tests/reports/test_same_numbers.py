@@ -59,11 +59,12 @@ def convolutions(path: Path, kinds: str) -> Path:
         last = name
     shape = [1, 64, 28, 28]
     graph = helper.make_graph(
-        nodes, "net",
+        nodes,
+        "net",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
         [helper.make_tensor_value_info(last, TensorProto.FLOAT, shape)],
         weights,
-    )  # fmt: skip
+    )
     opset = [helper.make_opsetid("", 17)]
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
     return path
@@ -105,9 +106,13 @@ def configured(
     ids=["dla", "mixed", "fp16"],
 )
 def test_terminal_page_markdown_and_json_show_one_number(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-    kinds: str, floats: list[str], objective: str,
-) -> None:  # fmt: skip
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    kinds: str,
+    floats: list[str],
+    objective: str,
+) -> None:
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "200")
     model = configured(tmp_path, kinds, objective, floats)
@@ -117,10 +122,14 @@ def test_terminal_page_markdown_and_json_show_one_number(
         context = pipeline.context
         report = report_document(
             RunFacts(
-                name="net", model=model, target=context.target, plan=pipeline.plan(),
-                network=network(context), judgement=judgement(context),
+                name="net",
+                model=model,
+                target=context.target,
+                plan=pipeline.plan(),
+                network=network(context),
+                judgement=judgement(context),
             )
-        )  # fmt: skip
+        )
     page = render_html(report)
     paper, shown = markdown(report), plain(page)
     summary = io.StringIO()
@@ -179,9 +188,11 @@ def test_terminal_page_markdown_and_json_show_one_number(
     # what the plan is predicted to reach
     first = report.predicted.rows[0]
     for key, show in (
-        ("latency_us", text.microseconds), ("throughput_qps", text.significant),
-        ("energy_uj", text.energy), ("gpu_us", text.microseconds),
-    ):  # fmt: skip
+        ("latency_us", text.microseconds),
+        ("throughput_qps", text.significant),
+        ("energy_uj", text.energy),
+        ("gpu_us", text.microseconds),
+    ):
         assert first.figure(key) == document["predicted"][key]
         for place in (terminal, summary.getvalue(), paper, shown):
             assert show(document["predicted"][key]) in place
@@ -215,9 +226,12 @@ def test_terminal_page_markdown_and_json_show_one_number(
 @pytest.mark.parametrize("floats", [[], ["relu1", "conv4"], ["relu0", "conv3"]])
 @pytest.mark.parametrize("kinds", ["rrcccec", "ecerce"])
 def test_the_gpu_alone_takes_the_same_wherever_it_is_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-    kinds: str, floats: list[str],
-) -> None:  # fmt: skip
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    kinds: str,
+    floats: list[str],
+) -> None:
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
     names = {f"{ {'c': 'conv', 'r': 'relu', 'e': 'erf'}[kind] }{i}" for i, kind in enumerate(kinds)}
     floats = [name for name in floats if name in names]
@@ -261,9 +275,13 @@ def test_a_mix_of_plans_is_shown_with_all_its_plans_and_devices(
     with Pipeline(open_config(model)) as pipeline:
         context, plan = pipeline.context, pipeline.plan()
         known = RunFacts(
-            name="net", model=model, target=context.target, plan=plan, network=network(context),
+            name="net",
+            model=model,
+            target=context.target,
+            plan=plan,
+            network=network(context),
             judgement=judgement(context),
-        )  # fmt: skip
+        )
     document = report_document(known)
     assert {"DLA0", "DLA1"} <= {layer.device for share in plan.plans for layer in share.layers}
     page = render_html(document)
@@ -336,10 +354,14 @@ def test_the_page_of_several_plans_shows_what_each_segment_takes(
 def test_the_energy_tile_is_the_energy_of_the_table() -> None:
     watts = {"mean_mw": 9000.0, "median_mw": 9000.0, "idle_mw": 5000.0}
     energy = {
-        "by_rail": {}, "baseline": "idle", "window_s": [0.0, 3.0], "samples": 30,
-        "idle_samples": 8, "clock": "board-measured",
+        "by_rail": {},
+        "baseline": "idle",
+        "window_s": [0.0, 3.0],
+        "samples": 30,
+        "idle_samples": 8,
+        "clock": "board-measured",
         "total": {**watts, "uj_per_inference": 12_345.6, "over_idle_uj": 4_567.8, "rails": ["VIN"]},
-    }  # fmt: skip
+    }
     power = {"clock": "board-measured", "monitor": None, "energy": energy}
     document = checked({**report_document(facts()).to_json(), "power": power})
     (tile,) = (one for one in tiles(document) if one["name"] == "Energy")
@@ -365,10 +387,19 @@ def test_the_timeline_has_the_launches_of_its_loadables(
 def test_the_slowest_layers_are_the_boards() -> None:
     def layer(number: int, us: float, clock: str, measured: float) -> ReportedLayer:
         return ReportedLayer(
-            number=number, name=f"l{number}", kind="", device="GPU", precision="int8", segment=0,
-            dla_ok=True, certainty="certain", reasons=[], macs=0, predicted_us=us,
+            number=number,
+            name=f"l{number}",
+            kind="",
+            device="GPU",
+            precision="int8",
+            segment=0,
+            dla_ok=True,
+            certainty="certain",
+            reasons=[],
+            macs=0,
+            predicted_us=us,
             measured=MeasuredTime(clock=clock, us=measured),
-        )  # fmt: skip
+        )
 
     rows = [
         layer(n, us, "cpu-measured", cpu)

@@ -59,8 +59,12 @@ def test_sarif_has_what_the_standard_and_code_scanning_require(folder: Path) -> 
         assert place["physicalLocation"]["artifactLocation"]["uri"] in ("a%20net.onnx", "b.onnx")
         assert place["physicalLocation"]["region"]["startLine"] == 1
         assert place["logicalLocations"][0]["name"] in result["message"]["text"]
-        prints.add((place["physicalLocation"]["artifactLocation"]["uri"],
-                    result["partialFingerprints"]["primaryLocationLineHash"]))  # fmt: skip
+        prints.add(
+            (
+                place["physicalLocation"]["artifactLocation"]["uri"],
+                result["partialFingerprints"]["primaryLocationLineHash"],
+            )
+        )
     assert len(prints) == len(run["results"]) == 6
 
 

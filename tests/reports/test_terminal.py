@@ -34,12 +34,22 @@ def summary(facts, **options):
 def test_summary_has_what_a_person_wants_in_eighty_columns():
     text = summary(handmade_run.facts())
     assert all(len(line) <= 80 for line in text.splitlines())
-    for words in ("DLA0: 118 layers, 98.1 %", "GPU: 5 layers", "2 on the DLA", "local DRAM 64 MiB",
-                  "26.1 MiB, 403 KiB without weights", "cosine 0.99873", "footnote",
-                  "not a board time", "Predicted for the board (not measured)", "GPU alone",
-                  "TensorRT automatic DLA", "edgekit-out/resnet50/report.html",
-                  "edgekit-out/resnet50/trace.json",
-                  "edgekit-out/resnet50/resnet50.ekb"):  # fmt: skip
+    for words in (
+        "DLA0: 118 layers, 98.1 %",
+        "GPU: 5 layers",
+        "2 on the DLA",
+        "local DRAM 64 MiB",
+        "26.1 MiB, 403 KiB without weights",
+        "cosine 0.99873",
+        "footnote",
+        "not a board time",
+        "Predicted for the board (not measured)",
+        "GPU alone",
+        "TensorRT automatic DLA",
+        "edgekit-out/resnet50/report.html",
+        "edgekit-out/resnet50/trace.json",
+        "edgekit-out/resnet50/resnet50.ekb",
+    ):
         assert words in text, words
 
 
@@ -83,14 +93,24 @@ def test_channel_groups_and_scores_are_data_and_shown_everywhere():
     facts = handmade_run.facts()
     groups = [
         {
-            "output": "dets", "channels": [[0, 3]], "range": 640.0, "snr_db": 41.26,
-            "cosine": 0.9999, "worst": {"channel": 2, "snr_db": 39.04}, "collapsed": False,
+            "output": "dets",
+            "channels": [[0, 3]],
+            "range": 640.0,
+            "snr_db": 41.26,
+            "cosine": 0.9999,
+            "worst": {"channel": 2, "snr_db": 39.04},
+            "collapsed": False,
         },
         {
-            "output": "dets", "channels": [[4, 83], [90, 90]], "range": 0.97, "snr_db": 24.13,
-            "cosine": 0.998, "worst": {"channel": 57, "snr_db": 18.72}, "collapsed": False,
+            "output": "dets",
+            "channels": [[4, 83], [90, 90]],
+            "range": 0.97,
+            "snr_db": 24.13,
+            "cosine": 0.998,
+            "worst": {"channel": 57, "snr_db": 18.72},
+            "collapsed": False,
         },
-    ]  # fmt: skip
+    ]
     scores = [{"output": "dets", "above": 314, "kept": 309}]
     accuracy = {**facts.accuracy.to_json(), "groups": groups, "scores": scores, "failures": []}
     document = report_document(handmade_run.facts(accuracy=accuracy))
@@ -100,8 +120,13 @@ def test_channel_groups_and_scores_are_data_and_shown_everywhere():
     # the panel has the worst, the page has all of them
     for words in ("channels 4 to 83, 90", "24.1 dB", "18.7 dB", "309 of 314 scores above 0.25"):
         assert words in text.replace("│ │ ", ""), words
-    for words in ("<td>0 to 3</td>", "41.3 dB", "<td>4 to 83, 90</td>", "57 (18.7 dB)",
-                  "309 of 314 scores above 0.25"):  # fmt: skip
+    for words in (
+        "<td>0 to 3</td>",
+        "41.3 dB",
+        "<td>4 to 83, 90</td>",
+        "57 (18.7 dB)",
+        "309 of 314 scores above 0.25",
+    ):
         assert words in html, words
     assert "309 of 314" in markdown(document)
     accuracy["groups"] = [{**groups[0], "snr_db": "high"}]
@@ -113,11 +138,13 @@ def test_a_cosine_of_what_does_not_vary_is_no_headline():
     facts = handmade_run.facts()
     message = "output 'y' differs by 0.1 % of its size between the inputs"
     accuracy = {
-        **facts.accuracy.to_json(), "cosine": 1.0,
+        **facts.accuracy.to_json(),
+        "cosine": 1.0,
         "constant": [{"output": "y", "variation": 0.001, "told": message}],
-        "segments": [{**write(one), "constant": one.segment > 2}
-                     for one in facts.accuracy.segments],
-    }  # fmt: skip
+        "segments": [
+            {**write(one), "constant": one.segment > 2} for one in facts.accuracy.segments
+        ],
+    }
     document = report_document(handmade_run.facts(accuracy=accuracy))
     text = printed(lambda console: terminal_summary(document, console))
     assert "differs by 0.1 %" in text
@@ -164,8 +191,12 @@ def test_a_core_without_work_has_no_row():
 def test_what_was_measured_of_another_release_says_which():
     facts = handmade_run.facts()
     back = {"release": "000002-bbb", "at": "2026-01-02T03:04:05Z", "reason": "false alarms"}
-    bench = {**facts.bench.to_json(), "taken_back": back, "environment": {"release": "000001-aaa"},
-             "clock": "board-measured"}  # fmt: skip
+    bench = {
+        **facts.bench.to_json(),
+        "taken_back": back,
+        "environment": {"release": "000001-aaa"},
+        "clock": "board-measured",
+    }
     document = report_document(handmade_run.facts(bench=bench))
     page, shown = render_html(document), summary(handmade_run.facts(bench=bench))
     section = page.split('id="measurement"')[1].split("</section>")[0]
@@ -231,35 +262,48 @@ def test_a_table_says_that_layers_of_unknown_cost_are_in_no_figure():
 
 def test_plan_summary_reports_bands_measured_parts_and_when_the_gpu_is_as_good():
     plan = replace(
-        handmade_plan.plan(), objective="latency", bands={"latency_us": (500.0, 3000.0)},
+        handmade_plan.plan(),
+        objective="latency",
+        bands={"latency_us": (500.0, 3000.0)},
         measured=MeasuredPart(
             "build.log", "log", 0.25, {"gpu": 0.25, "dla": 0.25}, 1.0, {}, 9, ("a", "b"), ()
         ),
         reformats=(Reformat("x", "fp32:LINEAR", "int8:CHW32", 31.5, "measured"),),
         builder=BuilderGroups({"a": "DLA", "b": "GPU"}),
-    )  # fmt: skip
+    )
     text = printed(lambda c: c.print(summary_plan(plan)))
-    for words in ("latency 2.41 ms (80 % band: 500 µs to 3.00 ms), 25.0 % measured by",
-                  "within the prediction error", "2 rows of the profile matched no layer",
-                  "31.5 µs  fp32:LINEAR -> int8:CHW32  x, measured",
-                  "device type of 1 layer to DLA and of 1 to GPU", "-74.4 %"):  # fmt: skip
+    for words in (
+        "latency 2.41 ms (80 % band: 500 µs to 3.00 ms), 25.0 % measured by",
+        "within the prediction error",
+        "2 rows of the profile matched no layer",
+        "31.5 µs  fp32:LINEAR -> int8:CHW32  x, measured",
+        "device type of 1 layer to DLA and of 1 to GPU",
+        "-74.4 %",
+    ):
         assert words in text, words
 
 
 @pytest.mark.parametrize(
     ("objective", "words"),
-    [("latency", "reaches 2.63 ms, the GPU alone 618 µs"),
-     ("throughput", "reaches 380 per second, the GPU alone 1,620 per second"),
-     ("period", "(80 % band: 500 µs to 1.00 ms)")],
-)  # fmt: skip
+    [
+        ("latency", "reaches 2.63 ms, the GPU alone 618 µs"),
+        ("throughput", "reaches 380 per second, the GPU alone 1,620 per second"),
+        ("period", "(80 % band: 500 µs to 1.00 ms)"),
+    ],
+)
 def test_plan_summary_of_the_gpu_alone(objective, words):
     plan = handmade_plan.plan()
     layers = tuple(replace(layer, device="GPU") for layer in plan.layers)
     alone = plan.baselines["gpu_only"]
     plan = replace(
-        plan, objective=objective, layers=layers, plans=(Share(1.0, layers),), loadables=(),
-        predicted=alone, bands={"throughput_qps": (1000.0, 2000.0)},
-    )  # fmt: skip
+        plan,
+        objective=objective,
+        layers=layers,
+        plans=(Share(1.0, layers),),
+        loadables=(),
+        predicted=alone,
+        bands={"throughput_qps": (1000.0, 2000.0)},
+    )
     text = " ".join(printed(lambda c: c.print(summary_plan(plan))).split())
     assert "GPU alone: using the DLA does not improve" in text
     assert words in text
@@ -283,12 +327,15 @@ def test_plan_summary_counts_all_that_a_device_does_and_marks_what_breaks_reques
     first = replace(plan.loadables[0], launch_us=1e6, border_us=2e6)
     part = replace(plan.plans[0], reformats=(Reformat("x", "a", "b", 7e6),))
     plan = replace(
-        plan, loadables=(first, *plan.loadables[1:]), plans=(part,),
+        plan,
+        loadables=(first, *plan.loadables[1:]),
+        plans=(part,),
         baselines_keep={"gpu_only": False, "tensorrt_auto": True},
-    )  # fmt: skip
+    )
     text = printed(lambda c: c.print(summary_plan(plan)))
-    busy = {line.split()[0]: line for line in text.partition("Predicted")[0].splitlines()[4:7]
-            if line}  # fmt: skip
+    busy = {
+        line.split()[0]: line for line in text.partition("Predicted")[0].splitlines()[4:7] if line
+    }
     assert "7.00 s" in busy["GPU"]
     assert "reformats and launches" not in text
     assert "3.00 s" in busy["DLA0"]
@@ -306,9 +353,14 @@ def test_plan_summary_counts_all_that_a_device_does_and_marks_what_breaks_reques
 
 @pytest.mark.parametrize(
     ("percent", "shown"),
-    [(2310.4, "+2,310 %"), (-47.71, "-47.7 %"), (1.234, "+1.23 %"), (-0.0512, "-0.0512 %"),
-     (99.96, "+100 %")],
-)  # fmt: skip
+    [
+        (2310.4, "+2,310 %"),
+        (-47.71, "-47.7 %"),
+        (1.234, "+1.23 %"),
+        (-0.0512, "-0.0512 %"),
+        (99.96, "+100 %"),
+    ],
+)
 def test_changes_are_readable(percent, shown):
     assert change(percent) == shown
 
@@ -318,8 +370,13 @@ def test_summary_of_plans_that_share_frames():
     placement = text[text.index("Placement") : text.index("Loadables")]
     found = re.findall(r"(\S+ %) of the frames|(GPU|DLA\d): (\d+ layers), busy \S+ .s", placement)
     assert [share or device for share, device, _ in found] == [
-        "50.0 %", "GPU", "DLA0", "50.0 %", "GPU", "DLA1",
-    ]  # fmt: skip
+        "50.0 %",
+        "GPU",
+        "DLA0",
+        "50.0 %",
+        "GPU",
+        "DLA1",
+    ]
     assert found[1][2:] == found[4][2:]
     assert all(len(line) <= 80 for line in text.splitlines())
 

@@ -8,28 +8,53 @@ from edgekit.text import counted, percent
 
 @pytest.mark.parametrize(
     ("value", "words"),
-    [(0, "0 µs"), (0.5, "500 ns"), (41.26, "41.3 µs"), (999.4, "999 µs"), (999.6, "1.00 ms"),
-     (2412.0, "2.41 ms"), (3_210_000.0, "3.21 s"), (None, "-"), (math.nan, "-"), (math.inf, "-")],
-)  # fmt: skip
+    [
+        (0, "0 µs"),
+        (0.5, "500 ns"),
+        (41.26, "41.3 µs"),
+        (999.4, "999 µs"),
+        (999.6, "1.00 ms"),
+        (2412.0, "2.41 ms"),
+        (3_210_000.0, "3.21 s"),
+        (None, "-"),
+        (math.nan, "-"),
+        (math.inf, "-"),
+    ],
+)
 def test_microseconds(value, words):
     assert text.microseconds(value) == words
 
 
 @pytest.mark.parametrize(
     ("value", "words"),
-    [(0, "0 B"), (700, "700 B"), (4096, "4 KiB"), (1 << 20, "1 MiB"), (412_345, "403 KiB"),
-     (655_680 << 10, "640 MiB"), (99_999 << 10, "99,999 KiB"),
-     (27_412_345, "26.1 MiB"), (5 << 30, "5 GiB"), (None, "-")],
-)  # fmt: skip
+    [
+        (0, "0 B"),
+        (700, "700 B"),
+        (4096, "4 KiB"),
+        (1 << 20, "1 MiB"),
+        (412_345, "403 KiB"),
+        (655_680 << 10, "640 MiB"),
+        (99_999 << 10, "99,999 KiB"),
+        (27_412_345, "26.1 MiB"),
+        (5 << 30, "5 GiB"),
+        (None, "-"),
+    ],
+)
 def test_sizes(value, words):
     assert text.size(value) == words
 
 
 @pytest.mark.parametrize(
     ("value", "words"),
-    [(9.999, "10.0"), (0.09996, "0.100"), (1234.5, "1,230"), (-12.34, "-12.3"),
-     (1.234e-7, "1.23e-07"), (0.00012345, "0.000123")],
-)  # fmt: skip
+    [
+        (9.999, "10.0"),
+        (0.09996, "0.100"),
+        (1234.5, "1,230"),
+        (-12.34, "-12.3"),
+        (1.234e-7, "1.23e-07"),
+        (0.00012345, "0.000123"),
+    ],
+)
 def test_significant_digits(value, words):
     assert text.significant(value) == words
 

@@ -22,8 +22,11 @@ def bench_json(samples, *, name="net", board=("remote", "lab"), clock="board-mea
         "backend": "tensorrt",
         "iterations": count,
         "latency_ms": {
-            "min": ordered[0], "mean": sum(ordered) / count, "median": ordered[count // 2],
-            "p99": ordered[min(count * 99 // 100, count - 1)], "max": ordered[-1],
+            "min": ordered[0],
+            "mean": sum(ordered) / count,
+            "median": ordered[count // 2],
+            "p99": ordered[min(count * 99 // 100, count - 1)],
+            "max": ordered[-1],
         },
         "throughput_qps": 1000 * count / sum(ordered),
         "samples_ms": list(samples),
@@ -35,17 +38,22 @@ def bench_json(samples, *, name="net", board=("remote", "lab"), clock="board-mea
         "runtime": {"library": "libnvinfer.so.10", "flags": {"threads": 0}},
         "board": {"kind": board[0], "name": board[1], "note": ""},
         "environment": {"machine": "aarch64"},
-    }  # fmt: skip
+    }
     return document | changes
 
 
 def energy(uj):
     """The "energy" of a document: so many microjoules an inference."""
     return {
-        "by_rail": {}, "baseline": None, "window_s": [0.0, 1.0], "samples": 9, "idle_samples": 0,
-        "clock": "board-measured", "notes": [],
+        "by_rail": {},
+        "baseline": None,
+        "window_s": [0.0, 1.0],
+        "samples": 9,
+        "idle_samples": 0,
+        "clock": "board-measured",
+        "notes": [],
         "total": {"mean_mw": 1.0, "median_mw": 1.0, "uj_per_inference": uj, "rails": ["VIN"]},
-    }  # fmt: skip
+    }
 
 
 def times(count, middle, *, seed, spread=0.01, memory=0.0):

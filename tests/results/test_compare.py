@@ -20,8 +20,10 @@ def result(samples, label="x", **changes):
 
 
 def pair(seed, ratio=1.0, *, count=400, memory=0.7, spread=0.02):
-    sides = (times(count, 2.0 * factor, seed=2 * seed + side, memory=memory, spread=spread)
-             for side, factor in enumerate((1.0, ratio)))  # fmt: skip
+    sides = (
+        times(count, 2.0 * factor, seed=2 * seed + side, memory=memory, spread=spread)
+        for side, factor in enumerate((1.0, ratio))
+    )
     return [[result(samples, f"s{side}")] for side, samples in enumerate(sides)]
 
 
@@ -35,10 +37,11 @@ def noisy_run(source, level=2.0, *, label="r", bundle=None, spread=0.03):
 def earlier(values, bundle="ab" * 32, **changes):
     """Runs of one release in the history."""
     return [
-        replace(result(times(60, value, seed=900 + i, spread=0.001), f"#{i}", **changes),
-                bundle=bundle)
+        replace(
+            result(times(60, value, seed=900 + i, spread=0.001), f"#{i}", **changes), bundle=bundle
+        )
         for i, value in enumerate(values)
-    ]  # fmt: skip
+    ]
 
 
 STEADY = earlier([2.0, 2.01, 1.99, 2.0, 2.005, 1.995])
@@ -102,8 +105,10 @@ def test_words_and_exit_status_agree_whatever_is_compared():
     for _ in range(30):
         past = [noisy_run(source, bundle="ab" * 32) for _ in range(source.choice([0, 4, 8]))]
         count = source.choice([1, 1, 2, 5])
-        a, b = ([noisy_run(source, 2.0 * factor) for _ in range(count)]
-                for factor in (1.0, source.choice([1.0, 1.1, 1.4])))  # fmt: skip
+        a, b = (
+            [noisy_run(source, 2.0 * factor) for _ in range(count)]
+            for factor in (1.0, source.choice([1.0, 1.1, 1.4]))
+        )
         found = compare(a, b, past=past)
         assert not found.regression or found.direction == "worse"
         assert (found.ratio.low is None) == (
@@ -143,8 +148,9 @@ def test_an_imprecise_measurement_cannot_report():
 def test_runs_are_what_repeats():
     """Runs differ by 3 %, each alone is sure to 0.1 %: one a side cannot tell."""
     levels = [2.0, 2.06, 1.95, 2.03, 1.98, 2.05, 1.96, 2.02]
-    runs = [result(times(300, level, seed=i, spread=0.005), f"r{i}")
-            for i, level in enumerate(levels)]  # fmt: skip
+    runs = [
+        result(times(300, level, seed=i, spread=0.005), f"r{i}") for i, level in enumerate(levels)
+    ]
     assert compare(runs[:1], runs[1:2]).verdict == "cannot tell"
     found = compare(runs[:4], runs[4:])
     assert found.direction in ("same", "unknown")
@@ -160,8 +166,10 @@ def test_one_odd_run_does_not_decide():
     """The other seven of A say that B is 20 % slower."""
     usual = [2.0, 2.01, 1.99, 2.0, 2.02, 1.98, 2.01]
     sides = [[*usual, 40.0], [1.2 * level for level in (*usual, 2.0)]]
-    a, b = ([result(times(50, level, seed=seed), f"{level}") for seed, level in enumerate(side)]
-            for side in sides)  # fmt: skip
+    a, b = (
+        [result(times(50, level, seed=seed), f"{level}") for seed, level in enumerate(side)]
+        for side in sides
+    )
     found = compare(a, b)
     assert (found.verdict, found.regression) == ("slower", True)
     assert found.ratio.estimate == pytest.approx(1.2, rel=0.02)
@@ -172,8 +180,9 @@ def test_one_odd_run_does_not_decide():
 )
 def test_few_runs_have_a_wide_interval_and_three_have_none(a, b, tells):
     def runs(count, level):
-        return [result(times(100, level * (1 + 0.01 * i), seed=i), f"{level} {i}")
-                for i in range(count)]  # fmt: skip
+        return [
+            result(times(100, level * (1 + 0.01 * i), seed=i), f"{level} {i}") for i in range(count)
+        ]
 
     assert compare(runs(a, 2.0), runs(b, 2.02)).direction in ("same", "unknown")
     found = compare(runs(a, 2.0), runs(b, 3.0))
@@ -271,11 +280,17 @@ def test_energy_has_its_own_words():
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{}", '{"schema": "edgekit.bench/1", "samples_ms": [NaN]}', "[" * 5000,
-     '{"schema": "edgekit.bench/1", "samples_ms": ["1"]}',
-     '{"schema": "edgekit.bench/1", "latency_ms": {"median": null}}',
-     '{"schema": "edgekit.bench/1", "verdict": 3}'],
-)  # fmt: skip
+    [
+        "",
+        "[]",
+        "{}",
+        '{"schema": "edgekit.bench/1", "samples_ms": [NaN]}',
+        "[" * 5000,
+        '{"schema": "edgekit.bench/1", "samples_ms": ["1"]}',
+        '{"schema": "edgekit.bench/1", "latency_ms": {"median": null}}',
+        '{"schema": "edgekit.bench/1", "verdict": 3}',
+    ],
+)
 def test_a_file_that_is_no_measurement(tmp_path, text):
     (tmp_path / "bench.json").write_text(text)
     with pytest.raises(DataError, match=r"not a measurement|the file is not JSON"):

@@ -89,8 +89,9 @@ def test_what_is_not_alike_is_refused(run):
 def test_revisions_mean_all_clean_results_of_the_commit(run, tmp_path):
     def git(*arguments):
         identity = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
-        subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True,
-                       capture_output=True)  # fmt: skip
+        subprocess.run(
+            ["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True
+        )
 
     class Project:
         folder = tmp_path
@@ -128,10 +129,13 @@ def test_without_an_interval_only_strict_ends_with_1(run, tmp_path):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"samples_ms": [1.0, 10**400]}, {"samples_ms": [1.0, 1e300]}, {"latency_ms": {"p99": []}},
-        {"verdict": {"status": "INVALID", "reasons": [[1]]}}, {"samples_ms": ["1"]},
+        {"samples_ms": [1.0, 10**400]},
+        {"samples_ms": [1.0, 1e300]},
+        {"latency_ms": {"p99": []}},
+        {"verdict": {"status": "INVALID", "reasons": [[1]]}},
+        {"samples_ms": ["1"]},
     ],
-)  # fmt: skip
+)
 def test_files_that_no_bench_wrote_are_refused(run, tmp_path, changes):
     (tmp_path / "a.json").write_text(json.dumps(bench_json([1.0] * 9)))
     (tmp_path / "b.json").write_text(json.dumps(bench_json([1.0] * 9) | changes))

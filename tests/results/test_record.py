@@ -17,8 +17,9 @@ RELEASE = SimpleNamespace(
 
 def git(folder, *arguments):
     identity = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
-    done = subprocess.run(["git", *identity, *arguments], cwd=folder, check=True,
-                          capture_output=True, text=True)  # fmt: skip
+    done = subprocess.run(
+        ["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True
+    )
     return done.stdout.strip()
 
 

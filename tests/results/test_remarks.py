@@ -48,5 +48,6 @@ def test_what_a_side_does_not_report_is_no_difference():
     assert "not known for A: bundle, fingerprint: numpy" in found.notes
     other = replace(bare, label="#5", bundle="cd" * 32, fingerprint={"numpy": "2.1"})
     assert [one.what for one in compare([reported], [other]).differences] == [
-        "bundle", "fingerprint: numpy",
-    ]  # fmt: skip
+        "bundle",
+        "fingerprint: numpy",
+    ]

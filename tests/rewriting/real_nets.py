@@ -59,9 +59,15 @@ class Net:
         """Convolution with a bias and padding that keeps the size."""
         weight = self.weight(maps, self._channels[x] // group, kernel, kernel)
         return self.op(
-            "Conv", x, weight, self.weight(maps), channels=maps, strides=[stride] * 2,
-            pads=[kernel // 2] * 4, group=group,
-        )  # fmt: skip
+            "Conv",
+            x,
+            weight,
+            self.weight(maps),
+            channels=maps,
+            strides=[stride] * 2,
+            pads=[kernel // 2] * 4,
+            group=group,
+        )
 
     def silu(self, x: str) -> str:
         """x * sigmoid(x), as PyTorch writes it."""
@@ -79,9 +85,12 @@ class Net:
         """The file that returns ``outputs``."""
         info = helper.make_tensor_value_info
         graph = helper.make_graph(
-            self._nodes, "net", [info("x", TensorProto.FLOAT, self._shape)],
-            [info(name, TensorProto.FLOAT, None) for name in outputs], self._weights,
-        )  # fmt: skip
+            self._nodes,
+            "net",
+            [info("x", TensorProto.FLOAT, self._shape)],
+            [info(name, TensorProto.FLOAT, None) for name in outputs],
+            self._weights,
+        )
         opsets = [helper.make_opsetid("", self._opset)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
@@ -117,8 +126,15 @@ def yolo_v5() -> ModelProto:
     ]
     x = net.block(net.join(x, *pools), 32)
     scales = net.constant([1, 1, 2, 2])
-    up = net.op("Resize", net.block(x, 16), "", scales, mode="nearest",
-                coordinate_transformation_mode="asymmetric", nearest_mode="floor")  # fmt: skip
+    up = net.op(
+        "Resize",
+        net.block(x, 16),
+        "",
+        scales,
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
     late = _c3(net, net.join(up, early), 16)
     return net.model(_head(net, late, 8), _head(net, x, 4))
 
@@ -147,8 +163,16 @@ def yolo_v8() -> ModelProto:
     second = net.op("MaxPool", first, kernel_shape=[5, 5], pads=[2] * 4, strides=[1, 1])
     x = net.block(net.join(x, first, second), 32)
     sizes = net.constant([1, 32, 8, 8], np.int64)
-    up = net.op("Resize", x, "", "", sizes, mode="nearest",
-                coordinate_transformation_mode="asymmetric", nearest_mode="floor")  # fmt: skip
+    up = net.op(
+        "Resize",
+        x,
+        "",
+        "",
+        sizes,
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
     late = _c2f(net, net.join(up, early), 32)
     parts = []
     for scale, cells in ((late, 64), (x, 16)):
@@ -207,8 +231,15 @@ def unet() -> ModelProto:
         "Relu", net.conv(net.op("MaxPool", second, kernel_shape=[2, 2], strides=[2, 2]), 16, 3)
     )
     for skip in (second, first):
-        up = net.op("ConvTranspose", low, net.weight(16, 16, 4, 4), net.weight(16), channels=16,
-                    strides=[2, 2], pads=[1] * 4)  # fmt: skip
+        up = net.op(
+            "ConvTranspose",
+            low,
+            net.weight(16, 16, 4, 4),
+            net.weight(16),
+            channels=16,
+            strides=[2, 2],
+            pads=[1] * 4,
+        )
         low = net.op("Relu", net.conv(net.join(up, skip), 16, 3))
     return net.model(net.op("Softmax", net.conv(low, 4), axis=1))
 

@@ -84,10 +84,12 @@ def test_branches_are_retained_or_taken_back_one_by_one(monkeypatch):
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
-        (WrongPool, "seed 0"), (SmallPool, "MalformedError"), (Crashing, "ZeroDivisionError"),
+        (WrongPool, "seed 0"),
+        (SmallPool, "MalformedError"),
+        (Crashing, "ZeroDivisionError"),
         (StrangePool, "recipes have none"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_rewrite_is_reported_and_costs_nothing_else(monkeypatch, bad, said):
     before = pooled()
     after, applied, notes = run(monkeypatch, before, bad(), WholePool())

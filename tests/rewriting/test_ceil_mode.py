@@ -8,13 +8,21 @@ TURN = [0, 1, 3, 2]
 def test_what_stands_before_such_a_pool_is_rewritten():
     """An average that counts padding, along one axis beyond the end, keeps ceil_mode."""
     pool = node(
-        "AveragePool", "b", "p", kernel_shape=[3, 1], strides=[2, 3], ceil_mode=1,
-        pads=[1, 0, 0, 0], count_include_pad=1,
-    )  # fmt: skip
+        "AveragePool",
+        "b",
+        "p",
+        kernel_shape=[3, 1],
+        strides=[2, 3],
+        ceil_mode=1,
+        pads=[1, 0, 0, 0],
+        count_include_pad=1,
+    )
     nodes = [
-        node("Transpose", "x", "a", perm=TURN), node("Transpose", "a", "b", perm=TURN), pool,
+        node("Transpose", "x", "a", perm=TURN),
+        node("Transpose", "a", "b", perm=TURN),
+        pool,
         node("Sigmoid", "p", "y"),
-    ]  # fmt: skip
+    ]
     model = net(nodes, {"x": (1, 2, 5, 14)}, ["y"])
     assert [a.i for a in model.proto.graph.node[2].attribute if a.name == "ceil_mode"] == [1]
     after = assert_rewrites(model, "merge-transposes", "identity-removal")

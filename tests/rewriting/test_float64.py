@@ -85,8 +85,12 @@ def windows(draw, rank):
 
 
 @FAST
-@given(st.integers(1, 3).flatmap(windows), st.sampled_from([(1, 3), (2, 2), (3, 1)]),
-       st.integers(1, 2), st.booleans())  # fmt: skip
+@given(
+    st.integers(1, 3).flatmap(windows),
+    st.sampled_from([(1, 3), (2, 2), (3, 1)]),
+    st.integers(1, 2),
+    st.booleans(),
+)
 def test_convolutions(window, grouping, maps, biased):
     sizes, kernel, attributes = window
     # ONNX Runtime has padded such windows by its own rule
@@ -99,8 +103,12 @@ def test_convolutions(window, grouping, maps, biased):
 
 
 @FAST
-@given(st.integers(1, 2).flatmap(windows), st.sampled_from([(1, 3), (2, 2), (3, 1)]),
-       st.integers(1, 2), st.booleans())  # fmt: skip
+@given(
+    st.integers(1, 2).flatmap(windows),
+    st.sampled_from([(1, 3), (2, 2), (3, 1)]),
+    st.integers(1, 2),
+    st.booleans(),
+)
 def test_deconvolutions(window, grouping, maps, extra):
     sizes, kernel, attributes = window
     groups, deep = grouping
@@ -109,17 +117,20 @@ def test_deconvolutions(window, grouping, maps, extra):
         # SAME with more padding at the end is read in two ways
         assume("auto_pad" not in attributes)
     x, w = numbers(2, groups * deep, *sizes), numbers(groups * deep, maps, *kernel)
-    assert_as_runtime("ConvTranspose", [x, w, numbers(groups * maps)],
-                      {**attributes, "group": groups})  # fmt: skip
+    assert_as_runtime(
+        "ConvTranspose", [x, w, numbers(groups * maps)], {**attributes, "group": groups}
+    )
 
 
 @pytest.mark.parametrize("grouping", [(1, 3), (3, 1)])
 def test_deconvolutions_of_more_places_than_their_input_has(grouping):
     groups, deep = grouping
     x, w = numbers(2, groups * deep, 2, 3), numbers(groups * deep, 2, 9, 4)
-    assert_as_runtime("ConvTranspose", [x, w, numbers(groups * 2)],
-                      {"strides": [4, 1], "dilations": [1, 2], "pads": [2, 1, 0, 1],
-                       "group": groups})  # fmt: skip
+    assert_as_runtime(
+        "ConvTranspose",
+        [x, w, numbers(groups * 2)],
+        {"strides": [4, 1], "dilations": [1, 2], "pads": [2, 1, 0, 1], "group": groups},
+    )
 
 
 @FAST

@@ -30,9 +30,11 @@ NETS = {"squeezenet": 2_000, "inception_v1": 2_000, "shufflenet": 200_000}
 def test_a_light_model_is_valid_the_same_and_hardly_larger(name, tmp_path):
     before = load(LIGHT / f"light_{name}.onnx")
     after, applied, notes, *_ = rewrite(
-        before, ORIN, precision="fp16",
+        before,
+        ORIN,
+        precision="fp16",
         cost=lambda network, judgement: forecast(network, judgement, ORIN),
-    )  # fmt: skip
+    )
     assert applied
     assert notes == ()
     path = tmp_path / "out.onnx"

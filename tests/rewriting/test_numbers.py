@@ -131,8 +131,9 @@ class Bounded(Toy):
         new.node("Add", [above, new.node("Neg", [new.node("Neg", [bound])])], output=at.outputs[0])
 
 
-@pytest.mark.parametrize(("bound", "ops_left"), [(-1.0, ["Conv", "Sub", "Relu"]),
-                                             (-np.inf, ["Conv", "Max"])])  # fmt: skip
+@pytest.mark.parametrize(
+    ("bound", "ops_left"), [(-1.0, ["Conv", "Sub", "Relu"]), (-np.inf, ["Conv", "Max"])]
+)
 def test_what_only_infinite_constants_prevent_is_no_bug(monkeypatch, bound, ops_left):
     bounds = np.float32([bound, *range(7)]).reshape(8, 1, 1)
     model = net(

@@ -17,9 +17,9 @@ LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 
 
 @pytest.mark.parametrize(
-    ("model", "some"), [(pooled(7), True), (pooled(9), False), (classified(0), False),
-                        (classified(2), True)],
-)  # fmt: skip
+    ("model", "some"),
+    [(pooled(7), True), (pooled(9), False), (classified(0), False), (classified(2), True)],
+)
 def test_a_rewrite_is_offered_where_it_would_be_applied(monkeypatch, model, some):
     _, applied, _ = run(monkeypatch, model, WholePool(), Convolution(), Sink())
     own = {item.name for item in model.proto.graph.node}

@@ -26,29 +26,44 @@ ORIN = get("jetson-agx-orin-64gb")
 def resized(perm, scales, back, around):
     """Transpose, Resize, Transpose, with a convolution or nothing at both ends."""
     resize = helper.make_node(
-        "Resize", ["t", "", "s"], ["u"], "resize", mode="nearest",
-        coordinate_transformation_mode="asymmetric", nearest_mode="floor",
-    )  # fmt: skip
+        "Resize",
+        ["t", "", "s"],
+        ["u"],
+        "resize",
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
     first = node("Conv", "x w", "c") if around else node("Relu", "x", "c")
     return net(
-        [first, node("Transpose", "c", "t", perm=perm), resize,
-         node("Transpose", "u", "v", perm=back), node("Sigmoid", "v", "y")],
-        {"x": (1, 4, 6, 8)}, ["y"],
+        [
+            first,
+            node("Transpose", "c", "t", perm=perm),
+            resize,
+            node("Transpose", "u", "v", perm=back),
+            node("Sigmoid", "v", "y"),
+        ],
+        {"x": (1, 4, 6, 8)},
+        ["y"],
         {**({"w": weight(4, 4, 1, 1)} if around else {}), "s": np.float32(scales)},
-    )  # fmt: skip
+    )
 
 
 @settings(max_examples=tries(10))
 @given(
-    perm=st.permutations([1, 2, 3]), back=st.permutations([1, 2, 3]),
-    scales=st.lists(st.sampled_from([1.0, 2.0]), min_size=3, max_size=3), around=st.booleans(),
-)  # fmt: skip
+    perm=st.permutations([1, 2, 3]),
+    back=st.permutations([1, 2, 3]),
+    scales=st.lists(st.sampled_from([1.0, 2.0]), min_size=3, max_size=3),
+    around=st.booleans(),
+)
 def test_the_pair_comes_to_an_end_and_the_engine_too(perm, back, scales, around):
     model = resized([0, *perm], [1.0, *scales], [0, *back], around)
     after, _, notes, *_ = rewrite(
-        model, ORIN, precision="fp16",
+        model,
+        ORIN,
+        precision="fp16",
         cost=lambda network, judgement: forecast(network, judgement, ORIN),
-    )  # fmt: skip
+    )
     assert notes == ()
     assert_same(model, after)
 
@@ -57,9 +72,14 @@ def sized(mode, sizes=(), scales=(), how="half_pixel", shape=(), before=()):
     """A Resize with or without a Transpose before it, and a Relu behind it."""
     read = ["t", "", "s"] if scales else ["t", "", "", "s"]
     resize = helper.make_node(
-        "Resize", read, ["u"], "resize", mode=mode, coordinate_transformation_mode=how,
+        "Resize",
+        read,
+        ["u"],
+        "resize",
+        mode=mode,
+        coordinate_transformation_mode=how,
         nearest_mode="floor" if mode == "nearest" else None,
-    )  # fmt: skip
+    )
     first = node("Transpose", "x", "t", perm=list(before)) if before else node("Relu", "x", "t")
     value = np.float32(scales) if scales else np.int64(sizes)
     return net([first, resize, node("Relu", "u", "y")], {"x": shape}, ["y"], {"s": value})
@@ -70,9 +90,11 @@ def sized(mode, sizes=(), scales=(), how="half_pixel", shape=(), before=()):
 def test_transpositions_before_a_resize_come_to_an_end(mode, perm):
     model = sized(mode, scales=(1, 1, 2, 2), shape=(1, 4, 6, 8), before=perm)
     after, _, notes, *_ = rewrite(
-        model, ORIN, precision="fp16",
+        model,
+        ORIN,
+        precision="fp16",
         cost=lambda network, judgement: forecast(network, judgement, ORIN),
-    )  # fmt: skip
+    )
     assert not [text for text in notes if "differs" in text or "please report" in text]
     assert_same(model, after)
 

@@ -71,8 +71,11 @@ def test_the_same_seed_gives_the_same_numbers():
 
 
 def test_half_precision_is_computed_in_fp32():
-    made = [node("Cast", "x", "c", to=TensorProto.FLOAT), node("Cast", "c", "h", to=10),
-            node("Conv", "h w", "y", kernel_shape=[3, 3])]  # fmt: skip
+    made = [
+        node("Cast", "x", "c", to=TensorProto.FLOAT),
+        node("Cast", "c", "h", to=10),
+        node("Conv", "h w", "y", kernel_shape=[3, 3]),
+    ]
     weights = {"w": weight(4, 8, 3, 3).astype(np.float16)}
     shapes = {"x": ((1, 8, 5, 5), TensorProto.FLOAT16)}
     model = net(made, shapes, {"y": TensorProto.FLOAT16}, weights)
@@ -88,8 +91,9 @@ def test_half_precision_is_computed_in_fp32():
 
 
 def test_whole_numbers_and_truth_values_must_be_equal():
-    model = net([node("Greater", "x z", "y")], {"x": (2, 8)}, {"y": TensorProto.BOOL},
-                {"z": np.zeros(8)})  # fmt: skip
+    model = net(
+        [node("Greater", "x z", "y")], {"x": (2, 8)}, {"y": TensorProto.BOOL}, {"z": np.zeros(8)}
+    )
     less = Written("Greater", lambda new, at: new.node("Less", at.inputs, output=at.outputs[0]))
     assert proof(model, less) == Proof(INF, INF)
     turned = Written(

@@ -108,9 +108,11 @@ def test_values_that_weights_make_and_sessions_want_to_see_are_no_pair():
 def test_a_step_that_is_wrong_for_some_weights_is_refused_for_those():
     def made(factor):
         model = net(
-            [node("Mul", "x w", "y")], {"x": (1, 3, 4, 4)}, ["y"],
+            [node("Mul", "x w", "y")],
+            {"x": (1, 3, 4, 4)},
+            ["y"],
             {"w": np.full((1, 3, 1, 1), factor, np.float32)},
-        )  # fmt: skip
+        )
         return model, Written("Mul", lambda new, at: new.node("Add", at.inputs, output="y"))
 
     graph, step = first(*made(2.0))

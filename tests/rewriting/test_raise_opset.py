@@ -122,8 +122,11 @@ def test_nodes_of_several_outputs():
 
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
 def test_resize_of_opset_10_and_upsample_of_9(mode):
-    for version, op, scales in [(9, "Upsample", [2.5, 1.5]), (10, "Resize", [2.5, 1.5]),
-                                (10, "Resize", [0.5, 0.7])]:  # fmt: skip
+    for version, op, scales in [
+        (9, "Upsample", [2.5, 1.5]),
+        (10, "Resize", [2.5, 1.5]),
+        (10, "Resize", [0.5, 0.7]),
+    ]:
         made = [node(op, "x s", "y", mode=mode)]
         weights = {"s": np.array([1.0, 1.0, *scales])}
         raised(made, {"x": (1, 2, 6, 6)}, weights=weights, opset=version)

@@ -24,10 +24,16 @@ DISABLED = "nothing was rewritten: rewrites need opset 13, and raise-opset is di
 
 def old(opset=11):
     return net(
-        [node("Conv", "x w", "c", "conv"), node("GlobalAveragePool", "c", "g", "pool"),
-         node("Softmax", "g", "y", "soft")],
-        {"x": (1, 3, 16, 16)}, ["y"], {"w": weight(8, 3, 3, 3)}, opset,
-    )  # fmt: skip
+        [
+            node("Conv", "x w", "c", "conv"),
+            node("GlobalAveragePool", "c", "g", "pool"),
+            node("Softmax", "g", "y", "soft"),
+        ],
+        {"x": (1, 3, 16, 16)},
+        ["y"],
+        {"w": weight(8, 3, 3, 3)},
+        opset,
+    )
 
 
 def names(applied):
@@ -89,13 +95,22 @@ def test_the_command_the_configuration_and_the_interface_disable_it(folder, caps
     text = "version: 1\nname: old\nmodel: {onnx: old.onnx}\ntarget: jetson-agx-orin-64gb\n"
     (folder / "old.yaml").write_text(text + "rewrite: {disable: [raise-opset]}\n")
     documents = [
-        output_of(capsys, "rewrite", "old.onnx", "-t", ORIN.name, "--disable", "raise-opset",
-             "-o", "out.onnx"),
+        output_of(
+            capsys,
+            "rewrite",
+            "old.onnx",
+            "-t",
+            ORIN.name,
+            "--disable",
+            "raise-opset",
+            "-o",
+            "out.onnx",
+        ),
         output_of(capsys, "rewrite", "old.yaml"),
         edgekit.rewrite(
             "old.onnx", target=ORIN.name, rewrite={"disable": ["raise-opset"]}
         ).to_json(),
-    ]  # fmt: skip
+    ]
     for document in documents:
         assert document["rewrites"] == []
         assert document["notes"] == [DISABLED]
@@ -116,11 +131,15 @@ def test_the_list_names_it():
     ("item", "inputs", "weights", "opset"),
     [
         (node("Resize", "c s", "y", "both-ways"), 6, {"s": np.array([1.0, 1.0, 2.0, 0.5])}, 10),
-        (node("BatchNormalization", "c a a a a", "y", "both-ways", spatial=0), 6,
-         {"a": np.ones((8, 4, 4))}, 7),
+        (
+            node("BatchNormalization", "c a a a a", "y", "both-ways", spatial=0),
+            6,
+            {"a": np.ones((8, 4, 4))},
+            7,
+        ),
     ],
     ids=["resize", "batch-normalization"],
-)  # fmt: skip
+)
 def test_what_cannot_be_raised_is_named(item, inputs, weights, opset):
     nodes = [node("Conv", "x w", "c", "conv"), item]
     model = net(

@@ -150,12 +150,17 @@ def test_the_document_has_the_proofs_and_the_sources(small):
 @pytest.mark.parametrize(
     "value",
     [
-        np.kron(np.eye(8), np.ones((1, 9, 1, 1))), np.zeros(0), np.float32(2.0), np.arange(9),
-        np.array([0.0, -0.0] * 8), np.full(100, np.nan), np.zeros((40, 3), bool),
+        np.kron(np.eye(8), np.ones((1, 9, 1, 1))),
+        np.zeros(0),
+        np.float32(2.0),
+        np.arange(9),
+        np.array([0.0, -0.0] * 8),
+        np.full(100, np.nan),
+        np.zeros((40, 3), bool),
         np.repeat(np.float16([1, 2]), 50),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_constants_are_read_as_they_were_and_runs_are_written_once(value):
     value = np.asarray(value)
     text = json.dumps(write(StoredConstant.of(value)))
@@ -189,8 +194,14 @@ RECIPE = {"op": "Add", "inputs": ["s", "s"], "outputs": ["n"], "attributes": {}}
 @pytest.mark.parametrize(
     "change",
     [
-        {"schema": "edgekit.rewritten/2"}, {"original": "abc"}, {"opset": [13]}, {"opset": "13"},
-        {"steps": [["doubled"]]}, {"rounds": [5]}, {"rounds": [-1, 2]}, {"weights": []},
+        {"schema": "edgekit.rewritten/2"},
+        {"original": "abc"},
+        {"opset": [13]},
+        {"opset": "13"},
+        {"steps": [["doubled"]]},
+        {"rounds": [5]},
+        {"rounds": [-1, 2]},
+        {"weights": []},
         {"weights": {"n": {"from": ["nobody"], "recipe": []}}},
         {"weights": {"n": {"from": ["s"], "recipe": ["s:twice"]}}},
         {"originals": {"s": {"dtype": "object", "shape": [1]}}},
@@ -198,10 +209,13 @@ RECIPE = {"op": "Add", "inputs": ["s", "s"], "outputs": ["n"], "attributes": {}}
         {"originals": {"s": {"dtype": "float32", "shape": [1 << 50]}}},
         {"originals": {"s": {"dtype": "float32", "shape": [1 << 30, 1 << 30]}}},
         {"stations": {"nobody": {"dtype": "float32", "shape": [1]}}},
-        {"recipes": [{**RECIPE, "op": "Loop"}]}, {"recipes": [{**RECIPE, "op": ["Add"]}]},
+        {"recipes": [{**RECIPE, "op": "Loop"}]},
+        {"recipes": [{**RECIPE, "op": ["Add"]}]},
         {"recipes": [{**RECIPE, "inputs": ["n", "s"]}]},
-        {"recipes": [{**RECIPE, "outputs": ["s"]}]}, {"recipes": [RECIPE, RECIPE]},
-        {"recipes": [{**RECIPE, "outputs": []}]}, {"recipes": ["Add"]},
+        {"recipes": [{**RECIPE, "outputs": ["s"]}]},
+        {"recipes": [RECIPE, RECIPE]},
+        {"recipes": [{**RECIPE, "outputs": []}]},
+        {"recipes": ["Add"]},
         {"recipes": [{**RECIPE, "attributes": {"axis": {"g": 1}}}]},
         {"recipes": [{**RECIPE, "attributes": {"axis": [1, "a"]}}]},
         {"recipes": [{**RECIPE, "attributes": {"axis": 1 << 70}}]},
@@ -212,11 +226,14 @@ RECIPE = {"op": "Add", "inputs": ["s", "s"], "outputs": ["n"], "attributes": {}}
         {"constants": {"k": {**ZEROS, "counts": 4}}},
         {"constants": {"k": {**ZEROS, "counts": [5, -1]}}},
         {"constants": {"k": {**ZEROS, "shape": [1 << 30], "counts": [1 << 30]}}},
-        {"constants": {f"k{i}": {**ZEROS, "shape": [1 << 24], "counts": [1 << 24]}
-                       for i in range(5)}},
+        {
+            "constants": {
+                f"k{i}": {**ZEROS, "shape": [1 << 24], "counts": [1 << 24]} for i in range(5)
+            }
+        },
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_hostile_record_is_refused_in_one_line(change):
     refused({**good(), **change})
 
@@ -224,8 +241,10 @@ def test_a_hostile_record_is_refused_in_one_line(change):
 def test_what_is_no_record_at_all_is_refused():
     for text in ("", "{", "[]", "null", "[" * 100_000, '{"schema": NaN}'):
         refused(text)
-    cycle = [{**RECIPE, "inputs": ["b", "s"], "outputs": ["a"]},
-             {**RECIPE, "inputs": ["a", "s"], "outputs": ["b"]}]  # fmt: skip
+    cycle = [
+        {**RECIPE, "inputs": ["b", "s"], "outputs": ["a"]},
+        {**RECIPE, "inputs": ["a", "s"], "outputs": ["b"]},
+    ]
     assert "no earlier recipe computes" in refused({**good(), "recipes": cycle})
 
 

@@ -31,15 +31,23 @@ FORMS = {
 }
 FORMS["resize"][0].input[:] = ["a", "", "scales"]
 CONSTANTS = {
-    "low": np.float32(-1), "high": np.float32(3), "zero": np.float32(0.5), "axes": [2, 3],
-    "scales": np.float32([1, 1, 2, 2]), "pads": [0, 0, 1, 1, 0, 0, 1, 1],
+    "low": np.float32(-1),
+    "high": np.float32(3),
+    "zero": np.float32(0.5),
+    "axes": [2, 3],
+    "scales": np.float32([1, 1, 2, 2]),
+    "pads": [0, 0, 1, 1, 0, 0, 1, 1],
     "mask": np.eye(8, dtype=bool),
-}  # fmt: skip
+}
 OTHERS = {
-    "low": np.float32(-2), "high": np.float32(np.inf), "zero": np.float32(0.25), "axes": [1, 3],
-    "scales": np.float32([1, 1, 4, 1]), "pads": [0, 0, 0, 0, 0, 0, 2, 2],
+    "low": np.float32(-2),
+    "high": np.float32(np.inf),
+    "zero": np.float32(0.25),
+    "axes": [1, 3],
+    "scales": np.float32([1, 1, 4, 1]),
+    "pads": [0, 0, 0, 0, 0, 0, 2, 2],
     "mask": ~np.eye(8, dtype=bool),
-}  # fmt: skip
+}
 
 
 def formed(form, seed=0, **changed):
@@ -48,8 +56,10 @@ def formed(form, seed=0, **changed):
     values = {n: changed.get(n, v) for n, v in CONSTANTS.items() if n in read}
     return net(
         [node("Mul", "x s", "a", "one"), *FORMS[form]],
-        {"x": (1, 64, 8, 8)}, ["y"], {"s": weight(1, 64, 1, 1, seed=seed), **values},
-    )  # fmt: skip
+        {"x": (1, 64, 8, 8)},
+        ["y"],
+        {"s": weight(1, 64, 1, 1, seed=seed), **values},
+    )
 
 
 def refused(rewritten, other):
@@ -62,9 +72,17 @@ def refused(rewritten, other):
 
 @pytest.mark.parametrize(
     ("form", "name"),
-    [("clip", "low"), ("clip", "high"), ("reduce", "axes"), ("resize", "scales"),
-     ("pad", "pads"), ("mask", "mask"), ("mask", "zero"), ("factor", "zero")],
-)  # fmt: skip
+    [
+        ("clip", "low"),
+        ("clip", "high"),
+        ("reduce", "axes"),
+        ("resize", "scales"),
+        ("pad", "pads"),
+        ("mask", "mask"),
+        ("mask", "zero"),
+        ("factor", "zero"),
+    ],
+)
 @pytest.mark.parametrize("seed", [0, 3])
 def test_a_constant_that_differs_is_named(form, name, seed, tmp_path):
     before = formed(form)
@@ -82,13 +100,24 @@ def test_a_constant_that_differs_is_named(form, name, seed, tmp_path):
 def test_a_value_that_a_rewrite_read_and_took_away_is_still_compared():
     def swish(six=6.0, seed=0):
         return net(
-            [node("Conv", "x w", "c", "conv"), node("Add", "c three", "d"),
-             node("Clip", "d zero six", "e"), node("Mul", "c e", "f"), node("Div", "f six", "g"),
-             node("Conv", "g v", "y")],
-            {"x": (1, 3, 8, 8)}, ["y"],
-            {"w": weight(8, 3, 1, 1, seed=seed), "v": weight(8, 8, 1, 1, seed=seed + 1),
-             "three": 3.0, "zero": 0.0, "six": six},
-        )  # fmt: skip
+            [
+                node("Conv", "x w", "c", "conv"),
+                node("Add", "c three", "d"),
+                node("Clip", "d zero six", "e"),
+                node("Mul", "c e", "f"),
+                node("Div", "f six", "g"),
+                node("Conv", "g v", "y"),
+            ],
+            {"x": (1, 3, 8, 8)},
+            ["y"],
+            {
+                "w": weight(8, 3, 1, 1, seed=seed),
+                "v": weight(8, 8, 1, 1, seed=seed + 1),
+                "three": 3.0,
+                "zero": 0.0,
+                "six": six,
+            },
+        )
 
     after = toys.taken(swish(), ("hard-swish", "clip_e"))
     assert "six" not in [t.name for t in after.proto.graph.initializer]
@@ -118,9 +147,10 @@ def test_a_constant_of_another_name_but_the_same_value_will_do():
     def named(high):
         return net(
             [node("Mul", "x s", "a", "one"), node("Clip", f"a low {high}", "y")],
-            {"x": (1, 64, 2, 2)}, ["y"],
+            {"x": (1, 64, 2, 2)},
+            ["y"],
             {"s": weight(1, 64, 1, 1), "low": np.float32(-1), high: np.float32(3)},
-        )  # fmt: skip
+        )
 
     after = toys.taken(named("onnx::Clip_7"), (toys.Doubled(), "one"))
     made = reweigh(after, named("onnx::Clip_9"))
@@ -131,8 +161,10 @@ def scaled(factor, seed=0):
     """A convolution and a number that its weights can take in."""
     return net(
         [node("Mul", "x k", "c", "scale"), node("Conv", "c w", "y", "conv")],
-        {"x": (1, 3, 8, 8)}, ["y"], {"w": weight(8, 3, 1, 1, seed=seed), "k": factor},
-    )  # fmt: skip
+        {"x": (1, 3, 8, 8)},
+        ["y"],
+        {"w": weight(8, 3, 1, 1, seed=seed), "k": factor},
+    )
 
 
 def test_a_number_that_only_recipes_read_is_derived_again():
@@ -165,8 +197,10 @@ def test_what_derives_a_constant_of_the_engines_is_refused():
     def factors(factor):
         return net(
             [node("Mul", "x s", "a", "one"), node("Mul", "a k", "y", "factor")],
-            {"x": (1, 300, 1, 1)}, ["y"], {"s": weight(1, 300, 1, 1), "k": factor},
-        )  # fmt: skip
+            {"x": (1, 300, 1, 1)},
+            ["y"],
+            {"s": weight(1, 300, 1, 1), "k": factor},
+        )
 
     derived = toys.taken(factors(0.5), (toys.Doubled(), "factor"))
     assert "k (here " in refused(derived, factors(0.25))
@@ -186,10 +220,15 @@ def test_a_network_that_was_not_rewritten_is_checked_without_its_weights():
 
 @pytest.mark.parametrize(
     "change",
-    [{"parameters": []}, {"parameters": {"k": 3}}, {"operators": {"Mul": -1}},
-     {"operators": {"Mul": "1"}}, {"operators": None}],
+    [
+        {"parameters": []},
+        {"parameters": {"k": 3}},
+        {"operators": {"Mul": -1}},
+        {"operators": {"Mul": "1"}},
+        {"operators": None},
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_hostile_parameters_are_refused(change):
     after = toys.taken(formed("clip"), (toys.Doubled(), "one"))
     document = {**json.loads(metadata(after, KEY)), **change}

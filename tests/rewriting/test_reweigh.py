@@ -59,8 +59,10 @@ def test_other_weights_give_what_rewriting_the_other_model_gives(files, tmp_path
     save(after, tmp_path / "out.onnx")
     same(reweigh(load(tmp_path / "out.onnx"), two), engine(two))
     same(reweigh(after, engine(two)), engine(two))
-    answers = [session(m).run(None, {"x": np.ones((1, 3, 16, 16), np.float32)})[0]
-               for m in (two, reweigh(after, two), one)]  # fmt: skip
+    answers = [
+        session(m).run(None, {"x": np.ones((1, 3, 16, 16), np.float32)})[0]
+        for m in (two, reweigh(after, two), one)
+    ]
     np.testing.assert_allclose(answers[1], answers[0], rtol=0, atol=1e-5)
     assert np.abs(answers[2] - answers[0]).max() > 1e-3
 
@@ -137,8 +139,10 @@ def test_weights_that_wait_are_not_computed_before_they_are_requested():
         wide = np.random.default_rng(seed).standard_normal((1, 1 << 18, 1, 4)).astype(np.float16)
         return net(
             [node("Cast", "h", "s", to=onnx.TensorProto.FLOAT), node("Mul", "x s", "y", "one")],
-            {"x": (1, 1 << 18, 1, 4)}, ["y"], {"h": wide},
-        )  # fmt: skip
+            {"x": (1, 1 << 18, 1, 4)},
+            ["y"],
+            {"h": wide},
+        )
 
     after = toys.taken(halves(0), (DOUBLED, "one"))
     made = reweigh(after, halves(1))

@@ -45,9 +45,7 @@ class Plain(Toy):
 
 def line(*ops):
     tensors = ["x", *(f"t{i}" for i in range(1, len(ops))), "y"]
-    nodes = [
-        node(op, tensors[i], tensors[i + 1], f"n{i}") for i, op in enumerate(ops)
-    ]  # fmt: skip
+    nodes = [node(op, tensors[i], tensors[i + 1], f"n{i}") for i, op in enumerate(ops)]
     return net(nodes, {"x": (1, 4, 3, 3)}, ["y"], opset=14)
 
 

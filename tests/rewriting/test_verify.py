@@ -150,14 +150,24 @@ def _approximate():
 @pytest.mark.parametrize(
     "change",
     [
-        {"schema": "edgekit.rewrites/9"}, {"model": "x"}, {"rewritten": None}, {"opset": [13]},
-        {"opset": ["13", "13"]}, {"seed": -1}, {"seed": 1.5}, {"runs": 0}, {"runs": 101},
-        {"runs": True}, {"rewrites": {}}, {"rewrites": [{}]}, {"rewrites": [7]},
+        {"schema": "edgekit.rewrites/9"},
+        {"model": "x"},
+        {"rewritten": None},
+        {"opset": [13]},
+        {"opset": ["13", "13"]},
+        {"seed": -1},
+        {"seed": 1.5},
+        {"runs": 0},
+        {"runs": 101},
+        {"runs": True},
+        {"rewrites": {}},
+        {"rewrites": [{}]},
+        {"rewrites": [7]},
         {"rewrites": [{"rewrite": "a", "anchor": "b", "max_error": "1"}]},
         {"rewrites": [{"rewrite": "a", "anchor": "b", "max_error": float("nan")}]},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_document_that_cannot_be_true_is_refused(small, change):
     _, _, document = small
     with pytest.raises(DataError) as caught:
@@ -177,11 +187,15 @@ def test_a_model_without_a_record_is_refused(small):
 def test_whole_networks_are_compared_by_the_largest_value():
     def scaled(factor, bias=0.0):
         return net(
-            [node("Mul", "x s", "a", "one"), node("Add", "a b", "y", "two"),
-             node("ArgMax", "a", "z", "best", axis=1)],
-            {"x": (1, 300, 1, 1)}, {"y": 1, "z": 7},
+            [
+                node("Mul", "x s", "a", "one"),
+                node("Add", "a b", "y", "two"),
+                node("ArgMax", "a", "z", "best", axis=1),
+            ],
+            {"x": (1, 300, 1, 1)},
+            {"y": 1, "z": 7},
             {"s": weight(1, 300, 1, 1) * factor, "b": np.full((1, 300, 1, 1), bias)},
-        )  # fmt: skip
+        )
 
     assert whole_network(scaled(1), scaled(1), runs=2, seed=0).max_error == 0
     near = whole_network(scaled(1), scaled(1 + 1e-4), runs=2, seed=0)
@@ -193,9 +207,18 @@ def test_whole_networks_are_compared_by_the_largest_value():
     broken = whole_network(scaled(1), scaled(1, np.nan), runs=2, seed=0)
     assert (broken.max_error, broken.holds) == (None, False)
     row = Verified(
-        model="m", original="", rewritten="", recorded="", same=True, seed=3, runs=2, rewrites=(),
-        largest_change=0.0, network=broken, holds=False,
-    )  # fmt: skip
+        model="m",
+        original="",
+        rewritten="",
+        recorded="",
+        same=True,
+        seed=3,
+        runs=2,
+        rewrites=(),
+        largest_change=0.0,
+        network=broken,
+        holds=False,
+    )
     assert "seed 3" in row.refusal().hint
 
 

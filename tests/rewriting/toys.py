@@ -58,14 +58,16 @@ def scales(seed=0, channels=300):
     nodes = [node("Mul", "x s", "a", "one"), node("Mul", "a s", "b", "two")]
     return net(
         [*nodes, node("Mul", "b t", "y", "three")],
-        {"x": (1, channels, 2, 2)}, ["y"],
+        {"x": (1, channels, 2, 2)},
+        ["y"],
         {"s": weight(1, channels, 1, 1, seed=seed), "t": weight(1, channels, 1, 1, seed=seed + 9)},
-    )  # fmt: skip
+    )
 
 
 def product(seed=0):
     return net(
         [node("MatMul", "x w", "p", "dense"), node("Add", "p b", "y", "bias")],
-        {"x": (4, 8)}, ["y"],
+        {"x": (4, 8)},
+        ["y"],
         {"w": weight(8, 6, seed=seed), "b": weight(6, seed=seed + 1)},
-    )  # fmt: skip
+    )

@@ -45,9 +45,10 @@ def entry(*left, **others):
 def between(*nodes, shape=(1, 8, 16, 16), weights=None, out="h", maps=8, opset=13, **options):
     """``nodes`` (from "c" to ``out``) between two convolutions, so that a break shows."""
     all_weights = {
-        "w0": weight(maps, shape[1], 3, 3), "w1": weight(4, options.pop("out_maps", maps), 1, 1),
+        "w0": weight(maps, shape[1], 3, 3),
+        "w1": weight(4, options.pop("out_maps", maps), 1, 1),
         **(weights or {}),
-    }  # fmt: skip
+    }
     return net(
         [
             node("Conv", "x w0", "c", "first", pads=[1, 1, 1, 1]),
@@ -144,10 +145,15 @@ def classifier_of_vgg():
         {"x": (1, 8, 7, 7)},
         ["y"],
         {
-            "w0": weight(8, 8, 3, 3), "m1": weight(32, 392), "b1": weight(32),
-            "m2": weight(32, 32), "b2": weight(32), "m3": weight(10, 32), "b3": weight(10),
+            "w0": weight(8, 8, 3, 3),
+            "m1": weight(32, 392),
+            "b1": weight(32),
+            "m2": weight(32, 32),
+            "b2": weight(32),
+            "m3": weight(10, 32),
+            "b3": weight(10),
         },
-    )  # fmt: skip
+    )
 
 
 @entry("Reshape")
@@ -195,16 +201,26 @@ def shufflenet_v1_unit():
     sizes = ((1, 16), (2, 16), (3, 64))
     norms = {f"{k}{i}": np.abs(weight(n, seed=i)) + 0.5 for i, n in sizes for k in "gbmv"}
     return between(
-        node("Conv", "c k1", "d1", group=4), node("BatchNormalization", "d1 g1 b1 m1 v1", "n1"),
-        node("Relu", "n1", "r"), *nodes,
+        node("Conv", "c k1", "d1", group=4),
+        node("BatchNormalization", "d1 g1 b1 m1 v1", "n1"),
+        node("Relu", "n1", "r"),
+        *nodes,
         node("Conv", "s k2", "d2", group=16, pads=[1, 1, 1, 1]),
-        node("BatchNormalization", "d2 g2 b2 m2 v2", "n2"), node("Conv", "n2 k3", "d3", group=4),
-        node("BatchNormalization", "d3 g3 b3 m3 v3", "n3"), node("Add", "n3 c", "e"),
+        node("BatchNormalization", "d2 g2 b2 m2 v2", "n2"),
+        node("Conv", "n2 k3", "d3", group=4),
+        node("BatchNormalization", "d3 g3 b3 m3 v3", "n3"),
+        node("Add", "n3 c", "e"),
         node("Relu", "e", "h"),
-        maps=64, out_maps=64,
-        weights={**shapes, **norms, "k1": weight(16, 16, 1, 1), "k2": weight(16, 1, 3, 3),
-                 "k3": weight(64, 4, 1, 1)},
-    )  # fmt: skip
+        maps=64,
+        out_maps=64,
+        weights={
+            **shapes,
+            **norms,
+            "k1": weight(16, 16, 1, 1),
+            "k2": weight(16, 1, 3, 3),
+            "k3": weight(64, 4, 1, 1),
+        },
+    )
 
 
 @entry()
@@ -240,10 +256,12 @@ def hard_swish():
 @entry()
 def hard_swish_of_an_exporter():
     return between(
-        node("Add", "c three", "a"), helper.make_node("Clip", ["a", "zero", "six"], ["k"], "clip"),
-        node("Mul", "c k", "m"), node("Div", "m six", "h"),
+        node("Add", "c three", "a"),
+        helper.make_node("Clip", ["a", "zero", "six"], ["k"], "clip"),
+        node("Mul", "c k", "m"),
+        node("Div", "m six", "h"),
         weights={"three": np.float32(3), "zero": np.float32(0), "six": np.float32(6)},
-    )  # fmt: skip
+    )
 
 
 @entry()
@@ -259,9 +277,11 @@ def silu():
 @entry()
 def gelu_sigmoid():
     return between(
-        node("Mul", "c k", "a"), node("Sigmoid", "a", "s"), node("Mul", "c s", "h"),
+        node("Mul", "c k", "a"),
+        node("Sigmoid", "a", "s"),
+        node("Mul", "c s", "h"),
         weights={"k": np.float32(1.702)},
-    )  # fmt: skip
+    )
 
 
 @entry()
@@ -291,9 +311,12 @@ def divided_by_a_constant():
 def frozen_batch_norm():
     constants = {name: weight(1, 8, 1, 1, seed=i) + 2 for i, name in enumerate("mvsb")}
     return between(
-        node("Sub", "c m", "p"), node("Div", "p v", "q"), node("Mul", "q s", "r"),
-        node("Add", "r b", "h"), weights=constants,
-    )  # fmt: skip
+        node("Sub", "c m", "p"),
+        node("Div", "p v", "q"),
+        node("Mul", "q s", "r"),
+        node("Add", "r b", "h"),
+        weights=constants,
+    )
 
 
 @entry()
@@ -309,17 +332,19 @@ def padded_convolution():
 @entry()
 def large_stride():
     return between(
-        node("Conv", "c k", "h", strides=[10, 10]), shape=(1, 8, 40, 40),
+        node("Conv", "c k", "h", strides=[10, 10]),
+        shape=(1, 8, 40, 40),
         weights={"k": weight(8, 8, 3, 3)},
-    )  # fmt: skip
+    )
 
 
 @entry()
 def large_kernel():
     return between(
-        node("Conv", "c k", "h", pads=[20, 0, 20, 0]), shape=(1, 8, 48, 48),
+        node("Conv", "c k", "h", pads=[20, 0, 20, 0]),
+        shape=(1, 8, 48, 48),
         weights={"k": weight(8, 8, 41, 1)},
-    )  # fmt: skip
+    )
 
 
 @entry()
@@ -327,7 +352,7 @@ def padded_deconvolution():
     return between(
         node("ConvTranspose", "c k", "h", strides=[2, 2], pads=[1, 1, 1, 1]),
         weights={"k": weight(8, 8, 4, 4)},
-    )  # fmt: skip
+    )
 
 
 @entry()
@@ -335,33 +360,49 @@ def grouped_deconvolution():
     return between(
         node("ConvTranspose", "c k", "h", strides=[2, 2], group=8),
         weights={"k": weight(8, 1, 2, 2)},
-    )  # fmt: skip
+    )
 
 
 @entry()
 def resize_to_sizes():
     return between(
-        helper.make_node("Resize", ["c", "", "", "sizes"], ["h"], "resize", mode="nearest",
-                         coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
+        helper.make_node(
+            "Resize",
+            ["c", "", "", "sizes"],
+            ["h"],
+            "resize",
+            mode="nearest",
+            coordinate_transformation_mode="asymmetric",
+            nearest_mode="floor",
+        ),
         weights={"sizes": [1, 8, 32, 32]},
-    )  # fmt: skip
+    )
 
 
 @entry()
 def resize_nearest_as_torch_writes_it():
     return between(
-        helper.make_node("Resize", ["c", "", "s"], ["h"], "resize", mode="nearest",
-                         coordinate_transformation_mode="half_pixel", nearest_mode="floor"),
+        helper.make_node(
+            "Resize",
+            ["c", "", "s"],
+            ["h"],
+            "resize",
+            mode="nearest",
+            coordinate_transformation_mode="half_pixel",
+            nearest_mode="floor",
+        ),
         weights={"s": np.float32([1, 1, 2, 2])},
-    )  # fmt: skip
+    )
 
 
 @entry()
 def split_in_two():
     return between(
-        node("Split", "c parts", "a b", axis=1), node("Add", "a b", "h"),
-        weights={"parts": [4, 4]}, out_maps=4,
-    )  # fmt: skip
+        node("Split", "c parts", "a b", axis=1),
+        node("Add", "a b", "h"),
+        weights={"parts": [4, 4]},
+        out_maps=4,
+    )
 
 
 @entry()
@@ -377,64 +418,80 @@ def gather_a_range():
 @entry()
 def spatial_attention():
     return between(
-        node("Conv", "c k", "a", "attend"), node("Sigmoid", "a", "s"), node("Mul", "c s", "h"),
+        node("Conv", "c k", "a", "attend"),
+        node("Sigmoid", "a", "s"),
+        node("Mul", "c s", "h"),
         weights={"k": weight(1, 8, 1, 1)},
-    )  # fmt: skip
+    )
 
 
 @entry()
 def squeeze_and_excite():
     return between(
-        node("GlobalAveragePool", "c", "p"), node("Conv", "p k1 b1", "q"), node("Relu", "q", "r"),
-        node("Conv", "r k2 b2", "e"), node("HardSigmoid", "e", "s", alpha=1 / 6, beta=0.5),
+        node("GlobalAveragePool", "c", "p"),
+        node("Conv", "p k1 b1", "q"),
+        node("Relu", "q", "r"),
+        node("Conv", "r k2 b2", "e"),
+        node("HardSigmoid", "e", "s", alpha=1 / 6, beta=0.5),
         node("Mul", "c s", "h"),
-        weights={"k1": weight(2, 8, 1, 1), "b1": weight(2), "k2": weight(8, 2, 1, 1),
-                 "b2": weight(8)},
-    )  # fmt: skip
+        weights={
+            "k1": weight(2, 8, 1, 1),
+            "b1": weight(2),
+            "k2": weight(8, 2, 1, 1),
+            "b2": weight(8),
+        },
+    )
 
 
 @entry()
 def transposed_there_and_back():
     return between(
-        node("Transpose", "c", "t", perm=[0, 2, 3, 1]), node("Relu", "t", "r"),
+        node("Transpose", "c", "t", perm=[0, 2, 3, 1]),
+        node("Relu", "t", "r"),
         node("Transpose", "r", "h", perm=[0, 3, 1, 2]),
-    )  # fmt: skip
+    )
 
 
 @entry()
 def reshaped_there_and_back():
     return between(
-        node("Reshape", "c s1", "a"), node("Sigmoid", "a", "s"), node("Reshape", "s s2", "h"),
+        node("Reshape", "c s1", "a"),
+        node("Sigmoid", "a", "s"),
+        node("Reshape", "s s2", "h"),
         weights={"s1": [1, 8, 256], "s2": [1, 8, 16, 16]},
-    )  # fmt: skip
+    )
 
 
 @entry()
 def masked():
     mask = (np.arange(16 * 16 * 8).reshape(1, 8, 16, 16) % 3 == 0).astype(np.float32)
     return between(
-        node("Cast", "mask", "m", to=BOOL), node("Where", "m c zero", "h"),
+        node("Cast", "mask", "m", to=BOOL),
+        node("Where", "m c zero", "h"),
         weights={"mask": mask, "zero": np.float32(0)},
-    )  # fmt: skip
+    )
 
 
 @entry()
 def repeated_along_the_channels():
     return between(
-        node("Conv", "c k", "a", "attend"), node("Expand", "a s", "h"),
+        node("Conv", "c k", "a", "attend"),
+        node("Expand", "a s", "h"),
         weights={"k": weight(1, 8, 1, 1), "s": [1, 8, 16, 16]},
-    )  # fmt: skip
+    )
 
 
 @entry("Reshape", "Reshape")
 def one_dimensional():
     return net(
         [
-            node("Conv", "x w0 b0", "c", pads=[1, 1]), node("Relu", "c", "r"),
+            node("Conv", "x w0 b0", "c", pads=[1, 1]),
+            node("Relu", "c", "r"),
             node("MaxPool", "r", "p", kernel_shape=[2], strides=[2]),
-            node("Conv", "p w1", "d"), node("LeakyRelu", "d", "y", alpha=0.1),
+            node("Conv", "p w1", "d"),
+            node("LeakyRelu", "d", "y", alpha=0.1),
         ],
         {"x": (1, 4, 64)},
         ["y"],
         {"w0": weight(8, 4, 3), "b0": weight(8), "w1": weight(8, 8, 3)},
-    )  # fmt: skip
+    )

@@ -206,9 +206,14 @@ def branching(folder):
         helper.make_node("Conv", [x, f"{n}.w"], [n], n, pads=[1, 1, 1, 1]) for x, n in names
     ] + [helper.make_node("Add", ["b", "c"], ["s"], "add"), helper.make_node("Relu", ["s"], ["y"])]
     sides = [helper.make_tensor_value_info(n, 1, shape) for n in "xy"]
-    onnx.save(helper.make_model(helper.make_graph(nodes, "n", sides[:1], sides[1:], weights),
-                                opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
-              path)  # fmt: skip
+    onnx.save(
+        helper.make_model(
+            helper.make_graph(nodes, "n", sides[:1], sides[1:], weights),
+            opset_imports=[helper.make_opsetid("", 17)],
+            ir_version=8,
+        ),
+        path,
+    )
     network = layers(load(path))
     return network, judge(network, TARGET, precision="fp16")
 

@@ -34,8 +34,10 @@ def test_every_network_alone_is_as_good_as_its_single_plan(name, tmp_path):
 
 
 def test_a_deadline_that_only_the_plan_without_rewrites_keeps(tmp_path):
-    rows = ["{name: main, builtin: light_resnet50, rate_hz: 10, deadline_ms: 0.93}",
-            "{name: small, builtin: light_squeezenet, rate_hz: 10}"]  # fmt: skip
+    rows = [
+        "{name: main, builtin: light_resnet50, rate_hz: 10, deadline_ms: 0.93}",
+        "{name: small, builtin: light_squeezenet, rate_hz: 10}",
+    ]
     plans = several(tmp_path, *rows)
     assert plans.networks[0].latency_us.upper <= 930
     (note,) = (note for note in plans.notes if "rewrites not used" in note)
@@ -49,8 +51,10 @@ def test_a_deadline_that_only_the_plan_without_rewrites_keeps(tmp_path):
 
 
 def test_rates_that_repeat_too_rarely_are_refused_before_a_network_is_loaded(tmp_path):
-    rows = ["{name: a, onnx: missing.onnx, rate_hz: 30}",
-            "{name: b, onnx: missing.onnx, rate_hz: 29.97}"]  # fmt: skip
+    rows = [
+        "{name: a, onnx: missing.onnx, rate_hz: 30}",
+        "{name: b, onnx: missing.onnx, rate_hz: 29.97}",
+    ]
     with pytest.raises(UsageError, match="repeat only after") as caught:
         several(tmp_path, *rows)
     assert caught.value.code == "plan.hyperperiod"

@@ -40,8 +40,11 @@ def test_tasks_add_up_in_the_order_of_the_nodes(modes, devices):
     route, nodes = route_of_plan(problem(), placing, ("GPU", "DLA0", "DLA1"))
     assert sum(task.work_us for task in route.tasks) == pytest.approx(placing.value)
     assert [v for row in nodes for v in row] == [0, 1, 2, 3]
-    changes = [t.device for n, t in enumerate(route.tasks)
-               if not n or t.device != route.tasks[n - 1].device]  # fmt: skip
+    changes = [
+        t.device
+        for n, t in enumerate(route.tasks)
+        if not n or t.device != route.tasks[n - 1].device
+    ]
     assert tuple(changes) == devices
     gpu = sum(task.work_us for task in route.tasks if task.device == 0)
     assert gpu == pytest.approx(placing.load_us[0])

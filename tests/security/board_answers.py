@@ -13,78 +13,183 @@ _DIGEST, _RELEASE, _AT = "a" * 64, "000001-aaaaaaaaaaaa", "2026-01-02T03:04:05Z"
 _ERROR = {"code": "x.y", "message": "m", "where": "w", "hint": "h"}
 _BACK = {"release": _RELEASE, "at": _AT, "reason": "worse"}
 _VERSIONS = {"full": "10.3.0", "lean": None, "dispatch": None}
-_TENSOR = {"name": "x", "mode": "input", "dtype": "float32", "shape": [1, 3], "format": "LINEAR",
-           "strides": [12, 4], "scale": 0.5}  # fmt: skip
+_TENSOR = {
+    "name": "x",
+    "mode": "input",
+    "dtype": "float32",
+    "shape": [1, 3],
+    "format": "LINEAR",
+    "strides": [12, 4],
+    "scale": 0.5,
+}
 _HELLO = {
-    "schema": "edgekit.device/1", "version": "1", "loader": _DIGEST, "python": "3.8.10",
-    "machine": "aarch64", "numpy": "1.19", "onnxruntime": "1.12.0", "ssh_keygen": "8.2p1",
-    "backends": ["reference"], "root": "/r", "free_bytes": 1, "module": "m", "board_id": "b",
-    "l4t": "36.4.3", "tensorrt": "10.3.0", "memory_bytes": 1,
-}  # fmt: skip
+    "schema": "edgekit.device/1",
+    "version": "1",
+    "loader": _DIGEST,
+    "python": "3.8.10",
+    "machine": "aarch64",
+    "numpy": "1.19",
+    "onnxruntime": "1.12.0",
+    "ssh_keygen": "8.2p1",
+    "backends": ["reference"],
+    "root": "/r",
+    "free_bytes": 1,
+    "module": "m",
+    "board_id": "b",
+    "l4t": "36.4.3",
+    "tensorrt": "10.3.0",
+    "memory_bytes": 1,
+}
 _SOFTWARE = ("version", "loader", "python", "machine", "numpy", "onnxruntime", "backends", "root")
 _HISTORY = {
-    "schema": "edgekit.rollback/1", "id": "i", "app": "net", "state": "rolled-back",
-    "release": _RELEASE, "previous": _RELEASE, "started_at": _AT, "state_at": _AT,
+    "schema": "edgekit.rollback/1",
+    "id": "i",
+    "app": "net",
+    "state": "rolled-back",
+    "release": _RELEASE,
+    "previous": _RELEASE,
+    "started_at": _AT,
+    "state_at": _AT,
     "error": _ERROR,
-}  # fmt: skip
+}
 _ENTRY = {
-    **_HISTORY, "schema": "edgekit.deployment/1", "state": "committed", "fallback": _RELEASE,
-    "digest": _DIGEST, "known": True, "operator": "ada", "trust_unsigned": False,
-    "on_purpose": "why", "job": "j", "attempts": 1,
+    **_HISTORY,
+    "schema": "edgekit.deployment/1",
+    "state": "committed",
+    "fallback": _RELEASE,
+    "digest": _DIGEST,
+    "known": True,
+    "operator": "ada",
+    "trust_unsigned": False,
+    "on_purpose": "why",
+    "job": "j",
+    "attempts": 1,
     "issued": {"signer": "ada", "at": 1, "counter": 1},
-}  # fmt: skip
+}
 _HEALTH = {
-    "schema": "edgekit.health/1", "release": _RELEASE, "digest": _DIGEST, "at": _AT,
-    "backend": "reference", "clock": "cpu-measured", "fingerprint": {"machine": "aarch64"},
-    "golden": {"cases": 1, "bit_equal": True}, "notes": ["n"],
+    "schema": "edgekit.health/1",
+    "release": _RELEASE,
+    "digest": _DIGEST,
+    "at": _AT,
+    "backend": "reference",
+    "clock": "cpu-measured",
+    "fingerprint": {"machine": "aarch64"},
+    "golden": {"cases": 1, "bit_equal": True},
+    "notes": ["n"],
     "accuracy": {
-        "metric": "cosine", "value": 1.0, "min": 0.9, "samples": 3, "source": "synthetic",
-        "synthetic": True, "cosine": 1.0, "cosine_min": 1.0, "snr_db": None, "exact": True,
-        "max_abs": 0.0, "top1_agreement": 1.0, "top1_accuracy": 0.5,
+        "metric": "cosine",
+        "value": 1.0,
+        "min": 0.9,
+        "samples": 3,
+        "source": "synthetic",
+        "synthetic": True,
+        "cosine": 1.0,
+        "cosine_min": 1.0,
+        "snr_db": None,
+        "exact": True,
+        "max_abs": 0.0,
+        "top1_agreement": 1.0,
+        "top1_accuracy": 0.5,
         "collapsed": [{"output": "y", "channels": [[0, 3]], "cosine": 0.1}],
     },
     "latency_ms": {"p50": 1.5, "p99": 2.5, "mean": 1.6, "frames": 10, "rounds": 1},
-}  # fmt: skip
+}
 _DEPLOYMENT = {
-    **_ENTRY, "policy": write(Policy()), "health": _HEALTH,
+    **_ENTRY,
+    "policy": write(Policy()),
+    "health": _HEALTH,
     "steps": [{"state": "testing", "at": _AT, "seconds": 0.5}],
-}  # fmt: skip
+}
 _APP = {
-    "current": _RELEASE, "previous": None, "taken_back": _BACK,
-    "releases": [{"id": _RELEASE, "digest": _DIGEST, "backend": "reference", "signer": "ada",
-                  "staged_at": _AT, "ready": True, "taken_back": _BACK}],
-}  # fmt: skip
+    "current": _RELEASE,
+    "previous": None,
+    "taken_back": _BACK,
+    "releases": [
+        {
+            "id": _RELEASE,
+            "digest": _DIGEST,
+            "backend": "reference",
+            "signer": "ada",
+            "staged_at": _AT,
+            "ready": True,
+            "taken_back": _BACK,
+        }
+    ],
+}
 _LAST = {**_ERROR, "at": _AT}
 _SERVING = {
-    "schema": "edgekit.serving/1", "app": "net", "release": _RELEASE, "digest": _DIGEST, "pid": 7,
-    "workers": [8], "socket": "/s", "uptime_s": 1.5, "requests": 2, "errors": 1, "refused": 0,
-    "restarts": 0, "running": 0, "queue": 0, "queue_most": 1, "clients": 1,
-    "latency_ms": {"p50": 1.5, "p99": 2.5, "of_last": 2}, "loading": None, "last_error": _LAST,
+    "schema": "edgekit.serving/1",
+    "app": "net",
+    "release": _RELEASE,
+    "digest": _DIGEST,
+    "pid": 7,
+    "workers": [8],
+    "socket": "/s",
+    "uptime_s": 1.5,
+    "requests": 2,
+    "errors": 1,
+    "refused": 0,
+    "restarts": 0,
+    "running": 0,
+    "queue": 0,
+    "queue_most": 1,
+    "clients": 1,
+    "latency_ms": {"p50": 1.5, "p99": 2.5, "of_last": 2},
+    "loading": None,
+    "last_error": _LAST,
     "stopping": False,
-}  # fmt: skip
+}
 _STATUS = {
-    **_APP, "deployment": {**_DEPLOYMENT, "alive": True}, "history": [_HISTORY, _ENTRY],
-    "error": _ERROR, "refused": [{"release": _RELEASE, "code": "c", "message": "m"}],
+    **_APP,
+    "deployment": {**_DEPLOYMENT, "alive": True},
+    "history": [_HISTORY, _ENTRY],
+    "error": _ERROR,
+    "refused": [{"release": _RELEASE, "code": "c", "message": "m"}],
     "serving": _SERVING,
     "changed": {"release": _RELEASE, "changes": [{"what": "l4t", "from": "35", "to": "36"}]},
-}  # fmt: skip
+}
 _ENGINE = {
-    "key": "lane0", "kind": "plan", "engine": _DIGEST, "full": _DIGEST, "bytes": 1,
-    "full_bytes": 1, "tensorrt": "10.3.0", "flags": ["FP16"], "stripped": True,
-    "version_compatible": True, "lean_embedded": False, "refit": "identical", "dla_core": 0,
-    "weights": {"w": {"dtype": "float32", "shape": [3], "count": 3}}, "io": [_TENSOR],
-    "can_run_on_dla": {"conv": True}, "unmapped": ["u"],
+    "key": "lane0",
+    "kind": "plan",
+    "engine": _DIGEST,
+    "full": _DIGEST,
+    "bytes": 1,
+    "full_bytes": 1,
+    "tensorrt": "10.3.0",
+    "flags": ["FP16"],
+    "stripped": True,
+    "version_compatible": True,
+    "lean_embedded": False,
+    "refit": "identical",
+    "dla_core": 0,
+    "weights": {"w": {"dtype": "float32", "shape": [3], "count": 3}},
+    "io": [_TENSOR],
+    "can_run_on_dla": {"conv": True},
+    "unmapped": ["u"],
     "layers": [{"name": "conv", "type": "DLA", "device": "DLA"}],
-    "reformats": ["r"], "inspector": _DIGEST, "log": _DIGEST, "timing_cache": {"after": 1},
-    "attempt": 0, "seconds": 1.5,
+    "reformats": ["r"],
+    "inspector": _DIGEST,
+    "log": _DIGEST,
+    "timing_cache": {"after": 1},
+    "attempt": 0,
+    "seconds": 1.5,
     "attempts": [{"flags": [], "ok": True, "seconds": 1.5, "error": None, "code": None}],
-}  # fmt: skip
+}
 _BUILD = {
-    "schema": "edgekit.build.result/1", "request": _DIGEST, "fingerprint": {"machine": "aarch64"},
-    "tensorrt": "10.3.0", "engines": [_ENGINE], "notes": ["n"],
-    "golden": [{"seed": 7, "lane": 0, "outputs": {
-        "y": {"digest": _DIGEST, "dtype": "float32", "shape": [1, 10]}}}],
-}  # fmt: skip
+    "schema": "edgekit.build.result/1",
+    "request": _DIGEST,
+    "fingerprint": {"machine": "aarch64"},
+    "tensorrt": "10.3.0",
+    "engines": [_ENGINE],
+    "notes": ["n"],
+    "golden": [
+        {
+            "seed": 7,
+            "lane": 0,
+            "outputs": {"y": {"digest": _DIGEST, "dtype": "float32", "shape": [1, 10]}},
+        }
+    ],
+}
 _PROBE = {
     "schema": "edgekit.probe/1", "module": "m", "board_id": "b", "l4t": "36.4.3", "jetpack": None,
     "cuda": "12.6", "cuda_driver": "12.6", "compute_capability": "8.7", "machine": "aarch64",

@@ -51,9 +51,12 @@ def make_signer(folder: Path, name: str, kind: str = "ed25519") -> Signer:
 def keygen(*arguments: str) -> str:
     """Runs ssh-keygen; returns what it prints."""
     done = subprocess.run(
-        ["ssh-keygen", *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        ["ssh-keygen", *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
         check=True,
-    )  # fmt: skip
+    )
     return done.stdout
 
 

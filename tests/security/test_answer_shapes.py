@@ -138,9 +138,14 @@ def test_what_is_taken_can_be_shown(command: str, capsys: pytest.CaptureFixture[
 @pytest.mark.whole
 def test_a_measurement_that_is_taken_can_be_shown() -> None:
     answer = handmade_plan.measurement(pipelined=True)
-    answer = {**answer, "samples_ms": answer["samples_ms"][:2], "events": answer["events"][:1],
-              "nodes": answer["nodes"][:1], "segments": answer["segments"][:2],
-              "pipelined_events": answer["pipelined_events"][:1]}  # fmt: skip
+    answer = {
+        **answer,
+        "samples_ms": answer["samples_ms"][:2],
+        "events": answer["events"][:1],
+        "nodes": answer["nodes"][:1],
+        "segments": answer["segments"][:2],
+        "pipelined_events": answer["pipelined_events"][:1],
+    }
     codes = []
     for place, wrong in spoiled(answer):
         try:
@@ -159,9 +164,16 @@ def test_a_measurement_that_is_taken_can_be_shown() -> None:
 
 @pytest.mark.parametrize(
     "missing",
-    [["x"], [["x", 1]], [[{}, 1]], [["a" * 64, 0]], [[None, None, None]], [["BLOB", 1 << 40]],
-     [["BLOB", -1]]],
-)  # fmt: skip
+    [
+        ["x"],
+        [["x", 1]],
+        [[{}, 1]],
+        [["a" * 64, 0]],
+        [[None, None, None]],
+        [["BLOB", 1 << 40]],
+        [["BLOB", -1]],
+    ],
+)
 def test_a_board_that_lacks_what_nobody_has(tmp_path: Path, missing: Any) -> None:
     bundle = small_bundle()
     blob = next(iter(bundle.blobs))
@@ -179,9 +191,13 @@ def test_a_board_that_lacks_what_nobody_has(tmp_path: Path, missing: Any) -> Non
 
 @pytest.mark.parametrize(
     "result",
-    [{}, {"schema": 5}, {"schema": "edgekit.deployment/1", "release": "x", "previous": {}},
-     SAMPLES["job-result build"]],
-)  # fmt: skip
+    [
+        {},
+        {"schema": 5},
+        {"schema": "edgekit.deployment/1", "release": "x", "previous": {}},
+        SAMPLES["job-result build"],
+    ],
+)
 def test_a_deployment_that_ended_in_nonsense(tmp_path: Path, result: Answer) -> None:
     answers = {**SAMPLES, "job-result": result}
     with lying(tmp_path, answers.__getitem__) as client, pytest.raises(BoardError) as caught:
@@ -192,8 +208,14 @@ def test_a_deployment_that_ended_in_nonsense(tmp_path: Path, result: Answer) -> 
 def test_words_of_a_job_cannot_steer_a_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    event = {"n": 1, "time": 1.0, "phase": "\x1b]0;owned\x07", "done": 1, "total": 1,
-             "text": "a\x1b[2J\nb"}  # fmt: skip
+    event = {
+        "n": 1,
+        "time": 1.0,
+        "phase": "\x1b]0;owned\x07",
+        "done": 1,
+        "total": 1,
+        "text": "a\x1b[2J\nb",
+    }
     news = {**SAMPLES["job-watch"], "events": [event]}
     with lying(tmp_path, lambda command: news) as client:
         found = next(iter(client.watch_job(ID)))
@@ -218,15 +240,23 @@ class Sampling:
 
 
 GOOD = {
-    "t_s": 0.5, "wall": 1.5, "ram": {"used_bytes": 1, "total_bytes": 2},
-    "cpu": [{"percent": 1.5, "mhz": 2.5}], "engines": {"GR3D": {"percent": 1.5, "mhz": [2.5]}},
-    "temperatures_c": {"cpu": 40.5}, "rails_mw": {"VIN": {"now": 1, "average": 1, "peak": 2}},
-    "runtime_status": {"dla0": "active"}, "clocks_hz": {"gpu": 1.5},
+    "t_s": 0.5,
+    "wall": 1.5,
+    "ram": {"used_bytes": 1, "total_bytes": 2},
+    "cpu": [{"percent": 1.5, "mhz": 2.5}],
+    "engines": {"GR3D": {"percent": 1.5, "mhz": [2.5]}},
+    "temperatures_c": {"cpu": 40.5},
+    "rails_mw": {"VIN": {"now": 1, "average": 1, "peak": 2}},
+    "runtime_status": {"dla0": "active"},
+    "clocks_hz": {"gpu": 1.5},
     "other": {"process_percent": 1.5, "cooling": {"fan": 1}, "overcurrent_events": {"oc": 1}},
-    "sources": ["sysfs"], "interval_ms": 100, "power_mode": "MAXN", "warnings": ["w"],
+    "sources": ["sysfs"],
+    "interval_ms": 100,
+    "power_mode": "MAXN",
+    "warnings": ["w"],
     "unknown": {"EMC": 1},
     "facts": {"module": "m", "board_id": "b", "l4t": "36.4.3", "clock_caps_hz": {"dla": 1.5}},
-}  # fmt: skip
+}
 
 
 def test_a_sample_has_its_form() -> None:

@@ -59,8 +59,10 @@ def survive(read: Callable[[], Any]) -> bool:
 
 def read_signature(data: bytes) -> None:
     for found in (
-        key_of_signature(data), key_of_line(data.decode("utf-8", "replace")), *keys_of_file(data),
-    ):  # fmt: skip
+        key_of_signature(data),
+        key_of_line(data.decode("utf-8", "replace")),
+        *keys_of_file(data),
+    ):
         if found is not None:
             assert found.fingerprint.startswith("SHA256:")
             assert key_of_line("x " + found.line) is not None

@@ -44,8 +44,21 @@ READERS = {
     "weights": (".onnx", ["refit", "c.yaml", "--weights", "{}"]),
     "key": (".pub", ["trust", "lab", "--add", "{}", "--identity", "a"]),
 }
-KINDS = ("pipe", "folder", "zeros", "device", "socket", "link", "NUL", "long", "below",
-         "brackets", "digits", "nothing", "huge")  # fmt: skip
+KINDS = (
+    "pipe",
+    "folder",
+    "zeros",
+    "device",
+    "socket",
+    "link",
+    "NUL",
+    "long",
+    "below",
+    "brackets",
+    "digits",
+    "nothing",
+    "huge",
+)
 
 #: All; in the first quarter each reader meets a quarter of the kinds, each kind of the readers.
 PAIRS = [
@@ -80,8 +93,11 @@ def place(kind: str, path: Path) -> str:
     elif kind == "huge":  # without a block on the disk, and more than there is memory
         path.touch()
         os.truncate(path, 1 << 40)
-    named = {"NUL": f"{path.stem}\0{path.suffix}", "long": "a" * 5000 + path.suffix,
-             "below": f"m.onnx/{path.name}"}  # fmt: skip
+    named = {
+        "NUL": f"{path.stem}\0{path.suffix}",
+        "long": "a" * 5000 + path.suffix,
+        "below": f"m.onnx/{path.name}",
+    }
     return named.get(kind, str(path))
 
 

@@ -113,9 +113,12 @@ def test_a_certificate_authority_is_reported_and_vouches_for_nobody(
 def test_no_setting_of_openssh_accepts_a_key(boards: StartBoard, home: Path, setting: str) -> None:
     server = boards()
     config(
-        home, "Host *", f"StrictHostKeyChecking {setting}", "UserKnownHostsFile /dev/null",
+        home,
+        "Host *",
+        f"StrictHostKeyChecking {setting}",
+        "UserKnownHostsFile /dev/null",
         f"IdentityFile {server.board.key}",
-    )  # fmt: skip
+    )
     with pytest.raises(BoardError) as caught:
         connect(remote(server, host_key=None))
     assert caught.value.code == "board.unknown-host-key"
@@ -241,8 +244,9 @@ def test_without_openssh_include_is_refused_and_not_passed_over(
     monkeypatch.setattr(lookup.shutil, "which", lambda name: None)
     config(home, "Host lab", "HostName 192.0.2.1", "Port 2200")
     assert (resolve(Board("lab", "lab")).host, resolve(Board("lab", "lab")).port) == (
-        "192.0.2.1", 2200,
-    )  # fmt: skip
+        "192.0.2.1",
+        2200,
+    )
     config(home, "Include more")
     with pytest.raises(ConfigError) as caught:
         resolve(Board("lab", "lab"))
@@ -268,9 +272,14 @@ def add(agent: Path, key: Path) -> None:
 def about(home: Path, alias: str, server: Sshd, *more: str) -> None:
     board = server.board
     config(
-        home, f"Host {alias}", f"  HostName {board.host}", f"  Port {board.port}",
-        f"  User {board.user}", f"  IdentityFile {board.key}", *more,
-    )  # fmt: skip
+        home,
+        f"Host {alias}",
+        f"  HostName {board.host}",
+        f"  Port {board.port}",
+        f"  User {board.user}",
+        f"  IdentityFile {board.key}",
+        *more,
+    )
 
 
 def scan(board: Board) -> str:

@@ -115,19 +115,29 @@ def by_install(root: Root, folder: Path, signature: bytes | None) -> None:
 
 
 WAYS: dict[str, Callable[[Root, Path, bytes | None], None]] = {
-    "stage": by_command("stage"), "verify": by_command("verify"), "offer": by_command("offer"),
-    "file": from_file, "folder": from_folder, "release": from_release, "app": from_app,
+    "stage": by_command("stage"),
+    "verify": by_command("verify"),
+    "offer": by_command("offer"),
+    "file": from_file,
+    "folder": from_folder,
+    "release": from_release,
+    "app": from_app,
     "install": by_install,
-}  # fmt: skip
+}
 
 
 @pytest.mark.few(15)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("fault", ["unsigned", "stranger", "other-bytes", "revoked"])
 def test_nothing_is_parsed_before_the_signature_is_good(
-    root: Root, tmp_path: Path, known: Signer, stranger: Signer, traps: list[str], way: str,
+    root: Root,
+    tmp_path: Path,
+    known: Signer,
+    stranger: Signer,
+    traps: list[str],
+    way: str,
     fault: str,
-) -> None:  # fmt: skip
+) -> None:
     signature = {
         "unsigned": None,
         "stranger": stranger.sign(BUNDLE.manifest_bytes),
@@ -138,8 +148,12 @@ def test_nothing_is_parsed_before_the_signature_is_good(
         (root.folder / "revoked_keys").write_bytes(known.public.read_bytes())
     with pytest.raises(DeviceError) as caught:
         WAYS[way](root, tmp_path, signature)
-    codes = {"unsigned": "unsigned", "stranger": "unknown-signer", "other-bytes": "bad-signature",
-             "revoked": "revoked-signer"}  # fmt: skip
+    codes = {
+        "unsigned": "unsigned",
+        "stranger": "unknown-signer",
+        "other-bytes": "bad-signature",
+        "revoked": "revoked-signer",
+    }
     assert caught.value.code == "bundle." + codes[fault]
 
 

@@ -44,8 +44,12 @@ def test_names_that_are_no_names(root: Root, name: str) -> None:
     with pytest.raises(DeviceError) as caught:
         root.app(name)
     assert caught.value.code == "app.bad-name"
-    for act in (root.app("net").release, root.store.path, lambda n: read_incoming(root, n),
-                lambda n: open_job(root, n)):  # fmt: skip
+    for act in (
+        root.app("net").release,
+        root.store.path,
+        lambda n: read_incoming(root, n),
+        lambda n: open_job(root, n),
+    ):
         with pytest.raises(DeviceError):
             act(name)
     manifest = json.loads(BUNDLE.manifest_bytes)
@@ -108,9 +112,18 @@ def test_blobs_that_are_links(root: Root, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "entry",
-    ["../evil", "/etc/evil", "blobs/../../evil", "blobs/" + "A" * 64, "blobs/" + "a" * 64 + "/x",
-     "manifest.json\x00x", "blobs\\" + "a" * 64, "manifest.json/", "MANIFEST.JSON"],
-)  # fmt: skip
+    [
+        "../evil",
+        "/etc/evil",
+        "blobs/../../evil",
+        "blobs/" + "A" * 64,
+        "blobs/" + "a" * 64 + "/x",
+        "manifest.json\x00x",
+        "blobs\\" + "a" * 64,
+        "manifest.json/",
+        "MANIFEST.JSON",
+    ],
+)
 def test_archive_entries_of_other_names(tmp_path: Path, root: Root, entry: str) -> None:
     path = tmp_path / "b.ekb"
     with zipfile.ZipFile(path, "w") as archive:

@@ -14,30 +14,54 @@ MODULES = sorted(
     path for package in ("edgekit", "edgekit_device") for path in (ROOT / package).rglob("*.py")
 )
 _MODULES = {"pickle", "cPickle", "shelve", "dill", "cloudpickle", "joblib", "marshal", "imp"}
-_CALLS = {"eval", "exec", "os.system", "os.popen", "yaml.load", "yaml.unsafe_load", "torch.load",
-          "yaml.full_load", "subprocess.getoutput", "subprocess.getstatusoutput",
-          "tarfile.open", "shutil.unpack_archive"}  # fmt: skip
+_CALLS = {
+    "eval",
+    "exec",
+    "os.system",
+    "os.popen",
+    "yaml.load",
+    "yaml.unsafe_load",
+    "torch.load",
+    "yaml.full_load",
+    "subprocess.getoutput",
+    "subprocess.getstatusoutput",
+    "tarfile.open",
+    "shutil.unpack_archive",
+}
 _ATTRIBUTES = {"AutoAddPolicy", "WarningPolicy", "extractall", "set_missing_host_key_policy"}
 #: With libyaml's safe loader, where it is there; a child process that replaces what pickle offers
 #: with refusals, and loads a file whose SHA-256 the user gave; a Python part, whose source file a
 #: known key signed.
-_KNOWN = {("edgekit/knowledge.py", "yaml.load"), ("edgekit/pytorch/child.py", "pickle"),
-          ("edgekit/pytorch/child.py", "torch.load"),
-          ("edgekit_device/runtime/python_part.py", "exec")}  # fmt: skip
+_KNOWN = {
+    ("edgekit/knowledge.py", "yaml.load"),
+    ("edgekit/pytorch/child.py", "pickle"),
+    ("edgekit/pytorch/child.py", "torch.load"),
+    ("edgekit_device/runtime/python_part.py", "exec"),
+}
 #: OpenSSH's ProxyCommand is a shell's line by its definition (ssh_config(5)); tokens are checked.
 # completion prints scripts for shells and starts none
-_SHELLS = {"edgekit/deployment/ssh.py", "edgekit/deployment/embedded_sshd.py",
-           "edgekit/cli/completion.py"}  # fmt: skip
+_SHELLS = {
+    "edgekit/deployment/ssh.py",
+    "edgekit/deployment/embedded_sshd.py",
+    "edgekit/cli/completion.py",
+}
 
 
 #: Without one of these in its text a module breaks no rule, and need not be parsed.
 _WORDS = re.compile(
     "|".join(
-        [*map(re.escape, sorted(_ATTRIBUTES)), r"StrictHostKeyChecking", r"\bshell\b", r"\bsh\b",
-         r"\bbash\b", r"\bload\b", *(rf"\b{name}\b" for name in sorted(_MODULES)),
-         *(rf"\b{call.split('.')[-1]}\b" for call in sorted(_CALLS))]
+        [
+            *map(re.escape, sorted(_ATTRIBUTES)),
+            r"StrictHostKeyChecking",
+            r"\bshell\b",
+            r"\bsh\b",
+            r"\bbash\b",
+            r"\bload\b",
+            *(rf"\b{name}\b" for name in sorted(_MODULES)),
+            *(rf"\b{call.split('.')[-1]}\b" for call in sorted(_CALLS)),
+        ]
     )
-)  # fmt: skip
+)
 
 
 def name_of(node: ast.expr) -> str:
@@ -54,8 +78,11 @@ def faults(path: Path) -> Iterator[str]:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             names = [alias.name for alias in node.names]
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            yield from (f"{at} imports {n}" for n in names
-                        if n.split(".")[0] in _MODULES and (where, n) not in _KNOWN)  # fmt: skip
+            yield from (
+                f"{at} imports {n}"
+                for n in names
+                if n.split(".")[0] in _MODULES and (where, n) not in _KNOWN
+            )
         elif isinstance(node, ast.Attribute) and node.attr in _ATTRIBUTES:
             yield f"{at} uses {node.attr}"
         elif isinstance(node, ast.Call):
@@ -79,8 +106,9 @@ def faults(path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("package", ["edgekit", "edgekit_device"])
 def test_no_module_does_what_input_could_abuse(package: str) -> None:
-    found = [fault for path in MODULES if path.is_relative_to(ROOT / package)
-             for fault in faults(path)]  # fmt: skip
+    found = [
+        fault for path in MODULES if path.is_relative_to(ROOT / package) for fault in faults(path)
+    ]
     assert found == []
 
 
@@ -88,11 +116,19 @@ def test_the_rules_find_what_they_are_for(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("tests.security.test_source_rules.ROOT", tmp_path)
     bad = tmp_path / "bad.py"
     for line in (
-        "import pickle", "from pickle import loads", "eval(x)", "subprocess.run(x, shell=True)",
-        "np.load(f)", "np.load(f, allow_pickle=True)", "yaml.load(x)", "a.extractall(b)",
-        "c.set_missing_host_key_policy(paramiko.AutoAddPolicy())", "run(['/bin/sh', '-c', x])",
-        "x = 'StrictHostKeyChecking=no'", "os.system(x)",
-    ):  # fmt: skip
+        "import pickle",
+        "from pickle import loads",
+        "eval(x)",
+        "subprocess.run(x, shell=True)",
+        "np.load(f)",
+        "np.load(f, allow_pickle=True)",
+        "yaml.load(x)",
+        "a.extractall(b)",
+        "c.set_missing_host_key_policy(paramiko.AutoAddPolicy())",
+        "run(['/bin/sh', '-c', x])",
+        "x = 'StrictHostKeyChecking=no'",
+        "os.system(x)",
+    ):
         bad.write_text(line + "\n")
         assert list(faults(bad)), line
 
@@ -100,10 +136,13 @@ def test_the_rules_find_what_they_are_for(tmp_path: Path, monkeypatch: pytest.Mo
 def test_only_one_module_makes_connections() -> None:
     """So that no way to a board goes round the check of its host key."""
     made = [
-        str(path.relative_to(ROOT)) for path in MODULES
-        if any(word in path.read_text(encoding="utf-8")
-               for word in ("paramiko.Transport(", "SSHClient(", "start_client("))
-    ]  # fmt: skip
+        str(path.relative_to(ROOT))
+        for path in MODULES
+        if any(
+            word in path.read_text(encoding="utf-8")
+            for word in ("paramiko.Transport(", "SSHClient(", "start_client(")
+        )
+    ]
     assert made == ["edgekit/deployment/ssh.py"]
 
 

@@ -58,11 +58,12 @@ def network(path: Path, *, domain: str = "", op: str = "Relu", **names: str) -> 
     )
     shape = [1, 8, 8, 8]
     graph = helper.make_graph(
-        [node], names.get("graph", "g"),
+        [node],
+        names.get("graph", "g"),
         [helper.make_tensor_value_info(names.get("input", "x"), TensorProto.FLOAT, shape)],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
         doc_string=names.get("doc", ""),
-    )  # fmt: skip
+    )
     model = helper.make_model(
         graph,
         opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid(domain or "a.b", 1)],
@@ -229,22 +230,28 @@ def test_words_of_the_command_line_and_file_names(
     ("command", "content"),
     [
         (["check", "{file}", *TARGET], "not a model"),
-        (["check", "m.onnx", "--cache", "{file}", *TARGET],
-         f"TRT-100300-EntropyCalibration2\n{EVIL}: 3c010a14\n"),
-        (["check", "m.onnx", "--compare-log", "{file}", *TARGET],
-         f"[TRT] [W] Layer {EVIL} is not supported\n[TRT] ---------- Layers Running on DLA\n"
-         f"[TRT] [DlaLayer] {{ForeignNode[{EVIL}]}}\n"),
+        (
+            ["check", "m.onnx", "--cache", "{file}", *TARGET],
+            f"TRT-100300-EntropyCalibration2\n{EVIL}: 3c010a14\n",
+        ),
+        (
+            ["check", "m.onnx", "--compare-log", "{file}", *TARGET],
+            f"[TRT] [W] Layer {EVIL} is not supported\n[TRT] ---------- Layers Running on DLA\n"
+            f"[TRT] [DlaLayer] {{ForeignNode[{EVIL}]}}\n",
+        ),
         (["compare", "{file}", "{file}"], json.dumps({"schema": "edgekit.bench/1", EVIL: EVIL})),
         (["trace", "{file}"], json.dumps({"schema": EVIL})),
         (["fleet", "deploy", "c.yaml", "--inventory", "{file}"], f"boards: [{{{QUOTED}: 1}}]\n"),
-        (["fleet", "deploy", "c.yaml", "--inventory", "{file}"],
-         f"boards: [{{name: {QUOTED}, host: h}}]\n"),
+        (
+            ["fleet", "deploy", "c.yaml", "--inventory", "{file}"],
+            f"boards: [{{name: {QUOTED}, host: h}}]\n",
+        ),
         (["plan", "m.onnx", "--profile", "{file}", *TARGET], json.dumps([{"name": EVIL}])),
         (["report", "{file}"], json.dumps({"schema": EVIL})),
         (["deploy", "c.yaml", "--bundle", "{file}"], EVIL),
     ],
     ids=lambda value: "-".join(value[:3]) if isinstance(value, list) else "",
-)  # fmt: skip
+)
 def test_files_of_hostile_content_and_name(
     command: list[str],
     content: str,
@@ -269,15 +276,33 @@ class Hostile(FakeBoard):
 
     def status(self, app: str | None = None) -> dict[str, Any]:
         error = {"code": EVIL, "message": EVIL, "where": EVIL, "hint": EVIL}
-        deployment = {"state": EVIL, "state_at": EVIL, "alive": False, "operator": EVIL,
-                      "job": EVIL, "error": error}  # fmt: skip
+        deployment = {
+            "state": EVIL,
+            "state_at": EVIL,
+            "alive": False,
+            "operator": EVIL,
+            "job": EVIL,
+            "error": error,
+        }
         serving = {"state": EVIL, "last_error": error, "release": EVIL, "socket": EVIL}
         changed = {"release": EVIL, "changes": [{"what": EVIL, "from": EVIL, "to": EVIL}]}
-        facts = {"current": EVIL, "previous": EVIL, "deployment": deployment, "releases": [],
-                 "history": [], "serving": serving, "changed": changed, "error": error}  # fmt: skip
-        return {"schema": "edgekit.board-status/1", "board": {"python": EVIL}, "free_bytes": 1,
-                "apps": {EVIL: facts}, "store": {"blobs": 1, "bytes": 2,
-                                                 "partial_bytes": 0}}  # fmt: skip
+        facts = {
+            "current": EVIL,
+            "previous": EVIL,
+            "deployment": deployment,
+            "releases": [],
+            "history": [],
+            "serving": serving,
+            "changed": changed,
+            "error": error,
+        }
+        return {
+            "schema": "edgekit.board-status/1",
+            "board": {"python": EVIL},
+            "free_bytes": 1,
+            "apps": {EVIL: facts},
+            "store": {"blobs": 1, "bytes": 2, "partial_bytes": 0},
+        }
 
     def releases(self, app: str | None = None) -> dict[str, Any]:
         rows = [{"id": EVIL, "digest": EVIL, "signer": EVIL, "staged_at": EVIL, "ready": True}]
@@ -292,10 +317,18 @@ class Hostile(FakeBoard):
 
 @pytest.mark.parametrize(
     "words",
-    [["status"], ["releases"], ["jobs"], ["jobs", "list"], ["doctor"], ["serve", "status"],
-     ["trust"], ["trust", "list"]],
+    [
+        ["status"],
+        ["releases"],
+        ["jobs"],
+        ["jobs", "list"],
+        ["doctor"],
+        ["serve", "status"],
+        ["trust"],
+        ["trust", "list"],
+    ],
     ids="-".join,
-)  # fmt: skip
+)
 @pytest.mark.parametrize("json_too", [(), ("--json",)], ids=["text", "json"])
 def test_a_boards_answers(
     words: list[str],
@@ -378,9 +411,12 @@ def test_on_a_terminal_only_the_own_colours(command: list[str], tmp_path: Path) 
     ours, theirs = os.openpty()
     done = subprocess.run(
         [sys.executable, "-m", "edgekit", command[0], model, *TARGET, *command[1:]],
-        stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.PIPE, check=False,
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        check=False,
         env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"},
-    )  # fmt: skip
+    )
     os.close(theirs)
     said = b""
     try:

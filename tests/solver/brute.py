@@ -120,12 +120,16 @@ def _keeps(problem: PlacementProblem, goal: Goal, loads: np.ndarray) -> np.ndarr
 
 
 def _least(problem, goal, devices, loads, ways, best):  # type: ignore[no-untyped-def]
-    every = np.array(
-        [
-            sum((np.asarray(c) for c in chosen), np.zeros_like(loads))
-            for chosen in itertools.product(*ways)
-        ]
-    ) if len(ways) else np.zeros((1, len(loads)))  # fmt: skip
+    every = (
+        np.array(
+            [
+                sum((np.asarray(c) for c in chosen), np.zeros_like(loads))
+                for chosen in itertools.product(*ways)
+            ]
+        )
+        if len(ways)
+        else np.zeros((1, len(loads)))
+    )
     every = np.unique(every, axis=0)
     for counts in _counts(problem, devices):
         launched = sum(
@@ -188,9 +192,10 @@ class _Orders:
         """Yields every next step: closed sets of a core's nodes, single nodes elsewhere."""
         before = self.problem.predecessors
         free = sorted(
-            v for v in self.nodes - done
+            v
+            for v in self.nodes - done
             if self.devices[v] not in self.problem.cores and done.issuperset(before[v])
-        )  # fmt: skip
+        )
         if free:
             yield self.devices[free[0]], frozenset(free[:1])
             if not self.tracks:  # what takes no loadable may as well run first

@@ -21,9 +21,21 @@ from edgekit.solver.problem import (
 
 OBJECTIVES = ("latency", "period", "energy", "gpu_time")
 KINDS = (
-    "pins", "bounds", "slots", "launch", "pools", "fits", "min_size", "max_transitions",
-    "formats", "twins", "two cores", "ways", "delay", "no gpu",
-)  # fmt: skip
+    "pins",
+    "bounds",
+    "slots",
+    "launch",
+    "pools",
+    "fits",
+    "min_size",
+    "max_transitions",
+    "formats",
+    "twins",
+    "two cores",
+    "ways",
+    "delay",
+    "no gpu",
+)
 ASSIGNMENTS = 120_000  # of the largest problem
 
 
@@ -103,8 +115,9 @@ def _problem(rng: random.Random, kinds: set[str], most: int) -> PlacementProblem
         tuple(modes),
         tuple(costs),
         borders,
-        tuple(None if name == "GPU" else load(d, launch, launch / 2)
-              for d, name in enumerate(devices)),
+        tuple(
+            None if name == "GPU" else load(d, launch, launch / 2) for d, name in enumerate(devices)
+        ),
         rng.randint(1, 3) if "slots" in kinds else 16,
         pools,
         allowed,
@@ -112,7 +125,7 @@ def _problem(rng: random.Random, kinds: set[str], most: int) -> PlacementProblem
         tuple(rng.randint(1, 3) for _ in range(size)) if rng.random() < 0.3 else (),
         0,
         rng.randint(0, 3) if "max_transitions" in kinds else None,
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
@@ -211,8 +224,9 @@ def faults(problem: PlacementProblem, goal: Goal, placing: Placing) -> list[str]
     for step in placing.steps:
         if any(device[v] != step.device for v in step.nodes):
             found.append("a step on another device")
-        if not done.issuperset(u for v in step.nodes for u in problem.predecessors[v]
-                               if u not in step.nodes):  # fmt: skip
+        if not done.issuperset(
+            u for v in step.nodes for u in problem.predecessors[v] if u not in step.nodes
+        ):
             found.append("a step before its inputs")
         done.update(step.nodes)
         order.append(step.device)
@@ -257,8 +271,11 @@ def _wrong_sums(problem: PlacementProblem, goal: Goal, placing: Placing) -> list
     ):
         found.append("wrong energy or value")
     have = metrics(problem, loads, energy)
-    found += [f"{name} out of bounds" for name, limit in goal.bounds.items()
-              if have[name] > limit * (1 + 1e-5)]  # fmt: skip
+    found += [
+        f"{name} out of bounds"
+        for name, limit in goal.bounds.items()
+        if have[name] > limit * (1 + 1e-5)
+    ]
     return found
 
 

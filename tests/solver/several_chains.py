@@ -26,8 +26,9 @@ def chain(rng, name, parts, devices, rate=None, deadline_us=None):
                 for a in range(devices + 1)
             )
         )
-    energy = tuple(tuple((us or 0) * (20 if d == 0 else 9) for d, us in enumerate(row))
-                   for row in times)  # fmt: skip
+    energy = tuple(
+        tuple((us or 0) * (20 if d == 0 else 9) for d, us in enumerate(row)) for row in times
+    )
     period = None if rate is None else 1_000_000 / Fraction(str(rate))
     if deadline_us is None and period is not None:
         deadline_us = float(period)
@@ -49,8 +50,9 @@ def assignments(load):
     for row, own in zip(rows, load.chains, strict=True):
         row[:] = [r for r in row if r] + [(-1 - k,) for k in range(len(own.routes))]
     for places in product(*rows):
-        if load.one_core and any(len(load_used(load, i, row) - {0}) > 1
-                                 for i, row in enumerate(places)):  # fmt: skip
+        if load.one_core and any(
+            len(load_used(load, i, row) - {0}) > 1 for i, row in enumerate(places)
+        ):
             continue
         opened = [0] * len(load.devices)
         for own, row in zip(load.chains, places, strict=True):

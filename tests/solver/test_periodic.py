@@ -100,8 +100,10 @@ def test_a_steady_state_takes_a_frame_of_each_network_every_period():
     load = workload([chain(rng, "a", 4, 3), chain(rng, "b", 5, 3)], devices=3)
     places, period, _ = best_places(load)
     table = steady_state(load, places, period)
-    chains = [own.__class__(own.name, own.times_us, own.hands_us, own.energy_uj, Fraction(period))
-              for own in load.chains]  # fmt: skip
+    chains = [
+        own.__class__(own.name, own.times_us, own.hands_us, own.energy_uj, Fraction(period))
+        for own in load.chains
+    ]
     check_timetable(workload(chains, devices=3), table, slack=1e-5)
 
 

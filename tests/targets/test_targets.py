@@ -48,9 +48,14 @@ def test_board_is_consistent(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "version"),
-    [("jetson-agx-orin-64gb", "10.3"), ("jetson-orin-nano-4gb", "10.3"),
-     ("jetson-agx-xavier", "8.5.2"), ("jetson-xavier-nx", "8.5.2"), ("jetson-agx-thor", "10.13.3")],
-)  # fmt: skip
+    [
+        ("jetson-agx-orin-64gb", "10.3"),
+        ("jetson-orin-nano-4gb", "10.3"),
+        ("jetson-agx-xavier", "8.5.2"),
+        ("jetson-xavier-nx", "8.5.2"),
+        ("jetson-agx-thor", "10.13.3"),
+    ],
+)
 def test_usual_tensorrt(name: str, version: str) -> None:
     assert get(name).tensorrt == version
 
@@ -69,11 +74,17 @@ def test_rates_add_up_to_what_nvidia_advertises() -> None:
 
 @pytest.mark.parametrize(
     ("board", "requested", "found"),
-    [("jetson-agx-orin-64gb", "MODE_30W", "30W"), ("jetson-agx-orin-64gb", "maxn", "MAXN"),
-     ("jetson-agx-orin-64gb", None, "MAXN"), ("jetson-xavier-nx", "mode_20w_6core", "20W_6CORE"),
-     ("jetson-xavier-nx", None, "10W_DESKTOP"), ("jetson-orin-nx-16gb", "MAXN SUPER", "MAXN_SUPER"),
-     ("jetson-orin-nano-8gb", None, "15W"), ("jetson-orin-nano-8gb", "25w", "25W")],
-)  # fmt: skip
+    [
+        ("jetson-agx-orin-64gb", "MODE_30W", "30W"),
+        ("jetson-agx-orin-64gb", "maxn", "MAXN"),
+        ("jetson-agx-orin-64gb", None, "MAXN"),
+        ("jetson-xavier-nx", "mode_20w_6core", "20W_6CORE"),
+        ("jetson-xavier-nx", None, "10W_DESKTOP"),
+        ("jetson-orin-nx-16gb", "MAXN SUPER", "MAXN_SUPER"),
+        ("jetson-orin-nano-8gb", None, "15W"),
+        ("jetson-orin-nano-8gb", "25w", "25W"),
+    ],
+)
 def test_mode_names(board: str, requested: str | None, found: str) -> None:
     assert get(board).mode(requested).name == found
 
@@ -108,9 +119,13 @@ def test_unknown_target_and_mode_name_the_nearest() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["jetson-orin-agx-64gb", "Jetson AGX Orin 64GB", "NVIDIA Jetson AGX Orin 64 GB Developer Kit",
-     "64gb-orin-agx"],
-)  # fmt: skip
+    [
+        "jetson-orin-agx-64gb",
+        "Jetson AGX Orin 64GB",
+        "NVIDIA Jetson AGX Orin 64 GB Developer Kit",
+        "64gb-orin-agx",
+    ],
+)
 def test_the_words_of_a_name_have_any_order(name: str) -> None:
     assert get(name).name == "jetson-agx-orin-64gb"
 
@@ -123,9 +138,14 @@ def test_some_words_of_a_name_bring_the_boards_that_have_them() -> None:
 
 @pytest.mark.parametrize(
     ("name", "title"),
-    [("jetson-nano", "Jetson Nano of 2019"), ("Jetson Nano 2GB", "Jetson Nano of 2019"),
-     ("tx2", "Jetson TX2"), ("jetson-tx2-nx", "Jetson TX2"), ("jetson-tx1", "Jetson TX1")],
-)  # fmt: skip
+    [
+        ("jetson-nano", "Jetson Nano of 2019"),
+        ("Jetson Nano 2GB", "Jetson Nano of 2019"),
+        ("tx2", "Jetson TX2"),
+        ("jetson-tx2-nx", "Jetson TX2"),
+        ("jetson-tx1", "Jetson TX1"),
+    ],
+)
 def test_a_board_that_is_not_supported_is_answered_as_what_it_is(name: str, title: str) -> None:
     with pytest.raises(UsageError) as caught:
         get(name)
@@ -155,13 +175,16 @@ def test_a_new_board_needs_only_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
-    [("sms: 8", "sms: eight", "gpu.sms"), ("max_mhz: 765", "max_mhz: -1", "gpu.max_mhz"),
-     ("source: [spec_tables, benchmarks, nvinfer_header]", "source: [hearsay]", "dla.source"),
-     ('[{since: "8.4", until: "10.8"}]', "8.4", "dla.tensorrt"),
-     ('since: "8.4"', "since: 8.4", "dla.tensorrt"),
-     ("dla: 153.6", "dla: [153.6, 115, 1]", "power_modes.10W.dla"),
-     ("edgekit.target/1", "edgekit.target/9", "schema")],
-)  # fmt: skip
+    [
+        ("sms: 8", "sms: eight", "gpu.sms"),
+        ("max_mhz: 765", "max_mhz: -1", "gpu.max_mhz"),
+        ("source: [spec_tables, benchmarks, nvinfer_header]", "source: [hearsay]", "dla.source"),
+        ('[{since: "8.4", until: "10.8"}]', "8.4", "dla.tensorrt"),
+        ('since: "8.4"', "since: 8.4", "dla.tensorrt"),
+        ("dla: 153.6", "dla: [153.6, 115, 1]", "power_modes.10W.dla"),
+        ("edgekit.target/1", "edgekit.target/9", "schema"),
+    ],
+)
 def test_a_wrong_fact_is_named(tmp_path: Path, old: str, new: str, expected: str) -> None:
     with pytest.raises(DataError) as caught:
         get(str(_copy(tmp_path, old, new)))

@@ -69,6 +69,4 @@ def plugin(
 
 def _cc(source: str, path: Path, *options: object) -> None:
     command = ["cc", "-xc", "-", "-xnone", "-shared", "-fPIC", "-o", path, *options]
-    subprocess.run(
-        list(map(str, command)), input=source.encode(), check=True, capture_output=True
-    )  # fmt: skip
+    subprocess.run(list(map(str, command)), input=source.encode(), check=True, capture_output=True)

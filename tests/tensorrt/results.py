@@ -12,9 +12,16 @@ from tests.security.board_answers import SAMPLES
 __all__ = ["build_result"]
 
 _ENGINE = {
-    "full": None, "full_bytes": None, "flags": [], "can_run_on_dla": {}, "unmapped": [],
-    "layers": [], "reformats": [], "weights": {}, "io": [],
-}  # fmt: skip
+    "full": None,
+    "full_bytes": None,
+    "flags": [],
+    "can_run_on_dla": {},
+    "unmapped": [],
+    "layers": [],
+    "reformats": [],
+    "weights": {},
+    "io": [],
+}
 
 
 def build_result(engines: Iterable[dict[str, Any]] = (), **changes: Any) -> BuildResult:

@@ -47,9 +47,12 @@ def built(stripped=True, refit="identical", names=NAMES):
     attempts = {kind: [Attempt((), "")] for kind in ("plan", "loadable")}
     x, y = (NetworkTensor(name, "float32", (1, 8, 6, 6)) for name in "xy")
     request = build_request(
-        "toy", lanes, BuildOptions("10.3", "weak"), attempts=attempts,
+        "toy",
+        lanes,
+        BuildOptions("10.3", "weak"),
+        attempts=attempts,
         network=NetworkSpec((x,), (y,)),
-    )  # fmt: skip
+    )
     engines = []
     blobs = {}
     for spec in request.document["engines"]:
@@ -57,21 +60,40 @@ def built(stripped=True, refit="identical", names=NAMES):
         blobs[hashlib.sha256(data).hexdigest()] = data
         plan = spec["kind"] == "plan"
         io = [
-            {"name": t["name"], "mode": mode[:-1], "dtype": t["dtype"], "shape": t["shape"],
-             "format": "LINEAR", "strides": [], "scale": None}
-            for mode in ("outputs", "inputs") for t in spec[mode]
-        ]  # fmt: skip
-        engines.append({
-            "key": spec["key"], "kind": spec["kind"], "tensorrt": "10.3.0.30",
-            "engine": hashlib.sha256(data).hexdigest(), "io": io,
-            "stripped": plan and stripped, "version_compatible": False, "lean_embedded": False,
-            "refit": refit if plan else "none", "dla_core": None if plan else 0,
-            "weights": dict.fromkeys(names, WEIGHT) if plan and refit != "none" else {},
-        })  # fmt: skip
+            {
+                "name": t["name"],
+                "mode": mode[:-1],
+                "dtype": t["dtype"],
+                "shape": t["shape"],
+                "format": "LINEAR",
+                "strides": [],
+                "scale": None,
+            }
+            for mode in ("outputs", "inputs")
+            for t in spec[mode]
+        ]
+        engines.append(
+            {
+                "key": spec["key"],
+                "kind": spec["kind"],
+                "tensorrt": "10.3.0.30",
+                "engine": hashlib.sha256(data).hexdigest(),
+                "io": io,
+                "stripped": plan and stripped,
+                "version_compatible": False,
+                "lean_embedded": False,
+                "refit": refit if plan else "none",
+                "dla_core": None if plan else 0,
+                "weights": dict.fromkeys(names, WEIGHT) if plan and refit != "none" else {},
+            }
+        )
     result = {
-        "engines": engines, "fingerprint": {"backend": "tensorrt", "tensorrt": "10.3.0.30"},
-        "tensorrt": "10.3.0.30", "notes": [], "golden": [],
-    }  # fmt: skip
+        "engines": engines,
+        "fingerprint": {"backend": "tensorrt", "tensorrt": "10.3.0.30"},
+        "tensorrt": "10.3.0.30",
+        "notes": [],
+        "golden": [],
+    }
     return request, result, lanes, lambda digests: {d: blobs[d] for d in digests}, weights
 
 

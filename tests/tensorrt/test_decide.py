@@ -107,11 +107,16 @@ def test_loadables_keep_their_borders_and_nothing_else():
     assert len([note for note in made.notes if "is not used" in note]) == 2
 
 
-@pytest.mark.parametrize("requested", [{"strip": True}, {"version_compatible": True},
-                                   {"refit": "any"}, {"refit": ("w",)}])  # fmt: skip
+@pytest.mark.parametrize(
+    "requested",
+    [{"strip": True}, {"version_compatible": True}, {"refit": "any"}, {"refit": ("w",)}],
+)
 def test_a_loadable_cannot_be_what_a_plan_can(requested):
-    key = {"strip": "build.strip", "version_compatible": "build.version_compatible",
-           "refit": "build.refit"}[next(iter(requested))]  # fmt: skip
+    key = {
+        "strip": "build.strip",
+        "version_compatible": "build.version_compatible",
+        "refit": "build.refit",
+    }[next(iter(requested))]
     places = {key: "net.yaml:7:3", "build.mode": "net.yaml:6:3"}
     error = refused(requested_build(mode="standalone", places=places, **requested))
     assert error.where == "net.yaml:7:3"
@@ -208,13 +213,18 @@ CHOICES = st.sampled_from(["auto", True, False])
 
 
 @given(
-    tensorrt=st.sampled_from(RELEASES), mode=st.sampled_from(["hybrid", "standalone", "split"]),
-    dla=st.booleans(), strip=CHOICES, version_compatible=CHOICES,
+    tensorrt=st.sampled_from(RELEASES),
+    mode=st.sampled_from(["hybrid", "standalone", "split"]),
+    dla=st.booleans(),
+    strip=CHOICES,
+    version_compatible=CHOICES,
     refit=st.sampled_from(["identical", "any", ("w",)]),
     lean=st.sampled_from(["auto", "embedded", "external"]),
-    precision=st.sampled_from(["int8", "fp16", "fp32"]), profiles=st.integers(0, 2),
-    plugins=st.booleans(), qdq=st.booleans(),
-)  # fmt: skip
+    precision=st.sampled_from(["int8", "fp16", "fp32"]),
+    profiles=st.integers(0, 2),
+    plugins=st.booleans(),
+    qdq=st.booleans(),
+)
 def test_no_attempt_has_what_the_release_lacks_or_forbids(**requested):
     try:
         made = decide(RequestedBuild(target=ORIN, **requested))
@@ -229,16 +239,23 @@ def test_no_attempt_has_what_the_release_lacks_or_forbids(**requested):
         for attempt in attempts:
             assert all(on.has(f"BuilderFlag.{flag}") for flag in attempt.flags)
             have = {by_flag[flag] for flag in attempt.flags} | ({base} if dla else set())
-            against = [row for row in feature_rules() if set(row.of) <= have
-                       and row.status in ("forbidden", "not_applicable")
-                       and row.holds(on, ORIN)]  # fmt: skip
+            against = [
+                row
+                for row in feature_rules()
+                if set(row.of) <= have
+                and row.status in ("forbidden", "not_applicable")
+                and row.holds(on, ORIN)
+            ]
             assert against == []
         if attempts:
             assert attempts[0].gives_up == ""
             # what is asked for outright is in the first attempt
-            wanted = {"STRIP_PLAN": requested["strip"], "VERSION_COMPATIBLE":
-                      requested["version_compatible"]}  # fmt: skip
+            wanted = {
+                "STRIP_PLAN": requested["strip"],
+                "VERSION_COMPATIBLE": requested["version_compatible"],
+            }
             if kind == "plan":
                 assert all(f in attempts[0].flags for f, want in wanted.items() if want is True)
-            assert not any(f in a.flags for f, want in wanted.items() if want is False
-                           for a in attempts)  # fmt: skip
+            assert not any(
+                f in a.flags for f, want in wanted.items() if want is False for a in attempts
+            )

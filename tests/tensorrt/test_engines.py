@@ -40,8 +40,10 @@ def test_a_split_plan_has_an_engine_for_each_segment_and_they_make_the_network()
     plan = plan_of(place_all(network, "int8", lambda i: i))  # GPU, DLA0, GPU
     (lane,) = lanes_of(segmented(model, network, plan), "split", SCALES)
     assert [(e.kind, e.device) for e in lane.engines] == [
-        ("plan", "GPU"), ("loadable", "DLA0"), ("plan", "GPU"),
-    ]  # fmt: skip
+        ("plan", "GPU"),
+        ("loadable", "DLA0"),
+        ("plan", "GPU"),
+    ]
     request = requested([lane])
     values = {"x": np.random.default_rng(1).standard_normal((1, 8, 6, 6)).astype(np.float32)}
     for engine in request.document["engines"]:
@@ -198,8 +200,12 @@ def test_a_request_that_tries_fewer_attempts_is_the_same_build_otherwise():
     options = BuildOptions("10.3", "weak", ("fp16", "int8"))
     requests = {"plan": [first, second], "loadable": [first]}
     whole = build_request(
-        "toy", lanes, options, network=NetworkSpec((), ()), attempts=requests,
-    )  # fmt: skip
+        "toy",
+        lanes,
+        options,
+        network=NetworkSpec((), ()),
+        attempts=requests,
+    )
     left = whole.trying({"plan": [second], "loadable": [first]})
     plans = [one for one in left.document["engines"] if one["kind"] == "plan"]
     assert [one["attempts"] for one in plans] == [[write(second)], [write(second)]]

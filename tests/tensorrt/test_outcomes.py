@@ -93,8 +93,14 @@ def test_what_is_requested_outright_is_tried_each_time(file):
     assert without_known_failures(made, file, BOARD, dla=True) == made
 
 
-DAMAGED = ["", "{", "[]", '{"boards": 3}', "[" * 100_000,
-           '{"schema": "edgekit.trt-outcomes/1", "boards": {}}']  # fmt: skip
+DAMAGED = [
+    "",
+    "{",
+    "[]",
+    '{"boards": 3}',
+    "[" * 100_000,
+    '{"schema": "edgekit.trt-outcomes/1", "boards": {}}',
+]
 
 
 @pytest.mark.parametrize("text", DAMAGED)

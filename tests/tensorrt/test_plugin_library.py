@@ -20,9 +20,7 @@ AARCH64 = 183
 
 def test_what_a_library_needs_gives_and_lacks_is_read(tmp_path: Path) -> None:
     source = "extern int cudaLaunchKernel(void); int run(void) { return cudaLaunchKernel(); }"
-    path = plugin(
-        tmp_path / "libmine.so", "Mine|1||V3", more=source, needed=["libnvinfer.so.10"]
-    )  # fmt: skip
+    path = plugin(tmp_path / "libmine.so", "Mine|1||V3", more=source, needed=["libnvinfer.so.10"])
     found = read_library(path, WHERE)
     assert found.machine == "x86-64"
     assert found.needed[0] == "libnvinfer.so.10"
@@ -43,7 +41,7 @@ def test_every_kind_of_hash_table_gives_the_names_that_nm_gives(style: str, tmp_
         pytest.skip("nm is not installed")
     lines = subprocess.run(
         ["nm", "-D", path], check=True, capture_output=True, text=True
-    ).stdout.split("\n")  # fmt: skip
+    ).stdout.split("\n")
     words = [line.split() for line in lines if line]
     assert found.defines == {word[-1] for word in words if len(word) == 3 and word[1] not in "wv"}
     assert set(found.undefined) == {word[1] for word in words if word[0] == "U"}
@@ -110,8 +108,9 @@ def test_other_files_are_one_clear_error(tmp_path: Path) -> None:
     assert "program" in refused(whole[:16] + struct.pack("<H", 2) + whole[18:])
     subprocess.run(
         ["cc", "-xc", "-", "-pie", "-fPIE", "-o", str(tmp_path / "program")],
-        input=b"int main(void) { return 0; }", check=True,
-    )  # fmt: skip
+        input=b"int main(void) { return 0; }",
+        check=True,
+    )
     assert "program" in refused((tmp_path / "program").read_bytes())
 
 

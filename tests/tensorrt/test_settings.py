@@ -67,22 +67,34 @@ def test_the_schemas_words_are_tensorrts():
 
 def test_settings_become_what_tensorrt_calls_them_in_the_tables_order():
     made = decided(
-        max_aux_streams=2, workspace_mib=3, tf32=False, sparsity=True,
-        tactic_sources=["JIT_CONVOLUTIONS"], preview_features={"PROFILE_SHARING_0806": False},
+        max_aux_streams=2,
+        workspace_mib=3,
+        tf32=False,
+        sparsity=True,
+        tactic_sources=["JIT_CONVOLUTIONS"],
+        preview_features={"PROFILE_SHARING_0806": False},
         profiling_verbosity="none",
-    )  # fmt: skip
+    )
     assert made.settings["plan"] == (
         Setting("workspace_mib", "pool", "WORKSPACE", number=3 << 20),
         Setting("sparsity", "flag", "SPARSE_WEIGHTS", number=1),
         Setting("tf32", "flag", "TF32", number=0),
-        Setting("tactic_sources", "sources", "set_tactic_sources", "TacticSource",
-                ("JIT_CONVOLUTIONS",)),
+        Setting(
+            "tactic_sources", "sources", "set_tactic_sources", "TacticSource", ("JIT_CONVOLUTIONS",)
+        ),
         Setting("max_aux_streams", "number", "max_aux_streams", number=2),
-        Setting("preview_features", "switches", "set_preview_feature", "PreviewFeature",
-                ("PROFILE_SHARING_0806",), 0),
-        Setting("profiling_verbosity", "choice", "profiling_verbosity", "ProfilingVerbosity",
-                ("NONE",)),
-    )  # fmt: skip
+        Setting(
+            "preview_features",
+            "switches",
+            "set_preview_feature",
+            "PreviewFeature",
+            ("PROFILE_SHARING_0806",),
+            0,
+        ),
+        Setting(
+            "profiling_verbosity", "choice", "profiling_verbosity", "ProfilingVerbosity", ("NONE",)
+        ),
+    )
     assert not any("is not used" in note for note in made.notes)
 
 
@@ -110,12 +122,19 @@ def test_what_a_release_lacks_is_dropped_with_a_note(tensorrt, key, value, says)
 
 
 def test_members_that_a_release_has_stay():
-    given = {"tactic_sources": ["CUDNN", "JIT_CONVOLUTIONS"], "preview_features": {
-        "ALIASED_PLUGIN_IO_10_03": True, "RUNTIME_ACTIVATION_RESIZE_10_10": True}}  # fmt: skip
+    given = {
+        "tactic_sources": ["CUDNN", "JIT_CONVOLUTIONS"],
+        "preview_features": {
+            "ALIASED_PLUGIN_IO_10_03": True,
+            "RUNTIME_ACTIVATION_RESIZE_10_10": True,
+        },
+    }
     made = decide(requested_build("11.2", settings=given, qdq=True, **GPU))
     assert [one.members for one in made.settings["plan"]] == [
-        ("JIT_CONVOLUTIONS",), ("ALIASED_PLUGIN_IO_10_03",), ("RUNTIME_ACTIVATION_RESIZE_10_10",)
-    ]  # fmt: skip
+        ("JIT_CONVOLUTIONS",),
+        ("ALIASED_PLUGIN_IO_10_03",),
+        ("RUNTIME_ACTIVATION_RESIZE_10_10",),
+    ]
     older = decided("10.3", preview_features={"RUNTIME_ACTIVATION_RESIZE_10_10": True})
     assert older.settings["plan"] == ()
     assert any("RUNTIME_ACTIVATION_RESIZE_10_10 is not used" in note for note in older.notes)
@@ -127,20 +146,36 @@ def test_members_that_a_release_has_stay():
 @pytest.mark.parametrize(
     ("options", "settings", "says", "hint"),
     [
-        ({"precision": "fp32", "target": XAVIER, "tensorrt": "10.3"}, {"bf16": True},
-         "compute capability 7.2, and it needs 8.0", "remove build.bf16"),
+        (
+            {"precision": "fp32", "target": XAVIER, "tensorrt": "10.3"},
+            {"bf16": True},
+            "compute capability 7.2, and it needs 8.0",
+            "remove build.bf16",
+        ),
         ({"precision": "fp32"}, {"fp8": True}, "capability 8.7, and it needs 8.9", "remove"),
         ({"precision": "fp32", "dla": True}, {"int4": True}, "uses a DLA", "dla_cores: []"),
         ({"precision": "int8"}, {"int4": True}, "the precision is int8", "fp16 or fp32"),
         ({"precision": "fp16"}, {"bf16": True}, "the precision is fp16", "precision: fp32"),
-        ({"precision": "fp32", "tensorrt": "8.6.2"}, {"bf16": True},
-         "10.0 is the first release that has it", "remove build.bf16"),
-        ({}, {"error_on_timing_cache_miss": True, "timing_cache": False},
-         "build.timing_cache is not set", "set build.timing_cache"),
-        ({"mode": "standalone", "dla": True}, {"error_on_timing_cache_miss": True,
-                                               "timing_cache": True}, "a loadable has", "remove"),
+        (
+            {"precision": "fp32", "tensorrt": "8.6.2"},
+            {"bf16": True},
+            "10.0 is the first release that has it",
+            "remove build.bf16",
+        ),
+        (
+            {},
+            {"error_on_timing_cache_miss": True, "timing_cache": False},
+            "build.timing_cache is not set",
+            "set build.timing_cache",
+        ),
+        (
+            {"mode": "standalone", "dla": True},
+            {"error_on_timing_cache_miss": True, "timing_cache": True},
+            "a loadable has",
+            "remove",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_work_is_refused_before_the_build(options, settings, says, hint):
     key = next(iter(settings))
     given = {"target": ORIN, "tensorrt": "10.3", "precision": "int8", "dla": False, **options}
@@ -198,9 +233,13 @@ def test_loadables_get_what_concerns_a_dla_alone():
 def test_weight_streaming_needs_the_gpu_and_types_in_the_network():
     places = {"build.weight_streaming": "net.yaml:9:3"}
     weak = RequestedBuild(
-        target=ORIN, tensorrt="10.3", precision="fp16", dla=False, weight_streaming=True,
+        target=ORIN,
+        tensorrt="10.3",
+        precision="fp16",
+        dla=False,
+        weight_streaming=True,
         places=places,
-    )  # fmt: skip
+    )
     error = refused(weak)
     assert error.where == "net.yaml:9:3"
     assert "STRONGLY_TYPED" in error.message
@@ -218,10 +257,16 @@ def test_weight_streaming_needs_the_gpu_and_types_in_the_network():
 
 def test_a_typing_that_a_release_lacks_is_refused_at_its_key():
     for tensorrt, typing_ in (("8.6.2", "strong"), ("11.2", "weak")):
-        error = refused(RequestedBuild(
-            target=ORIN, tensorrt=tensorrt, precision="fp16", dla=False, typing=typing_,
-            places={"build.typing": "net.yaml:9:3"},
-        ))  # fmt: skip
+        error = refused(
+            RequestedBuild(
+                target=ORIN,
+                tensorrt=tensorrt,
+                precision="fp16",
+                dla=False,
+                typing=typing_,
+                places={"build.typing": "net.yaml:9:3"},
+            )
+        )
         assert (error.code, error.where) == ("trt.release", "net.yaml:9:3")
     int8 = refused(RequestedBuild(target=ORIN, tensorrt="10.3", dla=False, typing="strong"))
     assert "INT8" in int8.message

@@ -43,8 +43,11 @@ def test_a_release_has_the_names_that_its_bindings_have(version):
 def test_no_builder_flag_of_the_bindings_is_left_out(version):
     symbols = json.loads((API / f"{version}.json").read_text())["symbols"]
     for enum in ("BuilderFlag", "NetworkDefinitionCreationFlag", "MemoryPoolType", "TensorFormat"):
-        members = {n for n, row in symbols.items() if n.startswith(f"{enum}.")
-                   and row["kind"] == "enum_member"}  # fmt: skip
+        members = {
+            n
+            for n, row in symbols.items()
+            if n.startswith(f"{enum}.") and row["kind"] == "enum_member"
+        }
         assert members
         assert members <= release_facts().names.keys()
 
@@ -81,8 +84,17 @@ def test_sources_are_all_named_and_all_used():
             for inner in value:
                 walk(inner)
 
-    files = ["features", "guide", "layers", "log_errors", "operators", "plugins", "releases",
-             "runtime", "settings"]  # fmt: skip
+    files = [
+        "features",
+        "guide",
+        "layers",
+        "log_errors",
+        "operators",
+        "plugins",
+        "releases",
+        "runtime",
+        "settings",
+    ]
     for file in [*files, "trtexec_flags"]:
         walk(read(f"{file}.yaml"))
     assert used == known
@@ -124,8 +136,11 @@ def test_every_feature_has_a_row_with_each_dla_wherever_it_exists():
             if name in DLA or not feature.on(on):
                 continue
             for dla in DLA:
-                found = [row for row in feature_rules() if set(row.of) == {dla, name}
-                         and row.holds(on, "jetson-agx-orin-64gb")]  # fmt: skip
+                found = [
+                    row
+                    for row in feature_rules()
+                    if set(row.of) == {dla, name} and row.holds(on, "jetson-agx-orin-64gb")
+                ]
                 assert found, (on.text, dla, name)
 
 

@@ -5,14 +5,25 @@ from typing import Any
 
 _ALL = "FLOAT HALF INT8 INT32 INT64 BOOL UINT8 BF16 FP8 INT4 FP4"
 _GPU = {
-    "LINEAR": _ALL, "CHW2": "HALF BF16", "CHW4": "INT8", "HWC8": "HALF BF16",
-    "CHW32": "FLOAT HALF INT8", "DHWC8": "HALF BF16", "CDHW32": "HALF INT8", "HWC": "FLOAT UINT8",
-    "HWC16": "HALF INT8 FP8", "DHWC": "FLOAT",
-}  # fmt: skip
+    "LINEAR": _ALL,
+    "CHW2": "HALF BF16",
+    "CHW4": "INT8",
+    "HWC8": "HALF BF16",
+    "CHW32": "FLOAT HALF INT8",
+    "DHWC8": "HALF BF16",
+    "CDHW32": "HALF INT8",
+    "HWC": "FLOAT UINT8",
+    "HWC16": "HALF INT8 FP8",
+    "DHWC": "FLOAT",
+}
 _DLA = {
-    "LINEAR": "HALF INT8 FLOAT", "CHW4": "INT8", "CHW16": "HALF", "CHW32": "INT8",
-    "DLA_LINEAR": "HALF INT8", "DLA_HWC4": "HALF INT8",
-}  # fmt: skip
+    "LINEAR": "HALF INT8 FLOAT",
+    "CHW4": "INT8",
+    "CHW16": "HALF",
+    "CHW32": "INT8",
+    "DLA_LINEAR": "HALF INT8",
+    "DLA_HWC4": "HALF INT8",
+}
 
 
 def misplaced(network: Any, dla: bool) -> Iterator[str]:

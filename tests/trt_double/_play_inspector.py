@@ -80,10 +80,14 @@ def _reformats(facts: dict[str, Any]) -> list[dict[str, Any]]:
     for one in facts["io"]:
         if one["mode"] == "INPUT" and one["dtype"] == "FLOAT":
             name = f"Input Tensor 0 to {facts['layers'][0]['name']}"
-            found.append({
-                "Name": f"Reformatting CopyNode for {name}", "LayerType": "Reformat",
-                "Inputs": [{"Name": one["name"]}], "Outputs": [{"Name": f"Reformatted {name}"}],
-            })  # fmt: skip
+            found.append(
+                {
+                    "Name": f"Reformatting CopyNode for {name}",
+                    "LayerType": "Reformat",
+                    "Inputs": [{"Name": one["name"]}],
+                    "Outputs": [{"Name": f"Reformatted {name}"}],
+                }
+            )
     return found
 
 

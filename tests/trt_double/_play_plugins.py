@@ -13,8 +13,11 @@ from ._onnx_layers import SUPPORTED
 from ._play_base import emit
 
 #: Some of the plugins that TensorRT ships (libnvinfer_plugin).
-_SHIPPED = (("ROIAlign_TRT", "1", "", "V2"), ("EfficientNMS_TRT", "1", "", "V2"),
-            ("InstanceNormalization_TRT", "1", "", "V2"))  # fmt: skip
+_SHIPPED = (
+    ("ROIAlign_TRT", "1", "", "V2"),
+    ("EfficientNMS_TRT", "1", "", "V2"),
+    ("InstanceNormalization_TRT", "1", "", "V2"),
+)
 _CLASSES = {"V2": "IPluginCreator", "V3": "IPluginCreatorV3One"}
 Row = tuple[str, str, str, str]
 
@@ -109,9 +112,7 @@ def _creator_list(this: Any) -> list[Any]:
 def plugin_key(node: Any) -> tuple[str, str, str]:
     """What the parser asks the registry for: name, version, namespace (guide, 9.3)."""
     given = {one.name: one.s.decode() for one in node.attribute if one.s}
-    return (
-        str(node.op_type), given.get("plugin_version", "1"), given.get("plugin_namespace", "")
-    )  # fmt: skip
+    return (str(node.op_type), given.get("plugin_version", "1"), given.get("plugin_namespace", ""))
 
 
 def without_plugins(double: Any, model: Any) -> tuple[Any, dict[str, str]]:

@@ -52,8 +52,9 @@ def failures(
     if not network._s.layers or not network._s.outputs:
         yield "Network must have at least one output"
     for tensor in network._s.inputs:
-        given = [one._s.values if tensor._s.is_shape_tensor else one._s.shapes
-                 for one in state.profiles]  # fmt: skip
+        given = [
+            one._s.values if tensor._s.is_shape_tensor else one._s.shapes for one in state.profiles
+        ]
         open_ = tensor._s.is_shape_tensor or -1 in tensor._s.shape_values
         if open_ and not (given and all(tensor._s.name in names for names in given)):
             yield (

@@ -15,9 +15,12 @@ from ._memory import MEMORY
 
 _STATISTICS = (("percentile(90%)", 90), ("percentile(95%)", 95), ("percentile(99%)", 99))
 _TITLES = {
-    "latencyMs": "Latency", "enqueue": "Enqueue Time", "h2dMs": "H2D Latency",
-    "computeMs": "GPU Compute Time", "d2hMs": "D2H Latency",
-}  # fmt: skip
+    "latencyMs": "Latency",
+    "enqueue": "Enqueue Time",
+    "h2dMs": "H2D Latency",
+    "computeMs": "GPU Compute Time",
+    "d2hMs": "D2H Latency",
+}
 
 
 def infer(
@@ -96,11 +99,19 @@ def _row(at_ms: float, spent_ms: float, copies: bool) -> dict[str, float]:
     compute = spent_ms - h2d - d2h
     ends = [at_ms, at_ms + h2d, at_ms + h2d + compute, at_ms + spent_ms]
     return {
-        "startEnqMs": at_ms, "endEnqMs": at_ms + 0.6 * spent_ms,
-        "startH2dMs": ends[0], "endH2dMs": ends[1], "startComputeMs": ends[1],
-        "endComputeMs": ends[2], "startD2hMs": ends[2], "endD2hMs": ends[3],
-        "h2dMs": h2d, "computeMs": compute, "d2hMs": d2h, "latencyMs": spent_ms,
-    }  # fmt: skip
+        "startEnqMs": at_ms,
+        "endEnqMs": at_ms + 0.6 * spent_ms,
+        "startH2dMs": ends[0],
+        "endH2dMs": ends[1],
+        "startComputeMs": ends[1],
+        "endComputeMs": ends[2],
+        "startD2hMs": ends[2],
+        "endD2hMs": ends[3],
+        "h2dMs": h2d,
+        "computeMs": compute,
+        "d2hMs": d2h,
+        "latencyMs": spent_ms,
+    }
 
 
 def _exported(rows: list[dict[str, float]]) -> str:
@@ -117,8 +128,11 @@ def _tell(rows: list[dict[str, float]], wall_s: float, say: Any) -> None:
         some = rows[first : first + 10]
         means = [sum(row[name] for row in some) / 10 for name in ("computeMs", "latencyMs")]
         enqueue = sum(row["endEnqMs"] - row["startEnqMs"] for row in some) / 10
-        say("I", f"Average on 10 runs - GPU latency: {means[0]:g} ms - Host latency: "
-            f"{means[1]:g} ms (enqueue {enqueue:g} ms)")  # fmt: skip
+        say(
+            "I",
+            f"Average on 10 runs - GPU latency: {means[0]:g} ms - Host latency: "
+            f"{means[1]:g} ms (enqueue {enqueue:g} ms)",
+        )
     say("I", "")
     say("I", "=== Performance summary ===")
     say("I", f"Throughput: {len(rows) / wall_s:g} qps")

@@ -6,9 +6,16 @@ from typing import Any
 _BY_VALUE = {"NonZero", "NonMaxSuppression", "Compress", "Unique"}
 # operators whose inputs of these places are shapes, or parts of them
 _SHAPES = {
-    "Reshape": (1,), "Expand": (1,), "Tile": (1,), "ConstantOfShape": (0,), "Range": (0, 1, 2),
-    "Slice": (1, 2, 3, 4), "Resize": (2, 3), "Pad": (1,), "TopK": (1,),
-}  # fmt: skip
+    "Reshape": (1,),
+    "Expand": (1,),
+    "Tile": (1,),
+    "ConstantOfShape": (0,),
+    "Range": (0, 1, 2),
+    "Slice": (1, 2, 3, 4),
+    "Resize": (2, 3),
+    "Pad": (1,),
+    "TopK": (1,),
+}
 
 
 def by_value(model: Any) -> set[str]:

@@ -9,9 +9,14 @@ from tests.trt_double.double_toys import setup
 
 @pytest.mark.parametrize(
     ("kind", "form", "builds"),
-    [("HALF", "CHW16", False), ("HALF", "HWC8", True), ("INT8", "CHW32", True),
-     ("INT8", "DLA_LINEAR", False), ("HALF", "LINEAR", True)],
-)  # fmt: skip
+    [
+        ("HALF", "CHW16", False),
+        ("HALF", "HWC8", True),
+        ("INT8", "CHW32", True),
+        ("INT8", "DLA_LINEAR", False),
+        ("HALF", "LINEAR", True),
+    ],
+)
 def test_the_gpu_lacks_the_formats_that_are_only_for_the_dla(
     kind: str, form: str, builds: bool
 ) -> None:

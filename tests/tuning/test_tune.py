@@ -101,12 +101,14 @@ def test_predictions_that_are_wrong_by_five_either_way(net: Network) -> None:
     prior = PlacementSpace(query.prepared()).prior_us
     random = np.random.default_rng(5)
     times = {
-        name: {"*": 0.5} | {
+        name: {"*": 0.5}
+        | {
             layer.name: 10 * us * 5.0 ** random.choice([-1, 1]) * (6 if name == "DLA" else 1)
-            for layer, us in zip(net.layers, prior[name], strict=True) if us > 0
+            for layer, us in zip(net.layers, prior[name], strict=True)
+            if us > 0
         }
         for name in ("GPU", "DLA")
-    }  # fmt: skip
+    }
     world = world_of(query, times["GPU"], times["DLA"], noise=0.01)
     found = tuned(query, world)
     assert world.cost(found.winner.plan, "latency") <= 1.02 * least(query, world)
@@ -178,8 +180,11 @@ def test_a_plan_that_does_not_build_is_dropped_and_the_search_goes_on(net: Netwo
     assert dropped
     assert all("build.failed" in trial.dropped for trial in dropped)
     assert found.winner.counts
-    costs = [world.cost(plan, "latency") for plan in every_plan(query)
-             if all(x.device == "GPU" for x in plan.layers if x.name == "fc")]  # fmt: skip
+    costs = [
+        world.cost(plan, "latency")
+        for plan in every_plan(query)
+        if all(x.device == "GPU" for x in plan.layers if x.name == "fc")
+    ]
     assert world.cost(found.winner.plan, "latency") <= 1.02 * min(costs)
     only = world_of(query, GPU, DLA, clock="cpu-measured")
     only.measure = lambda plan: (_ for _ in ()).throw(BoardError("no", code="x"))  # type: ignore[method-assign]
@@ -228,8 +233,9 @@ def test_the_documents(net: Network, tmp_path: Path) -> None:
     assert row.final == turns.ours
     assert re.search(
         rf"plan {row.number}\* +{re.escape(readable_value(row.search))} +"
-        rf"{re.escape(readable_value(row.final))}  ", text,
-    )  # fmt: skip
+        rf"{re.escape(readable_value(row.final))}  ",
+        text,
+    )
     assert "* advised, by the final turns" in text
     assert all(one.final is None for one in document.trials if one.number not in (1, row.number))
     assert (
@@ -253,8 +259,7 @@ def test_the_documents(net: Network, tmp_path: Path) -> None:
 @pytest.mark.whole
 def test_a_cpus_times_stay_a_cpus(net: Network, tmp_path: Path) -> None:
     query = query_for(net)
-    slow = {name: {k: 900 * us for k, us in row.items()}
-            for name, row in (("g", GPU), ("d", DLA))}  # fmt: skip
+    slow = {name: {k: 900 * us for k, us in row.items()} for name, row in (("g", GPU), ("d", DLA))}
     world = world_of(query, slow["g"], slow["d"], clock="cpu-measured", switch_us=0.0)
     found = tuned(query, world)
     assert world.cost(found.winner.plan, "latency") <= 1.02 * least(query, world)
@@ -282,8 +287,9 @@ def test_rounds_budget_and_bounds(net: Network) -> None:
     assert "likely to beat" not in words["rounds"]
     assert f"no remaining plan is likely to beat {shown}." in words["converged"]
     ticks = iter(range(0, 100_000, 10))
-    short = tuned(query, world_of(query, GPU, DLA), request={"budget_s": 30.0},
-                  clock=lambda: next(ticks))  # fmt: skip
+    short = tuned(
+        query, world_of(query, GPU, DLA), request={"budget_s": 30.0}, clock=lambda: next(ticks)
+    )
     assert short.status == "budget"
     assert "stopped by --budget 30 s: nothing is left" in short.why
     assert short.duel is not None
@@ -295,9 +301,10 @@ def test_rounds_budget_and_bounds(net: Network) -> None:
 
 def test_what_a_measurement_is_value() -> None:
     document = Bench(
-        samples_ms=[1.0, 3.0, 2.0], throughput_qps=400.0,
+        samples_ms=[1.0, 3.0, 2.0],
+        throughput_qps=400.0,
         pipelined=Pipelined(frames=3, throughput_qps=800.0),
-    )  # fmt: skip
+    )
     assert cost_of(document, "latency") == 2000.0
     assert cost_of(document, "throughput") == 1250.0
     with pytest.raises(EnvironmentLack) as lack:

@@ -109,8 +109,12 @@ def test_what_was_begun_and_killed_has_no_other_plans_times(net: Network, tmp_pa
     journal.add(begun.model_copy(update={"plan": other, "key": plan_signature(other)}))
     run = world_of(query, GPU, DLA).measure(other)
     journal.add(PlanMeasured(event="run", number=3, at=1.0, run=run))
-    tuning = tuned(query, world_of(query, GPU, DLA), request={"rounds": 3, "turns": 0},
-                   journal=TuningJournal(file, "same"))  # fmt: skip
+    tuning = tuned(
+        query,
+        world_of(query, GPU, DLA),
+        request={"rounds": 3, "turns": 0},
+        journal=TuningJournal(file, "same"),
+    )
     assert [trial.number for trial in tuning.trials] == [1, 2, 3]
     assert tuning.trials[2].key == plan_signature(other) == plan_signature(tuning.trials[2].plan)
 
@@ -118,8 +122,13 @@ def test_what_was_begun_and_killed_has_no_other_plans_times(net: Network, tmp_pa
 @pytest.mark.whole
 def test_building_the_starting_plan_counts_in_the_budget(net: Network) -> None:
     query = query_for(net)
-    spent = tuned(query, world_of(query, GPU, DLA), request={"budget_s": 100.0}, before_s=60.0,
-                  clock=lambda: 0.0)  # fmt: skip
+    spent = tuned(
+        query,
+        world_of(query, GPU, DLA),
+        request={"budget_s": 100.0},
+        before_s=60.0,
+        clock=lambda: 0.0,
+    )
     assert spent.status == "budget"
     assert spent.seconds == 60.0
     # a turn takes 5 s a plan: ten of them and another plan's 1 s leave room for no more

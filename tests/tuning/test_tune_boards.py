@@ -39,9 +39,12 @@ def chain(path: Path) -> None:
         name = f"t{i}"
         nodes.append(helper.make_node(str(op), inputs, [name], f"n{i}", **more))
     graph = helper.make_graph(
-        nodes, "chain", [helper.make_tensor_value_info("x", 1, [1, 8, 32, 32])],
-        [helper.make_tensor_value_info(name, 1, [1, channels, 32, 32])], weights,
-    )  # fmt: skip
+        nodes,
+        "chain",
+        [helper.make_tensor_value_info("x", 1, [1, 8, 32, 32])],
+        [helper.make_tensor_value_info(name, 1, [1, channels, 32, 32])],
+        weights,
+    )
     opsets = [helper.make_opsetid("", 13)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
 
@@ -59,12 +62,13 @@ def best_us(space: PlacementSpace, world: World) -> float:
     for kernel, least in zip(space.kernels, space.least_us, strict=True):
         names = [space.network.layers[i].name for i in kernel.layers]
         ends = {
-            device: sum(world.layer_us(name, device) for name in names) + min(
+            device: sum(world.layer_us(name, device) for name in names)
+            + min(
                 (us + world.switch_us * (before != device) for before, us in ends.items()),
                 default=0.0,
             )
             for device in least
-        }  # fmt: skip
+        }
     return min(ends.values())
 
 
@@ -78,16 +82,21 @@ def test_it_stops_where_nothing_that_is_left_can_be_better(net: Network, board: 
     times = {
         device: {
             layer.name: 10 * us * float(np.exp(random.uniform(-2, 2)))
-            for layer, us in zip(net.layers, space.prior_us[device], strict=True) if us > 0
+            for layer, us in zip(net.layers, space.prior_us[device], strict=True)
+            if us > 0
         }
         for device in ("GPU", "DLA")
-    }  # fmt: skip
+    }
     total = {device: sum(each.values()) for device, each in times.items()}
     dla = {name: us * total["GPU"] / total["DLA"] for name, us in times["DLA"].items()}
     world = world_of(
-        query, {**times["GPU"], "*": 0.5}, {**dla, "*": 0.5}, noise=0.02, seed=board,
+        query,
+        {**times["GPU"], "*": 0.5},
+        {**dla, "*": 0.5},
+        noise=0.02,
+        seed=board,
         switch_us=SWITCH * total["GPU"],
-    )  # fmt: skip
+    )
     found = tuned(query, world, request={"turns": 0, "rounds": 12})
     # 2 % of the best, of which the tolerance is one
     assert world.cost(found.best.plan, "latency") <= 1.02 * best_us(space, world), found.why

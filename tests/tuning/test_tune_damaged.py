@@ -64,8 +64,12 @@ class Done:
 def done(net: Network, tmp_path_factory: pytest.TempPathFactory) -> Done:
     path = tmp_path_factory.mktemp("damaged") / "journal.jsonl"
     query = query_for(net)
-    found = tuned(query, world_of(query, GPU, DLA, power=True), request={"rounds": 3, "turns": 1},
-                  journal=TuningJournal(path, "same"))  # fmt: skip
+    found = tuned(
+        query,
+        world_of(query, GPU, DLA, power=True),
+        request={"rounds": 3, "turns": 1},
+        journal=TuningJournal(path, "same"),
+    )
     return Done(found, path.read_bytes())
 
 

@@ -48,21 +48,33 @@ def nets(tmp_path_factory: pytest.TempPathFactory) -> Nets:
 
 
 def tuned(
-    nets: Nets, faster: str, *, broken: bool = False, clock: str = "board-measured",
-    journal: TuningJournal | None = None, **request: Any,
-) -> Tuning:  # fmt: skip
+    nets: Nets,
+    faster: str,
+    *,
+    broken: bool = False,
+    clock: str = "board-measured",
+    journal: TuningJournal | None = None,
+    **request: Any,
+) -> Tuning:
     def net(name: str, context: Context) -> World:
         us = 10.0 if name == faster else 40.0
         # the DLA is better everywhere, which no prediction of so small a network says
         return world_of(
-            query(context), {"*": us}, {"*": us / 3}, switch_us=0.0, clock=clock, name=name,
-            model=model_digest(context), broken=broken and name == REWRITTEN,
-        )  # fmt: skip
+            query(context),
+            {"*": us},
+            {"*": us / 3},
+            switch_us=0.0,
+            clock=clock,
+            name=name,
+            model=model_digest(context),
+            broken=broken and name == REWRITTEN,
+        )
 
     tuning = Tuning(
         [net(ORIGINAL, nets.came), net(REWRITTEN, nets.rewritten)],
-        TuningRequest("latency", **{"rounds": 9, **request}), journal,
-    )  # fmt: skip
+        TuningRequest("latency", **{"rounds": 9, **request}),
+        journal,
+    )
     tuning.run()
     return tuning
 

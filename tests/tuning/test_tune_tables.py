@@ -30,9 +30,10 @@ def test_a_table_is_of_one_of_the_networks_or_refused(net: Network, tmp_path: Pa
     came = replace(world, name="as it came")
     assert "the network as it came" in check_network(table, rewritten, came)
     changes: list[tuple[dict[str, Any], str]] = [
-        ({"model": "x"}, "profile.merge"), ({"backend": "x"}, "profile.merge"),
+        ({"model": "x"}, "profile.merge"),
+        ({"backend": "x"}, "profile.merge"),
         ({"clock": "cpu-measured"}, "profile.clock"),
-    ]  # fmt: skip
+    ]
     for change, code in changes:
         with pytest.raises(DataError) as refused:
             check_network(table, replace(world, **change))

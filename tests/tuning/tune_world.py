@@ -108,31 +108,42 @@ class World:
         latency = [run(self.cost(plan, "latency")) / 1e3 for _ in range(15)]
         segments = [
             SegmentTimes(
-                lane=lane, index=index, device=device, layers=names,
+                lane=lane,
+                index=index,
+                device=device,
+                layers=names,
                 latency_ms={"median": run(us) / 1e3},
             )
             for (lane, index), (device, names, us) in self.segments(plan).items()
-        ]  # fmt: skip
+        ]
         pipelined = None
         if len({device for device, *_ in self.segments(plan).values()}) > 1:
             qps = 1e6 / run(self.cost(plan, "period"))
             pipelined = Pipelined(frames=15, throughput_qps=qps)
         drawn = run(self.cost(plan, "energy")) if self.power else None
         return Bench(
-            clock=self.clock, iterations=15, samples_ms=latency,
+            clock=self.clock,
+            iterations=15,
+            samples_ms=latency,
             latency_ms={"median": float(np.median(latency))},
-            throughput_qps=1e3 / float(np.mean(latency)), segments=segments, pipelined=pipelined,
+            throughput_qps=1e3 / float(np.mean(latency)),
+            segments=segments,
+            pipelined=pipelined,
             energy=None if drawn is None else energy_of(drawn),
-        )  # fmt: skip
+        )
 
 
 def energy_of(uj: float) -> Energy:
     """An inference's energy in microjoules, of one rail."""
     rail = {"mean_mw": 1.0, "median_mw": 1.0, "uj_per_inference": uj}
     return Energy(
-        by_rail={}, total=TotalEnergy(rails=["VDD_IN"], **rail), window_s=[0.0, 1.0], samples=9,
-        idle_samples=0, clock="board-measured",
-    )  # fmt: skip
+        by_rail={},
+        total=TotalEnergy(rails=["VDD_IN"], **rail),
+        window_s=[0.0, 1.0],
+        samples=9,
+        idle_samples=0,
+        clock="board-measured",
+    )
 
 
 def world_of(

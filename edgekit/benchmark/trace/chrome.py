@@ -168,9 +168,12 @@ TOLERANCE_US = 0.0005
 # the phases of the format that edgekit writes
 PHASES = ("X", "M", "C", "i", "s", "t", "f")
 METADATA = {
-    "process_name": "name", "thread_name": "name", "process_labels": "labels",
-    "process_sort_index": "sort_index", "thread_sort_index": "sort_index",
-}  # fmt: skip
+    "process_name": "name",
+    "thread_name": "name",
+    "process_labels": "labels",
+    "process_sort_index": "sort_index",
+    "thread_sort_index": "sort_index",
+}
 _SCOPES = ("g", "p", "t")
 # viewers store nanoseconds in 64 bits, also the end of a slice
 _LATEST_US = 2**62 / 1000
@@ -189,9 +192,10 @@ def nanoseconds(microseconds: float) -> int:
 
 def _no_time(what: str) -> DataError:
     return DataError(
-        f"{what} is not a valid time", code="trace.time",
+        f"{what} is not a valid time",
+        code="trace.time",
         hint="measure again; report it if it happens again",
-    )  # fmt: skip
+    )
 
 
 def meta(kind: str, pid: int, tid: int, args: EventArgs) -> TraceEvent:
@@ -238,18 +242,36 @@ class TraceProcess:
             raise _no_time(f"{name}: {start} to {end} ns")
         self._ends[track] = max(end, self._ends.get(track, 0))
         # equal starts: the longer slice is the parent; equal times: in the order of adding
-        self._put(start, start - end, TraceEvent(
-            name=name, cat=category, ph="X", ts=start / 1000, dur=(end - start) / 1000,
-            pid=self.pid, tid=self._tid(track),
-            args=args.model_copy(update={"clock": self.clock}),
-        ))  # fmt: skip
+        self._put(
+            start,
+            start - end,
+            TraceEvent(
+                name=name,
+                cat=category,
+                ph="X",
+                ts=start / 1000,
+                dur=(end - start) / 1000,
+                pid=self.pid,
+                tid=self._tid(track),
+                args=args.model_copy(update={"clock": self.clock}),
+            ),
+        )
 
     def count(self, name: str, at: int, value: float) -> None:
         """Adds a sample of a counter."""
-        self._put(at, 1, TraceEvent(
-            name=name, cat="counter", ph="C", ts=at / 1000, pid=self.pid, tid=0,
-            args=EventArgs(value=value),
-        ))  # fmt: skip
+        self._put(
+            at,
+            1,
+            TraceEvent(
+                name=name,
+                cat="counter",
+                ph="C",
+                ts=at / 1000,
+                pid=self.pid,
+                tid=0,
+                args=EventArgs(value=value),
+            ),
+        )
 
     def flow(self, name: str, steps: Sequence[tuple[str, int]]) -> None:
         """Links slices by arrows in order of time: (track, a time within the slice)."""
@@ -259,9 +281,15 @@ class TraceProcess:
         self._flows += 1
         for number, (track, at) in enumerate(steps):
             event = TraceEvent(
-                name=name, cat="flow", ph="s", id=self._flows + (self.pid << 32), ts=at / 1000,
-                pid=self.pid, tid=self._tid(track), args=EventArgs(clock=self.clock),
-            )  # fmt: skip
+                name=name,
+                cat="flow",
+                ph="s",
+                id=self._flows + (self.pid << 32),
+                ts=at / 1000,
+                pid=self.pid,
+                tid=self._tid(track),
+                args=EventArgs(clock=self.clock),
+            )
             if number > 0:
                 phase = "f" if number == len(steps) - 1 else "t"
                 event = event.model_copy(update={"ph": phase, "bp": "e"})
@@ -345,26 +373,32 @@ class EventLines:
         """Returns a complete event of ``nanoseconds`` length."""
         spent = nanoseconds / 1000
         return (
-            at, at + spent, category,
+            at,
+            at + spent,
+            category,
             f'{{"name": {self.quoted(name)}, "cat": "{category}", "ph": "X", "ts": {at!r}, '
             f'"dur": {spent!r}{self._pid}{tid}, "args": {args}}}',
-        )  # fmt: skip
+        )
 
     def mark(self, name: str, category: str, at: float, tid: int, args: str) -> EventLine:
         """Returns an instant on a track."""
         return (
-            at, at, category,
+            at,
+            at,
+            category,
             f'{{"name": {self.quoted(name)}, "cat": "{category}", "ph": "i", "s": "t", '
             f'"ts": {at!r}{self._pid}{tid}, "args": {args}}}',
-        )  # fmt: skip
+        )
 
     def count(self, name: str, at: float, value: float) -> EventLine:
         """Returns a sample of a counter; the value is finite."""
         return (
-            at, at, "counter",
+            at,
+            at,
+            "counter",
             f'{{"name": {self.quoted(name)}, "cat": "counter", "ph": "C", "ts": {at!r}'
             f'{self._pid}0, "args": {{"value": {value!r}}}}}',
-        )  # fmt: skip
+        )
 
     def arrow(
         self, name: str, number: int, start: tuple[float, int], end: tuple[float, int]
@@ -572,8 +606,9 @@ def sound_trace(data: bytes) -> Trace | None:
     except ValidationError:
         return None
     events = trace.events
-    sound = events and all(_is_sound_slice(one) or not event_faults("", one.to_json())
-                           for one in events)  # fmt: skip
+    sound = events and all(
+        _is_sound_slice(one) or not event_faults("", one.to_json()) for one in events
+    )
     return trace if sound and not _faults_together(events) else None
 
 

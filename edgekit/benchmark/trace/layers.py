@@ -26,8 +26,9 @@ _PARTS = re.compile(r" \+ | \|\| |, |\.\.\.")
 _WRAP = re.compile(r"^(?:PWN|copied_)?\(*|\)+$")
 _VERBS = {"QuantizeLinear": "quantise", "DequantizeLinear": "dequantise", "Cast": "cast"}
 _PROFILED = (
-    "durations from a profiler; start times were not measured", "one inference, as profiled",
-)  # fmt: skip
+    "durations from a profiler; start times were not measured",
+    "one inference, as profiled",
+)
 _WORDS = {
     "log": (
         "the builder's time of each fastest tactic; no inference was run",
@@ -48,9 +49,12 @@ Linked = Callable[[str], EventArgs | None]
 def layer_args(layer: PlacedLayer) -> EventArgs:
     """Returns a placed layer as arguments of an event."""
     return EventArgs(
-        layer=layer.name, nodes=list(layer.nodes), device=layer.device,
-        precision=layer.precision, segment=layer.segment,
-    )  # fmt: skip
+        layer=layer.name,
+        nodes=list(layer.nodes),
+        device=layer.device,
+        precision=layer.precision,
+        segment=layer.segment,
+    )
 
 
 def layers_args(members: Sequence[PlacedLayer]) -> EventArgs:
@@ -58,11 +62,13 @@ def layers_args(members: Sequence[PlacedLayer]) -> EventArgs:
     args = layer_args(members[0])
     if len(members) < 2:
         return args
-    return args.model_copy(update={
-        "layer": " + ".join(layer.name for layer in members[:50]),
-        "nodes": [node for layer in members for node in layer.nodes],
-        "layers": [layer.name for layer in members],
-    })  # fmt: skip
+    return args.model_copy(
+        update={
+            "layer": " + ".join(layer.name for layer in members[:50]),
+            "nodes": [node for layer in members for node in layer.nodes],
+            "layers": [layer.name for layer in members],
+        }
+    )
 
 
 def linked_layers(plan: Plan | Share | None) -> Linked:
@@ -97,9 +103,10 @@ def linked_layers(plan: Plan | Share | None) -> Linked:
         if match:
             first = layers[min(numbers)]
             members = [
-                layer for layer in layers[min(numbers) : max(numbers) + 1]
+                layer
+                for layer in layers[min(numbers) : max(numbers) + 1]
                 if layer.segment == first.segment
-            ]  # fmt: skip
+            ]
         else:
             members = [layers[number] for number in sorted(set(numbers))]
         predicted = sum(layer.predicted_us for layer in members)
@@ -322,9 +329,11 @@ def profile_process(
     board = profile.board or "the board"
     what = "fastest tactics of the build" if profile.kind == "log" else "layers"
     process = TraceProcess(
-        pid, f"{what} measured on {board}, one after the other", BOARD_MEASURED,
+        pid,
+        f"{what} measured on {board}, one after the other",
+        BOARD_MEASURED,
         max(dla_cores, core + 1),
-    )  # fmt: skip
+    )
     process.label, frame = _WORDS.get(profile.kind, _PROFILED)
     elapsed = 0.0
     shown = [(row, "layer") for row in profile.rows] + [(row, "copy") for row in profile.overhead]
@@ -342,9 +351,13 @@ def profile_process(
             args = args.model_copy(update={"layers": list(row.layers)})
         process.add(track, row.name or "layer", begin, nanoseconds(elapsed), category, args)
     process.add(
-        HOST, frame, 0, nanoseconds(elapsed), "frame",
+        HOST,
+        frame,
+        0,
+        nanoseconds(elapsed),
+        "frame",
         EventArgs(device=HOST, file_kind=profile.kind, notes=list(profile.notes)),
-    )  # fmt: skip
+    )
     return process
 
 

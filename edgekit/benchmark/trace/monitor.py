@@ -18,9 +18,13 @@ def _all(monitor: Monitor | None) -> list[Sample]:
 
 
 def monitor_process(
-    monitor: Monitor | None, *, pid: int, clock: Clock = BOARD_MEASURED,
-    shown_s: float | None = None, what: str = "monitors",
-) -> list[TraceProcess]:  # fmt: skip
+    monitor: Monitor | None,
+    *,
+    pid: int,
+    clock: Clock = BOARD_MEASURED,
+    shown_s: float | None = None,
+    what: str = "monitors",
+) -> list[TraceProcess]:
     """Makes the process of the counters; no process without samples.
 
     Args:

@@ -34,9 +34,15 @@ _DOMAIN_TYPE = 75
 _OPERATION = re.compile(r"CUDA_MEMCPY_KIND_([A-Z])TO([A-Z])")
 _KINDS = 64
 _KERNEL = (
-    "start", "end", "deviceId", "streamId", "correlationId", "globalPid", "shortName",
+    "start",
+    "end",
+    "deviceId",
+    "streamId",
+    "correlationId",
+    "globalPid",
+    "shortName",
     "demangledName",
-)  # fmt: skip
+)
 _SERIES = 256
 _CALLS = 1 << 16  # most launches that wait for their work
 _THREADS = 1 << 12
@@ -110,8 +116,14 @@ def ranges(export: Export) -> Iterator[NsysSpan]:
     """Yields NVTX ranges and marks, sorted by start, longer ranges first."""
     domains = {0: ""}
     columns = (
-        "start", "end", "eventType", "text", "textId", "globalTid", "domainId",
-    )  # fmt: skip
+        "start",
+        "end",
+        "eventType",
+        "text",
+        "textId",
+        "globalTid",
+        "domainId",
+    )
     for start, end, kind, text, text_id, where, domain in export.rows(
         "NVTX_EVENTS", columns, "start, end DESC"
     ):
@@ -425,9 +437,11 @@ class NsysSource:
             if known is None:
                 if len(self._tracks) >= _THREADS:
                     raise DataError(
-                        f"more than {_THREADS} threads and streams", code="nsys.tracks",
-                        where=str(self.export.path), hint="profile fewer processes at once",
-                    )  # fmt: skip
+                        f"more than {_THREADS} threads and streams",
+                        code="nsys.tracks",
+                        where=str(self.export.path),
+                        hint="profile fewer processes at once",
+                    )
                 known = self._tracks[name] = (len(self._tracks) + 1, [])
             tid, ends = known
             while ends and ends[-1] <= start:

@@ -143,8 +143,10 @@ class Export:
             if "interrupt" in str(error):
                 raise DataError(
                     "reading it takes too much work for a file of its size",
-                    code="nsys.endless", where=str(self.path), hint=_HINT,
-                ) from None  # fmt: skip
+                    code="nsys.endless",
+                    where=str(self.path),
+                    hint=_HINT,
+                ) from None
             raise self._damaged(error) from None
         except (sqlite3.Error, OverflowError, ValueError) as error:
             raise self._damaged(error) from None
@@ -152,8 +154,10 @@ class Export:
     def _damaged(self, error: Exception) -> DataError:
         return DataError(
             f"the export is damaged: {str(error)[:200]}",
-            code="nsys.damaged", where=str(self.path), hint="export the report again",
-        )  # fmt: skip
+            code="nsys.damaged",
+            where=str(self.path),
+            hint="export the report again",
+        )
 
     def _text(self, number: object) -> str:
         """Returns the text with that number in StringIds, or ""."""
@@ -183,8 +187,10 @@ def open_export(path: str | Path) -> Export:
             head = file.read(len(_MAGIC))
     except OSError as error:
         raise DataError(
-            f"cannot be read: {error.strerror}", code="nsys.unreadable", where=str(path),
-        ) from None  # fmt: skip
+            f"cannot be read: {error.strerror}",
+            code="nsys.unreadable",
+            where=str(path),
+        ) from None
     if head != _MAGIC:
         raise DataError("not an SQLite database", code="nsys.form", where=str(path), hint=_HINT)
     export = Export(path, _connect(path, size))
@@ -193,8 +199,10 @@ def open_export(path: str | Path) -> Export:
         if not export.tables.keys() & {"StringIds", *_META, _EPOCH}:
             raise DataError(
                 "an SQLite database, but not an export of Nsight Systems",
-                code="nsys.unknown", where=str(path), hint=_HINT,
-            )  # fmt: skip
+                code="nsys.unknown",
+                where=str(path),
+                hint=_HINT,
+            )
     except BaseException:
         export.close()
         raise

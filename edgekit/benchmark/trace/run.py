@@ -118,12 +118,16 @@ def _predicted(plan: Plan, network: Network | None, dla_cores: int) -> TraceProc
         process.add(
             slot.device,
             f"segment {slot.segment}" if slot.layers else f"reformats for segment {slot.segment}",
-            nanoseconds(slot.start_us), end, "segment",
+            nanoseconds(slot.start_us),
+            end,
+            "segment",
             EventArgs(
-                segment=slot.segment, device=slot.device, plan=slot.variant,
+                segment=slot.segment,
+                device=slot.device,
+                plan=slot.variant,
                 layers=len(slot.layers),
             ),
-        )  # fmt: skip
+        )
         elapsed = slot.start_us
         for kind, layers, name, us in _kernels(slot, network):
             begin, elapsed = min(nanoseconds(elapsed), end), elapsed + us
@@ -137,19 +141,26 @@ def _predicted(plan: Plan, network: Network | None, dla_cores: int) -> TraceProc
         process.flow("frame", steps)
     # a frame of each plan is in flight; the host waits for all frames in a single slice
     process.add(
-        HOST, "frame" if len(plan.plans) == 1 else "one frame of each plan", 0, last, "frame",
+        HOST,
+        "frame" if len(plan.plans) == 1 else "one frame of each plan",
+        0,
+        last,
+        "frame",
         EventArgs(
-            device=HOST, predicted_latency_us=plan.predicted.latency_us,
+            device=HOST,
+            predicted_latency_us=plan.predicted.latency_us,
             shares=[share.share for share in plan.plans],
         ),
-    )  # fmt: skip
+    )
     return process
 
 
 def _measured(
-    process: TraceProcess, shown: tuple[MeasuredRun, ...], measurement: Measurement,
+    process: TraceProcess,
+    shown: tuple[MeasuredRun, ...],
+    measurement: Measurement,
     owners: Callable[[int], Owners],
-) -> TraceProcess:  # fmt: skip
+) -> TraceProcess:
     """Fills a process with segments' runs, and with layers if there is a profile.
 
     The segments of a hybrid engine are split by their layers' devices.
@@ -167,14 +178,22 @@ def _measured(
             track = process.free_track(device, start)
             frames.setdefault((run.lane, run.frame), []).append((track, start))
             process.add(
-                track, f"segment {run.segment}", start, end, "segment",
+                track,
+                f"segment {run.segment}",
+                start,
+                end,
+                "segment",
                 EventArgs(segment=run.segment, device=device, plan=run.lane, frame=run.frame),
-            )  # fmt: skip
+            )
             for layer in own:
                 process.add(
-                    track, layer.name, layer.start, layer.end, "layer",
+                    track,
+                    layer.name,
+                    layer.start,
+                    layer.end,
+                    "layer",
                     layer.args.model_copy(update={"frame": run.frame}),
-                )  # fmt: skip
+                )
     for steps in frames.values():
         process.flow("frame", steps)
     return process
@@ -225,15 +244,21 @@ def measured_processes(
         begin = nanoseconds(copy.start_us + early)
         track = process.free_track("copies", begin)
         process.add(
-            track, copy.phase, begin, begin + nanoseconds(copy.duration_us), "copy",
+            track,
+            copy.phase,
+            begin,
+            begin + nanoseconds(copy.duration_us),
+            "copy",
             EventArgs(device="copies", frame=copy.frame),
-        )  # fmt: skip
+        )
     _host_frames(process, alone, (measurement.latency_ms or {}).get("mean", 0.0))
     started = measurement.events_start_s
     monitors = monitor_process(
-        measurement.monitor, pid=MONITOR_PID, clock=clock,
+        measurement.monitor,
+        pid=MONITOR_PID,
+        clock=clock,
         shown_s=None if started is None else started - early / 1e6,
-    )  # fmt: skip
+    )
     in_flight = runs_in_flight(measurement)
     if not in_flight:
         return [process, *monitors]
@@ -251,7 +276,7 @@ def measured_processes(
     frames = len({run.frame for run in in_flight})
     pipelined.add(
         HOST, counted(frames, "frame"), first, last, "frame", EventArgs(device=HOST, frames=frames)
-    )  # fmt: skip
+    )
     return [process, pipelined, *monitors]
 
 
@@ -303,9 +328,12 @@ def trace_document(
         traceEvents=[*metadata, *(event.of_module(module) for *_, event in slices)],
         displayTimeUnit="ms",
         otherData=TraceFacts(
-            schema=SCHEMA, name=name, target=plan.target if plan else "",
-            power_mode=plan.power_mode if plan else "", precision=plan.precision if plan else "",
+            schema=SCHEMA,
+            name=name,
+            target=plan.target if plan else "",
+            power_mode=plan.power_mode if plan else "",
+            precision=plan.precision if plan else "",
             clocks={process.name: process.clock for process in processes},
             wall=frames_wall(measurement) if measurement else None,
         ),
-    )  # fmt: skip
+    )

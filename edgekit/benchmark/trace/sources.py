@@ -212,15 +212,23 @@ def write_trace(
                 file.write(("" if first else ",\n") + json.dumps(event.to_json()))
                 first = False
                 if event.name == "process_name":
-                    written.processes.append(TracedProcess(
-                        pid=event.pid, name=event.args.name or "", source=source.name,
-                        clock=event.args.clock or PREDICTED, alignment=how,
-                        shift_us=round(shift, 3),
-                    ))  # fmt: skip
+                    written.processes.append(
+                        TracedProcess(
+                            pid=event.pid,
+                            name=event.args.name or "",
+                            source=source.name,
+                            clock=event.args.clock or PREDICTED,
+                            alignment=how,
+                            shift_us=round(shift, 3),
+                        )
+                    )
         facts = TraceFacts(
-            schema=SCHEMA, name=name, processes=written.processes, left_out=written.left_out,
+            schema=SCHEMA,
+            name=name,
+            processes=written.processes,
+            left_out=written.left_out,
             clocks={one.name: one.clock for one in written.processes},
-        )  # fmt: skip
+        )
         if target:
             facts = facts.model_copy(update={"target": target})
         file.write('\n], "otherData": ' + json.dumps(facts.to_json(), allow_nan=False) + "}\n")
@@ -341,35 +349,45 @@ def _run_trace(path: Path, found: Trace | list[str]) -> RunTrace:
     if isinstance(found, Trace):
         return RunTrace(path.name, found)
     raise DataError(
-        f"not an edgekit trace: {found[0]}"[:300], code="trace.form", where=str(path),
+        f"not an edgekit trace: {found[0]}"[:300],
+        code="trace.form",
+        where=str(path),
         hint="run edgekit bench again",
-    )  # fmt: skip
+    )
 
 
 def _bench_source(path: Path, document: object) -> tuple[TraceSource, str]:
     if not isinstance(document, dict) or document.get("schema") not in _BENCH:
         raise DataError(
-            "not a bench document", code="trace.form", where=str(path),
+            "not a bench document",
+            code="trace.form",
+            where=str(path),
             hint="give the bench.json of edgekit bench, or a configuration",
-        )  # fmt: skip
+        )
     neighbour = path.parent / "trace.json"
     if path.name == "bench.json" and neighbour.is_file():
         return read_trace(neighbour), str(document.get("name") or "")
     if "latency_ms" not in document:
         raise DataError(
             "the bench document has no latency_ms: it is cut off, or not from edgekit bench",
-            code="trace.form", where=str(path), hint="run edgekit bench again",
-        )  # fmt: skip
+            code="trace.form",
+            where=str(path),
+            hint="run edgekit bench again",
+        )
     if not document["latency_ms"]:
         raise DataError(
-            "nothing was measured", code="trace.empty", where=str(path),
+            "nothing was measured",
+            code="trace.empty",
+            where=str(path),
             hint="measure with edgekit bench",
-        )  # fmt: skip
+        )
     if document.get("clock") not in (None, *CLOCKS):
         raise DataError(
             f"its clock is {document['clock']!r}"[:100] + f", not one of {', '.join(CLOCKS)}",
-            code="trace.form", where=str(path), hint="run edgekit bench again",
-        )  # fmt: skip
+            code="trace.form",
+            where=str(path),
+            hint="run edgekit bench again",
+        )
     try:
         name, measured = _measurement(document)
         processes = measured_processes(None, measured, 0, None)

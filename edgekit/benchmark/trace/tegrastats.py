@@ -216,9 +216,11 @@ def read_tegrastats(
         ) from error
     try:
         document = monitor_of_log(
-            text.splitlines(keepends=True), rails=rails, interval_ms=interval_ms,
+            text.splitlines(keepends=True),
+            rails=rails,
+            interval_ms=interval_ms,
             utc_offset_s=utc_offset_s,
-        )  # fmt: skip
+        )
     except DataError as error:
         error.where = str(path)
         raise

@@ -260,16 +260,25 @@ def _run(command: list[str], folder: Path, say: Callable[[str], None]) -> _Playb
     }
     env = {
         **os.environ,
-        **{key: between.join(filter(None, (value, os.environ.get(key))))
-           for key, (value, between) in own.items()},
+        **{
+            key: between.join(filter(None, (value, os.environ.get(key))))
+            for key, (value, between) in own.items()
+        },
         "EDGEKIT_RECAP": str(recap),
-    }  # fmt: skip
+    }
     ended = _PlaybookOutcome()
     # an own session, so that Ctrl-C reaches Ansible once, through this process
     with subprocess.Popen(
-        command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
-    ) as process:  # fmt: skip
+        command,
+        cwd=folder,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as process:
         assert process.stdout
         while True:
             try:

@@ -28,10 +28,14 @@ _MOST_VALUES = 4096
 _SCAN_SINCE = 9
 _RANDOM = frozenset(
     {
-        "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
+        "Bernoulli",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
         "RandomUniformLike",
     }
-)  # fmt: skip
+)
 
 
 class Scope(Protocol):

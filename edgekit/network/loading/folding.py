@@ -51,9 +51,17 @@ _ELEMENTWISE = {
     "Relu", "Round", "Sigmoid", "Sign", "Sqrt", "Sub", "Sum", "Tanh", "Where",
 }  # fmt: skip
 _REDUCTIONS = {
-    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
-    "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
-}  # fmt: skip
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSum",
+    "ReduceSumSquare",
+}
 _PRODUCTS = {"MatMul", "Gemm"}
 # operators that are tested on single elements in onnx's reference evaluator, with the result's type
 _TRIED = _ELEMENTWISE | _REDUCTIONS | _PRODUCTS

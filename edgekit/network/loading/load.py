@@ -294,9 +294,15 @@ def load(
         validation.size(proto.graph)
         check_used(plugins, proto)
         return canonical(
-            proto, path.parent, shapes=shapes, batch=batch, outputs=outputs, source=str(source),
-            weights=weights, plugins=plugins,
-        )  # fmt: skip
+            proto,
+            path.parent,
+            shapes=shapes,
+            batch=batch,
+            outputs=outputs,
+            source=str(source),
+            weights=weights,
+            plugins=plugins,
+        )
     except ModelError as error:
         error.where = error.where or str(path)
         raise
@@ -365,10 +371,9 @@ def open_inputs(source: str | Path, batch: int | None = None) -> dict[str, tuple
         closed = tensor.HasField("shape") and all(map(is_fixed, dims))
         if not closed:
             found[value.name] = tuple(
-                dim.dim_value if is_fixed(dim)
-                else batch if is_batch(position, dim) else None
+                dim.dim_value if is_fixed(dim) else batch if is_batch(position, dim) else None
                 for position, dim in enumerate(dims)
-            )  # fmt: skip
+            )
     return found
 
 

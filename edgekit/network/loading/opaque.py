@@ -70,8 +70,9 @@ def left_notes(graph: OnnxGraph) -> tuple[str, ...]:
     )
     if not calls:
         return ()
-    words = [f"{path} ({counted(count, 'call')})" if count > 1 else path
-             for path, count in calls.items()]  # fmt: skip
+    words = [
+        f"{path} ({counted(count, 'call')})" if count > 1 else path for path, count in calls.items()
+    ]
     return (f"left out of the network, and in no figure: {listed(words)}",)
 
 

@@ -136,20 +136,29 @@ def _rule(
         if "character" in metadata:
             why = "the file's metadata has its characters"
         return _Rule(
-            own_height, 320, (own_height, 160), (own_height, 1280),
+            own_height,
+            320,
+            (own_height, 160),
+            (own_height, 1280),
             f"a text recogniser takes lines of height {own_height} ({why})",
-        )  # fmt: skip
+        )
     names = [value.name for value in graph.output]
     if len(shapes) == 1 and _is_map(shapes[0]):
         return _Rule(
-            640, 640, (320, 320), (960, 960),
+            640,
+            640,
+            (320, 320),
+            (960, 960),
             "a text detector or another network with one map as its output takes multiples of 32",
-        )  # fmt: skip
+        )
     if _is_detector(names, shapes):
         return _Rule(
-            640, 640, (320, 320), (1280, 1280),
+            640,
+            640,
+            (320, 320),
+            (1280, 1280),
             "640 is a detector's usual size (by its outputs), a multiple of its stride of 32",
-        )  # fmt: skip
+        )
     kind = "a usual size of pictures"
     if len(shapes) == 1 and len(shapes[0]) == 2:
         kind = "a classifier's usual size (by its output)"
@@ -186,9 +195,12 @@ def _of_metadata(metadata: Mapping[str, str]) -> _Rule | None:
     least = tuple(max(step, side // 2 // step * step) for side in sides)
     words = f"{height}x{width} is the size in the file's metadata (imgsz"
     return _Rule(
-        height, width, (least[0], least[1]), (2 * height, 2 * width),
+        height,
+        width,
+        (least[0], least[1]),
+        (2 * height, 2 * width),
         f"{words}, stride {step})" if step > 1 else f"{words})",
-    )  # fmt: skip
+    )
 
 
 def _numbers(text: str) -> list[int]:

@@ -21,9 +21,21 @@ from edgekit.network.protos import free_name, reads, subgraphs
 #: The opset to which older models are raised.
 RAISED = 7
 # operators that broadcast the second input from the dimension `axis` of the first on
-_BROADCASTS = frozenset({
-    "Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor",
-})  # fmt: skip
+_BROADCASTS = frozenset(
+    {
+        "Add",
+        "And",
+        "Div",
+        "Equal",
+        "Greater",
+        "Less",
+        "Mul",
+        "Or",
+        "Pow",
+        "Sub",
+        "Xor",
+    }
+)
 # attributes that opset 7 no longer has and that do not affect inference
 _DROPPED = {
     "BatchNormalization": ("is_test",),

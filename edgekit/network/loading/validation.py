@@ -326,11 +326,15 @@ def _with_batch(
         dims = value.type.tensor_type.shape.dim
         at = [i for i, dim in enumerate(dims) if not is_fixed(dim)]
         if value.name in shapes:
-            fixed += [(value.name, found[value.name][i]) for i in at if i < len(found[value.name])
-                      and is_batch(i, dims[i])]  # fmt: skip
+            fixed += [
+                (value.name, found[value.name][i])
+                for i in at
+                if i < len(found[value.name]) and is_batch(i, dims[i])
+            ]
         elif at and all(is_batch(i, dims[i]) for i in at):
-            own = batch or next((bound[dims[i].dim_param] for i in at
-                                 if dims[i].dim_param in bound), 1)  # fmt: skip
+            own = batch or next(
+                (bound[dims[i].dim_param] for i in at if dims[i].dim_param in bound), 1
+            )
             sizes = [dim.dim_value if is_fixed(dim) else own for dim in dims]
             found[value.name] = sizes
             if batch is None and not any(dims[i].dim_param in bound for i in at):
@@ -347,8 +351,10 @@ def _with_batch(
                 where=other[0],
                 hint=f"{way}, or remove model.batch",
             )
-    note = ("the file leaves the batch open: it is set to 1, as with --batch 1 or "
-        f"{' '.join(assumed)}; set another with --batch N (model.batch)",)  # fmt: skip
+    note = (
+        "the file leaves the batch open: it is set to 1, as with --batch 1 or "
+        f"{' '.join(assumed)}; set another with --batch N (model.batch)",
+    )
     return found, note if assumed else ()
 
 

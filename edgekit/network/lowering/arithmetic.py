@@ -18,11 +18,24 @@ if TYPE_CHECKING:
 # they select, copy, fill or add: their time is that of reading and writing the values
 _MOVING = frozenset(
     {
-        "Cast", "CumSum", "Dropout", "Identity", "OneHot", "PRelu", "RandomNormal",
-        "RandomNormalLike", "RandomUniform", "RandomUniformLike", "ReverseSequence", "Scatter",
-        "ScatterElements", "ScatterND", "TensorScatter", "Where",
+        "Cast",
+        "CumSum",
+        "Dropout",
+        "Identity",
+        "OneHot",
+        "PRelu",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+        "ReverseSequence",
+        "Scatter",
+        "ScatterElements",
+        "ScatterND",
+        "TensorScatter",
+        "Where",
     }
-)  # fmt: skip
+)
 # input values of an interpolated value, along each axis
 _TAPS = {"nearest": 0, "bilinear": 2, "linear": 2, "bicubic": 4, "cubic": 4}
 _CORNERS = 4

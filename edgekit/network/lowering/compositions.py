@@ -48,9 +48,14 @@ class _Steps:
         """Adds a layer and returns the tensor it writes: the node's output if it is the last."""
         name = self._tensor(str(params.get("function", kind)), shape, dtype, last)
         self.at.emit(
-            self.node, kind, params, inputs=inputs, outputs=[name], inserted=inserted,
+            self.node,
+            kind,
+            params,
+            inputs=inputs,
+            outputs=[name],
+            inserted=inserted,
             name=f"{kind.lower()}_of_{self.node.name}" if inserted else "",
-        )  # fmt: skip
+        )
         return name
 
     def unary(self, function: str, read: str, *, last: bool = False, **more: Any) -> str:
@@ -80,8 +85,10 @@ class _Steps:
         output."""
         shape = self.at.shape(read)
         params = {
-            "function": function, "constant_operand": (1,) * len(shape), "uniform_constant": True,
-        }  # fmt: skip
+            "function": function,
+            "constant_operand": (1,) * len(shape),
+            "uniform_constant": True,
+        }
         return self.layer("ELEMENTWISE", params, [read], shape, **more)
 
     def reduce(self, function: str, read: str, axes: Sequence[int], **more: Any) -> str:
@@ -304,9 +311,13 @@ def stft(at: Placer, node: Node) -> None:
     for stem in ("cosines", "sines"):
         parts.append(at.inner(f"{node.name}:{stem}", (batch, bins, 1, frames), steps.output))
         at.emit(
-            node, "CONVOLUTION", params, inputs=[source], outputs=parts[-1:],
+            node,
+            "CONVOLUTION",
+            params,
+            inputs=[source],
+            outputs=parts[-1:],
             macs=(macs or 0) // 2,
-        )  # fmt: skip
+        )
     axis = {"axis": 2, "inputs": 2}
     both = steps.layer("CONCATENATION", axis, parts, (batch, bins, 2, frames), dtype=dtype)
     shape = (batch, frames, bins, 2)

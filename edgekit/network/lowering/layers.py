@@ -180,9 +180,12 @@ def _place(at: Placer, node: Node, family: _Family | None) -> None:
         absorbed = pointwise.as_imported(at, node, read)
         macs = macs_of(at, node)
         at.emit(
-            node, _PLAIN.get(node.op) or kinds.by_release(node.op, at.release) or kinds.UNKNOWN,
-            macs=macs or 0, formula=macs is not None, absorbed=absorbed,
-        )  # fmt: skip
+            node,
+            _PLAIN.get(node.op) or kinds.by_release(node.op, at.release) or kinds.UNKNOWN,
+            macs=macs or 0,
+            formula=macs is not None,
+            absorbed=absorbed,
+        )
 
 
 def _controlled(at: Placer, node: Node) -> None:
@@ -199,9 +202,13 @@ def _controlled(at: Placer, node: Node) -> None:
         known &= found.trip_count is not None
     runs = params.get("trip_count", 1) or 0
     at.emit(
-        node, kind, params, macs=runs * max(inside) if known else 0, formula=known,
+        node,
+        kind,
+        params,
+        macs=runs * max(inside) if known else 0,
+        formula=known,
         bodies=found.bodies,
-    )  # fmt: skip
+    )
 
 
 def _opaque(at: Placer, node: Node, why: str) -> None:

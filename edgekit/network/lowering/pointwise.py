@@ -218,9 +218,15 @@ def _emit_pair(
         params["constant_operand"] = (1,) * (rank - len(size)) + tuple(size)
         params |= _uniform(at, node, function)
     at.emit(
-        node, "ELEMENTWISE", params, inputs=inputs, outputs=[output], absorbed=absorbed,
-        name=name, inserted=bool(name),
-    )  # fmt: skip
+        node,
+        "ELEMENTWISE",
+        params,
+        inputs=inputs,
+        outputs=[output],
+        absorbed=absorbed,
+        name=name,
+        inserted=bool(name),
+    )
 
 
 def as_imported(at: Placer, node: Node, inputs: Sequence[str]) -> list[Absorbed]:

@@ -185,8 +185,10 @@ def resize(at: Placer, node: Node) -> None:
         if not all(math.isfinite(scale) and scale > 0 for scale in scales):
             raise ModelError(
                 f"node {node.name!r} ({node.op}) has a scale that is not a positive number",
-                code="model.shape_value", where=node.name, hint="export the model again",
-            )  # fmt: skip
+                code="model.shape_value",
+                where=node.name,
+                hint="export the model again",
+            )
         full = [1.0] * len(source)
         for axis, scale in zip(axes, scales, strict=True):
             full[axis] = float(scale)

@@ -113,9 +113,14 @@ def _append(at: Placer, node: Node, source: str, target: str) -> None:
         channels = (1, size[1], *(1,) * (len(size) - 2))
         added = {"function": "SUM", "constant_operand": channels}
         at.emit(
-            node, "ELEMENTWISE", added, inputs=[padded, bias], outputs=[target],
-            name=f"bias_of_{node.name}", inserted=True,
-        )  # fmt: skip
+            node,
+            "ELEMENTWISE",
+            added,
+            inputs=[padded, bias],
+            outputs=[target],
+            name=f"bias_of_{node.name}",
+            inserted=True,
+        )
 
 
 def gemm(at: Placer, node: Node) -> None:

@@ -272,9 +272,13 @@ class Serving(FormerDict):
 
 
 def serve(
-    where: str, action: str = "status", app: str | None = None, *,
-    options: Sequence[str] = (), **settings: Any,
-) -> Serving:  # fmt: skip
+    where: str,
+    action: str = "status",
+    app: str | None = None,
+    *,
+    options: Sequence[str] = (),
+    **settings: Any,
+) -> Serving:
     """Starts, queries, reloads or stops every board's server.
 
     Args:

@@ -149,9 +149,14 @@ def watch_job(
 
 
 def job_log(
-    job: str, where: str, on_text: OnNote, on_note: OnNote,
-    *, tail: int | None = None, **settings: Any,
-) -> JobAnswer:  # fmt: skip
+    job: str,
+    where: str,
+    on_text: OnNote,
+    on_note: OnNote,
+    *,
+    tail: int | None = None,
+    **settings: Any,
+) -> JobAnswer:
     """Returns a job's log.
 
     Args:
@@ -258,8 +263,9 @@ def find(
         )
     with contextlib.ExitStack() as stack:
         connected = list(_connect_boards(stack, where, board, **settings))
-        found = [(one, row) for one in connected for row in one.board.jobs
-                 if row.job.startswith(start)]  # fmt: skip
+        found = [
+            (one, row) for one in connected for row in one.board.jobs if row.job.startswith(start)
+        ]
         lost = [one.board for one in connected if one.board.cause is not None]
         if not found:
             raise next((one.cause for one in lost), None) or BoardError(

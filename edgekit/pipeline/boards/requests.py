@@ -80,9 +80,13 @@ class BoardAnswer(Generic[_Found]):
         """Returns a row of this board: a ``BoardRow``, or a ``kind`` with ``more`` fields."""
         error = None if self.error is None else failure_of(self.error)
         return kind(
-            board=self.board, reachable=self.reachable, error=error, cause=self.error,
-            again=self.again, **more,
-        )  # fmt: skip
+            board=self.board,
+            reachable=self.reachable,
+            error=error,
+            cause=self.error,
+            again=self.again,
+            **more,
+        )
 
 
 def request_from_boards(

@@ -140,8 +140,10 @@ def _read_public_key_file(path: Path) -> bytes:
         data = read_file(path.expanduser(), LARGEST_KEY)
     except OSError as error:
         raise UsageError(
-            f"cannot be read: {error.strerror or error}", code="sign.no-key", where=str(path),
+            f"cannot be read: {error.strerror or error}",
+            code="sign.no-key",
+            where=str(path),
             hint="give a file of public keys, an allowed_signers file or a KRL",
-        ) from error  # fmt: skip
+        ) from error
     refuse_private(data.decode("utf-8", "replace"), str(path))
     return data

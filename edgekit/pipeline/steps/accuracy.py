@@ -129,9 +129,12 @@ def accuracy(context: Context) -> Accuracy:
     # new engines are compared anew: an older comparison may be of damaged engines
     built, fresh = _built(context)
     return context.stored(
-        Accuracy, "accuracy", lambda: measured_accuracy(context, model(context), built),
-        *_compared(context), again=fresh,
-    )  # fmt: skip
+        Accuracy,
+        "accuracy",
+        lambda: measured_accuracy(context, model(context), built),
+        *_compared(context),
+        again=fresh,
+    )
 
 
 def _compared(context: Context) -> tuple[Any, ...]:
@@ -155,9 +158,12 @@ def detection_of(context: Context) -> Detection | None:
 def refit_accuracy(context: Context, other: Model, built: Artefacts) -> Accuracy:
     """Returns the error of a build with another model's weights against that model in FP32."""
     return context.stored(
-        Accuracy, "refit accuracy", lambda: measured_accuracy(context, other, built),
-        other.digest, *_compared(context),
-    )  # fmt: skip
+        Accuracy,
+        "refit accuracy",
+        lambda: measured_accuracy(context, other, built),
+        other.digest,
+        *_compared(context),
+    )
 
 
 def measured_accuracy(
@@ -362,10 +368,15 @@ class TrialBuilds:
             )
 
         return context.stored(
-            Accuracy, "trial", compute, build_key(context), inputs_identity(context),
-            sorted(layers), *_judged(context),
+            Accuracy,
+            "trial",
+            compute,
+            build_key(context),
+            inputs_identity(context),
+            sorted(layers),
+            *_judged(context),
             *([] if self.part is None else [self.part]),
-        )  # fmt: skip
+        )
 
 
 def _bounds(context: Context) -> SearchBounds:
@@ -422,10 +433,13 @@ def with_nearest_method(context: Context) -> Context:
     compared = counted(chosen.inputs, "input") if chosen else ""
     context.note(
         gate_note(
-            by_gate, tried.methods, gate.min, f"{first}, the choice by SNR on {compared},",
+            by_gate,
+            tried.methods,
+            gate.min,
+            f"{first}, the choice by SNR on {compared},",
             part_text(tried.part, inputs_text(context)),
         )
-    )  # fmt: skip
+    )
     return replace(context, method_by_gate=by_gate)
 
 
@@ -470,10 +484,12 @@ def gate_failure(context: Context, text: str, error: Accuracy, *, fp16: bool = T
     from edgekit.reference.proposal import below_gate
 
     return below_gate(
-        text, error, data=error.data or inputs_text(context),
+        text,
+        error,
+        data=error.data or inputs_text(context),
         int8=context.file.precision == "int8" and fp16,
         fallback=context.file.accuracy.fallback == "fp16",
-    )  # fmt: skip
+    )
 
 
 def accuracy_notes(context: Context) -> list[str]:
@@ -571,19 +587,29 @@ def approximations(context: Context) -> tuple[Approximation, ...]:
         for number, name in enumerate(names):
             context.update(number, len(names), f"error of {name}")
             alone = rewrite(
-                source(context), context.target, precision=context.file.precision,
+                source(context),
+                context.target,
+                precision=context.file.precision,
                 tensorrt=context.tensorrt,
-                enable="none", allow_approx=[name], lowers=lowers(context),
-            ).model  # fmt: skip
+                enable="none",
+                allow_approx=[name],
+                lowers=lowers(context),
+            ).model
             # if it applies only after others, the change by all of them is the nearest answer
             after = model(context) if alone is source(context) else alone
             found.append(approximation(name, source(context), after, calibration_inputs(context)))
         return _Approximations(tuple(found))
 
     stored = context.stored(
-        _Approximations, "approximate", compute, source(context).digest, model_digest(context),
-        list(names), inputs_identity(context), *rules(context),
-    ).found  # fmt: skip
+        _Approximations,
+        "approximate",
+        compute,
+        source(context).digest,
+        model_digest(context),
+        list(names),
+        inputs_identity(context),
+        *rules(context),
+    ).found
     context.session.read = stored[0].inputs
     data = inputs_text(context)
     return tuple(replace(one, data=data, note=approximation_note(one, data)) for one in stored)

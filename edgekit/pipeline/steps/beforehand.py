@@ -108,9 +108,14 @@ def check_configuration(context: Context) -> None:
     check_labelled(context)
     section = file.placement
     _once(
-        context, "options", _check_placement, file.target, file.build.mode, section.model_dump(),
+        context,
+        "options",
+        _check_placement,
+        file.target,
+        file.build.mode,
+        section.model_dump(),
         *_identities(context, section.profile, section.layer_info),
-    )  # fmt: skip
+    )
 
 
 def _check_placement(context: Context) -> None:
@@ -259,8 +264,15 @@ def _bundle_key(
     builder: Mapping[str, str] = {} if backend == "reference" else boards.probe(client).fingerprint
     files = (file.calibration.cache, file.placement.profile, file.placement.layer_info)
     return context.cache.key(
-        "asked", named(context).digest, file.model_dump(exclude={"deploy", "bench"}),
-        inputs_identity(context), _identities(context, *files),
-        health_key(context), file.deploy.release.model_dump(),
-        hashlib.sha256(public_key.read_bytes()).hexdigest(), backend, builder, weights,
-    )  # fmt: skip
+        "asked",
+        named(context).digest,
+        file.model_dump(exclude={"deploy", "bench"}),
+        inputs_identity(context),
+        _identities(context, *files),
+        health_key(context),
+        file.deploy.release.model_dump(),
+        hashlib.sha256(public_key.read_bytes()).hexdigest(),
+        backend,
+        builder,
+        weights,
+    )

@@ -297,8 +297,12 @@ class NewestMeasurement:
 
     def keep(self, measured: Measurement) -> None:
         """Makes this measurement the newest."""
-        row = {"at": time.time(), "settings": self._settings, "given": self._given,
-               "file": self._file}  # fmt: skip
+        row = {
+            "at": time.time(),
+            "settings": self._settings,
+            "given": self._given,
+            "file": self._file,
+        }
         self._cache.put("bench", self._key, {**row, "measured": write(measured)})
 
 

@@ -226,9 +226,11 @@ def with_checked_buckets(context: Context, document: Check) -> Check:
     most = original_slots(context)
     ranged = _ranged(context, _listed(context, most, _checked), most)
     return replace(
-        document, buckets=ranged.buckets, range=ranged.cost,
+        document,
+        buckets=ranged.buckets,
+        range=ranged.cost,
         warnings=(*document.warnings, *ranged.notes),
-    )  # fmt: skip
+    )
 
 
 def original_slots(context: Context) -> int:

@@ -427,9 +427,7 @@ def build_on(
     def fetch(digests: Iterable[str]) -> dict[str, bytes]:
         return {digest: cache.blob(digest) for digest in digests}
 
-    logs = {
-        one.key: cache.blob(one.log).decode("utf-8", "replace") for one in result.engines
-    }  # fmt: skip
+    logs = {one.key: cache.blob(one.log).decode("utf-8", "replace") for one in result.engines}
     made = artefacts_of(request, result, lanes, fetch, context.cache.kept_array)
     notes, comparison = list(made.notes), None
     if not profiles:  # an engine of a range has no planned layers

@@ -410,14 +410,16 @@ def check_cuda_graph(context: Context) -> None:
     cores = sorted(plan(context).dla_cores)
     if cores:
         raise ConfigError(
-            [Problem(
-                f"a CUDA graph cannot contain work on {' and '.join(cores)}",
-                context.config.document.where(("bench", "graph")),
-                "measure without --graph (bench.graph), or plan for the GPU alone "
-                "(placement.dla_cores: [])",
-            )],
+            [
+                Problem(
+                    f"a CUDA graph cannot contain work on {' and '.join(cores)}",
+                    context.config.document.where(("bench", "graph")),
+                    "measure without --graph (bench.graph), or plan for the GPU alone "
+                    "(placement.dla_cores: [])",
+                )
+            ],
             code="bench.graph",
-        )  # fmt: skip
+        )
 
 
 def check_opaque(context: Context, *, on_board: bool | None = None) -> None:
@@ -444,9 +446,11 @@ def check_opaque(context: Context, *, on_board: bool | None = None) -> None:
     first = next(iter(opaque if on_board else came.graph.only_on_board))
     if left := left_notes(came.graph):
         raise UsageError(
-            f"a build holds the whole network; {left[0]}", code="build.left", where="model.leave",
+            f"a build holds the whole network; {left[0]}",
+            code="build.left",
+            where="model.leave",
             hint="edgekit.compile(...) builds the parts around them, or give no leave",
-        )  # fmt: skip
+        )
     ends = before_opaque(came).graph.outputs
     flags = " ".join(f"--outputs {name}" for name in ends)
     cut = f"cut the network before it with model.outputs: [{', '.join(ends)}] ({flags})"

@@ -135,9 +135,11 @@ def samples_of(
             cases += own.cases
             labels += own.labels or ()
     return dataclasses.replace(
-        found, cases=cases, labels=None if found.labels is None else labels,
+        found,
+        cases=cases,
+        labels=None if found.labels is None else labels,
         variants=numbers if built.variants else (),
-    )  # fmt: skip
+    )
 
 
 def _samples_of(context: Context, other: Model | None) -> BundleSamples | None:
@@ -190,12 +192,21 @@ def bundle_of(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle
     cache, head = context.cache, head_of(context)
     # all values of the manifest except the inputs of the engines themselves
     key = cache.key(
-        "bundle", built.key, context.file.name, context.file.build.mode, plan(context).to_json(),
-        source_name(source(context).source), data_name(context), inputs_identity(context),
-        _digest(signing.public_key), used_rewrites(context).record.to_json(), health_key(context),
+        "bundle",
+        built.key,
+        context.file.name,
+        context.file.build.mode,
+        plan(context).to_json(),
+        source_name(source(context).source),
+        data_name(context),
+        inputs_identity(context),
+        _digest(signing.public_key),
+        used_rewrites(context).record.to_json(),
+        health_key(context),
         context.file.deploy.release.model_dump(include={"counter", "valid_until"}),
-        write(_memory(context, built)), write(head) if head else None,
-    )  # fmt: skip
+        write(_memory(context, built)),
+        write(head) if head else None,
+    )
     stored = None if context.force else cache.find(StoredBundle, "bundle", key)
     bundle = load_bundle(cache, stored) if stored else None
     padding = batch_padding(context)  # adds its notes in any case
@@ -288,9 +299,12 @@ def bundle_with_weights(
     """
     old, cache = bundle_of(context, built, signing), context.cache
     key = cache.key(
-        "refit bundle", old.digest, _digest(signing.public_key), other.digest,
+        "refit bundle",
+        old.digest,
+        _digest(signing.public_key),
+        other.digest,
         source_name(other.source),
-    )  # fmt: skip
+    )
     stored = None if context.force else cache.find(StoredBundle, "bundle", key)
     bundle = load_bundle(cache, stored) if stored else None
     if bundle is None:
@@ -330,10 +344,16 @@ def _with_weights(
         weights, values = reweighed(context, built, other)
         golden = loosened(golden, _own_golden(context), _answers(context, built))
     bundle = with_weights(
-        bundle_of(context, built, signing), weights, values, golden, other,
-        samples=samples_of(context, built, others), counter=context.file.deploy.release.counter,
-        valid_until=context.file.deploy.release.valid_until, variants=more,
-    )  # fmt: skip
+        bundle_of(context, built, signing),
+        weights,
+        values,
+        golden,
+        other,
+        samples=samples_of(context, built, others),
+        counter=context.file.deploy.release.counter,
+        valid_until=context.file.deploy.release.valid_until,
+        variants=more,
+    )
     return bundle.signed(sign(bundle.manifest_bytes, signing.key))
 
 

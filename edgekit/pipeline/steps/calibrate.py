@@ -75,9 +75,11 @@ def _own(
         data = str(context.config.resolve(data))
     options = section.model_dump(exclude={*_OTHERS, "seed"})
     return load_data(
-        {**options, "data": data, "count": count}, of or model(context),
-        folders=module_folders(context), skip=skip,
-    )  # fmt: skip
+        {**options, "data": data, "count": count},
+        of or model(context),
+        folders=module_folders(context),
+        skip=skip,
+    )
 
 
 def image_section(context: Context) -> CalibrationSection:
@@ -301,10 +303,11 @@ def calibrated(context: Context) -> Context:
     if context.file.model.leave:
         raise UsageError(
             "scales are measured of a whole network, and modules are left out of this one",
-            code="calibrate.left", where="model.leave",
+            code="calibrate.left",
+            where="model.leave",
             hint="give no leave: the scales of the tensors around a left-out module are the same; "
             "edgekit.compile(..., calibration=...) measures the parts around it",
-        )  # fmt: skip
+        )
     check_finite_weights(context)
     found = ranges(context)
     amax = tuple(
@@ -376,8 +379,9 @@ def report_inference(context: Context, what: str) -> Callable[[int, int], None]:
         else:  # the same number again
             count = total // 2
             context.update(
-                done - count, count,
+                done - count,
+                count,
                 f"exact counts for the {what}, input {done - count} of {count}",
-            )  # fmt: skip
+            )
 
     return report

@@ -143,10 +143,14 @@ class InstalledRelease(DeployedRelease):
     def row(self) -> DeployedRelease:
         """Returns the document's row."""
         return DeployedRelease(
-            board=self.board, release=self.release, digest=self.digest,
-            bytes_sent=self.bytes_sent, previous=self.previous, notes=self.notes,
+            board=self.board,
+            release=self.release,
+            digest=self.digest,
+            bytes_sent=self.bytes_sent,
+            previous=self.previous,
+            notes=self.notes,
             reused=self.reused,
-        )  # fmt: skip
+        )
 
 
 def board_name(board: DescribedBoard) -> BoardName:
@@ -520,8 +524,15 @@ class ConnectedBoards:
         board = client.board
         if client.kind != "remote":  # its port and keys change each time
             return [client.kind, client.name, board.root]
-        return [client.kind, client.name, board.host, str(board.port), str(board.user),
-                str(board.host_key), board.root]  # fmt: skip
+        return [
+            client.kind,
+            client.name,
+            board.host,
+            str(board.port),
+            str(board.user),
+            str(board.host_key),
+            board.root,
+        ]
 
     def refuse_taken_back(self, client: BoardClient, app: str, digest: str) -> AppReleases:
         """Refuses a bundle that a board has rolled back; returns the board's releases of the app.

@@ -154,9 +154,11 @@ class Pictures:
         found = dict.fromkeys(chain.from_iterable(map(_in_source, sources)))
         if not found:
             raise DataError(
-                "no picture is given", code="data.empty", where="images",
+                "no picture is given",
+                code="data.empty",
+                where="images",
                 hint="give files or a folder: edgekit detect CONFIG image.jpg",
-            )  # fmt: skip
+            )
         pictures = cls(tuple(found), folder)
         read = {f"the picture {shown(one)}": one for one in found}
         may_fill(folder)
@@ -178,16 +180,20 @@ def _in_source(source: Path) -> list[Path]:
     if not source.is_dir():
         if not source.exists():
             raise DataError(
-                "the file or folder does not exist", code="data.path", where=shown(source),
+                "the file or folder does not exist",
+                code="data.path",
+                where=shown(source),
                 hint="give a picture or a folder of pictures",
-            )  # fmt: skip
+            )
         return [source]
     found = files_in(source, IMAGE_SUFFIXES)
     if not found:
         raise DataError(
-            "the folder contains no pictures", code="data.empty", where=shown(source),
+            "the folder contains no pictures",
+            code="data.empty",
+            where=shown(source),
             hint=f"known endings: {', '.join(sorted(IMAGE_SUFFIXES))}",
-        )  # fmt: skip
+        )
     return found
 
 
@@ -280,10 +286,13 @@ def detect_on(
             save_drawn(goal, image, objects, head)
             found.append(
                 DetectedPicture(
-                    file=str(file), width=image.width, height=image.height,
-                    objects=[DetectedObject.of(one) for one in objects], drawn=str(goal),
+                    file=str(file),
+                    width=image.width,
+                    height=image.height,
+                    objects=[DetectedObject.of(one) for one in objects],
+                    drawn=str(goal),
                 )
-            )  # fmt: skip
+            )
     number = sum(len(one.objects) for one in found)
     step.detail = (
         f"{client.kind} board {client.name}, {counted(number, 'object')} on "

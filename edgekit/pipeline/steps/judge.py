@@ -85,9 +85,15 @@ def _judged(
 
     def judging(scales: Mapping[str, float] | None) -> Judgement:
         return judge(
-            network, context.target, precision=context.file.precision, tensorrt=context.tensorrt,
-            scales=scales, max_loadables=most, fp16_layers=floats, lowers=lowers(context),
-        )  # fmt: skip
+            network,
+            context.target,
+            precision=context.file.precision,
+            tensorrt=context.tensorrt,
+            scales=scales,
+            max_loadables=most,
+            fp16_layers=floats,
+            lowers=lowers(context),
+        )
 
     # every tensor is assumed to have a scale unless the user's or the measured scales
     # show otherwise
@@ -100,11 +106,14 @@ def _judged(
 
     model = lowered.model
     known = judge_with(
-        given, model, network, judging,
+        given,
+        model,
+        network,
+        judging,
         original=None if model is source(context) else source(context),
         name=context.file.calibration.cache or "",
         typed=lowers(context),
-    )  # fmt: skip
+    )
     return JudgedModel(known.judgement, known)
 
 
@@ -160,9 +169,11 @@ def _cut_notes(context: Context) -> list[str]:
 def check(context: Context) -> Verdict:
     """Returns the check of the original model as a run reports it."""
     return context.stored(
-        Verdict, "check", lambda: verdict_of(checked(context, asks=False).document),
+        Verdict,
+        "check",
+        lambda: verdict_of(checked(context, asks=False).document),
         *_checking(context),
-    )  # fmt: skip
+    )
 
 
 def verdict(context: Context) -> Verdict:
@@ -177,17 +188,23 @@ def verdict(context: Context) -> Verdict:
     if known is not None:
         return known
     return context.stored(
-        Verdict, "verdict", lambda: brief_check(context, original(context)), *_checking(context),
+        Verdict,
+        "verdict",
+        lambda: brief_check(context, original(context)),
+        *_checking(context),
         choice,
-    )  # fmt: skip
+    )
 
 
 def _checking(context: Context) -> tuple[Any, ...]:
     """Returns the inputs of a check; Q/DQ models of the same plain network differ in verdicts."""
     return (
-        named(context).digest, source(context).digest, context.file.power_mode,
-        fp16_choice(context, gate=False), *rules(context),
-    )  # fmt: skip
+        named(context).digest,
+        source(context).digest,
+        context.file.power_mode,
+        fp16_choice(context, gate=False),
+        *rules(context),
+    )
 
 
 def brief_check(context: Context, lowered: Lowered) -> Verdict:
@@ -195,6 +212,9 @@ def brief_check(context: Context, lowered: Lowered) -> Verdict:
     from edgekit.placement.check import brief_verdict
 
     return brief_verdict(
-        lowered.network, judged(context, lowered).judgement, context.target,
-        power_mode=context.file.power_mode, parses=parse(context).ok,
-    )  # fmt: skip
+        lowered.network,
+        judged(context, lowered).judgement,
+        context.target,
+        power_mode=context.file.power_mode,
+        parses=parse(context).ok,
+    )

@@ -219,9 +219,15 @@ def _labelled_boxes(context: Context, path: Path, head: Head) -> LabelledBoxes:
                 )
         built, fp32 = (_precision(pictures, placings, one) for one in (as_built, in_fp32))
         return LabelledBoxes(
-            path.name, len(pictures), built.objects,
-            built.map50, built.map50_95, fp32.map50, fp32.map50_95, matched.counted(),
-        )  # fmt: skip
+            path.name,
+            len(pictures),
+            built.objects,
+            built.map50,
+            built.map50_95,
+            fp32.map50,
+            fp32.map50_95,
+            matched.counted(),
+        )
 
     objects = [[str(one.file), one.boxes.tolist(), one.classes.tolist()] for one in pictures]
     stamps = file_stamps([one.file for one in pictures])
@@ -259,8 +265,9 @@ def _fitting(path: Path, network: Model) -> tuple[Mapping[str, np.ndarray], np.n
     for name, value in arrays.items():
         row = (len(labels), *graph.shape(name)[1:])
         if graph.shape(name)[:1] != (1,) or (value.shape, value.dtype.name) != (
-            row, graph.dtype(name),
-        ):  # fmt: skip
+            row,
+            graph.dtype(name),
+        ):
             raise _wrong(
                 path,
                 f"has {name!r} as {value.dtype} {list(value.shape)}, and the input is "

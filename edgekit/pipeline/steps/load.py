@@ -241,9 +241,13 @@ def _read(context: Context, outputs: list[str]) -> Model:
     if path is not None:
         made = exported(context)
         loaded = load(
-            path, shapes=request.optimum, batch=section.batch, outputs=outputs or None,
-            plugins=own_plugins(context), values=request.fixed,
-        )  # fmt: skip
+            path,
+            shapes=request.optimum,
+            batch=section.batch,
+            outputs=outputs or None,
+            plugins=own_plugins(context),
+            values=request.fixed,
+        )
         context.note(*loaded.notes)
         if section.leave and made is None:
             loaded = with_left_modules(loaded, section.leave)[0]
@@ -360,9 +364,12 @@ def _plugin(context: Context, number: int, section: PluginSection) -> Plugin:
     function = None
     if section.python is not None:
         function = UserFunction(
-            section.python, module_folders(context), function_failure, hint=FUNCTION_HINT,
+            section.python,
+            module_folders(context),
+            function_failure,
+            hint=FUNCTION_HINT,
             about="the error is in the function of model.plugins; call it by itself to see more",
-        )  # fmt: skip
+        )
     outputs = []
     for index, output in enumerate(section.outputs):
         sizes = tuple(s if isinstance(s, int) else parse_size(s) for s in output.shape)

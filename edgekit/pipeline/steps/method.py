@@ -100,9 +100,13 @@ def plan_to_try(context: Context) -> Plan:
         placed = plan(context)
     except EdgekitError:
         placed = PlacementQuery(
-            network(context), judgement(context), context.target, "int8", context.file.power_mode,
+            network(context),
+            judgement(context),
+            context.target,
+            "int8",
+            context.file.power_mode,
             Options(dla_cores=()),
-        ).plan()  # fmt: skip
+        ).plan()
     return replace(placed, plans=placed.plans[:1])
 
 
@@ -132,9 +136,15 @@ def _choice(context: Context) -> MethodChoice:
     placed = plan_to_try(context)
     places = [[p.name, p.device, p.precision, p.segment] for p in placed.layers]
     found = context.stored(
-        MethodChoice, "method", lambda: choose_method(context, placed), model_digest(context),
-        inputs_identity(context), places, fp16_choice(context, gate=False), context.tensorrt,
-    )  # fmt: skip
+        MethodChoice,
+        "method",
+        lambda: choose_method(context, placed),
+        model_digest(context),
+        inputs_identity(context),
+        places,
+        fp16_choice(context, gate=False),
+        context.tensorrt,
+    )
     context.note(choice_note(found))
     return found
 
@@ -234,9 +244,12 @@ def typed_identity(context: Context) -> list[Any]:
     scales = plan_scales(context)
     fp16 = sorted(fp16_layers(context, network(context)))
     return [
-        named(context).digest, model_digest(context), _keeps_more(context), fp16,
+        named(context).digest,
+        model_digest(context),
+        _keeps_more(context),
+        fp16,
         scales and dict(scales.scales),
-    ]  # fmt: skip
+    ]
 
 
 def _keeps_more(context: Context) -> bool:

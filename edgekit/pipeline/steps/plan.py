@@ -153,8 +153,9 @@ def _count_notes(context: Context, placed: Plan) -> list[str]:
     if placed.left:
         reasons.append(f"{counted(len(placed.left), 'layer')} left out")
     if constants := lowered - len(placed.layers) - len(placed.left):
-        reasons.append(f"{counted(constants, 'constant')} {'runs' if constants == 1 else 'run'} on "
-                       "no device")  # fmt: skip
+        reasons.append(
+            f"{counted(constants, 'constant')} {'runs' if constants == 1 else 'run'} on no device"
+        )
     notes = []
     if len(placed.layers) != checked:
         notes.append(
@@ -185,14 +186,24 @@ def _compared_as_given(context: Context, placed: Plan) -> Plan:
 def plan_identity(context: Context) -> tuple[Any, ...]:
     """Returns the inputs of a plan: model, board, constraints and the profile's content."""
     file, section = context.file, context.file.placement
-    files = [identity_of_path(context.config.resolve(path)) if path else None
-             for path in (section.profile, section.layer_info)]  # fmt: skip
+    files = [
+        identity_of_path(context.config.resolve(path)) if path else None
+        for path in (section.profile, section.layer_info)
+    ]
     unscaled = context.measured.unscaled if context.measured is not None else ()
     return (
-        source(context).digest, model_digest(context), file.target, file.power_mode,
-        file.build.mode, section.model_dump(), files, fp16_choice(context), sorted(unscaled),
-        sorted(fp16_layers(context, network(context))), *rules(context),
-    )  # fmt: skip
+        source(context).digest,
+        model_digest(context),
+        file.target,
+        file.power_mode,
+        file.build.mode,
+        section.model_dump(),
+        files,
+        fp16_choice(context),
+        sorted(unscaled),
+        sorted(fp16_layers(context, network(context))),
+        *rules(context),
+    )
 
 
 @computed()

@@ -134,9 +134,14 @@ def used_rewrites(context: Context) -> FoundRewrites:
     why = ""
     if found.model and context.weighs and not context.file.rewrite.always:
         why = context.stored(
-            _Reason, "without rewrites", lambda: _Reason(_better_without(context.undecided)),
-            came.digest, found.model.digest, _constraints(context), *rules(context),
-        ).text  # fmt: skip
+            _Reason,
+            "without rewrites",
+            lambda: _Reason(_better_without(context.undecided)),
+            came.digest,
+            found.model.digest,
+            _constraints(context),
+            *rules(context),
+        ).text
     if why:
         left = f"Rewrites not used: {why}; rewrite.always: true forces them"
         record = record_document(came, came, ())

@@ -144,9 +144,15 @@ def on_gpu(context: Context) -> Context | None:
 def gpu_at(context: Context, sizes: Sizes) -> Context:
     """Returns the context of a shape that the GPU's engine of the range takes."""
     placed = at_sizes(
-        context, sizes, dla_cores=[], pin=[], bounds=BoundsSection(), max_transitions=None,
-        objective="latency", rate_hz=None,
-    )  # fmt: skip
+        context,
+        sizes,
+        dla_cores=[],
+        pin=[],
+        bounds=BoundsSection(),
+        max_transitions=None,
+        objective="latency",
+        rate_hz=None,
+    )
     # the engine is built from the file with its open axes, which no rewrite has changed
     rewrite = placed.file.rewrite.model_copy(update={"enable": "none"})
     file = placed.file.model_copy(update={"rewrite": rewrite})

@@ -364,11 +364,22 @@ def _recurrence(
     tensors = sum(padded_bytes(network.tensors[n].shape, (precision, "LINEAR")) for n in names)
     fits = weights <= data.cache_bytes_per_sm * target.gpu.sms
     return GpuWork(
-        macs_us=layer.macs / steps / peak, tiles=1.0, depthwise=0.0, grouped=0.0, narrow=0.0,
-        shallow=0.0, depth=layer.params["products"], rows=0.0, weight_us=0.0,
-        tensor_us=weights / rate_us, cached=float(fits), slowdown=slow, light=0.0,
-        steps=float(steps), once_us=(tensors + weights) / rate_us,
-    )  # fmt: skip
+        macs_us=layer.macs / steps / peak,
+        tiles=1.0,
+        depthwise=0.0,
+        grouped=0.0,
+        narrow=0.0,
+        shallow=0.0,
+        depth=layer.params["products"],
+        rows=0.0,
+        weight_us=0.0,
+        tensor_us=weights / rate_us,
+        cached=float(fits),
+        slowdown=slow,
+        light=0.0,
+        steps=float(steps),
+        once_us=(tensors + weights) / rate_us,
+    )
 
 
 def gpu_slowdown(mode: PowerMode, mhz: float, data: GpuConstants) -> float:

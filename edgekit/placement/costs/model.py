@@ -67,16 +67,24 @@ class Measurements:
         return predicted
 
     def formats(
-        self, model: CostModel, network: Network, kernel: LayerKernel, device: str,
+        self,
+        model: CostModel,
+        network: Network,
+        kernel: LayerKernel,
+        device: str,
         predicted: tuple[str, ...],
-    ) -> tuple[str, ...]:  # fmt: skip
+    ) -> tuple[str, ...]:
         """Returns the formats of a kernel, the best first."""
         return predicted
 
     def kernel_us(
-        self, model: CostModel, network: Network, kernel: LayerKernel, device: str,
+        self,
+        model: CostModel,
+        network: Network,
+        kernel: LayerKernel,
+        device: str,
         format: str | None,
-    ) -> float | None:  # fmt: skip
+    ) -> float | None:
         """Returns the time of a kernel."""
         return None
 

@@ -19,9 +19,14 @@ from edgekit.targets.board import PowerMode, Target
 from edgekit_device.protocol.codec import document
 
 CLASSES = {
-    "LINEAR": "LINEAR", "DLA_LINEAR": "DLA", "CHW4": "CHW", "CHW16": "CHW", "CHW32": "CHW",
-    "HWC8": "HWC", "DLA_HWC4": "HWC",
-}  # fmt: skip
+    "LINEAR": "LINEAR",
+    "DLA_LINEAR": "DLA",
+    "CHW4": "CHW",
+    "CHW16": "CHW",
+    "CHW32": "CHW",
+    "HWC8": "HWC",
+    "DLA_HWC4": "HWC",
+}
 SECTOR = 32  # minimum bytes of a GPU's read
 ALIGNED = 16  # elements of a line that kernels take at a time
 

@@ -97,9 +97,7 @@ def attention_parts(model: CostModel, network: Network) -> list[frozenset[int]]:
     """Returns the connected groups of kernels that contain attention and no convolutions."""
     fusion, regions = layer_kinds().fusion, layer_kinds().regions
     fp16 = model.fp16_layers
-    kernels = fuse(
-        network, fusion.heads, fusion.tails, lambda layer: layer.name in fp16
-    )  # fmt: skip
+    kernels = fuse(network, fusion.heads, fusion.tails, lambda layer: layer.name in fp16)
     group_of: dict[str, list[LayerKernel]] = {}  # by tensor
     groups: dict[int, list[LayerKernel]] = {}
     for kernel in kernels:

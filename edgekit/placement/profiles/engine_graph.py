@@ -80,8 +80,11 @@ def _without_parts(units: tuple[UnitTiming, ...], timings: Timings) -> tuple[Uni
         start = min(ends)
         nodes = [(node.inputs, node.outputs) for node in timings.nodes[start : max(ends) + 1]]
         inside = {start + i for i in nodes_between(nodes)}
-        parts.update(n for n, own in enumerate(held)
-                     if own and own < inside and own != ends and not units[n].on_dla)  # fmt: skip
+        parts.update(
+            n
+            for n, own in enumerate(held)
+            if own and own < inside and own != ends and not units[n].on_dla
+        )
     return tuple(unit for n, unit in enumerate(units) if n not in parts)
 
 
@@ -162,10 +165,13 @@ class _GraphBuilder:
             sets = [self._formats((unit, number), reading) for number in range(len(ports))]
             wanted = [known.get(tensor, set()) for tensor in tensors]
             orders = permutations(range(len(ports)), len(tensors))
-            best = max(orders, key=lambda order: sum(
-                bool(want) and want <= sets[port]
-                for want, port in zip(wanted, order, strict=True)
-            ))  # fmt: skip
+            best = max(
+                orders,
+                key=lambda order: sum(
+                    bool(want) and want <= sets[port]
+                    for want, port in zip(wanted, order, strict=True)
+                ),
+            )
             return list(zip(best, tensors, strict=True))
         return list(enumerate(tensors))
 

@@ -138,10 +138,11 @@ class EngineTimes:
         paid = [
             one
             for w, wire in enumerate(self._wires)
-            if wire.producer is not None and wire.consumers
+            if wire.producer is not None
+            and wire.consumers
             and {wire.producer[0], *(unit for unit, _ in wire.consumers)} <= inside
             for one in self._paid(w).values()
-        ]  # fmt: skip
+        ]
         known = sum(us for us, measured in paid if measured)
         return longer + sum(us for us, _ in paid), longer + known
 

@@ -93,15 +93,20 @@ class FittedCosts(ProfileCosts):
         times = estimate(network, prior, evidence).times()
         factors = {name: _factors(times[name], prior[name]) for name in CLASSES}
         extra = dict(zip(EXTRA, map(float, times["extra"]), strict=True))
-        rows = tuple((g.device, frozenset(network.layers[i].name for i in g.layers))
-                     for g in matched.groups)  # fmt: skip
+        rows = tuple(
+            (g.device, frozenset(network.layers[i].name for i in g.layers)) for g in matched.groups
+        )
         matched = Matched(matched.groups, matched.unmatched, len(profile.rows))
         return cls(network, profile, matched, factors, extra, rows)
 
     def kernel_us(
-        self, model: CostModel, network: Network, kernel: LayerKernel, device: str,
+        self,
+        model: CostModel,
+        network: Network,
+        kernel: LayerKernel,
+        device: str,
         format: str | None,
-    ) -> float:  # fmt: skip
+    ) -> float:
         """Returns a kernel's time, predicted and corrected."""
         us = model.predicted_us(network, kernel, device, format)
         own = self.factors["GPU" if device == "GPU" else "DLA"]
@@ -356,9 +361,12 @@ def _finite_mean(values: np.ndarray) -> float:
 
 
 def _scales(
-    prior_us: Mapping[str, np.ndarray], evidence: Sequence[TimingEvidence],
-    like: Mapping[str, float], *, absolute: bool,
-) -> tuple[dict[str, float], set[str]]:  # fmt: skip
+    prior_us: Mapping[str, np.ndarray],
+    evidence: Sequence[TimingEvidence],
+    like: Mapping[str, float],
+    *,
+    absolute: bool,
+) -> tuple[dict[str, float], set[str]]:
     """Returns, by class, the ratio of measured to predicted in its rows, and classes with rows."""
     sums = {name: [0.0, 0.0] for name in CLASSES}
     for one in evidence:
@@ -377,9 +385,13 @@ def _scales(
 
 
 def posterior(
-    prior: np.ndarray, shared: np.ndarray, rows: np.ndarray, measured: np.ndarray,
-    noise: np.ndarray, precise: float = PRECISE,
-) -> np.ndarray:  # fmt: skip
+    prior: np.ndarray,
+    shared: np.ndarray,
+    rows: np.ndarray,
+    measured: np.ndarray,
+    noise: np.ndarray,
+    precise: float = PRECISE,
+) -> np.ndarray:
     """Returns the likeliest logarithms.
 
     Gauss-Newton with a line search: without it, exponentials make the iteration oscillate. The

@@ -142,9 +142,13 @@ class MeasuredTimes:
     """
 
     def __init__(
-        self, model: CostModel, network: Network, profile: Profile, groups: Sequence[TimedLayers],
+        self,
+        model: CostModel,
+        network: Network,
+        profile: Profile,
+        groups: Sequence[TimedLayers],
         fused: Sequence[Collection[int]] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._model, self._network = model, network
         self.of: dict[str, dict[int, TimedGroup]] = {"GPU": {}, "DLA": {}}
         self.apart: dict[int, TimedGroup] = {}
@@ -226,8 +230,9 @@ class MeasuredTimes:
         launch = self._model.launch_us() if dla else 0.0
         variants = tuple(
             (_layouts(v.reads, dla=dla), _layouts(v.writes, dla=dla), max(0.0, v.us - launch))
-            for v in _allowed(group, self._model.precision) if v.us is not None
-        )  # fmt: skip
+            for v in _allowed(group, self._model.precision)
+            if v.us is not None
+        )
         fastest = min((us for *_, us in variants), default=max(0.0, group.row.us - launch))
         return TimedGroup(group, share, total, fastest, variants, whole.inputs, whole.outputs)
 
@@ -393,9 +398,10 @@ class MeasuredCosts(ProfileCosts):
         if hits < LEAST_MATCHED * matched.rows:
             raise DataError(
                 f"{hits} of the profile's {matched.rows} rows are layers of this model",
-                code="profile.model", where=profile.path,
+                code="profile.model",
+                where=profile.path,
                 hint=f"the first unknown one is {matched.unmatched[0]!r}; profile this model",
-            )  # fmt: skip
+            )
         whole = dict(profile.timings.run_us).get("gpu", 0.0) if profile.timings else 0.0
         engine, shorter = None, 1.0
         if profile.kind == "log" and whole:
@@ -407,9 +413,10 @@ class MeasuredCosts(ProfileCosts):
         if not table.groups:
             raise DataError(
                 f"the profile has no times for a plan in {model.precision}",
-                code="profile.precision", where=profile.path,
+                code="profile.precision",
+                where=profile.path,
                 hint="profile an engine of the plan's precision and board",
-            )  # fmt: skip
+            )
         between = (0.0, 0.0)
         if profile.kind == "log" and table.apart:
             whole_units = {timed.group.row.name for timed in table.of["GPU"].values()}
@@ -429,9 +436,13 @@ class MeasuredCosts(ProfileCosts):
         return predicted
 
     def formats(
-        self, model: CostModel, network: Network, kernel: LayerKernel, device: str,
+        self,
+        model: CostModel,
+        network: Network,
+        kernel: LayerKernel,
+        device: str,
         predicted: tuple[str, ...],
-    ) -> tuple[str, ...]:  # fmt: skip
+    ) -> tuple[str, ...]:
         """Returns the formats of a kernel: on the GPU the timed formats, if any."""
         found = self._found(kernel, device) if device == "GPU" else []
         if not found:
@@ -445,16 +456,20 @@ class MeasuredCosts(ProfileCosts):
         return (*(f for f in predicted if f in forms), *(f for f in forms if f not in predicted))
 
     def kernel_us(
-        self, model: CostModel, network: Network, kernel: LayerKernel, device: str,
+        self,
+        model: CostModel,
+        network: Network,
+        kernel: LayerKernel,
+        device: str,
         format: str | None,
-    ) -> float | None:  # fmt: skip
+    ) -> float | None:
         """Returns a kernel's time if a row covers a part; the remainder is predicted."""
         found = self._found(kernel, device)
         if not found:
             bound = self._bound(network, kernel) if device == "GPU" else 1.0
-            return None if bound == 1 else bound * model.predicted_us(
-                network, kernel, device, format
-            )  # fmt: skip
+            return (
+                None if bound == 1 else bound * model.predicted_us(network, kernel, device, format)
+            )
         precision = model.layer_precision(network.layers[kernel.layers[0]], device)
         if device == "GPU" and format is None:
             format = model.formats(network, kernel, device)[0]
@@ -558,9 +573,11 @@ class MeasuredCosts(ProfileCosts):
         """Returns the pieces of broken fusions that a placement runs as they were timed."""
         layers = self.network.layers
         broken = {
-            i for part in self.table.fused for i in part
+            i
+            for part in self.table.fused
+            for i in part
             if any(device_of.get(layers[j].name, "GPU") != "GPU" for j in part)
-        }  # fmt: skip
+        }
         pieces = {id(timed): timed for i, timed in self.table.apart.items() if i in broken}
         return [timed for timed in pieces.values() if self._on(timed, "GPU", device_of)]
 
@@ -767,9 +784,7 @@ def _joined(groups: Sequence[TimedLayers]) -> TimedLayers:
     rows = [group.row for group in groups]
     main = max(rows, key=lambda row: row.us)
     us = sum(row.us for row in rows)
-    variants = tuple(
-        replace(v, us=v.us + us - main.us) for v in main.variants if v.us is not None
-    )  # fmt: skip
+    variants = tuple(replace(v, us=v.us + us - main.us) for v in main.variants if v.us is not None)
     layers = tuple(sorted({i for group in groups for i in group.layers}))
     return TimedLayers(groups[0].device, layers, replace(main, us=us, variants=variants))
 

@@ -38,8 +38,9 @@ _FROM = re.compile(r" from nvm$")
 _TO = re.compile(r" to nvm$")
 _COPY = re.compile(
     r"^Reformatt(?:ing|ed) |^reformat|input reformatter|output reformatter| copy(?: finish)?$"
-    r"|^Input copy|^Output copy", re.IGNORECASE,
-)  # fmt: skip
+    r"|^Input copy|^Output copy",
+    re.IGNORECASE,
+)
 SCHEMA = "edgekit.profile/1"
 AGREE = 0.05
 """Relative distance up to which two measurements of one sum agree, independent of their spread."""
@@ -401,8 +402,10 @@ def table_from_json(document: object, path: Path | str) -> ProfileTable:
                 f"{fault['input']!r} us is not a valid time"
                 if fault["type"] != "missing"
                 else f"a row has no {fault['loc'][-1]}",
-                code="profile.time", where=str(path), hint="tune again",
-            ) from error  # fmt: skip
+                code="profile.time",
+                where=str(path),
+                hint="tune again",
+            ) from error
         raise DataError(
             f"the table of measured times is not valid: {fault_words(error)}",
             code="profile.unreadable",

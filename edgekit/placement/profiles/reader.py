@@ -47,9 +47,17 @@ _LINE = re.compile(r'^[\s,\[]*\{ "name" : "(.*)", "timeMs" : (\S+?)((?:, "\w+" :
 _MORE = re.compile(r', "(\w+)" : ([^\s,}]+)')
 _COUNT = re.compile(r'\{ "count" : (\d{1,12}) \}')
 _TIMES = (
-    ("medianMs", 1e3), ("averageMs", 1e3), ("timeMs", 1e3), ("time_ms", 1e3), ("mean_ms", 1e3),
-    ("ms", 1e3), ("averageUs", 1.0), ("time_us", 1.0), ("mean_us", 1.0), ("us", 1.0),
-)  # fmt: skip
+    ("medianMs", 1e3),
+    ("averageMs", 1e3),
+    ("timeMs", 1e3),
+    ("time_ms", 1e3),
+    ("mean_ms", 1e3),
+    ("ms", 1e3),
+    ("averageUs", 1.0),
+    ("time_us", 1.0),
+    ("mean_us", 1.0),
+    ("us", 1.0),
+)
 _NAN = re.compile(r"-?nan", re.IGNORECASE)  # Windows writes -nan(ind)
 _LISTS = ("layers", "Layers", "profile", "times")
 MEASURED = "board-measured"
@@ -95,8 +103,10 @@ def _head(path: Path) -> str:
     except OSError as error:
         raise DataError(
             f"cannot read the profile: {error.strerror or error}",
-            code="profile.unreadable", where=str(path), hint="check the path and its permissions",
-        ) from error  # fmt: skip
+            code="profile.unreadable",
+            where=str(path),
+            hint="check the path and its permissions",
+        ) from error
     if not data.strip():
         raise DataError("the profile is empty", code="profile.empty", where=str(path), hint=_HINT)
     wide = data[1::2].count(0) > 0.3 * len(data) or data[::2].count(0) > 0.3 * len(data)
@@ -107,8 +117,10 @@ def _head(path: Path) -> str:
     ):
         raise DataError(
             "the profile is a binary file (an engine, perhaps)",
-            code="profile.binary", where=str(path), hint=_HINT,
-        )  # fmt: skip
+            code="profile.binary",
+            where=str(path),
+            hint=_HINT,
+        )
     return data.decode("utf-8", errors="replace").lstrip("\ufeff")
 
 
@@ -155,14 +167,29 @@ def _row(unit: UnitTiming) -> ProfileRow | None:
 
 
 def _profile(
-    kind: str, path: Path, rows: tuple[ProfileRow, ...], overhead: tuple[ProfileRow, ...],
-    log: BuildLog, timings: Timings, notes: list[str],
-) -> Profile:  # fmt: skip
+    kind: str,
+    path: Path,
+    rows: tuple[ProfileRow, ...],
+    overhead: tuple[ProfileRow, ...],
+    log: BuildLog,
+    timings: Timings,
+    notes: list[str],
+) -> Profile:
     reformats = tuple(MeasuredReformat(r.tensor, r.source, r.goal, r.us) for r in timings.reformats)
     return Profile(
-        kind, str(path), rows, reformats, overhead, log.device, log.tensorrt, log.precisions,
-        log.model, tuple(notes), log, timings,
-    )  # fmt: skip
+        kind,
+        str(path),
+        rows,
+        reformats,
+        overhead,
+        log.device,
+        log.tensorrt,
+        log.precisions,
+        log.model,
+        tuple(notes),
+        log,
+        timings,
+    )
 
 
 def _profile_of_json(
@@ -172,15 +199,20 @@ def _profile_of_json(
         profile = _read(path, layer_info, documents)
     except InvalidTime as error:
         raise DataError(
-            str(error), code="profile.time", where=str(path), hint="times are plain numbers",
-        ) from None  # fmt: skip
+            str(error),
+            code="profile.time",
+            where=str(path),
+            hint="times are plain numbers",
+        ) from None
     wrong = [row for row in (*profile.rows, *profile.overhead) if not 0 <= row.us <= _SLOWEST]
     if wrong:
         raise DataError(
             f"{wrong[0].us / 1e3:g} ms is not a valid layer time: "
             + listed((repr(row.name) for row in wrong), 1),
-            code="profile.time", where=str(path), hint="export the profile again",
-        )  # fmt: skip
+            code="profile.time",
+            where=str(path),
+            hint="export the profile again",
+        )
     return profile
 
 
@@ -197,17 +229,20 @@ def _read(path: Path, layer_info: str | Path | None, documents: ReadDocument | N
             where, why = f"{path}:{error.lineno}", "cut off or not JSON"
         raise DataError(
             f"the profile is {why}",
-            code="profile.unreadable", where=where, hint="export it again",
-        ) from error  # fmt: skip
+            code="profile.unreadable",
+            where=where,
+            hint="export it again",
+        ) from error
     if isinstance(document, dict) and document.get("schema"):
         return _bench(path, document, documents)
     rows = listed_rows(document)
     if not rows:
         raise DataError(
             "the profile has no layer times",
-            code="profile.no_times", where=str(path),
+            code="profile.no_times",
+            where=str(path),
             hint='expected a list of {"name", "timeMs"} as trtexec --exportProfile writes it',
-        )  # fmt: skip
+        )
     return _of_rows("iprofiler", path, rows, infos)
 
 
@@ -222,9 +257,10 @@ def _of_rows(
     if not sum(row.us for row in layers):
         raise DataError(
             "every time in the profile is zero",
-            code="profile.no_times", where=str(path),
+            code="profile.no_times",
+            where=str(path),
             hint="run trtexec with --dumpProfile --separateProfileRun and more --iterations",
-        )  # fmt: skip
+        )
     layers = tuple(_with_formats(row, infos.get(row.name)) for row in layers)
     return Profile(kind, str(path), layers, _conversions(others, infos), others)
 
@@ -252,8 +288,10 @@ def _text(path: Path) -> str:
     except OSError as error:
         raise DataError(
             f"cannot read the profile: {error.strerror or error}",
-            code="profile.unreadable", where=str(path), hint="check the path and its permissions",
-        ) from error  # fmt: skip
+            code="profile.unreadable",
+            where=str(path),
+            hint="check the path and its permissions",
+        ) from error
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     return data.decode(encoding, errors="replace")
 
@@ -268,25 +306,29 @@ def _infos(path: Path) -> dict[str, LayerInfo]:
     except (ValueError, RecursionError) as error:
         raise DataError(
             f"the layer information is not JSON: {_why(error)}",
-            code="profile.layer_info", where=str(path),
+            code="profile.layer_info",
+            where=str(path),
             hint="give trtexec's --exportLayerInfo with --profilingVerbosity=detailed",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _bench(path: Path, document: Mapping[str, Any], documents: ReadDocument | None) -> Profile:
     if document["schema"] not in (*(_BENCH if documents else ()), SCHEMA):
         raise DataError(
             f"a document of schema {document['schema']!r} contains no measured times",
-            code="profile.unknown", where=str(path),
+            code="profile.unknown",
+            where=str(path),
             hint="give the output of `edgekit bench` or the profile that `edgekit tune` writes",
-        )  # fmt: skip
+        )
     clock = document.get("clock")
     if clock != MEASURED:
         what = "a CPU's" if clock == "cpu-measured" else "predicted"
         raise DataError(
             f"the times are {what} (clock {clock!r}) and say nothing about the board",
-            code="profile.clock", where=str(path), hint="give a bench of the board itself",
-        )  # fmt: skip
+            code="profile.clock",
+            where=str(path),
+            hint="give a bench of the board itself",
+        )
     if document["schema"] == SCHEMA:
         return _of_table(path, table_from_json(document, path))
     assert documents is not None
@@ -295,9 +337,10 @@ def _bench(path: Path, document: Mapping[str, Any], documents: ReadDocument | No
     except DataError as error:
         raise DataError(
             error.message,
-            code="profile.unreadable", where=": ".join(filter(None, (str(path), error.where))),
+            code="profile.unreadable",
+            where=": ".join(filter(None, (str(path), error.where))),
             hint="give the file as `edgekit bench` wrote it",
-        ) from error  # fmt: skip
+        ) from error
     if isinstance(bench, Measurement):
         return _of_measurement(path, bench)
     reasons = bench.verdict.reasons if bench.verdict else ()
@@ -317,8 +360,10 @@ def _of_measurement(
     if not rows:
         raise DataError(
             next(iter(notes), "the bench has no times of segments"),
-            code="profile.no_times", where=str(path), hint="bench a bundle on the board",
-        )  # fmt: skip
+            code="profile.no_times",
+            where=str(path),
+            hint="bench a bundle on the board",
+        )
     tensorrt = str((measured.environment or {}).get("tensorrt") or "")
     return Profile("bench", str(path), rows, tensorrt=tensorrt, notes=notes)
 
@@ -331,13 +376,20 @@ def _of_table(path: Path, table: ProfileTable) -> Profile:
     if not rows:
         raise DataError(
             "the table has no measured times",
-            code="profile.no_times", where=str(path), hint="tune again, and measure a plan",
-        )  # fmt: skip
+            code="profile.no_times",
+            where=str(path),
+            hint="tune again, and measure a plan",
+        )
     return Profile(
-        "table", str(path), rows, board=table.board or "", tensorrt=table.tensorrt,
-        precisions=(table.precision,) if table.precision else (), notes=tuple(table.notes),
+        "table",
+        str(path),
+        rows,
+        board=table.board or "",
+        tensorrt=table.tensorrt,
+        precisions=(table.precision,) if table.precision else (),
+        notes=tuple(table.notes),
         table=table,
-    )  # fmt: skip
+    )
 
 
 def _objects(value: object) -> list[Mapping[str, Any]]:

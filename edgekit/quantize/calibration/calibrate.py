@@ -96,10 +96,13 @@ def scales_from(
     missing = [n for n in ranges.amax[method] if n in network.tensors and n not in scales]
     made = make_scales(scales, method=method, data=ranges.data, missing=missing)
     in_scales = [
-        replace(change, old=float32(change.old / LEVELS) if change.old else None,
-                new=made.scales[change.tensor])
+        replace(
+            change,
+            old=float32(change.old / LEVELS) if change.old else None,
+            new=made.scales[change.tensor],
+        )
         for change in changes
-    ]  # fmt: skip
+    ]
     changed = tuple(change for change in in_scales if change.old != change.new)
     costs = constraint_warnings(
         network, made.scales, changed, dla_layers=dla_layers, fp16_layers=floats

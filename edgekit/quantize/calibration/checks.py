@@ -27,10 +27,24 @@ _COLOURS = 3
 _MORE = "calibration: {data: FOLDER, count: 500}"
 _BLOCK = 1 << 22
 # operators whose constants may be a mask, and operators that pass infinities on
-_MASKING = SAME_VALUES | {"Add", "Cast", "Concat", "Expand", "Max", "Min", "Pad", "Slice", "Split",
-                          "Sub", "Tile", "Trilu", "Where"}  # fmt: skip
-_PASSING = frozenset({"Abs", "Div", "Gather", "LeakyRelu", "Mul", "Neg", "ReduceMax", "ReduceMin",
-                      "Relu"})  # fmt: skip
+_MASKING = SAME_VALUES | {
+    "Add",
+    "Cast",
+    "Concat",
+    "Expand",
+    "Max",
+    "Min",
+    "Pad",
+    "Slice",
+    "Split",
+    "Sub",
+    "Tile",
+    "Trilu",
+    "Where",
+}
+_PASSING = frozenset(
+    {"Abs", "Div", "Gather", "LeakyRelu", "Mul", "Neg", "ReduceMax", "ReduceMin", "Relu"}
+)
 
 
 def check_weights(model: Model) -> None:

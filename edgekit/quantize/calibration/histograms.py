@@ -540,10 +540,20 @@ def _divergences(counts: np.ndarray) -> np.ndarray:
         for term in (_x_log_x, _log, _inverse):
             known = cumulative(term(real))
             # the two end bins also carry the mass beyond them
-            parts.append(known[end] - known[start] + term(first + left) - term(first)
-                         + term(last + right) - term(last))  # fmt: skip
-        p_log_p = (parts[0] - from_p * (parts[1] + in_use) + from_p**2 / 2 * parts[2]
-                   + EPS * np.log(EPS) * empty)  # fmt: skip
+            parts.append(
+                known[end]
+                - known[start]
+                + term(first + left)
+                - term(first)
+                + term(last + right)
+                - term(last)
+            )
+        p_log_p = (
+            parts[0]
+            - from_p * (parts[1] + in_use)
+            + from_p**2 / 2 * parts[2]
+            + EPS * np.log(EPS) * empty
+        )
         weight = inside
         weight -= np.multiply(from_p[:, None], bins, out=mass)
         np.subtract(merged[:, None], bins, out=mass)

@@ -456,9 +456,13 @@ def measure(
         warnings.append(_up_to(model, whole, lacking))
     masked = tuple(name for name, histogram in run.every.items() if histogram.is_masked)
     return Ranges(
-        amax, describe or f"{counted(count, 'sample')}", count, tuple(warnings), masked,
+        amax,
+        describe or f"{counted(count, 'sample')}",
+        count,
+        tuple(warnings),
+        masked,
         too_few(run.every),
-    )  # fmt: skip
+    )
 
 
 def _up_to(part: Model, whole: Model, lacking: Sequence[str]) -> str:
@@ -569,9 +573,13 @@ class _RangeMeasurement:
         found = dict(zip(names, self._pool.map(entropy_if_sure, values), strict=True))
         self._parts = None
         recount = Recount(
-            self._model, {n: self.every[n] for n, value in found.items() if value is None},
-            self._derived, self.batch, self._pool, _CHUNK_BYTES,
-        )  # fmt: skip
+            self._model,
+            {n: self.every[n] for n, value in found.items() if value is None},
+            self._derived,
+            self.batch,
+            self._pool,
+            _CHUNK_BYTES,
+        )
         exact = recount.run(feeds, count, progress)
         sure = {n: exact[n] if value is None else value for n, value in found.items()}
         amax = {"entropy": sure}

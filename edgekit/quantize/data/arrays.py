@@ -26,9 +26,18 @@ from edgekit_device.zips import zip_entries
 
 #: Errors raised when reading a broken file.
 BROKEN = (
-    OSError, ValueError, EOFError, KeyError, TypeError, NotImplementedError, RuntimeError,
-    OverflowError, struct.error, zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
+    OSError,
+    ValueError,
+    EOFError,
+    KeyError,
+    TypeError,
+    NotImplementedError,
+    RuntimeError,
+    OverflowError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 # ZIP, local file header (PKWARE's APPNOTE.TXT, 4.3.7): its size, and the offset of two lengths
 _LOCAL_HEADER = 30

@@ -47,9 +47,12 @@ class Callables:
         self._spec = spec
         self._rows = rows
         self._function = UserFunction(
-            spec, folders, _failure, hint=HINT,
+            spec,
+            folders,
+            _failure,
+            hint=HINT,
             about="the error is in the function of calibration.data; call it by itself to see more",
-        )  # fmt: skip
+        )
         self._function.load()
 
     def rows(self, picks: Iterable[int]) -> Iterator[DataRow]:

@@ -137,12 +137,20 @@ class Preprocess:
         if scale is not None and not (number(scale) and scale > 0):
             raise bad("scale", scale, "give the factor for pixels 0 to 255 (default: 1/255)")
         return cls(
-            height, width, channels, first, dtype, resize, crop, bars,
-            choice("interpolation", options.interpolation, INTERPOLATIONS, "bilinear"), color,
+            height,
+            width,
+            channels,
+            first,
+            dtype,
+            resize,
+            crop,
+            bars,
+            choice("interpolation", options.interpolation, INTERPOLATIONS, "bilinear"),
+            color,
             1.0 if scale is None and dtype.kind in "iu" else scale,
             per_channel(options.mean, channels, 0.0, "mean"),
             per_channel(options.std, channels, 1.0, "std"),
-        )  # fmt: skip
+        )
 
     def __call__(self, image: Image.Image) -> tuple[np.ndarray, bool]:
         """Returns the row, and True if the image has a single colour.
@@ -213,8 +221,9 @@ class Preprocess:
             grown = _size_at_ratio(picture, self.resize / min(picture))
         else:
             # as torchvision's Resize to the size divided by the share, and CenterCrop to the size
-            factor = max(round(self.width / self.crop) / width,
-                         round(self.height / self.crop) / height)  # fmt: skip
+            factor = max(
+                round(self.width / self.crop) / width, round(self.height / self.crop) / height
+            )
             grown = _size_at_ratio(picture, factor)
         high, wide = grown
         if high < self.height or wide < self.width:

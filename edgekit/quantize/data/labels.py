@@ -120,13 +120,21 @@ def _of_coco(path: Path, classes: Sequence[str]) -> list[LabelledPicture]:
     rows: dict[int | str, list[_Annotation]] = {one.id: [] for one in coco.images}
     for one in coco.annotations:
         if one.image_id not in rows or one.category_id not in kinds:
-            raise _wrong(path, f"an annotation names image {one.image_id}, category "
-                         f"{one.category_id}, and one of them is not there")  # fmt: skip
+            raise _wrong(
+                path,
+                f"an annotation names image {one.image_id}, category "
+                f"{one.category_id}, and one of them is not there",
+            )
         rows[one.image_id].append(one)
     # annotations/instances_val2017.json is beside val2017/
     split = path.stem.rpartition("_")[2]
-    folders = [path.parent, path.parent / "images", path.parent.parent / split,
-               path.parent.parent / "images" / split, path.parent.parent / "images"]  # fmt: skip
+    folders = [
+        path.parent,
+        path.parent / "images",
+        path.parent.parent / split,
+        path.parent.parent / "images" / split,
+        path.parent.parent / "images",
+    ]
     found = []
     for picture in coco.images:
         file = next(
@@ -223,5 +231,7 @@ def _row(path: Path, line: str, keypoints: bool) -> tuple[int, list[float]]:
 def _wrong(path: Path, text: str) -> DataError:
     return DataError(
         f"the labelled pictures do not fit: {text}",
-        code="data.labels", where=str(path), hint=_HINT,
-    )  # fmt: skip
+        code="data.labels",
+        where=str(path),
+        hint=_HINT,
+    )

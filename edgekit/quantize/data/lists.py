@@ -85,7 +85,9 @@ def _images(root: Path, place: str) -> Iterator[Path]:
 
 def _refused(message: str, path: Path) -> DataError:
     return DataError(
-        f"not a list of images: {message}", code="data.list", where=shown(path),
+        f"not a list of images: {message}",
+        code="data.list",
+        where=shown(path),
         hint="give a data.yaml as Ultralytics has it: path: FOLDER and train: images/train; or the "
         "folder of images itself",
-    )  # fmt: skip
+    )

@@ -115,9 +115,14 @@ def load_data(
         if unused:
             notes.append(f"{', '.join(unused)}: only for images, but the data are not images")
     return CalibrationSamples(
-        source, rows, limit=limit, skip=skip, spread=spread, notes=notes,
+        source,
+        rows,
+        limit=limit,
+        skip=skip,
+        spread=spread,
+        notes=notes,
         images=isinstance(source, Images),
-    )  # fmt: skip
+    )
 
 
 def check_path(path: Path) -> None:

@@ -373,9 +373,12 @@ def to_qdq(
     if float16:
         half(writer.proto, writer.floats(), writer.taken)
     made = canonical(
-        writer.proto, None, source=model.source,
-        weights={**raised.weights, **writer.values}, plugins=model.plugins,
-    )  # fmt: skip
+        writer.proto,
+        None,
+        source=model.source,
+        weights={**raised.weights, **writer.values},
+        plugins=model.plugins,
+    )
     return replace(made, folded={**raised.folded, **made.folded})
 
 

@@ -88,10 +88,22 @@ _FAULTS: dict[str, tuple[str, str]] = {
 # operators that may read INT8 codes from a QuantizeLinear, because they do not change values
 _MOVES = frozenset(
     {
-        "DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Slice",
-        "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
+        "DepthToSpace",
+        "Expand",
+        "Flatten",
+        "Gather",
+        "Identity",
+        "MaxPool",
+        "Reshape",
+        "Slice",
+        "SpaceToDepth",
+        "Split",
+        "Squeeze",
+        "Tile",
+        "Transpose",
+        "Unsqueeze",
     }
-)  # fmt: skip
+)
 _INTEGER = frozenset(
     {"ConvInteger", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul"}
 )
@@ -955,9 +967,11 @@ def from_qdq(model: Model, *, unequal: str = "refuse") -> Translated:
     """
     if unequal not in UNEQUAL:
         raise UsageError(
-            f"unequal scales cannot be {unequal!r}", code="qdq.unequal", where="unequal",
+            f"unequal scales cannot be {unequal!r}",
+            code="qdq.unequal",
+            where="unequal",
             hint=f"one of {', '.join(UNEQUAL)}",
-        )  # fmt: skip
+        )
     model, typed, left = widened(model)
     reading = read_qdq(model)
     notes = [left] if left else []
@@ -994,9 +1008,16 @@ def from_qdq(model: Model, *, unequal: str = "refuse") -> Translated:
         notes.append(f"kept in FP16, as in the file: {_some(typed, 'node')}")
     halves = tuple(dict.fromkeys((*typed, *nodes)))
     return Translated(
-        plain, scales, halves, missing, propagated, len(steps), len(reading.fixed), tuple(differ),
+        plain,
+        scales,
+        halves,
+        missing,
+        propagated,
+        len(steps),
+        len(reading.fixed),
+        tuple(differ),
         tuple(notes),
-    )  # fmt: skip
+    )
 
 
 def _scales(model: Model, reading: QdqReading, unequal: str, notes: list[str]) -> dict[str, float]:

@@ -85,10 +85,8 @@ def _rows(items: Sequence[int], reads: Mapping[int, list[int]]) -> list[list[int
         rank[item] = max((rank[one] + 1 for one in reads[item]), default=0)
         ranks.setdefault(rank[item], []).append(item)
     return [
-        row[i : i + _WIDE]
-        for _, row in sorted(ranks.items())
-        for i in range(0, len(row), _WIDE)
-    ]  # fmt: skip
+        row[i : i + _WIDE] for _, row in sorted(ranks.items()) for i in range(0, len(row), _WIDE)
+    ]
 
 
 def _spread(row: list[int], reads: Mapping[int, list[int]], x: dict[int, float]) -> None:
@@ -235,28 +233,31 @@ def graph_view(report: Report) -> View | None:
         "data": Markup(_inline(data)),
         "rows": [
             {
-                "segment": number, "device": text.clean(one.device),
-                "css": device_class(one.device), "layers": text.count(one.layers),
-                "first": text.clean(one.first), "last": text.clean(one.last),
-                "time": text.microseconds(one.predicted_us), "of": _beyond(one),
+                "segment": number,
+                "device": text.clean(one.device),
+                "css": device_class(one.device),
+                "layers": text.count(one.layers),
+                "first": text.clean(one.first),
+                "last": text.clean(one.last),
+                "time": text.microseconds(one.predicted_us),
+                "of": _beyond(one),
             }
             for number, one in segments.items()
         ],
         "reformats": [
             {
-                "device": text.clean(one.device), "css": device_class(one.device),
+                "device": text.clean(one.device),
+                "css": device_class(one.device),
                 "what": f"reformats for segment {one.segment}",
                 "time": text.microseconds(one.predicted_us),
             }
             for one in graph.reformats
         ],
         "devices": [
-            {"device": text.clean(device), "css": device_class(device)}
-            for device in lanes
+            {"device": text.clean(device), "css": device_class(device)} for device in lanes
         ],
-        "words": f"{counted(len(numbers), 'layer')} in "
-        + counted(len(segments), "segment"),
-    }  # fmt: skip
+        "words": f"{counted(len(numbers), 'layer')} in " + counted(len(segments), "segment"),
+    }
 
 
 def _inside(rows: Sequence[ReportedLayer], edges: Sequence[tuple[int, int]]) -> dict[str, View]:
@@ -305,10 +306,13 @@ def _layer(row: ReportedLayer) -> list[object]:
     what = " ".join(one for one in (kind, shape_words(row)) if one)
     where = f"{what} on {text.clean(row.device)}, {time} predicted"
     return [
-        short(name), device_class(row.device), row.segment,
-        f"{name[:_TITLE]}: {where}", "no" if row.dla_ok is False else "",
+        short(name),
+        device_class(row.device),
+        row.segment,
+        f"{name[:_TITLE]}: {where}",
+        "no" if row.dla_ok is False else "",
         short(what, _LINE),
-    ]  # fmt: skip
+    ]
 
 
 def _segment(one: ReportedSegment) -> tuple[str, str, str, str]:
@@ -319,9 +323,11 @@ def _segment(one: ReportedSegment) -> tuple[str, str, str, str]:
     title = f"Segment {one.segment} on {text.clean(one.device)}: {layers}, {time} predicted, "
     title += f"{beyond}, " if beyond else ""
     return (
-        f"Segment {one.segment}", device_class(one.device), f"{layers}, {time}",
+        f"Segment {one.segment}",
+        device_class(one.device),
+        f"{layers}, {time}",
         f"{title}{first} to {last}",
-    )  # fmt: skip
+    )
 
 
 def _beyond(one: ReportedSegment) -> str:

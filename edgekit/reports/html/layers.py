@@ -84,10 +84,15 @@ def _row(row: ReportedLayer, slowest: float, wholes: Mapping[str, str], *, light
     css = charts.device_class(row.device)
     measured, within = row.measured, row.within
     return {
-        "number": row.number, "name": text.clean(row.name),
-        "kind": text.clean(row.kind), "type": text.clean(row.op),
-        "shape": text.clean(shape_words(row)), "device": text.clean(row.device), "css": css,
-        "precision": text.clean(row.precision), "segment": row.segment,
+        "number": row.number,
+        "name": text.clean(row.name),
+        "kind": text.clean(row.kind),
+        "type": text.clean(row.op),
+        "shape": text.clean(shape_words(row)),
+        "device": text.clean(row.device),
+        "css": css,
+        "precision": text.clean(row.precision),
+        "segment": row.segment,
         "dla": "disputed" if row.certainty == "disputed" else DLA_WORDS[row.dla_ok],
         "rules": [text.clean(rule) for rule in _rules(row)],
         "reasons": [
@@ -95,15 +100,18 @@ def _row(row: ReportedLayer, slowest: float, wholes: Mapping[str, str], *, light
             for reason in row.reasons
         ],
         "on_gpu": text.clean(row.on_gpu.rule) if row.on_gpu else "",
-        "macs": text.macs(row.macs), "macs_value": row.macs,
-        "time": text.microseconds(row.predicted_us), "time_value": row.predicted_us,
+        "macs": text.macs(row.macs),
+        "macs_value": row.macs,
+        "time": text.microseconds(row.predicted_us),
+        "time_value": row.predicted_us,
         "measured": text.microseconds(measured.us) if measured else ABSENT,
         "within": "" if measured else within_words(row, _LETTERS, wholes),
         "whole": wholes.get(within.name, "").replace(" ", "-") if within else "",
-        "weight": board_us(row), "light": light,
+        "weight": board_us(row),
+        "light": light,
         "measured_value": measured.us if measured else -1,
         "bar": _bar(row, slowest),
-    }  # fmt: skip
+    }
 
 
 def _bar(row: ReportedLayer, slowest: float) -> Markup:
@@ -114,9 +122,11 @@ def _bar(row: ReportedLayer, slowest: float) -> Markup:
 def _slow(row: ReportedLayer, slowest: float, longest: float) -> View:
     measured = row.measured
     return {
-        "number": row.number, "name": text.clean(row.name),
+        "number": row.number,
+        "name": text.clean(row.name),
         "css": charts.device_class(row.device),
-        "device": text.clean(row.device), "time": text.microseconds(row.predicted_us),
+        "device": text.clean(row.device),
+        "time": text.microseconds(row.predicted_us),
         "bar": _bar(row, slowest),
         "measured": text.microseconds(measured.us)
         if measured
@@ -126,7 +136,7 @@ def _slow(row: ReportedLayer, slowest: float, longest: float) -> View:
         "measured_bar": Markup(charts.bar(measured.us / longest, "fill-measured"))
         if measured and longest > 0
         else "",
-    }  # fmt: skip
+    }
 
 
 def modules_view(modules: Sequence[ModuleTotals]) -> list[View]:
@@ -137,12 +147,15 @@ def modules_view(modules: Sequence[ModuleTotals]) -> list[View]:
         {
             "name": text.clean(row["module"].strip()),
             "depth": (len(row["module"]) - len(row["module"].lstrip())) // 2,
-            "kind": text.clean(row["class"]), "layers": row["layers"],
-            "devices": text.clean(row["on"]), "us": row["µs"],
-            "why": text.clean(row["why not on the DLA"]), "measured": measured,
+            "kind": text.clean(row["class"]),
+            "layers": row["layers"],
+            "devices": text.clean(row["on"]),
+            "us": row["µs"],
+            "why": text.clean(row["why not on the DLA"]),
+            "measured": measured,
         }
         for row in tree_rows(modules)
-    ]  # fmt: skip
+    ]
 
 
 def why_not_view(groups: Sequence[Why], numbers: Mapping[str, int]) -> list[View]:
@@ -156,12 +169,14 @@ def why_not_view(groups: Sequence[Why], numbers: Mapping[str, int]) -> list[View
             "sources": [text.clean(source) for source in group.sources],
             "layers": [
                 {
-                    "number": numbers.get(layer.name, 0), "name": text.clean(layer.name),
-                    "message": text.clean(layer.message), "found": text.clean(layer.found),
+                    "number": numbers.get(layer.name, 0),
+                    "name": text.clean(layer.name),
+                    "message": text.clean(layer.message),
+                    "found": text.clean(layer.found),
                     "limit": text.clean(layer.limit),
                 }
                 for layer in group.layers
             ],
         }
         for group in groups
-    ]  # fmt: skip
+    ]

@@ -33,14 +33,19 @@ from edgekit_device.benchmark.measurement import UsedRuntime
 from edgekit_device.protocol.codec import write
 
 PHASES = {
-    "enqueue": "enqueue", "h2d": "to the device (H2D)", "compute": "compute",
-    "d2h": "from the device (D2H)", "host": "host work",
-}  # fmt: skip
+    "enqueue": "enqueue",
+    "h2d": "to the device (H2D)",
+    "compute": "compute",
+    "d2h": "from the device (D2H)",
+    "host": "host work",
+}
 _COLUMNS = ("mean", "median", "p99", "max")
 _GROUPS = (
-    ("rails_mw", "Power by rail", "mW"), ("temperatures_c", "Temperature", "°C"),
-    ("load_percent", "Load", "%"), ("clocks_mhz", "Clocks", "MHz"),
-)  # fmt: skip
+    ("rails_mw", "Power by rail", "mW"),
+    ("temperatures_c", "Temperature", "°C"),
+    ("load_percent", "Load", "%"),
+    ("clocks_mhz", "Clocks", "MHz"),
+)
 _BASELINES = {
     "idle": "over idle: power above the level before the warm-up",
     "floor": "idle power was not sampled: power above the lowest value in the measurement",
@@ -79,12 +84,15 @@ def _frame(
     return {
         "clock": clock_tag(clock),
         "tracks": [
-            {"device": text.clean(device), "css": charts.device_class(device),
-             "chart": Markup(charts.track(slots, device, end, clock, linked))}
+            {
+                "device": text.clean(device),
+                "css": charts.device_class(device),
+                "chart": Markup(charts.track(slots, device, end, clock, linked)),
+            }
             for device in tracks
         ],
         "ticks": [text.microseconds(end * step / 4) for step in range(5)],
-    }  # fmt: skip
+    }
 
 
 def trace_view(trace: TraceSummary | None) -> View | None:
@@ -95,11 +103,14 @@ def trace_view(trace: TraceSummary | None) -> View | None:
         "file": text.clean(trace.file or ""),
         "words": f"{counted(trace.events, 'event')}, {counted(trace.frames, 'measured frame')}",
         "unbooked": [
-            {"what": text.clean(one.what), "time": text.microseconds(one.us),
-             "nodes": counted(one.nodes, "node")}
+            {
+                "what": text.clean(one.what),
+                "time": text.microseconds(one.us),
+                "nodes": counted(one.nodes, "node"),
+            }
             for one in trace.unbooked
         ],
-    }  # fmt: skip
+    }
 
 
 def bench_view(bench: ReportedBench | None) -> View | None:
@@ -196,7 +207,9 @@ def _chart(title: str, unit: str, series: Sequence[Line]) -> View:
     top = _round_up(max(one.max for one in series))
     label = f"{title} in {unit} from {begin:.3g} to {end:.3g} s"
     return {
-        "title": title, "unit": unit, "top": text.significant(top),
+        "title": title,
+        "unit": unit,
+        "top": text.significant(top),
         "begin": f"{text.significant(round(begin, 2))} s",
         "end": f"{text.significant(round(end, 2))} s",
         "middle": "dashed line: first measured frame" if begin < 0 < end else "",
@@ -204,13 +217,15 @@ def _chart(title: str, unit: str, series: Sequence[Line]) -> View:
         "rows": [
             {
                 "css": f"net{number % charts.LINES}",
-                "dash": number >= charts.LINES, "name": text.clean(one.name),
-                "min": text.significant(one.min), "mean": text.significant(one.mean),
+                "dash": number >= charts.LINES,
+                "name": text.clean(one.name),
+                "min": text.significant(one.min),
+                "mean": text.significant(one.mean),
                 "max": text.significant(one.max),
             }
             for number, one in enumerate(series)
         ],
-    }  # fmt: skip
+    }
 
 
 def _round_up(value: float) -> float:
@@ -241,10 +256,13 @@ def _rail(name: str, rail: Power) -> View:
         return ABSENT if value is None else f"{text.significant(value)} mW"
 
     return {
-        "name": text.clean(name), "mean": milliwatts(rail.mean_mw),
-        "idle": milliwatts(rail.idle_mw), "energy": text.energy(rail.uj_per_inference),
-        "over": text.energy(rail.over_idle_uj), "own": False,
-    }  # fmt: skip
+        "name": text.clean(name),
+        "mean": milliwatts(rail.mean_mw),
+        "idle": milliwatts(rail.idle_mw),
+        "energy": text.energy(rail.uj_per_inference),
+        "over": text.energy(rail.over_idle_uj),
+        "own": False,
+    }
 
 
 def _power_facts(power: ReportedPower) -> list[dict[str, str]]:

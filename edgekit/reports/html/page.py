@@ -48,13 +48,19 @@ if TYPE_CHECKING:
     from edgekit.placement.cuts import Cut
 
 OBJECTIVES = {
-    "latency": "lowest latency", "throughput": "highest throughput", "period": "shortest period",
-    "energy": "least energy", "gpu_time": "least GPU time",
-}  # fmt: skip
+    "latency": "lowest latency",
+    "throughput": "highest throughput",
+    "period": "shortest period",
+    "energy": "least energy",
+    "gpu_time": "least GPU time",
+}
 NOTE_GROUPS = {
-    "plan": "Plan and prediction", "accuracy": "Accuracy", "measurement": "Measurement",
-    "build": "Build", "run": "Model and run",
-}  # fmt: skip
+    "plan": "Plan and prediction",
+    "accuracy": "Accuracy",
+    "measurement": "Measurement",
+    "build": "Build",
+    "run": "Model and run",
+}
 FOLDER = Path(__file__).parent / "templates"
 STYLES = ("page_graph.css", "page_print.css")
 SCRIPTS = ("page.js", "page_graph_far.js", "page_graph.js")
@@ -80,11 +86,13 @@ def _devices(placement: Placement) -> list[View]:
 
 def _device(placement: Placement, row: DeviceShare | PlanDevice, us: float | None) -> View:
     return {
-        "device": row.device, "css": charts.device_class(row.device),
-        "layers": text.count(row.layers), "macs": text.macs(row.macs),
+        "device": row.device,
+        "css": charts.device_class(row.device),
+        "layers": text.count(row.layers),
+        "macs": text.macs(row.macs),
         "share": percent(row.macs_fraction if placement.macs else None),
         "time": busy_time(us, row.layers),
-    }  # fmt: skip
+    }
 
 
 def _mix(placement: Placement) -> list[ReportedPlanShare]:
@@ -144,7 +152,9 @@ def _placement(placement: Placement) -> View:
         "mix": [
             {"device": text.clean(device), "css": charts.device_class(device)}
             for device in _work(placement)
-        ] if _mix(placement) else [],
+        ]
+        if _mix(placement)
+        else [],
         "devices": _devices(placement),
         "optimality": _optimality(placement),
         "sharing": _capital(sharing_words(placement.frame)),
@@ -161,8 +171,10 @@ def _placement(placement: Placement) -> View:
         ],
         "loadables": [
             {
-                "core": f"DLA{row.core}", "css": charts.device_class(f"DLA{row.core}"),
-                "layers": text.count(row.layers), "first": text.clean(row.first),
+                "core": f"DLA{row.core}",
+                "css": charts.device_class(f"DLA{row.core}"),
+                "layers": text.count(row.layers),
+                "first": text.clean(row.first),
                 "last": text.clean(row.last),
                 "memory": [_pool(row.memory.get(pool), limits.get(pool)) for pool in text.POOLS],
             }
@@ -171,7 +183,7 @@ def _placement(placement: Placement) -> View:
         "plans": [percent(share) for share in placement.shares]
         if len(placement.shares) > 1
         else [],
-    }  # fmt: skip
+    }
 
 
 def _shapes(report: Report) -> View | None:
@@ -187,7 +199,7 @@ def _shapes(report: Report) -> View | None:
         "head": cells(map(_capital, HEAD)),
         "rows": [cells(row) for row in bucket_rows(report.buckets)],
         "lines": [_capital(sentence(line)) for line in range_lines(report.buckets, report.range)],
-    }  # fmt: skip
+    }
 
 
 def _pool(need: int | None, limit: int | None) -> View:
@@ -196,9 +208,11 @@ def _pool(need: int | None, limit: int | None) -> View:
         return {"size": text.size(need), "share": "", "bar": "", "over": False}
     part = need / limit
     return {
-        "size": text.size(need), "share": percent(part, 0), "over": part > 1,
+        "size": text.size(need),
+        "share": percent(part, 0),
+        "over": part > 1,
         "bar": Markup(charts.limit_bar(part, "fill-plan")),
-    }  # fmt: skip
+    }
 
 
 def _prediction(predicted: Predicted) -> View:
@@ -206,25 +220,30 @@ def _prediction(predicted: Predicted) -> View:
     rows = [
         {
             "label": row.label + (" (breaks the limits)" if row.keeps is False else ""),
-            "own": row.key == "plan", "possible": row.possible,
+            "own": row.key == "plan",
+            "possible": row.possible,
             "latency": text.microseconds(row.latency_us),
-            "bar": Markup(charts.bar(
-                (row.latency_us or 0.0) / slowest if slowest else 0.0,
-                "fill-plan" if row.key == "plan" else "fill-other",
-            )),
+            "bar": Markup(
+                charts.bar(
+                    (row.latency_us or 0.0) / slowest if slowest else 0.0,
+                    "fill-plan" if row.key == "plan" else "fill-other",
+                )
+            ),
             "throughput": text.significant(row.throughput_qps),
             "energy": text.energy(row.energy_uj),
             "gpu": text.microseconds(row.gpu_us),
         }
         for row in predicted.rows
-    ]  # fmt: skip
+    ]
     return {
-        "rows": rows, "model_error": text.clean(predicted.model_error),
-        "measured": "" if predicted.source in ("", "predicted") else
-        text.clean(text.prediction_title(predicted.source, rate_hz=predicted.rate_hz)),
+        "rows": rows,
+        "model_error": text.clean(predicted.model_error),
+        "measured": ""
+        if predicted.source in ("", "predicted")
+        else text.clean(text.prediction_title(predicted.source, rate_hz=predicted.rate_hz)),
         "energy": _capital(text.energy_words(predicted.rate_hz)),
         "advantage": text.clean(predicted.advantage),
-    }  # fmt: skip
+    }
 
 
 def _rewrites(rewrites: Sequence[ReportedRewrite]) -> list[View]:
@@ -244,15 +263,19 @@ def _cuts(cuts: Sequence[Cut]) -> list[View]:
     """Returns the proposed cuts: the times of part and rest, and the YAML line for each cut."""
     return [
         {
-            "number": text.count(number), "layers": text.count(cut.layers),
-            "macs": percent(cut.macs_fraction), "loadables": text.count(cut.loadables),
+            "number": text.count(number),
+            "layers": text.count(cut.layers),
+            "macs": percent(cut.macs_fraction),
+            "loadables": text.count(cut.loadables),
             "latency": text.microseconds(cut.whole.latency_us),
             "throughput": text.significant(cut.whole.throughput_qps),
-            "gpu": text.microseconds(cut.whole.gpu_us), "energy": text.energy(cut.whole.energy_uj),
-            "modules": text.clean(", ".join(cut.modules)), "yaml": text.clean(cut.yaml),
+            "gpu": text.microseconds(cut.whole.gpu_us),
+            "energy": text.energy(cut.whole.energy_uj),
+            "modules": text.clean(", ".join(cut.modules)),
+            "yaml": text.clean(cut.yaml),
         }
         for number, cut in enumerate(cuts, 1)
-    ]  # fmt: skip
+    ]
 
 
 def _notes(report: Report) -> list[View]:
@@ -272,14 +295,22 @@ def _sections(report: Report) -> dict[str, str]:
     bench = report.bench
     on_cpu = bench is not None and bool(bench.latency_ms) and bench.clock == "cpu-measured"
     found = {
-        "verdict": "Checks", "placement": "Placement", "prediction": "Prediction",
-        "notes": "Notes" if report.notes else "", "timeline": "Timeline",
-        "times": "Time by layer", "measurement": "CPU time" if on_cpu else "Measurement",
-        "power": power_title(report.power), "accuracy": "Accuracy",
+        "verdict": "Checks",
+        "placement": "Placement",
+        "prediction": "Prediction",
+        "notes": "Notes" if report.notes else "",
+        "timeline": "Timeline",
+        "times": "Time by layer",
+        "measurement": "CPU time" if on_cpu else "Measurement",
+        "power": power_title(report.power),
+        "accuracy": "Accuracy",
         "baseline": "Baseline" if report.baseline else "",
-        "built": "Build" if report.built else "", "bundle": "Bundle",
-        "why-not": "Why on the GPU", "layers": "Layers", "run": "Run",
-    }  # fmt: skip
+        "built": "Build" if report.built else "",
+        "bundle": "Bundle",
+        "why-not": "Why on the GPU",
+        "layers": "Layers",
+        "run": "Run",
+    }
     return {name: title for name, title in found.items() if title}
 
 
@@ -294,8 +325,11 @@ def page_view(report: Report) -> View:
         "facts": [
             text.clean(fact)
             for fact in (
-                report.target.title, text.mode_words(report), report.precision.upper(),
-                f"TensorRT {report.tensorrt}", report.mode,
+                report.target.title,
+                text.mode_words(report),
+                report.precision.upper(),
+                f"TensorRT {report.tensorrt}",
+                report.mode,
                 f"{report.backend} backend" if report.backend else "",
             )
             if fact
@@ -310,9 +344,7 @@ def page_view(report: Report) -> View:
         "placement": _placement(report.placement),
         "shapes": _shapes(report),
         "prediction": _prediction(report.predicted),
-        "timeline": timeline_view(
-            report.timeline, {one.segment for one in report.graph.segments}
-        ),
+        "timeline": timeline_view(report.timeline, {one.segment for one in report.graph.segments}),
         "accuracy": accuracy_view(report.accuracy, report.calibration),
         "bundle": bundle_view(report.bundle, report.refit),
         "built": built_view(report.built),
@@ -328,7 +360,8 @@ def page_view(report: Report) -> View:
         "cuts": _cuts(report.cuts),
         "steps": [
             {
-                "name": text.clean(step.name), "status": text.clean(step.status),
+                "name": text.clean(step.name),
+                "status": text.clean(step.status),
                 "seconds": text.seconds(step.seconds),
             }
             for step in report.steps
@@ -343,7 +376,7 @@ def page_view(report: Report) -> View:
         ],
         "config": "\n".join(text.clean(line) for line in report.config.splitlines()),
         "notes": _notes(report),
-    }  # fmt: skip
+    }
 
 
 def _inline(*names: str) -> tuple[str, str]:

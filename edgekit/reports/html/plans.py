@@ -35,11 +35,9 @@ def write_plans_report(document: Plans, path: Path, *, name: str = "") -> None:
 
 def _view(document: Plans, name: str) -> View:
     lower, upper = document.lower, document.upper
-    proof = proof_of(
-        lower.optimal, lower.extrapolated, lower.unknown_cost
-    ) or (
+    proof = proof_of(lower.optimal, lower.extrapolated, lower.unknown_cost) or (
         f"bound {value_text(document, lower.bound)}, gap {percent(lower.gap, 2)}"
-    )  # fmt: skip
+    )
     figures = [("One cycle" if document.repeats else "All networks once", gantt(document))]
     busy = busy_window(document)
     if 0 < busy < 0.5 * document.cycle_us:
@@ -50,7 +48,8 @@ def _view(document: Plans, name: str) -> View:
     return {
         "title": text.clean(name or ", ".join(one.name for one in document.networks)),
         "facts": [
-            text.clean(document.target), text.clean(document.power_mode),
+            text.clean(document.target),
+            text.clean(document.power_mode),
             f"TensorRT {document.tensorrt}",
             f"timeline repeats after {text.microseconds(document.cycle_us)}"
             if document.repeats
@@ -67,8 +66,10 @@ def _view(document: Plans, name: str) -> View:
         ],
         "devices": [
             {
-                "name": device, "css": device.lower(),
-                "lower": percent(share.lower), "upper": percent(share.upper),
+                "name": device,
+                "css": device.lower(),
+                "lower": percent(share.lower),
+                "upper": percent(share.upper),
                 "loadables": f"{cores[device]} of {document.loadables.most}"
                 if device in cores
                 else ABSENT,
@@ -82,7 +83,7 @@ def _view(document: Plans, name: str) -> View:
         "segments": [_segments(one, document.timeline) for one in document.networks],
         "notes": [sentence(text.clean(note)) for note in document.notes],
         "contention": text.clean(document.contention.source),
-    }  # fmt: skip
+    }
 
 
 @dataclass(frozen=True)
@@ -122,12 +123,16 @@ def _segments(one: NetworkPlan, timeline: Sequence[TimelineEntry]) -> NetworkSeg
         name=text.clean(one.name),
         rows=[
             SegmentRow(
-                number=number, device=layers[0].device, css=layers[0].device.lower(),
-                layers=text.count(len(layers)), first=text.clean(layers[0].name),
-                last=text.clean(layers[-1].name), time=text.microseconds(times.get(number, 0.0)),
+                number=number,
+                device=layers[0].device,
+                css=layers[0].device.lower(),
+                layers=text.count(len(layers)),
+                first=text.clean(layers[0].name),
+                last=text.clean(layers[-1].name),
+                time=text.microseconds(times.get(number, 0.0)),
             )
             for number, layers in sorted(found.items())
         ],
         reformats=text.microseconds(times[-1]) if -1 in times else "",
         alone=text.microseconds(sum(times.values())),
-    )  # fmt: skip
+    )

@@ -41,54 +41,76 @@ def tiles(report: Report) -> list[View]:
     found = []
     if report.target.dla_cores and placement.macs:
         of = f", in plan 1 of {len(placement.shares)}" if len(placement.shares) > 1 else ""
-        found.append(_tile(
-            "MACs on the DLA", percent(placement.dla_macs_fraction),
-            f"{placement.dla_layers} of {counted(placement.layers, 'layer')}{of}",
-        ))  # fmt: skip
+        found.append(
+            _tile(
+                "MACs on the DLA",
+                percent(placement.dla_macs_fraction),
+                f"{placement.dla_layers} of {counted(placement.layers, 'layer')}{of}",
+            )
+        )
     said = " ".join(one.words for one in report.answer)
     doubts = [doubt for doubt in predicted.doubts if doubt not in said]
     low_high = ""
     if predicted.latency_band_us:
         low_high = "{} to {}; ".format(*map(text.microseconds, predicted.latency_band_us))
-    found.append(_tile(
-        "Board latency", text.microseconds(plan.latency_us),
-        f"{low_high}GPU alone: {text.microseconds(gpu_only.latency_us)}"
-        + "".join(f"; {doubt}" for doubt in doubts),
-        "predicted",
-    ))  # fmt: skip
-    found.append(_tile(
-        "GPU time", text.microseconds(plan.gpu_us),
-        ("mean of the plans; " if len(placement.shares) > 1 else "")
-        + f"GPU alone: {text.microseconds(gpu_only.gpu_us)}",
-        "predicted",
-    ))  # fmt: skip
+    found.append(
+        _tile(
+            "Board latency",
+            text.microseconds(plan.latency_us),
+            f"{low_high}GPU alone: {text.microseconds(gpu_only.latency_us)}"
+            + "".join(f"; {doubt}" for doubt in doubts),
+            "predicted",
+        )
+    )
+    found.append(
+        _tile(
+            "GPU time",
+            text.microseconds(plan.gpu_us),
+            ("mean of the plans; " if len(placement.shares) > 1 else "")
+            + f"GPU alone: {text.microseconds(gpu_only.gpu_us)}",
+            "predicted",
+        )
+    )
     lost = sharing_words(placement.frame, short=True)
-    found.append(_tile(
-        "Throughput", f"{text.significant(plan.throughput_qps)}/s",
-        f"GPU alone: {text.significant(gpu_only.throughput_qps)}/s" + (f"; {lost}" if lost else ""),
-        "predicted",
-    ))  # fmt: skip
+    found.append(
+        _tile(
+            "Throughput",
+            f"{text.significant(plan.throughput_qps)}/s",
+            f"GPU alone: {text.significant(gpu_only.throughput_qps)}/s"
+            + (f"; {lost}" if lost else ""),
+            "predicted",
+        )
+    )
     if measure := report.accuracy:
         agreement = f"top-1 agreement {measure_words(measure, 'top1_agreement')}"
-        found.append(_tile(
-            "Cosine to FP32", measure_words(measure, "cosine"),
-            "all inputs give the same output, as with random weights"
-            if measure.constant
-            else ", ".join(one for one in (agreement, text.compared_on(measure)) if one),
-        ))  # fmt: skip
+        found.append(
+            _tile(
+                "Cosine to FP32",
+                measure_words(measure, "cosine"),
+                "all inputs give the same output, as with random weights"
+                if measure.constant
+                else ", ".join(one for one in (agreement, text.compared_on(measure)) if one),
+            )
+        )
     if bundle := report.bundle:
-        found.append(_tile(
-            "Stripped bundle", text.size(bundle.stripped_bytes),
-            f"{text.size(bundle.bytes)} with weights",
-        ))  # fmt: skip
+        found.append(
+            _tile(
+                "Stripped bundle",
+                text.size(bundle.stripped_bytes),
+                f"{text.size(bundle.bytes)} with weights",
+            )
+        )
     # a CPU's time is no answer: it is in a separate section
     if bench and bench.latency_ms and bench.clock and bench.clock != "cpu-measured":
         median = bench.latency_ms.get("median")
-        found.append(_tile(
-            "Measured latency", text.microseconds(None if median is None else 1000 * median),
-            "median, for another release" if bench.taken_back else "median",
-            bench.clock,
-        ))  # fmt: skip
+        found.append(
+            _tile(
+                "Measured latency",
+                text.microseconds(None if median is None else 1000 * median),
+                "median, for another release" if bench.taken_back else "median",
+                bench.clock,
+            )
+        )
     return [*found, *_energy_tile(report.power)]
 
 
@@ -149,7 +171,7 @@ def accuracy_view(accuracy: Accuracy | None, calibration: Calibration | None) ->
             }
             for segment in segments
         ],
-    }  # fmt: skip
+    }
 
 
 def _groups(groups: Sequence[ChannelGroup]) -> list[View]:

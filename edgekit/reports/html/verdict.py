@@ -41,10 +41,13 @@ CLOCKS = {
 }
 _PASSED = {True: ("passed", "yes"), False: ("failed", "no"), None: ("not judged", "soft")}
 _NAMES = {
-    "bench": "Measurement", "accuracy": "Accuracy",
-    "refit": "Refit on the board", "memory": "DLA memory",
-    "steps": "Steps", "baseline": "Against the baseline",
-}  # fmt: skip
+    "bench": "Measurement",
+    "accuracy": "Accuracy",
+    "refit": "Refit on the board",
+    "memory": "DLA memory",
+    "steps": "Steps",
+    "baseline": "Against the baseline",
+}
 _CSS = {"better": "yes", "worse": "no"}
 
 

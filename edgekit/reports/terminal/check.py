@@ -242,8 +242,9 @@ def _unknown(page: Page, layers: Sequence[UnknownCost]) -> None:
     named = listed([f"{row.layer} ({row.operator})" for row in layers], _NAMED)
     page.add(
         f"not counted: {counted(len(layers), 'layer')} of unknown cost: {named}",
-        hang=2, style="yellow",
-    )  # fmt: skip
+        hang=2,
+        style="yellow",
+    )
 
 
 def _add_sparsity(page: Page, sparsity: Sparsity) -> None:
@@ -421,11 +422,14 @@ def check_layers(document: Check, *, width: int | None = None, colour: bool = Fa
         reasons = layer.dla.reasons
         full = layer.dla.ok and layer.placed == "GPU"
         cells = (
-            text.clean(layer.name), layer.kind, layer.placed or "",
-            text.macs(layer.macs), text.microseconds(predicted.get(layer.name)),
+            text.clean(layer.name),
+            layer.kind,
+            layer.placed or "",
+            text.macs(layer.macs),
+            text.microseconds(predicted.get(layer.name)),
             layer.dla.certainty,
             reasons[0].rule if reasons else layer.dropped or _NO_SLOT if full else "",
-        )  # fmt: skip
+        )
         rows.append(dict(zip(_HEAD, cells, strict=True)))
     page = Page(width or WIDTH, colour=colour)
     names_in_columns(page, _HEAD, rows, width=width, spared=_SPARED, right=_LAYERS_RIGHT)
@@ -475,12 +479,14 @@ def _several(page: Page, document: LayerCheck) -> None:
     page.add(f"{counted(len(layers), 'layer')}, {total} MACs (details with --layer NAME):")
     rows = [
         {
-            "layer": text.clean(layer.name), "kind": layer.kind, "on": layer.placed or "",
+            "layer": text.clean(layer.name),
+            "kind": layer.kind,
+            "on": layer.placed or "",
             "predicted": text.microseconds(layer.predicted_us),
             "rule": "" if layer.dla.ok else layer.dla.reasons[0].rule,
         }
         for layer in layers
-    ]  # fmt: skip
+    ]
     names_in_columns(page, list(rows[0]), rows, right=("predicted",))
 
 
@@ -626,12 +632,14 @@ def sparsity_text(
         )
     rows = [
         {
-            "convolution": text.clean(one.layer), "could": "yes" if one.possible else "no",
-            "2:4 now": percent(one.share), "MACs saved": text.macs(one.macs_saved),
+            "convolution": text.clean(one.layer),
+            "could": "yes" if one.possible else "no",
+            "2:4 now": percent(one.share),
+            "MACs saved": text.macs(one.macs_saved),
             "why not": ", ".join(reason.rule for reason in one.reasons[:1]),
         }
         for one in every
-    ]  # fmt: skip
+    ]
     if rows:
         page.add()
         names_in_columns(page, list(rows[0]), rows, width=width, right=_SPARSITY_RIGHT)

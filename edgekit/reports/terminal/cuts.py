@@ -33,7 +33,10 @@ def add_cuts(page: Page, cuts: Sequence[Cut], *, width: int = WIDTH) -> None:
     ]
     head = list(rows[0])
     names_in_columns(page, head, rows, width=width, spared=("energy", "per second"), right=head)
-    page.add("of the whole network, predicted: the rest in a GPU engine. The rest may also run in "
-             "ONNX Runtime or in your code", style="dim")  # fmt: skip
+    page.add(
+        "of the whole network, predicted: the rest in a GPU engine. The rest may also run in "
+        "ONNX Runtime or in your code",
+        style="dim",
+    )
     for number, cut in enumerate(cuts, 1):
         page.add(f"{number}. {text.clean(cut.yaml)}", indent=2, hang=3)

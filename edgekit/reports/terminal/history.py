@@ -26,38 +26,69 @@ _SPARED = ("commit", "settings", "mode", "per second", "verdict", "when", "over 
 
 def history_text(results: Sequence[Result], *, width: int | None, colour: bool) -> str:
     """Returns a table of results; the sparkline shows a run's latencies over time."""
-    head = ("id", "when", "name", "board", "mode", "clock", "median", "p99", "per second",
-            "over time", "verdict", "settings", "commit", "marks")  # fmt: skip
+    head = (
+        "id",
+        "when",
+        "name",
+        "board",
+        "mode",
+        "clock",
+        "median",
+        "p99",
+        "per second",
+        "over time",
+        "verdict",
+        "settings",
+        "commit",
+        "marks",
+    )
 
     settings = _settings(results)
     rows = [
-        dict(zip(head, (
-            str(one.id), _when(one.at), one.name, _board(one), one.power_mode or "",
-            one.document.clock or "",
-            _ms(one.latency_ms("median")), _tail(one.latency_ms("p99"), "p99", _frames(one)),
-            text.significant(one.document.throughput_qps), sparkline(one.samples),
-            one.verdict or "", own, _commit(one),
-            ", ".join([*one.marks, *_TRIAL[: is_trial(one.name)]]),
-        ), strict=True))
+        dict(
+            zip(
+                head,
+                (
+                    str(one.id),
+                    _when(one.at),
+                    one.name,
+                    _board(one),
+                    one.power_mode or "",
+                    one.document.clock or "",
+                    _ms(one.latency_ms("median")),
+                    _tail(one.latency_ms("p99"), "p99", _frames(one)),
+                    text.significant(one.document.throughput_qps),
+                    sparkline(one.samples),
+                    one.verdict or "",
+                    own,
+                    _commit(one),
+                    ", ".join([*one.marks, *_TRIAL[: is_trial(one.name)]]),
+                ),
+                strict=True,
+            )
+        )
         for one, own in zip(results, settings, strict=True)
-    ]  # fmt: skip
+    ]
     cells = [{key: text.clean(value) for key, value in row.items()} for row in rows]
     used = [key for key in head if any(row[key] for row in cells)]
     page = Page(width or _WIDE, colour=colour)
     names_in_columns(
-        page, used, cells, width=width, spared=[key for key in _SPARED if key in used],
+        page,
+        used,
+        cells,
+        width=width,
+        spared=[key for key in _SPARED if key in used],
         right=("id", "median", "p99", "per second"),
-    )  # fmt: skip
+    )
     return str(page)
 
 
 def _settings(results: Sequence[Result]) -> list[str]:
     """Returns for each result the settings that are not the same in all results."""
     flat = [
-        {key: describe_value(value) or ABSENT
-         for key, value in write(one.settings).items()}
+        {key: describe_value(value) or ABSENT for key, value in write(one.settings).items()}
         for one in results
-    ]  # fmt: skip
+    ]
     keys = dict.fromkeys(key for one in flat for key in one)
     other = [key for key in keys if len({one.get(key) for one in flat}) > 1]
     return [", ".join(f"{key} {one[key]}" for key in other if key in one) for one in flat]

@@ -33,8 +33,7 @@ def log_text(
     most = None if verbose else _MOST
     log = document.log
     loadables = [f"{one.name}" for one in log.loadables]
-    on_gpu = [f"{one.name} ({one.kind})" if one.kind else one.name
-              for one in log.gpu_layers]  # fmt: skip
+    on_gpu = [f"{one.name} ({one.kind})" if one.kind else one.name for one in log.gpu_layers]
     for title, names in (("On the DLA", loadables or log.capable), ("On the GPU", on_gpu)):
         if names:
             page.add()

@@ -26,8 +26,13 @@ from edgekit_device.benchmark.measurement import MeasuredSettings, MemoryTaken, 
 from edgekit_device.board.power import PowerReport
 from edgekit_device.protocol.codec import write
 
-_PHASES = {"enqueue": "enqueue", "h2d": "copy in", "compute": "compute", "d2h": "copy out",
-           "host": "host"}  # fmt: skip
+_PHASES = {
+    "enqueue": "enqueue",
+    "h2d": "copy in",
+    "compute": "compute",
+    "d2h": "copy out",
+    "host": "host",
+}
 _SEGMENTS = 12
 _INDENT = 2
 

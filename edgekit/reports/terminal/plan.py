@@ -30,9 +30,10 @@ METRICS = {
     "period_us": ("period", text.microseconds),
 }
 UNITS: dict[str, Callable[[float | None], str]] = {
-    "us": text.microseconds, "uj": text.energy,
+    "us": text.microseconds,
+    "uj": text.energy,
     "qps": lambda value: f"{text.significant(value)} per second",
-}  # fmt: skip
+}
 SHOWN = 12  # layers listed before "and N more"
 
 
@@ -112,14 +113,26 @@ def plan_table_text(document: PlanTable) -> Iterator[RenderableType]:
             errors.append(f"{name}: {row.error.message}")
             continue
         (plan,) = row.plans.values()
-        rows.append([
-            name, *([] if aim else [row.objective]), text.microseconds(row.latency_us),
-            text.significant(row.throughput_qps), text.energy(row.energy_uj),
-            ABSENT if row.latency_us is None else percent(plan.dla_share, 0),
-            _short(plan, row.latency_us),
-        ])  # fmt: skip
-    head = ["board and mode" if several else "mode", *([] if aim else ["plan for"]), "latency",
-            "per second", "energy", "on DLA", "proof"]  # fmt: skip
+        rows.append(
+            [
+                name,
+                *([] if aim else [row.objective]),
+                text.microseconds(row.latency_us),
+                text.significant(row.throughput_qps),
+                text.energy(row.energy_uj),
+                ABSENT if row.latency_us is None else percent(plan.dla_share, 0),
+                _short(plan, row.latency_us),
+            ]
+        )
+    head = [
+        "board and mode" if several else "mode",
+        *([] if aim else ["plan for"]),
+        "latency",
+        "per second",
+        "energy",
+        "on DLA",
+        "proof",
+    ]
     yield table(head, rows, "lrrrrl" if aim else "llrrrrl")
     yield from map(paragraph, errors)
     yield ""
@@ -155,11 +168,17 @@ def pareto_text(document: Pareto) -> Iterator[RenderableType]:
     keys = [first, second, *(k for k in others if all(k in point for point in figures))]
     yield table(
         [*(METRICS[key][0] for key in keys), "on DLA", "loadables", "proof"],
-        [[*(METRICS[key][1](shown[key]) for key in keys), f"{point.dla_layers:,}",
-          f"{point.loadables:,}", _short(point, point.latency_us)]
-         for point, shown in zip(document.points, figures, strict=True)],
+        [
+            [
+                *(METRICS[key][1](shown[key]) for key in keys),
+                f"{point.dla_layers:,}",
+                f"{point.loadables:,}",
+                _short(point, point.latency_us),
+            ]
+            for point, shown in zip(document.points, figures, strict=True)
+        ],
         "r" * (len(keys) + 2) + "l",
-    )  # fmt: skip
+    )
     yield ""
     count = counted(len(document.points), "point")
     if document.complete:
@@ -237,10 +256,19 @@ def _costs(document: Why) -> Iterator[RenderableType]:
     yield paragraph("Its kernel alone", style="bold")
     yield table(
         ["device", "precision", "format", "time", "", "energy (predicted)"],
-        [[row.device, row.precision, row.format, text.microseconds(row.us), row.clock,
-          text.energy(row.uj)] for row in document.costs],
+        [
+            [
+                row.device,
+                row.precision,
+                row.format,
+                text.microseconds(row.us),
+                row.clock,
+                text.energy(row.uj),
+            ]
+            for row in document.costs
+        ],
         "lllrlr",
-    )  # fmt: skip
+    )
     if document.costs and document.costs[0].us and not document.planned_us:
         yield paragraph(
             "in this plan it takes no extra time: a neighbouring layer's kernel computes "
@@ -256,10 +284,17 @@ def _costs(document: Why) -> Iterator[RenderableType]:
         yield paragraph("Reformats at its inputs and outputs (predicted)", style="bold")
         yield table(
             [document.device, f"on {document.otherwise.device}", "neighbours", "tensor"],
-            [[text.microseconds(row.us), text.microseconds(row.otherwise_us),
-              ", ".join(row.neighbours), f"{row.direction} {row.tensor}"] for row in rows],
+            [
+                [
+                    text.microseconds(row.us),
+                    text.microseconds(row.otherwise_us),
+                    ", ".join(row.neighbours),
+                    f"{row.direction} {row.tensor}",
+                ]
+                for row in rows
+            ],
             "rrll",
-        )  # fmt: skip
+        )
 
 
 def _binds(document: Why) -> Iterator[RenderableType]:
@@ -310,40 +345,50 @@ def plans_text(document: Plans, *, width: int = WIDTH) -> Iterator[RenderableTyp
     yield paragraph(plans_headline(document), style="bold")
     yield paragraph(
         f"{document.target} {document.power_mode}, TensorRT {document.tensorrt}; "
-        "everything is predicted", style="dim",
-    )  # fmt: skip
+        "everything is predicted",
+        style="dim",
+    )
     lower, upper = document.lower, document.upper
-    proof = proof_of(
-        lower.optimal, lower.extrapolated, lower.unknown_cost
-    ) or (
+    proof = proof_of(lower.optimal, lower.extrapolated, lower.unknown_cost) or (
         f"not proved optimal: bound {value_text(document, lower.bound)}, gap "
         f"{percent(lower.gap, 2)}"
-    )  # fmt: skip
+    )
     yield paragraph(
         f"{GOALS[document.objective]}: {value_text(document, lower.value)} without "
         f"contention ({proof}), {value_text(document, upper.value)} with it",
-    )  # fmt: skip
+    )
     yield ""
     yield table(
         ("network", "rate", "deadline", "latency without", "with", "devices", "loadables"),
         [
-            (r["name"], r["rate"], r["deadline"], r["lower"], r["upper"], r["devices"],
-             r["loadables"])
+            (
+                r["name"],
+                r["rate"],
+                r["deadline"],
+                r["lower"],
+                r["upper"],
+                r["devices"],
+                r["loadables"],
+            )
             for r in plans_rows(document)
         ],
         "lrrrrlr",
-    )  # fmt: skip
+    )
     yield ""
     cores = document.loadables.cores
     yield table(
         ("device", "busy without", "with", "loadables"),
         [
-            (name, percent(busy.lower), percent(busy.upper),
-             f"{cores[name]} of {document.loadables.most}" if name in cores else "")
+            (
+                name,
+                percent(busy.lower),
+                percent(busy.upper),
+                f"{cores[name]} of {document.loadables.most}" if name in cores else "",
+            )
             for name, busy in document.utilisation.items()
         ],
         "lrrr",
-    )  # fmt: skip
+    )
     yield ""
     yield Text("\n".join(_lanes(document, max(width, 40))), no_wrap=True, overflow="ignore")
     yield ""

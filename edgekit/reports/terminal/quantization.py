@@ -100,21 +100,26 @@ def _modules(modules: Sequence[ModuleImpact]) -> Iterator[RenderableType]:
     """Yields the modules, limited to a readable number of levels of the tree."""
     deep = {one.module: len(enclosing(one.module)) - 1 for one in modules}
     levels = sorted(set(deep.values()))
-    fits = [level for level in levels
-            if sum(one <= level for one in deep.values()) <= _LAYERS_SHOWN]  # fmt: skip
+    fits = [
+        level for level in levels if sum(one <= level for one in deep.values()) <= _LAYERS_SHOWN
+    ]
     most = max([levels[:2][-1], *fits])
     yield table(
         ("worst SNR", "cosine", "kernels", "device", "not INT8", "module"),
         [
-            ("" if one.cosine is None else decibels(one.snr_db, one.snr_db is None),
-             "" if one.cosine is None else f"{one.cosine:.6f}", f"{one.kernels:,}",
-             ", ".join(one.devices), f"{one.floats:,}" if one.floats else "",
-             "  " * deep[one.module] + (one.module or "(the network)"))
+            (
+                "" if one.cosine is None else decibels(one.snr_db, one.snr_db is None),
+                "" if one.cosine is None else f"{one.cosine:.6f}",
+                f"{one.kernels:,}",
+                ", ".join(one.devices),
+                f"{one.floats:,}" if one.floats else "",
+                "  " * deep[one.module] + (one.module or "(the network)"),
+            )
             for one in modules
             if deep[one.module] <= most
         ],
         "rrrlr",
-    )  # fmt: skip
+    )
 
 
 def _layer_row(row: RankedKernel, width: int) -> Sequence[str]:

@@ -58,9 +58,13 @@ SHOWN = 8  # loadables and reformats listed before "and N more"
 
 
 def prediction_table(
-    rows: Sequence[Row], objective: str, brings: str, source: str = "",
-    unknown: int = 0, rate_hz: float | None = None,
-) -> RenderableType:  # fmt: skip
+    rows: Sequence[Row],
+    objective: str,
+    brings: str,
+    source: str = "",
+    unknown: int = 0,
+    rate_hz: float | None = None,
+) -> RenderableType:
     """Returns the plan's prediction next to the baselines', and the plan's advantage.
 
     Args:
@@ -73,9 +77,13 @@ def prediction_table(
     """
     marked = any(row.keeps is False for row in rows)
     found = Table(
-        title=text.prediction_title(source, unknown, rate_hz), title_justify="left",
-        title_style="bold", box=None, padding=(0, 1 if marked else 2, 0, 0), expand=False,
-    )  # fmt: skip
+        title=text.prediction_title(source, unknown, rate_hz),
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        padding=(0, 1 if marked else 2, 0, 0),
+        expand=False,
+    )
     found.add_column("placement", header_style="dim")
     key = "period_us" if objective == "period" else PREDICTED_KEYS[objective]
     against = f"{METRICS[key][0]}\nvs plan"
@@ -89,10 +97,12 @@ def prediction_table(
         found.add_row(
             f"{row.label} *" if row.keeps is False else row.label,
             text.microseconds(row.latency_us),
-            text.significant(row.throughput_qps), text.energy(row.energy_uj),
-            text.microseconds(row.gpu_us), _change(row, rows[0], PREDICTED_KEYS[objective]),
+            text.significant(row.throughput_qps),
+            text.energy(row.energy_uj),
+            text.microseconds(row.gpu_us),
+            _change(row, rows[0], PREDICTED_KEYS[objective]),
             style="bold" if row.key == "plan" else "",
-        )  # fmt: skip
+        )
     if marked:
         found.caption, found.caption_justify = "* breaks the limits of the plan", "left"
     return Group(found, Text(brings, style="bold")) if brings else found
@@ -250,9 +260,11 @@ def terminal_summary(report: Report, console: Console) -> None:
         grid.add_row(name, Text(value))
     width = min(console.width, WIDTH)
     facts = [
-        report.target.name, text.mode_words(report), report.precision.upper(),
+        report.target.name,
+        text.mode_words(report),
+        report.precision.upper(),
         f"TensorRT {report.tensorrt}",
-    ]  # fmt: skip
+    ]
     console.print()
     for one in report.answers():
         style = "bold red" if one.ok is False else "bold"
@@ -260,11 +272,15 @@ def terminal_summary(report: Report, console: Console) -> None:
     console.print()
     console.print(
         Panel(
-            grid, title=Text(text.clean(report.name), style="bold"), title_align="left",
+            grid,
+            title=Text(text.clean(report.name), style="bold"),
+            title_align="left",
             subtitle=Text(text.clean(", ".join(fact for fact in facts if fact))),
-            subtitle_align="right", width=width, padding=(0, 1),
+            subtitle_align="right",
+            width=width,
+            padding=(0, 1),
         )
-    )  # fmt: skip
+    )
     console.print()
     predicted = report.predicted
     console.print(
@@ -297,9 +313,12 @@ def summary_plan(plan: Plan) -> RenderableType:
     """
     head = f"{plan.target} {plan.power_mode}, {plan.precision.upper()}, TensorRT {plan.tensorrt}"
     parts: list[RenderableType] = [
-        Text(text.clean(head), style="bold"), Text(_objective(plan), style="bold"),
-        Text("\n".join(_plan_lines(plan))), Text(), _devices(plan),
-    ]  # fmt: skip
+        Text(text.clean(head), style="bold"),
+        Text(_objective(plan), style="bold"),
+        Text("\n".join(_plan_lines(plan))),
+        Text(),
+        _devices(plan),
+    ]
     if lost := sharing_words(plan.frame):
         parts.append(Text(sentence(lost)))
     if plan.loadables:
@@ -340,10 +359,16 @@ def _devices(plan: Plan) -> Table:
     several = len(plan.plans) > 1
     busy = "busy" if plan.measured and plan.measured.fraction else "busy (predicted)"
     rows = [
-        [*([str(number)] if several else []), row.device, text.count(row.layers),
-         text.count(row.segments), busy_time(row.busy_us, row.layers)]
-        for number, part in enumerate(plan.plans, 1) for row in part.devices
-    ]  # fmt: skip
+        [
+            *([str(number)] if several else []),
+            row.device,
+            text.count(row.layers),
+            text.count(row.segments),
+            busy_time(row.busy_us, row.layers),
+        ]
+        for number, part in enumerate(plan.plans, 1)
+        for row in part.devices
+    ]
     if plan.left:
         first = [ABSENT] if several else []
         rows.append([*first, PYTORCH, text.count(len(plan.left)), ABSENT, "left out"])
@@ -437,11 +462,15 @@ def _loadables(plan: Plan) -> Table:
     for loadable in plan.loadables[:SHOWN]:
         memory = write(loadable.memory)
         formats = ", ".join(dict.fromkeys(loadable.formats.values()))
-        rows.append([
-            *([str(loadable.plan + 1)] if first else []), f"DLA{loadable.core}",
-            text.count(len(loadable.layers)), *(text.size(memory[key]) for key in text.POOLS),
-            formats or ABSENT,
-        ])  # fmt: skip
+        rows.append(
+            [
+                *([str(loadable.plan + 1)] if first else []),
+                f"DLA{loadable.core}",
+                text.count(len(loadable.layers)),
+                *(text.size(memory[key]) for key in text.POOLS),
+                formats or ABSENT,
+            ]
+        )
     if len(plan.loadables) > SHOWN:
         rows.append([f"and {len(plan.loadables) - SHOWN} more", *[""] * (len(head) - 1)])
     return table(head, rows, "r" * (len(head) - 1))

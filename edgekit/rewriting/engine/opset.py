@@ -297,9 +297,13 @@ def raise_opset(model: Model, least: int = _OPSET) -> Model | None:
     try:
         # types of existing tensors stay: only those of added tensors are inferred
         raised = canonical(
-            proto, None, source=model.source, weights=model.weights, known=raiser.given,
+            proto,
+            None,
+            source=model.source,
+            weights=model.weights,
+            known=raiser.given,
             plugins=model.plugins,
-        )  # fmt: skip
+        )
     except ModelError:
         return None
     return replace(raised, folded={**raised.folded, **model.folded})

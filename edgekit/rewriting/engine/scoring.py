@@ -396,9 +396,12 @@ class Judge:
     def judge(self, network: Network) -> Judgement:
         """Returns the verdicts on a network."""
         return judge(
-            network, self.target, precision=self.precision, tensorrt=self.tensorrt,
+            network,
+            self.target,
+            precision=self.precision,
+            tensorrt=self.tensorrt,
             lowers=self.lowers,
-        )  # fmt: skip
+        )
 
     def both(self, graph: RewriteGraph, step: RewriteStep) -> tuple[Score, Score]:
         """Scores the nodes that a step would remove and add, among its neighbours."""

@@ -20,11 +20,28 @@ if TYPE_CHECKING:
 
 _REMEMBERED = 4096
 # operators that only move numbers: exact in any width, so weights keep their stored width
-_MOVING = frozenset({
-    "Concat", "DepthToSpace", "Flatten", "Gather", "GatherElements", "GatherND", "Identity",
-    "Reshape", "Shape", "Size", "Slice", "SpaceToDepth", "Split",
-    "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where",
-})  # fmt: skip
+_MOVING = frozenset(
+    {
+        "Concat",
+        "DepthToSpace",
+        "Flatten",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "Identity",
+        "Reshape",
+        "Shape",
+        "Size",
+        "Slice",
+        "SpaceToDepth",
+        "Split",
+        "Squeeze",
+        "Tile",
+        "Transpose",
+        "Unsqueeze",
+        "Where",
+    }
+)
 
 
 def evaluate(

@@ -122,9 +122,11 @@ class _Window:
         places = [step * d for step, d in zip(inside, self.dilation, strict=True)]
         moves = [step * s for step, s in zip(inside, self.stride, strict=True)]
         return np.lib.stride_tricks.as_strided(
-            x, (*x.shape[:2], *self.kernel, *self.out), (*x.strides[:2], *places, *moves),
+            x,
+            (*x.shape[:2], *self.kernel, *self.out),
+            (*x.strides[:2], *places, *moves),
             writeable=False,
-        )  # fmt: skip
+        )
 
 
 def _window(call: Call, kernel: Sequence[int], source: Sequence[int]) -> _Window:
@@ -159,8 +161,16 @@ def _steps(size: int, begin: int, end: int, extent: int, stride: int, *, ceil: b
 def _padded(x: np.ndarray, window: _Window, fill: float) -> np.ndarray:
     """Returns the padded input, extended if windows reach beyond it (ceil_mode)."""
     widths = [(0, 0), (0, 0)]
-    sides = zip(x.shape[2:], window.begin, window.end, window.kernel, window.dilation,
-                window.stride, window.out, strict=True)  # fmt: skip
+    sides = zip(
+        x.shape[2:],
+        window.begin,
+        window.end,
+        window.kernel,
+        window.dilation,
+        window.stride,
+        window.out,
+        strict=True,
+    )
     for size, begin, end, kernel, dilation, stride, out in sides:
         reach = (out - 1) * stride + (kernel - 1) * dilation + 1
         widths.append((begin, max(end, reach - size - begin)))

@@ -70,9 +70,12 @@ def _distance(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
         return (0.0, 1.0) if np.array_equal(a, b) else never
     most = largest = 0.0
     blocks = np.nditer(
-        [a, b], ["external_loop", "buffered", "zerosize_ok"], op_dtypes=["f8", "f8"],
-        casting="safe", buffersize=_BLOCK,
-    )  # fmt: skip
+        [a, b],
+        ["external_loop", "buffered", "zerosize_ok"],
+        op_dtypes=["f8", "f8"],
+        casting="safe",
+        buffersize=_BLOCK,
+    )
     for x, y in blocks:
         sane = np.isfinite(y)
         if not sane.all():

@@ -338,9 +338,12 @@ def reweigh(rewritten: Model, other: Model) -> Model:
     if record is not None:
         _put_back(proto, record, values)
     made = canonical(
-        proto, None, source=other.source, plugins=rewritten.plugins,
+        proto,
+        None,
+        source=other.source,
+        plugins=rewritten.plugins,
         weights=values,  # type: ignore[arg-type]
-    )  # fmt: skip
+    )
     if _weight_types(made) != _weight_types(rewritten):
         raise _untrue(rewritten, "its weights do not follow from its recipes")
     check_derived(rewritten, record, made, other)

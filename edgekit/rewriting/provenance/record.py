@@ -61,9 +61,20 @@ _LARGEST_CONSTANT = 64 << 20
 _LARGEST_RANK = 16
 _LARGEST_SIZE = 1 << 40
 _DTYPES = (
-    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
-    "float16", "float32", "float64", "bfloat16",
-)  # fmt: skip
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+    "bfloat16",
+)
 RECORD_SCHEMA = "edgekit.rewrites/1"
 
 

@@ -438,8 +438,11 @@ def _row(applied: Applied, proof: Proof, claim: Claim, index: int) -> VerifiedRe
     holds = proof.holds()
     if applied.max_error_float64 is None and before is not None:
         holds = holds and now is not None and now <= max(before * _SLACK, _LEAST_ERROR)
-    known = {**vars(applied), "max_error": _finite(now),
-             "max_error_float64": _finite(applied.max_error_float64)}  # fmt: skip
+    known = {
+        **vars(applied),
+        "max_error": _finite(now),
+        "max_error_float64": _finite(applied.max_error_float64),
+    }
     return VerifiedRewrite(
         **known,
         recorded=RecordedErrors(before, recorded[1]) if recorded else None,

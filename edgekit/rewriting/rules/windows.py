@@ -366,10 +366,16 @@ def pool_of(graph: RewriteGraph, node: Node) -> PoolNode | None:
             stride = 1 - after
         axes.append(
             PoolAxis(
-                sizes[at], counts[at], size, stride, before, max(after, 0), dilation,
+                sizes[at],
+                counts[at],
+                size,
+                stride,
+                before,
+                max(after, 0),
+                dilation,
                 beyond=after > declared,
             )
-        )  # fmt: skip
+        )
     within = (
         max(given.kernel) <= limit("pooling.window")[1]
         and max(given.stride) <= limit("pooling.stride")[1]

@@ -84,9 +84,13 @@ def solve_steps(
     units = Units.of(problem, goal)
     least = math.ldexp(lower, units.value)
     search = _Deepening(
-        units.problem(problem), units.goal(goal), units.placing(start), least, account,
+        units.problem(problem),
+        units.goal(goal),
+        units.placing(start),
+        least,
+        account,
         progress and (lambda *both: progress(*map(units.real_value, both))),
-    )  # fmt: skip
+    )
     levels = FIRST_LEVELS
     while search.going:
         if search.solve(levels, tail=False):
@@ -140,9 +144,13 @@ class _Deepening:
             return True
         while self.going:
             request, scale = steps_request(
-                problem, self.goal, row,
-                start=self.best, lower=self.bound, strict=self.strict and not tail,
-            )  # fmt: skip
+                problem,
+                self.goal,
+                row,
+                start=self.best,
+                lower=self.bound,
+                strict=self.strict and not tail,
+            )
             request = replace(request, forbidden=self.forbidden, gap=GAP)
             proves = tail or (exact and not self.strict)
 

@@ -30,9 +30,18 @@ def _full(inside: Branch, outside: Branch, found: str, **more: Any) -> tuple[Cas
     limit = "fewer than 16"
     return (
         _case("cbuf_limit", inside, outside, found, limit, breaks=~IN_8_6, disputed=ALWAYS, **more),
-        _case("cbuf_unsure", inside, outside, found, limit, breaks=IN_8_6, risk=True,
-              outside_ok=NEVER, **more),
-    )  # fmt: skip
+        _case(
+            "cbuf_unsure",
+            inside,
+            outside,
+            found,
+            limit,
+            breaks=IN_8_6,
+            risk=True,
+            outside_ok=NEVER,
+            **more,
+        ),
+    )
 
 
 CONVOLUTION = [

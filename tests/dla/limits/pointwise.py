@@ -84,8 +84,13 @@ def _forms(inside: tuple[int, ...], outside: tuple[int, ...], left: bool = False
     branches = [
         op("Add", *((form, whole) if left else (whole, form))) for form in (inside, outside)
     ]
-    return Case("elementwise.broadcast", branches[0], branches[1], "x".join(map(str, outside)),
-                "NCHW, NC11, N111")  # fmt: skip
+    return Case(
+        "elementwise.broadcast",
+        branches[0],
+        branches[1],
+        "x".join(map(str, outside)),
+        "NCHW, NC11, N111",
+    )
 
 
 ELEMENTWISE = [

@@ -72,20 +72,33 @@ def _half_constant(sheet: Sheet, name: str) -> None:
 
 CONCATENATION = [
     *(
-        Case("concatenation.axis", op("Concat", PLAIN, PLAIN, axis=inside),
-             op("Concat", PLAIN, PLAIN, axis=outside), found, "along C")
+        Case(
+            "concatenation.axis",
+            op("Concat", PLAIN, PLAIN, axis=inside),
+            op("Concat", PLAIN, PLAIN, axis=outside),
+            found,
+            "along C",
+        )
         for inside, outside, found in ((1, 2, "along H"), (-3, -1, "along W"), (1, 0, "along N"))
     ),
-    Case("concatenation.inputs", op("Concat", PLAIN, PLAIN, axis=1), op("Concat", PLAIN, axis=1),
-         "1", "at least 2"),
+    Case(
+        "concatenation.inputs",
+        op("Concat", PLAIN, PLAIN, axis=1),
+        op("Concat", PLAIN, axis=1),
+        "1",
+        "at least 2",
+    ),
     Case("concatenation.inputs", _half_constant, op("Concat", PLAIN, axis=1), "1", "at least 2"),
-]  # fmt: skip
+]
 
 
 def _slice(
-    starts: list[int], ends: list[int], axes: list[int], steps: list[int] | None = None,
+    starts: list[int],
+    ends: list[int],
+    axes: list[int],
+    steps: list[int] | None = None,
     shape: tuple[int, ...] = (2, 4, 6, 6),
-) -> Branch:  # fmt: skip
+) -> Branch:
     return op("Slice", shape, constants=[starts, ends, axes, steps or [1] * len(axes)])
 
 
@@ -112,12 +125,24 @@ SLICE = [
     Case("slice.mode", _pad(mode="wrap"), _pad(mode="edge"), "CLAMP", "WRAP, FILL", opset=19),
     Case("slice.fill", _pad(0.0), _pad(1.0), "1", "0"),
     Case("slice.out_of_bounds", CROP, _pad(), "FILL", "DEFAULT", risk=True),
-    Case("slice.out_of_bounds", _split(1), op("Tile", PLAIN, constants=[[1, 1, 2, 1]]), "WRAP",
-         "DEFAULT", risk=True),
+    Case(
+        "slice.out_of_bounds",
+        _split(1),
+        op("Tile", PLAIN, constants=[[1, 1, 2, 1]]),
+        "WRAP",
+        "DEFAULT",
+        risk=True,
+    ),
     Case("operators.not_exposed", CROP, _pad(), "Pad", "both allow", risk=True),
-    Case("operators.not_exposed", CROP, op("Tile", PLAIN, constants=[[1, 1, 2, 1]]), "Tile",
-         "both allow", risk=True),
-]  # fmt: skip
+    Case(
+        "operators.not_exposed",
+        CROP,
+        op("Tile", PLAIN, constants=[[1, 1, 2, 1]]),
+        "Tile",
+        "both allow",
+        risk=True,
+    ),
+]
 
 
 def _reshape(*shape: int, source: tuple[int, ...] = (2, 4, 2, 2)) -> Branch:

@@ -86,9 +86,13 @@ def conv(
 
 
 def deconv(
-    *kernel: int, channels: int = 1, size: Sizes = (2, 2), maps: int = 1, groups: int = 1,
+    *kernel: int,
+    channels: int = 1,
+    size: Sizes = (2, 2),
+    maps: int = 1,
+    groups: int = 1,
     **more: Any,
-) -> Branch:  # fmt: skip
+) -> Branch:
     """A ConvTranspose with constant weights; ``maps`` are those of one group."""
 
     def draw(sheet: Sheet, name: str) -> None:

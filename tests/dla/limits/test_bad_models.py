@@ -102,8 +102,12 @@ def test_a_tensor_without_elements_is_refused(tmp_path: Path) -> None:
 
 
 def test_nodes_of_one_name_and_of_none_get_layers_of_their_own(tmp_path: Path) -> None:
-    nodes = [node("Relu", "x", "a", name="n"), node("Abs", "a", "b", name="n"),
-             node("Exp", "b", "c"), node("Tanh", "c", "y")]  # fmt: skip
+    nodes = [
+        node("Relu", "x", "a", name="n"),
+        node("Abs", "a", "b", name="n"),
+        node("Exp", "b", "c"),
+        node("Tanh", "c", "y"),
+    ]
     path = write(make(nodes, GOOD, ["y"]), tmp_path)
     layers = edgekit.check(path, target=ORIN, precision="int8").to_json()["layers"]
     assert len({layer["name"] for layer in layers}) == 4

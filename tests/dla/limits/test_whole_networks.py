@@ -118,9 +118,12 @@ def test_a_calibration_cache_is_of_no_use_from_11_4_1_on(tmp_path: Path) -> None
     model = _model(tmp_path, quantized=True)
     for tensorrt, refused in (("10.3", False), ("11.4.1", True)):
         document = edgekit.check(
-            model, target=ORIN, precision="int8", tensorrt=tensorrt,
+            model,
+            target=ORIN,
+            precision="int8",
+            tensorrt=tensorrt,
             calibration={"cache": str(cache)},
-        ).to_json()  # fmt: skip
+        ).to_json()
         rules = {r["rule"] for layer in document["layers"] for r in layer["dla"]["reasons"]}
         assert (CACHE in rules) is refused
 
@@ -149,9 +152,15 @@ def test_a_layer_without_scales_is_held_against_the_limits_of_fp16(
 
 @pytest.mark.parametrize(
     ("board", "tensorrt", "known"),
-    [(XAVIER, "7.1.3", False), (XAVIER, "8.2", False), (XAVIER, "8.4", True),
-     (ORIN, "11.4.1", True), (ORIN, "11.4.2", False), (ORIN, "12.0", False)],
-)  # fmt: skip
+    [
+        (XAVIER, "7.1.3", False),
+        (XAVIER, "8.2", False),
+        (XAVIER, "8.4", True),
+        (ORIN, "11.4.1", True),
+        (ORIN, "11.4.2", False),
+        (ORIN, "12.0", False),
+    ],
+)
 def test_a_release_that_no_source_is_about_is_never_certain(
     tmp_path: Path, board: str, tensorrt: str, known: bool
 ) -> None:

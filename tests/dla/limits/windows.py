@@ -99,9 +99,13 @@ NEW_RESIZE = since("8.5.2")
 
 
 def _resize(
-    mode: str, *scales: float, at: str = "", near: str = "", sizes: tuple[int, ...] = (),
+    mode: str,
+    *scales: float,
+    at: str = "",
+    near: str = "",
+    sizes: tuple[int, ...] = (),
     shape: tuple[int, ...] = (1, 1, 2, 2),
-) -> Branch:  # fmt: skip
+) -> Branch:
     more: dict[str, Any] = {"mode": mode}
     more["coordinate_transformation_mode"] = at or {"nearest": "asymmetric"}.get(mode, "half_pixel")
     if mode == "nearest":
@@ -173,9 +177,17 @@ def _upsample(mode: str) -> Branch:
 
 
 UPSAMPLE = [
-    _resizing("combination", _upsample("nearest"), _upsample("linear"), "LINEAR/ASYMMETRIC",
-              "LINEAR/HALF_PIXEL", breaks=NEW_RESIZE, outside_ok=NEVER, opset=9),
-]  # fmt: skip
+    _resizing(
+        "combination",
+        _upsample("nearest"),
+        _upsample("linear"),
+        "LINEAR/ASYMMETRIC",
+        "LINEAR/HALF_PIXEL",
+        breaks=NEW_RESIZE,
+        outside_ok=NEVER,
+        opset=9,
+    ),
+]
 
 WITH_REDUCE = since("8.6.12")
 

@@ -26,9 +26,13 @@ def test_a_sequence_is_an_image_of_width_one():
 
 
 @given(
-    st.integers(1, 5), st.integers(1, 3), st.integers(1, 3), st.tuples(*[st.integers(0, 3)] * 2),
-    st.sampled_from(["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]), st.booleans(),
-)  # fmt: skip
+    st.integers(1, 5),
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.tuples(*[st.integers(0, 3)] * 2),
+    st.sampled_from(["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]),
+    st.booleans(),
+)
 @settings(max_examples=tries(25))
 def test_any_sequence(kernel, stride, dilation, pads, auto, grouped):
     attrs = {"strides": [stride], "dilations": [dilation], "group": 2 if grouped else 1}

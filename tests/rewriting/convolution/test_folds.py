@@ -18,9 +18,12 @@ def values(seed=0, groups=1, kernel=3):
     positive = np.abs(weight(4, seed=seed + 4)) + 0.1
     return {
         "w": weight(4, 4 // groups, kernel, kernel, seed=seed),
-        "b": weight(4, seed=seed + 5), "s": weight(4, seed=seed + 1),
-        "t": weight(4, seed=seed + 2), "m": weight(4, seed=seed + 3), "v": positive,
-    }  # fmt: skip
+        "b": weight(4, seed=seed + 5),
+        "s": weight(4, seed=seed + 1),
+        "t": weight(4, seed=seed + 2),
+        "m": weight(4, seed=seed + 3),
+        "v": positive,
+    }
 
 
 def normalized(bias=True, groups=1, seed=0, ends=("y",), epsilon=1e-3, **attrs):
@@ -50,8 +53,13 @@ def arithmetic(op, shape, turned=False, bias=True, before=False, seed=0, **attrs
     )
 
 
-@given(st.sampled_from(["Add", "Sub", "Mul", "Div"]), st.sampled_from(SHAPES), st.booleans(),
-       st.booleans(), st.sampled_from([1, 2]))  # fmt: skip
+@given(
+    st.sampled_from(["Add", "Sub", "Mul", "Div"]),
+    st.sampled_from(SHAPES),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([1, 2]),
+)
 @settings(max_examples=tries(25))
 def test_any_arithmetic_after_it(op, shape, turned, bias, groups):
     turned = turned and op != "Div"
@@ -59,8 +67,14 @@ def test_any_arithmetic_after_it(op, shape, turned, bias, groups):
     assert ops(after) == ["Conv"]
 
 
-@given(st.sampled_from(["Add", "Sub", "Mul", "Div"]), st.sampled_from(SHAPES), st.booleans(),
-       st.booleans(), st.sampled_from([1, 2, 4]), st.booleans())  # fmt: skip
+@given(
+    st.sampled_from(["Add", "Sub", "Mul", "Div"]),
+    st.sampled_from(SHAPES),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([1, 2, 4]),
+    st.booleans(),
+)
 @settings(max_examples=tries(25))
 def test_any_arithmetic_before(op, shape, turned, bias, groups, pads):
     turned = turned and op != "Div"
@@ -80,9 +94,12 @@ def test_a_batch_normalization_before():
 
 def test_a_frozen_batch_normalization_written_out():
     nodes = [
-        node("Conv", "x w", "h"), node("Sub", "h m4", "c"), node("Mul", "s4 c", "d"),
-        node("Div", "d v4", "e"), node("Add", "e t4", "y"),
-    ]  # fmt: skip
+        node("Conv", "x w", "h"),
+        node("Sub", "h m4", "c"),
+        node("Mul", "s4 c", "d"),
+        node("Div", "d v4", "e"),
+        node("Add", "e t4", "y"),
+    ]
     given = values()
     given |= {f"{n}4": given[n].reshape(1, 4, 1, 1) for n in "mstv"}
     assert ops(assert_rewrites(net(nodes, {"x": (1, 4, 6, 6)}, ["y"], given), SCALE)) == ["Conv"]
@@ -105,14 +122,26 @@ def test_the_normalization_of_an_input_goes_into_the_first_convolution():
         arithmetic("Div", (), turned=True),
         arithmetic("Div", (4, 1, 1), turned=True, before=True),
         arithmetic("Mul", (6,), before=True),
-        net([node("Conv", "x w b", "h"), node("Mul", "h h", "y")], {"x": (1, 4, 6, 6)}, ["y"],
-            values()),
-        net([node("Mul", "x c", "h"), node("Conv", "h w", "y"), node("Relu", "h", "z")],
-            {"x": (1, 4, 6, 6)}, ["y", "z"], {**values(), "c": np.float32(2)}),
-        net([node("Relu", "x", "h"), node("BatchNormalization", "h s t m v", "y")],
-            {"x": (1, 4, 6, 6)}, ["y"], values()),
+        net(
+            [node("Conv", "x w b", "h"), node("Mul", "h h", "y")],
+            {"x": (1, 4, 6, 6)},
+            ["y"],
+            values(),
+        ),
+        net(
+            [node("Mul", "x c", "h"), node("Conv", "h w", "y"), node("Relu", "h", "z")],
+            {"x": (1, 4, 6, 6)},
+            ["y", "z"],
+            {**values(), "c": np.float32(2)},
+        ),
+        net(
+            [node("Relu", "x", "h"), node("BatchNormalization", "h s t m v", "y")],
+            {"x": (1, 4, 6, 6)},
+            ["y"],
+            values(),
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_scale_of_a_convolution_alone_stays(model):
     assert_untouched(model, NORM, SCALE, BEFORE)
 

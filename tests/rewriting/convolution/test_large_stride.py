@@ -53,17 +53,24 @@ def test_other_strides(weights, strides, made):
 
 
 @given(
-    st.tuples(*[st.integers(1, 18)] * 2), st.sampled_from([9, 10, 11, 12, 14, 16, 18, 24, 40]),
-    st.sampled_from([1, 2, 3, 8, 9, 15, 16]), st.tuples(*[st.integers(0, 17)] * 4),
-    st.tuples(*[st.integers(30, 75)] * 2), st.booleans(),
-)  # fmt: skip
+    st.tuples(*[st.integers(1, 18)] * 2),
+    st.sampled_from([9, 10, 11, 12, 14, 16, 18, 24, 40]),
+    st.sampled_from([1, 2, 3, 8, 9, 15, 16]),
+    st.tuples(*[st.integers(0, 17)] * 4),
+    st.tuples(*[st.integers(30, 75)] * 2),
+    st.booleans(),
+)
 @settings(max_examples=tries(40))
 def test_any_stride(kernel, down, across, pads, size, grouped):
     pads = [min(pad, side - 1) for pad, side in zip(pads, (*kernel, *kernel), strict=True)]
     model = conv(
-        (1, 4, *size), (6, 2 if grouped else 4, *kernel), bias=not grouped,
-        strides=[down, across], pads=pads, group=2 if grouped else 1,
-    )  # fmt: skip
+        (1, 4, *size),
+        (6, 2 if grouped else 4, *kernel),
+        bias=not grouped,
+        strides=[down, across],
+        pads=pads,
+        group=2 if grouped else 1,
+    )
     assert_fits(assert_rewrites(model, STRIDE))
 
 
@@ -71,16 +78,20 @@ def test_any_stride(kernel, down, across, pads, size, grouped):
 @settings(max_examples=tries(10))
 def test_dilated_kernels_are_pooled_afterwards(dilation, pad, stride):
     pad = min(pad, 2 * dilation)
-    model = conv((1, 2, 30, 31), (2, 2, 3, 3), dilations=[dilation] * 2, pads=[pad] * 4,
-                 strides=[stride] * 2)  # fmt: skip
+    model = conv(
+        (1, 2, 30, 31), (2, 2, 3, 3), dilations=[dilation] * 2, pads=[pad] * 4, strides=[stride] * 2
+    )
     assert_fits(assert_rewrites(model, STRIDE))
 
 
 def test_small_strides_and_prime_ones_over_both_limits_stay():
     assert_untouched(conv((1, 3, 40, 40), (4, 3, 8, 8), strides=[8, 8]), STRIDE)
     assert_untouched(conv((1, 3, 80, 80), (4, 3, 3, 3), strides=[17, 1]), STRIDE)
-    computed = net([node("Conv", "x v", "y", strides=[16, 16])],
-                   {"x": (1, 3, 32, 32), "v": (4, 3, 16, 16)}, ["y"])  # fmt: skip
+    computed = net(
+        [node("Conv", "x v", "y", strides=[16, 16])],
+        {"x": (1, 3, 32, 32), "v": (4, 3, 16, 16)},
+        ["y"],
+    )
     assert_untouched(computed, STRIDE)
 
 

@@ -46,9 +46,10 @@ def test_a_classifier_of_torchvision_reads_the_image(view):
 def test_rows_become_images_of_one_pixel():
     model = net(
         [node("Gemm", "x w b", "h"), node("Relu", "h", "r"), node("Gemm", "r v", "y")],
-        {"x": (3, 12)}, ["y"],
+        {"x": (3, 12)},
+        ["y"],
         {"w": weight(12, 8), "b": weight(8), "v": weight(8, 4)},
-    )  # fmt: skip
+    )
     after = assert_rewrites(model, GEMM, gone=["Gemm"])
     assert ops(after) == ["Reshape", "Conv", "Reshape", "Relu", "Reshape", "Conv", "Reshape"]
 
@@ -77,8 +78,10 @@ def test_any_window(shape, columns, turned):
 def test_a_squeeze_is_seen_through_and_others_keep_what_they_read():
     model = net(
         [node("Squeeze", "x axes", "f"), node("Gemm", "f w", "y"), node("Relu", "f", "z")],
-        {"x": (2, 8, 1, 1)}, ["y", "z"], {"w": weight(8, 5), "axes": np.array([2, 3])},
-    )  # fmt: skip
+        {"x": (2, 8, 1, 1)},
+        ["y", "z"],
+        {"w": weight(8, 5), "axes": np.array([2, 3])},
+    )
     assert ops(assert_rewrites(model, GEMM)) == ["Squeeze", "Conv", "Reshape", "Relu"]
 
 
@@ -167,8 +170,10 @@ def test_a_product_of_a_flattened_image_is_one_window(shape):
     depth = shape[1] * shape[2] * shape[3]
     model = net(
         [node("Flatten", "x", "f"), node("MatMul", "f w", "m"), node("Add", "m b", "y")],
-        {"x": shape}, ["y"], {"w": weight(depth, 5), "b": weight(5)},
-    )  # fmt: skip
+        {"x": shape},
+        ["y"],
+        {"w": weight(depth, 5), "b": weight(5)},
+    )
     after = assert_rewrites(model, MATMUL)
     assert ops(after) == ["Conv", "Reshape"]
     assert refused(after) == ["SHUFFLE"]
@@ -188,8 +193,10 @@ def test_a_bias_after_it_is_folded_in_and_another_sum_is_not():
     # the product itself is an output
     model = net(
         [node("MatMul", "x w", "m"), node("Add", "m b", "y")],
-        {"x": (1, 6, 8)}, ["m", "y"], {"w": weight(8, 5), "b": weight(5)},
-    )  # fmt: skip
+        {"x": (1, 6, 8)},
+        ["m", "y"],
+        {"w": weight(8, 5), "b": weight(5)},
+    )
     assert "Add" in ops(assert_rewrites(model, MATMUL))
 
 
@@ -201,9 +208,11 @@ def test_products_of_activations_and_of_a_matrix_for_each_batch_stay():
     assert_untouched(matmul((8,), (8, 5)), MATMUL)
     assert_untouched(matmul((9, 8), (1, 8, 5)), MATMUL)
     integers = net(
-        [node("MatMul", "x w", "y")], {"x": ((4, 4), TensorProto.INT64)},
-        {"y": TensorProto.INT64}, {"w": np.eye(4, dtype=np.int64)},
-    )  # fmt: skip
+        [node("MatMul", "x w", "y")],
+        {"x": ((4, 4), TensorProto.INT64)},
+        {"y": TensorProto.INT64},
+        {"w": np.eye(4, dtype=np.int64)},
+    )
     assert_untouched(integers, MATMUL)
 
 

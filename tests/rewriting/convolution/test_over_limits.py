@@ -63,9 +63,14 @@ def test_parts_of_a_large_kernel_leave_room_in_the_buffer():
 
 
 @given(
-    st.integers(33, 80), st.integers(1, 3), st.integers(1, 9), st.integers(1, 2),
-    st.tuples(*[st.integers(0, 45)] * 2), st.booleans(), st.booleans(),
-)  # fmt: skip
+    st.integers(33, 80),
+    st.integers(1, 3),
+    st.integers(1, 9),
+    st.integers(1, 2),
+    st.tuples(*[st.integers(0, 45)] * 2),
+    st.booleans(),
+    st.booleans(),
+)
 @settings(max_examples=tries(25))
 def test_any_large_kernel(large, small, stride, dilation, pads, along_width, grouped):
     size = max((large - 1) * dilation + 1 - sum(pads), 1) + 7
@@ -96,9 +101,12 @@ def test_a_dilation_over_the_limit_becomes_single_taps():
 def test_any_large_dilation(dilation, taps, pad, stride):
     size = (taps - 1) * dilation + 3
     model = conv(
-        (1, 2, size, 5), (2, 2, taps, 3),
-        dilations=[dilation, 2], pads=[pad, 1, 0, 1], strides=[stride, 1],
-    )  # fmt: skip
+        (1, 2, size, 5),
+        (2, 2, taps, 3),
+        dilations=[dilation, 2],
+        pads=[pad, 1, 0, 1],
+        strides=[stride, 1],
+    )
     assert_fits(assert_rewrites(model, DILATION))
 
 
@@ -107,8 +115,9 @@ def test_what_the_dla_takes_stays(item):
     assert_untouched(conv((1, 4, 20, 20), (4, 4, 3, 3), pads=[6] * 4, dilations=[6, 6]), item)
     assert_untouched(conv((1, 4, 40, 40), (4, 4, 32, 32), pads=[31] * 4), item)
     assert_untouched(conv((1, 4, 90), (4, 4, 40), pads=[50, 50]), item)
-    computed = net([node("Conv", "x v", "y", pads=[40] * 4)],
-                   {"x": (1, 1, 40, 40), "v": (1, 1, 35, 35)}, ["y"])  # fmt: skip
+    computed = net(
+        [node("Conv", "x v", "y", pads=[40] * 4)], {"x": (1, 1, 40, 40), "v": (1, 1, 35, 35)}, ["y"]
+    )
     assert_untouched(computed, item)
 
 

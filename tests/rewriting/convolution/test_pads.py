@@ -13,8 +13,19 @@ from tests.tries import tries
 FOLD, MOVE = "pad-conv", "pad-to-conv"
 
 
-def padded(around, weights=(4, 3, 3, 3), shape=(1, 3, 10, 11), reader="Conv", seed=0, opset=13,
-           value=None, more=(), ends=("y",), pad=None, **attrs):  # fmt: skip
+def padded(
+    around,
+    weights=(4, 3, 3, 3),
+    shape=(1, 3, 10, 11),
+    reader="Conv",
+    seed=0,
+    opset=13,
+    value=None,
+    more=(),
+    ends=("y",),
+    pad=None,
+    **attrs,
+):
     values = {"p": np.array(around)}
     if value is not None:
         values["v"] = np.float32(value)
@@ -47,8 +58,12 @@ def test_padded_channels_are_weights_less():
     assert ops(after) == ["Conv"]
 
 
-@given(st.lists(st.integers(0, 4), min_size=6, max_size=6), st.integers(1, 4),
-       st.tuples(*[st.integers(0, 2)] * 4), st.integers(1, 2))  # fmt: skip
+@given(
+    st.lists(st.integers(0, 4), min_size=6, max_size=6),
+    st.integers(1, 4),
+    st.tuples(*[st.integers(0, 2)] * 4),
+    st.integers(1, 2),
+)
 @settings(max_examples=tries(25))
 def test_any_padding(amounts, kernel, own, stride):
     pads = [0, *amounts[:3], 0, *amounts[3:]]
@@ -104,10 +119,14 @@ def test_a_pad_that_a_reader_takes_over_is_not_moved():
         padded([0, 0, 1, 1, 0, 0, 1, 1], pad={"mode": "edge"}),
         padded([0, 0, 1, -1, 0, 0, 1, 1]),
         padded([1, 0, 0, 0, 0, 0, 1, 1]),
-        net([node("Pad", "x p", "q"), node("Conv", "q w", "y")], {"x": (1, 3, 8)}, ["y"],
-            {"p": np.array([0, 0, 1, 0, 0, 1]), "w": weight(4, 3, 3)}),
+        net(
+            [node("Pad", "x p", "q"), node("Conv", "q w", "y")],
+            {"x": (1, 3, 8)},
+            ["y"],
+            {"p": np.array([0, 0, 1, 0, 0, 1]), "w": weight(4, 3, 3)},
+        ),
     ],
-)  # fmt: skip
+)
 def test_other_pads_stay(model):
     assert_untouched(model, FOLD, MOVE)
 

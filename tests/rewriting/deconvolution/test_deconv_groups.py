@@ -42,10 +42,14 @@ def test_any_groups(data):
     groups, each = data.draw(st.integers(2, 4)), data.draw(st.sampled_from([1, 2, 3, 40, 64]))
     rest = {"pads": [1, 0, 0, 1]} if data.draw(st.booleans()) else {"dilations": [1, 2]}
     model = deconv(
-        (data.draw(st.integers(1, 2)), groups * each, 2, 3), (2, data.draw(st.integers(2, 3))),
-        maps=data.draw(st.integers(1, 3)), bias=data.draw(st.booleans()), strides=[2, 1],
-        group=groups, **rest,
-    )  # fmt: skip
+        (data.draw(st.integers(1, 2)), groups * each, 2, 3),
+        (2, data.draw(st.integers(2, 3))),
+        maps=data.draw(st.integers(1, 3)),
+        bias=data.draw(st.booleans()),
+        strides=[2, 1],
+        group=groups,
+        **rest,
+    )
     made = assert_rewrites(model, GROUPS)
     assert all(attrs.get("group", 1) == 1 for attrs in found(made, "ConvTranspose"))
 

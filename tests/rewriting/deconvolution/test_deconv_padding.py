@@ -67,9 +67,16 @@ def test_any_padding(data):
     end = [number(0, min(r - 1 - b, 3)) for r, b in zip(reach, begin, strict=True)]
     groups = number(1, 2)
     model = deconv(
-        (number(1, 2), 2, *size), kernel, maps=2, bias=data.draw(st.booleans()), group=groups,
-        strides=stride, dilations=dilation, pads=[*begin, *end], output_padding=extra,
-    )  # fmt: skip
+        (number(1, 2), 2, *size),
+        kernel,
+        maps=2,
+        bias=data.draw(st.booleans()),
+        group=groups,
+        strides=stride,
+        dilations=dilation,
+        pads=[*begin, *end],
+        output_padding=extra,
+    )
     if any((*begin, *end, *extra)):
         assert_rewrites(model, PADDING)
     else:

@@ -53,8 +53,14 @@ def test_the_rounded_product_of_a_scale_is_no_size():
 
 
 def test_half_precision_keeps_scales_in_single():
-    layer = node("Resize", ["x", "", "", "s"], "y", mode="nearest", nearest_mode="floor",
-                 **{COORDINATES: "asymmetric"})  # fmt: skip
+    layer = node(
+        "Resize",
+        ["x", "", "", "s"],
+        "y",
+        mode="nearest",
+        nearest_mode="floor",
+        **{COORDINATES: "asymmetric"},
+    )
     outputs = {"y": TensorProto.FLOAT16}
     inputs = {"x": ((1, 2, 3, 4), TensorProto.FLOAT16)}
     model = net([layer], inputs, outputs, {"s": np.array([1, 2, 6, 8])})
@@ -132,7 +138,8 @@ def test_what_is_left_alone():
     assert_untouched(net([layer], {"x": (1, 2, 4, 5)}, ["y"], weights), SIZES, WORDS)
     whole = net(
         [node("Resize", ["x", "", "", "s"], "y")],
-        {"x": ((1, 2, 4, 5), TensorProto.INT32)}, {"y": TensorProto.INT32},
+        {"x": ((1, 2, 4, 5), TensorProto.INT32)},
+        {"y": TensorProto.INT32},
         {"s": np.array([1, 2, 8, 10])},
-    )  # fmt: skip
+    )
     assert_untouched(whole, SIZES, WORDS)

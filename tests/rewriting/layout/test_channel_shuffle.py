@@ -133,12 +133,19 @@ def folded_net(before=True, seed=0):
         ),
     ]
     weights = {
-        "w": weight(8, 5, 3, 3, seed=seed), "b": weight(8, seed=1), "scale": weight(8, seed=2),
-        "shift": weight(8, seed=3), "mean": weight(8, seed=4),
-        "var": np.abs(weight(8, seed=5)) + 0.5, "dw": weight(8, 1, 3, 3, seed=6),
-        "db": weight(8, seed=7), "factor": weight(1, 8, 1, 1, seed=8),
-        "lw": weight(4, 8, 1, 1, seed=9), "gw": weight(4, 4, 1, 1, seed=9), **fixed,
-    }  # fmt: skip
+        "w": weight(8, 5, 3, 3, seed=seed),
+        "b": weight(8, seed=1),
+        "scale": weight(8, seed=2),
+        "shift": weight(8, seed=3),
+        "mean": weight(8, seed=4),
+        "var": np.abs(weight(8, seed=5)) + 0.5,
+        "dw": weight(8, 1, 3, 3, seed=6),
+        "db": weight(8, seed=7),
+        "factor": weight(1, 8, 1, 1, seed=8),
+        "lw": weight(4, 8, 1, 1, seed=9),
+        "gw": weight(4, 4, 1, 1, seed=9),
+        **fixed,
+    }
     used = {name for item in nodes for name in item.input}
     shape = (1, 5, 8, 8) if before else (1, 8, 6, 6)
     return net(nodes, {"x": shape}, ["y"], {k: v for k, v in weights.items() if k in used})

@@ -40,12 +40,17 @@ def block(groups=2, part=3, wide=(2, 2), side=5, middle=(), readers=1, extra=(),
         *(node("Conv", "s v", f"y{i}", f"last{i}", group=groups) for i in range(readers)),
     ]
     weights = {
-        "w": weight(channels, before // groups, 1, 1, seed=seed), "b": weight(channels, seed=1),
-        "v": weight(after, part, 1, 1, seed=seed + 2), "scale": weight(channels, seed=3),
-        "shift": weight(channels, seed=4), "mean": weight(channels, seed=5),
-        "var": np.abs(weight(channels, seed=6)) + 0.5, "dw": weight(channels, 1, 3, 3, seed=7),
-        "s1": [1, groups, part, side, side], "s2": [1, channels, side, side],
-    }  # fmt: skip
+        "w": weight(channels, before // groups, 1, 1, seed=seed),
+        "b": weight(channels, seed=1),
+        "v": weight(after, part, 1, 1, seed=seed + 2),
+        "scale": weight(channels, seed=3),
+        "shift": weight(channels, seed=4),
+        "mean": weight(channels, seed=5),
+        "var": np.abs(weight(channels, seed=6)) + 0.5,
+        "dw": weight(channels, 1, 3, 3, seed=7),
+        "s1": [1, groups, part, side, side],
+        "s2": [1, channels, side, side],
+    }
     used = {name for item in nodes for name in item.input}
     outputs = [*(f"y{i}" for i in range(readers)), *extra]
     used_weights = {k: v for k, v in weights.items() if k in used}
@@ -88,9 +93,11 @@ def test_several_readers_take_it_together():
 
 @settings(max_examples=tries(20))
 @given(
-    groups=st.integers(2, 4), part=st.integers(2, 4),
-    wide=st.tuples(st.integers(1, 5), st.integers(1, 5)), readers=st.integers(1, 2),
-)  # fmt: skip
+    groups=st.integers(2, 4),
+    part=st.integers(2, 4),
+    wide=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    readers=st.integers(1, 2),
+)
 def test_any_number_of_groups(groups, part, wide, readers):
     model = block(groups, part, wide, side=2, readers=readers)
     assert ops(assert_rewrites(model, *BOTH)) == ["Conv"] * (1 + readers)
@@ -126,9 +133,12 @@ def test_a_shufflenet_unit_is_faster_than_with_the_permutation(board):
     times = []
     for disable in ([], ["channel-shuffle-dense"]):
         after, applied, *_ = rewrite(
-            before, target, precision="fp16", disable=disable,
+            before,
+            target,
+            precision="fp16",
+            disable=disable,
             cost=lambda network, judgement: forecast(network, judgement, target),
-        )  # fmt: skip
+        )
         assert ("channel-shuffle-dense" in {item.rewrite for item in applied}) != bool(disable)
         network = layers(after)
         times.append(forecast(network, judge(network, target, precision="fp16"), target))

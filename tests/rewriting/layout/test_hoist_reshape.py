@@ -15,12 +15,23 @@ ALL = ("identity-removal", "merge-reshapes", "share-layout", "sink-reshape", "ho
 def test_vector_input_is_reshaped_once_at_the_border():
     """Normalised sensor readings before the first product: all of it in 4-D."""
     model = net(
-        [node("Sub", "x mean", "a"), node("Mul", "a deviation", "b"), node("Relu", "b", "c"),
-         node("Reshape", "c up", "d"), node("Conv", "d w", "e"), node("Flatten", "e", "y")],
-        {"x": (1, 6)}, ["y"],
-        {"mean": weight(6), "deviation": weight(6) ** 2 + 1, "up": [1, 6, 1, 1],
-         "w": weight(4, 6, 1, 1)},
-    )  # fmt: skip
+        [
+            node("Sub", "x mean", "a"),
+            node("Mul", "a deviation", "b"),
+            node("Relu", "b", "c"),
+            node("Reshape", "c up", "d"),
+            node("Conv", "d w", "e"),
+            node("Flatten", "e", "y"),
+        ],
+        {"x": (1, 6)},
+        ["y"],
+        {
+            "mean": weight(6),
+            "deviation": weight(6) ** 2 + 1,
+            "up": [1, 6, 1, 1],
+            "w": weight(4, 6, 1, 1),
+        },
+    )
     after = assert_rewrites(model, *ALL)
     assert ops(after) == ["Reshape", "Sub", "Mul", "Relu", "Conv", "Flatten"]
     assert kinds_off(after) == ["SHUFFLE", "SHUFFLE"]
@@ -30,10 +41,17 @@ def test_vector_input_is_reshaped_once_at_the_border():
 def test_residual_around_a_first_one_dimensional_layer():
     """The input is read in 3-D by the Add and in 4-D by the convolution: one reshape for both."""
     model = net(
-        [node("Reshape", "x up", "a"), node("Conv", "a w", "b", pads=[1, 0, 1, 0]),
-         node("Squeeze", "b last", "c"), node("Add", "c x", "d"), node("Relu", "d", "y")],
-        {"x": (1, 4, 9)}, ["y"], {"up": [1, 4, 9, 1], "last": [3], "w": weight(4, 4, 3, 1)},
-    )  # fmt: skip
+        [
+            node("Reshape", "x up", "a"),
+            node("Conv", "a w", "b", pads=[1, 0, 1, 0]),
+            node("Squeeze", "b last", "c"),
+            node("Add", "c x", "d"),
+            node("Relu", "d", "y"),
+        ],
+        {"x": (1, 4, 9)},
+        ["y"],
+        {"up": [1, 4, 9, 1], "last": [3], "w": weight(4, 4, 3, 1)},
+    )
     after = assert_rewrites(model, *ALL)
     assert ops(after) == ["Reshape", "Conv", "Add", "Relu", "Reshape"]
     assert kinds_off(after) == ["SHUFFLE", "SHUFFLE"]
@@ -43,8 +61,12 @@ def test_constants_follow_the_weights():
     """The factor is reshaped by a recipe."""
     for seed in (1, 2):
         factor = weight(6, seed=seed)
-        model = net([node("Mul", "factor x", "a"), node("Reshape", "a up", "y")], {"x": (2, 6)},
-                    ["y"], {"factor": factor, "up": [2, 6, 1, 1]})  # fmt: skip
+        model = net(
+            [node("Mul", "factor x", "a"), node("Reshape", "a up", "y")],
+            {"x": (2, 6)},
+            ["y"],
+            {"factor": factor, "up": [2, 6, 1, 1]},
+        )
         after = assert_rewrites(model, "hoist-reshape")
         read = next(n for n in after.proto.graph.node if n.op_type == "Mul").input[0]
         assert after.weights[read].shape == (1, 6, 1, 1)

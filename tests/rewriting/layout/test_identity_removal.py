@@ -55,8 +55,12 @@ def test_nothing_is_left(idle, weights, ends):
 
 def test_global_pool_of_one_element():
     """Nothing to average."""
-    model = net([node("Conv", "x w", "c"), node("GlobalAveragePool", "c", "y")],
-                {"x": (2, 3, 1, 1)}, ["y"], {"w": weight(3, 3, 1, 1)})  # fmt: skip
+    model = net(
+        [node("Conv", "x w", "c"), node("GlobalAveragePool", "c", "y")],
+        {"x": (2, 3, 1, 1)},
+        ["y"],
+        {"w": weight(3, 3, 1, 1)},
+    )
     assert ops(assert_rewrites(model, "identity-removal")) == ["Conv"]
 
 
@@ -159,10 +163,16 @@ def test_any_chain_of_reshapes_is_one_or_none(kinds, data):
 def test_merging_keeps_a_reshape_that_others_read():
     """The second reads past the first; the first stays for its other reader."""
     model = net(
-        [node("Flatten", "x", "f"), node("Reshape", "f to", "g"), node("Relu", "f", "y"),
-         node("Tanh", "g", "z")],
-        {"x": (2, 3, 4, 1)}, ["y", "z"], {"to": [2, 4, 3]},
-    )  # fmt: skip
+        [
+            node("Flatten", "x", "f"),
+            node("Reshape", "f to", "g"),
+            node("Relu", "f", "y"),
+            node("Tanh", "g", "z"),
+        ],
+        {"x": (2, 3, 4, 1)},
+        ["y", "z"],
+        {"to": [2, 4, 3]},
+    )
     after = assert_rewrites(model, "merge-reshapes")
     reads = {n.op_type: n.input[0] for n in after.proto.graph.node}
     assert reads == {"Flatten": "x", "Reshape": "x", "Relu": "f", "Tanh": "g"}
@@ -173,12 +183,22 @@ def test_equal_moves_of_one_tensor_are_one():
     """Two branches that transpose the input, and three reshapes of which one is returned."""
     perm = {"perm": [0, 3, 1, 2]}
     model = net(
-        [node("Transpose", "x", "a", **perm), node("Transpose", "x", "b", **perm),
-         node("Transpose", "x", "o", perm=[0, 2, 3, 1]), node("Relu", "a", "ra"),
-         node("Tanh", "b", "tb"), node("Add", "ra tb", "s"), node("Mul", "b s", "y"),
-         node("Flatten", "x", "f"), node("Reshape", "x to", "g"), node("Relu", "f", "z")],
-        {"x": (1, 2, 3, 4)}, ["y", "o", "g", "z"], {"to": [1, 24]},
-    )  # fmt: skip
+        [
+            node("Transpose", "x", "a", **perm),
+            node("Transpose", "x", "b", **perm),
+            node("Transpose", "x", "o", perm=[0, 2, 3, 1]),
+            node("Relu", "a", "ra"),
+            node("Tanh", "b", "tb"),
+            node("Add", "ra tb", "s"),
+            node("Mul", "b s", "y"),
+            node("Flatten", "x", "f"),
+            node("Reshape", "x to", "g"),
+            node("Relu", "f", "z"),
+        ],
+        {"x": (1, 2, 3, 4)},
+        ["y", "o", "g", "z"],
+        {"to": [1, 24]},
+    )
     after = assert_rewrites(model, "share-layout")
     assert sorted(ops(after)).count("Transpose") == 2
     assert "Flatten" not in ops(after)
@@ -188,9 +208,16 @@ def test_equal_moves_of_one_tensor_are_one():
 def test_moves_that_differ_or_are_both_returned_stay():
     """Nothing to share."""
     model = net(
-        [node("Flatten", "x", "f"), node("Reshape", "x to", "g"),
-         node("Transpose", "x", "a", perm=[0, 2, 1]), node("Transpose", "x", "b", perm=[1, 0, 2]),
-         node("Relu", "a", "y"), node("Relu", "b", "z")],
-        {"x": (1, 1, 3)}, ["f", "g", "y", "z"], {"to": [1, 3]},
-    )  # fmt: skip
+        [
+            node("Flatten", "x", "f"),
+            node("Reshape", "x to", "g"),
+            node("Transpose", "x", "a", perm=[0, 2, 1]),
+            node("Transpose", "x", "b", perm=[1, 0, 2]),
+            node("Relu", "a", "y"),
+            node("Relu", "b", "z"),
+        ],
+        {"x": (1, 1, 3)},
+        ["f", "g", "y", "z"],
+        {"to": [1, 3]},
+    )
     assert_untouched(model, "share-layout")

@@ -42,9 +42,15 @@ def test_classifier_tail_of_one_by_one_convolutions():
         ],
         {"x": (1, 3, 7, 7)},
         ["y"],
-        {"w": weight(6, 3, 1, 1), "s": weight(6), "b": weight(6), "m": weight(6), "v": np.ones(6),
-         "a": weight(6)},
-    )  # fmt: skip
+        {
+            "w": weight(6, 3, 1, 1),
+            "s": weight(6),
+            "b": weight(6),
+            "m": weight(6),
+            "v": np.ones(6),
+            "a": weight(6),
+        },
+    )
     after = assert_rewrites(model, *ALL, gone=["Flatten"])
     assert ops(after)[-1] == "Reshape"
     assert ops(after).count("Reshape") == 1
@@ -83,9 +89,18 @@ def test_audio_net_between_one_dimensional_forms():
         ],
         {"x": (1, 4, 16)},
         ["y"],
-        {"w": weight(8, 4, 3, 1), "s": weight(8), "b": weight(8), "m": weight(8), "v": np.ones(8),
-         "up": [1, 4, 16, 1], "down": [1, 8, 16], "up2": [1, 8, 16, 1], "down2": [1, 8, 8]},
-    )  # fmt: skip
+        {
+            "w": weight(8, 4, 3, 1),
+            "s": weight(8),
+            "b": weight(8),
+            "m": weight(8),
+            "v": np.ones(8),
+            "up": [1, 4, 16, 1],
+            "down": [1, 8, 16],
+            "up2": [1, 8, 16, 1],
+            "down2": [1, 8, 8],
+        },
+    )
     after = assert_rewrites(model, *ALL)
     assert ops(after) == ["Reshape", "Conv", "BatchNormalization", "Relu", "MaxPool", "Reshape"]
     assert kinds_off(after) == ["SHUFFLE", "SHUFFLE"]
@@ -96,10 +111,18 @@ def test_residual_of_equal_reshapes_and_several_outputs():
     conv, made = _conv("x", "c", 6)
     other, more = _conv("c", "d", 6)
     model = net(
-        [conv, other, node("Flatten", "c", "f"), node("Flatten", "d", "g"),
-         node("Add", "f g", "s"), node("Relu", "s", "y")],
-        {"x": (1, 6, 2, 2)}, ["y", "f"], {**made, **more},
-    )  # fmt: skip
+        [
+            conv,
+            other,
+            node("Flatten", "c", "f"),
+            node("Flatten", "d", "g"),
+            node("Add", "f g", "s"),
+            node("Relu", "s", "y"),
+        ],
+        {"x": (1, 6, 2, 2)},
+        ["y", "f"],
+        {**made, **more},
+    )
     after = assert_rewrites(model, *ALL)
     assert sorted(ops(after)) == ["Add", "Conv", "Conv", "Flatten", "Relu", "Reshape"]
     assert kinds_off(after) == ["SHUFFLE", "SHUFFLE"]
@@ -110,10 +133,18 @@ def test_concat_of_flattened_branches():
     first, made = _conv("x", "c", 3, 5)
     second, more = _conv("x", "d", 3, 2)
     model = net(
-        [first, second, node("Flatten", "c", "f"), node("Flatten", "d", "g"),
-         node("Concat", "f g f", "s", axis=-1), node("Relu", "s", "y")],
-        {"x": (1, 3, 2, 3)}, ["y"], {**made, **more},
-    )  # fmt: skip
+        [
+            first,
+            second,
+            node("Flatten", "c", "f"),
+            node("Flatten", "d", "g"),
+            node("Concat", "f g f", "s", axis=-1),
+            node("Relu", "s", "y"),
+        ],
+        {"x": (1, 3, 2, 3)},
+        ["y"],
+        {**made, **more},
+    )
     after = assert_rewrites(model, *ALL, gone=["Flatten"])
     assert ops(after)[-3:] == ["Concat", "Relu", "Reshape"]
     assert kinds_off(after) == ["SHUFFLE"]
@@ -123,10 +154,18 @@ def test_gate_over_the_length():
     """A 1-D gate: the factor of another shape loses its reshape, too."""
     conv, made = _conv("x", "c", 6)
     model = net(
-        [conv, node("AveragePool", "c", "p", kernel_shape=[5, 1]), node("Squeeze", "p last", "q"),
-         node("Squeeze", "c last", "d"), node("Sigmoid", "q", "g"), node("Mul", "g d", "y")],
-        {"x": (1, 6, 5, 1)}, ["y"], {**made, "last": [3]},
-    )  # fmt: skip
+        [
+            conv,
+            node("AveragePool", "c", "p", kernel_shape=[5, 1]),
+            node("Squeeze", "p last", "q"),
+            node("Squeeze", "c last", "d"),
+            node("Sigmoid", "q", "g"),
+            node("Mul", "g d", "y"),
+        ],
+        {"x": (1, 6, 5, 1)},
+        ["y"],
+        {**made, "last": [3]},
+    )
     after = assert_rewrites(model, *ALL, gone=["Squeeze"])
     assert ops(after) == ["Conv", "AveragePool", "Sigmoid", "Mul", "Reshape"]
 
@@ -154,9 +193,13 @@ def test_operations_on_flattened_rows(last, weights):
 
 def test_axes_as_an_input():
     """From opset 18 on a reduction reads its axes."""
-    model = net([node("Conv", "x w", "c"), node("Reshape", "c to", "f"),
-                 node("ReduceMax", "f axes", "y")], {"x": (1, 3, 2, 2)}, ["y"],
-                {"w": weight(6, 3, 1, 1), "to": [1, 6, 4], "axes": [2]}, opset=18)  # fmt: skip
+    model = net(
+        [node("Conv", "x w", "c"), node("Reshape", "c to", "f"), node("ReduceMax", "f axes", "y")],
+        {"x": (1, 3, 2, 2)},
+        ["y"],
+        {"w": weight(6, 3, 1, 1), "to": [1, 6, 4], "axes": [2]},
+        opset=18,
+    )
     assert ops(assert_rewrites(model, *ALL)) == ["Conv", "ReduceMax", "Reshape"]
 
 
@@ -164,8 +207,11 @@ def test_split_gives_each_part_its_reshape():
     """Every result of a Split is reshaped."""
     model = _after_conv(
         [node("Split", "f sizes", "p q", axis=1), node("Mul", "p q", "y")],
-        [1, 6, 4], ["y", "q"], {"sizes": [3, 3]}, shape=(1, 6, 4, 1),
-    )  # fmt: skip
+        [1, 6, 4],
+        ["y", "q"],
+        {"sizes": [3, 3]},
+        shape=(1, 6, 4, 1),
+    )
     after = assert_rewrites(model, *ALL)
     assert sorted(ops(after)) == ["Conv", "Mul", "Reshape", "Reshape", "Split"]
 
@@ -178,8 +224,13 @@ _BINARY = st.sampled_from(["Add", "Sub", "Mul", "Max", "Min"])
 def _chains(draw):
     sides = [draw(st.integers(1, 4)) for _ in range(4)]
     rank = draw(st.sampled_from([1, 2, 3, 5, 6]))
-    low = {1: [-1], 2: [sides[0], -1], 3: [*sides[:2], -1], 5: [*sides[:2], 1, *sides[2:]],
-           6: [1, *sides, 1]}[rank]  # fmt: skip
+    low = {
+        1: [-1],
+        2: [sides[0], -1],
+        3: [*sides[:2], -1],
+        5: [*sides[:2], 1, *sides[2:]],
+        6: [1, *sides, 1],
+    }[rank]
     total = int(np.prod(sides))
     low = [total // max(1, -int(np.prod(low))) if s == -1 else s for s in low]
     nodes, weights, last = [], {}, "f"
@@ -206,8 +257,12 @@ def _chains(draw):
 def test_any_chain_is_equal_and_ends(chain):
     """Whatever the shapes: each step proved, and element-wise operations end in 4-D."""
     sides, low, nodes, weights, last = chain
-    model = net([node("Relu", "x", "c"), node("Reshape", "c to", "f"), *nodes],
-                {"x": sides}, [last], {**weights, "to": low})  # fmt: skip
+    model = net(
+        [node("Relu", "x", "c"), node("Reshape", "c to", "f"), *nodes],
+        {"x": sides},
+        [last],
+        {**weights, "to": low},
+    )
     after = assert_rewrites(model, *ALL)
     first = next(n for n in after.proto.graph.node if n.op_type not in {"Reshape"})
     assert first.input[0] == "x"
@@ -235,6 +290,10 @@ def test_left_alone(nodes, low, weights):
 
 def test_a_reshape_between_lower_ranks_is_left_alone():
     """Nothing is 4-D there."""
-    model = net([node("Reshape", "x to", "f"), node("Relu", "f", "y")], {"x": (2, 3, 4)}, ["y"],
-                {"to": [2, 12]})  # fmt: skip
+    model = net(
+        [node("Reshape", "x to", "f"), node("Relu", "f", "y")],
+        {"x": (2, 3, 4)},
+        ["y"],
+        {"to": [2, 12]},
+    )
     assert_untouched(model, "sink-reshape")

@@ -40,15 +40,30 @@ def test_residual_net_ends_with_one_transposition_at_each_end():
     three, w3 = _conv("p", "c", 8, 5)
     model = net(
         [
-            *one, node("Add", "a bias", "ab"), node("Relu", "ab", "r"),
-            *two, node("Add", "r b", "s"), node("Concat", "s r", "t", axis=3),
+            *one,
+            node("Add", "a bias", "ab"),
+            node("Relu", "ab", "r"),
+            *two,
+            node("Add", "r b", "s"),
+            node("Concat", "s r", "t", axis=3),
             node("Pad", "t pads", "p"),
-            *three, node("Clip", "c low high", "k"), node("Mul", "k six", "y"),
+            *three,
+            node("Clip", "c low high", "k"),
+            node("Mul", "k six", "y"),
         ],
-        {"x": (1, 8, 8, 3)}, ["y"],
-        {**w1, **w2, **w3, "bias": weight(4), "pads": [0, 1, 1, 0, 0, 1, 1, 0],
-         "low": np.float32(0), "high": np.float32(6), "six": np.float32(1 / 6)},
-    )  # fmt: skip
+        {"x": (1, 8, 8, 3)},
+        ["y"],
+        {
+            **w1,
+            **w2,
+            **w3,
+            "bias": weight(4),
+            "pads": [0, 1, 1, 0, 0, 1, 1, 0],
+            "low": np.float32(0),
+            "high": np.float32(6),
+            "six": np.float32(1 / 6),
+        },
+    )
     after = assert_rewrites(model, *ALL)
     assert ops(after).count("Transpose") == 2
     assert [ops(after)[0], ops(after)[-1]] == ["Transpose", "Transpose"]
@@ -60,8 +75,12 @@ def test_residual_net_ends_with_one_transposition_at_each_end():
 def test_global_average_needs_no_transposition():
     """A mean over H and W, dimensions dropped, is the same in both layouts."""
     nodes, made = _conv("x", "a", 3, 4)
-    model = net([*nodes, node("ReduceMean", "a", "m", axes=[1, 2], keepdims=0),
-                 node("Softmax", "m", "y")], {"x": (1, 6, 6, 3)}, ["y"], made)  # fmt: skip
+    model = net(
+        [*nodes, node("ReduceMean", "a", "m", axes=[1, 2], keepdims=0), node("Softmax", "m", "y")],
+        {"x": (1, 6, 6, 3)},
+        ["y"],
+        made,
+    )
     after = assert_rewrites(model, *ALL)
     assert ops(after) == ["Transpose", "Conv", "ReduceMean", "Softmax"]
 
@@ -69,13 +88,23 @@ def test_global_average_needs_no_transposition():
 def test_squeeze_and_excitation_in_channels_last():
     """Mean with dimensions kept, 1x1 convolutions, Sigmoid, Mul: no transposition inside."""
     nodes, made = _conv("x", "a", 3, 4)
-    gate = [node("Transpose", "m", "mt", perm=IN), node("Conv", "mt wg", "gt"),
-            node("Transpose", "gt", "g", perm=OUT)]  # fmt: skip
+    gate = [
+        node("Transpose", "m", "mt", perm=IN),
+        node("Conv", "mt wg", "gt"),
+        node("Transpose", "gt", "g", perm=OUT),
+    ]
     model = net(
-        [*nodes, node("ReduceMean", "a", "m", axes=[1, 2]), *gate, node("Sigmoid", "g", "q"),
-         node("Mul", "a q", "y")],
-        {"x": (1, 6, 6, 3)}, ["y"], {**made, "wg": weight(4, 4, 1, 1)},
-    )  # fmt: skip
+        [
+            *nodes,
+            node("ReduceMean", "a", "m", axes=[1, 2]),
+            *gate,
+            node("Sigmoid", "g", "q"),
+            node("Mul", "a q", "y"),
+        ],
+        {"x": (1, 6, 6, 3)},
+        ["y"],
+        {**made, "wg": weight(4, 4, 1, 1)},
+    )
     after = assert_rewrites(model, *ALL)
     assert ops(after) == ["Transpose", "Conv", "ReduceMean", "Conv", "Sigmoid", "Mul", "Transpose"]
 
@@ -85,8 +114,12 @@ def test_constants_are_transposed_by_recipes():
     for seed in (1, 2):
         factor = weight(1, 4, 4, 5, seed=seed)
         nodes, made = _conv("x", "a", 3, 5)
-        model = net([*nodes, node("Mul", "factor a", "y")], {"x": (1, 6, 6, 3)}, ["y"],
-                    {**made, "factor": factor})  # fmt: skip
+        model = net(
+            [*nodes, node("Mul", "factor a", "y")],
+            {"x": (1, 6, 6, 3)},
+            ["y"],
+            {**made, "factor": factor},
+        )
         after = assert_rewrites(model, *ALL)
         read = next(n for n in after.proto.graph.node if n.op_type == "Mul").input[0]
         np.testing.assert_array_equal(after.weights[read], factor.transpose(IN).astype(np.float32))
@@ -98,15 +131,20 @@ def test_names_of_operations_stay():
     model = net([*nodes, node("Relu", "a", "y", name="act")], {"x": (1, 6, 6, 3)}, ["y"], made)
     after = assert_rewrites(model, "sink-transpose")
     names = {n.name: n.op_type for n in after.proto.graph.node}
-    assert names == {"transpose_ain": "Transpose", "conv_ac": "Conv", "act": "Relu",
-                     "transpose_a": "Transpose"}  # fmt: skip
+    assert names == {
+        "transpose_ain": "Transpose",
+        "conv_ac": "Conv",
+        "act": "Relu",
+        "transpose_a": "Transpose",
+    }
 
 
 def test_an_input_that_is_transposed_anyway_is_read_there():
     """The skip connection around the first layer: its other summand is the input in N, C, H, W."""
     nodes, made = _conv("x", "a", 3, 3, pads=[1, 1, 1, 1])
-    model = net([*nodes, node("Add", "a x", "s"), node("Relu", "s", "y")], {"x": (1, 6, 6, 3)},
-                ["y"], made)  # fmt: skip
+    model = net(
+        [*nodes, node("Add", "a x", "s"), node("Relu", "s", "y")], {"x": (1, 6, 6, 3)}, ["y"], made
+    )
     after = assert_rewrites(model, *ALL)
     assert ops(after) == ["Transpose", "Conv", "Add", "Relu", "Transpose"]
 
@@ -114,20 +152,34 @@ def test_an_input_that_is_transposed_anyway_is_read_there():
 @pytest.mark.parametrize("opset", [18, 22])
 def test_axes_as_an_input(opset):
     """From opset 18 on a reduction reads its axes."""
-    model = net([node("Conv", "x w", "c"), node("Transpose", "c", "t", perm=OUT),
-                 node("ReduceMean", "t axes", "m", keepdims=0), node("Relu", "m", "y")],
-                {"x": (1, 3, 3, 4)}, ["y"], {"w": weight(6, 3, 1, 1), "axes": [-2, 1]},
-                opset=opset)  # fmt: skip
+    model = net(
+        [
+            node("Conv", "x w", "c"),
+            node("Transpose", "c", "t", perm=OUT),
+            node("ReduceMean", "t axes", "m", keepdims=0),
+            node("Relu", "m", "y"),
+        ],
+        {"x": (1, 3, 3, 4)},
+        ["y"],
+        {"w": weight(6, 3, 1, 1), "axes": [-2, 1]},
+        opset=opset,
+    )
     assert ops(assert_rewrites(model, *ALL)) == ["Conv", "ReduceMean", "Relu"]
 
 
 def test_detector_head_keeps_its_tail():
     """Transpose, Reshape to rows at the end: the sigmoid still gets to the convolution."""
     model = net(
-        [node("Conv", "x w", "c"), node("Transpose", "c", "t", perm=OUT),
-         node("Sigmoid", "t", "s"), node("Reshape", "s rows", "y")],
-        {"x": (1, 3, 4, 4)}, ["y"], {"w": weight(6, 3, 1, 1), "rows": [1, 32, 3]},
-    )  # fmt: skip
+        [
+            node("Conv", "x w", "c"),
+            node("Transpose", "c", "t", perm=OUT),
+            node("Sigmoid", "t", "s"),
+            node("Reshape", "s rows", "y"),
+        ],
+        {"x": (1, 3, 4, 4)},
+        ["y"],
+        {"w": weight(6, 3, 1, 1), "rows": [1, 32, 3]},
+    )
     after = assert_rewrites(model, *ALL)
     assert ops(after) == ["Conv", "Sigmoid", "Transpose", "Reshape"]
     assert kinds_off(after) == ["SHUFFLE"]
@@ -136,10 +188,15 @@ def test_detector_head_keeps_its_tail():
 def test_transposition_of_single_elements_is_a_reshape():
     """Next to a Reshape it joins it."""
     model = net(
-        [node("GlobalAveragePool", "x", "p"), node("Transpose", "p", "t", perm=OUT),
-         node("Squeeze", "t where", "y")],
-        {"x": (1, 6, 4, 4)}, ["y"], {"where": [1, 2]},
-    )  # fmt: skip
+        [
+            node("GlobalAveragePool", "x", "p"),
+            node("Transpose", "p", "t", perm=OUT),
+            node("Squeeze", "t where", "y"),
+        ],
+        {"x": (1, 6, 4, 4)},
+        ["y"],
+        {"where": [1, 2]},
+    )
     assert ops(assert_rewrites(model, *ALL)) == ["GlobalAveragePool", "Reshape"]
 
 
@@ -151,13 +208,19 @@ def test_transposition_of_single_elements_is_a_reshape():
         (node("ArgMax", "t", "y", axis=1), {}, 1),
         (node("ReduceMax", "t", "y", axes=[2], keepdims=0), {}, 1),
         (node("ReduceSum", "t axes", "y"), {"axes": [1]}, 1),
-        (node("Slice", "t first end axis step", "y"),
-         {"first": [3, 0], "end": [0, 9], "axis": [2, -1], "step": [-1, 2]}, 1),
+        (
+            node("Slice", "t first end axis step", "y"),
+            {"first": [3, 0], "end": [0, 9], "axis": [2, -1], "step": [-1, 2]},
+            1,
+        ),
         (node("Slice", "t first end", "y"), {"first": [0, 1], "end": [1, 3]}, 1),
         (node("Split", "t", "y z", axis=3), {}, 2),
         (node("Tile", "t times", "y"), {"times": [1, 2, 1, 3]}, 1),
-        (node("Resize", ["t", "", "scales"], "y"),
-         {"scales": np.array([1.0, 2.0, 3.0, 1.0], np.float32)}, 1),
+        (
+            node("Resize", ["t", "", "scales"], "y"),
+            {"scales": np.array([1.0, 2.0, 3.0, 1.0], np.float32)},
+            1,
+        ),
         (node("Resize", ["t", "", "", "sizes"], "y", mode="linear"), {"sizes": [1, 5, 8, 6]}, 1),
         (node("Gather", "t index", "y", axis=3), {"index": [2, 0]}, 1),
         (node("Gather", "t index", "y", axis=2), {"index": np.array(1)}, 1),
@@ -166,13 +229,16 @@ def test_transposition_of_single_elements_is_a_reshape():
         (node("Sum", "t t k", "y"), {"k": weight(3, 4, 6)}, 1),
     ],
     ids=lambda item: getattr(item, "op_type", ""),
-)  # fmt: skip
+)
 def test_axes_are_mapped(last, weights, left):
     """The operation runs on N, C, H, W; what it drops needs no transposition."""
     dtype = {"ArgMax": 7}.get(last.op_type, 1)
-    model = net([node("Conv", "x w", "c"), node("Transpose", "c", "t", perm=OUT), last],
-                {"x": (1, 3, 3, 4)}, dict.fromkeys(last.output, dtype),
-                {"w": weight(6, 3, 1, 1), **weights})  # fmt: skip
+    model = net(
+        [node("Conv", "x w", "c"), node("Transpose", "c", "t", perm=OUT), last],
+        {"x": (1, 3, 3, 4)},
+        dict.fromkeys(last.output, dtype),
+        {"w": weight(6, 3, 1, 1), **weights},
+    )
     after = assert_rewrites(model, *ALL)
     assert ops(after) == ["Conv", last.op_type, *["Transpose"] * left]
 
@@ -236,6 +302,10 @@ def test_left_alone(nodes):
     weights = {"s": weight(4), "v": np.ones(4), "k": weight(3, 2), "to": [1, 20, 3]}
     more = {"z": (1, 4, 5, 3)}
     read = {n for item in nodes for n in item.input}
-    model = net(nodes, {"x": (1, 3, 4, 5), **{k: v for k, v in more.items() if k in read}}, ["y"],
-                {k: v for k, v in weights.items() if k in read})  # fmt: skip
+    model = net(
+        nodes,
+        {"x": (1, 3, 4, 5), **{k: v for k, v in more.items() if k in read}},
+        ["y"],
+        {k: v for k, v in weights.items() if k in read},
+    )
     assert_untouched(model, "sink-transpose", "merge-transposes")

@@ -30,11 +30,20 @@ def test_vgg(board, left):
     two, w2 = _gemm("ar", "d", 16, 12)
     three, w3 = _gemm("dr", "e", 12, 10)
     model = net(
-        [node("MaxPool", "x", "p", kernel_shape=[2, 2], strides=[2, 2]), node("Flatten", "p", "f"),
-         one, node("Relu", "a", "ar"), two, node("Relu", "d", "dr"), three,
-         node("Softmax", "e", "y")],
-        {"x": (1, 6, 14, 14)}, ["y"], {**w1, **w2, **w3},
-    )  # fmt: skip
+        [
+            node("MaxPool", "x", "p", kernel_shape=[2, 2], strides=[2, 2]),
+            node("Flatten", "p", "f"),
+            one,
+            node("Relu", "a", "ar"),
+            two,
+            node("Relu", "d", "dr"),
+            three,
+            node("Softmax", "e", "y"),
+        ],
+        {"x": (1, 6, 14, 14)},
+        ["y"],
+        {**w1, **w2, **w3},
+    )
     after, _ = _engine(model, board)
     expected = ["MaxPool", "Conv", "Relu", "Conv", "Relu", "Conv", "Softmax", "Reshape"]
     assert ops(after) == expected
@@ -48,8 +57,12 @@ def test_resnet_and_mobilenet():
         [node("GlobalAveragePool", "r", "p"), node("Flatten", "p", "f")],
         [node("ReduceMean", "r", "f", axes=[2, 3], keepdims=0)],
     ):
-        model = net([node("Conv", "x w", "c"), node("Relu", "c", "r"), *pool, gemm],
-                    {"x": (1, 3, 7, 7)}, ["y"], {**made, "w": weight(8, 3, 1, 1)})  # fmt: skip
+        model = net(
+            [node("Conv", "x w", "c"), node("Relu", "c", "r"), *pool, gemm],
+            {"x": (1, 3, 7, 7)},
+            ["y"],
+            {**made, "w": weight(8, 3, 1, 1)},
+        )
         after, _ = _engine(model)
         assert kinds_off(after) == ["SHUFFLE"]
 
@@ -58,8 +71,11 @@ def test_resnet_and_mobilenet():
 def test_squeezenet(flat):
     """Softmax of the pooled maps: nothing off the DLA, or the reshape to a 2-D result."""
     nodes = [node("Conv", "x w", "c"), node("GlobalAveragePool", "c", "p")]
-    nodes += [node("Flatten", "p", "f"), node("Softmax", "f", "y")] if flat else [
-        node("Softmax", "p", "y", axis=1)]  # fmt: skip
+    nodes += (
+        [node("Flatten", "p", "f"), node("Softmax", "f", "y")]
+        if flat
+        else [node("Softmax", "p", "y", axis=1)]
+    )
     model = net(nodes, {"x": (1, 3, 6, 6)}, ["y"], {"w": weight(10, 3, 1, 1)})
     after, _ = _engine(model)
     assert kinds_off(after) == (["SHUFFLE"] if flat else [])
@@ -72,11 +88,21 @@ def test_squeeze_and_excitation(board):
     one, w1 = _gemm("f", "a", 8, 4)
     two, w2 = _gemm("ar", "d", 4, 8)
     model = net(
-        [node("Conv", "x w", "c"), node("GlobalAveragePool", "c", "p"), node("Flatten", "p", "f"),
-         one, node("Relu", "a", "ar"), two, node("Sigmoid", "d", "s"), node("Reshape", "s up", "g"),
-         node("Mul", "c g", "y")],
-        {"x": (1, 3, 6, 6)}, ["y"], {**w1, **w2, "w": weight(8, 3, 1, 1), "up": [1, 8, 1, 1]},
-    )  # fmt: skip
+        [
+            node("Conv", "x w", "c"),
+            node("GlobalAveragePool", "c", "p"),
+            node("Flatten", "p", "f"),
+            one,
+            node("Relu", "a", "ar"),
+            two,
+            node("Sigmoid", "d", "s"),
+            node("Reshape", "s up", "g"),
+            node("Mul", "c g", "y"),
+        ],
+        {"x": (1, 3, 6, 6)},
+        ["y"],
+        {**w1, **w2, "w": weight(8, 3, 1, 1), "up": [1, 8, 1, 1]},
+    )
     after, _ = _engine(model, board)
     assert kinds_off(after, board) == []
 
@@ -89,19 +115,34 @@ def test_channels_last(board):
     same = {"pads": [1, 1, 1, 1]}
     model = net(
         [
-            node("Transpose", "x", "xi", perm=IN), node("Conv", "xi w1", "c1", **same),
-            node("Transpose", "c1", "c1o", perm=OUT), node("Add", "c1o b1", "a1"),
-            node("Relu", "a1", "r1"), node("Transpose", "r1", "r1i", perm=IN),
-            node("Conv", "r1i w2", "c2", **same), node("Transpose", "c2", "c2o", perm=OUT),
-            node("Add", "c2o r1", "s"), node("Transpose", "s", "si", perm=IN),
+            node("Transpose", "x", "xi", perm=IN),
+            node("Conv", "xi w1", "c1", **same),
+            node("Transpose", "c1", "c1o", perm=OUT),
+            node("Add", "c1o b1", "a1"),
+            node("Relu", "a1", "r1"),
+            node("Transpose", "r1", "r1i", perm=IN),
+            node("Conv", "r1i w2", "c2", **same),
+            node("Transpose", "c2", "c2o", perm=OUT),
+            node("Add", "c2o r1", "s"),
+            node("Transpose", "s", "si", perm=IN),
             node("MaxPool", "si", "p", kernel_shape=[2, 2], strides=[2, 2]),
-            node("Transpose", "p", "po", perm=OUT), node("Reshape", "po flat", "f"),
-            one, node("Relu", "d", "dr"), two,
+            node("Transpose", "p", "po", perm=OUT),
+            node("Reshape", "po flat", "f"),
+            one,
+            node("Relu", "d", "dr"),
+            two,
         ],
-        {"x": (1, 8, 8, 3)}, ["y"],
-        {**w1, **w2, "w1": weight(4, 3, 3, 3), "b1": weight(4), "w2": weight(4, 4, 3, 3),
-         "flat": [1, 64]},
-    )  # fmt: skip
+        {"x": (1, 8, 8, 3)},
+        ["y"],
+        {
+            **w1,
+            **w2,
+            "w1": weight(4, 3, 3, 3),
+            "b1": weight(4),
+            "w2": weight(4, 4, 3, 3),
+            "flat": [1, 64],
+        },
+    )
     after, applied = _engine(model, board)
     assert ops(after).count("Transpose") == 1
     assert ops(after)[0] == "Transpose"
@@ -115,16 +156,28 @@ def test_audio(board):
     gemm, made = _gemm("f", "y", 8, 5)
     model = net(
         [
-            node("Conv", "x w1", "c1", pads=[1, 1]), node("BatchNormalization", "c1 s b s v", "n"),
-            node("Relu", "n", "r"), node("MaxPool", "r", "p", kernel_shape=[2], strides=[2]),
-            node("Conv", "p w2", "c2", pads=[1, 1]), node("Add", "c2 p", "z"),
-            node("Relu", "z", "q"), node("GlobalAveragePool", "q", "g"), node("Flatten", "g", "f"),
+            node("Conv", "x w1", "c1", pads=[1, 1]),
+            node("BatchNormalization", "c1 s b s v", "n"),
+            node("Relu", "n", "r"),
+            node("MaxPool", "r", "p", kernel_shape=[2], strides=[2]),
+            node("Conv", "p w2", "c2", pads=[1, 1]),
+            node("Add", "c2 p", "z"),
+            node("Relu", "z", "q"),
+            node("GlobalAveragePool", "q", "g"),
+            node("Flatten", "g", "f"),
             gemm,
         ],
-        {"x": (1, 4, 12)}, ["y"],
-        {**made, "w1": weight(8, 4, 3), "s": weight(8), "b": weight(8), "v": np.ones(8),
-         "w2": weight(8, 8, 3)},
-    )  # fmt: skip
+        {"x": (1, 4, 12)},
+        ["y"],
+        {
+            **made,
+            "w1": weight(8, 4, 3),
+            "s": weight(8),
+            "b": weight(8),
+            "v": np.ones(8),
+            "w2": weight(8, 8, 3),
+        },
+    )
     after, _ = _engine(model, board)
     assert kinds_off(after, board) == ["SHUFFLE", "SHUFFLE"]
     assert [ops(after)[0], ops(after)[-1]] == ["Reshape", "Reshape"]
@@ -145,10 +198,15 @@ def test_channels_last_audio(board):
         ]
         last = f"{name}r"
         made |= {f"k{name}": weight(8)}
-    nodes += [node("Transpose", last, "t", perm=[0, 2, 1]), node("GlobalAveragePool", "t", "p"),
-              node("Flatten", "p", "f"), gemm]  # fmt: skip
-    model = net(nodes, {"x": (1, 12, 4)}, ["y"],
-                {**made, "wa": weight(8, 4, 3), "wb": weight(8, 8, 3)})  # fmt: skip
+    nodes += [
+        node("Transpose", last, "t", perm=[0, 2, 1]),
+        node("GlobalAveragePool", "t", "p"),
+        node("Flatten", "p", "f"),
+        gemm,
+    ]
+    model = net(
+        nodes, {"x": (1, 12, 4)}, ["y"], {**made, "wa": weight(8, 4, 3), "wb": weight(8, 8, 3)}
+    )
     after, _ = _engine(model, board)
     assert set(kinds_off(after, board)) == {"SHUFFLE"}
     assert len(kinds_off(after, board)) <= 3
@@ -159,8 +217,12 @@ def test_vector_input():
     """A normalised vector, two Gemms: reshaped at the input and at the end."""
     one, w1 = _gemm("n", "a", 16, 12)
     two, w2 = _gemm("r", "y", 12, 10)
-    model = net([node("Sub", "x mean", "n"), one, node("Relu", "a", "r"), two], {"x": (1, 16)},
-                ["y"], {**w1, **w2, "mean": weight(16)})  # fmt: skip
+    model = net(
+        [node("Sub", "x mean", "n"), one, node("Relu", "a", "r"), two],
+        {"x": (1, 16)},
+        ["y"],
+        {**w1, **w2, "mean": weight(16)},
+    )
     after, _ = _engine(model)
     assert kinds_off(after) == ["SHUFFLE", "SHUFFLE"]
     assert ops(after)[0] == "Reshape"

@@ -82,19 +82,33 @@ def test_what_the_dla_has_and_what_would_cancel_stays(low, high):
 
 @pytest.mark.parametrize("kind", [np.float32, np.float16])
 @pytest.mark.parametrize(
-    ("low", "high"), [(0, 1e-5), (0, 6e-8), (-1e-5, 1e-5), (-3e6, 3e6), (-1e9, 1e9), (0, 1e9),
-                      (None, 1e9), (-1e-6, 9), (0, 3e6)]
-)  # fmt: skip
+    ("low", "high"),
+    [
+        (0, 1e-5),
+        (0, 6e-8),
+        (-1e-5, 1e-5),
+        (-3e6, 3e6),
+        (-1e9, 1e9),
+        (0, 1e9),
+        (None, 1e9),
+        (-1e-6, 9),
+        (0, 3e6),
+    ],
+)
 def test_factors_that_fp16_cannot_hold_are_not_written(low, high, kind):
     if kind is np.float16 and high > LARGEST_FP16 and low == 0:
         # in FP16 it is none, so the other one is all there is
         return
     bounds = {"lo": low, "hi": high}
     used = {
-        k: np.clip(np.float64(v), -LARGEST_FP16 if kind is np.float16 else None,
-                   LARGEST_FP16 if kind is np.float16 else None).astype(kind)
-        for k, v in bounds.items() if v is not None
-    }  # fmt: skip
+        k: np.clip(
+            np.float64(v),
+            -LARGEST_FP16 if kind is np.float16 else None,
+            LARGEST_FP16 if kind is np.float16 else None,
+        ).astype(kind)
+        for k, v in bounds.items()
+        if v is not None
+    }
     inputs = ["x", "lo" if low is not None else "", "hi"]
     elem = 10 if kind is np.float16 else 1
     model = net([node("Clip", inputs, "y")], {"x": (SHAPE, elem)}, {"y": elem}, used)

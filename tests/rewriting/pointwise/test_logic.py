@@ -95,8 +95,12 @@ def test_plain_comparisons_and_other_ranks_stay():
     flat = {"x": (4, 5), "z": (4, 5)}
     ends = [node("Not", "a", "m"), node("Cast", "m", "y", to=1)]
     assert_untouched(truth_net(compared("a"), *ends, shapes=flat), "logic")
-    integer = truth_net(compared("a"), node("Not", "a", "m"), node("Cast", "m", "y", to=7),
-                        outputs={"y": TensorProto.INT64})  # fmt: skip
+    integer = truth_net(
+        compared("a"),
+        node("Not", "a", "m"),
+        node("Cast", "m", "y", to=7),
+        outputs={"y": TensorProto.INT64},
+    )
     assert_untouched(integer, "logic")
 
 

@@ -35,10 +35,17 @@ AROUND = [0, 0, 1, 2, 0, 0, 1, 0]
         padded("MaxPool", np.finfo(np.float32).min, AROUND, "Neg", kernel_shape=[3, 4]),
         padded("MaxPool", 0.0, AROUND, "Sigmoid", kernel_shape=[4, 4], pads=[1, 0, 1, 1]),
         padded("AveragePool", None, AROUND, "Neg", kernel_shape=[3, 3], strides=[2, 2]),
-        padded("AveragePool", 0.0, AROUND, "Neg", kernel_shape=[4, 4], pads=[1] * 4,
-               count_include_pad=1),
+        padded(
+            "AveragePool",
+            0.0,
+            AROUND,
+            "Neg",
+            kernel_shape=[4, 4],
+            pads=[1] * 4,
+            count_include_pad=1,
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_pad_becomes_padding(before):
     after = assert_rewrites(before, PAD, gone=["Pad"])
     assert len(ops(after)) == 2

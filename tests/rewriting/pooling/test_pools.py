@@ -113,9 +113,14 @@ def test_ceil_mode_has_a_map_of_its_own():
     assert ops(after) == ["AveragePool", "Mul"]
     # what counts there differs between implementations
     counted = pool_net(
-        "AveragePool", (1, 4, 30, 30), kernel_shape=[12, 12], strides=[3, 3], pads=[1] * 4,
-        ceil_mode=1, count_include_pad=1,
-    )  # fmt: skip
+        "AveragePool",
+        (1, 4, 30, 30),
+        kernel_shape=[12, 12],
+        strides=[3, 3],
+        pads=[1] * 4,
+        ceil_mode=1,
+        count_include_pad=1,
+    )
     assert_untouched(counted, LARGE)
 
 
@@ -135,9 +140,10 @@ def test_pools_that_every_dla_has_are_left_alone(attrs):
 
 def test_indices_and_other_ranks_are_left_alone():
     model = net(
-        [node("MaxPool", "x", "y i", kernel_shape=[9, 9])], {"x": (1, 2, 20, 20)},
+        [node("MaxPool", "x", "y i", kernel_shape=[9, 9])],
+        {"x": (1, 2, 20, 20)},
         {"y": 1, "i": 7},
-    )  # fmt: skip
+    )
     assert_untouched(model, *REWRITES)
     assert_untouched(pool_net("MaxPool", (1, 2, 9, 9, 9), kernel_shape=[9, 9, 9]), *REWRITES)
     # 3 at a distance of 2, side by side: no cascade has it

@@ -217,10 +217,13 @@ def test_a_normalization_in_fp16_stays_in_fp16():
             {"y": TensorProto.INT32},
         ),
         net([node("ReduceProd", "x", "y", axes=[2, 3])], {"x": (1, 2, 9, 9)}, ["y"]),
-        net([node("Relu", "x", "r"), node("AveragePool", "r", "y", kernel_shape=[3, 3])],
-            {"x": (1, 2, 9, 9)}, ["y"]),
+        net(
+            [node("Relu", "x", "r"), node("AveragePool", "r", "y", kernel_shape=[3, 3])],
+            {"x": (1, 2, 9, 9)},
+            ["y"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_others_are_left_alone(model):
     assert_untouched(model, *REWRITES)
 
