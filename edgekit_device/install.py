@@ -156,14 +156,14 @@ def resume(
     """
     found: List[Resumed] = []
     failed: List[NotResumed] = []
-    for one in root.apps() if app is None else [app]:
+    for target in root.apps() if app is None else [app]:
         try:
-            journal = read_journal(one)
-            if journal is None or not journal.live or is_claimed(one):
+            journal = read_journal(target)
+            if journal is None or not journal.live or is_claimed(target):
                 continue
             facts = journal.facts
             request = DeployRequest(
-                app=one.name,
+                app=target.name,
                 digest=facts.digest,
                 policy=facts.policy,
                 operator=facts.operator or "",
@@ -175,9 +175,9 @@ def resume(
         except DeviceError as error:
             if app is not None:
                 raise
-            failed.append(NotResumed(one.name, Failure.of(error)))
+            failed.append(NotResumed(target.name, Failure.of(error)))
             continue
-        found.append(Resumed(one.name, started, journal.state))
+        found.append(Resumed(target.name, started, journal.state))
     return found, failed
 
 
@@ -190,7 +190,7 @@ def do_resume(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Res
     app = None if arguments.app is None else root.app(arguments.app)
     found, failed = resume(root, app, no_run=arguments.no_run)
     if arguments.wait:
-        found = [replace(one, state=_ended(open_job(root, one.job))) for one in found]
+        found = [replace(resumed, state=_ended(open_job(root, resumed.job))) for resumed in found]
     return ResumeAnswer(tuple(found), tuple(failed), left)
 
 

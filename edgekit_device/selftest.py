@@ -420,7 +420,7 @@ def scrub(value: Any, names: List[str]) -> Any:
     if isinstance(value, dict):
         return {scrub(key, names): scrub(one, names) for key, one in value.items()}
     if isinstance(value, list):
-        return [scrub(one, names) for one in value]
+        return [scrub(item, names) for item in value]
     return value
 
 
@@ -454,9 +454,9 @@ def _request(context: JobContext, item: SelftestItem) -> BuildJobRequest:
         kind="loadable" if item.standalone else "plan",
         gpu_fallback=not gpu and not item.standalone,
         attempts=(Attempt(flags, ""),),
-        layers=tuple(replace(one, device="GPU" if gpu else "DLA") for one in spec.layers),
-        inputs=tuple(replace(one, formats=formats, dtype=dtype) for one in spec.inputs),
-        outputs=tuple(replace(one, formats=formats, dtype=dtype) for one in spec.outputs),
+        layers=tuple(replace(layer, device="GPU" if gpu else "DLA") for layer in spec.layers),
+        inputs=tuple(replace(tensor, formats=formats, dtype=dtype) for tensor in spec.inputs),
+        outputs=tuple(replace(tensor, formats=formats, dtype=dtype) for tensor in spec.outputs),
     )
     return replace(found, name=item.id, engines=(spec,))
 
@@ -657,10 +657,8 @@ CHECKS: Dict[str, Callable[[JobContext, SelftestItem, _BUILT], Any]] = {
 def sides_of(made: EngineResult) -> Dict[str, List[IoEntry]]:
     """Returns a built engine's tensors by "input" and "output"."""
     sides: Dict[str, List[IoEntry]] = {"input": [], "output": []}
-    for one in made.io:
-        sides[one.mode].append(
-            IoEntry(one.name, one.dtype, one.shape, one.format, one.strides, one.scale)
-        )
+    for io in made.io:
+        sides[io.mode].append(IoEntry(io.name, io.dtype, io.shape, io.format, io.strides, io.scale))
     return sides
 
 

@@ -98,6 +98,6 @@ def _large(values: List[int], extra: bytes) -> List[int]:
         kind, size = struct.unpack_from("<HH", extra)
         if kind == _ZIP64:
             wide = iter(struct.unpack_from("<{}Q".format(min(size, len(extra) - 4) // 8), extra, 4))
-            return [next(wide, one) if one == _LARGE else one for one in values]
+            return [next(wide, value) if value == _LARGE else value for value in values]
         extra = extra[4 + size :]
     return values

@@ -527,7 +527,7 @@ def _profiled(
         for _ in range(min(iterations, _PROFILED_RUNS) + 1):
             model.run_lane(lane.number, frame)
     # an engine that runs on several devices ends its profiling once
-    engines = {id(one): (digest, one) for (digest, _), one in model.engines.items()}
+    engines = {id(engine): (digest, engine) for (digest, _), engine in model.engines.items()}
     times = {key: _times_of(checked, *pair) for key, pair in engines.items()}
     for lane in model.lanes:
         for segment in lane.segments:

@@ -239,6 +239,6 @@ def retained_copies(
             start_us=(span.start - zero) * 1e6,
             duration_us=span.ms * 1e3,
         )
-        for span in sorted(spans, key=lambda one: one.start)
+        for span in sorted(spans, key=lambda span: span.start)
         if span.frame in retained and span.phase != "compute"
     )

@@ -418,8 +418,8 @@ def fixed_runs(
 
         yield run
     finally:
-        for one in made.values():
-            one.close()
+        for fixed_lane in made.values():
+            fixed_lane.close()
 
 
 class FramesInFlight(NamedTuple):

@@ -60,7 +60,7 @@ _NOTES = array(long_text)
 
 def _fact(value: Any) -> Flag:
     if isinstance(value, list):
-        return tuple(_plain(one) for one in value)
+        return tuple(_plain(item) for item in value)
     return _plain(value)
 
 
@@ -99,8 +99,8 @@ def _flags(value: Any) -> Mapping[str, Flag]:
     found: Mapping[str, Flag] = _FACTS(value)
     for name, rule in _FLAGS.items():
         held = found.get(name)
-        for one in held if isinstance(held, tuple) else (held,):
-            take(rule, one, name)
+        for item in held if isinstance(held, tuple) else (held,):
+            take(rule, item, name)
     return found
 
 

@@ -150,7 +150,7 @@ def run_plan(
     places = {"engine": work / "plan", "times": work / "times.json", "core": core}
     command: List[str] = [str(program), *arguments]
     for name, value in places.items():
-        command = [one.replace("{" + name + "}", str(value)) for one in command]
+        command = [argument.replace("{" + name + "}", str(value)) for argument in command]
     log = work / "console"
     with log.open("wb") as output:
         process = subprocess.Popen(

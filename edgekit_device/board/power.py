@@ -541,8 +541,8 @@ class _CallerEnded(Exception):
 def run_guard() -> None:
     """Runs the guard: reads the request from the command line, writes JSON lines to stdout."""
     request = read(HoldRequest, json.loads(sys.argv[1]))
-    for one in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
-        signal.signal(one, signal.SIG_IGN)
+    for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
+        signal.signal(signum, signal.SIG_IGN)
     os.chdir("/")
     folder, system = Path(request.root), Path(request.system)
     tools = PowerTools(request.clocks_file)

@@ -113,7 +113,7 @@ def setup(
         return replace(answer, state="unneeded", text="edgekit has not changed anything here")
     if not undo and record is not None and record.sudoers == sudoers and not groups:
         return replace(answer, state="unneeded", text="it is already set up")
-    shown = "\n".join(" ".join(shlex.quote(word) for word in one) for one in commands)
+    shown = "\n".join(" ".join(shlex.quote(word) for word in command) for command in commands)
     if not apply:
         what = "is undone with" if undo else "writes {}:\n{}\nwith".format(SUDOERS, sudoers)
         return replace(answer, state="shown", text="setup {}\n{}".format(what, shown))
@@ -150,7 +150,9 @@ def sudoers_text(user: str, system: Path = Path("/")) -> str:
         # "" allows the command without arguments only (sudoers(5)); --restore writes what the file
         # says as root, so it may be no file that the account can write
         allowed += [clocks + ' ""', clocks + " --show"]
-        allowed += ["{} {} {}".format(clocks, one, CLOCKS_FILE) for one in ("--store", "--restore")]
+        allowed += [
+            "{} {} {}".format(clocks, option, CLOCKS_FILE) for option in ("--store", "--restore")
+        ]
         remove = _program("rm", system)
         allowed += ["{} -f {}".format(remove, CLOCKS_FILE)] if remove else []
     tegrastats = _program("tegrastats", system)
@@ -161,7 +163,7 @@ def sudoers_text(user: str, system: Path = Path("/")) -> str:
     if cat:
         allowed += ["{} {}".format(cat, path) for path in _CLOCKS]
     head = "# edgekit doctor --setup; edgekit doctor --setup --undo takes it back\n"
-    lines = ["{} ALL=(root) NOPASSWD: {}\n".format(user, one) for one in allowed]
+    lines = ["{} ALL=(root) NOPASSWD: {}\n".format(user, command) for command in allowed]
     return head + "".join(lines)
 
 
@@ -207,7 +209,7 @@ def _run_all(commands: List[List[str]]) -> str:
 
 
 def _script(commands: List[List[str]]) -> str:
-    lines = [" ".join(shlex.quote(word) for word in one) for one in commands]
+    lines = [" ".join(shlex.quote(word) for word in command) for command in commands]
     return "#!/bin/sh\nset -e\n" + "\n".join(lines) + "\n"
 
 

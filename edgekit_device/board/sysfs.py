@@ -105,7 +105,7 @@ class GpuReader:
 
     def load(self) -> Optional[EngineLoad]:
         """The engine "GR3D"; None where nothing of it can be read."""
-        mhz = [hertz // 1000000 for hertz in (one.number() for one in self._clocks) if hertz]
+        mhz = [hertz // 1000000 for hertz in (clock.number() for clock in self._clocks) if hertz]
         load = self._load.number() if self._load else None
         if not mhz and load is None:
             return None

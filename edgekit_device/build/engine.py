@@ -237,8 +237,8 @@ class EngineBuild:
 
 def _causes(tries: Sequence[AttemptResult]) -> str:
     return "; ".join(
-        "({}) {}: {}".format(number, " ".join(one.flags) or "no flags", one.error)
-        for number, one in enumerate(tries, 1)
+        "({}) {}: {}".format(number, " ".join(attempt.flags) or "no flags", attempt.error)
+        for number, attempt in enumerate(tries, 1)
     )
 
 

@@ -163,7 +163,7 @@ def _golden(
 ) -> Tuple[GoldenRun, ...]:
     if not request.golden:
         return ()
-    bare = [one.key for one in built.values() if one.stripped and one.full is None]
+    bare = [engine.key for engine in built.values() if engine.stripped and engine.full is None]
     if bare:
         notes.append(
             "golden vectors were not run: the weights of {} are missing here".format(

@@ -188,8 +188,11 @@ class EngineSpec:
     @property
     def editable_cache(self) -> bool:
         """True if the timing cache is editable: its entries can be read and changed."""
-        flags = (one for one in self.settings if one.kind == "flag")
-        return any(one.name == "EDITABLE_TIMING_CACHE" and one.number for one in flags)
+        flags = (setting for setting in self.settings if setting.kind == "flag")
+        return any(
+            flag_setting.name == "EDITABLE_TIMING_CACHE" and flag_setting.number
+            for flag_setting in flags
+        )
 
 
 @document(frozen=True)

@@ -275,7 +275,7 @@ def in_order(descriptors: Sequence[TensorDescriptor], ios: Sequence[Any], role: 
     Raises:
         DeviceError: "cudla.mismatch", with both sides of the difference.
     """
-    names = [_text(one) for one in descriptors]
+    names = [_text(descriptor) for descriptor in descriptors]
     if len(descriptors) != len(ios):
         wanted = ", ".join(io.name for io in ios)
         raise _mismatch(
@@ -294,7 +294,7 @@ def in_order(descriptors: Sequence[TensorDescriptor], ios: Sequence[Any], role: 
                 name,
             )
         # the longest, in case a name is the prefix of another
-        io = max(fits, key=lambda one: len(one.name))
+        io = max(fits, key=lambda candidate: len(candidate.name))
         left.remove(io)
         _compare(descriptor, io, role)
         found.append(io)

@@ -173,7 +173,7 @@ class CtypesDriverApi(DriverApi):
         if written is None:
             self._check(name, getattr(self.library, symbol)(*values))
             return None
-        places = [one() for one in (written if isinstance(written, tuple) else (written,))]
+        places = [make() for make in (written if isinstance(written, tuple) else (written,))]
         pointers = [ctypes.byref(place) for place in places]
         order = [*values, *pointers] if name in _LAST else [*pointers, *values]
         self._check(name, getattr(self.library, symbol)(*order))
@@ -402,7 +402,9 @@ class Cuda:
                 c_void_p).
             stream: The stream.
         """
-        places = (ctypes.c_void_p * max(len(args), 1))(*[ctypes.addressof(one) for one in args])
+        places = (ctypes.c_void_p * max(len(args), 1))(
+            *[ctypes.addressof(argument) for argument in args]
+        )
         said = (function, *grid, *block, 0, stream, ctypes.addressof(places), 0)
         self._marked("compute", stream, ("cuLaunchKernel", *said))
 

@@ -339,10 +339,12 @@ class Compiler:
         exact = not known or wanted in known
         arch = "sm_{}".format(wanted)
         if not exact:
-            arch = "compute_{}".format(max(one for one in known if one <= wanted))
+            arch = "compute_{}".format(
+                max(architecture for architecture in known if architecture <= wanted)
+            )
         options = ["--gpu-architecture=" + arch, "--fmad=false", "--std=c++14"]
         status, image, log = self._way.build(
-            source.encode("ascii"), name.encode(), [one.encode() for one in options], exact
+            source.encode("ascii"), name.encode(), [option.encode() for option in options], exact
         )
         if status:
             raise DeviceError(
@@ -505,7 +507,7 @@ class _MemoryLayout:
 
 def source(launch: Launch, prelude: str = CUDA_PRELUDE) -> str:
     """Returns the text of a planned kernel."""
-    defines = "".join("#define {} {}\n".format(*one) for one in launch.defines)
+    defines = "".join("#define {} {}\n".format(*definition) for definition in launch.defines)
     return defines + prelude + TEXT
 
 
@@ -590,7 +592,7 @@ def _block(a: _MemoryLayout, b: _MemoryLayout, channels: int) -> Dict[str, int]:
     """
     few = 1 < max(a.held, b.held) <= _FEW
     last = _WHOLE_PIXELS if few else _ALONG_CHANNELS
-    ways = tuple(last if one.held > 1 else _ALONG_PIXELS for one in (a, b))
+    ways = tuple(last if layout.held > 1 else _ALONG_PIXELS for layout in (a, b))
     read, write = _WORD // a.size, _WORD // b.size  # elements of a word
     if few:
         cut = (max(a.held, b.held), write if b.held == 1 else write // 2, 1, 1)
@@ -612,15 +614,15 @@ def _block(a: _MemoryLayout, b: _MemoryLayout, channels: int) -> Dict[str, int]:
     return {"SRC_WAY": ways[0], "DST_WAY": ways[1], "SRC_CW": own, "THREADS": _THREADS, **named}
 
 
-def _word(one: _MemoryLayout, block: Dict[str, int], name: str, lines: int) -> int:
+def _word(layout: _MemoryLayout, block: Dict[str, int], name: str, lines: int) -> int:
     """Returns the alignment in bytes of every run of a side; 0 for single elements."""
     way = block[name + "_WAY"]
     if way == _ALONG_PIXELS and block["STEP"] > 1:
         return 0
-    run = block["CW"] if way == _ALONG_CHANNELS else block["PX"] * one.held
-    step = one.held if way == _ALONG_CHANNELS else one.line * one.held if lines > 1 else 0
-    word = math.gcd(math.gcd(_WORD, run * one.size), step * one.size)
-    return word if word >= 4 or (name == "SRC" and word > one.size) else 0
+    run = block["CW"] if way == _ALONG_CHANNELS else block["PX"] * layout.held
+    step = layout.held if way == _ALONG_CHANNELS else layout.line * layout.held if lines > 1 else 0
+    word = math.gcd(math.gcd(_WORD, run * layout.size), step * layout.size)
+    return word if word >= 4 or (name == "SRC" and word > layout.size) else 0
 
 
 def _conversion(src: Any, dst: Any) -> Tuple[Numbers, Dict[str, int]]:

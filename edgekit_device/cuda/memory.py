@@ -423,7 +423,7 @@ class Feeder:
             self._cuda.synchronize(stream)
         if isinstance(tensor, DeviceTensor) and address == tensor.ptr:
             return tensor
-        owner = next(one for one in retained if getattr(one, "ptr", 0) == address)
+        owner = next(buffer for buffer in retained if getattr(buffer, "ptr", 0) == address)
         return DeviceTensor(address, owner.nbytes, dtype, tensor.shape, "LINEAR", (), None, owner)
 
     def _upload(self, array: np.ndarray, stream: int, keep: List[Any], target: int) -> int:

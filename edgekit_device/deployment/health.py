@@ -134,8 +134,10 @@ def measure_accuracy(model: Model, checked: Checked) -> Optional[MeasuredAccurac
         return None
     lanes: List[_LaneErrors] = []
     for number in sorted({case.variant for case in samples.cases}):
-        with model.variant(number) as one:
-            lanes += _lane_errors(one, checked, [c for c in samples.cases if c.variant == number])
+        with model.variant(number) as variant_model:
+            lanes += _lane_errors(
+                variant_model, checked, [c for c in samples.cases if c.variant == number]
+            )
     errors = [error for lane in lanes for error in lane.outputs.values()]
     collapsed = [
         CollapsedChannels(name, group.channels, group.cosine)

@@ -118,7 +118,7 @@ def status(root: Root, app: Optional[App] = None) -> BoardStatus:
         device=DeviceSoftware(
             **{item.name: getattr(facts, item.name) for item in dataclasses.fields(DeviceSoftware)}
         ),
-        apps={one.name: _app(root, one) for one in apps if one.folder.is_dir()},
+        apps={entry.name: _app(root, entry) for entry in apps if entry.folder.is_dir()},
         store=StoreUse(
             **root.store.usage(),
             partial_bytes=sum(size for _, size in partials(root.folder)),

@@ -22,7 +22,7 @@ def decoded(part: DistanceHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
     raw = [float32(maps[level.boxes]) for level in part.levels]
     xp = namespace(raw[0])
     centres, strides = _places(part, raw)
-    values = xp.concatenate([_flat(one) for one in raw], axis=2)
+    values = xp.concatenate([_flat(raw_map) for raw_map in raw], axis=2)
     if part.levels[0].scores:
         scores = [_flat(float32(maps[level.scores])) for level in part.levels]
         logits = xp.concatenate(scores, axis=2)
@@ -73,8 +73,8 @@ def _places(part: DistanceHead, maps: List[Array]) -> Tuple[Array, Array]:
     """Returns x and y of the places' centres [2, places], in places, and their strides."""
     xp = namespace(maps[0])
     centres, strides = [], []
-    for level, one in zip(part.levels, maps):  # noqa: B905 (Python 3.8)
-        height, width = one.shape[2:]
+    for level, level_map in zip(part.levels, maps):  # noqa: B905 (Python 3.8)
+        height, width = level_map.shape[2:]
         x = xp.arange(width, dtype=xp.float32) + 0.5
         y = xp.arange(height, dtype=xp.float32) + 0.5
         centres.append(xp.stack([xp.tile(x, height), xp.repeat(y, width)]))

@@ -59,14 +59,16 @@ class Placing:
             objects: Objects in pixels of the input.
         """
         found = []
-        for one in objects:
-            left, top = self.point_back(*one.box[:2])
-            right, bottom = self.point_back(*one.box[2:])
+        for detected in objects:
+            left, top = self.point_back(*detected.box[:2])
+            right, bottom = self.point_back(*detected.box[2:])
             if right <= left or bottom <= top:
                 continue
-            points = tuple((*self.point_back(*point[:2]), *point[2:]) for point in one.points)
-            mask = None if one.mask is None else self.mask_back(one.mask)
-            found.append(replace(one, box=(left, top, right, bottom), points=points, mask=mask))
+            points = tuple((*self.point_back(*point[:2]), *point[2:]) for point in detected.points)
+            mask = None if detected.mask is None else self.mask_back(detected.mask)
+            found.append(
+                replace(detected, box=(left, top, right, bottom), points=points, mask=mask)
+            )
         return found
 
     def mask_back(self, mask: Array) -> Array:

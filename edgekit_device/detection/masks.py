@@ -40,7 +40,7 @@ def _inside(first: float, last: float, size: int) -> Tuple[int, int]:
     """Returns the first pixel of a range and the pixel after its last: pixels with
     first <= pixel < last. A NaN counts as 0.
     """
-    ends = [math.ceil(min(float(size), max(0.0, one))) for one in (first, last)]
+    ends = [math.ceil(min(float(size), max(0.0, edge))) for edge in (first, last)]
     return ends[0], ends[1]
 
 

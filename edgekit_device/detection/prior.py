@@ -23,8 +23,10 @@ def decoded(part: PriorHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
     """
     levels = part.levels
     xp = namespace(maps[levels[0].boxes])
-    offsets = xp.concatenate([rows(float32(maps[one.boxes]), 4) for one in levels], axis=1)
-    logits = xp.concatenate([_values(one, float32(maps[one.scores])) for one in levels], axis=1)
+    offsets = xp.concatenate([rows(float32(maps[level.boxes]), 4) for level in levels], axis=1)
+    logits = xp.concatenate(
+        [_values(level, float32(maps[level.scores])) for level in levels], axis=1
+    )
     priors = _priors(part, maps)
     found = {
         "offsets": offsets,
@@ -33,7 +35,7 @@ def decoded(part: PriorHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
         "scores": softmax(logits, -1) if part.scores == "softmax" else sigmoid(logits),
     }
     if levels[0].landmarks:
-        moves = [_values(one, float32(maps[one.landmarks])) for one in levels]
+        moves = [_values(level, float32(maps[level.landmarks])) for level in levels]
         found["landmark_offsets"] = xp.concatenate(moves, axis=1)
         found["landmarks"] = _landmarks(part, priors, found["landmark_offsets"])
     return found

@@ -39,7 +39,8 @@ def candidates(part: TextLineHead, tensors: Mapping[str, Array]) -> List[Candida
             Candidates(
                 xp.array([[0, 0, width, height]] * lines, xp.float32).reshape(-1, 4),
                 probability.mean().reshape(1, 1) if lines else xp.zeros((0, 1), xp.float32),
-                texts=("".join(part.characters[one - 1] for one in classes.tolist()),) * lines,
+                texts=("".join(part.characters[symbol - 1] for symbol in classes.tolist()),)
+                * lines,
                 suppress=False,
             )
         )

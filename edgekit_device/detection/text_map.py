@@ -63,11 +63,11 @@ def regions(mask: Array) -> Tuple[Array, Array, Array, Array]:
     return rows, first, end - 1, _joined(len(rows), above, below)
 
 
-def _joined(count: int, one: Array, other: Array) -> Array:
+def _joined(count: int, first: Array, second: Array) -> Array:
     """Returns each item's set: union-find of all pairs at once, with the smallest root of each."""
     root = np.arange(count)
     while True:
-        a, b = root[one], root[other]
+        a, b = root[first], root[second]
         apart = a != b
         if not apart.any():
             return np.unique(root, return_inverse=True)[1]

@@ -513,9 +513,9 @@ def _digests(value: Any) -> Iterator[str]:
         if is_digest(value):
             yield value
     elif isinstance(value, dict):
-        for key, one in value.items():
+        for key, item in value.items():
             yield from _digests(key)
-            yield from _digests(one)
+            yield from _digests(item)
     elif isinstance(value, list):
-        for one in value:
-            yield from _digests(one)
+        for item in value:
+            yield from _digests(item)

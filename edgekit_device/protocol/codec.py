@@ -136,7 +136,9 @@ else:
         return __init__
 
     def _compared(self):
-        return tuple(getattr(self, one.name) for one in dataclasses.fields(self) if one.compare)
+        return tuple(
+            getattr(self, field.name) for field in dataclasses.fields(self) if field.compare
+        )
 
     def _equals(self, other):
         if other.__class__ is not self.__class__:
@@ -148,9 +150,9 @@ else:
 
     def _shown(self):
         values = (
-            "{}={!r}".format(one.name, getattr(self, one.name))
-            for one in dataclasses.fields(self)
-            if one.repr
+            "{}={!r}".format(field.name, getattr(self, field.name))
+            for field in dataclasses.fields(self)
+            if field.repr
         )
         return "{}({})".format(self.__class__.__qualname__, ", ".join(values))
 
@@ -268,7 +270,7 @@ def without(value: _Document, *names: str) -> _Document:
     """Returns a copy of a value whose document leaves out these fields, which are ``as_given``."""
     fields = dataclasses.fields(cast(Any, value))
     found = type(value)(
-        **{one.name: getattr(value, one.name) for one in fields if one.name not in names}
+        **{field.name: getattr(value, field.name) for field in fields if field.name not in names}
     )
     found.__dict__[_LEFT_OUT] = names
     return found

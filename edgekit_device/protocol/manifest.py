@@ -855,7 +855,10 @@ class Manifest:
             (variant.inputs, self.inputs, "inputs"),
             (variant.outputs, self.outputs, "outputs"),
         ):
-            facts = [[(one.name, one.dtype, len(one.shape)) for one in io] for io in (mine, first)]
+            facts = [
+                [(tensor.name, tensor.dtype, len(tensor.shape)) for tensor in io]
+                for io in (mine, first)
+            ]
             if facts[0] != facts[1]:
                 fail(where + which, "names, types and numbers of axes differ from the manifest's")
         for at, tensor in enumerate(variant.inputs):
@@ -971,7 +974,7 @@ class Manifest:
         used = {segment.core for segment in self.segments()}
         if set(requires.dla_cores) - used:
             fail("requires.dla_cores", "no segment uses this core")
-        on_cpu = any(self.blobs[one.engine].kind == "engine" for one in self.on_cpu())
+        on_cpu = any(self.blobs[segment.engine].kind == "engine" for segment in self.on_cpu())
         if requires.cpu != on_cpu:
             fail("requires.cpu", "true if ONNX Runtime runs segments on the CPU, and only then")
 

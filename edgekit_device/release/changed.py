@@ -220,7 +220,7 @@ def need_unchanged(checked: Checked) -> None:
     if found:
         raise DeviceError(
             "this board has changed since the release was tested: "
-            + "; ".join("{0.what} {0.before} -> {0.now}".format(one) for one in found),
+            + "; ".join("{0.what} {0.before} -> {0.now}".format(change) for change in found),
             code="board.changed",
             where=checked.files.where,
             hint="build and test for the board as it is now: edgekit deploy CONFIG",

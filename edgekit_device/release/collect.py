@@ -153,7 +153,7 @@ def collect(
             # such a release may need any blob, so all blobs stay until it is removed
             count, freed = (0, 0) if damaged else _sweep(root, now - grace_s, now)
             if not damaged:
-                forget_others(root, {_manifest_of(*one).digest for one in _releases(root)})
+                forget_others(root, {_manifest_of(*release).digest for release in _releases(root)})
             dropped = _drop_parts(root, now - grace_s, now)
     return Collected(tuple(removed), count, freed + dropped, tuple(damaged))
 
@@ -289,8 +289,8 @@ def _manifest_of(app: App, name: str) -> Manifest:
 def _named_blobs(root: Root) -> Set[str]:
     """Returns the digests of the blobs that releases and offered manifests name."""
     named: Set[str] = set()
-    for one in _releases(root):
-        named.update(_manifest_of(*one).sizes())
+    for release in _releases(root):
+        named.update(_manifest_of(*release).sizes())
     for folder in incoming(root):
         # an unreadable offer cannot be deployed
         with contextlib.suppress(DeviceError, OSError):

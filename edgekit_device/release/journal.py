@@ -307,11 +307,11 @@ def record_end(app: App, ended: HistoryEntry) -> None:
         if len(data) > _MAX_HISTORY or (data and not data.endswith(b"\n")):
             entries = _entries(path, data)
             journal = read_journal(app)
-            stays = {one.id for one in _standing(entries).values() if one is not None}
+            stays = {entry.id for entry in _standing(entries).values() if entry is not None}
             if journal is not None:
                 stays.add(journal.facts.id)  # else complete_history would append it again
-            old = [one for one in entries[:-_RETAINED_LINES] if one.id in stays]
-            retained = [dump(one) for one in old + entries[-_RETAINED_LINES:]]
+            old = [entry for entry in entries[:-_RETAINED_LINES] if entry.id in stays]
+            retained = [dump(entry) for entry in old + entries[-_RETAINED_LINES:]]
             write_durably(path, b"".join(retained))
         handle = os.open(str(path), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -328,7 +328,7 @@ def _entry_of(ended: HistoryEntry) -> HistoryEntry:
     if not isinstance(ended, DeploymentFacts):
         return ended
     return DeploymentEntry(
-        **{one.name: getattr(ended, one.name) for one in dataclasses.fields(DeploymentEntry)}
+        **{field.name: getattr(ended, field.name) for field in dataclasses.fields(DeploymentEntry)}
     )
 
 

@@ -87,7 +87,7 @@ class AppReleases:
     @property
     def current_release(self) -> Optional[DescribedRelease]:
         """The current release."""
-        return next((one for one in self.releases if one.id == self.current), None)
+        return next((release for release in self.releases if release.id == self.current), None)
 
 
 #: The entry of an unknown app.

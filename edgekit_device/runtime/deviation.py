@@ -296,7 +296,7 @@ class _Channels:
         mean = sums["total"] / sums["elements"]
         signal = sums["total_squares"] / sums["elements"] - mean * mean
         power = sums["total_squares"] / sums["elements"]
-        each = [_ratio_db(*map(float, one)) for one in zip(signal, power, noise)]  # noqa: B905 (3.8)
+        each = [_ratio_db(*map(float, channel)) for channel in zip(signal, power, noise)]  # noqa: B905 (3.8)
         ranks = [math.inf if ratio is None else ratio for ratio in each]
         worst = ranks.index(min(ranks))
         variance, square = self.variance(part)

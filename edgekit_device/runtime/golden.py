@@ -191,8 +191,8 @@ def self_test(model: Model, checked: Checked, *, quick: bool = False) -> SelfTes
         if quick:
             golden = golden[:1] if variant.load == "start" else ()
         if golden:
-            with model.variant(index) as one:
-                cases += [_compared(one, checked, case) for case in golden]
+            with model.variant(index) as variant_model:
+                cases += [_compared(variant_model, checked, case) for case in golden]
     if len(model.variants) == 1 and not model.variants[0].profiles:
         cases = [replace(case, shapes={}) for case in cases]
     every = [facts for entry in cases for facts in entry.outputs.values()]

@@ -150,7 +150,7 @@ class Model:
     def notes(self) -> Tuple[str, ...]:
         """Sentences about possible problems of its engines on this board."""
         engines = self.engines.values()
-        return tuple(dict.fromkeys(n for one in engines for n in getattr(one, "notes", ())))
+        return tuple(dict.fromkeys(n for engine in engines for n in getattr(engine, "notes", ())))
 
     @property
     def devices(self) -> List[str]:
@@ -502,17 +502,17 @@ def open_model(
             checked,
             threads,
             profile,
-            [one for one in segments if one.device != CPU],
+            [segment for segment in segments if segment.device != CPU],
             memory=memory,
         )
-        on_cpu = [one for one in segments if one.device == CPU]
+        on_cpu = [segment for segment in segments if segment.device == CPU]
         if on_cpu:
             reference = import_module(BACKENDS["reference"])
             found.update(reference.open_on_cpu(checked, threads, profile, on_cpu))
         engines: Engines = found
         return engines
 
-    at_start = [one for one in manifest.every_variant if one.load == "start"]
+    at_start = [variant for variant in manifest.every_variant if variant.load == "start"]
     segments = [s for variant in at_start for lane in variant.lanes for s in lane.segments]
     return Model(checked, opened(segments), opened)
 

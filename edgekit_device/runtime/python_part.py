@@ -96,8 +96,8 @@ class PythonEngine:
             with torch.no_grad():
                 found = list(_tensors(self._module(*args, **kwargs)))
             arrays = [
-                (one.float() if one.dtype == torch.bfloat16 else one).contiguous().numpy()
-                for one in found
+                (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).contiguous().numpy()
+                for tensor in found
             ]
         except Exception as error:  # the module may raise any error
             raise DeviceError(
@@ -243,8 +243,8 @@ def _value(tree: Any, tensors: Mapping[str, Any]) -> Any:
     if kind == "constant":
         return inner
     if kind == "dict":
-        return {key: _value(one, tensors) for key, one in inner.items()}
-    items = [_value(one, tensors) for one in inner]
+        return {key: _value(branch, tensors) for key, branch in inner.items()}
+    items = [_value(branch, tensors) for branch in inner]
     return items if kind == "list" else tuple(items)
 
 
@@ -255,11 +255,11 @@ def _tensors(value: Any) -> Iterator[Any]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _tensors(one)
+        for item in value.values():
+            yield from _tensors(item)
     elif isinstance(value, (list, tuple)):
-        for one in value:
-            yield from _tensors(one)
+        for item in value:
+            yield from _tensors(item)
 
 
 def _invalid(where: str, problem: str) -> DeviceError:

@@ -303,7 +303,7 @@ def loadables(variants: Iterable[Variant]) -> Dict[int, int]:
                     known = engines.setdefault(segment.core, [])
                     known += [segment.engine] * (segment.engine not in known)
         for core, names in engines.items():
-            placed = sum(one.core == core for one in variant.placement.loadables)
+            placed = sum(loadable.core == core for loadable in variant.placement.loadables)
             for place, name in enumerate(names):
                 # further loadables of the placement count for the first engine
                 own = 1 + max(placed - len(names), 0) * (place == 0)
@@ -322,11 +322,11 @@ def need_loadables(manifest: Manifest) -> None:
     """
     variants = manifest.every_variant
     start = [variant for variant in variants if variant.load == "start"]
-    for one in (None, *(variant for variant in variants if variant.load == "demand")):
-        together = start if one is None else [*start, one]
+    for candidate in (None, *(variant for variant in variants if variant.load == "demand")):
+        together = start if candidate is None else [*start, candidate]
         for core, count in sorted(loadables(together).items()):
             if count > MOST_LOADABLES and len(variants) > 1:
-                shape = "" if one is None else " with " + _shown(_rows(one)[0])
+                shape = "" if candidate is None else " with " + _shown(_rows(candidate)[0])
                 raise DeviceError(
                     "the variants that are loaded together{} have {} loadables on DLA{}, "
                     "which holds {}".format(shape, count, core, MOST_LOADABLES),
@@ -429,19 +429,19 @@ class OpenVariants:
         return [(s.engine, s.device) for s in self._segments(number)]
 
     def _segments(self, number: int) -> List[SegmentEntry]:
-        return [one for lane in self._variants[number].lanes for one in lane.segments]
+        return [segment for lane in self._variants[number].lanes for segment in lane.segments]
 
     def _fits(self, number: int) -> bool:
-        together = [self._variants[one] for one in (*self._users, number)]
+        together = [self._variants[other] for other in (*self._users, number)]
         return all(count <= MOST_LOADABLES for count in loadables(together).values())
 
     def _open(self, number: int) -> None:
         with self._lock:
             self._make_room(number)
             lacking = {
-                (one.engine, one.device): one
-                for one in self._segments(number)
-                if (one.engine, one.device) not in self.engines
+                (segment.engine, segment.device): segment
+                for segment in self._segments(number)
+                if (segment.engine, segment.device) not in self.engines
             }
         engines = self._open_engines(list(lacking.values()))
         with self._lock:
@@ -468,6 +468,6 @@ class OpenVariants:
             closed = idle.pop(0)
             del self._users[closed]
             self._lanes.pop(closed, None)
-            needed = {key for one in self._users for key in self._keys(one)}
+            needed = {key for used in self._users for key in self._keys(used)}
             for key in set(self.engines) - needed:
                 del self.engines[key]  # its memory is freed with its last user

@@ -138,7 +138,9 @@ class Client:
                     self._output_bytes = error.answer.bytes
                     continue
                 self.release = answer.release
-                return {one.name: view_of(memory.view, one).copy() for one in answer.outputs}
+                return {
+                    tensor.name: view_of(memory.view, tensor).copy() for tensor in answer.outputs
+                }
             raise DeviceError("the server's outputs grow with every call", code="serve.room")
 
     def status(self) -> ServingStatus:
@@ -165,7 +167,9 @@ class Client:
                 raise DeviceError(
                     "the model has {} inputs, so give them by name".format(len(self.inputs)),
                     code="input.missing",
-                    hint="pass a dict of {}".format(", ".join(one.name for one in self.inputs)),
+                    hint="pass a dict of {}".format(
+                        ", ".join(tensor.name for tensor in self.inputs)
+                    ),
                 )
             inputs = {self.inputs[0].name: inputs}
         found = {str(name): np.asarray(value) for name, value in inputs.items()}

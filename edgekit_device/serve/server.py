@@ -322,7 +322,7 @@ class ConnectionHandler:
             self.open()
         if not self.stopping and self._make_room(now):
             self._take_more(True)
-        for request in [one for one in self.line if one.until <= now]:
+        for request in [waiting for waiting in self.line if waiting.until <= now]:
             self.line.remove(request)
             message = "no worker was free in time"
             self.fail(request, Failure("serve.timeout", message, "", "check its status"))

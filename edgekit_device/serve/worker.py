@@ -238,4 +238,4 @@ def _failed(error: BaseException) -> FailedAnswer:
         )
     fields = (error.code, error.message, error.where, error.hint)
     need = error.need if isinstance(error, _OutputsTooLarge) else None
-    return FailedAnswer(Failure(*(one[:_MOST_TEXT] for one in fields)), need)
+    return FailedAnswer(Failure(*(field[:_MOST_TEXT] for field in fields)), need)

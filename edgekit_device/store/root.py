@@ -358,7 +358,7 @@ class App:
 
 def no_such_app(app: App) -> DeviceError:
     """Returns the error that an app does not exist, which lists the existing apps."""
-    names = ", ".join(one.name for one in app.root.apps() if one.folder.is_dir())
+    names = ", ".join(other.name for other in app.root.apps() if other.folder.is_dir())
     return DeviceError(
         "the app does not exist",
         code="app.unknown",

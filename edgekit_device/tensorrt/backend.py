@@ -82,7 +82,7 @@ def open_engines(
     whole = [segment for segment in manifest.segments() if segment.device != CPU]
     every = whole if segments is None else segments
     memory = MemoryPlan.of(manifest) if memory is None else memory
-    for key, segment in {(one.engine, one.device): one for one in every}.items():
+    for key, segment in {(segment.engine, segment.device): segment for segment in every}.items():
         digest, entry = segment.engine, manifest.engines[segment.engine]
         if entry.kind == "loadable":
             data = bytes(read_checked(checked, digest))
@@ -95,7 +95,7 @@ def open_engines(
     taken = {name for names in used.values() for name in names or ()}
     # an engine that was refitted before takes no weights now, so its names are unknown; and engines
     # of other variants take other weights
-    known = None not in used.values() and {one.engine for one in whole} <= set(
+    known = None not in used.values() and {segment.engine for segment in whole} <= set(
         digest for digest, _ in engines
     )
     unused = sorted(set(manifest.weights) - taken) if known else []

@@ -391,7 +391,9 @@ class TensorRTEngine:
                 self.cuda.record(begin, slot.stream)
                 called = time.perf_counter()
                 if not slot.context.execute_async_v3(slot.stream):
-                    lacking = [one.error for one in slot.sized.values() if one.error is not None]
+                    lacking = [
+                        output.error for output in slot.sized.values() if output.error is not None
+                    ]
                     raise (
                         lacking[0]
                         if lacking

@@ -300,7 +300,7 @@ class MemoryPlan:
         """Returns the memory plan of a bundle's engines, of all its variants."""
         entries = manifest.engines
         every = {(segment.engine, segment.device) for segment in manifest.segments()}
-        plans = sorted(one for one in every if one[0] in entries and entries[one[0]].kind == "plan")
+        plans = sorted(key for key in every if key[0] in entries and entries[key[0]].kind == "plan")
         devices = [device for _, device in plans]
         return cls(manifest.memory, devices, context_bytes(plans, entries), tensor)
 

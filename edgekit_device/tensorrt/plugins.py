@@ -95,7 +95,7 @@ def plugins_of(checked: Checked) -> Tuple[PluginFile, ...]:
 
 def library_paths(plugins: Sequence[PluginFile]) -> List[str]:
     """Returns the paths of the libraries, each once."""
-    return list(dict.fromkeys(one.path for one in plugins if one.path is not None))
+    return list(dict.fromkeys(plugin.path for plugin in plugins if plugin.path is not None))
 
 
 def load_plugins(trt: Any, logger: Any, plugins: Sequence[PluginFile], where: str = "") -> None:
@@ -140,11 +140,11 @@ def creators(registry: Any) -> List[Creator]:
         registered = registry.plugin_creator_list
     return [
         Creator(
-            str(getattr(one, "name", "")),
-            str(getattr(one, "plugin_version", "")),
-            str(getattr(one, "plugin_namespace", "")),
+            str(getattr(creator, "name", "")),
+            str(getattr(creator, "plugin_version", "")),
+            str(getattr(creator, "plugin_namespace", "")),
         )
-        for one in registered
+        for creator in registered
     ]
 
 
@@ -218,16 +218,19 @@ def _no_creator(
 
 def nearest(wanted: Creator, known: Sequence[Creator]) -> Optional[Creator]:
     """Returns the creator with the most similar name; None if no name is similar."""
-    names: Set[str] = {one.name for one in known}
+    names: Set[str] = {creator.name for creator in known}
     folded = {name.casefold(): name for name in sorted(names)}
     found = [wanted.name] if wanted.name in names else []
     found += [folded[n] for n in difflib.get_close_matches(wanted.name.casefold(), folded, n=1)]
     if not found:
         return None
-    alike = [one for one in known if one.name == found[0]]
+    alike = [creator for creator in known if creator.name == found[0]]
     return max(
         alike,
-        key=lambda one: (one.namespace == wanted.namespace, one.version == wanted.version),
+        key=lambda creator: (
+            creator.namespace == wanted.namespace,
+            creator.version == wanted.version,
+        ),
     )
 
 

@@ -184,7 +184,7 @@ def do_trust(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Trus
         revoked = revoke(root, request.revoke)
         if remaining != before:
             write_durably(
-                root.allowed_signers, "".join(one + "\n" for one in remaining).encode("utf-8")
+                root.allowed_signers, "".join(line + "\n" for line in remaining).encode("utf-8")
             )
     added, removed = len(set(remaining) - set(before)), len(set(before) - set(remaining))
     return TrustAnswer(added, removed, revoked, *_describe_keys(root, remaining))
@@ -296,10 +296,10 @@ def _describe_keys(root: Root, lines: List[str]) -> Tuple[Any, ...]:
     refused = []
     for app in root.apps():
         current, previous = app.link("current"), app.link("previous")
-        for one in refusals(app):
-            name = one.release
+        for refusal in refusals(app):
+            name = refusal.release
             role = "current" if name == current else "previous" if name == previous else "kept"
-            refused.append(RefusedRelease(**vars(one), app=app.name, role=role))
+            refused.append(RefusedRelease(**vars(refusal), app=app.name, role=role))
     signers = tuple(key.identity for key in keys)
     return signers, tuple(keys), describe_revocations(root), tuple(refused)
 
