@@ -192,7 +192,7 @@ def snr_by_method(
     from edgekit.placement.segments import segmented
     from edgekit.quantize.data.load import load_data
     from edgekit.reference.method import HeldOutInput, MethodErrors
-    from edgekit_device.runtime.deviation import Deviation, worst_of
+    from edgekit_device.runtime.deviation import Deviation, worst_measures
 
     path, data, test = inputs_of(net, images, tests, folder)
     calibration = {"count": images, "data": data and str(data)}
@@ -231,7 +231,8 @@ def snr_by_method(
     pooled = [
         {
             method: float(
-                worst_of([Deviation.joined(each) for each in outputs.values()]).snr_db or 999.0
+                worst_measures([Deviation.join_all(each) for each in outputs.values()]).snr_db
+                or 999.0
             )
             for method, outputs in errors.by_output.items()
         }

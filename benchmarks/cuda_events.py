@@ -30,7 +30,7 @@ from benchmarks.cuda_stand_in import Kernel, stand_in
 from edgekit_device.benchmark.events import EventPairs
 from edgekit_device.benchmark.measure import bench
 from edgekit_device.benchmark.settings import BenchSettings
-from edgekit_device.cuda.driver import Cuda, CudaGraph, choose_wait, open_cuda, wait_of
+from edgekit_device.cuda.driver import Cuda, CudaGraph, choose_wait, open_cuda, wait_mode
 from edgekit_device.cuda.memory import BufferPool
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.codec import write
@@ -204,7 +204,7 @@ def waiting(wanted: str) -> dict[str, Any]:
         kernel.launch(stream, 0.2)
         cuda.synchronize(stream)
         latencies.append((time.perf_counter() - start) * 1e3 - 0.2)
-    reported, share = wait_of(cuda), busy / wall
+    reported, share = wait_mode(cuda), busy / wall
     good = {"spin": share > 0.8, "blocking": share < 0.2}.get(wanted, True)
     late = "taken"
     try:
@@ -217,7 +217,7 @@ def waiting(wanted: str) -> dict[str, Any]:
         "busy_share": share,
         "overhead_us": float(np.median(latencies)) * 1e3,
         "asked_when_open": late,
-        "then": wait_of(cuda),
+        "then": wait_mode(cuda),
     }
 
 

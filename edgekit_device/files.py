@@ -254,7 +254,7 @@ def _sweep(folder: Path) -> None:
         os.close(handle)
 
 
-def owners_of(folder: Path) -> Set[int]:
+def trusted_owners(folder: Path) -> Set[int]:
     """Returns the users that may have written a folder's files: root, this user and its owner."""
     return {0, os.geteuid(), folder.stat().st_uid}
 
@@ -317,7 +317,7 @@ def _refuse_foreign(path: Path, facts: os.stat_result) -> None:
             where=str(path),
             hint="remove it; only ROOT as a whole (root: PATH) and its blobs may be elsewhere",
         )
-    if facts.st_uid not in owners_of(path.parent):
+    if facts.st_uid not in trusted_owners(path.parent):
         raise DeviceError(
             "it belongs to another account (number {})".format(facts.st_uid),
             code="root.owner",

@@ -19,7 +19,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tup
 from edgekit_device.account import account_name
 from edgekit_device.benchmark.trtexec import run_plan
 from edgekit_device.board.identity import fingerprint
-from edgekit_device.board.inventory import find_trtexec, output_of
+from edgekit_device.board.inventory import command_output, find_trtexec
 from edgekit_device.board.monitor import Sampler
 from edgekit_device.board.power import PowerReport, held_power
 from edgekit_device.board.power_tools import NvpmodelMode, read_modes
@@ -63,7 +63,7 @@ from edgekit_device.tensorrt.bindings import find
 from edgekit_device.tensorrt.engine import TensorRTEngine
 from edgekit_device.tensorrt.memory import EngineMemory, SharedMemory, device_bytes
 from edgekit_device.tensorrt.plan import read_header
-from edgekit_device.tensorrt.refit import RefitWeight, weights_of
+from edgekit_device.tensorrt.refit import RefitWeight, refit_weights
 from edgekit_device.tensorrt.runtimes import LoadedPlan, RuntimeChoice, deserialize, start
 from edgekit_device.versions import show
 
@@ -510,12 +510,12 @@ def _load_lean(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
 def _lean_weights(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     engine = replace(built["dla-vc-strip"], full=None)  # boards get the stripped plan
     loaded, found = _load(context, item.needs[0], {item.needs[0]: engine}, "lean", 0)
-    return replace(found, weights=weights_of(loaded.trt, loaded.engine))
+    return replace(found, weights=refit_weights(loaded.trt, loaded.engine))
 
 
 def _cudla(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     made = built["standalone"]
-    sides = sides_of(made)
+    sides = io_entries(made)
     io = SimpleNamespace(inputs=tuple(sides["input"]), outputs=tuple(sides["output"]))
     # opening compares cuDLA's descriptors with the build's expectation and reports a difference
     loadable = open_loadable(context.blob(made.engine), 0, io)
@@ -530,7 +530,7 @@ def _cudla(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
 
 def _graph(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     loaded, found = _load(context, item.needs[0], built, "full", None)
-    enqueued, launched = replayed(loaded.engine, built[item.needs[0]])
+    enqueued, launched = time_replays(loaded.engine, built[item.needs[0]])
     return replace(found, enqueued_ms=enqueued, launched_ms=launched)
 
 
@@ -554,7 +554,7 @@ def _answers(loaded: LoadedPlan, made: EngineResult, memory: EngineMemory) -> Di
     """Returns each output's bytes for fixed inputs, run twice in the same context."""
     import numpy as np
 
-    sides = sides_of(made)
+    sides = io_entries(made)
     engine = TensorRTEngine(loaded, open_cuda(), sides["input"], sides["output"], memory=memory)
     random = np.random.RandomState(0)
     feeds = {io.name: random.uniform(-1, 1, io.shape).astype(io.dtype) for io in sides["input"]}
@@ -571,7 +571,7 @@ def _trtexec(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     if program is None:
         raise DeviceError("trtexec is not on this board", code="selftest.no-program")
     plan = context.blob(built[item.needs[0]].engine)
-    return by_trtexec(context.root.folder, program, plan, None if item.device == "GPU" else 0)
+    return time_trtexec(context.root.folder, program, plan, None if item.device == "GPU" else 0)
 
 
 def _tegrastats(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
@@ -600,11 +600,11 @@ def _monitor(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
 
 
 def _nsys(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    return (output_of([_need("nsys"), "--version"]) or "").strip()
+    return (command_output([_need("nsys"), "--version"]) or "").strip()
 
 
 def _power(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    said = output_of(["nvpmodel", "-q"]) or output_of(["sudo", "-n", "nvpmodel", "-q"])
+    said = command_output(["nvpmodel", "-q"]) or command_output(["sudo", "-n", "nvpmodel", "-q"])
     return PowerAnswer(tuple(read_modes()), tuple((said or "").splitlines()))
 
 
@@ -654,7 +654,7 @@ CHECKS: Dict[str, Callable[[JobContext, SelftestItem, _BUILT], Any]] = {
 }
 
 
-def sides_of(made: EngineResult) -> Dict[str, List[IoEntry]]:
+def io_entries(made: EngineResult) -> Dict[str, List[IoEntry]]:
     """Returns a built engine's tensors by "input" and "output"."""
     sides: Dict[str, List[IoEntry]] = {"input": [], "output": []}
     for io in made.io:
@@ -662,7 +662,7 @@ def sides_of(made: EngineResult) -> Dict[str, List[IoEntry]]:
     return sides
 
 
-def replayed(engine: Any, made: EngineResult) -> Tuple[Tuple[float, ...], Tuple[float, ...]]:
+def time_replays(engine: Any, made: EngineResult) -> Tuple[Tuple[float, ...], Tuple[float, ...]]:
     """Captures an engine's work, replays it, and returns the milliseconds of enqueues and launches.
 
     Raises:
@@ -671,7 +671,7 @@ def replayed(engine: Any, made: EngineResult) -> Tuple[Tuple[float, ...], Tuple[
     cuda = open_cuda()
     stream = cuda.stream()
     context = engine.create_execution_context()
-    for entries in sides_of(made).values():
+    for entries in io_entries(made).values():
         for io in entries:
             context.set_tensor_address(io.name, cuda.malloc(io_bytes(io)))
 
@@ -692,7 +692,7 @@ def replayed(engine: Any, made: EngineResult) -> Tuple[Tuple[float, ...], Tuple[
     return enqueued, tuple(timed(graph.launch) for _ in range(_LAUNCHES))
 
 
-def by_trtexec(root: Path, program: Path, plan: bytes, core: Optional[int]) -> TrtexecAnswer:
+def time_trtexec(root: Path, program: Path, plan: bytes, core: Optional[int]) -> TrtexecAnswer:
     """Runs trtexec on a plan like a benchmark's cross-check; returns its times."""
     arguments = [*_TRTEXEC, *([] if core is None else ["--useDLACore={core}"])]
     with workspace(root) as work:

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from edgekit_device.cuda.driver import CtypesDriverApi, Cuda, load_driver, open_cuda
 from edgekit_device.errors import DeviceError
-from edgekit_device.tensorrt.bindings import fault, find, logger, version_of
+from edgekit_device.tensorrt.bindings import fault, find, logger, module_version
 from edgekit_device.tensorrt.plan import read_header
 from edgekit_device.tensorrt.runtimes import RuntimeChoice, deserialize, runtime_choices, start
 from edgekit_device.versions import show
@@ -79,7 +79,7 @@ def _pick(version: tuple[int, ...], compatible: bool) -> Callable[[], str]:
     def call() -> str:
         found = runtime_choices(
             version,
-            {"lean": version_of(_module())},
+            {"lean": module_version(_module())},
             version_compatible=compatible,
             lean_embedded=False,
             trusted=True,
@@ -202,7 +202,7 @@ def cases(version: tuple[int, ...]) -> dict[str, tuple[Callable[[], str], tuple[
 
 
 def _one(name: str) -> None:
-    call, _ = cases(version_of(_module()))[name]
+    call, _ = cases(module_version(_module()))[name]
     begun = time.perf_counter()
     answer: dict[str, Any] = {"code": "", "message": "", "hint": ""}
     try:
@@ -222,7 +222,7 @@ def main() -> int:
         _one(arguments.one)
         return 0
     module = _module()
-    version = version_of(module)
+    version = module_version(module)
     gpu = True
     try:
         open_cuda()

@@ -58,22 +58,22 @@ _READING = nullable(fields.reading)
 _NOTES = array(long_text)
 
 
-def _fact(value: Any) -> Flag:
+def _flag(value: Any) -> Flag:
     if isinstance(value, list):
-        return tuple(_plain(item) for item in value)
-    return _plain(value)
+        return tuple(_flag_value(item) for item in value)
+    return _flag_value(value)
 
 
-def _plain(value: Any) -> Fact:
+def _flag_value(value: Any) -> Fact:
     if value is not None and not isinstance(value, (bool, int, float, str)):
         fail("", "expected a flag's value")
     found: Fact = value
     return found
 
 
-says(_plain, type=("boolean", "number", "string", "null"))
-says(_fact, anyOf=(_plain, {"type": "array", "items": _plain}))
-_FACTS = mapping(_fact)
+says(_flag_value, type=("boolean", "number", "string", "null"))
+says(_flag, anyOf=(_flag_value, {"type": "array", "items": _flag_value}))
+_FACTS = mapping(_flag)
 _ON = nullable(flag)
 _FLAGS = {
     "streams": _WHOLE,
@@ -110,7 +110,7 @@ says(
     properties={
         name: {"anyOf": (rule, {"type": "array", "items": rule})} for name, rule in _FLAGS.items()
     },
-    additionalProperties=_fact,
+    additionalProperties=_flag,
 )
 
 
@@ -439,5 +439,5 @@ class Measurement:
     trtexec: Optional[TrtexecRuns] = member(
         nullable(record(TrtexecRuns)), absent=None, as_given=True
     )
-    environment: Optional[Mapping[str, Fact]] = member(nullable(mapping(_plain)), absent=None)
+    environment: Optional[Mapping[str, Fact]] = member(nullable(mapping(_flag_value)), absent=None)
     schema: str = member(choice(SCHEMA), absent=SCHEMA, as_given=True)

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, BinaryIO, Iterator, List, Optional, Sequence
 
 from edgekit_device.board import inventory
-from edgekit_device.board.inventory import default_system, text_of
+from edgekit_device.board.inventory import default_system, read_text
 from edgekit_device.board.power_tools import PowerTools
 from edgekit_device.board.samples import LiveSample, Monitor, MonitorFacts, Sample
 from edgekit_device.board.sampling import SampleStream, SamplingLine
@@ -186,7 +186,7 @@ def _line(line: bytes) -> Optional[SamplingLine]:
 
 def release_warning(system: Path) -> str:
     """Returns a warning if the file exists but has an unknown format; else ""."""
-    text = text_of(system / "etc/nv_tegra_release")
+    text = read_text(system / "etc/nv_tegra_release")
     if not text.strip() or inventory.l4t(system) is not None:
         return ""
     return "/etc/nv_tegra_release has an unknown form: {!r}".format(text[:80])

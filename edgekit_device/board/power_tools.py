@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import Dict, List, Optional, Tuple
 
-from edgekit_device.board.inventory import text_of
+from edgekit_device.board.inventory import read_text
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import document, flag, member, nullable, text
@@ -98,7 +98,7 @@ def parse_modes(text: str) -> List[NvpmodelMode]:
 
 def read_modes(system: Path = Path("/")) -> List[NvpmodelMode]:
     """Returns every mode from /etc/nvpmodel.conf, which every account can read."""
-    return parse_modes(text_of(system / "etc/nvpmodel.conf", 1 << 20))
+    return parse_modes(read_text(system / "etc/nvpmodel.conf", 1 << 20))
 
 
 def parse_clocks(text: str) -> Dict[str, ClockEntry]:
@@ -179,7 +179,7 @@ def gates(number: Optional[int], system: Path = Path("/")) -> Optional[Dict[str,
 
 
 def _lines(system: Path) -> List[str]:
-    return text_of(system / CONF, 1 << 20).splitlines()
+    return read_text(system / CONF, 1 << 20).splitlines()
 
 
 def _plain(name: str) -> str:

@@ -30,9 +30,9 @@ from edgekit_device.board.identity import (
 from edgekit_device.board.inventory import (
     MODULES,
     account_groups,
+    command_output,
     find_trtexec,
     module_version,
-    output_of,
     packages,
     tensorrt_versions,
 )
@@ -336,7 +336,7 @@ def _docker() -> Optional[Docker]:
     if path is None:
         return None
     form = "{{.ServerVersion}} {{range $k, $v := .Runtimes}}{{$k}} {{end}}"
-    words = (output_of([path, "info", "--format", form]) or "").split()
+    words = (command_output([path, "info", "--format", form]) or "").split()
     return Docker(path, words[0], tuple(words[1:])) if words else Docker(path, None, None)
 
 

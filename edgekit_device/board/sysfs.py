@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
-from edgekit_device.board.inventory import dla_devices, text_of
+from edgekit_device.board.inventory import dla_devices, read_text
 from edgekit_device.board.samples import CpuCore, EngineLoad, MemoryUse, RailPower
 
 _MOST = 1 << 16
@@ -68,9 +68,9 @@ def watched(path: Path) -> Optional[Watched]:
         return None
 
 
-def word_of(path: Path) -> str:
+def read_word(path: Path) -> str:
     """A file of one word, read once; "" when it cannot be read."""
-    return text_of(path, _MOST).strip().strip("\0")
+    return read_text(path, _MOST).strip().strip("\0")
 
 
 def whole(text: Optional[str]) -> Optional[int]:
@@ -148,7 +148,7 @@ def clock_caps(system: Path) -> Dict[str, int]:
     caps = {}
     for place in dla_devices(system):
         for path in sorted((system / place.lstrip("/")).glob("clk_cap/*")):
-            value = whole(word_of(path))
+            value = whole(read_word(path))
             if value is not None:
                 caps[path.name[:40]] = value
     return caps
@@ -267,16 +267,16 @@ class RailReader:
 
 def _hwmon(system: Path) -> Iterator[Tuple[str, Path, Optional[Path], float]]:
     for folder in _folders(system):
-        chip = word_of(folder / "name")
+        chip = read_word(folder / "name")
         if chip.startswith("ina3221"):
             for channel in _CHANNELS:
-                name = word_of(folder / "in{}_label".format(channel))
+                name = read_word(folder / "in{}_label".format(channel))
                 if name not in _UNUSED:
                     volts = folder / "in{}_input".format(channel)
                     # mV times mA is microwatts
                     yield name, volts, folder / "curr{}_input".format(channel), 1e-3
         elif chip.startswith("ina2") and (folder / "power1_input").exists():
-            name = word_of(folder / "power1_label") or word_of(folder / "in1_label")
+            name = read_word(folder / "power1_label") or read_word(folder / "in1_label")
             yield name or _LABEL_OF_INA238, folder / "power1_input", None, 1e-3
 
 
@@ -306,7 +306,7 @@ class Temperatures:
     def __init__(self, system: Path) -> None:
         self._zones: List[Tuple[str, Watched]] = []
         for folder in sorted(system.glob("sys/class/thermal/thermal_zone*")):
-            name = _SUFFIX.sub("", word_of(folder / "type"))
+            name = _SUFFIX.sub("", read_word(folder / "type"))
             value = watched(folder / "temp")
             if name and value is not None:
                 self._zones.append((name[:40], value))
@@ -327,7 +327,7 @@ class Cooling:
     def __init__(self, system: Path) -> None:
         self._devices: List[Tuple[str, Watched]] = []
         for folder in sorted(system.glob("sys/class/thermal/cooling_device*")):
-            name = word_of(folder / "type")
+            name = read_word(folder / "type")
             value = watched(folder / "cur_state")
             if name and value is not None and not name.startswith(_FANS):
                 self._devices.append((name[:40], value))

@@ -232,14 +232,14 @@ def _not_on_dla(spec: EngineSpec, faults: List[str]) -> DeviceError:
     )
 
 
-def code_of(said: str) -> str:
+def failure_code(said: str) -> str:
     """Returns the code of a failed build; lack of memory, which other flags do not avoid, has its
     own.
     """
     return "build.no-memory" if _NO_MEMORY.search(said) else ATTEMPT
 
 
-def failed(spec: EngineSpec, log: BuilderLog, mark: int, text: str = "") -> DeviceError:
+def build_error(spec: EngineSpec, log: BuilderLog, mark: int, text: str = "") -> DeviceError:
     """Returns the error of a failed build: TensorRT's own errors, or its last warnings."""
     said = last_errors(log.since(mark, "EF"))
     found = "; ".join(part for part in (text, said) if part)
@@ -248,7 +248,7 @@ def failed(spec: EngineSpec, log: BuilderLog, mark: int, text: str = "") -> Devi
         found = "it gives no reason" + ("; its warnings: " + found if found else "")
     return DeviceError(
         "TensorRT failed to build it: {}".format(found),
-        code=code_of(found),
+        code=failure_code(found),
         where=spec.key,
         hint="`edgekit jobs log` shows the builder's full output",
     )

@@ -16,11 +16,11 @@ from edgekit_device.build import config as configure
 from edgekit_device.build import network as networks
 from edgekit_device.build.attempt import (
     BuilderLog,
+    build_error,
     check_callbacks,
     check_loadable,
     check_plugins,
     check_standalone,
-    failed,
     note_missing,
 )
 from edgekit_device.build.config import calibrator, for_release, read_scales
@@ -42,7 +42,7 @@ from edgekit_device.tensorrt.plugins import PluginFile, library_paths
 STEPS = 1000
 
 
-def calibration_of(spec: EngineSpec, cache: Optional[bytes]) -> Dict[str, float]:
+def calibration_scales(spec: EngineSpec, cache: Optional[bytes]) -> Dict[str, float]:
     """Returns the scales of the engine's calibration cache by tensor; empty without a cache."""
     return read_scales(cache) if cache is not None and spec.typing == "weak" else {}
 
@@ -81,7 +81,7 @@ def build_attempt(
         JobCancelled: ``cancelled`` returned True.
     """
     mark = log.mark()
-    scales = calibration_of(spec, cache)
+    scales = calibration_scales(spec, cache)
     check_loadable(spec, scales)
     builder = trt.Builder(log.logger)
     network = networks.create(trt, builder, spec)
@@ -108,7 +108,7 @@ def build_attempt(
     try:
         memory = builder.build_serialized_network(network, config)
     except (RuntimeError, ValueError) as error:  # the bindings' translations of C++ exceptions
-        raise failed(spec, log, building, str(error)) from error
+        raise build_error(spec, log, building, str(error)) from error
     finally:
         log.stage = None
     if cancelled():
@@ -116,7 +116,7 @@ def build_attempt(
     check_callbacks(spec, log, requested, scales, mapped)
     if memory is None:
         # earlier refusals, such as a weight's name, are not the cause of this failure
-        raise failed(spec, log, building)
+        raise build_error(spec, log, building)
     built.data = bytes(memory)
     note_missing(spec, mapped, log.since(mark, "WEF"), built)
     if timing_cache is not None:
@@ -364,7 +364,7 @@ class TimingCache:
         if self._read:
             cache = self._parsed(config, self._read)
             # for a damaged file TensorRT makes an empty cache and only logs a warning
-            filled = cache is not None and _content_of(cache) != _content_of(empty)
+            filled = cache is not None and _cache_bytes(cache) != _cache_bytes(empty)
             # measurements of another device or release are refused here, never merged
             if filled and config.set_timing_cache(cache, False):
                 self.facts = replace(self.facts, reused=True)
@@ -415,7 +415,7 @@ class TimingCache:
             return None
 
 
-def _content_of(cache: Any) -> bytes:
+def _cache_bytes(cache: Any) -> bytes:
     return b"" if cache is None else _bytes(cache.serialize())
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgekit_device.build.attempt import ATTEMPT, CRASHED, PLUGINS, BuilderLog, isolated
-from edgekit_device.build.builder import build_attempt, calibration_of, timing_file
+from edgekit_device.build.builder import build_attempt, calibration_scales, timing_file
 from edgekit_device.build.config import refit_kind
 from edgekit_device.build.inspection import (
     PlanFacts,
@@ -152,7 +152,7 @@ class EngineBuild:
             facts = read(PlanFacts, found, spec.key)
         text = facts.inspector
         stored = self.context.store(text.encode("utf-8")) if text else None
-        return entry_of(spec, index, made, facts, stored, notes)
+        return make_entry(spec, index, made, facts, stored, notes)
 
     def _build(self, spec: EngineSpec, index: int, on_progress: Callable[..., None]) -> MadeEngine:
         """Builds and stores an attempt; runs in the child."""
@@ -232,7 +232,7 @@ class EngineBuild:
 
     def _scales(self, spec: EngineSpec) -> Dict[str, float]:
         cache = self.context.blob(spec.calibration) if spec.calibration is not None else None
-        return calibration_of(spec, cache)
+        return calibration_scales(spec, cache)
 
 
 def _causes(tries: Sequence[AttemptResult]) -> str:
@@ -264,7 +264,7 @@ def _on_progress(on_progress: Report, phase: str) -> Callable[[int, int, str], N
     return report
 
 
-def entry_of(
+def make_entry(
     spec: EngineSpec,
     index: int,
     made: MadeEngine,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from edgekit_device.arrays.formats import VECTORS, four
+from edgekit_device.arrays.formats import VECTORS, as_nchw
 from edgekit_device.build.network import DTYPE_OF_TENSORRT
 from edgekit_device.build.request import (
     BuiltTensor,
@@ -36,7 +36,7 @@ from edgekit_device.protocol.codec import (
 from edgekit_device.protocol.manifest import DTYPES
 from edgekit_device.tensorrt.memory import most_device_bytes
 from edgekit_device.tensorrt.plugins import PluginFile
-from edgekit_device.tensorrt.refit import full_plan, refit, weights_of
+from edgekit_device.tensorrt.refit import full_plan, refit, refit_weights
 from edgekit_device.tensorrt.runtimes import RuntimeChoice, deserialize
 from edgekit_device.tensorrt.weights import named_weights
 
@@ -199,7 +199,7 @@ def _io(
 
 def _weights(trt: Any, engine: Any, model: Path, where: str) -> Dict[str, BuiltWeight]:
     found = {}
-    facts_of = weights_of(trt, engine, where)
+    facts_of = refit_weights(trt, engine, where)
     arrays = named_weights(map_file(model), model.parent, facts_of)
     for name, facts in facts_of.items():
         array = arrays.get(name)
@@ -290,7 +290,7 @@ def strides(
     size = DTYPES.get(dtype, 2)
     if format == "LINEAR":
         return _dense(shape, size)
-    batch, channels, height, width = four(shape)
+    batch, channels, height, width = as_nchw(shape)
     if format in VECTORS:
         vector = VECTORS[format]
         return _dense((batch, -(-channels // vector), height, width, vector), size)[:4]

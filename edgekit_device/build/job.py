@@ -219,7 +219,7 @@ def run_golden(
     Raises:
         DeviceError: Errors of the loader.
     """
-    checked = _checked_of(request, engines, files, fingerprint)
+    checked = _make_checked(request, engines, files, fingerprint)
     model = open_model(checked)
     found = []
     for case in request.golden:
@@ -242,7 +242,7 @@ def _lanes(case: GoldenSpec, count: int) -> Sequence[Optional[int]]:
     return range(count)
 
 
-def _checked_of(
+def _make_checked(
     request: BuildJobRequest,
     engines: Mapping[str, EngineResult],
     files: BundleFiles,

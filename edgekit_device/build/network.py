@@ -378,7 +378,7 @@ def map_layers(layers: Sequence[BuilderLayer], specs: Sequence[LayerSpec]) -> Ma
     for layer in layers:
         candidates = _candidates(layer, by_node, by_name)
         if candidates:
-            mapped.ours[layer.index] = _one_of(layer, candidates, taken)
+            mapped.ours[layer.index] = _choose_layer(layer, candidates, taken)
     mapped.parts = _parts(mapped)
     mapped.device = {
         index: spec.device for own in (mapped.parts, mapped.ours) for index, spec in own.items()
@@ -409,7 +409,7 @@ def _candidates(
     return by_node.get(_SUFFIX.sub("", layer.name), [])
 
 
-def _one_of(layer: BuilderLayer, specs: List[LayerSpec], taken: Dict[str, int]) -> LayerSpec:
+def _choose_layer(layer: BuilderLayer, specs: List[LayerSpec], taken: Dict[str, int]) -> LayerSpec:
     """Returns the next of a node's several plan layers that has the builder layer's kind."""
     if len(specs) == 1:
         return specs[0]

@@ -12,7 +12,7 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Sequence, Tuple, Union
 
-from edgekit_device.arrays.formats import four, stored_shape
+from edgekit_device.arrays.formats import as_nchw, stored_shape
 from edgekit_device.cuda.cudla_library import (
     DATA_FORMATS,
     DATA_TYPES,
@@ -320,7 +320,7 @@ def _compare(descriptor: TensorDescriptor, io: Any, role: str) -> None:
     pairs: List[Tuple[str, Any, Any, bool]] = []
     form = DATA_FORMATS.get(descriptor.data_format, str(descriptor.data_format))
     kind = DATA_TYPES.get(descriptor.data_type, str(descriptor.data_type))
-    batch, channels, height, width = four(io.shape)
+    batch, channels, height, width = as_nchw(io.shape)
     # a picture of one channel is the same memory in either order
     formats = _FORMATS[io.format] + (("NCHW", "NHWC") if channels == 1 else ())
     pairs.append(("format", form, io.format, form in formats or form == "UNKNOWN"))

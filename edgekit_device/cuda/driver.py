@@ -472,7 +472,7 @@ def choose_wait(spin: bool) -> None:
     way.call("cuDevicePrimaryCtxSetFlags", number, _FLAGS["spin" if spin else "blocking"])
 
 
-def wait_of(cuda: Cuda) -> str:
+def wait_mode(cuda: Cuda) -> str:
     """Returns how threads wait in the device's context: "auto", "spin", "yield" or "blocking"."""
     flag = int(cuda.call("cuCtxGetFlags")) & _SCHEDULE
     return {number: name for name, number in _FLAGS.items()}.get(flag, "auto")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
-from edgekit_device.arrays.formats import convert, four, stored_shape
+from edgekit_device.arrays.formats import as_nchw, convert, stored_shape
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.files import write_durably
 
@@ -518,8 +518,8 @@ def plan(src: Any, dst: Any) -> Launch:
         DeviceError: "kernels.shape", "kernels.scale", "kernels.unsupported", or as
             ``_packing.stored_shape``.
     """
-    shape = four(src.shape)
-    if shape != four(dst.shape):
+    shape = as_nchw(src.shape)
+    if shape != as_nchw(dst.shape):
         raise DeviceError(
             "{} cannot be converted to {}".format(list(src.shape), list(dst.shape)),
             code="kernels.shape",
@@ -566,7 +566,7 @@ def _side(layout: Any) -> _MemoryLayout:
             hint="types: {}; formats: {}".format(", ".join(_TYPES), ", ".join(_FORMATS)),
         )
     size = _SIZES[layout.dtype]
-    batch, channels, height, width = four(layout.shape)
+    batch, channels, height, width = as_nchw(layout.shape)
     line, held = width, _VECTORS.get(layout.format, 1)
     if layout.format == "HWC" and not layout.strides:
         held = max(1, channels)

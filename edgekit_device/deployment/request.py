@@ -16,7 +16,7 @@ from edgekit_device.protocol.codec import (
     read,
     text,
 )
-from edgekit_device.release.changed import changed_of, is_read
+from edgekit_device.release.changed import find_change, is_read
 from edgekit_device.release.journal import busy, is_claimed, read_journal
 from edgekit_device.release.offer import read_incoming
 from edgekit_device.release.policy import Policy, read_policy
@@ -97,7 +97,7 @@ def _just_done(root: Root, requested: DeployRequest) -> Optional[Job]:
     if facts.release is None or facts.release != app.link("current") or facts.job is None:
         return None
     folder = app.releases_folder / facts.release
-    if not _is_intact(folder, requested.digest) or changed_of(root, app) is not None:
+    if not _is_intact(folder, requested.digest) or find_change(root, app) is not None:
         return None
     offered = read_incoming(root, requested.digest)
     if offered is not None and offered[1] != open_release(root, folder).signature:

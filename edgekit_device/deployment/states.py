@@ -39,7 +39,7 @@ from edgekit_device.release.requirements import check_requires
 from edgekit_device.runtime.refit import refit_release
 from edgekit_device.store.root import App, Root
 from edgekit_device.trust.bundle import open_release
-from edgekit_device.trust.counters import check_install, count, issue_of
+from edgekit_device.trust.counters import check_install, count, seen_issue
 
 _MOST_ATTEMPTS = 3
 _SOAK_POLL_S = 0.25
@@ -180,7 +180,7 @@ class Deployment:
         # the serving bundle is never refused
         if not (facts.on_purpose or facts.previous == staged.release):
             check_install(self.root, staged.checked)
-        self.journal.update(release=staged.release, issued=issue_of(staged.checked))
+        self.journal.update(release=staged.release, issued=seen_issue(staged.checked))
         if not is_ready(self.app.releases_folder / staged.release):
             check_requires(self.root, staged.checked.manifest)
 

@@ -26,7 +26,7 @@ from edgekit_device.protocol.codec import (
 from edgekit_device.protocol.failure import Failed, Failure, or_failed
 from edgekit_device.protocol.server import serving
 from edgekit_device.protocol.serving import ServingStatus
-from edgekit_device.release.changed import Changed, changed_of
+from edgekit_device.release.changed import Changed, find_change
 from edgekit_device.release.journal import (
     DeploymentEntry,
     DeploymentFacts,
@@ -149,7 +149,7 @@ def _app(root: Root, app: App) -> AppStatus:
         error=failure,
         refused=tuple(refusals(app, linked)),
         serving=_or_failed(lambda: serving(app.folder)),
-        changed=_or_failed(lambda: changed_of(root, app)),
+        changed=_or_failed(lambda: find_change(root, app)),
     )
 
 

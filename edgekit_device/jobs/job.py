@@ -468,10 +468,10 @@ def all_jobs(root: Root) -> List[Job]:
     folder = root.folder / "jobs"
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     jobs = [Job(root, name) for name in names if _ID.match(name)]
-    return sorted(jobs, key=lambda job: (-age_of(job.folder), job.name))
+    return sorted(jobs, key=lambda job: (-modified_at(job.folder), job.name))
 
 
-def age_of(folder: Path) -> float:
+def modified_at(folder: Path) -> float:
     """Returns the last modification time of a job's state.json; 0.0 if it is missing."""
     try:
         return (folder / STATE).stat().st_mtime
@@ -483,7 +483,7 @@ def outdated(root: Root, grace_s: float) -> List[Job]:
     """Returns jobs that ended more than ``grace_s`` seconds ago and are not among the newest."""
     ended = [job for job in all_jobs(root) if not job.alive()]
     horizon = time.time() - grace_s
-    return [job for job in ended[_RETAINED:] if age_of(job.folder) <= horizon]
+    return [job for job in ended[_RETAINED:] if modified_at(job.folder) <= horizon]
 
 
 def forget_outdated(root: Root, grace_s: float = 0.0) -> None:

@@ -10,7 +10,7 @@ import time
 from dataclasses import field, replace
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
-from edgekit_device.arrays.classes import classes_of
+from edgekit_device.arrays.classes import class_shape
 from edgekit_device.arrays.formats import FORMATS
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol import fields
@@ -119,7 +119,7 @@ def _utc(value: Any) -> str:
 says(_utc, **stated(_TIME))
 
 
-def seconds_of(at: str) -> int:
+def unix_seconds(at: str) -> int:
     """Returns a manifest's time in seconds since 1970."""
     return calendar.timegm(time.strptime(at, "%Y-%m-%dT%H:%M:%SZ"))
 
@@ -647,7 +647,7 @@ class Variant:
         """The variant's own shape, by input."""
         return {tensor.name: tensor.shape for tensor in self.inputs}
 
-    def profile_of(self, sizes: Mapping[str, Sequence[int]]) -> Optional[int]:
+    def find_profile(self, sizes: Mapping[str, Sequence[int]]) -> Optional[int]:
         """Returns the index of the first profile that holds these sizes; None if none does."""
         for index, profile in enumerate(self.profiles):
             if all(one.holds(sizes[name]) for name, one in profile.items()):
@@ -766,7 +766,7 @@ class Manifest:
         )
         return (own, *self.variants)
 
-    def of_variant(self, number: int) -> Manifest:
+    def select_variant(self, number: int) -> Manifest:
         """Returns the manifest with only this variant and the variant's samples."""
         variant, samples = self.every_variant[number], self.samples
         if samples is not None:
@@ -932,7 +932,7 @@ class Manifest:
             fail(where + ".lane", "there are {} lanes".format(len(variant.lanes)))
         if case.shapes:
             _same_names(case.shapes, variant.inputs, where + ".shapes")
-            if variant.profile_of(case.shapes) is None:
+            if variant.find_profile(case.shapes) is None:
                 fail(where + ".shapes", "no profile of the variant holds these sizes")
         for tensor in variant.outputs:
             found, at = case.outputs[tensor.name], "{}.outputs.{}".format(where, tensor.name[:80])
@@ -995,7 +995,7 @@ class Manifest:
         if (self.samples.metric == LABELLED) != (case.labels is not None):
             fail(where + ".labels", "only the metric {} has labels".format(LABELLED))
         if case.labels is not None:
-            found = classes_of(variant.outputs[0].shape)
+            found = class_shape(variant.outputs[0].shape)
             if found is None:
                 fail(where + ".labels", "the first output is not one class per input")
             rows, classes = found

@@ -60,10 +60,10 @@ class AnsweredError(DeviceError):
 def pack(document: Any) -> bytes:
     """Returns the bytes of a message with this document."""
     head = {**write(document), "edgekit": VERSION}
-    return framed(json.dumps(head, separators=(",", ":")).encode("utf-8"))
+    return frame_message(json.dumps(head, separators=(",", ":")).encode("utf-8"))
 
 
-def framed(data: bytes) -> bytes:
+def frame_message(data: bytes) -> bytes:
     """Returns the bytes of a message, from the bytes of its document."""
     return _LENGTH.pack(len(data)) + data
 
@@ -325,7 +325,7 @@ def send_request(
     kind: Type[_Answer], app_folder: Path, op: str, timeout_s: float
 ) -> Optional[_Answer]:
     """Sends an app's server a request; returns None if no server runs."""
-    peer = connect_to(socket_of(app_folder), timeout_s)
+    peer = connect_to(socket_path(app_folder), timeout_s)
     if peer is None:
         return None
     reader = MessageReader()
@@ -338,14 +338,14 @@ def send_request(
         peer.close()
 
 
-def socket_of(app_folder: Path) -> Path:
+def socket_path(app_folder: Path) -> Path:
     """Returns the path of the socket of an app's server; it need not exist."""
-    folder = folder_of(app_folder)
+    folder = server_folder(app_folder)
     named = read_record(app_folder).socket if folder == app_folder else None
     return folder / SOCKET if named is None else Path(named)
 
 
-def folder_of(app_folder: Path) -> Path:
+def server_folder(app_folder: Path) -> Path:
     """Returns the folder with the socket, lock and log of an app's server: the app's folder, or a
     folder in the account's runtime folder (else /tmp) if the disk is read-only.
     """

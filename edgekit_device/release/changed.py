@@ -20,7 +20,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from edgekit_device.board import inventory
 from edgekit_device.board.identity import COMPARED, fingerprint, onnxruntime_version
 from edgekit_device.errors import DeviceError, map_os_errors
-from edgekit_device.files import owners_of, read_owned, write_durably
+from edgekit_device.files import read_owned, trusted_owners, write_durably
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
@@ -200,7 +200,7 @@ class _KnownFingerprint:
     schema: str = member(choice(_FINGERPRINT_SCHEMA), default=_FINGERPRINT_SCHEMA)
 
 
-def need_unchanged(checked: Checked) -> None:
+def refuse_changed(checked: Checked) -> None:
     """Refuses a release if the board changed since the release was tested.
 
     Args:
@@ -216,7 +216,7 @@ def need_unchanged(checked: Checked) -> None:
         return
     backend = checked.manifest.backend
     now = fingerprint_now(root.folder, backend, loads=True)
-    found = changes(backend, health.fingerprint, now)
+    found = compare_fingerprints(backend, health.fingerprint, now)
     if found:
         raise DeviceError(
             "this board has changed since the release was tested: "
@@ -227,7 +227,7 @@ def need_unchanged(checked: Checked) -> None:
         )
 
 
-def changes(
+def compare_fingerprints(
     backend: str, tested: Mapping[str, str], now: Mapping[str, str]
 ) -> List[FingerprintChange]:
     """Returns the differences of two fingerprints, without values that either side lacks."""
@@ -241,7 +241,7 @@ def changes(
     return found
 
 
-def changed_of(root: Root, app: App) -> Optional[Changed]:
+def find_change(root: Root, app: App) -> Optional[Changed]:
     """Returns how the board changed since an app's current release was tested; None if it did not.
 
     Loads neither the release nor a runtime.
@@ -251,7 +251,7 @@ def changed_of(root: Root, app: App) -> Optional[Changed]:
     if current is None or health is None:
         return None
     now = fingerprint_now(root.folder, health.backend)
-    found = changes(health.backend, health.fingerprint, now)
+    found = compare_fingerprints(health.backend, health.fingerprint, now)
     return Changed(current, tuple(found)) if found else None
 
 
@@ -337,7 +337,7 @@ def _stamp(path: Path) -> Optional[List[Any]]:
 
 def _read_known(folder: Path, key: str) -> Optional[Dict[str, str]]:
     try:
-        data = read_owned(folder / _FINGERPRINT, owners_of(folder))
+        data = read_owned(folder / _FINGERPRINT, trusted_owners(folder))
         found = read(_KnownFingerprint, parse_json(bytes(data or b""), _FINGERPRINT))
     except (OSError, DeviceError):
         return None

@@ -153,7 +153,9 @@ def collect(
             # such a release may need any blob, so all blobs stay until it is removed
             count, freed = (0, 0) if damaged else _sweep(root, now - grace_s, now)
             if not damaged:
-                forget_others(root, {_manifest_of(*release).digest for release in _releases(root)})
+                forget_others(
+                    root, {_read_manifest(*release).digest for release in _releases(root)}
+                )
             dropped = _drop_parts(root, now - grace_s, now)
     return Collected(tuple(removed), count, freed + dropped, tuple(damaged))
 
@@ -249,7 +251,7 @@ def _damaged(root: Root) -> List[DamagedRelease]:
     found = []
     for app, name in _releases(root):
         try:
-            _manifest_of(app, name)
+            _read_manifest(app, name)
         except DeviceError as error:
             command = "edgekit remove --app {} --release {}".format(app.name, name)
             in_use = name == app.link("current")
@@ -267,7 +269,7 @@ def _releases(root: Root) -> List[Tuple[App, str]]:
     return [(app, name) for app in root.apps() for name in app.releases()]
 
 
-def _manifest_of(app: App, name: str) -> Manifest:
+def _read_manifest(app: App, name: str) -> Manifest:
     """Returns a release's manifest, without verifying its signature again.
 
     Raises:
@@ -290,7 +292,7 @@ def _named_blobs(root: Root) -> Set[str]:
     """Returns the digests of the blobs that releases and offered manifests name."""
     named: Set[str] = set()
     for release in _releases(root):
-        named.update(_manifest_of(*release).sizes())
+        named.update(_read_manifest(*release).sizes())
     for folder in incoming(root):
         # an unreadable offer cannot be deployed
         with contextlib.suppress(DeviceError, OSError):

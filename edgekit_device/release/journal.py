@@ -295,7 +295,7 @@ def record_end(app: App, ended: HistoryEntry) -> None:
     and the lines of taken-back releases stay.
     """
     path = app.folder / HISTORY
-    entry = _entry_of(ended)
+    entry = _history_line(ended)
     with map_os_errors(str(path)):
         try:
             data = read_kept(path)
@@ -323,7 +323,7 @@ def record_end(app: App, ended: HistoryEntry) -> None:
             fsync_folder(app.folder)
 
 
-def _entry_of(ended: HistoryEntry) -> HistoryEntry:
+def _history_line(ended: HistoryEntry) -> HistoryEntry:
     """Returns a deployment's line, without the fields that only a running deployment needs."""
     if not isinstance(ended, DeploymentFacts):
         return ended

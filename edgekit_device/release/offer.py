@@ -35,7 +35,7 @@ from edgekit_device.protocol.codec import (
     text,
 )
 from edgekit_device.protocol.manifest import MAX_MANIFEST, Manifest
-from edgekit_device.release.changed import changed_of, is_read
+from edgekit_device.release.changed import find_change, is_read
 from edgekit_device.release.journal import DeploymentFacts, TakenBack, read_journal, taken_back
 from edgekit_device.release.releases import is_ready
 from edgekit_device.store.partial import received_bytes
@@ -261,7 +261,7 @@ def serves_well(root: Root, checked: Checked) -> Optional[str]:
     serving = serves(root, checked)
     if checked.signer is None and not is_accepted(root, checked.manifest.digest):
         return None  # it does not load until a deployment records that it is accepted
-    if serving is not None and changed_of(root, root.app(checked.manifest.name)) is not None:
+    if serving is not None and find_change(root, root.app(checked.manifest.name)) is not None:
         return None  # it does not load until a new deployment tests it again
     return serving
 

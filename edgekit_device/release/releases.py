@@ -33,7 +33,7 @@ from edgekit_device.release.journal import (
     stamp,
     taken_back,
 )
-from edgekit_device.store.root import App, Root, number_of, set_links, sha256
+from edgekit_device.store.root import App, Root, release_number, set_links, sha256
 from edgekit_device.trust.accepted import accept, is_accepted
 from edgekit_device.trust.bundle import (
     MANIFEST,
@@ -199,7 +199,7 @@ def stage(
             if checked.signer is None:
                 accept(root, checked.manifest.digest)
             for found in target.releases():
-                if _is_of(root, target.releases_folder / found, files):
+                if _matches_bundle(root, target.releases_folder / found, files):
                     return Staged(name, found, True, checked)
             release = _next_id(target, checked.manifest.digest)
             made = ReleaseRecord(
@@ -272,7 +272,7 @@ def switch(app: App, release: str) -> SwitchedLinks:
         return _switch(app, release)
 
 
-def earlier(app: App) -> Optional[str]:
+def earlier_release(app: App) -> Optional[str]:
     """Returns the release that a rollback goes to, never a taken-back release; None for none."""
     current, previous = app.link("current"), app.link("previous")
     found = [previous] if previous is not None and previous != current else []
@@ -280,7 +280,8 @@ def earlier(app: App) -> Optional[str]:
         found += [
             name
             for name in reversed(app.releases())
-            if number_of(name) < number_of(current) and is_ready(app.releases_folder / name)
+            if release_number(name) < release_number(current)
+            and is_ready(app.releases_folder / name)
         ]
     good = (name for name in found if taken_back(app, name.partition("-")[2]) is None)
     return next(good, None)
@@ -295,7 +296,7 @@ def rollback(
 
     Args:
         app: The app.
-        to: The release; by default ``earlier``.
+        to: The release; by default ``earlier_release``.
         note: Called with the current and the new release, right before the change.
 
     Raises:
@@ -304,7 +305,7 @@ def rollback(
     """
     with app.lock(), map_os_errors(str(app.folder)):
         current = app.link("current")
-        target = earlier(app) if to is None else app.release(to).name
+        target = earlier_release(app) if to is None else app.release(to).name
         if target is None:
             back = last_taken_back(app)
             raise DeviceError(
@@ -370,7 +371,7 @@ def _switch(app: App, release: str, note: Callable[[], None] = lambda: None) -> 
     return SwitchedLinks(app.name, release, app.link("previous"))
 
 
-def _is_of(root: Root, folder: Path, files: BundleFiles) -> bool:
+def _matches_bundle(root: Root, folder: Path, files: BundleFiles) -> bool:
     """Returns True if a release was made from this bundle; False for a damaged release."""
     try:
         found = open_release(root, folder)
@@ -382,5 +383,5 @@ def _is_of(root: Root, folder: Path, files: BundleFiles) -> bool:
 
 def _next_id(app: App, digest: str) -> str:
     last = app.releases()
-    number = number_of(last[-1]) + 1 if last else 1
+    number = release_number(last[-1]) + 1 if last else 1
     return "{:06d}-{}".format(number, digest[:12])

@@ -40,13 +40,13 @@ from edgekit_device.protocol.manifest import (
     TensorEntry,
     Variant,
 )
-from edgekit_device.release.changed import need_unchanged
+from edgekit_device.release.changed import refuse_changed
 from edgekit_device.release.releases import check_release
 from edgekit_device.runtime.pipeline import (
     LaneRun,
     OnSegmentEvent,
     Turn,
-    devices_of,
+    list_devices,
     run_alone,
     run_on_devices,
     run_stream,
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 
 
 Inputs = Union["Mapping[str, np.ndarray]", "np.ndarray"]
-#: Module by the manifest's "backend"; it has ``memory_of(manifest, device_memory)`` and
+#: Module by the manifest's "backend"; it has ``plan_memory(manifest, device_memory)`` and
 #: ``open_engines(checked, threads, profile, segments, memory)``, which returns an object with
 #: ``run(segment, feeds)`` by engine digest and device.
 BACKENDS = {
@@ -120,7 +120,7 @@ class Model:
         self.variants: Tuple[Variant, ...] = manifest.every_variant
         self._checked = checked
         # not a method: a reference cycle would keep engines until the next collection
-        lanes = partial(_lanes_of, manifest)
+        lanes = partial(_make_lanes, manifest)
         self._open = OpenVariants(self.variants, self.name, engines, open_engines, lanes)
         self.lanes = self._open.take(0)
         self._router = None
@@ -133,8 +133,8 @@ class Model:
             from edgekit_device.cuda.memory import Feeder
 
             self._feeder = Feeder(cuda)
-        self._main = _most_frames(self.lanes)
-        self.head = _head_of(checked)
+        self._main = _busiest_lane(self.lanes)
+        self.head = _detection_head(checked)
 
     @property
     def is_static(self) -> bool:
@@ -155,7 +155,7 @@ class Model:
     @property
     def devices(self) -> List[str]:
         """The devices that its segments name."""
-        return devices_of(variant.lanes for variant in self.variants)
+        return list_devices(variant.lanes for variant in self.variants)
 
     @contextmanager
     def variant(self, number: int) -> Iterator[Model]:
@@ -167,9 +167,9 @@ class Model:
         if len(self.variants) == 1 and not self._checked.manifest.padding:
             yield self
             return
-        alone = replace(self._checked.manifest.of_variant(number), padding=())
+        alone = replace(self._checked.manifest.select_variant(number), padding=())
         with self._open.held(number):
-            yield Model(replace(self._checked, manifest=alone), self._open.engines_of(number))
+            yield Model(replace(self._checked, manifest=alone), self._open.variant_engines(number))
 
     def planned(self, sizes: Mapping[str, Tuple[int, ...]]) -> int:
         """Returns the number of the variant that was built for these shapes of all inputs.
@@ -199,7 +199,7 @@ class Model:
         if self._router is None:
             return run_alone(self.lanes[self._main], checked)
         with self._open.held(route.variant) as lanes:
-            lane = lanes[_most_frames(lanes)]
+            lane = lanes[_busiest_lane(lanes)]
             return route.results(run_alone(lane, route.fed(checked)))
 
     def detect(
@@ -268,7 +268,7 @@ class Model:
         checked, route = self._routed(inputs)
         found = {}
         with self._open.held(route.variant) as lanes:
-            lane = lanes[_most_frames(lanes)]
+            lane = lanes[_busiest_lane(lanes)]
             for name, value in run_on_devices(lane, route.fed(checked)).items():
                 found[name] = self._feeder.plain(value, lane.dtypes[name])
         return route.on_device(found)
@@ -322,7 +322,9 @@ class Model:
         number: int = 0,
     ) -> Dict[str, np.ndarray]:
         """Runs a frame on a lane of the first variant, without checks of ``inputs``."""
-        return run_alone(self.lanes[lane], {**_best(self.variants[0]), **inputs}, record, number)
+        return run_alone(
+            self.lanes[lane], {**_optimal_values(self.variants[0]), **inputs}, record, number
+        )
 
     def check(self, inputs: Inputs) -> Dict[str, Any]:
         """Checks names, dtypes and shapes; returns contiguous arrays by name, and tensors on the
@@ -334,7 +336,11 @@ class Model:
         """Returns the checked inputs, and their route."""
         values: Dict[str, np.ndarray] = {}
         if self._values and isinstance(inputs, Mapping):
-            values = {n: _given(n, inputs[n], self._values[n]) for n in inputs if n in self._values}
+            values = {
+                n: _read_shape_values(n, inputs[n], self._values[n])
+                for n in inputs
+                if n in self._values
+            }
             inputs = {name: value for name, value in inputs.items() if name not in values}
         found = check_inputs(
             self.name, self.inputs, inputs, self._feeder, static=self._router is None
@@ -344,11 +350,11 @@ class Model:
         plain = {name: tuple(value.reshape(-1).tolist()) for name, value in values.items()}
         route = self._router.route(_sizes(found), plain)
         if self._values and self.variants[route.variant].values:
-            found = {**_best(self.variants[route.variant]), **values, **found}
+            found = {**_optimal_values(self.variants[route.variant]), **values, **found}
         return found, route
 
 
-def _head_of(checked: Checked) -> Optional[Head]:
+def _detection_head(checked: Checked) -> Optional[Head]:
     digest = checked.manifest.head
     if digest is None:
         return None
@@ -358,7 +364,7 @@ def _head_of(checked: Checked) -> Optional[Head]:
     return read(Head, parse_json(data, "head"), "head")
 
 
-def _lanes_of(manifest: Manifest, lanes: Sequence[Lane], engines: Engines) -> List[LaneRun]:
+def _make_lanes(manifest: Manifest, lanes: Sequence[Lane], engines: Engines) -> List[LaneRun]:
     names = tuple(tensor.name for tensor in manifest.outputs)
     dtypes = {tensor.name: tensor.dtype for tensor in manifest.outputs}
     found = []
@@ -368,12 +374,12 @@ def _lanes_of(manifest: Manifest, lanes: Sequence[Lane], engines: Engines) -> Li
     return found
 
 
-def _most_frames(lanes: Sequence[LaneRun]) -> int:
+def _busiest_lane(lanes: Sequence[LaneRun]) -> int:
     """Returns the lane for a single frame: the lane with the largest share."""
     return max(range(len(lanes)), key=lambda i: (lanes[i].share, -i))
 
 
-def _best(variant: Variant) -> Dict[str, np.ndarray]:
+def _optimal_values(variant: Variant) -> Dict[str, np.ndarray]:
     """Returns the optimal values of the shape tensors."""
     if not variant.values:
         return {}
@@ -385,7 +391,7 @@ def _best(variant: Variant) -> Dict[str, np.ndarray]:
     }
 
 
-def _given(name: str, value: Any, known: ShapeValues) -> np.ndarray:
+def _read_shape_values(name: str, value: Any, known: ShapeValues) -> np.ndarray:
     """Returns a frame's values of a shape tensor.
 
     Raises:
@@ -491,11 +497,11 @@ def open_model(
             "engine.*", "blob.*", "board.*", "backend.unknown".
     """
     if checked.files.release is not None and not untested:
-        need_unchanged(checked)
+        refuse_changed(checked)
     manifest = checked.manifest
     need_loadables(manifest)
     backend = import_backend(manifest)
-    memory = backend.memory_of(manifest, device_memory)
+    memory = backend.plan_memory(manifest, device_memory)
 
     def opened(segments: Sequence[SegmentEntry]) -> Engines:
         found = backend.open_engines(

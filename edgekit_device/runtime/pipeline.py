@@ -200,7 +200,7 @@ def share_frames(shares: Sequence[float]) -> Iterator[int]:
         yield best
 
 
-def devices_of(variants: Iterable[Iterable[Lane]]) -> List[str]:
+def list_devices(variants: Iterable[Iterable[Lane]]) -> List[str]:
     """Returns the devices of all segments of these lanes, sorted."""
     return sorted({s.device for lanes in variants for lane in lanes for s in lane.segments})
 
@@ -300,7 +300,7 @@ def run_turns(
             try:
                 if not frame.done.wait(timeout_s):
                     stuck = True
-                    raise _stuck(frame, workers, timeout_s)
+                    raise _timeout_error(frame, workers, timeout_s)
                 if frame.error is not None:
                     raise frame.error
                 results = turn.results(frame.results())
@@ -362,7 +362,7 @@ class _DeviceThread:
                 self.busy = None
 
 
-def _stuck(
+def _timeout_error(
     frame: Frame, workers: Mapping[str, _DeviceThread], timeout_s: Optional[float]
 ) -> DeviceError:
     at_work = [

@@ -99,7 +99,7 @@ def weight_faults(facts: EngineFacts, weights: Dict[str, WeightEntry]) -> List[s
     return found
 
 
-def memory_of(manifest: Manifest, device_memory: Any) -> None:
+def plan_memory(manifest: Manifest, device_memory: Any) -> None:
     """Refuses memory on a GPU.
 
     Raises:

@@ -154,7 +154,7 @@ class Router:
             if found is not None:
                 return found
         for number, variant in enumerate(self._variants):
-            if variant.profile_of(sizes) is not None:
+            if variant.find_profile(sizes) is not None:
                 _check_values(variant, values or {})
                 return Route(number)
         raise self.refusal(sizes)
@@ -401,7 +401,7 @@ class OpenVariants:
                     assert found is not None  # no other thread closes variants meanwhile
         return found
 
-    def engines_of(self, number: int) -> Engines:
+    def variant_engines(self, number: int) -> Engines:
         """Returns the engines of an open variant."""
         return {key: self.engines[key] for key in self._keys(number)}
 
@@ -422,7 +422,7 @@ class OpenVariants:
             self._users[number] = self._users.pop(number) + 1
             if number not in self._lanes:
                 lanes = self._variants[number].lanes
-                self._lanes[number] = self._make_lanes(lanes, self.engines_of(number))
+                self._lanes[number] = self._make_lanes(lanes, self.variant_engines(number))
             return self._lanes[number]
 
     def _keys(self, number: int) -> List[Tuple[str, str]]:

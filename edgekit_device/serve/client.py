@@ -28,7 +28,7 @@ from edgekit_device.protocol.server import (
     MessageReader,
     connect_to,
     exchange,
-    socket_of,
+    socket_path,
 )
 from edgekit_device.protocol.serving import (
     Description,
@@ -42,7 +42,7 @@ from edgekit_device.protocol.serving import (
     ServingStatus,
     StatusAnswer,
 )
-from edgekit_device.serve.memory import SharedMemory, aligned, view_of
+from edgekit_device.serve.memory import SharedMemory, aligned, tensor_view
 
 if TYPE_CHECKING:
     import numpy as np
@@ -139,7 +139,8 @@ class Client:
                     continue
                 self.release = answer.release
                 return {
-                    tensor.name: view_of(memory.view, tensor).copy() for tensor in answer.outputs
+                    tensor.name: tensor_view(memory.view, tensor).copy()
+                    for tensor in answer.outputs
                 }
             raise DeviceError("the server's outputs grow with every call", code="serve.room")
 
@@ -194,7 +195,7 @@ class Client:
                 memory.close()
             memory = self._memory = made
         for entry, value in zip(entries, arrays.values()):  # noqa: B905 (3.8)
-            view_of(memory.view, entry)[...] = value
+            tensor_view(memory.view, entry)[...] = value
         space = MemoryRegion(offset, memory.nbytes - offset)
         return RunRequest(tuple(entries), space), memory
 
@@ -221,7 +222,7 @@ class Client:
             raise
 
     def _connect(self) -> None:
-        path = socket_of(self._path) if self._path.is_dir() else self._path
+        path = socket_path(self._path) if self._path.is_dir() else self._path
         self._peer = connect_to(path, self._timeout_s)
         if self._peer is None:
             raise self._gone()

@@ -18,10 +18,10 @@ from edgekit_device.protocol.codec import parse_json, read
 from edgekit_device.protocol.failure import Failed
 from edgekit_device.protocol.server import (
     SOCKET,
-    folder_of,
     read_record,
     reload,
     send_request,
+    server_folder,
     serving,
 )
 from edgekit_device.protocol.serving import ServingStatus, StopAnswer
@@ -81,7 +81,7 @@ def do_serve_stop(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) ->
     answer = send_request(StopAnswer, app.folder, "stop", _STOP_S)
     if answer is not None:
         # its lock is free once its process has ended
-        with locked(folder_of(app.folder) / _LOCK, wait_s=_STOP_S):
+        with locked(server_folder(app.folder) / _LOCK, wait_s=_STOP_S):
             pass
     return ServerStopped(app.name, answer is not None)
 
@@ -121,7 +121,7 @@ def _app(root: Root, name: str) -> App:
 
 def _folder(app: App) -> Path:
     """Returns the folder of its socket, lock and log; creates it if it is not the app's folder."""
-    folder = folder_of(app.folder)
+    folder = server_folder(app.folder)
     if folder != app.folder:
         with map_os_errors(str(folder)):
             folder.mkdir(mode=0o700, exist_ok=True)

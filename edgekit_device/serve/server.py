@@ -28,7 +28,7 @@ from edgekit_device.protocol.server import (
     MAX_HEAD,
     RECORD,
     Closed,
-    framed,
+    frame_message,
     pack,
     parse_head,
     reach,
@@ -173,7 +173,7 @@ class Server:
         request, worker.request = worker.request, None
         error = answer.error if isinstance(answer, FailedAnswer) else None
         if request is not None:
-            self.connections.finish(request, framed(data), error)
+            self.connections.finish(request, frame_message(data), error)
         pool = self.releases.serving
         if error is None or is_clients_fault(error.code):
             worker.faults = 0

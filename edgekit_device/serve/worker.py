@@ -25,7 +25,7 @@ from edgekit_device.protocol.server import (
     MAX_HEAD,
     Closed,
     MessageReader,
-    framed,
+    frame_message,
     pack,
     parse_head,
     read_request,
@@ -40,7 +40,14 @@ from edgekit_device.protocol.serving import (
     ServedVariant,
 )
 from edgekit_device.release.releases import check_release, need_ready
-from edgekit_device.serve.memory import ALIGN, aligned, input_of, map_sealed, outside, view_of
+from edgekit_device.serve.memory import (
+    ALIGN,
+    aligned,
+    input_array,
+    map_sealed,
+    outside_error,
+    tensor_view,
+)
 from edgekit_device.store.root import Root
 
 if TYPE_CHECKING:
@@ -59,7 +66,7 @@ def frame(client: int, head: bytes) -> bytes:
     """Returns a client's request in the form that a worker reads; an empty head means that the
     client has disconnected.
     """
-    return framed(_CLIENT.pack(client) + head)
+    return frame_message(_CLIENT.pack(client) + head)
 
 
 def main(argv: List[str]) -> None:
@@ -182,8 +189,8 @@ class _Answers:
             raise DeviceError("the request came without memory", code="serve.memory")
         memory = self._map(client, descriptor)
         if end > len(memory) or start % ALIGN:
-            raise outside("room")
-        inputs = {tensor.name: input_of(memory, tensor) for tensor in request.inputs}
+            raise outside_error("room")
+        inputs = {tensor.name: input_array(memory, tensor) for tensor in request.inputs}
         if self._fixed:
             _need(start, end, self._fixed)
         began = time.perf_counter()
@@ -195,7 +202,7 @@ class _Answers:
         for tensor in self.model.outputs:
             array = results[tensor.name]
             placed = PlacedTensor(tensor.name, tensor.dtype, array.shape, start)
-            view_of(memory, placed)[...] = array
+            tensor_view(memory, placed)[...] = array
             start += aligned(array.nbytes)
             outputs.append(placed)
         return RunAnswer(self.release, tuple(outputs), round(spent * 1e3, 4))

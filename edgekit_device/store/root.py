@@ -316,7 +316,7 @@ class App:
         if not self.releases_folder.is_dir():
             return []
         names = [path.name for path in self.releases_folder.iterdir()]
-        return sorted((name for name in names if is_release(name)), key=number_of)
+        return sorted((name for name in names if is_release(name)), key=release_number)
 
     def link(self, which: str) -> Optional[str]:
         """Returns the existing target of ``which`` ("current" or "previous"); None without."""
@@ -367,7 +367,7 @@ def no_such_app(app: App) -> DeviceError:
     )
 
 
-def number_of(release: str) -> int:
+def release_number(release: str) -> int:
     """Returns the number at the start of a release's name: its age, independent of clocks."""
     return int(release.partition("-")[0])
 

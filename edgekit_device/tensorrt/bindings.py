@@ -133,7 +133,7 @@ def fault(flavour: str) -> str:
     return _FAULTS.get(flavour, "")
 
 
-def version_of(module: Any) -> Version:
+def module_version(module: Any) -> Version:
     """Returns the module's version: three parts up to 10.13, four later."""
     return parse_version(str(getattr(module, "__version__", "")))
 

@@ -24,7 +24,7 @@ from typing import (
     Tuple,
 )
 
-from edgekit_device.arrays.formats import four, stored_shape
+from edgekit_device.arrays.formats import as_nchw, stored_shape
 from edgekit_device.cuda.driver import Cuda
 from edgekit_device.cuda.memory import (
     DeviceTensor,
@@ -68,7 +68,7 @@ _INNERMOST = ("HWC", "HWC8", "HWC16", "DLA_HWC4")
 _FAILED = "a segment failed"
 
 
-def names_of(engine: Any) -> Tuple[List[str], List[str]]:
+def io_names(engine: Any) -> Tuple[List[str], List[str]]:
     """Returns the names of inputs and of outputs, in the engine's order."""
     inputs: List[str] = []
     outputs: List[str] = []
@@ -78,7 +78,7 @@ def names_of(engine: Any) -> Tuple[List[str], List[str]]:
     return inputs, outputs
 
 
-def io_of(engine: Any, context: Any, name: str, scale: Optional[float] = None) -> IoEntry:
+def describe_io(engine: Any, context: Any, name: str, scale: Optional[float] = None) -> IoEntry:
     """Describes an input or output of an engine without a manifest.
 
     Raises:
@@ -107,7 +107,7 @@ def check_io(engine: Any, wanted: Sequence[IoEntry], where: str) -> None:
     Raises:
         DeviceError: "engine.io", naming every difference.
     """
-    inputs, outputs = names_of(engine)
+    inputs, outputs = io_names(engine)
     faults = []
     known = {io.name for io in wanted}
     for name in inputs + outputs:
@@ -161,7 +161,7 @@ def check_strides(engine: Any, context: Any, wanted: Sequence[IoEntry]) -> None:
             continue
         sizes = list(io.shape)
         if io.format != "LINEAR":
-            sizes = list(four(io.shape))
+            sizes = list(as_nchw(io.shape))
             stored = stored_shape(io.shape, DTYPES[io.dtype], io.format, io.strides)
             sizes[1] = 1 if io.format in _INNERMOST else stored[1]
         found = _strides(engine, context, io.name, io.dtype, io.format)

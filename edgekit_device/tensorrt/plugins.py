@@ -76,7 +76,7 @@ def plugin_files(
     return tuple(found)
 
 
-def plugins_of(checked: Checked) -> Tuple[PluginFile, ...]:
+def bundle_plugins(checked: Checked) -> Tuple[PluginFile, ...]:
     """Returns the plugins of a bundle.
 
     Raises:

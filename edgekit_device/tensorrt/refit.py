@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from edgekit_device.errors import DeviceError, listed, map_os_errors
-from edgekit_device.files import is_owned, map_file, owners_of, read_owned, write_durably
+from edgekit_device.files import is_owned, map_file, read_owned, trusted_owners, write_durably
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     choice,
@@ -74,7 +74,7 @@ class RefitWeight:
     count: Optional[int] = member(nullable(fields.count))
 
 
-def weights_of(trt: Any, engine: Any, where: str = "") -> Dict[str, RefitWeight]:
+def refit_weights(trt: Any, engine: Any, where: str = "") -> Dict[str, RefitWeight]:
     """Returns the weights that a refit can set, by name.
 
     Raises:
@@ -335,7 +335,7 @@ def read_full_plan(release: Path, engine: str, tensorrt: str) -> Optional[bytes]
     """
     folder = release / _FOLDER
     try:
-        owners = owners_of(release)
+        owners = trusted_owners(release)
         if not is_owned(os.lstat(str(folder)), owners):
             return None
         facts = read_owned(folder / (_stem(engine, tensorrt) + ".json"), owners)

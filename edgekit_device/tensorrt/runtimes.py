@@ -38,7 +38,7 @@ from edgekit_device.tensorrt.bindings import (
     fault,
     find,
     logger,
-    version_of,
+    module_version,
 )
 from edgekit_device.tensorrt.plugins import PluginFile, load_plugins
 from edgekit_device.versions import Version, parse_version, same_version, show
@@ -628,11 +628,11 @@ class Runtimes:
 
     def installed(self) -> Dict[str, Version]:
         """Versions of the installed flavours."""
-        return {flavour: version_of(module) for flavour, module in self._modules.items()}
+        return {flavour: module_version(module) for flavour, module in self._modules.items()}
 
-    def name_of(self, flavour: str) -> str:
+    def record_name(self, flavour: str) -> str:
         """Returns flavour and version, for records."""
-        return "{} {}".format(flavour, show(version_of(self._modules[flavour])))
+        return "{} {}".format(flavour, show(module_version(self._modules[flavour])))
 
     def cuda(self) -> Cuda:
         """The device, after a runtime was started."""

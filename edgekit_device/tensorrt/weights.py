@@ -26,9 +26,9 @@ from edgekit_device.arrays.onnx_file import (
     Value,
     as_bytes,
     as_text,
+    decode_tensor,
     fields,
     read_tensor,
-    values_of,
     varints,
 )
 from edgekit_device.errors import DeviceError
@@ -205,7 +205,7 @@ class _WeightReader:
                 tensor = read_tensor(as_bytes(value))
                 tensors[tensor.name] = tensor
                 if tensor.name in self.wanted:
-                    self.found[tensor.name] = values_of(tensor, self.folder)
+                    self.found[tensor.name] = decode_tensor(tensor, self.folder)
         for node in _sorted(nodes):
             if node.op == "Constant":
                 self.constant(node)
@@ -225,7 +225,7 @@ class _WeightReader:
             return
         for kind, values in node.attributes.items():
             if kind == "value":
-                self.found[name] = values_of(read_tensor(as_bytes(values[5][-1])), self.folder)
+                self.found[name] = decode_tensor(read_tensor(as_bytes(values[5][-1])), self.folder)
             elif kind == "value_float":
                 self.found[name] = np.array(_floats(values[2])[-1], np.float32)
             elif kind == "value_floats":
@@ -247,7 +247,7 @@ class _WeightReader:
         if not any(self.wanted.intersection(keys) for keys in names):
             return
         epsilon = _floats(node.attributes.get("epsilon", {}).get(2, []))
-        arrays = [values_of(tensor, self.folder) for tensor in parameters]
+        arrays = [decode_tensor(tensor, self.folder) for tensor in parameters]
         kinds = [tensor.dtype for tensor in parameters]
         pair = folded(arrays, kinds, epsilon[-1] if epsilon else _EPSILON)
         for keys, array in zip(names, pair):  # noqa: B905
@@ -263,7 +263,7 @@ class _WeightReader:
         # without a value it is a zero of float32
         array = np.zeros(1, np.float32)
         if value is not None:
-            array = values_of(read_tensor(as_bytes(value[5][-1])), self.folder)
+            array = decode_tensor(read_tensor(as_bytes(value[5][-1])), self.folder)
         self._keep(names, array)
 
     def _keep(self, names: Sequence[str], array: np.ndarray) -> None:

@@ -29,10 +29,10 @@ from edgekit_device.protocol.codec import (
     record,
     text,
 )
-from edgekit_device.protocol.manifest import seconds_of
+from edgekit_device.protocol.manifest import unix_seconds
 from edgekit_device.store.root import Root
 from edgekit_device.trust.bundle import Checked
-from edgekit_device.trust.signature import key_of_signature
+from edgekit_device.trust.signature import parse_signature_key
 
 FILE = "counters.json"
 _SCHEMA = "edgekit.counters/1"
@@ -80,7 +80,7 @@ class SeenIssue:
     counter: Optional[int] = member(nullable(integer(0, _MOST)))
 
 
-def issue_of(checked: Checked) -> Optional[SeenIssue]:
+def seen_issue(checked: Checked) -> Optional[SeenIssue]:
     """Returns the signer, time and counter of a bundle; None if there is none to record.
 
     Bundles signed by an untrusted key are ignored.
@@ -88,12 +88,12 @@ def issue_of(checked: Checked) -> Optional[SeenIssue]:
     issued = checked.manifest.issued
     if issued is None or checked.signer is None or checked.files.signature is None:
         return None
-    key = key_of_signature(checked.files.signature)
+    key = parse_signature_key(checked.files.signature)
     if key is None:
         return None
     # certificates differ each time; the principal stays the same
     signer = checked.signer if "-cert-" in key.kind else key.fingerprint
-    return SeenIssue(signer, seconds_of(issued.at), issued.counter)
+    return SeenIssue(signer, unix_seconds(issued.at), issued.counter)
 
 
 def check_install(root: Root, checked: Checked, *, remember: bool = True) -> None:
@@ -108,7 +108,7 @@ def check_install(root: Root, checked: Checked, *, remember: bool = True) -> Non
         DeviceError: "install.clock", "install.expired", "install.older" or "install.counters".
     """
     manifest, where = checked.manifest, checked.files.where
-    seen = issue_of(checked)
+    seen = seen_issue(checked)
     if seen is not None and remember:
         count(root, manifest.name, manifest.digest, replace(seen, counter=None))
     known = _read(root)
@@ -125,7 +125,7 @@ def check_install(root: Root, checked: Checked, *, remember: bool = True) -> Non
         )
     issued = manifest.issued
     until = None if issued is None else issued.valid_until
-    if until is not None and now > seconds_of(until):
+    if until is not None and now > unix_seconds(until):
         raise DeviceError(
             "the bundle's validity ended at {}".format(until),
             code="install.expired",

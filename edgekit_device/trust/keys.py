@@ -36,9 +36,9 @@ from edgekit_device.trust.bundle import check_signer
 from edgekit_device.trust.signature import (
     NAMESPACE,
     PublicKey,
-    key_of_line,
     keygen,
-    keys_of_file,
+    parse_key_file,
+    parse_key_line,
     revoked_file,
 )
 
@@ -207,9 +207,9 @@ def refusals(app: App, names: Optional[Iterable[str]] = None) -> List[Refusal]:
 
 def _of_new_keys(lines: Sequence[str], found: List[str]) -> List[str]:
     """Returns the lines whose keys are not in the existing lines ``found``."""
-    keys = [key_of_line(line) for line in found]
+    keys = [parse_key_line(line) for line in found]
     known = {key.blob for key in keys if key is not None}
-    pairs = [(line, key_of_line(line)) for line in lines]
+    pairs = [(line, parse_key_line(line)) for line in lines]
     return [line for line, key in pairs if key is not None and key.blob not in known]
 
 
@@ -221,7 +221,7 @@ def _check_lines(root: Root, lines: List[str]) -> None:
     timed = False
     for line in lines:
         match = _LINE.match(line)
-        if match is None or key_of_line(line) is None:
+        if match is None or parse_key_line(line) is None:
             raise DeviceError(
                 "not a line of allowed_signers for edgekit: {!r}".format(line[:120]),
                 code="trust.bad-line",
@@ -241,7 +241,7 @@ def _without(lines: List[str], remove: Sequence[str]) -> List[str]:
     """Returns the lines without those of the keys or identities in ``remove``."""
     remaining = lines
     for wanted in remove:
-        key = key_of_line(wanted)
+        key = parse_key_line(wanted)
         left = [line for line in remaining if not _is(line, wanted.strip(), key)]
         if len(left) == len(remaining):
             raise DeviceError(
@@ -263,12 +263,12 @@ def _without(lines: List[str], remove: Sequence[str]) -> List[str]:
 
 
 def _fingerprint(line: str) -> str:
-    key = key_of_line(line)
+    key = parse_key_line(line)
     return "" if key is None else key.fingerprint
 
 
 def _is(line: str, wanted: str, key: Optional[PublicKey]) -> bool:
-    own = key_of_line(line)
+    own = parse_key_line(line)
     if own is None:
         return False
     if key is not None:
@@ -280,7 +280,7 @@ def _describe_keys(root: Root, lines: List[str]) -> Tuple[Any, ...]:
     """Returns the fields of ``TrustAnswer`` other than the changes."""
     keys = []
     for line in lines:
-        key = key_of_line(line)
+        key = parse_key_line(line)
         if key is not None:
             times = dict(re.findall(r'valid-(after|before)="([^"]*)"', line))
             keys.append(
@@ -330,7 +330,7 @@ def revoke(root: Root, lines: Sequence[str]) -> int:
     Raises:
         DeviceError: "trust.bad-line" or "trust.bad-revocations".
     """
-    keys = [key for key in map(key_of_line, lines) if key is not None]
+    keys = [key for key in map(parse_key_line, lines) if key is not None]
     if len(keys) != len(lines):
         raise DeviceError(
             "not a public key", code="trust.bad-line", hint="give a .pub file: ssh-ed25519 KEY"
@@ -348,7 +348,7 @@ def revoke(root: Root, lines: Sequence[str]) -> int:
                     raise _bad("ssh-keygen failed to add the key to it")
             write_durably(file, krl.read_bytes())
         return len(keys)
-    there = {key.blob for key in keys_of_file(data)}
+    there = {key.blob for key in parse_key_file(data)}
     new = [key.line for key in keys if key.blob not in there]
     if new:
         old = data if not data or data.endswith(b"\n") else data + b"\n"
@@ -361,7 +361,7 @@ def describe_revocations(root: Root) -> Revocations:
     file = revoked_file(root.allowed_signers)
     data = file.read_bytes() if file.exists() else b""
     krl = data.startswith(_KRL)
-    listed = [] if krl else [key.fingerprint for key in keys_of_file(data)]
+    listed = [] if krl else [key.fingerprint for key in parse_key_file(data)]
     return Revocations("krl" if krl else "list" if data else "none", tuple(listed))
 
 

@@ -53,7 +53,7 @@ class PublicKey:
         return "{} {}".format(self.kind, base64.b64encode(self.blob).decode("ascii"))
 
 
-def key_of_signature(armour: bytes) -> Optional[PublicKey]:
+def parse_signature_key(armour: bytes) -> Optional[PublicKey]:
     """Returns the key that made a signature; None if it is not an OpenSSH signature."""
     parts = armour.strip().split(b"\n")
     if len(parts) < 3 or parts[0].strip() != _BEGIN or parts[-1].strip() != _END:
@@ -68,7 +68,7 @@ def key_of_signature(armour: bytes) -> Optional[PublicKey]:
     return None if blob is None else _key(blob)
 
 
-def key_of_line(line: str) -> Optional[PublicKey]:
+def parse_key_line(line: str) -> Optional[PublicKey]:
     """Returns the key of a line of allowed_signers, authorized_keys, a .pub file or a key list."""
     words = _WORD.findall(line.strip())
     for number, first in enumerate(words[:-1]):
@@ -80,10 +80,10 @@ def key_of_line(line: str) -> Optional[PublicKey]:
     return None
 
 
-def keys_of_file(data: bytes) -> List[PublicKey]:
+def parse_key_file(data: bytes) -> List[PublicKey]:
     """Returns the keys of a file of lines; skips comments and lines without a key."""
     lines = data.decode("utf-8", "replace").splitlines()
-    found = [key_of_line(line) for line in lines if not line.lstrip().startswith("#")]
+    found = [parse_key_line(line) for line in lines if not line.lstrip().startswith("#")]
     return [key for key in found if key is not None]
 
 
@@ -159,7 +159,7 @@ def check_signature(
         _bad(where, "the signature is too long")
     with _memory_file(signature) as file:
         sound = keygen(["-Y", "check-novalidate", "-n", NAMESPACE, "-s", file], manifest)
-        key = None if sound.returncode else key_of_signature(signature)
+        key = None if sound.returncode else parse_signature_key(signature)
         if key is None:
             _bad(where, "the signature does not match the manifest")
         revoked = revoked_file(allowed_signers)

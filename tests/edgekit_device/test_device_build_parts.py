@@ -14,7 +14,7 @@ from edgekit_device.arrays.formats import stored_shape
 from edgekit_device.build.attempt import BuilderLog, last_errors
 from edgekit_device.build.builder import STEPS, Phases, TimingCache, timing_file
 from edgekit_device.build.config import for_release, missing_scales, read_scales
-from edgekit_device.build.engine import MadeEngine, entry_of
+from edgekit_device.build.engine import MadeEngine, make_entry
 from edgekit_device.build.inspection import (
     PlanFacts,
     reformats,
@@ -161,7 +161,7 @@ def test_only_borders_of_shared_formats_must_be_without_reformats() -> None:
     rows = [row(f"from {name}", "Reformat", name) for name in tensors]
     facts = PlanFacts(io=(), inspector=json.dumps({"Layers": rows}))
     made = MadeEngine("", 0, "", (), {}, (), TimingCacheUse(), "", ())
-    assert entry_of(spec, 0, made, facts, None, []).reformats == ("from steps",)
+    assert make_entry(spec, 0, made, facts, None, []).reformats == ("from steps",)
 
 
 def test_builds_side_by_side_keep_each_others_timings(tmp_path: Path) -> None:

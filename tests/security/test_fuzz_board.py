@@ -25,7 +25,7 @@ from edgekit_device.release.policy import read_policy
 from edgekit_device.store.root import LINKS, Root, finish_links, intended
 from edgekit_device.tensorrt.plan import read_header
 from edgekit_device.trust.bundle import open_bundle
-from edgekit_device.trust.signature import key_of_line, key_of_signature, keys_of_file
+from edgekit_device.trust.signature import parse_key_file, parse_key_line, parse_signature_key
 from edgekit_device.versions import parse_version
 from tests.edgekit_device.device_board import run_command
 from tests.security.security_fuzz import limits, mutated, seeds, times
@@ -59,13 +59,13 @@ def survive(read: Callable[[], Any]) -> bool:
 
 def read_signature(data: bytes) -> None:
     for found in (
-        key_of_signature(data),
-        key_of_line(data.decode("utf-8", "replace")),
-        *keys_of_file(data),
+        parse_signature_key(data),
+        parse_key_line(data.decode("utf-8", "replace")),
+        *parse_key_file(data),
     ):
         if found is not None:
             assert found.fingerprint.startswith("SHA256:")
-            assert key_of_line("x " + found.line) is not None
+            assert parse_key_line("x " + found.line) is not None
 
 
 def read_document(data: bytes) -> None:
