@@ -69,7 +69,10 @@ def write_durably(path: Path, data: bytes) -> None:
     finally:
         if temporary.exists():
             temporary.unlink()
-    _remove_left(path)
+    start = ".{}.".format(path.name)
+    for name in os.listdir(str(path.parent)):
+        if name.startswith(start):
+            _remove_dead(path.with_name(name))
 
 
 def remove_unfinished(folder: Path) -> None:
@@ -90,13 +93,6 @@ def _temporary(path: Path) -> Tuple[Path, int]:
         if take_lock(handle) and temporary.exists():
             return temporary, handle
         os.close(handle)
-
-
-def _remove_left(path: Path) -> None:
-    start = ".{}.".format(path.name)
-    for name in os.listdir(str(path.parent)):
-        if name.startswith(start):
-            _remove_dead(path.with_name(name))
 
 
 def _remove_dead(temporary: Path) -> None:

@@ -10,7 +10,7 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO, List, Optional, Sequence, Tuple
+from typing import BinaryIO, List, Optional, Tuple
 
 from edgekit_device.board.power import mend
 from edgekit_device.deployment.request import DeployRequest
@@ -219,7 +219,9 @@ def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> In
         need_app(checked, arguments.app)
     refused = _refusal(root, checked, arguments.allow_older, put_back=bool(arguments.again))
     answer = take_offer(root, files.manifest, files.signature, trust)
-    _copy_blobs(root, checked, [blob for blob, _ in answer.missing])
+    with root.lock(shared=True), map_os_errors(str(root.folder)), BlobWriter(root) as writer:
+        for digest, _ in answer.missing:
+            writer.add(digest, read_checked(checked, digest))
     app = root.app(answer.app)
     journal = read_journal(app)
     if answer.serving and (journal is None or not journal.live):
@@ -238,7 +240,9 @@ def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> In
         operator=arguments.operator or "",
         nonce=os.urandom(8).hex(),
         trust_unsigned=trust,
-        on_purpose=_recorded(arguments.allow_older, refused) if refused else None,
+        on_purpose=(
+            "{} ({})".format(arguments.allow_older[:_MOST_REASON], refused) if refused else None
+        ),
         put_back=bool(arguments.again),
     )
     job = open_job(root, _start(root, request))
@@ -317,17 +321,6 @@ def _refusal(
         manifest = checked.manifest
         refuse_taken_back(root.app(manifest.name), manifest.digest, checked.files.where)
     return refused
-
-
-def _copy_blobs(root: Root, checked: Checked, missing: Sequence[str]) -> None:
-    """Copies blobs from the bundle into the store and checks that each has its name's SHA-256."""
-    with root.lock(shared=True), map_os_errors(str(root.folder)), BlobWriter(root) as writer:
-        for digest in missing:
-            writer.add(digest, read_checked(checked, digest))
-
-
-def _recorded(reason: str, refused: str) -> str:
-    return "{} ({})".format(reason[:_MOST_REASON], refused)
 
 
 def _start(root: Root, request: DeployRequest, no_run: bool = False) -> str:

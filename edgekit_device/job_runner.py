@@ -117,7 +117,11 @@ def do_job_run(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> by
     """Runs a prepared job: in this process with --foreground, else detached from the caller."""
     job = open_job(root, arguments.job)
     if not arguments.foreground:
-        _detach()
+        # leaves the caller's session; the caller continues when this process ends
+        os.setsid()
+        # a child is no session leader, so it cannot get a controlling terminal
+        if os.fork():
+            os._exit(0)
     _redirect(job.folder / LOG)
     _supervise(job, arguments.ready)
     return b""
@@ -153,7 +157,10 @@ def _prepare(job: Job, request: JobRequest, held_back: bool) -> None:
         loader = loader_file()
         if loader is not None:
             # newer loaders replace old loaders in bin; a job keeps its own
-            _link(loader, made / LOADER)
+            try:
+                os.link(str(loader), str(made / LOADER))
+            except OSError:
+                shutil.copyfile(str(loader), str(made / LOADER))
         if job.folder.exists():
             job.folder.rename(work / "old")
         made.rename(job.folder)
@@ -194,13 +201,6 @@ def _launch(job: Job) -> None:
         )
 
 
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(str(source), str(target))
-    except OSError:
-        shutil.copyfile(str(source), str(target))
-
-
 # The supervisor holds the job's lock, waits for its turn (a board runs one job at a time), runs the
 # work in a child with its own process group and records its end. The work may crash, exhaust the
 # memory or hang in a builder: the supervisor survives to report it and to end it.
@@ -211,15 +211,6 @@ class _End(NamedTuple):
 
     state: str
     error: Optional[Failure] = None
-
-
-def _detach() -> None:
-    """Leaves the caller's session; the caller continues when this process's parent ends."""
-    os.setsid()
-    if os.fork():
-        os._exit(0)
-
-    # no longer a session leader: it cannot get a controlling terminal
 
 
 def _redirect(log: Path) -> None:

@@ -168,9 +168,13 @@ class _Child:
         while not self._ended:
             if select.select([self._reading], [], [], _POLL_S)[0]:
                 self._read()
-            elif self._reap():  # processes that it has started may hold the pipe open
-                while select.select([self._reading], [], [], 0)[0] and self._read():
-                    pass
+            else:
+                found, status = os.waitpid(self._pid, os.WNOHANG)
+                if found:
+                    self.status, self._ended = status, True
+                    # processes that it has started may hold the pipe open
+                    while select.select([self._reading], [], [], 0)[0] and self._read():
+                        pass
             stopped()
             if time.monotonic() > self._deadline:
                 raise ChildTooSlow(self.state, self._limit_s)
@@ -194,12 +198,6 @@ class _Child:
         if not data and not self._ended:
             self.status, self._ended = os.waitpid(self._pid, 0)[1], True
         return bool(data)
-
-    def _reap(self) -> bool:
-        found, status = os.waitpid(self._pid, os.WNOHANG)
-        if found:
-            self.status, self._ended = status, True
-        return bool(found)
 
     def _set_limit(self, limit_s: Optional[float]) -> None:
         self._limit_s = math.inf if limit_s is None else limit_s
@@ -238,7 +236,10 @@ def _be_child(
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
         if parent:
-            _die_with(parent)
+            # it works under its parent's lock, so the kernel ends it when the parent dies
+            ending_with_parent()()
+            if os.getppid() != parent:
+                os._exit(1)
         else:
             os.setpgid(0, 0)
 
@@ -267,13 +268,6 @@ def _be_child(
         send(answer)
     finally:
         os._exit(0)
-
-
-def _die_with(parent: int) -> None:
-    """Makes the kernel end this process when its parent dies: it works under the parent's lock."""
-    ending_with_parent()()
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def ending_with_parent() -> Callable[[], None]:

@@ -164,7 +164,9 @@ def read(stored: Any, array: Any, format: str) -> None:
     elif format in _CHANNELS_LAST:
         array[...] = stored[..., :width, : array.shape[1]].transpose(0, 3, 1, 2)
     else:
-        _each_block(array, stored, _gather)
+        import numpy as np
+
+        _each_block(array, stored, np.copyto)
 
 
 def _scatter(planes: Any, vectors: Any) -> None:
@@ -173,12 +175,6 @@ def _scatter(planes: Any, vectors: Any) -> None:
     # a ufunc iterates in the order of the axes, here along the pixels of a channel; an assignment
     # would iterate along the few channels of a pixel, in many short loops
     np.positive(planes, out=vectors)
-
-
-def _gather(planes: Any, vectors: Any) -> None:
-    import numpy as np
-
-    np.copyto(planes, vectors)
 
 
 def _each_block(tensor: Any, stored: Any, move: Callable[[Any, Any], None]) -> None:

@@ -91,7 +91,7 @@ def do_bench(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Meas
 
     given = arguments.settings
     settings = BenchSettings() if given is None else parse_settings(given)
-    on_stage = progress_reporter(settings) if arguments.progress else _nobody
+    on_stage = progress_reporter(settings) if arguments.progress else lambda stage: None
     npz = receive_npz(stdin) if arguments.inputs else b""
     folder = root.app(arguments.app).release(arguments.release)
     with held_power(root.folder, settings.power_mode, settings.lock_clocks) as power:
@@ -102,10 +102,6 @@ def do_bench(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Meas
             checked = _select_variant(check_release(root, folder), planned.variant)
             trtexec = cross_check(root, folder, checked, settings.trtexec, planned.sizes)
     return replace(found, power=power.report, trtexec=trtexec)
-
-
-def _nobody(stage: str) -> None:
-    """Ignores a stage: the callback if the host did not request progress."""
 
 
 def _measure_release(
@@ -441,7 +437,13 @@ def describe_runtime(model: Model, settings: BenchSettings, threads: int) -> Use
                 "ignored, because the reference backend has no GPU: {}".format(", ".join(left))
             )
         flags.update(graph=False, spin=None, wait=None, transfers=None, buffers=None)
-        return UsedRuntime("onnxruntime", _onnxruntime(), flags, tuple(notes))
+        try:
+            import onnxruntime
+
+            version: Optional[str] = str(onnxruntime.__version__)
+        except Exception:  # it ran the model: a missing name is not an error
+            version = None
+        return UsedRuntime("onnxruntime", version, flags, tuple(notes))
 
     wait = wait_mode(cuda)
     if spin is not None and wait != ("spin" if spin else "blocking"):
@@ -450,7 +452,12 @@ def describe_runtime(model: Model, settings: BenchSettings, threads: int) -> Use
         )
     cudla = EngineRuntime("cudla")
     facts = [getattr(engine, "facts", cudla) for engine in model.engines.values()]
-    flags.update({name: _one([getattr(fact, name) for fact in facts]) for name in _ENGINE})
+    for name in _ENGINE:
+        different: List[Fact] = []
+        for fact in facts:
+            if getattr(fact, name) not in different:
+                different.append(getattr(fact, name))
+        flags[name] = different[0] if len(different) == 1 else tuple(different)
     flags.update(
         graph=graph,
         spin={"spin": True, "blocking": False}.get(wait),
@@ -466,22 +473,6 @@ def describe_runtime(model: Model, settings: BenchSettings, threads: int) -> Use
         flags=flags,
         notes=tuple(notes),
     )
-
-
-def _one(values: List[Fact]) -> Flag:
-    different: List[Fact] = []
-    for value in values:
-        if value not in different:
-            different.append(value)
-    return different[0] if len(different) == 1 else tuple(different)
-
-
-def _onnxruntime() -> Optional[str]:
-    try:
-        import onnxruntime
-    except Exception:  # it ran the model: a missing name is not an error
-        return None
-    return str(onnxruntime.__version__)
 
 
 def _process_memory() -> Dict[str, int]:

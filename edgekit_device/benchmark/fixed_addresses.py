@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from edgekit_device.arrays.formats import convert, pack, unpack
@@ -81,7 +82,10 @@ class FixedLane:
         self._open.callback(cuda.destroy_stream, self._stream)
         try:
             self._contexts = self._open_contexts(model, lane, frames)
-            self._outputs_back = self._outputs(lane)
+            self._outputs_back = [
+                (name, self._tensors[name], self._pinned.take(self._tensors[name].nbytes))
+                for name in lane.outputs
+            ]
             # the first enqueue of a context initialises it and must not be captured
             self._upload(0)
             self._execute()
@@ -146,10 +150,6 @@ class FixedLane:
         )
         return made
 
-    def _outputs(self, lane: LaneRun) -> List[Tuple[str, DeviceTensor, MemoryLease]]:
-        made = [(name, self._tensors[name]) for name in lane.outputs]
-        return [(name, tensor, self._pinned.take(tensor.nbytes)) for name, tensor in made]
-
     def _capture(self) -> CudaGraph:
         try:
             return CudaGraph(self._cuda, self._stream, self._execute)
@@ -201,7 +201,10 @@ class FixedLane:
     def _execute(self) -> List[Tuple[int, int]]:
         """Enqueues the engines; returns the events around each engine, or around the graph."""
         marks = self._cuda.marks
-        works = [self._graph.launch] if self._graph else [self._bound(h) for h in self._contexts]
+        if self._graph:
+            works: List[Callable[[], None]] = [self._graph.launch]
+        else:
+            works = [partial(context.enqueue, self._stream) for context in self._contexts]
         if marks is None:
             for work in works:
                 work()
@@ -216,9 +219,6 @@ class FixedLane:
             self._cuda.record(last, self._stream)
             pairs.append((first, last))
         return pairs
-
-    def _bound(self, held: HeldContext) -> Callable[[], None]:
-        return lambda: held.enqueue(self._stream)
 
     def _record_segments(
         self,

@@ -159,7 +159,10 @@ def _summarise(
     retained = retained_frames(model, events)
     marks = [each.marks for each in streams if each.marks is not None]
     spans = [span for each in marks for span in each.read(EVENT_FRAMES)]
-    rates = tuple(_rate(number, each) for number, each in enumerate(streams))
+    rates = tuple(
+        StreamRate(number, len(each.latencies), len(each.latencies) / (each.ends[-1] - each.start))
+        for number, each in enumerate(streams)
+    )
     return Measurement(
         backend=model.backend,
         clock="cpu-measured" if model.backend == "reference" else "board-measured",
@@ -180,11 +183,6 @@ def _summarise(
         pipelined_events=flight.events,
         pipelined_start_s=flight.start_s,
     )
-
-
-def _rate(number: int, stream: BenchStream) -> StreamRate:
-    count = len(stream.latencies)
-    return StreamRate(number, count, count / (stream.ends[-1] - stream.start))
 
 
 def _phases(streams: Sequence[BenchStream]) -> Dict[str, Optional[Times]]:

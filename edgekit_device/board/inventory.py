@@ -195,17 +195,12 @@ def recorded_version(name: str) -> Optional[str]:
                 continue
             if _SEPARATORS.sub("_", stem.partition("-")[0]).lower() != wanted:
                 continue
-            for path in _records(os.path.join(folder, entry)):
-                version = _read_record(path)
+            path = os.path.join(folder, entry)
+            for record in (os.path.join(path, "METADATA"), os.path.join(path, "PKG-INFO"), path):
+                version = _read_record(record)
                 if version is not None:
                     return version
     return None
-
-
-def _records(path: str) -> Iterator[str]:
-    yield os.path.join(path, "METADATA")
-    yield os.path.join(path, "PKG-INFO")
-    yield path
 
 
 def _read_record(path: str) -> Optional[str]:
@@ -294,7 +289,10 @@ def module_version(name: str) -> Optional[str]:
         said = _ASSIGNED.search(read_text(Path(spec.origin), 1 << 20))
         if said:
             return said.group(1)
-    for distribution in _distributions(name):
+    base = name.replace("_", "-")
+    # NVIDIA's wheels have CUDA's major version in their names
+    names = (base.replace("tensorrt", "tensorrt-cu" + cuda, 1) for cuda in ("11", "12", "13"))
+    for distribution in (base, *names):
         version = recorded_version(distribution)
         if version is not None:
             return version
@@ -311,11 +309,6 @@ def find_trtexec(system: Path = Path("/")) -> Optional[Path]:
         if (system / name).is_file():
             return system / name
     return None
-
-
-def _distributions(name: str) -> List[str]:
-    base = name.replace("_", "-")
-    return [base, *(base.replace("tensorrt", "tensorrt-cu" + n, 1) for n in ("11", "12", "13"))]
 
 
 def account_groups() -> List[str]:

@@ -163,7 +163,7 @@ def gates(number: Optional[int], system: Path = Path("/")) -> Optional[Dict[str,
     restart ("Golden image context is already created").
     """
     found: Optional[Dict[str, str]] = None
-    for line in _lines(system):
+    for line in read_text(system / CONF, 1 << 20).splitlines():
         head = _HEAD.search(line)
         if head:
             if found is not None:
@@ -176,10 +176,6 @@ def gates(number: Optional[int], system: Path = Path("/")) -> Optional[Dict[str,
         if gate and found is not None:
             found[gate.group(1)] = gate.group(2)
     return found
-
-
-def _lines(system: Path) -> List[str]:
-    return read_text(system / CONF, 1 << 20).splitlines()
 
 
 def _plain(name: str) -> str:

@@ -238,6 +238,7 @@ def probe(folder: Path, system: Path = Path("/")) -> Probe:
     versions = tensorrt_versions(system, installed)
     # as `full_version` has it; the module was imported already
     versions["full"] = versions["full"] or python["full"]
+    trtexec = find_trtexec(system)
     facts = board_facts(folder, system)
     if facts["module"] is None:
         notes.append("no model in the device tree: not a Jetson, or a container on one")
@@ -258,7 +259,8 @@ def probe(folder: Path, system: Path = Path("/")) -> Probe:
             python=Flavours(**python),
             libraries={kind: InstalledLibrary(**there[kind]) for kind in MODULES if kind in there},
         ),
-        trtexec=_trtexec(system, versions["full"]),
+        # it has no switch for its version alone and comes with the libraries that it uses
+        trtexec=None if trtexec is None else InstalledProgram(str(trtexec), versions["full"]),
         dla=ProbedDla(
             cores=dla_cores,
             devices=tuple(inventory.dla_devices(system)),
@@ -338,12 +340,6 @@ def _docker() -> Optional[Docker]:
     form = "{{.ServerVersion}} {{range $k, $v := .Runtimes}}{{$k}} {{end}}"
     words = (command_output([path, "info", "--format", form]) or "").split()
     return Docker(path, words[0], tuple(words[1:])) if words else Docker(path, None, None)
-
-
-def _trtexec(system: Path, version: Optional[str]) -> Optional[InstalledProgram]:
-    path = find_trtexec(system)
-    # it has no switch for its version alone and comes with the libraries that it uses
-    return None if path is None else InstalledProgram(str(path), version)
 
 
 def _power(notes: List[str]) -> ProbedPower:

@@ -105,7 +105,11 @@ def setup(
         groups = [name for name in before if name in _GROUPS]
     else:
         groups = [name for name in _GROUPS if name not in account.groups and _group_exists(name)]
-    commands = _undo(account, groups) if undo else _commands(folder, account, groups)
+    if undo:
+        leave = [["gpasswd", "-d", account.name, name] for name in groups]
+        commands = [["rm", "-f", SUDOERS], *leave]
+    else:
+        commands = _commands(folder, account, groups)
     answer = SetupAnswer(sudoers, SUDOERS, tuple(groups), None, "shown", "")
     if account.root:
         return replace(answer, state="unneeded", text="the account is root and needs no setup")
@@ -124,7 +128,7 @@ def setup(
     if problem == "sudo":
         script = folder / "setup.sh"
         with map_os_errors(str(folder)):
-            write_durably(script, _script(commands).encode("ascii"))
+            write_durably(script, "#!/bin/sh\nset -e\n{}\n".format(shown).encode("ascii"))
         words = "sudo asks for a password here; run on the board:\n  sudo sh {}".format(script)
         return replace(answer, state="by-hand", text=words, script=str(script))
     if problem:
@@ -178,11 +182,6 @@ def _commands(folder: Path, account: Account, groups: List[str]) -> List[List[st
     return found
 
 
-def _undo(account: Account, groups: List[str]) -> List[List[str]]:
-    leave = [["gpasswd", "-d", account.name, name] for name in groups]
-    return [["rm", "-f", SUDOERS], *leave]
-
-
 def _run_all(commands: List[List[str]]) -> str:
     """Runs each as root; "" when all went well, "sudo" when sudo needs a password."""
     for number, command in enumerate(commands):
@@ -206,11 +205,6 @@ def _run_all(commands: List[List[str]]) -> str:
                 return "sudo"
             return "{} failed, and the later steps were not run: {}".format(" ".join(command), last)
     return ""
-
-
-def _script(commands: List[List[str]]) -> str:
-    lines = [" ".join(shlex.quote(word) for word in command) for command in commands]
-    return "#!/bin/sh\nset -e\n" + "\n".join(lines) + "\n"
 
 
 def _program(name: str, system: Path) -> Optional[str]:

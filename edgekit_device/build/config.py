@@ -173,7 +173,11 @@ def set_precisions(trt: Any, spec: EngineSpec, mapped: MappedLayers) -> int:
             tensor = entry.layer.get_output(n)
             if tensor is None or tensor.name in outputs or not _is_float(tensor):
                 continue
-            if ours.precision == "int8" and not _all_int8(mapped, readers.get(tensor.name, [])):
+            specs = [mapped.ours.get(index) for index in readers.get(tensor.name, [])]
+            all_int8 = bool(specs) and all(
+                spec is not None and spec.precision == "int8" for spec in specs
+            )
+            if ours.precision == "int8" and not all_int8:
                 continue
             entry.layer.set_output_type(n, kind)
     return count
@@ -187,11 +191,6 @@ def _computes_floats(layer: Any) -> bool:
 
 def _is_float(tensor: Any) -> bool:
     return tensor.dtype.name in _FLOATS and not tensor.is_shape_tensor
-
-
-def _all_int8(mapped: MappedLayers, readers: Sequence[int]) -> bool:
-    specs = [mapped.ours.get(index) for index in readers]
-    return bool(specs) and all(spec is not None and spec.precision == "int8" for spec in specs)
 
 
 def set_profiles(

@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from edgekit_device.build.attempt import ATTEMPT, CRASHED, PLUGINS, BuilderLog, isolated
 from edgekit_device.build.builder import build_attempt, calibration_scales, timing_file
@@ -124,11 +124,12 @@ class EngineBuild:
                     notes.append("{}: {}".format(spec.key, attempt.gives_up))
                 seconds = round(time.monotonic() - began, 3)
                 return replace(entry, attempts=tuple(tries), seconds=seconds)
+        causes = (
+            "({}) {}: {}".format(number, " ".join(attempt.flags) or "no flags", attempt.error)
+            for number, attempt in enumerate(tries, 1)
+        )
         raise DeviceError(
-            "all attempts at {} failed: {}".format(
-                spec.key,
-                _causes(tries),
-            ),
+            "all attempts at {} failed: {}".format(spec.key, "; ".join(causes)),
             code="build.failed",
             where=spec.key,
             hint="`edgekit jobs log` shows the builder's full output; to ask for less, set "
@@ -233,13 +234,6 @@ class EngineBuild:
     def _scales(self, spec: EngineSpec) -> Dict[str, float]:
         cache = self.context.blob(spec.calibration) if spec.calibration is not None else None
         return calibration_scales(spec, cache)
-
-
-def _causes(tries: Sequence[AttemptResult]) -> str:
-    return "; ".join(
-        "({}) {}: {}".format(number, " ".join(attempt.flags) or "no flags", attempt.error)
-        for number, attempt in enumerate(tries, 1)
-    )
 
 
 def _has_next(error: DeviceError) -> bool:

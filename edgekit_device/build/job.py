@@ -19,7 +19,6 @@ from edgekit_device.build.request import (
     EngineResult,
     EngineSpec,
     GoldenRun,
-    GoldenSpec,
     NetworkTensor,
     StoredTensor,
     read_request,
@@ -64,7 +63,8 @@ def build(context: JobContext, request: BuildJobRequest) -> BuildResult:
     board = fingerprint(context.root.folder)
     notes: List[str] = []
     version = isolated(context, lambda _: _start(context))
-    _note_version(request, version, notes)
+    if not agree(parse_version(request.tensorrt), parse_version(version)):
+        notes.append("planned for TensorRT {}, built with {}".format(request.tensorrt, version))
     builds = EngineBuild(context, request, board)
     if request.plugins:
         _try_plugins(context, builds)
@@ -149,11 +149,6 @@ def _try_plugins(context: JobContext, builds: EngineBuild) -> None:
         ) from error
 
 
-def _note_version(request: BuildJobRequest, version: str, notes: List[str]) -> None:
-    if not agree(parse_version(request.tensorrt), parse_version(version)):
-        notes.append("planned for TensorRT {}, built with {}".format(request.tensorrt, version))
-
-
 def _golden(
     context: JobContext,
     request: BuildJobRequest,
@@ -224,7 +219,10 @@ def run_golden(
     found = []
     for case in request.golden:
         inputs = golden_inputs(checked.manifest.inputs, case.seed, case.ranges, case.shapes)
-        for lane in _lanes(case, len(request.lanes)):
+        lanes: Sequence[Optional[int]] = [case.lane]
+        if case.lane is None and len(request.lanes) > 1:
+            lanes = range(len(request.lanes))
+        for lane in lanes:
             outputs = model.run_lane(lane or 0, inputs)
             entry = {}
             for tensor in checked.manifest.outputs:
@@ -234,12 +232,6 @@ def run_golden(
                 )
             found.append(GoldenRun(case.seed, lane, entry, case.shapes))
     return tuple(found)
-
-
-def _lanes(case: GoldenSpec, count: int) -> Sequence[Optional[int]]:
-    if case.lane is not None or count == 1:
-        return [case.lane]
-    return range(count)
 
 
 def _make_checked(

@@ -66,7 +66,11 @@ def open_loadable(data: bytes, core: int, io: Any, cuda: Any = None) -> Loadable
             loadable and manifest differ, "cudla.missing", "cudla.failed" or "cuda.*".
     """
     if data[:4] in {_PLAN_TAG, _PLAN_TAG[::-1]}:
-        raise _a_plan()
+        raise DeviceError(
+            "this is a TensorRT plan, not a DLA loadable",
+            code="cudla.not-a-loadable",
+            hint="cuDLA needs a loadable that was built with EngineCapability.DLA_STANDALONE",
+        )
     library = open_library()
     return LoadableEngine(library, open_cuda() if cuda is None else cuda, data, core, io)
 
@@ -195,17 +199,16 @@ class LoadableEngine:
         # a task's status is known only now (cudlaGetLastError's documentation)
         self._library.call("cudlaGetLastError", self._device)
         wanted = None if segment is None else segment.outputs
-        return {
-            io.name: self._result(slot, lease, io)
-            for io, _ in self.outputs
-            if wanted is None or io.name in wanted
-        }
-
-    def _result(self, slot: CudlaSlot, lease: CudlaLease, io: Any) -> DeviceTensor:
-        ptr, nbytes = slot.buffers[io.name].ptr, io_bytes(io)
-        owner = CudlaBufferPart(lease, self.cuda, ptr, nbytes)
-        shape, steps = tuple(io.shape), tuple(io.strides)
-        return DeviceTensor(ptr, nbytes, io.dtype, shape, io.format, steps, io.scale, owner)
+        results = {}
+        for io, _ in self.outputs:
+            if wanted is None or io.name in wanted:
+                ptr, nbytes = slot.buffers[io.name].ptr, io_bytes(io)
+                owner = CudlaBufferPart(lease, self.cuda, ptr, nbytes)
+                shape, steps = tuple(io.shape), tuple(io.strides)
+                results[io.name] = DeviceTensor(
+                    ptr, nbytes, io.dtype, shape, io.format, steps, io.scale, owner
+                )
+        return results
 
     def _feed(self, slot: CudlaSlot, io: Any, feeds: Dict[str, Feed], retained: List[Any]) -> None:
         """Copies an input into the slot; ``retained`` gets objects that the stream still needs."""
@@ -250,14 +253,6 @@ class LoadableEngine:
         with self._lock:
             self._free.clear()
         self.handle.close()
-
-
-def _a_plan() -> DeviceError:
-    return DeviceError(
-        "this is a TensorRT plan, not a DLA loadable",
-        code="cudla.not-a-loadable",
-        hint="cuDLA needs a loadable that was built with EngineCapability.DLA_STANDALONE",
-    )
 
 
 # Seen on an Orin (github.com/NVIDIA/cuda-samples issue 192): names end with an apostrophe; an INT8
@@ -332,9 +327,10 @@ def _compare(descriptor: TensorDescriptor, io: Any, role: str) -> None:
     pairs.append(("shape", list(shape), [batch, channels, height, width], same))
     nbytes = io_bytes(io)
     pairs.append(("size", descriptor.size, nbytes, 0 <= descriptor.size - nbytes < _PAGE))
+    vector = {"CHW16": 16, "CHW32": 32}.get(io.format, 1)
     for position, axis, name, says in (
         (1, 2, "line stride", height > 1),
-        (2, 1, "plane stride", io.format != "DLA_HWC4" and channels > _vector(io.format)),
+        (2, 1, "plane stride", io.format != "DLA_HWC4" and channels > vector),
     ):
         given = int(descriptor.stride[position])
         wanted = io.strides[axis]
@@ -344,10 +340,6 @@ def _compare(descriptor: TensorDescriptor, io: Any, role: str) -> None:
             raise _mismatch(
                 "the {} {}".format(what, given), "{} {}".format(what, wanted), _text(descriptor)
             )
-
-
-def _vector(form: str) -> int:
-    return {"CHW16": 16, "CHW32": 32}.get(form, 1)
 
 
 def _mismatch(loadable: str, manifest: str, where: str) -> DeviceError:

@@ -747,15 +747,13 @@ class PackKernels:
         if 0 in launch.grid:
             return  # a tensor without elements
         arguments = [ctypes.c_uint64(src_ptr), ctypes.c_uint64(dst_ptr), launch.numbers]
-        function = self._function(launch)
-        self._cuda.launch(function, launch.grid, (_THREADS, 1, 1), arguments, stream)
-
-    def _function(self, launch: Launch) -> int:
         with self._lock:
-            if launch.defines not in self._functions:
+            function = self._functions.get(launch.defines)
+            if function is None:
                 module = self._cuda.load_module(self._image(source(launch)))
-                self._functions[launch.defines] = self._cuda.function(module, "convert")
-            return self._functions[launch.defines]
+                function = self._cuda.function(module, "convert")
+                self._functions[launch.defines] = function
+        self._cuda.launch(function, launch.grid, (_THREADS, 1, 1), arguments, stream)
 
     def _image(self, text: str) -> bytes:
         """Returns the compiled kernel from the folder, or compiles it and stores it there."""

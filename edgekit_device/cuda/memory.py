@@ -84,7 +84,8 @@ class BufferPool:
             self._used += capacity
             self.allocated += found is None
         for ptr in idle:
-            self._release(ptr)
+            with suppress(DeviceError):  # it is not needed; the next call reports the error
+                (self.cuda.host_free if self.pinned else self.cuda.free)(ptr)
         if found is not None:
             return MemoryLease(self, found, nbytes, capacity)
         try:
@@ -109,10 +110,6 @@ class BufferPool:
             if not free:
                 del self._free[size]
         return found
-
-    def _release(self, ptr: int) -> None:
-        with suppress(DeviceError):  # it is not needed; the next call reports the error
-            (self.cuda.host_free if self.pinned else self.cuda.free)(ptr)
 
     def give(self, ptr: int, nbytes: int) -> None:
         """Takes memory back; never waits."""
@@ -453,7 +450,12 @@ class Feeder:
             keep.append(place)
             target = place.ptr
         try:
-            self._kernels().convert(source.ptr, source, target, io, stream)
+            with self._lock:
+                if self._packer is None:
+                    root = default_root()
+                    cache = root / "kernels" if root.is_dir() else None
+                    self._packer = PackKernels(self._cuda, cache)
+            self._packer.convert(source.ptr, source, target, io, stream)
             if known is None:
                 known = self._proves(source, io, target, stream)
         except DeviceError as error:
@@ -474,13 +476,6 @@ class Feeder:
         self._cuda.copy(found.ctypes.data, made, found.nbytes, "d2h", stream)
         self._cuda.synchronize(stream)
         return bool(np.array_equal(found, wanted))
-
-    def _kernels(self) -> Any:
-        with self._lock:
-            if self._packer is None:
-                root = default_root()
-                self._packer = PackKernels(self._cuda, root / "kernels" if root.is_dir() else None)
-            return self._packer
 
 
 def at_shape(io: IoEntry, shape: Tuple[int, ...]) -> IoEntry:

@@ -76,7 +76,12 @@ def examine(
     golden = need_golden(model, checked, where)
     accuracy = need_accuracy(model, checked, policy.accuracy_min, where)
     frame = make_frame(checked.manifest)
-    latency = _known_latency(folder, policy) or _latency(model, frame, policy, where)
+    latency = None
+    if not policy.measure_s and policy.latency_ms is None:
+        # a soak repeats the examination: the recorded figures will do
+        known = read_health(folder)
+        latency = None if known is None else known.latency_ms
+    latency = latency or _latency(model, frame, policy, where)
     health = Health(
         release=folder.name,
         digest=checked.manifest.digest,
@@ -92,14 +97,6 @@ def examine(
     if keeps:
         write_health(folder, health)
     return health
-
-
-def _known_latency(folder: Path, policy: Policy) -> Optional[FrameTimes]:
-    """Returns the recorded figures if no measurement is needed: a soak repeats the examination."""
-    if policy.measure_s or policy.latency_ms is not None:
-        return None
-    known = read_health(folder)
-    return None if known is None else known.latency_ms
 
 
 def _latency(model: Model, frame: Dict[str, np.ndarray], policy: Policy, where: str) -> FrameTimes:

@@ -463,10 +463,6 @@ def free_reserve(app: App, files: int = len(_RESERVED)) -> None:
             (app.folder / name).unlink()
 
 
-def _nothing(run: Deployment) -> None:
-    """Does no work: no change has to be durable first."""
-
-
 @document(frozen=True)
 class State:
     """A row of the table.
@@ -481,7 +477,7 @@ class State:
     work: Callable[[Deployment], None]
     then: Optional[str] = None
     fails: Optional[str] = None
-    first: Callable[[Deployment], None] = _nothing
+    first: Callable[[Deployment], None] = lambda run: None
 
 
 #: A deployment begins with "verifying"; a continued deployment begins there again, or after the

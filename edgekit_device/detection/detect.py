@@ -86,7 +86,12 @@ def _objects(head: Head, frame: Candidates, options: Options) -> List[Found]:
     rows = rows[chosen]
     kept = zip(*(on_host(array[chosen]).tolist() for array in (boxes, scores, classes)))  # noqa: B905
     objects = [
-        Found((box[0], box[1], box[2], box[3]), score, number, _name(head, number))
+        Found(
+            (box[0], box[1], box[2], box[3]),
+            score,
+            number,
+            head.classes[number] if number < len(head.classes) else "",
+        )
         for box, score, number in kept
     ]
     if frame.texts:
@@ -107,7 +112,3 @@ def _objects(head: Head, frame: Candidates, options: Options) -> List[Found]:
         )
         for detected, its in zip(objects, frame.extra[rows])  # noqa: B905 (Python 3.8)
     ]
-
-
-def _name(head: Head, number: int) -> str:
-    return head.classes[number] if number < len(head.classes) else ""

@@ -33,7 +33,11 @@ def decoded(part: DistanceHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
         extra = [_flat(float32(maps[level.extra])) for level in part.levels]
         found["extra"] = xp.concatenate(extra, axis=2)
     if part.keypoints:
-        found["extra"] = _keypoints(part, found["extra"], centres, strides)
+        raw = found["extra"]
+        points = raw.reshape(raw.shape[0], part.keypoints, part.keypoint_size, -1)
+        places = (points[:, :, :2] * part.reach + (centres - (part.reach - 1) / 2)) * strides
+        joined = xp.concatenate([places, sigmoid(points[:, :, 2:])], axis=2)
+        found["extra"] = joined.reshape(raw.shape)
     if part.prototypes:
         found["prototypes"] = float32(maps[part.prototypes])
     return found
@@ -96,10 +100,3 @@ def _boxes(part: DistanceHead, values: Array, centres: Array) -> Array:
     if part.corners:
         return xp.concatenate([first, last], axis=1)
     return xp.concatenate([(first + last) / 2, last - first], axis=1)
-
-
-def _keypoints(part: DistanceHead, raw: Array, centres: Array, strides: Array) -> Array:
-    xp = namespace(raw)
-    points = raw.reshape(raw.shape[0], part.keypoints, part.keypoint_size, -1)
-    places = (points[:, :, :2] * part.reach + (centres - (part.reach - 1) / 2)) * strides
-    return xp.concatenate([places, sigmoid(points[:, :, 2:])], axis=2).reshape(raw.shape)

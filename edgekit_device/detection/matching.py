@@ -87,14 +87,15 @@ class Boxes:
             found: The build's objects.
         """
         for frames in zip(expected, found):  # noqa: B905 (Python 3.8)
-            theirs, mine = (self._kept(objects) for objects in frames)
+            theirs, mine = (
+                [found for found in objects if found.score > self._options.score][
+                    : self._options.most
+                ]
+                for objects in frames
+            )
             self._expected += len(theirs)
             self._found += len(mine)
             self._matched += common(theirs, mine)
-
-    def _kept(self, objects: Sequence[Found]) -> List[Found]:
-        least = self._options.score
-        return [detected for detected in objects if detected.score > least][: self._options.most]
 
     def counted(self) -> MatchedBoxes:
         """Returns the counts."""

@@ -37,7 +37,11 @@ def decoded(part: PriorHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
     if levels[0].landmarks:
         moves = [_values(level, float32(maps[level.landmarks])) for level in levels]
         found["landmark_offsets"] = xp.concatenate(moves, axis=1)
-        found["landmarks"] = _landmarks(part, priors, found["landmark_offsets"])
+        offsets = found["landmark_offsets"]
+        points = offsets.reshape(*offsets.shape[:2], -1, 2)
+        moved = points * xp.asarray(part.variances[:2], dtype=xp.float32)
+        places = priors[:, None, :2] + moved * priors[:, None, 2:]
+        found["landmarks"] = places.reshape(offsets.shape)
     return found
 
 
@@ -55,13 +59,6 @@ def _boxes(part: PriorHead, priors: Array, offsets: Array) -> Array:
     if part.clip[0]:
         found = xp.minimum(xp.maximum(found, 0), xp.asarray(part.clip * 2, dtype=xp.float32))
     return found
-
-
-def _landmarks(part: PriorHead, priors: Array, offsets: Array) -> Array:
-    xp = namespace(offsets)
-    points = offsets.reshape(*offsets.shape[:2], -1, 2)
-    moved = points * xp.asarray(part.variances[:2], dtype=xp.float32)
-    return (priors[:, None, :2] + moved * priors[:, None, 2:]).reshape(offsets.shape)
 
 
 def _priors(part: PriorHead, maps: Mapping[str, Array]) -> Array:

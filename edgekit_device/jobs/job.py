@@ -300,7 +300,9 @@ class Job:
         # the lock first, then the file: a job that ends in between has already written its end
         alive = self.alive()
         found = self._stored()
-        if found.state in LIVE and not alive and not _may_start(found.starts_by):
+        # a job that was only prepared may still start; after a jump of the clock it may not
+        may_start = 0.0 <= found.starts_by - time.time() <= STARTS_S
+        if found.state in LIVE and not alive and not may_start:
             return self._unrecorded_end(found)
         return found
 
@@ -439,11 +441,6 @@ def _event(line: bytes) -> Optional[JobEvent]:
         return read(JobEvent, parse_json(line, EVENTS))
     except DeviceError:
         return None
-
-
-def _may_start(until: float) -> bool:
-    """Returns True if a job that was only prepared may still start; False after a clock jump."""
-    return 0.0 <= until - time.time() <= STARTS_S
 
 
 def open_job(root: Root, name: str) -> Job:
