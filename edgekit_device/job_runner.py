@@ -97,7 +97,9 @@ def start_job(root: Root, request: JobRequest, *, held_back: bool = False) -> St
             code="job.kind",
             where=request.kind[:80],
         )
-    job = Job(root, _id(root, request))
+    facts = [request.kind, request.request, loader_digest(), fingerprint(root.folder)]
+    text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
+    job = Job(root, hashlib.sha256(text.encode("utf-8")).hexdigest()[:16])
     with locked(root.folder / "jobs" / "lock"):
         if request.kind == "deploy":
             job = running(root, read_request(request.request)) or job
@@ -125,12 +127,6 @@ def do_job_run(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> by
     _redirect(job.folder / LOG)
     _supervise(job, arguments.ready)
     return b""
-
-
-def _id(root: Root, request: JobRequest) -> str:
-    facts = [request.kind, request.request, loader_digest(), fingerprint(root.folder)]
-    text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
 
 
 def _prepare(job: Job, request: JobRequest, held_back: bool) -> None:

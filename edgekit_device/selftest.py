@@ -430,7 +430,10 @@ def _build(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     built[item.id] = engine
     found = {name: getattr(engine, name) for name in _COPIED}
     found["tensorrt"], found["notes"] = result.tensorrt, result.notes
-    found["log"] = _placement(_text(context, engine.log))
+    # the lines about the DLA, its loadables and their memory
+    words = ("DLA", "ForeignNode", "memory", "Memory", "[E]")
+    lines = _text(context, engine.log).splitlines()
+    found["log"] = [line for line in lines if any(word in line for word in words)][:400]
     return found
 
 
@@ -461,18 +464,6 @@ def _request(context: JobContext, item: SelftestItem) -> BuildJobRequest:
     return replace(found, name=item.id, engines=(spec,))
 
 
-def _build_again(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    return _built(context, item).engines[0].timing_cache
-
-
-def _verdicts(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    return built["build-hybrid"].can_run_on_dla
-
-
-def _inspector(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    return _text(context, built["build-hybrid"].inspector)
-
-
 def _probe(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     found = write(probe(context.root.folder))
     found.pop("user"), found.pop("root")
@@ -493,18 +484,6 @@ def _load(
     loaded = deserialize(trt, plan, choice, dla_core=core, where=name)
     version = show(read_header(plan))
     return loaded, LoadedAnswer(version, str(trt.__version__), loaded.engine is not None)
-
-
-def _load_full(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    return _load(context, "build-hybrid", built, "full", 0)[1]
-
-
-def _load_core_1(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    return _load(context, "build-hybrid", built, "full", 1)[1]
-
-
-def _load_lean(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    return _load(context, "dla-vc", built, "lean", 0)[1]
 
 
 def _lean_weights(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
@@ -599,10 +578,6 @@ def _monitor(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     return dict(found, count=len(samples), last=samples[-1:])
 
 
-def _nsys(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    return (command_output([_need("nsys"), "--version"]) or "").strip()
-
-
 def _power(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     said = command_output(["nvpmodel", "-q"]) or command_output(["sudo", "-n", "nvpmodel", "-q"])
     return PowerAnswer(tuple(read_modes()), tuple((said or "").splitlines()))
@@ -626,31 +601,25 @@ def _text(context: JobContext, digest: Optional[str]) -> str:
     return context.blob(digest).decode("utf-8", "replace") if digest else ""
 
 
-def _placement(log: str) -> List[str]:
-    """Returns the log's lines about the DLA, its loadables and their memory."""
-    words = ("DLA", "ForeignNode", "memory", "Memory", "[E]")
-    return [line for line in log.splitlines() if any(word in line for word in words)][:400]
-
-
 CHECKS: Dict[str, Callable[[JobContext, SelftestItem, _BUILT], Any]] = {
     "build": _build,
-    "build_again": _build_again,
+    "build_again": lambda context, item, built: _built(context, item).engines[0].timing_cache,
     "cudla": _cudla,
-    "inspector": _inspector,
+    "inspector": lambda context, item, built: _text(context, built["build-hybrid"].inspector),
     "lean_weights": _lean_weights,
     "lent_memory": _lent_memory,
-    "load_core_1": _load_core_1,
-    "load_full": _load_full,
-    "load_lean": _load_lean,
+    "load_core_1": lambda context, item, built: _load(context, "build-hybrid", built, "full", 1)[1],
+    "load_full": lambda context, item, built: _load(context, "build-hybrid", built, "full", 0)[1],
+    "load_lean": lambda context, item, built: _load(context, "dla-vc", built, "lean", 0)[1],
     "monitor": _monitor,
     "graph": _graph,
     "held": _held,
-    "nsys": _nsys,
+    "nsys": lambda *_: (command_output([_need("nsys"), "--version"]) or "").strip(),
     "power": _power,
     "probe": _probe,
     "tegrastats": _tegrastats,
     "trtexec": _trtexec,
-    "verdicts": _verdicts,
+    "verdicts": lambda context, item, built: built["build-hybrid"].can_run_on_dla,
 }
 
 

@@ -95,7 +95,12 @@ def build_attempt(
     config = builder.create_builder_config()
     built = BuiltEngine(b"")
     mapped = _set_up(trt, builder, network, config, spec, attempt, scales, built)
-    _embed(config, library_paths(plugins), built)
+    libraries = library_paths(plugins)
+    # a version compatible plan carries the plugins' libraries; since 8.6
+    compatible = "VERSION_COMPATIBLE" in built.flags
+    if compatible and libraries and hasattr(config, "plugins_to_serialize"):
+        config.plugins_to_serialize = libraries
+        built.plugins_embedded = True
     if spec.standalone:
         check_standalone(spec, mapped, built, log.since(mark, "WEF"))
     requested: List[List[str]] = []
@@ -155,14 +160,6 @@ def _set_up(
             names = listed(map(repr, refused))
             built.notes.append("{}: TensorRT cannot refit {}".format(spec.key, names))
     return mapped
-
-
-def _embed(config: Any, libraries: List[str], built: BuiltEngine) -> None:
-    """Puts the plugins' libraries into a version compatible plan, if the release can (8.6)."""
-    compatible = "VERSION_COMPATIBLE" in built.flags
-    if compatible and libraries and hasattr(config, "plugins_to_serialize"):
-        config.plugins_to_serialize = libraries
-        built.plugins_embedded = True
 
 
 def _map(network: Any, spec: EngineSpec, built: BuiltEngine) -> MappedLayers:

@@ -134,7 +134,9 @@ def deploy(
             settle(root, app, left, held)
         elif request.resume is not None:
             return NothingToResume() if left is None else left.facts
-        if not (request.put_back or _serves(app, request.digest)):
+        current = app.link("current")
+        serves = current is not None and current.endswith("-" + request.digest[:12])
+        if not (request.put_back or serves):
             refuse_taken_back(app, request.digest)
         journal = _begin(root, app, request, job)
         return Deployment(root, app, journal, on_progress, stopped, held).to_end()
@@ -190,11 +192,6 @@ def _begin(root: Root, app: App, request: DeployRequest, job: Optional[str]) -> 
     journal = DeploymentJournal(app, facts)
     journal.enter(facts.state)
     return journal
-
-
-def _serves(app: App, digest: str) -> bool:
-    current = app.link("current")
-    return current is not None and current.endswith("-" + digest[:12])
 
 
 def _was_cancelled(root: Root, journal: DeploymentJournal) -> bool:

@@ -819,7 +819,10 @@ class Manifest:
         for place, plugin in enumerate(self.plugins):
             if plugin.library is not None:
                 self._blob(plugin.library, "plugins[{}].library".format(place), "library")
-        self._check_weights()
+        sizes = {name: blob.bytes for name, blob in self.blobs.items()}
+        for name, weight in self.weights.items():
+            if sizes.setdefault(weight.digest, weight.bytes) != weight.bytes:
+                fail("weights." + name[:80], "one digest with two different sizes")
         variants = self.every_variant
         for index, variant in enumerate(variants):
             where = "variants[{}].".format(index - 1) if index else ""
@@ -899,12 +902,6 @@ class Manifest:
         for name, crop in padding.outputs.items():
             if crop.axis >= axes.get(name, 0):
                 fail("{}.outputs.{}".format(where, name[:80]), "no output has this name and axis")
-
-    def _check_weights(self) -> None:
-        sizes = {name: blob.bytes for name, blob in self.blobs.items()}
-        for name, weight in self.weights.items():
-            if sizes.setdefault(weight.digest, weight.bytes) != weight.bytes:
-                fail("weights." + name[:80], "one digest with two different sizes")
 
     def _check_lane(self, lane: Lane, variant: Variant, where: str) -> None:
         written = {*variant.sizes, *variant.values}

@@ -39,7 +39,7 @@ from edgekit_device.release.changed import find_change, is_read
 from edgekit_device.release.journal import DeploymentFacts, TakenBack, read_journal, taken_back
 from edgekit_device.release.releases import is_ready
 from edgekit_device.store.partial import received_bytes
-from edgekit_device.store.root import App, Root
+from edgekit_device.store.root import Root
 from edgekit_device.trust.accepted import is_accepted
 from edgekit_device.trust.bundle import MANIFEST, SIGNATURE, BundleFiles, Checked, check_bundle
 
@@ -219,6 +219,10 @@ def _answer(root: Root, envelope: Envelope, trust_unsigned: bool) -> OfferAnswer
     serving = None if lacking else serves_well(root, checked)
     if serving is None:
         _keep(root, checked)
+    journal = None if serving is None else read_journal(app)
+    deployment = None
+    if journal is not None:
+        deployment = replace(journal.facts, previous=app.link("previous"))
     return OfferAnswer(
         digest=checked.manifest.digest,
         app=checked.manifest.name,
@@ -227,7 +231,7 @@ def _answer(root: Root, envelope: Envelope, trust_unsigned: bool) -> OfferAnswer
             (digest, min(received_bytes(root.folder, digest), size)) for digest, size in lacking
         ),
         serving=serving,
-        deployment=None if serving is None else _deployment(app),
+        deployment=deployment,
         taken_back=taken_back(app, checked.manifest.digest) if serving is None else None,
     )
 
@@ -264,12 +268,6 @@ def serves_well(root: Root, checked: Checked) -> Optional[str]:
     if serving is not None and find_change(root, root.app(checked.manifest.name)) is not None:
         return None  # it does not load until a new deployment tests it again
     return serving
-
-
-def _deployment(app: App) -> Optional[DeploymentFacts]:
-    """Returns the deployment of the release that serves; None if unknown."""
-    journal = read_journal(app)
-    return None if journal is None else replace(journal.facts, previous=app.link("previous"))
 
 
 def _keep(root: Root, checked: Checked) -> None:

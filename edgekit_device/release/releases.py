@@ -201,7 +201,9 @@ def stage(
             for found in target.releases():
                 if _matches_bundle(root, target.releases_folder / found, files):
                     return Staged(name, found, True, checked)
-            release = _next_id(target, checked.manifest.digest)
+            last = target.releases()
+            number = release_number(last[-1]) + 1 if last else 1
+            release = "{:06d}-{}".format(number, checked.manifest.digest[:12])
             made = ReleaseRecord(
                 app=name,
                 id=release,
@@ -379,9 +381,3 @@ def _matches_bundle(root: Root, folder: Path, files: BundleFiles) -> bool:
         return False
     same = found.manifest == files.manifest and found.signature == files.signature
     return same and is_read(folder)
-
-
-def _next_id(app: App, digest: str) -> str:
-    last = app.releases()
-    number = release_number(last[-1]) + 1 if last else 1
-    return "{:06d}-{}".format(number, digest[:12])

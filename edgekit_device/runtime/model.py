@@ -348,7 +348,8 @@ class Model:
         if self._router is None:
             return found, Route(0)
         plain = {name: tuple(value.reshape(-1).tolist()) for name, value in values.items()}
-        route = self._router.route(_sizes(found), plain)
+        sizes = {name: tuple(value.shape) for name, value in found.items()}
+        route = self._router.route(sizes, plain)
         if self._values and self.variants[route.variant].values:
             found = {**_optimal_values(self.variants[route.variant]), **values, **found}
         return found, route
@@ -413,10 +414,6 @@ def _read_shape_values(name: str, value: Any, known: ShapeValues) -> np.ndarray:
             where=name[:80],
         )
     return np.ascontiguousarray(array.astype(known.dtype))
-
-
-def _sizes(inputs: Mapping[str, Any]) -> Dict[str, Tuple[int, ...]]:
-    return {name: tuple(value.shape) for name, value in inputs.items()}
 
 
 def load(

@@ -202,11 +202,12 @@ class Router:
 
     def refusal(self, sizes: Sizes) -> DeviceError:
         """Returns the error for shapes that no variant takes."""
-        nearest = min(
-            (row for variant in self._variants for row in _rows(variant)),
-            key=lambda row: _distance(row, sizes),
-        )
-        takes = [_shown(row) for variant in self._variants for row in _rows(variant)]
+        rows = [row for variant in self._variants for row in _rows(variant)]
+        shapes = [
+            {name: limits.opt for name, limits in _clamped(row, sizes).items()} for row in rows
+        ]
+        nearest = min(zip(rows, shapes), key=lambda pair: distance(pair[1], sizes))[0]  # noqa: B905
+        takes = [_shown(row) for row in rows]
         more = len(takes) - _SHOWN
         return DeviceError(
             "no variant of the model takes {}".format(
@@ -260,10 +261,6 @@ def _clamped(row: _Row, sizes: Sizes) -> _Row:
             size = tuple(min(max(low, have), high) for low, have, high in sides)
         found[name] = ShapeRange(size, size, size)
     return found
-
-
-def _distance(row: _Row, sizes: Sizes) -> float:
-    return distance({name: limits.opt for name, limits in _clamped(row, sizes).items()}, sizes)
 
 
 def distance(sizes: Sizes, other: Sizes) -> float:

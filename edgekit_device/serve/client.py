@@ -210,8 +210,10 @@ class Client:
         self, kind: Type[_Answer], request: Any, memory: Optional[SharedMemory]
     ) -> _Answer:
         if self._peer is None:
-            self._connect()
-        assert self._peer is not None
+            path = socket_path(self._path) if self._path.is_dir() else self._path
+            self._peer = connect_to(path, self._timeout_s)
+            if self._peer is None:
+                raise self._gone()
         rights = [] if memory is None else [memory.descriptor]
         try:
             return exchange(kind, self._peer, self._reader, request, rights)
@@ -220,12 +222,6 @@ class Client:
         except BaseException:
             self._disconnect()
             raise
-
-    def _connect(self) -> None:
-        path = socket_path(self._path) if self._path.is_dir() else self._path
-        self._peer = connect_to(path, self._timeout_s)
-        if self._peer is None:
-            raise self._gone()
 
     def _disconnect(self) -> None:
         if self._peer is not None:

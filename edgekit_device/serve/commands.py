@@ -58,7 +58,12 @@ def do_serve(
     )
     with _only(app, folder):
         if folder == app.folder:
-            _sweep(app)
+            # loaders of earlier servers
+            in_use = os.path.realpath(str(app.folder / LOADER))
+            for file in app.folder.glob("serve-*.pyz"):
+                if str(file.resolve()) != in_use:
+                    with contextlib.suppress(OSError):
+                        file.unlink()
         listener = ListeningSocket(arguments.socket or folder / SOCKET)
         listener.open()
         server = Server(app, listener, options, ServerLog(app.name), loader_argv())
@@ -140,14 +145,6 @@ def _run_cached_loader(app: App) -> None:
         os.execv(sys.executable, [sys.executable, str(cached.resolve()), *sys.argv[1:]])
 
 
-def _sweep(app: App) -> None:
-    in_use = os.path.realpath(str(app.folder / LOADER))
-    for file in app.folder.glob("serve-*.pyz"):
-        if str(file.resolve()) != in_use:
-            with contextlib.suppress(OSError):
-                file.unlink()
-
-
 @contextlib.contextmanager
 def _only(app: App, folder: Path) -> Iterator[None]:
     try:
@@ -171,7 +168,8 @@ def _only(app: App, folder: Path) -> Iterator[None]:
 def _background(app: App, arguments: argparse.Namespace) -> ServeAnswer:
     """Starts a server in its own session and waits until a release serves or has failed."""
     argv: List[str] = [*loader_argv(), "serve", "--root", str(app.root.folder), "--app", app.name]
-    argv += _options(arguments)
+    for name in ("workers", "queue", "timeout_s", "threads"):
+        argv += ["--" + name.replace("_", "-"), str(getattr(arguments, name))]
     if arguments.socket is not None:
         argv += ["--socket", str(arguments.socket.resolve())]
     log = _folder(app) / _LOG
@@ -197,14 +195,6 @@ def _background(app: App, arguments: argparse.Namespace) -> ServeAnswer:
         file.seek(before)
         said = file.read(1 << 16).strip().splitlines()
     raise _ended(said[-1] if said else b"", process.returncode, log)
-
-
-def _options(arguments: argparse.Namespace) -> List[str]:
-    """Returns the options with which a server is started."""
-    found: List[str] = []
-    for name in ("workers", "queue", "timeout_s", "threads"):
-        found += ["--" + name.replace("_", "-"), str(getattr(arguments, name))]
-    return found
 
 
 def _ended(said: bytes, status: int, log: Path) -> DeviceError:

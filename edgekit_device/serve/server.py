@@ -431,7 +431,9 @@ class ConnectionHandler:
             try:
                 self._take(peer, message)
             except DeviceError as error:
-                self._refuse(peer, error)
+                if is_clients_fault(error.code):
+                    self.health.refused += 1
+                peer.refuse(error)
         peer.reader.check()
         if not peer.busy and peer.reader.held:
             peer.since = peer.since or time.monotonic()
@@ -464,7 +466,13 @@ class ConnectionHandler:
         elif head.op == "status":
             peer.say(StatusAnswer(self.status()))
         else:
-            peer.say(self._description())
+            pool = self.releases.serving
+            facts = None if pool is None else pool.facts
+            if pool is None or facts is None:
+                raise self._not_ready()
+            peer.say(
+                Description(pool.release, facts.digest, facts.inputs, facts.outputs, facts.variants)
+            )
 
     def _take_run(self, request: ServeRequest, within_s: float) -> None:
         peer = request.peer
@@ -484,11 +492,6 @@ class ConnectionHandler:
         request.until = request.arrived + within_s
         peer.request = request
         self.line.append(request)
-
-    def _refuse(self, peer: Peer, error: DeviceError) -> None:
-        if is_clients_fault(error.code):
-            self.health.refused += 1
-        peer.refuse(error)
 
     def _leave(self, peer: Peer) -> None:
         if not peer.open:
@@ -531,13 +534,6 @@ class ConnectionHandler:
             last_error=health.last_error,
             stopping=self.stopping,
         )
-
-    def _description(self) -> Description:
-        pool = self.releases.serving
-        facts = None if pool is None else pool.facts
-        if pool is None or facts is None:
-            raise self._not_ready()
-        return Description(pool.release, facts.digest, facts.inputs, facts.outputs, facts.variants)
 
     def _not_ready(self) -> DeviceError:
         """Returns the error that no release serves, with the reason."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple, Union
 from edgekit_device.errors import DeviceError
 from edgekit_device.processes import ending_with_parent
 from edgekit_device.protocol.failure import Failure
-from edgekit_device.protocol.manifest import TensorEntry, Variant, nbytes
+from edgekit_device.protocol.manifest import TensorEntry, nbytes
 from edgekit_device.protocol.server import (
     MAX_HEAD,
     Closed,
@@ -77,7 +77,9 @@ def main(argv: List[str]) -> None:
         argv: Descriptor of the socket, root, app, release, threads.
     """
     number, root, app, release, threads = argv
-    _die_with_server()
+    ending_with_parent()()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with socket.socket(fileno=int(number)) as peer:
         peer.setblocking(True)
         # a runtime's output belongs in the log
@@ -87,17 +89,14 @@ def main(argv: List[str]) -> None:
         except BaseException as error:
             peer.sendall(pack(_failed(error)))
             return
-        variants = () if model.is_static else tuple(map(_variant, model.variants))
+        variants = tuple(
+            ServedVariant(_tensors(variant.inputs), _tensors(variant.outputs), variant.profiles)
+            for variant in (() if model.is_static else model.variants)
+        )
         inputs, outputs = _tensors(model.inputs), _tensors(model.outputs)
         peer.sendall(pack(Ready(model.digest, inputs, outputs, variants)))
         with contextlib.suppress(Closed, OSError):
             _Answers(model, release).serve(peer)
-
-
-def _die_with_server() -> None:
-    ending_with_parent()()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def _load(root: Root, app: str, release: str, threads: int) -> Model:
@@ -122,10 +121,6 @@ def _load(root: Root, app: str, release: str, threads: int) -> Model:
 
 def _tensors(entries: Sequence[TensorEntry]) -> Tuple[ServedTensor, ...]:
     return tuple(ServedTensor(entry.name, entry.dtype, entry.shape) for entry in entries)
-
-
-def _variant(variant: Variant) -> ServedVariant:
-    return ServedVariant(_tensors(variant.inputs), _tensors(variant.outputs), variant.profiles)
 
 
 class _Answers:

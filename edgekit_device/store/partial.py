@@ -243,7 +243,12 @@ class BlobWriter:
 
 def _write_all(work: Path, blobs: Dict[str, Buffer]) -> Dict[str, str]:
     """Writes files durably and returns their names; limits the number of open files."""
-    most, digests = _most_open(), list(blobs)
+    digests = list(blobs)
+    # a quarter of the process's limit of open files; partial files need the rest
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    most = _GATHER_BLOBS
+    if limit != resource.RLIM_INFINITY:
+        most = min(most, limit // 4 + 1)
     for start in range(0, len(digests), most):
         with ExitStack() as opened:
             handles = []
@@ -253,12 +258,6 @@ def _write_all(work: Path, blobs: Dict[str, Buffer]) -> Dict[str, str]:
             for handle in handles:
                 os.fsync(handle)
     return {digest: str(work / digest) for digest in digests}
-
-
-def _most_open() -> int:
-    """Returns a quarter of the process's limit of open files; parts need the rest."""
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return _GATHER_BLOBS if most == resource.RLIM_INFINITY else min(_GATHER_BLOBS, most // 4 + 1)
 
 
 def _written(name: str, data: Buffer) -> int:

@@ -217,7 +217,8 @@ def lean_library(
         listing: Output of ``ldconfig -p``; None to run it.
     """
     seen: Dict[Path, None] = {}
-    for folder in [*folders, *_search_path(), *map(Path, _FOLDERS)]:
+    search_path = [part for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part]
+    for folder in [*folders, *map(Path, search_path), *map(Path, _FOLDERS)]:
         if folder.is_dir():
             seen.update(dict.fromkeys(sorted(folder.glob("libnvinfer_lean.so*"))))
     for line in (_ldconfig() if listing is None else listing).splitlines():
@@ -230,10 +231,6 @@ def lean_library(
         if match and parse_version(match.group(1)) == tuple(version[:3]) and real.is_file():
             return real
     return None
-
-
-def _search_path() -> List[Path]:
-    return [Path(part) for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part]
 
 
 def _ldconfig() -> str:
@@ -505,7 +502,9 @@ def start(module: Any, folder: Optional[Path] = None) -> Cuda:
     with _LOCK:
         if module.__name__ not in _KNOWN:
             key = _start_key(module)
-            known = _read_record(folder)
+            record = None if folder is None else load(_Started, folder / _START_RECORD)
+            modules = {} if record is None else record.modules
+            known = {name: value for name, value in modules.items() if value}
             if known.get(module.__name__) != key:
                 _try(module.__name__)
                 _write_record(folder, dict(known, **{module.__name__: key}))
@@ -585,11 +584,6 @@ class _Started:
     """The record of runtimes that started here: by module, the key of its boot and file."""
 
     modules: Mapping[str, str] = member(mapping(text()))
-
-
-def _read_record(folder: Optional[Path]) -> Dict[str, str]:
-    found = None if folder is None else load(_Started, folder / _START_RECORD)
-    return {} if found is None else {name: key for name, key in found.modules.items() if key}
 
 
 def _write_record(folder: Optional[Path], known: Dict[str, str]) -> None:

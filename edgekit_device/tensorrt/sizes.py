@@ -169,15 +169,15 @@ class Profiles:
         if not self.dynamic:
             return 0, shapes
         for number in range(int(self._engine.num_optimization_profiles)):
-            if all(self._within(name, number, shapes[name]) for name in self.dynamic):
+            for name in self.dynamic:
+                low, _, high = self._engine.get_tensor_profile_shape(name, number)
+                sides = zip(tuple(low), shapes[name], tuple(high))  # noqa: B905
+                if not all(int(least) <= size <= int(most) for least, size, most in sides):
+                    break
+            else:
                 return number, shapes
         (first,) = [io for io in self._inputs if io.name == self.dynamic[0]]
         raise _shape(first, shapes[first.name], "no profile of the engine supports it")
-
-    def _within(self, name: str, profile: int, shape: Tuple[int, ...]) -> bool:
-        low, _, high = self._engine.get_tensor_profile_shape(name, profile)
-        sides = zip(tuple(low), shape, tuple(high))  # noqa: B905
-        return all(int(least) <= size <= int(most) for least, size, most in sides)
 
 
 def _shape(io: IoEntry, found: Tuple[int, ...], wanted: Any) -> DeviceError:

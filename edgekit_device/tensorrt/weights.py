@@ -231,7 +231,9 @@ class _WeightReader:
             elif kind == "value_floats":
                 self.found[name] = np.array(_floats(values.get(7, [])), np.float32)
             elif kind in ("value_int", "value_ints"):
-                numbers = _ints(values.get(3 if kind == "value_int" else 8, []))
+                numbers: List[int] = []
+                for number in values.get(3 if kind == "value_int" else 8, []):
+                    numbers += [number] if isinstance(number, int) else list(varints(number))
                 array = np.array(numbers, np.uint64).view(np.int64)
                 self.found[name] = array[-1] if kind == "value_int" else array
 
@@ -326,10 +328,3 @@ def _sorted(nodes: List[_WeightNode]) -> Iterator[_WeightNode]:
 def _floats(values: List[Value]) -> List[float]:
     raw = b"".join(as_bytes(value).tobytes() for value in values)
     return [number for (number,) in struct.iter_unpack("<f", raw)]
-
-
-def _ints(values: List[Value]) -> List[int]:
-    found: List[int] = []
-    for value in values:
-        found += [value] if isinstance(value, int) else list(varints(value))
-    return found

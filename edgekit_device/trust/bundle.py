@@ -111,7 +111,8 @@ def open_bundle(path: Path) -> BundleFiles:
         if folder.parent.name == "releases" and (folder / RECORD).is_file():
             root = Root(folder.parents[3])
             return open_release(root, root.app(folder.parents[1].name).release(folder.name))
-        return _open_folder(folder)
+        manifest, signature = _two_files(folder)
+        return BundleFiles(str(folder), manifest, signature, _FolderBlobs(folder))
 
 
 def open_release(root: Root, folder: Path) -> BundleFiles:
@@ -126,11 +127,6 @@ def open_release(root: Root, folder: Path) -> BundleFiles:
     manifest, signature = _two_files(folder)
     where = "{}/{}".format(folder.parents[1].name, folder.name)
     return BundleFiles(where, manifest, signature, root.store, root, folder)
-
-
-def _open_folder(folder: Path) -> BundleFiles:
-    manifest, signature = _two_files(folder)
-    return BundleFiles(str(folder), manifest, signature, _FolderBlobs(folder))
 
 
 class _FolderBlobs:

@@ -167,7 +167,10 @@ def do_trust(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Trus
         before = _lines(root.allowed_signers)
         found = before if request.signers is None else list(request.signers)
         _check_lines(root, [*request.lines, *request.new, *(request.signers or ())])
-        lines = [*request.lines, *_of_new_keys(request.new, found)]
+        keys = {key.blob for key in map(parse_key_line, found) if key is not None}
+        pairs = [(line, parse_key_line(line)) for line in request.new]
+        lines = [*request.lines]
+        lines += [line for line, key in pairs if key is not None and key.blob not in keys]
         new = [line for line in dict.fromkeys(lines) if line not in found]
         remaining = _without(found + new, request.remove)
         # a revoked key must not sign any more, even if it is the last
@@ -203,14 +206,6 @@ def refusals(app: App, names: Optional[Iterable[str]] = None) -> List[Refusal]:
         except DeviceError as error:
             found.append(Refusal(name, error.code, error.message))
     return found
-
-
-def _of_new_keys(lines: Sequence[str], found: List[str]) -> List[str]:
-    """Returns the lines whose keys are not in the existing lines ``found``."""
-    keys = [parse_key_line(line) for line in found]
-    known = {key.blob for key in keys if key is not None}
-    pairs = [(line, parse_key_line(line)) for line in lines]
-    return [line for line, key in pairs if key is not None and key.blob not in known]
 
 
 def _lines(file: Path) -> List[str]:
@@ -250,7 +245,11 @@ def _without(lines: List[str], remove: Sequence[str]) -> List[str]:
                 where="allowed_signers",
                 hint="list the trusted keys with edgekit trust BOARD --list",
             )
-        gone = {_fingerprint(line): line for line in remaining if line not in left}
+        gone = {}
+        for line in remaining:
+            if line not in left:
+                found = parse_key_line(line)
+                gone["" if found is None else found.fingerprint] = line
         if len(gone) > 1:
             raise DeviceError(
                 "{} keys have the identity {}".format(len(gone), wanted[:120]),
@@ -260,11 +259,6 @@ def _without(lines: List[str], remove: Sequence[str]) -> List[str]:
             )
         remaining = left
     return remaining
-
-
-def _fingerprint(line: str) -> str:
-    key = parse_key_line(line)
-    return "" if key is None else key.fingerprint
 
 
 def _is(line: str, wanted: str, key: Optional[PublicKey]) -> bool:
