@@ -34,6 +34,12 @@ Buffer = Union[bytes, memoryview]
 _PROT_READ, _MAP_SHARED = 1, 1
 _PAGE = 4096
 
+# linux/memfd.h: Pythons built on older systems lack the names
+_MEMORY_CLOEXEC, _MEMORY_SEALING = 1, 2
+
+# start addresses of map_handle's maps
+_maps: Set[int] = set()
+
 
 def fsync_folder(folder: Path) -> None:
     """Makes the folder's entries durable."""
@@ -385,10 +391,6 @@ def _read_hashed(handle: int, offset: int, size: int) -> Tuple[memoryview, str]:
     return view.toreadonly(), digest.hexdigest()
 
 
-# linux/memfd.h: Pythons built on older systems lack the names
-_MEMORY_CLOEXEC, _MEMORY_SEALING = 1, 2
-
-
 def memory_file() -> int:
     """Returns a file in memory without a name, closed on exec; it can be sealed (fcntl(2)).
 
@@ -432,10 +434,6 @@ def map_file(path: Path) -> memoryview:
     """Maps a file read-only; the view keeps the map alive, and no descriptor stays open."""
     with path.open("rb") as file:
         return map_handle(file.fileno())
-
-
-# start addresses of map_handle's maps
-_maps: Set[int] = set()
 
 
 def is_mapped(data: memoryview) -> bool:

@@ -197,11 +197,6 @@ def _launch(job: Job) -> None:
         )
 
 
-# The supervisor holds the job's lock, waits for its turn (a board runs one job at a time), runs the
-# work in a child with its own process group and records its end. The work may crash, exhaust the
-# memory or hang in a builder: the supervisor survives to report it and to end it.
-
-
 class _End(NamedTuple):
     """A job's end: its last state, and the error if it failed."""
 
@@ -221,6 +216,10 @@ def _redirect(log: Path) -> None:
 
 def _supervise(job: Job, ready: Optional[int] = None) -> None:
     """Runs the job and records its end.
+
+    The supervisor holds the job's lock, waits for its turn (a board runs one job at a time),
+    runs the work in a child with its own process group and records its end. The work may crash,
+    exhaust the memory or hang in a builder: the supervisor survives to report it and to end it.
 
     Args:
         job: The job; its request.json and state.json exist.

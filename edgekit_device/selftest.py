@@ -119,6 +119,7 @@ _TRTEXEC = (
     "--iterations=10",
 )
 _TIMEOUT_S = 120.0
+_LINES = array(long_text)
 
 
 # docs/not-yet-on-hardware.md names the same ids; a test compares both.
@@ -319,7 +320,6 @@ def _found(value: Any) -> Found:
     return value
 
 
-_LINES = array(long_text)
 says(_found, anyOf=(long_text, _LINES, *map(record, _ANSWERS), {"type": "object"}))
 
 
@@ -353,10 +353,11 @@ class SelftestResult:
     schema: str = member(choice(SCHEMA), default=SCHEMA)
 
 
-# Each check runs in its own process, so that a crash is an answer too. The document does not
-# identify the board's owner: names of host and account and the home folder are removed.
 def run(context: JobContext) -> SelftestResult:
     """Runs the check of every item of ``ITEMS``.
+
+    Each check runs in its own process, so that a crash is an answer too. The document does not
+    identify the board's owner: names of host and account and the home folder are removed.
 
     Args:
         context: The job; its request is a ``BuildJobRequest`` of the toy network's single engine.

@@ -108,9 +108,6 @@ def as_text(value: Value) -> str:
     return as_bytes(value).tobytes().decode("utf-8")
 
 
-# Field numbers are those of onnx/onnx.proto (IR version 3 and
-# later): ModelProto.graph 7; GraphProto.node 1, initializer 5; NodeProto.output 2, name 3, op_type
-# 4; TensorProto.dims 1, data_type 2, name 8, external_data 13, data_location 14.
 @dataclass(frozen=True)
 class EngineWeight:
     """A weight that the engine lacks; ``dtype`` is None for a type without a NumPy name."""
@@ -139,6 +136,10 @@ class EngineFacts:
 
 def read_engine(data: Union[bytes, memoryview], where: str) -> EngineFacts:
     """Reads nodes and stripped weights of an ONNX engine.
+
+    Field numbers are those of onnx/onnx.proto (IR version 3 and later): ModelProto.graph 7;
+    GraphProto.node 1, initializer 5; NodeProto.output 2, name 3, op_type 4; TensorProto.dims 1,
+    data_type 2, name 8, external_data 13, data_location 14.
 
     Raises:
         DeviceError: "engine.invalid" if the bytes are not an ONNX model, or an initializer's
@@ -203,9 +204,6 @@ def _read_weight(data: memoryview, where: str) -> Optional[EngineWeight]:
     return EngineWeight(name, DTYPES.get(kind), tuple(shape))
 
 
-# Field numbers of onnx/onnx.proto: TensorProto.dims 1, data_type 2, float_data 4, int32_data 5,
-# int64_data 7, name 8, raw_data 9, double_data 10, uint64_data 11, external_data 13,
-# data_location 14; StringStringEntryProto.key 1, value 2.
 @dataclass
 class OnnxTensor:
     """A tensor of the file whose values are not decoded yet.
@@ -228,6 +226,10 @@ class OnnxTensor:
 
 def read_tensor(data: memoryview) -> OnnxTensor:
     """Reads a TensorProto.
+
+    Field numbers of onnx/onnx.proto: TensorProto.dims 1, data_type 2, float_data 4, int32_data
+    5, int64_data 7, name 8, raw_data 9, double_data 10, uint64_data 11, external_data 13,
+    data_location 14; StringStringEntryProto.key 1, value 2.
 
     Raises:
         ValueError, IndexError: It is not a TensorProto.

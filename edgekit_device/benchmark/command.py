@@ -82,11 +82,13 @@ _PROFILED_RUNS = 10  # at most; a quick benchmark profiles fewer runs
 _KERNEL_TIME = "_kernel_time"
 
 
-# In order: power mode and clocks are set if requested, the release is opened (cold), its first
-# frame runs, the idle board is sampled, it warms up, and it is measured. Any end of the command
-# ends the sampling and restores power mode and clocks.
 def do_bench(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Measurement:
-    """Measures a release on this machine's clock: ``edgekit.device.bench/1``."""
+    """Measures a release on this machine's clock: ``edgekit.device.bench/1``.
+
+    In order: power mode and clocks are set if requested, the release is opened (cold), its
+    first frame runs, the idle board is sampled, it warms up, and it is measured. Any end of the
+    command ends the sampling and restores power mode and clocks.
+    """
     need_numpy()
 
     given = arguments.settings

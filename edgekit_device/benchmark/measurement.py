@@ -56,24 +56,6 @@ _TEXT = nullable(text())
 _WHOLE = nullable(_NUMBER)
 _READING = nullable(fields.reading)
 _NOTES = array(long_text)
-
-
-def _flag(value: Any) -> Flag:
-    if isinstance(value, list):
-        return tuple(_flag_value(item) for item in value)
-    return _flag_value(value)
-
-
-def _flag_value(value: Any) -> Fact:
-    if value is not None and not isinstance(value, (bool, int, float, str)):
-        fail("", "expected a flag's value")
-    found: Fact = value
-    return found
-
-
-says(_flag_value, type=("boolean", "number", "string", "null"))
-says(_flag, anyOf=(_flag_value, {"type": "array", "items": _flag_value}))
-_FACTS = mapping(_flag)
 _ON = nullable(flag)
 _FLAGS = {
     "streams": _WHOLE,
@@ -93,6 +75,24 @@ _FLAGS = {
     "persistent_cache_bytes": _BYTES,
     "weight_budget_bytes": _BYTES,
 }
+
+
+def _flag(value: Any) -> Flag:
+    if isinstance(value, list):
+        return tuple(_flag_value(item) for item in value)
+    return _flag_value(value)
+
+
+def _flag_value(value: Any) -> Fact:
+    if value is not None and not isinstance(value, (bool, int, float, str)):
+        fail("", "expected a flag's value")
+    found: Fact = value
+    return found
+
+
+says(_flag_value, type=("boolean", "number", "string", "null"))
+says(_flag, anyOf=(_flag_value, {"type": "array", "items": _flag_value}))
+_FACTS = mapping(_flag)
 
 
 def _flags(value: Any) -> Mapping[str, Flag]:

@@ -67,6 +67,8 @@ COMPARED = {
     "tensorrt": ("machine", "module", "l4t", "tensorrt", "compute_capability", "dla_compiler"),
 }
 
+_TEXT = nullable(text())
+
 
 @document(frozen=True)
 class RememberedBoard:
@@ -75,9 +77,6 @@ class RememberedBoard:
     module: Optional[str] = member(nullable(text()), default=None)
     board_id: Optional[str] = member(nullable(text()), default=None)
     l4t: Optional[str] = member(nullable(text()), default=None)
-
-
-_TEXT = nullable(text())
 
 
 @document(frozen=True)

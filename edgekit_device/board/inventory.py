@@ -178,11 +178,13 @@ def _file_version(path: Path) -> str:
     return found.group() if found else ""
 
 
-# Like ``importlib.metadata``, whose import alone takes as long as a small command: a folder
-# ``NAME-VERSION.dist-info`` with METADATA, or ``NAME-VERSION[-pyX.Y].egg-info``, a file or a folder
-# with PKG-INFO (packaging.python.org, "Recording installed projects").
 def recorded_version(name: str) -> Optional[str]:
-    """Returns the version of the distribution ``name``; None if it has no record."""
+    """Returns the version of the distribution ``name``; None if it has no record.
+
+    Like ``importlib.metadata``, whose import alone takes as long as a small command: a folder
+    ``NAME-VERSION.dist-info`` with METADATA, or ``NAME-VERSION[-pyX.Y].egg-info``, a file or a
+    folder with PKG-INFO (packaging.python.org, "Recording installed projects").
+    """
     wanted = _SEPARATORS.sub("_", name).lower()
     for folder in sys.path:
         try:

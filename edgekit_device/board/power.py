@@ -2,6 +2,11 @@
 A guard process (``run_guard``) writes a durable journal, changes mode and clocks, waits for its
 caller to end in any way, and restores them. If the guard is killed or the power fails, ``mend``
 restores them when the next command runs.
+
+ROOT/power.json holds the previous state from before the first change until the restoration ends: a
+process that finds it while nobody holds ROOT/power.lock restores the state. The changes are, in
+this order: journal, store clocks, mode, lock clocks; the restoration: mode, stored clocks (they
+belong to the old mode), their file, journal. Each step of the restoration may run twice.
 """
 
 from __future__ import annotations
@@ -47,12 +52,6 @@ from edgekit_device.protocol.codec import (
     write,
 )
 from edgekit_device.protocol.failure import Failure
-
-# ROOT/power.json holds the previous state from before the first change until the restoration ends:
-# a process that finds it while nobody holds ROOT/power.lock restores the state. The changes are, in
-# this order: journal, store clocks, mode, lock clocks; the restoration: mode, stored clocks (they
-# belong to the old mode), their file, journal. Each step of the restoration may run twice.
-
 
 SCHEMA = "edgekit.power/1"
 JOURNAL = "power.json"
@@ -528,18 +527,18 @@ def _looked(tools: PowerTools, before: PowerLook, notes: List[str]) -> Optional[
     )
 
 
-# The guard reads a pipe from the measuring process. The pipe closes when that process ends in any
-# way, and the guard restores the state. The guard has its own session, so that signals to the
-# measuring process (Ctrl-C, a lost connection) do not reach it. If the guard is killed, the journal
-# stays for the next command.
-
-
 class _CallerEnded(Exception):
     """SIGTERM: the board shuts down, or somebody stops the guard."""
 
 
 def run_guard() -> None:
-    """Runs the guard: reads the request from the command line, writes JSON lines to stdout."""
+    """Runs the guard: reads the request from the command line, writes JSON lines to stdout.
+
+    The guard reads a pipe from the measuring process. The pipe closes when that process ends in
+    any way, and the guard restores the state. The guard has its own session, so that signals to
+    the measuring process (Ctrl-C, a lost connection) do not reach it. If the guard is killed,
+    the journal stays for the next command.
+    """
     request = read(HoldRequest, json.loads(sys.argv[1]))
     for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
         signal.signal(signum, signal.SIG_IGN)

@@ -183,12 +183,13 @@ def _plain(name: str) -> str:
     return plain[5:] if plain.startswith("MODE_") else plain
 
 
-# Stored clocks are in /run, because only root can write there (``jetson_clocks --restore`` writes
-# the file's values into any files that it names), and because it is empty after a restart, when
-# nvpmodel sets the clocks again. nvpmodel never restarts the board: its question gets end of file,
-# which means no.
 class PowerTools:
     """The board's two programs.
+
+    Stored clocks are in /run, because only root can write there (``jetson_clocks --restore``
+    writes the file's values into any files that it names), and because it is empty after a
+    restart, when nvpmodel sets the clocks again. nvpmodel never restarts the board: its
+    question gets end of file, which means no.
 
     Args:
         clocks_file: File for the previous clocks while they are locked.

@@ -253,11 +253,14 @@ class SampleStream:
         return found
 
 
-# What samples is a process of its own, because a thread would take the interpreter's lock from the
-# measured one at each sample. Its output is an unlinked file, which the measuring process reads
-# when it has done. It ends when its standard input does, so it cannot outlive its parent.
 def main(options: str) -> None:
-    """Samples until standard input ends; ``options`` is JSON, see ``Sampler.start``."""
+    """Samples until standard input ends; ``options`` is JSON, see ``Sampler.start``.
+
+    What samples is a process of its own, because a thread would take the interpreter's lock
+    from the measured one at each sample. Its output is an unlinked file, which the measuring
+    process reads when it has done. It ends when its standard input does, so it cannot outlive
+    its parent.
+    """
     # a Ctrl-C is for the measuring process, which closes our input then
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     settings = json.loads(options)

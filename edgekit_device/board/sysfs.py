@@ -1,5 +1,10 @@
 """What /sys and /proc say of a board: GPU and DLA load and clocks, temperatures, throttling, power
 rails, processors and memory. Small files are opened once and read again from the start.
+
+The GPU is a devfreq device (``/sys/class/devfreq``: ``17000000.ga10b``, ``17000000.gpu``,
+``gpu-gpc-0``) with ``cur_freq`` in Hz; ``device/load`` is its load in thousandths. A DLA core's
+``power/runtime_status`` ("active", "suspended") stands in its platform device, wherever the release
+of L4T has put that; its clocks are in debugfs, which root alone may read.
 """
 
 from __future__ import annotations
@@ -83,10 +88,6 @@ def whole(text: Optional[str]) -> Optional[int]:
         return None  # "--1", or digits of another script
 
 
-# The GPU is a devfreq device (``/sys/class/devfreq``: ``17000000.ga10b``, ``17000000.gpu``,
-# ``gpu-gpc-0``) with ``cur_freq`` in Hz; ``device/load`` is its load in thousandths. A DLA core's
-# ``power/runtime_status`` ("active", "suspended") stands in its platform device, wherever the
-# release of L4T has put that; its clocks are in debugfs, which root alone may read.
 class GpuReader:
     """The integrated GPU as a devfreq device; one entry of "mhz" for each of its clusters."""
 
@@ -154,11 +155,12 @@ def clock_caps(system: Path) -> Dict[str, int]:
     return caps
 
 
-# Any Linux has them, a PC too. A load is the share of the time since the sample before that a core
-# was not idle (proc(5): all of a line but idle and iowait). Memory in use is what is not available
-# (MemTotal - MemAvailable), which is a little more than tegrastats's.
 class ProcessorLoad:
-    """Each core's load since the last sample, and its clock."""
+    """Each core's load since the last sample, and its clock.
+
+    Every Linux has these files. A load is the share of the time since the previous sample in which
+    a core was not idle (proc(5): all counts of a line but idle and iowait).
+    """
 
     def __init__(self, system: Path) -> None:
         self._stat = watched(system / "proc/stat")
@@ -196,7 +198,7 @@ class ProcessorLoad:
 
 
 class SystemMemory:
-    """Memory and swap in use."""
+    """Memory and swap in use: MemTotal - MemAvailable, a little more than tegrastats prints."""
 
     def __init__(self, system: Path) -> None:
         self._file = watched(system / "proc/meminfo")
@@ -236,14 +238,17 @@ class ProcessLoad:
         return round((spent - last[1]) / self._ticks / (now - last[0]) * 100, 1)
 
 
-# From JetPack 5 on (the kernel's ina3221):
-# ``/sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmonN/`` with ``inN_label``, ``inN_input`` in mV and
-# ``currN_input`` in mA, the same files below /sys/class/hwmon; channels 1 to 3, for 4 to 7 are
-# shunt voltages and their sum (kernel.org, Documentation/hwmon/ina3221.rst; NVIDIA, Jetson Linux
-# Developer Guide, "Software-Based Power Consumption Modeling"). An INA238 says ``power1_input`` in
-# microwatts (Documentation/hwmon/ina238.rst). A channel called NC is not connected.
 class RailReader:
-    """The rails of a board."""
+    """The rails of a board.
+
+    From JetPack 5 on (the kernel's ina3221):
+    ``/sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmonN/`` with ``inN_label``, ``inN_input`` in
+    mV and ``currN_input`` in mA, the same files below /sys/class/hwmon; channels 1 to 3, for 4
+    to 7 are shunt voltages and their sum (kernel.org, Documentation/hwmon/ina3221.rst; NVIDIA,
+    Jetson Linux Developer Guide, "Software-Based Power Consumption Modeling"). An INA238 says
+    ``power1_input`` in microwatts (Documentation/hwmon/ina238.rst). A channel called NC is not
+    connected.
+    """
 
     def __init__(self, system: Path) -> None:
         self._rails: Dict[str, Tuple[Watched, Optional[Watched], float]] = {}
@@ -294,14 +299,17 @@ def _folders(system: Path) -> Iterator[Path]:
                 yield folder
 
 
-# ``/sys/class/thermal/thermal_zone*/{type,temp}`` in thousandths of a degree and
-# ``cooling_device*/{type,cur_state}``: kernel.org, Documentation/driver-api/thermal/sysfs-api.rst.
-# A cooling device called ``*-throttle-alert`` is not 0 while the SoC slows down for its heat, and
-# ``/sys/class/hwmon/hwmon*/oc*_event_cnt`` counts how often it did so for too much current (NVIDIA,
-# Jetson Linux Developer Guide, "Orin Series: Software-Based Throttling", "Over-Current
-# Throttling").
 class Temperatures:
-    """The thermal zones, by the names that tegrastats gives them ("cpu-thermal" is "cpu")."""
+    """The thermal zones, by the names that tegrastats gives them ("cpu-thermal" is "cpu").
+
+    ``/sys/class/thermal/thermal_zone*/{type,temp}`` in thousandths of a degree and
+    ``cooling_device*/{type,cur_state}``: kernel.org,
+    Documentation/driver-api/thermal/sysfs-api.rst. A cooling device called ``*-throttle-alert``
+    is not 0 while the SoC slows down for its heat, and
+    ``/sys/class/hwmon/hwmon*/oc*_event_cnt`` counts how often it did so for too much current
+    (NVIDIA, Jetson Linux Developer Guide, "Orin Series: Software-Based Throttling",
+    "Over-Current Throttling").
+    """
 
     def __init__(self, system: Path) -> None:
         self._zones: List[Tuple[str, Watched]] = []

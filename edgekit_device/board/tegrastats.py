@@ -307,10 +307,6 @@ class UnknownFields:
             self.counts[name] = self.counts.get(name, 0) + 1
 
 
-# Nobody else's tegrastats is touched: ``tegrastats --stop`` ends all of them, so it is never
-# called. Ours is ended by a signal; one that sudo started is root's, takes no signal of ours, and
-# ends at its next line because its pipe has no reader any more (SIGPIPE). That holds as well where
-# the reader was killed.
 @document(frozen=True)
 class SetupRecord:
     """ROOT/setup.json: what ``setup`` wrote into the sudoers file, and the groups that it added."""
@@ -353,7 +349,13 @@ def find_commands(interval_ms: int, root: Path) -> List[TegrastatsCommand]:
 
 
 class Tegrastats:
-    """One running tegrastats; ``descriptor`` is readable when it has said something."""
+    """One running tegrastats; ``descriptor`` is readable when it has said something.
+
+    Nobody else's tegrastats is touched: ``tegrastats --stop`` ends all of them, so it is never
+    called. Ours is ended by a signal; one that sudo started is root's, takes no signal of ours,
+    and ends at its next line because its pipe has no reader any more (SIGPIPE). That holds as
+    well where the reader was killed.
+    """
 
     def __init__(self, command: TegrastatsCommand) -> None:
         self.command = command

@@ -280,12 +280,6 @@ def model_file(folder: Path, model: Path, data: Mapping[str, Path]) -> Path:
     return file
 
 
-# onnx-tensorrt names a layer like its ONNX node, with "_N" appended if the name was taken; since
-# 8.6 the layer's metadata have "[ONNX Layer: NODE]", several separated by the control characters 1E
-# and 1F. For a node of several layers it may name only the first: a Gemm's bias addition and
-# products with alpha and beta have neither (onnxOpImporters.cpp). TensorRT's own names of the
-# tensors between them show that they belong together: "(Unnamed Layer* 9) [Matrix
-# Multiply]_output". Other inserted layers (constants, shuffles) get the device of their readers.
 @dataclass(frozen=True, eq=False)
 class BuilderLayer:
     """A layer of an INetworkDefinition: its facts, and the layer object."""
@@ -365,7 +359,16 @@ def read_layers(network: Any) -> List[BuilderLayer]:
 
 
 def map_layers(layers: Sequence[BuilderLayer], specs: Sequence[LayerSpec]) -> MappedLayers:
-    """Finds the plan's layer and the device of every builder layer."""
+    """Finds the plan's layer and the device of every builder layer.
+
+    onnx-tensorrt names a layer like its ONNX node, with "_N" appended if the name was taken;
+    since 8.6 the layer's metadata have "[ONNX Layer: NODE]", several separated by the control
+    characters 1E and 1F. For a node of several layers it may name only the first: a Gemm's bias
+    addition and products with alpha and beta have neither (onnxOpImporters.cpp). TensorRT's own
+    names of the tensors between them show that they belong together: "(Unnamed Layer* 9)
+    [Matrix Multiply]_output". Other inserted layers (constants, shuffles) get the device of
+    their readers.
+    """
     mapped = MappedLayers(list(layers))
     by_node: Dict[str, List[LayerSpec]] = {}
     by_name: Dict[str, LayerSpec] = {}

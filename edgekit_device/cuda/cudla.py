@@ -255,12 +255,14 @@ class LoadableEngine:
         self.handle.close()
 
 
-# Seen on an Orin (github.com/NVIDIA/cuda-samples issue 192): names end with an apostrophe; an INT8
-# input of (1, 3, 512, 960) in DLA_HWC4 is NHWC with c = 4 and the strides (1, 3840, 0, 0); an INT8
-# output of (1, 64, 32, 60) in DLA_LINEAR is NCHW with the strides (1, 64, 2048, 2048). So the
-# second stride is a line, the third a plane (or a plane of vectors), and zero means unknown.
 def in_order(descriptors: Sequence[TensorDescriptor], ios: Sequence[Any], role: str) -> List[Any]:
     """Returns the manifest's entries in the order of the loadable's tensors.
+
+    Seen on an Orin (github.com/NVIDIA/cuda-samples issue 192): names end with an apostrophe; an
+    INT8 input of (1, 3, 512, 960) in DLA_HWC4 is NHWC with c = 4 and the strides (1, 3840, 0,
+    0); an INT8 output of (1, 64, 32, 60) in DLA_LINEAR is NCHW with the strides (1, 64, 2048,
+    2048). So the second stride is a line, the third a plane (or a plane of vectors), and zero
+    means unknown.
 
     Args:
         descriptors: The loadable's inputs or outputs.

@@ -4,6 +4,12 @@ called by cuda-python in either of its layouts, or by ctypes on libcuda.
 cuda-python's functions return a tuple of the status and what the C function writes through its
 pointers (https://nvidia.github.io/cuda-python/); the ctypes way is made to answer alike. The
 function names are the C API's without their version suffix.
+
+There are three ways: cuda-python's package ``cuda.bindings``, its older modules ``cuda.cuda``, or
+ctypes on libcuda, which every driver has. All use the driver API in the device's primary context,
+which TensorRT and the runtime API also use, so that pointers, streams and events can be passed to
+them as plain integers. Names and arguments: CUDA Driver API,
+https://docs.nvidia.com/cuda/cuda-driver-api/.
 """
 
 from __future__ import annotations
@@ -241,11 +247,6 @@ def _no_driver(reason: str) -> DeviceError:
     )
 
 
-# There are three ways: cuda-python's package ``cuda.bindings``, its older modules ``cuda.cuda``, or
-# ctypes on libcuda, which every driver has. All use the driver API in the device's primary context,
-# which TensorRT and the runtime API also use, so that pointers, streams and events can be passed to
-# them as plain integers. Names and arguments:
-# CUDA Driver API, https://docs.nvidia.com/cuda/cuda-driver-api/.
 @document(frozen=True)
 class CudaFacts:
     """Facts about the driver and its device.
@@ -456,11 +457,13 @@ def open_cuda() -> Cuda:
         return _OPEN[0]
 
 
-# cuDevicePrimaryCtxSetFlags: spinning takes a core and notices the end sooner (trtexec's
-# --useSpinWait, its default since TensorRT 11); otherwise trtexec waits blocked. CUDA's default is
-# CU_CTX_SCHED_AUTO, which spins if there are enough cores and, on Tegra, may block.
 def choose_wait(spin: bool) -> None:
     """Makes the process wait spinning or blocked; must be called before the device is opened.
+
+    cuDevicePrimaryCtxSetFlags: spinning takes a core and notices the end sooner (trtexec's
+    --useSpinWait, its default since TensorRT 11); otherwise trtexec waits blocked. CUDA's
+    default is CU_CTX_SCHED_AUTO, which spins if there are enough cores and, on Tegra, may
+    block.
 
     Raises:
         DeviceError: "cuda.failed" if the device is already open and its driver refuses the change,

@@ -1,5 +1,18 @@
 """Packs tensors into the DLA's formats and back on the GPU. NVRTC compiles a kernel at its first
 use.
+
+Packs tensors into the DLA's formats and back on the GPU, with one kernel compiled when needed.
+
+The kernel's text (:data:`TEXT`) is made into a kernel for two layouts by definitions before it and
+compiled by NVRTC. Its results are the NumPy packer's and converter's (``arrays.formats``) bit for
+bit, but for the payload of a NaN; UINT8 is written rounded half to even and saturated.
+
+Every layout is memory of (batch, groups, height, line, held) elements: ``held`` channels of a pixel
+lie next to each other (1 where each channel is a plane), ``line`` counts the pixels of a line with
+its padding. A thread moves CW channels of PX pixels through its registers: it reads them in runs
+along whatever is contiguous in the source, in aligned words of up to 16 bytes, converts each
+element and writes runs along whatever is contiguous in the target. Where lines do not begin at
+multiples of 4 bytes, elements are moved one at a time.
 """
 
 from __future__ import annotations
@@ -435,20 +448,6 @@ def _candidates() -> List[str]:
         for package in _PACKAGES:
             found += sorted(glob.glob(os.path.join(base or ".", package, "libnvrtc.so*")))
     return found
-
-
-# Packs tensors into the DLA's formats and back on the GPU, with one kernel compiled when needed.
-#
-# The kernel's text (:data:`TEXT`) is made into a kernel for two layouts by definitions before it
-# and compiled by NVRTC. Its results are the NumPy packer's and converter's (``arrays.formats``) bit
-# for bit, but for the payload of a NaN; UINT8 is written rounded half to even and saturated.
-#
-# Every layout is memory of (batch, groups, height, line, held) elements: ``held`` channels of a
-# pixel lie next to each other (1 where each channel is a plane), ``line`` counts the pixels of a
-# line with its padding. A thread moves CW channels of PX pixels through its registers: it reads
-# them in runs along whatever is contiguous in the source, in aligned words of up to 16 bytes,
-# converts each element and writes runs along whatever is contiguous in the target. Where lines do
-# not begin at multiples of 4 bytes, elements are moved one at a time.
 
 
 @dataclass(frozen=True)

@@ -306,14 +306,15 @@ class _BorrowedMemory:
         return fetched(self.cuda, self._ptr, self._nbytes)
 
 
-# Arrays are copied through pinned memory. Formats are converted on the GPU by ``cuda.kernels`` if
-# NVRTC is available, else by NumPy. The first result of a kernel is compared with NumPy's, bit for
-# bit: a kernel that differs on this board is not used again.
 Tensor = Union["np.ndarray", DeviceTensor]
 
 
 class Feeder:
     """Feeds one engine's inputs; safe to use from several threads.
+
+    Arrays are copied through pinned memory. Formats are converted on the GPU by
+    ``cuda.kernels`` if NVRTC is available, else by NumPy. The first result of a kernel is
+    compared with NumPy's, bit for bit: a kernel that differs on this board is not used again.
 
     Attributes:
         device: Device memory for inputs and outputs.

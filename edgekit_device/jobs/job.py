@@ -65,6 +65,8 @@ _PROCESS = nullable(integer(0, 1 << 31))
 
 #: Largest size of a request in bytes.
 MAX_REQUEST = 128 << 20
+STATES = (*LIVE, "done", "failed", "cancelled", "lost")
+_STATE = choice(*STATES)
 
 
 @document(frozen=True)
@@ -73,10 +75,6 @@ class JobRequest:
 
     kind: str = member(text())
     request: Dict[str, object] = member(mapping(anything))
-
-
-STATES = (*LIVE, "done", "failed", "cancelled", "lost")
-_STATE = choice(*STATES)
 
 
 @document(frozen=True)

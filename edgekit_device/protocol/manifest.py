@@ -105,6 +105,13 @@ Engines = Mapping[Tuple[str, str], Any]
 
 
 _TIME = text(_UTC, "a time as 2027-01-31T12:00:00Z")
+_BOARD = mapping(text(), choice("module", "l4t", "tensorrt"), least=3)
+
+#: A weight budget for which TensorRT chooses the bytes of streamed weights that stay on the GPU.
+AUTOMATIC = -1
+_ROW = array(anything, 4, 4)
+_PLACED_ON = choice(CPU, *fields.DEVICES)
+_COMPUTED_IN = text()
 
 
 def _utc(value: Any) -> str:
@@ -156,9 +163,6 @@ class RequiredRuntime:
     name: str = member(text())
     oldest: str = member(text(_VERSION, "a version"), key="from")
     below: str = member(text(_VERSION, "a version"))
-
-
-_BOARD = mapping(text(), choice("module", "l4t", "tensorrt"), least=3)
 
 
 @document(frozen=True)
@@ -413,10 +417,6 @@ class PluginEntry:
         return self.file or "the library of {}".format(self.operator)
 
 
-#: A weight budget for which TensorRT chooses the bytes of streamed weights that stay on the GPU.
-AUTOMATIC = -1
-
-
 @document(frozen=True)
 class MemorySettings:
     """Settings of the GPU's memory; a configuration's ``deploy.memory``.
@@ -512,11 +512,6 @@ class PlacedLoadable:
     memory: Mapping[str, int] = member(
         mapping(fields.count, choice("managed_sram", "local_dram", "global_dram"))
     )
-
-
-_ROW = array(anything, 4, 4)
-_PLACED_ON = choice(CPU, *fields.DEVICES)
-_COMPUTED_IN = text()
 
 
 def _placed_layer(value: Any) -> Tuple[str, str, str, int]:

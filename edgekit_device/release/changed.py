@@ -255,13 +255,13 @@ def find_change(root: Root, app: App) -> Optional[Changed]:
     return Changed(current, tuple(found)) if found else None
 
 
-# fingerprint.json gives the fingerprint without a child process. Its key covers the boot of the
-# running system, the files of JetPack, TensorRT and CUDA, and the TensorRT of this process. A file
-# of another account, or with another key, is not trusted: the board is examined again.
-
-
 def fingerprint_now(folder: Path, backend: str, *, loads: bool = False) -> Dict[str, str]:
     """Returns the board's fingerprint for releases of ``backend``; unknown values are "".
+
+    fingerprint.json gives the fingerprint without a child process. Its key covers the boot of
+    the running system, the files of JetPack, TensorRT and CUDA, and the TensorRT of this
+    process. A file of another account, or with another key, is not trusted: the board is
+    examined again.
 
     Args:
         folder: ROOT.

@@ -55,6 +55,7 @@ MakeLanes = Callable[[Sequence[Lane], Engines], List[LaneRun]]
 #: guide).
 MOST_LOADABLES = 16
 _SHOWN = 8
+_Row = Mapping[str, ShapeRange]
 
 
 class Route(NamedTuple):
@@ -239,9 +240,6 @@ def _check_values(variant: Variant, values: Values) -> None:
 
 def _volume(variant: Variant) -> int:
     return sum(math.prod(size) for size in variant.sizes.values())
-
-
-_Row = Mapping[str, ShapeRange]
 
 
 def _rows(variant: Variant) -> Sequence[_Row]:

@@ -127,8 +127,6 @@ def hash_start(handle: int, count: int) -> "hashlib._Hash":
     return found
 
 
-# Bytes are made durable first, then names, then folders: a name in the store means complete bytes.
-# Many blobs wait for the disk together, since the first fsync also writes most of the others.
 _Blob = Tuple[str, Union[Buffer, Partial], int]
 
 
@@ -136,6 +134,10 @@ class BlobWriter:
     """Writes verified blobs; all are in the store when the block has ended without an error.
 
     If the block ends with an error, the blobs added before are stored nevertheless.
+
+    Bytes are made durable first, then names, then folders: a name in the store means complete
+    bytes. Many blobs wait for the disk together, since the first fsync also writes most of the
+    others.
     """
 
     def __init__(self, root: Root) -> None:

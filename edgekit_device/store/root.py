@@ -158,9 +158,6 @@ class BlobStore:
         return {"blobs": len(sizes), "bytes": sum(sizes)}
 
 
-# Two symlinks cannot be renamed at once, so both targets are first written durably to links.json.
-# The next holder of the app's lock finishes a change that a power cut interrupted: the result is
-# the old or the new pair, and ``current`` by itself changes with a single rename.
 @document(frozen=True)
 class Links:
     """links.json: the intended targets of both links; None for no link."""
@@ -176,6 +173,11 @@ def set_links(folder: Path, current: Optional[str], previous: Optional[str]) -> 
 
     It works even on a completely full disk: then ``current`` changes first, and after a power cut
     ``previous`` may be unchanged.
+
+    Two symlinks cannot be renamed at once, so both targets are first written durably to
+    links.json. The next holder of the app's lock finishes a change that a power cut
+    interrupted: the result is the old or the new pair, and ``current`` by itself changes with a
+    single rename.
 
     Raises:
         OSError: The disk has no free inode or another error; the lock's next holder finishes the
@@ -372,9 +374,6 @@ def release_number(release: str) -> int:
     return int(release.partition("-")[0])
 
 
-# New files are for their owner alone, whatever the account's umask. An existing ROOT is not changed
-# if only its owner can write it. Its blobs may be a link to another disk; a link at any other place
-# could redirect a checked name to another folder.
 def make_private() -> None:
     """Makes this process and its children create files for their owner alone."""
     os.umask(0o077)
@@ -385,6 +384,10 @@ def check_root(folder: Path, *, loads: bool = False) -> None:
 
     Refuses also contents that are links, belong to another account or are writable by others; the
     blobs may be a link to another disk.
+
+    New files are for their owner alone, whatever the account's umask. An existing ROOT is not
+    changed if only its owner can write it. Its blobs may be a link to another disk; a link at
+    any other place could redirect a checked name to another folder.
 
     Args:
         folder: ROOT.

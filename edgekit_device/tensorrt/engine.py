@@ -289,9 +289,6 @@ class HeldContext(NamedTuple):
             raise self.error()
 
 
-# A run copies host arrays through pinned memory, packs them into the input's format, enqueues on
-# the context's stream and waits for it: its results are complete. Between segments tensors stay on
-# the device. Times are CUDA events around the enqueued work, without the copies.
 class _ContextSlot:
     """A context, its stream and events; used by one run at a time."""
 
@@ -307,6 +304,10 @@ class _ContextSlot:
 
 class TensorRTEngine:
     """An engine with its inputs and outputs; safe to run from several threads.
+
+    A run copies host arrays through pinned memory, packs them into the input's format, enqueues
+    on the context's stream and waits for it: its results are complete. Between segments tensors
+    stay on the device. Times are CUDA events around the enqueued work, without the copies.
 
     Attributes:
         inputs: Its inputs; axes of -1 take the size of the given tensor.

@@ -304,15 +304,6 @@ def _mismatch(faults: Sequence[str], where: str) -> DeviceError:
     )
 
 
-#     releases/<id>/refitted/<engine's digest>.<flavour>.plan
-#     releases/<id>/refitted/<engine's digest>.<flavour>.json  {"schema","engine","plan","tensorrt"}
-#
-# The record is written last, so that a plan without a record is incomplete.
-#
-# No signature covers these files: they are made on this board. So a plan is used only if none but
-# root, this user and the release's owner can have written it, and it never runs embedded code (it
-# is stored without the lean runtime, and host code stays forbidden). An account that can write as
-# the release's owner can also replace the loader.
 @document(frozen=True)
 class RefittedPlan:
     """The record of a full plan: digests of the stripped and the full plan, and flavour and version
@@ -350,6 +341,17 @@ def read_full_plan(release: Path, engine: str, tensorrt: str) -> Optional[bytes]
 
 def write_full_plan(release: Path, engine: str, tensorrt: str, plan: bytes) -> None:
     """Writes a full plan into the release.
+
+        releases/<id>/refitted/<engine's digest>.<flavour>.plan
+        releases/<id>/refitted/<engine's digest>.<flavour>.json
+
+    The second is the record (``RefittedPlan``). It is written last, so that a plan without a record
+    is incomplete.
+
+    No signature covers these files: they are made on this board. So a plan is used only if none
+    but root, this user and the release's owner can have written it, and it never runs embedded
+    code (it is stored without the lean runtime, and host code stays forbidden). An account that
+    can write as the release's owner can also replace the loader.
 
     Raises:
         DeviceError: "board.disk-full" and other errors of the disk.

@@ -293,9 +293,6 @@ def check_board(
         )
 
 
-# Order as in trtexec (NVIDIA/TensorRT, samples/common/sampleEngines.cpp): load_runtime, host code,
-# temporary folder, DLA core, error recorder, deserialise. The DLA core belongs to the runtime, not
-# to the plan: it must be set before each deserialisation.
 @dataclass(frozen=True)
 class EngineRuntime:
     """The runtime of an engine, and its settings.
@@ -360,6 +357,10 @@ def deserialize(
     plugins: Sequence[PluginFile] = (),
 ) -> LoadedPlan:
     """Deserialises a plan.
+
+    Order as in trtexec (NVIDIA/TensorRT, samples/common/sampleEngines.cpp): load_runtime, host
+    code, temporary folder, DLA core, error recorder, deserialise. The DLA core belongs to the
+    runtime, not to the plan: it must be set before each deserialisation.
 
     Args:
         trt: The choice's module.
@@ -476,11 +477,12 @@ def _reader_v2(trt: Any, view: memoryview) -> Any:
     return StreamReaderV2()
 
 
-# Without a usable driver ``Runtime(logger)`` logs an error and still returns an object, whose use
-# ends the process (seen with tensorrt_lean 10.16.1 and 11.4.0). So the driver is tested first, then
-# a child process makes the first Runtime and uses it.
 def start(module: Any, folder: Optional[Path] = None) -> Cuda:
     """Checks for a GPU and starts ``module``'s runtime in a child, once per process and boot.
+
+    Without a usable driver ``Runtime(logger)`` logs an error and still returns an object, whose
+    use ends the process (seen with tensorrt_lean 10.16.1 and 11.4.0). So the driver is tested
+    first, then a child process makes the first Runtime and uses it.
 
     Args:
         module: tensorrt, tensorrt_lean or tensorrt_dispatch.

@@ -1,5 +1,10 @@
 """Sizes of an engine's tensors that are open at build time: profiles, outputs whose size is known
 only during the run, and shape tensors on the host, whose values set shapes.
+
+An output whose shape depends on values (NonZero, NonMaxSuppression) has no shape before the run:
+``get_tensor_shape`` keeps its -1 although every input's shape is set (NvInferRuntime.h,
+IExecutionContext::getTensorShape). TensorRT then asks an IOutputAllocator for memory. A shape
+tensor is read or written on the host (ICudaEngine::getTensorLocation).
 """
 
 from __future__ import annotations
@@ -22,10 +27,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-# An output whose shape depends on values (NonZero, NonMaxSuppression) has no shape before the run:
-# ``get_tensor_shape`` keeps its -1 although every input's shape is set (NvInferRuntime.h,
-# IExecutionContext::getTensorShape). TensorRT then asks an IOutputAllocator for memory. A shape
-# tensor is read or written on the host (ICudaEngine::getTensorLocation).
 def on_host(engine: Any, name: str) -> bool:
     """Returns True for a shape tensor, whose address is on the host."""
     try:

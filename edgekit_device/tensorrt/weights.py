@@ -1,5 +1,18 @@
 """Reads weights by the names that a refit needs from an ONNX file, without TensorRT's parser.
 A batch normalisation is folded with the same bits as in TensorRT's ONNX importer.
+
+The rules are those of onnx-tensorrt's ModelRefitter.cpp and WeightsContext.cpp (Apache-2.0,
+https://github.com/onnx/onnx-tensorrt): initializers of the graph and of bodies of If, Loop and Scan
+by their own names; Constant nodes by their output; weights that the importer makes itself by a
+counter, in topological order: the scale and then the bias of each folded batch normalisation.
+Release 10.1 GA calls them "tmp_batch_norm_weight", "tmp_batch_norm_weight_0", "..._1"; newer
+releases "tmp_refittable_weight", "..._0", and also count the value of each ConstantOfShape (since
+10.14, by the changelog's "Improved refit for ConstantOfShape nodes"). Both are read for every
+release, and also names that are stable in every file with the node, by its first output:
+"batch-norm-scale:y", "batch-norm-bias:y" and "constant-of-shape:y". This module is needed because
+the lean runtime has no OnnxParserRefitter. Fields of onnx/onnx.proto: ModelProto.graph 7;
+GraphProto.node 1, initializer 5; NodeProto.input 1, output 2, op_type 4, attribute 5, domain 7;
+AttributeProto.name 1, f 2, i 3, t 5, g 6, floats 7, ints 8.
 """
 
 from __future__ import annotations
@@ -45,20 +58,22 @@ _BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("bo
 _PARAMETERS = 4
 
 
-# BuiltinOp BatchNormalization and ModelRefitter.cpp of onnx-tensorrt compute, in the parameters'
-# type if all four have one narrow type and in float32 otherwise::
-#
-#     scale'[i] = scale[i] / sqrtf(variance[i] + epsilon)
-#     bias'[i] = bias[i] - mean[i] * scale'[i]
-#
-# There epsilon, scale' and bias' have that type; intermediate values are float32, since the narrow
-# types have no arithmetic: BFloat16 (bfloat16.hpp) converts to float, and half (ieee/half.h 1.12 of
-# NVIDIA/TensorRT) computes with float until the assignment, rounding ties away from zero. A
-# compiler may fuse float32's last line, so the last bit of a float32 bias is not certain.
 def folded(
     arrays: Sequence[np.ndarray], kinds: Sequence[Optional[str]], epsilon: float
 ) -> Tuple[np.ndarray, np.ndarray]:
     """Returns scale and bias.
+
+    BuiltinOp BatchNormalization and ModelRefitter.cpp of onnx-tensorrt compute, in the
+    parameters' type if all four have one narrow type and in float32 otherwise::
+
+        scale'[i] = scale[i] / sqrtf(variance[i] + epsilon)
+        bias'[i] = bias[i] - mean[i] * scale'[i]
+
+    There epsilon, scale' and bias' have that type; intermediate values are float32, since the
+    narrow types have no arithmetic: BFloat16 (bfloat16.hpp) converts to float, and half
+    (ieee/half.h 1.12 of NVIDIA/TensorRT) computes with float until the assignment, rounding
+    ties away from zero. A compiler may fuse float32's last line, so the last bit of a float32
+    bias is not certain.
 
     Args:
         arrays: Scale, bias, mean and variance, one value per channel; bfloat16 as bit patterns.
@@ -119,18 +134,6 @@ def _bfloat16(array: np.ndarray) -> np.ndarray:
 _NARROW: Dict[str, Callable[[np.ndarray], np.ndarray]] = {"float16": _half, "bfloat16": _bfloat16}
 
 
-# The rules are those of onnx-tensorrt's ModelRefitter.cpp and WeightsContext.cpp (Apache-2.0,
-# https://github.com/onnx/onnx-tensorrt): initializers of the graph and of bodies of If, Loop and
-# Scan by their own names; Constant nodes by their output; weights that the importer makes itself by
-# a counter, in topological order: the scale and then the bias of each folded batch normalisation.
-# Release 10.1 GA calls them "tmp_batch_norm_weight", "tmp_batch_norm_weight_0", "..._1"; newer
-# releases "tmp_refittable_weight", "..._0", and also count the value of each ConstantOfShape (since
-# 10.14, by the changelog's "Improved refit for ConstantOfShape nodes"). Both are read for every
-# release, and also names that are stable in every file with the node, by its first output:
-# "batch-norm-scale:y", "batch-norm-bias:y" and "constant-of-shape:y". This module is needed because
-# the lean runtime has no OnnxParserRefitter. Fields of onnx/onnx.proto: ModelProto.graph 7;
-# GraphProto.node 1, initializer 5; NodeProto.input 1, output 2, op_type 4, attribute 5, domain 7;
-# AttributeProto.name 1, f 2, i 3, t 5, g 6, floats 7, ints 8.
 @dataclass
 class _WeightNode:
     op: str = ""

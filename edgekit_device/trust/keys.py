@@ -55,6 +55,7 @@ _KRL = b"SSHKRL\n\0"
 
 
 _LINES = array(text(most=1 << 16))
+_WORDS = text(most=1 << 18)
 
 
 def _base64(value: Any) -> str:
@@ -87,9 +88,6 @@ class TrustRequest:
     signers: Optional[Tuple[str, ...]] = member(_LINES, absent=None)
     revocations: Optional[str] = member(_base64, absent=None)
     force: bool = member(flag, absent=False)
-
-
-_WORDS = text(most=1 << 18)
 
 
 @document(frozen=True)

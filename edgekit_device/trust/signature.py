@@ -3,6 +3,11 @@ Also reads the public key inside OpenSSH's armoured signatures and in lines of i
 
 OpenSSH verifies a signature; this module only reads its key (PROTOCOL.sshsig of OpenSSH: "SSHSIG",
 a version, then the public key as a string of the wire form of RFC 4251).
+
+Only features of OpenSSH 8.2 (JetPack 5) are used: ``check-novalidate`` and ``verify`` exist since
+8.1, ``find-principals`` since 8.2 (openssh.com/releasenotes.html); ``verify`` has always taken
+``-r``. ``valid-after`` and ``valid-before`` in allowed_signers need 8.8: an older ssh-keygen
+rejects lines with these.
 """
 
 from __future__ import annotations
@@ -110,10 +115,6 @@ def _key(blob: bytes) -> Optional[PublicKey]:
     return PublicKey(text, blob) if _TYPE.match(text) else None
 
 
-# Only features of OpenSSH 8.2 (JetPack 5) are used: ``check-novalidate`` and ``verify`` exist since
-# 8.1, ``find-principals`` since 8.2 (openssh.com/releasenotes.html); ``verify`` has always taken
-# ``-r``. ``valid-after`` and ``valid-before`` in allowed_signers need 8.8: an older ssh-keygen
-# rejects lines with these.
 def revoked_file(allowed_signers: Path) -> Path:
     """Returns the path of the revoked keys, next to ``allowed_signers``."""
     return allowed_signers.with_name(_REVOKED)
