@@ -47,19 +47,19 @@ def main() -> int:
             theirs = torch.as_tensor(ours, device="cuda")
             same = theirs.data_ptr() == ours.ptr
             say(f"to PyTorch {dtype} {shape}", same and bool((theirs.cpu().numpy() == array).all()))
-            back = feeder.borrowed(theirs * 1 if dtype != "bool" else theirs.clone())
+            back = feeder.borrow(theirs * 1 if dtype != "bool" else theirs.clone())
             say(f"from PyTorch {dtype} {shape}", bool((back.numpy() == array).all()))
     stream = torch.cuda.Stream()
     large = torch.ones(1 << 26, device="cuda")
     late = large.cumsum(0)  # runs for a while on the default stream
-    found = feeder.borrowed(late).numpy()
+    found = feeder.borrow(late).numpy()
     say("from PyTorch while its default stream works", found[-1] == np.float32(late[-1].item()))
     with torch.cuda.stream(stream):
         late = large.cumsum(0) + 1
     stream.synchronize()
-    say("from another stream after its end", feeder.borrowed(late).numpy()[0] == 2)
+    say("from another stream after its end", feeder.borrow(late).numpy()[0] == 2)
     try:
-        feeder.borrowed(torch.ones(4, 6, device="cuda").t())
+        feeder.borrow(torch.ones(4, 6, device="cuda").t())
         say("a transposed tensor is refused", False)
     except DeviceError as error:
         say(f"a transposed tensor is refused: {error.code}", error.code == "input.strides")
@@ -75,7 +75,7 @@ def main() -> int:
         ours = _on_gpu(feeder, array)
         seen = cupy.asarray(ours)
         say("to CuPy", seen.data.ptr == ours.ptr and bool((cupy.asnumpy(seen) == array).all()))
-        say("from CuPy", bool((feeder.borrowed(seen * 2).numpy() == array * 2).all()))
+        say("from CuPy", bool((feeder.borrow(seen * 2).numpy() == array * 2).all()))
     return int(failed > 0)
 
 
@@ -106,7 +106,7 @@ def _formats(feeder: Feeder, say: Any) -> None:
         there = DeviceTensor(
             lease.ptr, memory.nbytes, dtype, shape, format, strides, scale, lease.owner
         )
-        plain = feeder.plain(there, "float32")
+        plain = feeder.as_linear(there, "float32")
         wanted = convert(stored, "float32", scale, None)
         found = torch.as_tensor(plain, device="cuda").cpu().numpy()
         say(f"{format} {dtype} becomes planes of float32", bool((found == wanted).all()))
@@ -114,7 +114,7 @@ def _formats(feeder: Feeder, say: Any) -> None:
         retained: list[Any] = []
         source = torch.from_numpy(array).cuda()
         with feeder.device.stream() as stream:
-            address = feeder.put(io, feeder.borrowed(source), stream, retained)
+            address = feeder.put(io, feeder.borrow(source), stream, retained)
             lease.owner.cuda.synchronize(stream)
         made = np.empty(memory.nbytes, np.uint8)
         lease.owner.cuda.copy(made.ctypes.data, address, made.nbytes, "d2h")

@@ -34,7 +34,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from edgekit.dla.formats import nbytes, pack, strides
 from edgekit_device.arrays.formats import convert
 from edgekit_device.cuda.driver import Cuda, open_cuda
-from edgekit_device.cuda.kernels import Layout, PackKernels, open_compiler, plan, source
+from edgekit_device.cuda.kernels import (
+    Layout,
+    PackKernels,
+    kernel_source,
+    open_compiler,
+    plan_kernel,
+)
 from edgekit_device.cuda.memory import DeviceBuffer
 from edgekit_device.protocol.codec import write
 
@@ -175,9 +181,9 @@ def summarise(rows: list[dict[str, Any]]) -> None:
 
 def compile_all(packer: PackKernels, wanted: Iterable[Pair]) -> None:
     """Compiles the kernels of conversions into the packer's folder, several at a time."""
-    launches = {one.defines: one for one in (plan(pair.src, pair.dst) for pair in wanted)}
+    launches = {one.defines: one for one in (plan_kernel(pair.src, pair.dst) for pair in wanted)}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for _ in pool.map(lambda one: packer._image(source(one)), launches.values()):
+        for _ in pool.map(lambda one: packer._image(kernel_source(one)), launches.values()):
             pass
     print(f"{len(launches)} kernels compiled", flush=True)
 

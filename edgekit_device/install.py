@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, List, Optional, Tuple
 
-from edgekit_device.board.power import mend
+from edgekit_device.board.power import restore_interrupted
 from edgekit_device.deployment.request import DeployRequest
 from edgekit_device.errors import DeviceError, map_os_errors
 from edgekit_device.job_runner import start_job
@@ -186,7 +186,7 @@ def do_resume(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Res
 
     Restores the power mode and clocks that a dead benchmark left changed.
     """
-    left = mend(root.folder)
+    left = restore_interrupted(root.folder)
     app = None if arguments.app is None else root.app(arguments.app)
     found, failed = resume(root, app, no_run=arguments.no_run)
     if arguments.wait:

@@ -26,7 +26,7 @@ from edgekit_device.board.identity import (
     loader_file,
     unpacked_loader,
 )
-from edgekit_device.deployment.request import read_request, running
+from edgekit_device.deployment.request import find_running, read_request
 from edgekit_device.errors import DeviceError, map_os_errors, refuse_full
 from edgekit_device.files import (
     fsync_folder,
@@ -102,7 +102,7 @@ def start_job(root: Root, request: JobRequest, *, held_back: bool = False) -> St
     job = Job(root, hashlib.sha256(text.encode("utf-8")).hexdigest()[:16])
     with locked(root.folder / "jobs" / "lock"):
         if request.kind == "deploy":
-            job = running(root, read_request(request.request)) or job
+            job = find_running(root, read_request(request.request)) or job
         state = job.read().state
         if state in LIVE:
             return StartedJob(job.name, state, joined=True)

@@ -24,7 +24,7 @@ from edgekit_device.board.monitor import Sampler
 from edgekit_device.board.power import PowerReport, held_power
 from edgekit_device.board.power_tools import NvpmodelMode, read_modes
 from edgekit_device.board.probe import probe
-from edgekit_device.build.attempt import isolated
+from edgekit_device.build.attempt import run_isolated
 from edgekit_device.build.request import (
     Attempt,
     BuildJobRequest,
@@ -389,7 +389,7 @@ def _run_check(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
             # a build starts its own processes
             found = check(context, item, built)
         else:
-            found = isolated(context, lambda _: check(context, item, built))
+            found = run_isolated(context, lambda _: check(context, item, built))
     except JobCancelled:
         raise
     except DeviceError as error:

@@ -142,9 +142,9 @@ def find_mode(wanted: str, system: Path = Path("/")) -> NvpmodelMode:
             where="/" + CONF,
             hint="remove --power-mode: only a Jetson has power modes",
         )
-    plain = _plain(wanted)
+    plain = _normalise_name(wanted)
     for mode in modes:
-        if plain in (_plain(mode.name), str(mode.id)):
+        if plain in (_normalise_name(mode.name), str(mode.id)):
             return mode
     names = ", ".join("{} ({})".format(mode.name, mode.id) for mode in modes)
     raise DeviceError(
@@ -155,7 +155,7 @@ def find_mode(wanted: str, system: Path = Path("/")) -> NvpmodelMode:
     )
 
 
-def gates(number: Optional[int], system: Path = Path("/")) -> Optional[Dict[str, str]]:
+def power_gates(number: Optional[int], system: Path = Path("/")) -> Optional[Dict[str, str]]:
     """Returns the parts of the GPU that a mode power-gates, by nvpmodel's names; None for an
     unknown mode.
 
@@ -178,7 +178,7 @@ def gates(number: Optional[int], system: Path = Path("/")) -> Optional[Dict[str,
     return found
 
 
-def _plain(name: str) -> str:
+def _normalise_name(name: str) -> str:
     plain = name.strip().upper().replace(" ", "_")
     return plain[5:] if plain.startswith("MODE_") else plain
 
@@ -213,7 +213,7 @@ class PowerTools:
         """Returns the present mode; None if nvpmodel does not print it."""
         if not self.has("nvpmodel"):
             return None
-        said = self._shown("nvpmodel", "-q", shows="Power Mode")
+        said = self._read_output("nvpmodel", "-q", shows="Power Mode")
         name, number = parse_power_mode(said)
         return None if name is None else PresentMode(name, number)
 
@@ -221,7 +221,7 @@ class PowerTools:
         """Returns the clocks from ``jetson_clocks --show``; None if it prints none."""
         if not self.has("jetson_clocks"):
             return None
-        return parse_clocks(self._shown("jetson_clocks", "--show", shows="MaxFreq")) or None
+        return parse_clocks(self._read_output("jetson_clocks", "--show", shows="MaxFreq")) or None
 
     def set_mode(self, number: int) -> None:
         """``nvpmodel -m``.
@@ -241,11 +241,11 @@ class PowerTools:
                     "run `sudo nvpmodel -m {}` on the board and let it restart, then measure"
                 ).format(number),
             )
-        self._need(done, "nvpmodel", "-m", str(number))
+        self._raise_failure(done, "nvpmodel", "-m", str(number))
 
     def store(self) -> None:
         """``jetson_clocks --store``: the present clocks, for ``restore``."""
-        self._checked("jetson_clocks", "--store", str(self.clocks_file))
+        self._run_checked("jetson_clocks", "--store", str(self.clocks_file))
         if not self.clocks_file.exists():
             raise DeviceError(
                 "jetson_clocks saved no clocks",
@@ -256,20 +256,20 @@ class PowerTools:
 
     def lock(self) -> None:
         """``jetson_clocks``: locks every clock at its maximum in the present mode."""
-        self._checked("jetson_clocks")
+        self._run_checked("jetson_clocks")
 
     def restore(self) -> None:
         """``jetson_clocks --restore``: restores the stored clocks."""
-        self._checked("jetson_clocks", "--restore", str(self.clocks_file))
+        self._run_checked("jetson_clocks", "--restore", str(self.clocks_file))
 
     def forget(self) -> None:
         """Removes the stored clocks."""
         if not self.clocks_file.exists():
             return
         done = self._run_argv([self._rm, "-f", str(self.clocks_file)])
-        self._need(done, "rm", "-f", str(self.clocks_file))
+        self._raise_failure(done, "rm", "-f", str(self.clocks_file))
 
-    def _shown(self, name: str, *arguments: str, shows: str) -> str:
+    def _read_output(self, name: str, *arguments: str, shows: str) -> str:
         """Returns a program's output for this account, else for root; "" if neither gives any."""
         program = self._programs[name]
         ways = [[str(program)]]
@@ -284,8 +284,8 @@ class PowerTools:
                 return said
         return ""
 
-    def _checked(self, name: str, *arguments: str) -> None:
-        self._need(self._run(name, *arguments), name, *arguments)
+    def _run_checked(self, name: str, *arguments: str) -> None:
+        self._raise_failure(self._run(name, *arguments), name, *arguments)
 
     def _run(self, name: str, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
         program = self._programs[name]
@@ -307,7 +307,7 @@ class PowerTools:
                 "cannot run {}: {}".format(argv[0], error), code="power.failed", where=argv[0]
             ) from error
 
-    def _need(self, done: "subprocess.CompletedProcess[bytes]", *words: str) -> None:
+    def _raise_failure(self, done: "subprocess.CompletedProcess[bytes]", *words: str) -> None:
         if done.returncode == 0:
             return
         said = _text(done).strip().splitlines()

@@ -36,7 +36,7 @@ from edgekit_device.board.inventory import (
     packages,
     tensorrt_versions,
 )
-from edgekit_device.board.power import mend
+from edgekit_device.board.power import restore_interrupted
 from edgekit_device.board.power_tools import ClockEntry, NvpmodelMode, PowerTools, read_modes
 from edgekit_device.errors import map_os_errors
 from edgekit_device.files import write_durably
@@ -210,7 +210,7 @@ class Probe:
 
 def do_probe(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Probe:
     """Describes the board; with --remember also for containers on it, which see less."""
-    left = mend(root.folder)
+    left = restore_interrupted(root.folder)
     found = probe(root.folder)
     if left:
         found = replace(found, notes=(*found.notes, left))

@@ -43,7 +43,7 @@ _NO_POWER = -200000
 _FANS = ("pwm-fan", "pwm_fan", "fan")
 
 
-class Watched:
+class OpenFile:
     """An open file of a driver or of the kernel; what cannot be read now is None, never an error.
 
     A sensor of a part without power answers EAGAIN or EIO and reads again later.
@@ -61,14 +61,14 @@ class Watched:
 
     def number(self) -> Optional[int]:
         """The whole number that stands in it now."""
-        return whole(self.text())
+        return parse_integer(self.text())
 
 
-def watched(path: Path) -> Optional[Watched]:
+def open_file(path: Path) -> Optional[OpenFile]:
     """The file, open; None where it is not there or not for this account."""
     try:
         # never closed but with the process: what samples is a process of its own
-        return Watched(os.open(str(path), os.O_RDONLY | os.O_CLOEXEC))
+        return OpenFile(os.open(str(path), os.O_RDONLY | os.O_CLOEXEC))
     except OSError:
         return None
 
@@ -78,7 +78,7 @@ def read_word(path: Path) -> str:
     return read_text(path, _MOST).strip().strip("\0")
 
 
-def whole(text: Optional[str]) -> Optional[int]:
+def parse_integer(text: Optional[str]) -> Optional[int]:
     """The whole number that a text is; None where it is none."""
     if not text or len(text) > _MOST_DIGITS or not text.lstrip("-").isdigit():
         return None
@@ -92,17 +92,17 @@ class GpuReader:
     """The integrated GPU as a devfreq device; one entry of "mhz" for each of its clusters."""
 
     def __init__(self, system: Path) -> None:
-        self._clocks: List[Watched] = []
+        self._clocks: List[OpenFile] = []
         self._load = None
         for folder in sorted(system.glob("sys/class/devfreq/*")):
             if not _GPU.search(folder.name):
                 continue
-            clock = watched(folder / "cur_freq")
+            clock = open_file(folder / "cur_freq")
             if clock is not None:
                 self._clocks.append(clock)
-            self._load = self._load or watched(folder / "device/load")
+            self._load = self._load or open_file(folder / "device/load")
         for place in ("sys/devices/gpu.0/load", "sys/devices/platform/gpu.0/load"):
-            self._load = self._load or watched(system / place)
+            self._load = self._load or open_file(system / place)
 
     def load(self) -> Optional[EngineLoad]:
         """The engine "GR3D"; None where nothing of it can be read."""
@@ -118,15 +118,15 @@ class DlaCores:
     """The DLA cores: whether each has power, and its clocks where this account may read them."""
 
     def __init__(self, system: Path) -> None:
-        self._states: List[Tuple[str, Watched]] = []
+        self._states: List[Tuple[str, OpenFile]] = []
         for place in dla_devices(system):
-            state = watched(system / place.lstrip("/") / "power/runtime_status")
+            state = open_file(system / place.lstrip("/") / "power/runtime_status")
             if state is not None:
                 self._states.append(("dla" + place.rpartition("nvdla")[2], state))
-        self._clocks: Dict[str, Watched] = {}
+        self._clocks: Dict[str, OpenFile] = {}
         for pattern, name in _CLOCKS:
             for path in sorted(system.glob(pattern)):
-                found, clock = name.search(str(path)), watched(path)
+                found, clock = name.search(str(path)), open_file(path)
                 if found and clock is not None:
                     self._clocks.setdefault(found.group(1), clock)
 
@@ -149,7 +149,7 @@ def clock_caps(system: Path) -> Dict[str, int]:
     caps = {}
     for place in dla_devices(system):
         for path in sorted((system / place.lstrip("/")).glob("clk_cap/*")):
-            value = whole(read_word(path))
+            value = parse_integer(read_word(path))
             if value is not None:
                 caps[path.name[:40]] = value
     return caps
@@ -163,9 +163,9 @@ class ProcessorLoad:
     """
 
     def __init__(self, system: Path) -> None:
-        self._stat = watched(system / "proc/stat")
+        self._stat = open_file(system / "proc/stat")
         self._last: Dict[int, Tuple[int, int]] = {}
-        self._clocks: Dict[int, Optional[Watched]] = {}
+        self._clocks: Dict[int, Optional[OpenFile]] = {}
         self._system = system
         self.cores()
 
@@ -191,7 +191,7 @@ class ProcessorLoad:
     def _mhz(self, number: int) -> Optional[int]:
         if number not in self._clocks:
             place = "sys/devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq".format(number)
-            self._clocks[number] = watched(self._system / place)
+            self._clocks[number] = open_file(self._system / place)
         clock = self._clocks[number]
         hertz = clock.number() if clock else None
         return None if hertz is None else hertz // 1000
@@ -201,16 +201,18 @@ class SystemMemory:
     """Memory and swap in use: MemTotal - MemAvailable, a little more than tegrastats prints."""
 
     def __init__(self, system: Path) -> None:
-        self._file = watched(system / "proc/meminfo")
+        self._file = open_file(system / "proc/meminfo")
 
     def use(self) -> Tuple[Optional[MemoryUse], Optional[MemoryUse]]:
         """Memory and swap; None where the kernel does not report it."""
         text = self._file.text(_MEMINFO) if self._file else None
         size = {name: int(value) * 1024 for name, value in _SIZE.findall(text or "")}
-        return _use(size, "MemTotal", "MemAvailable"), _use(size, "SwapTotal", "SwapFree")
+        return _memory_use(size, "MemTotal", "MemAvailable"), _memory_use(
+            size, "SwapTotal", "SwapFree"
+        )
 
 
-def _use(size: Mapping[str, int], total: str, free: str) -> Optional[MemoryUse]:
+def _memory_use(size: Mapping[str, int], total: str, free: str) -> Optional[MemoryUse]:
     if total not in size or free not in size:
         return None
     return MemoryUse(max(size[total] - size[free], 0), size[total])
@@ -220,7 +222,7 @@ class ProcessLoad:
     """How much of a core one process uses: what is above it in "cpu" is other load."""
 
     def __init__(self, number: int, system: Path) -> None:
-        self._stat = watched(system / "proc/{}/stat".format(number))
+        self._stat = open_file(system / "proc/{}/stat".format(number))
         self._ticks = os.sysconf("SC_CLK_TCK")
         self._last: Optional[Tuple[float, int]] = None
 
@@ -251,10 +253,10 @@ class RailReader:
     """
 
     def __init__(self, system: Path) -> None:
-        self._rails: Dict[str, Tuple[Watched, Optional[Watched], float]] = {}
-        for name, first, second, factor in _hwmon(system):
-            power = watched(first)
-            current = watched(second) if second else None
+        self._rails: Dict[str, Tuple[OpenFile, Optional[OpenFile], float]] = {}
+        for name, first, second, factor in _find_rails(system):
+            power = open_file(first)
+            current = open_file(second) if second else None
             if name in self._rails or power is None or (second and current is None):
                 continue
             self._rails[name] = (power, current, factor)
@@ -270,8 +272,8 @@ class RailReader:
         return found
 
 
-def _hwmon(system: Path) -> Iterator[Tuple[str, Path, Optional[Path], float]]:
-    for folder in _folders(system):
+def _find_rails(system: Path) -> Iterator[Tuple[str, Path, Optional[Path], float]]:
+    for folder in _hwmon_folders(system):
         chip = read_word(folder / "name")
         if chip.startswith("ina3221"):
             for channel in _CHANNELS:
@@ -285,7 +287,7 @@ def _hwmon(system: Path) -> Iterator[Tuple[str, Path, Optional[Path], float]]:
             yield name or _LABEL_OF_INA238, folder / "power1_input", None, 1e-3
 
 
-def _folders(system: Path) -> Iterator[Path]:
+def _hwmon_folders(system: Path) -> Iterator[Path]:
     """Folders of chips, each once: the driver's links and the class's lead to the same."""
     seen: Set[str] = set()
     for pattern in _HWMON:
@@ -312,10 +314,10 @@ class Temperatures:
     """
 
     def __init__(self, system: Path) -> None:
-        self._zones: List[Tuple[str, Watched]] = []
+        self._zones: List[Tuple[str, OpenFile]] = []
         for folder in sorted(system.glob("sys/class/thermal/thermal_zone*")):
             name = _SUFFIX.sub("", read_word(folder / "type"))
-            value = watched(folder / "temp")
+            value = open_file(folder / "temp")
             if name and value is not None:
                 self._zones.append((name[:40], value))
 
@@ -333,15 +335,15 @@ class Cooling:
     """What slows the SoC down: alerts that are on, and counts of over-current events."""
 
     def __init__(self, system: Path) -> None:
-        self._devices: List[Tuple[str, Watched]] = []
+        self._devices: List[Tuple[str, OpenFile]] = []
         for folder in sorted(system.glob("sys/class/thermal/cooling_device*")):
             name = read_word(folder / "type")
-            value = watched(folder / "cur_state")
+            value = open_file(folder / "cur_state")
             if name and value is not None and not name.startswith(_FANS):
                 self._devices.append((name[:40], value))
-        self._events: List[Tuple[str, Watched]] = []
+        self._events: List[Tuple[str, OpenFile]] = []
         for path in sorted(system.glob("sys/class/hwmon/hwmon*/oc*_event_cnt")):
-            count = watched(path)
+            count = open_file(path)
             if count is not None:
                 self._events.append((path.name[: -len("_event_cnt")], count))
 

@@ -59,7 +59,7 @@ _NO_MEMORY = re.compile(
 )
 
 
-def isolated(context: JobContext, work: Callable[[Report], object]) -> Any:
+def run_isolated(context: JobContext, work: Callable[[Report], object]) -> Any:
     """Runs ``work`` in a forked process, follows its progress, and returns its answer's JSON.
 
     Raises:
@@ -102,15 +102,15 @@ class BuilderLog:
         self._retained = 0
         self.stage: Optional[Callable[[str], None]] = None
         self.crashed: Optional[BaseException] = None
-        self.logger = None if trt is None else logger(trt, self._take)
+        self.logger = None if trt is None else logger(trt, self._on_message)
 
     def add(self, letter: str, text: str) -> None:
         """Adds a message; ``letter`` is its severity: V, I, W, E or F."""
         # the time and tags of TensorRT's own Python logger
         stamp = time.strftime("%m/%d/%Y-%H:%M:%S")
-        self._put(letter, text, "[{}] [TRT] [{}] {}".format(stamp, letter, text))
+        self._append(letter, text, "[{}] [TRT] [{}] {}".format(stamp, letter, text))
 
-    def _put(self, letter: str, text: str, line: str) -> None:
+    def _append(self, letter: str, text: str, line: str) -> None:
         with self._lock:
             keep = letter != "V" or self._retained < _MOST_RETAINED or bool(_IMPORTANT.search(text))
             if keep:
@@ -125,7 +125,7 @@ class BuilderLog:
                     self.stage(name)
                     break
 
-    def _take(self, severity: str, text: str) -> None:
+    def _on_message(self, severity: str, text: str) -> None:
         try:
             self.add(_LETTERS.get(severity, "I"), text)
         except BaseException as error:
@@ -170,7 +170,7 @@ def check_loadable(spec: EngineSpec, scales: Dict[str, float]) -> None:
     if spec.gpu_fallback:
         faults.append("a loadable cannot fall back to the GPU")
     if faults:
-        raise _not_on_dla(spec, faults)
+        raise _not_on_dla_error(spec, faults)
 
 
 def check_plugins(spec: EngineSpec, flags: Sequence[str], libraries: Sequence[str]) -> None:
@@ -220,10 +220,10 @@ def check_standalone(
         else:
             built.notes.append("{}: can_run_on_DLA rejects parts of {!r}".format(spec.key, name))
     if faults:
-        raise _not_on_dla(spec, faults)
+        raise _not_on_dla_error(spec, faults)
 
 
-def _not_on_dla(spec: EngineSpec, faults: List[str]) -> DeviceError:
+def _not_on_dla_error(spec: EngineSpec, faults: List[str]) -> DeviceError:
     return DeviceError(
         "the loadable cannot be built: {}".format(listed(faults, between="; ")),
         code="build.not-on-dla",

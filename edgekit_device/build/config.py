@@ -212,7 +212,7 @@ def set_profiles(
         if config.add_optimization_profile(profile) < 0:
             raise DeviceError(
                 "TensorRT rejects optimisation profile {}{}".format(
-                    number, _disorder({**ranges, **values})
+                    number, _describe_disorder({**ranges, **values})
                 ),
                 code="build.profile",
                 where=spec.key,
@@ -242,7 +242,7 @@ def set_profiles(
             )
 
 
-def _disorder(ranges: Mapping[str, Union[ProfileShapes, ProfileValues]]) -> str:
+def _describe_disorder(ranges: Mapping[str, Union[ProfileShapes, ProfileValues]]) -> str:
     """Returns a text that names the inputs whose sizes or values are not in order."""
     wrong = [
         "{!r} has min {}, opt {} and max {}".format(
@@ -281,7 +281,7 @@ def refit_kind(flags: Sequence[str]) -> str:
     return next((kind for flag, kind in kinds.items() if flag in flags), "none")
 
 
-def for_release(cache: bytes, version: str) -> bytes:
+def adapt_cache(cache: bytes, version: str) -> bytes:
     """Returns the cache with the header that this release's IInt8EntropyCalibrator2 writes.
 
     Raises:

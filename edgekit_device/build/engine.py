@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
-from edgekit_device.build.attempt import ATTEMPT, CRASHED, PLUGINS, BuilderLog, isolated
+from edgekit_device.build.attempt import ATTEMPT, CRASHED, PLUGINS, BuilderLog, run_isolated
 from edgekit_device.build.builder import build_attempt, calibration_scales, timing_file
 from edgekit_device.build.config import refit_kind
 from edgekit_device.build.inspection import (
@@ -17,7 +17,7 @@ from edgekit_device.build.inspection import (
     plan_facts,
     reformats,
     requested_io,
-    summary,
+    summarise,
 )
 from edgekit_device.build.network import model_file
 from edgekit_device.build.request import (
@@ -106,7 +106,7 @@ class EngineBuild:
                 entry = self._attempt(spec, index, notes)
                 error: Optional[DeviceError] = None
             except DeviceError as raised:
-                if not _has_next(raised):
+                if not _may_retry(raised):
                     raise
                 error = raised
                 self.context.log("attempt {} at {} failed: {}".format(index, spec.key, raised))
@@ -145,11 +145,11 @@ class EngineBuild:
         def build(on_progress: Report) -> MadeEngine:
             return self._build(spec, index, _on_progress(on_progress, phase))
 
-        made = read(MadeEngine, isolated(self.context, build), spec.key)
+        made = read(MadeEngine, run_isolated(self.context, build), spec.key)
         facts = PlanFacts(requested_io(spec, self._scales(spec), self.request.dla))
         if not spec.standalone:
             self.context.progress(phase, 0, 0, "loading the plan")
-            found = isolated(self.context, lambda _: self._facts(spec, made))
+            found = run_isolated(self.context, lambda _: self._inspect(spec, made))
             facts = read(PlanFacts, found, spec.key)
         text = facts.inspector
         stored = self.context.store(text.encode("utf-8")) if text else None
@@ -182,11 +182,9 @@ class EngineBuild:
             on_progress=on_progress,
             cancelled=context.cancelled,
         )
-        return self._stored(spec, built, log, trt)
+        return self._store(spec, built, log, trt)
 
-    def _stored(
-        self, spec: EngineSpec, built: BuiltEngine, log: BuilderLog, trt: Any
-    ) -> MadeEngine:
+    def _store(self, spec: EngineSpec, built: BuiltEngine, log: BuilderLog, trt: Any) -> MadeEngine:
         version = self.board["tensorrt"] or str(trt.__version__)
         if not spec.standalone:
             # four parts: modules report these since 10.14, plans have the header since 8.6
@@ -210,7 +208,7 @@ class EngineBuild:
         """Returns the request's plugins, with their libraries in this process's memory."""
         return plugin_files(self.request.plugins, self.context.blob)
 
-    def _facts(self, spec: EngineSpec, made: MadeEngine) -> PlanFacts:
+    def _inspect(self, spec: EngineSpec, made: MadeEngine) -> PlanFacts:
         """Loads the plan and returns its facts; runs in a child."""
         return plan_facts(
             find("full"),
@@ -236,7 +234,7 @@ class EngineBuild:
         return calibration_scales(spec, cache)
 
 
-def _has_next(error: DeviceError) -> bool:
+def _may_retry(error: DeviceError) -> bool:
     if isinstance(error, JobCancelled) or error.code == "job.cancelled":
         return False
     return error.code in _NEXT or family(error.code) in _NEXT_FAMILIES
@@ -277,7 +275,7 @@ def make_entry(
         notes: Gets a sentence for each irregularity.
     """
     flags = made.flags
-    layers, odd = ((), []) if spec.standalone else summary(facts.inspector)
+    layers, odd = ((), []) if spec.standalone else summarise(facts.inspector)
     # tensors between segments in a format that both support; a reformat to LINEAR is expected: the
     # network's own tensors have it, and borders whose format the GPU lacks
     formatted = [

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgekit_device.board.identity import fingerprint
-from edgekit_device.build.attempt import CRASHED, BuilderLog, isolated
+from edgekit_device.build.attempt import CRASHED, BuilderLog, run_isolated
 from edgekit_device.build.engine import EngineBuild
 from edgekit_device.build.inspection import strides
 from edgekit_device.build.request import (
@@ -62,7 +62,7 @@ def build(context: JobContext, request: BuildJobRequest) -> BuildResult:
     _need_blobs(context, request)
     board = fingerprint(context.root.folder)
     notes: List[str] = []
-    version = isolated(context, lambda _: _start(context))
+    version = run_isolated(context, lambda _: _start_tensorrt(context))
     if not agree(parse_version(request.tensorrt), parse_version(version)):
         notes.append("planned for TensorRT {}, built with {}".format(request.tensorrt, version))
     builds = EngineBuild(context, request, board)
@@ -79,7 +79,7 @@ def build(context: JobContext, request: BuildJobRequest) -> BuildResult:
             continue
         same[alike] = spec.key
         built[spec.key] = builds.engine(spec, notes)
-    golden = _golden(context, request, built, board, notes)
+    golden = _run_golden(context, request, built, board, notes)
     return BuildResult(
         request=request.digest,
         fingerprint=board,
@@ -110,7 +110,7 @@ def _need_blobs(context: JobContext, request: BuildJobRequest) -> None:
         )
 
 
-def _start(context: JobContext) -> str:
+def _start_tensorrt(context: JobContext) -> str:
     """Starts TensorRT and returns its version."""
     trt = find("full")
     if trt is None or not hasattr(trt, "Builder"):
@@ -134,7 +134,7 @@ def _try_plugins(context: JobContext, builds: EngineBuild) -> None:
         load_plugins(trt, BuilderLog(trt, context.log).logger, builds.plugins(), "plugins")
 
     try:
-        isolated(context, work)
+        run_isolated(context, work)
     except DeviceError as error:
         if error.code != CRASHED:
             raise
@@ -149,7 +149,7 @@ def _try_plugins(context: JobContext, builds: EngineBuild) -> None:
         ) from error
 
 
-def _golden(
+def _run_golden(
     context: JobContext,
     request: BuildJobRequest,
     built: Mapping[str, EngineResult],
@@ -181,7 +181,7 @@ def _golden(
         return run_golden(request, built, files, board, context.store)
 
     try:
-        found: Tuple[GoldenRun, ...] = take(records(GoldenRun), isolated(context, work))
+        found: Tuple[GoldenRun, ...] = take(records(GoldenRun), run_isolated(context, work))
     except DeviceError as error:
         if error.code == "job.cancelled":
             raise
@@ -252,7 +252,7 @@ def _make_checked(
             digest = built.full or built.engine
             size = built.full_bytes or built.bytes
             blobs[digest] = BlobEntry(size, "engine")
-            entries[digest] = _entry(spec, built)
+            entries[digest] = _engine_entry(spec, built)
             segments.append(
                 SegmentEntry(
                     index,
@@ -272,8 +272,8 @@ def _make_checked(
         digest=request.digest,
         name=request.name,
         backend="tensorrt",
-        inputs=_tensors(request.network.inputs),
-        outputs=_tensors(request.network.outputs),
+        inputs=_tensor_entries(request.network.inputs),
+        outputs=_tensor_entries(request.network.outputs),
         lanes=tuple(lanes),
         weights={},
         blobs=blobs,
@@ -297,7 +297,7 @@ def _make_checked(
     return Checked(files, manifest, signer="this board")
 
 
-def _entry(spec: EngineSpec, built: EngineResult) -> EngineEntry:
+def _engine_entry(spec: EngineSpec, built: EngineResult) -> EngineEntry:
     return EngineEntry(
         kind=spec.kind,
         tensorrt=built.tensorrt,
@@ -306,13 +306,13 @@ def _entry(spec: EngineSpec, built: EngineResult) -> EngineEntry:
         lean_embedded=built.lean_embedded,
         refit="none",
         dla_core=spec.dla_core,
-        inputs=_ios(built, "input"),
-        outputs=_ios(built, "output"),
+        inputs=_io_entries(built, "input"),
+        outputs=_io_entries(built, "output"),
         plugins_embedded=built.plugins_embedded,
     )
 
 
-def _ios(built: EngineResult, mode: str) -> Tuple[IoEntry, ...]:
+def _io_entries(built: EngineResult, mode: str) -> Tuple[IoEntry, ...]:
     return tuple(
         IoEntry(io.name, io.dtype, io.shape, io.format, io.strides, io.scale)
         for io in built.io
@@ -320,7 +320,7 @@ def _ios(built: EngineResult, mode: str) -> Tuple[IoEntry, ...]:
     )
 
 
-def _tensors(tensors: Sequence[NetworkTensor]) -> Tuple[TensorEntry, ...]:
+def _tensor_entries(tensors: Sequence[NetworkTensor]) -> Tuple[TensorEntry, ...]:
     return tuple(
         TensorEntry(io.name, io.dtype, io.shape, "LINEAR", strides(io.shape, io.dtype, "LINEAR"))
         for io in tensors

@@ -85,7 +85,7 @@ def apply_settings(
     """
     held: Dict[str, List[str]] = {}
     for setting in settings:
-        lacking = _lacking(trt, config, setting)
+        lacking = _find_missing(trt, config, setting)
         if lacking:
             notes.append(
                 "{}: this TensorRT has no {}, so {} is not set".format(key, lacking, setting.key)
@@ -102,14 +102,14 @@ def apply_settings(
     return {name: listed(texts, most=len(texts)) for name, texts in held.items()}
 
 
-def flags_held(trt: Any, config: Any, settings: Sequence[Setting]) -> List[str]:
+def read_flags(trt: Any, config: Any, settings: Sequence[Setting]) -> List[str]:
     """Returns the names of the flags among settings that TensorRT has set."""
     found = (setting.name for setting in settings if setting.kind == "flag")
     known = [name for name in found if hasattr(trt.BuilderFlag, name)]
     return [name for name in known if config.get_flag(getattr(trt.BuilderFlag, name))]
 
 
-def _lacking(trt: Any, config: Any, setting: Setting) -> str:
+def _find_missing(trt: Any, config: Any, setting: Setting) -> str:
     """Returns the name that the release lacks; "" if it has all names."""
     owner = {"flag": "BuilderFlag", "pool": "MemoryPoolType"}.get(setting.kind, "")
     holder = getattr(trt, owner) if owner else config
@@ -128,7 +128,7 @@ def _lacking(trt: Any, config: Any, setting: Setting) -> str:
 def _flag(trt: Any, config: Any, setting: Setting) -> Tuple[str, str]:
     member_of = getattr(trt.BuilderFlag, setting.name)
     (config.set_flag if setting.number else config.clear_flag)(member_of)
-    return _switch(bool(setting.number)), _switch(config.get_flag(member_of))
+    return _on_off(bool(setting.number)), _on_off(config.get_flag(member_of))
 
 
 def _number(trt: Any, config: Any, setting: Setting) -> Tuple[str, str]:
@@ -147,19 +147,19 @@ def _sources(trt: Any, config: Any, setting: Setting) -> Tuple[str, str]:
     mask = sum(bits[name] for name in set(setting.members))
     getattr(config, setting.name)(mask)
     held = getattr(config, setting.name.replace("set_", "get_", 1))()
-    return _members(bits, mask), _members(bits, held)
+    return _mask_names(bits, mask), _mask_names(bits, held)
 
 
-def _members(bits: Mapping[str, int], mask: int) -> str:
+def _mask_names(bits: Mapping[str, int], mask: int) -> str:
     return listed((name for name, bit in bits.items() if bit & mask), most=99) or "none"
 
 
-def _switched(trt: Any, config: Any, setting: Setting) -> Tuple[str, str]:
+def _member_switch(trt: Any, config: Any, setting: Setting) -> Tuple[str, str]:
     name = setting.members[0]
     member_of = getattr(getattr(trt, setting.enum), name)
     getattr(config, setting.name)(member_of, bool(setting.number))
     held = getattr(config, setting.name.replace("set_", "get_", 1))(member_of)
-    return "{} {}".format(name, _switch(bool(setting.number))), "{} {}".format(name, _switch(held))
+    return "{} {}".format(name, _on_off(bool(setting.number))), "{} {}".format(name, _on_off(held))
 
 
 def _pool(trt: Any, config: Any, setting: Setting) -> Tuple[str, str]:
@@ -168,7 +168,7 @@ def _pool(trt: Any, config: Any, setting: Setting) -> Tuple[str, str]:
     return str(setting.number), str(config.get_memory_pool_limit(pool))
 
 
-def _switch(on: bool) -> str:
+def _on_off(on: bool) -> str:
     return "on" if on else "off"
 
 
@@ -177,6 +177,6 @@ _APPLY: Mapping[str, Callable[[Any, Any, Setting], Tuple[str, str]]] = {
     "number": _number,
     "choice": _choice,
     "sources": _sources,
-    "switches": _switched,
+    "switches": _member_switch,
     "pool": _pool,
 }

@@ -30,7 +30,7 @@ from edgekit_device.cuda.cudla_library import (
     open_library,
 )
 from edgekit_device.cuda.driver import open_cuda
-from edgekit_device.cuda.memory import DeviceBuffer, DeviceTensor, Feeder, fetched, io_bytes
+from edgekit_device.cuda.memory import DeviceBuffer, DeviceTensor, Feeder, fetch_bytes, io_bytes
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import DTYPES
 
@@ -118,7 +118,7 @@ class LoadableEngine:
         where = "DLA core {}".format(core)
         call("cudlaCreateDevice", core, ctypes.byref(self._device), HYBRID, where=where)
         device = self._device
-        self.handle.later(lambda: call("cudlaDestroyDevice", device))
+        self.handle.on_close(lambda: call("cudlaDestroyDevice", device))
         try:
             call(
                 "cudlaModuleLoadFromMemory",
@@ -136,7 +136,7 @@ class LoadableEngine:
                 )
             raise
         module = self._module
-        self.handle.later(lambda: call("cudlaModuleUnload", module, 0))
+        self.handle.on_close(lambda: call("cudlaModuleUnload", module, 0))
 
     def _tensors(
         self, count: int, which: int, ios: Sequence[Any], role: str
@@ -150,7 +150,7 @@ class LoadableEngine:
         attribute.descriptors = ctypes.cast(found, ctypes.POINTER(TensorDescriptor))
         self._library.call(name, self._module, which, ctypes.byref(attribute))
         descriptors = list(found)[:number]
-        ordered = in_order(descriptors, ios, role)
+        ordered = order_entries(descriptors, ios, role)
         return [(io, int(one.size)) for io, one in zip(ordered, descriptors)]  # noqa: B905
 
     def register(self, buffer: DeviceBuffer) -> int:
@@ -164,7 +164,7 @@ class LoadableEngine:
         def undo(freed: DeviceBuffer = buffer) -> None:
             call("cudlaMemUnregister", device, mapped)
 
-        self.handle.later(undo)
+        self.handle.on_close(undo)
         return mapped.value or 0
 
     def _slot(self) -> CudlaSlot:
@@ -255,7 +255,9 @@ class LoadableEngine:
         self.handle.close()
 
 
-def in_order(descriptors: Sequence[TensorDescriptor], ios: Sequence[Any], role: str) -> List[Any]:
+def order_entries(
+    descriptors: Sequence[TensorDescriptor], ios: Sequence[Any], role: str
+) -> List[Any]:
     """Returns the manifest's entries in the order of the loadable's tensors.
 
     Seen on an Orin (github.com/NVIDIA/cuda-samples issue 192): names end with an apostrophe; an
@@ -272,10 +274,10 @@ def in_order(descriptors: Sequence[TensorDescriptor], ios: Sequence[Any], role: 
     Raises:
         DeviceError: "cudla.mismatch", with both sides of the difference.
     """
-    names = [_text(descriptor) for descriptor in descriptors]
+    names = [_descriptor_name(descriptor) for descriptor in descriptors]
     if len(descriptors) != len(ios):
         wanted = ", ".join(io.name for io in ios)
-        raise _mismatch(
+        raise _mismatch_error(
             "{} {}s ({})".format(len(names), role, ", ".join(names)),
             "{} ({})".format(len(ios), wanted),
             role,
@@ -285,7 +287,7 @@ def in_order(descriptors: Sequence[TensorDescriptor], ios: Sequence[Any], role: 
     for descriptor, name in zip(descriptors, names):  # noqa: B905
         fits = [io for io in left if _same_name(name, io.name)]
         if not fits:
-            raise _mismatch(
+            raise _mismatch_error(
                 "the {} {!r}".format(role, name.rstrip("'")),
                 "only {}".format(", ".join(repr(io.name) for io in left)),
                 name,
@@ -293,12 +295,12 @@ def in_order(descriptors: Sequence[TensorDescriptor], ios: Sequence[Any], role: 
         # the longest, in case a name is the prefix of another
         io = max(fits, key=lambda candidate: len(candidate.name))
         left.remove(io)
-        _compare(descriptor, io, role)
+        _compare_strides(descriptor, io, role)
         found.append(io)
     return found
 
 
-def _text(descriptor: TensorDescriptor) -> str:
+def _descriptor_name(descriptor: TensorDescriptor) -> str:
     return bytes(descriptor.name).decode("utf-8", "replace")
 
 
@@ -307,7 +309,7 @@ def _same_name(given: str, name: str) -> bool:
     return name in {given, plain} or (len(given) >= _LONGEST and name.startswith(plain))
 
 
-def _compare(descriptor: TensorDescriptor, io: Any, role: str) -> None:
+def _compare_strides(descriptor: TensorDescriptor, io: Any, role: str) -> None:
     if io.format not in _FORMATS or io.dtype not in _DTYPES:
         raise DeviceError(
             "a loadable cannot have {} {} as its {}".format(io.dtype, io.format, role),
@@ -339,12 +341,14 @@ def _compare(descriptor: TensorDescriptor, io: Any, role: str) -> None:
         pairs.append((name, given, wanted, not says or not given or given == wanted))
     for what, given, wanted, equal in pairs:
         if not equal:
-            raise _mismatch(
-                "the {} {}".format(what, given), "{} {}".format(what, wanted), _text(descriptor)
+            raise _mismatch_error(
+                "the {} {}".format(what, given),
+                "{} {}".format(what, wanted),
+                _descriptor_name(descriptor),
             )
 
 
-def _mismatch(loadable: str, manifest: str, where: str) -> DeviceError:
+def _mismatch_error(loadable: str, manifest: str, where: str) -> DeviceError:
     return DeviceError(
         "the loadable has {}, but the manifest has {}".format(loadable, manifest),
         code="cudla.mismatch",
@@ -361,7 +365,7 @@ class CudlaHandle:
         self._undo: List[Callable[[], None]] = []
         self._lock = threading.Lock()
 
-    def later(self, undo: Callable[[], None]) -> None:
+    def on_close(self, undo: Callable[[], None]) -> None:
         with self._lock:
             self._undo.append(undo)
 
@@ -397,7 +401,7 @@ class CudlaSlot:
     ) -> None:
         self.cuda = cuda
         self.stream = stream = cuda.stream()
-        handle.later(lambda: cuda.destroy_stream(stream))
+        handle.on_close(lambda: cuda.destroy_stream(stream))
         self.buffers: Dict[str, DeviceBuffer] = {}
         self.registered: Dict[str, int] = {}
         for name, size in sizes.items():
@@ -427,4 +431,4 @@ class CudlaBufferPart:
         Raises:
             DeviceError: "cuda.*".
         """
-        return fetched(self.cuda, self._ptr, self._nbytes)
+        return fetch_bytes(self.cuda, self._ptr, self._nbytes)

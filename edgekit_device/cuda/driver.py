@@ -318,9 +318,9 @@ class Cuda:
         """
         if not size:
             return
-        self._marked(kind, stream, (_COPIES[kind], dst, src, size, stream))
+        self._record_marks(kind, stream, (_COPIES[kind], dst, src, size, stream))
 
-    def _marked(self, phase: str, stream: int, call: Tuple[Any, ...]) -> None:
+    def _record_marks(self, phase: str, stream: int, call: Tuple[Any, ...]) -> None:
         marks = self.marks
         if marks is None:
             self.call(*call)
@@ -407,7 +407,7 @@ class Cuda:
             *[ctypes.addressof(argument) for argument in args]
         )
         said = (function, *grid, *block, 0, stream, ctypes.addressof(places), 0)
-        self._marked("compute", stream, ("cuLaunchKernel", *said))
+        self._record_marks("compute", stream, ("cuLaunchKernel", *said))
 
     def compute_capability(self) -> Tuple[int, int]:
         """Returns the device's compute capability, such as (8, 7)."""

@@ -112,7 +112,7 @@ HELPER u32 half_of(float v) {
 #define THREAD ((int)threadIdx.x)
 """
 
-# Definitions that `plan` chooses:
+# Definitions that `plan_kernel` chooses:
 #   SRC_T, DST_T: element types, 0 float32, 1 float16, 2 uint8, 3 int8.
 #   SRC_HELD, DST_HELD: channels next to each other; 0 for all, where these are more than a few.
 #   SRC_WAY, DST_WAY: a run is 0 the pixels of a channel, 1 the channels of a pixel, 2 whole pixels.
@@ -504,13 +504,13 @@ class _MemoryLayout:
     held: int
 
 
-def source(launch: Launch, prelude: str = CUDA_PRELUDE) -> str:
+def kernel_source(launch: Launch, prelude: str = CUDA_PRELUDE) -> str:
     """Returns the text of a planned kernel."""
     defines = "".join("#define {} {}\n".format(*definition) for definition in launch.defines)
     return defines + prelude + TEXT
 
 
-def plan(src: Any, dst: Any) -> Launch:
+def plan_kernel(src: Any, dst: Any) -> Launch:
     """Plans the kernel that writes ``src``'s tensor in ``dst``'s layout.
 
     Raises:
@@ -523,7 +523,7 @@ def plan(src: Any, dst: Any) -> Launch:
             "{} cannot be converted to {}".format(list(src.shape), list(dst.shape)),
             code="kernels.shape",
         )
-    a, b = _side(src), _side(dst)
+    a, b = _memory_layout(src), _memory_layout(dst)
     numbers, defines = _conversion(src, dst)
     batch, channels, height, width = shape
     if a.held == b.held == 1 and not (width * a.size % _WORD or width * b.size % _WORD):
@@ -533,16 +533,16 @@ def plan(src: Any, dst: Any) -> Launch:
     elif a.line == b.line == width:
         height, width = 1, height * width
         a, b = replace(a, line=width), replace(b, line=width)
-    block = _block(a, b, channels)
+    block = _block_size(a, b, channels)
     for name, one in (("SRC", a), ("DST", b)):
         block[name + "_HELD"] = 0 if one.groups == 1 and one.held > _FEW else one.held
     lines = batch * height
-    block["DST_WORD"] = _word(b, block, "DST", lines * b.groups)
+    block["DST_WORD"] = _word_size(b, block, "DST", lines * b.groups)
     ways = (block["SRC_WAY"], block["DST_WAY"])
     if block["DST_WORD"] <= b.size and ways[1] == _ALONG_PIXELS and ways[0] != _WHOLE_PIXELS:
         # single elements: neighbouring threads write neighbours
         block.update(PX=4, STEP=_WARP, DST_WORD=0)
-    block["SRC_WORD"] = _word(a, block, "SRC", lines * a.groups)
+    block["SRC_WORD"] = _word_size(a, block, "SRC", lines * a.groups)
     covered = b.groups * b.held
     if covered <= channels and b.line <= width:
         # nothing is padded: the source's padding may be read
@@ -557,7 +557,7 @@ def plan(src: Any, dst: Any) -> Launch:
     return Launch(tuple(sorted({**defines, **block}.items())), numbers, grid)
 
 
-def _side(layout: Any) -> _MemoryLayout:
+def _memory_layout(layout: Any) -> _MemoryLayout:
     if layout.format not in _FORMATS or layout.dtype not in _TYPES:
         raise DeviceError(
             "no kernel converts {} to {}".format(layout.dtype, layout.format),
@@ -583,7 +583,7 @@ def _side(layout: Any) -> _MemoryLayout:
     return found
 
 
-def _block(a: _MemoryLayout, b: _MemoryLayout, channels: int) -> Dict[str, int]:
+def _block_size(a: _MemoryLayout, b: _MemoryLayout, channels: int) -> Dict[str, int]:
     """Returns a thread's definitions, by their names in :data:`TEXT`.
 
     Words are as wide as possible, and neighbouring threads write adjacent memory: a sector of 32
@@ -613,7 +613,7 @@ def _block(a: _MemoryLayout, b: _MemoryLayout, channels: int) -> Dict[str, int]:
     return {"SRC_WAY": ways[0], "DST_WAY": ways[1], "SRC_CW": own, "THREADS": _THREADS, **named}
 
 
-def _word(layout: _MemoryLayout, block: Dict[str, int], name: str, lines: int) -> int:
+def _word_size(layout: _MemoryLayout, block: Dict[str, int], name: str, lines: int) -> int:
     """Returns the alignment in bytes of every run of a side; 0 for single elements."""
     way = block[name + "_WAY"]
     if way == _ALONG_PIXELS and block["STEP"] > 1:
@@ -733,7 +733,7 @@ class PackKernels:
                 code="kernels.unsupported",
                 hint="one side is {}, so the other must be LINEAR or HWC".format(", ".join(_DLA)),
             )
-        self._launch(plan(src, dst), src_ptr, dst_ptr, stream)
+        self._launch(plan_kernel(src, dst), src_ptr, dst_ptr, stream)
 
     def _launch(self, launch: Launch, src_ptr: int, dst_ptr: int, stream: int) -> None:
         for pointer in (src_ptr, dst_ptr):
@@ -749,7 +749,7 @@ class PackKernels:
         with self._lock:
             function = self._functions.get(launch.defines)
             if function is None:
-                module = self._cuda.load_module(self._image(source(launch)))
+                module = self._cuda.load_module(self._image(kernel_source(launch)))
                 function = self._cuda.function(module, "convert")
                 self._functions[launch.defines] = function
         self._cuda.launch(function, launch.grid, (_THREADS, 1, 1), arguments, stream)

@@ -80,7 +80,7 @@ class BufferPool:
             fits = [n for n, free in self._free.items() if free and room <= n <= _LARGER * room]
             capacity = min(fits, default=room)
             found = self._free[capacity].pop() if fits else None
-            idle = self._idle() if found is None else []
+            idle = self._remove_idle() if found is None else []
             self._used += capacity
             self.allocated += found is None
         for ptr in idle:
@@ -96,7 +96,7 @@ class BufferPool:
             raise
         return MemoryLease(self, ptr, nbytes, room)
 
-    def _idle(self) -> List[int]:
+    def _remove_idle(self) -> List[int]:
         """Removes and returns idle memory in excess of the memory ever in use at once.
 
         Frames of a single shape have no excess; with changing shapes, every size would stay.
@@ -191,7 +191,7 @@ class MemoryLease:
         self.pool.give(self.ptr, self._capacity)
 
 
-def fetched(cuda: Any, ptr: int, nbytes: int) -> np.ndarray:
+def fetch_bytes(cuda: Any, ptr: int, nbytes: int) -> np.ndarray:
     """Copies bytes from the device to the host.
 
     Raises:
@@ -226,7 +226,7 @@ class DeviceBuffer:
         Raises:
             DeviceError: "cuda.*".
         """
-        return fetched(self.cuda, self.ptr, self.nbytes)
+        return fetch_bytes(self.cuda, self.ptr, self.nbytes)
 
     def __del__(self) -> None:
         if self.ptr:
@@ -303,7 +303,7 @@ class _BorrowedMemory:
         self._ptr, self._nbytes, self._tensor = ptr, nbytes, tensor
 
     def fetch(self) -> np.ndarray:
-        return fetched(self.cuda, self._ptr, self._nbytes)
+        return fetch_bytes(self.cuda, self._ptr, self._nbytes)
 
 
 Tensor = Union["np.ndarray", DeviceTensor]
@@ -370,7 +370,7 @@ class Feeder:
         stored = pack(convert(array, io.dtype, None, io.scale, io.name), io.format, io.strides)
         return self._upload(stored, stream, keep, target)
 
-    def borrowed(self, tensor: Any) -> DeviceTensor:
+    def borrow(self, tensor: Any) -> DeviceTensor:
         """Returns a GPU tensor of PyTorch, CuPy or Numba without a copy.
 
         Waits for its interface's stream, or else for the default stream: the caller must wait for
@@ -405,7 +405,7 @@ class Feeder:
         owner = _BorrowedMemory(self._cuda, pointer, size, tensor)
         return DeviceTensor(pointer, size, str(kind), shape, "LINEAR", (), None, owner)
 
-    def plain(self, tensor: Tensor, dtype: str) -> DeviceTensor:
+    def as_linear(self, tensor: Tensor, dtype: str) -> DeviceTensor:
         """Returns the tensor in planes ("LINEAR") of type ``dtype``: itself, or converted on the
         GPU.
 
@@ -458,7 +458,7 @@ class Feeder:
                     self._packer = PackKernels(self._cuda, cache)
             self._packer.convert(source.ptr, source, target, io, stream)
             if known is None:
-                known = self._proves(source, io, target, stream)
+                known = self._matches_numpy(source, io, target, stream)
         except DeviceError as error:
             if family(error.code) == "cuda" and known:
                 raise  # it worked before: the device has failed
@@ -467,7 +467,7 @@ class Feeder:
             self._proved[kind] = known
         return target if known else 0
 
-    def _proves(self, source: DeviceTensor, io: IoEntry, made: int, stream: int) -> bool:
+    def _matches_numpy(self, source: DeviceTensor, io: IoEntry, made: int, stream: int) -> bool:
         import numpy as np
 
         self._cuda.synchronize(stream)  # the kernel's input and output are complete now

@@ -117,7 +117,7 @@ def deploy(
         def stopped() -> None:
             if cancelled():
                 raise JobCancelled
-            wanted_back(app)
+            check_rollback_request(app)
 
         left = read_journal(app)
         complete_history(app)
@@ -130,7 +130,7 @@ def deploy(
                     settle(root, app, left, held)
                     raise JobCancelled
                 left.update(job=job)
-                return Deployment(root, app, left, on_progress, stopped, held).to_end()
+                return Deployment(root, app, left, on_progress, stopped, held).run_to_end()
             settle(root, app, left, held)
         elif request.resume is not None:
             return NothingToResume() if left is None else left.facts
@@ -139,7 +139,7 @@ def deploy(
         if not (request.put_back or serves):
             refuse_taken_back(app, request.digest)
         journal = _begin(root, app, request, job)
-        return Deployment(root, app, journal, on_progress, stopped, held).to_end()
+        return Deployment(root, app, journal, on_progress, stopped, held).run_to_end()
 
 
 def settle(root: Root, app: App, left: DeploymentJournal, held: int) -> None:
@@ -151,7 +151,7 @@ def settle(root: Root, app: App, left: DeploymentJournal, held: int) -> None:
     left.update(policy=replace(left.facts.policy, soak_s=0.0))
     with contextlib.suppress(DeviceError):
         if left.state in AFTER_SWITCH and not _was_cancelled(root, left):
-            steps.to_end()
+            steps.run_to_end()
         else:
             steps.give_up(
                 DeviceError(
@@ -298,7 +298,7 @@ class _RollbackRequest:
     code: str = member(choice(ASKED, OTHERS_FAILED), absent=ASKED)
 
 
-def wanted_back(app: App) -> None:
+def check_rollback_request(app: App) -> None:
     """Raises DeviceError "rollback.*" if a rollback was requested."""
     found = load(_RollbackRequest, app.folder / BACK)
     journal = None if found is None else read_journal(app)

@@ -64,7 +64,7 @@ def read_request(document: object) -> DeployRequest:
     return read(DeployRequest, document, "request", code="deploy.bad-request", hint=hint)
 
 
-def running(root: Root, requested: DeployRequest) -> Optional[Job]:
+def find_running(root: Root, requested: DeployRequest) -> Optional[Job]:
     """Returns the job that deploys the same bundle, or just did; the caller holds jobs/lock.
 
     Raises:
@@ -79,10 +79,10 @@ def running(root: Root, requested: DeployRequest) -> Optional[Job]:
         if other.request.get("digest") == requested.digest:
             return job
         raise busy(root.app(requested.app), job.name)
-    return None if requested.again else _just_done(root, requested)
+    return None if requested.again else _find_done(root, requested)
 
 
-def _just_done(root: Root, requested: DeployRequest) -> Optional[Job]:
+def _find_done(root: Root, requested: DeployRequest) -> Optional[Job]:
     """Returns the job that made the bundle serve: it may have ended since the host looked.
 
     None if the board or its releases have changed since: then the bundle is tested anew.

@@ -3,7 +3,7 @@ before it, its work, and the next state after its work or after a failure.
 
 A state is durable in the journal before its work begins, and its work may be repeated: so the same
 code runs a new deployment and continues a deployment whose process died. Start with
-``Deployment.to_end``.
+``Deployment.run_to_end``.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Deployment:
         """The release's checks and their limits."""
         return self.journal.facts.policy
 
-    def to_end(self) -> DeploymentResult:
+    def run_to_end(self) -> DeploymentResult:
         """Runs the deployment from its state to its end.
 
         Returns:
@@ -361,10 +361,10 @@ def soak(run: Deployment) -> None:
     """
     policy = run.policy
     until = time.monotonic() + policy.soak_s
-    known = _taken(run, policy.timeouts.test_s)
+    known = _load_release(run, policy.timeouts.test_s)
     while True:
         _examine(run, policy)
-        known = _watch(run, known)
+        known = _check_server(run, known)
         left = until - time.monotonic()
         if left <= 0:
             return
@@ -390,21 +390,21 @@ def _examine(run: Deployment, policy: Policy) -> None:
     run.child(Health, work, {"soaking": policy.timeouts.test_s})
 
 
-def _taken(run: Deployment, limit_s: float) -> Optional[ServingStatus]:
+def _load_release(run: Deployment, limit_s: float) -> Optional[ServingStatus]:
     """Makes a server load the release; returns its status, None if no server runs."""
     found = reload(run.app.folder, limit_s)
     if found is not None and found.release != run.journal.facts.release:
         why = _last_error(found) or "it returned {}".format(found.release)
-        raise _bad(run, "the server rejected the release: {}".format(why))
+        raise _unhealthy_error(run, "the server rejected the release: {}".format(why))
     return found
 
 
-def _watch(run: Deployment, known: Optional[ServingStatus]) -> Optional[ServingStatus]:
+def _check_server(run: Deployment, known: Optional[ServingStatus]) -> Optional[ServingStatus]:
     """Compares a server's counters with the previous counters; returns the new status."""
     found = serving(run.app.folder)
     if found is None or known is None or found.pid != known.pid:
         if found is None and known is not None:
-            raise _bad(run, "the server ended")
+            raise _unhealthy_error(run, "the server ended")
         return found
     for what, more in (
         ("error", found.errors - known.errors),
@@ -412,7 +412,9 @@ def _watch(run: Deployment, known: Optional[ServingStatus]) -> Optional[ServingS
     ):
         if more > 0:
             last = _last_error(found)
-            raise _bad(run, counted(more, "new " + what) + (": " + last if last else ""))
+            raise _unhealthy_error(
+                run, counted(more, "new " + what) + (": " + last if last else "")
+            )
     return found
 
 
@@ -420,7 +422,7 @@ def _last_error(found: ServingStatus) -> str:
     return "" if found.last_error is None else found.last_error.message
 
 
-def _bad(run: Deployment, text: str) -> DeviceError:
+def _unhealthy_error(run: Deployment, text: str) -> DeviceError:
     return DeviceError(
         "the release does not work on the server: {}".format(text),
         code="health.serving",

@@ -1,6 +1,6 @@
 """From a network's raw maps to objects.
 
-A module for each kind of head has two functions. ``decoded(part, maps)`` computes from the raw maps
+A module for each kind of head has two functions. ``decode(part, maps)`` computes from the raw maps
 the tensors that the network's own decoding would have written, by name; the host compares the two
 element by element before it cuts a network there. ``candidates(part, tensors)`` computes boxes and
 scores from these tensors. Both are vectorised, and run on the arrays' device: NumPy's on the CPU,
@@ -49,7 +49,7 @@ def decode(head: Head, outputs: Mapping[str, Array]) -> Dict[str, Array]:
             code="head.outputs",
             hint="the head was recognised in another network: run this network's own bundle",
         )
-    found: Dict[str, Array] = _KINDS[name].decoded(part, outputs)
+    found: Dict[str, Array] = _KINDS[name].decode(part, outputs)
     return found
 
 

@@ -15,22 +15,22 @@ from edgekit_device.detection.head import DistanceHead
 from edgekit_device.detection.results import Array, Candidates
 
 
-def decoded(part: DistanceHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
+def decode(part: DistanceHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
     """Returns "boxes" [batch, 4, places], "scores" [batch, classes, places], "extra" (keypoints in
     pixels or mask coefficients) and "prototypes".
     """
     raw = [float32(maps[level.boxes]) for level in part.levels]
     xp = namespace(raw[0])
     centres, strides = _places(part, raw)
-    values = xp.concatenate([_flat(raw_map) for raw_map in raw], axis=2)
+    values = xp.concatenate([_flatten(raw_map) for raw_map in raw], axis=2)
     if part.levels[0].scores:
-        scores = [_flat(float32(maps[level.scores])) for level in part.levels]
+        scores = [_flatten(float32(maps[level.scores])) for level in part.levels]
         logits = xp.concatenate(scores, axis=2)
     else:
         values, logits = values[:, : 4 * part.bins], values[:, 4 * part.bins :]
     found = {"boxes": _boxes(part, values, centres) * strides, "scores": sigmoid(logits)}
     if part.levels[0].extra:
-        extra = [_flat(float32(maps[level.extra])) for level in part.levels]
+        extra = [_flatten(float32(maps[level.extra])) for level in part.levels]
         found["extra"] = xp.concatenate(extra, axis=2)
     if part.keypoints:
         raw = found["extra"]
@@ -69,7 +69,7 @@ def candidates(part: DistanceHead, tensors: Mapping[str, Array]) -> List[Candida
     ]
 
 
-def _flat(value: Array) -> Array:
+def _flatten(value: Array) -> Array:
     return value.reshape(value.shape[0], value.shape[1], -1)
 
 

@@ -1,6 +1,6 @@
 """The position of a picture on a network's input, and the way back for found objects.
-``letterbox``, ``stretch``, ``cover`` and ``cropped`` place it as the configuration's
-``calibration.resize`` of that name does.
+``letterbox``, ``stretch``, ``cover`` and ``crop_resized`` place it as the configuration's
+``calibration.resize`` does.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def cover(picture: Size, size: Size) -> Placing:
     return Placing(picture, size, (high, wide), (size[1] - wide) / 2, (size[0] - high) / 2)
 
 
-def cropped(picture: Size, size: Size, resized: Size) -> Placing:
+def crop_resized(picture: Size, size: Size, resized: Size) -> Placing:
     """Places the middle of a picture that was resized first."""
     left, top = round((resized[1] - size[1]) / 2.0), round((resized[0] - size[0]) / 2.0)
     return Placing(picture, size, resized, -left, -top)

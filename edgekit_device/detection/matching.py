@@ -95,14 +95,14 @@ class Boxes:
             )
             self._expected += len(theirs)
             self._found += len(mine)
-            self._matched += common(theirs, mine)
+            self._matched += count_common(theirs, mine)
 
     def counted(self) -> MatchedBoxes:
         """Returns the counts."""
         return MatchedBoxes(self._expected, self._found, self._matched)
 
 
-def common(expected: Sequence[Found], found: Sequence[Found]) -> int:
+def count_common(expected: Sequence[Found], found: Sequence[Found]) -> int:
     """Returns the number of objects in both: each of ``found``, the best first, takes the object of
     its class and text with the largest overlap, if that is enough and it is not taken yet.
     """

@@ -14,7 +14,7 @@ from edgekit_device.detection.head import PriorHead, PriorLevel
 from edgekit_device.detection.results import Array, Candidates
 
 
-def decoded(part: PriorHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
+def decode(part: PriorHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
     """Returns the network's decoded tensors, with a row per prior.
 
     These are ``offsets`` and ``boxes`` (left, top, right, bottom in the priors' unit)

@@ -12,10 +12,10 @@ from edgekit_device.detection.head import TextLineHead
 from edgekit_device.detection.results import Array, Candidates
 
 PROBABILITIES = "probabilities"
-"""The tensor that ``decoded`` gives: [batch, steps, characters + 1]."""
+"""The tensor that ``decode`` returns: [batch, steps, characters + 1]."""
 
 
-def decoded(part: TextLineHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
+def decode(part: TextLineHead, maps: Mapping[str, Array]) -> Dict[str, Array]:
     """Returns the probability of each class at each step."""
     value = maps[part.rows]
     return {PROBABILITIES: softmax(value, 2) if part.softmax else value}

@@ -270,7 +270,7 @@ class Model:
         with self._open.held(route.variant) as lanes:
             lane = lanes[_busiest_lane(lanes)]
             for name, value in run_on_devices(lane, route.fed(checked)).items():
-                found[name] = self._feeder.plain(value, lane.dtypes[name])
+                found[name] = self._feeder.as_linear(value, lane.dtypes[name])
         return route.on_device(found)
 
     def stream(
@@ -590,7 +590,7 @@ def check_inputs(
                 where=tensor.name,
                 hint="pass tensor.cpu() (CuPy: cupy.asnumpy(tensor))",
             )
-        found = feeder.borrowed(value)
+        found = feeder.borrow(value)
         check_kind(np.dtype(found.dtype), found.shape if static else None, tensor)
         return found
 
