@@ -22,7 +22,7 @@ from edgekit_device.errors import DeviceError, map_os_errors
 LOCK_WAIT_S = 60.0
 _LOCK_POLL_S = 0.02
 
-# the names of ``_temporary``'s files
+# the names of ``_open_temporary``'s files
 _TEMPORARY = re.compile(r"\..+\.[0-9]+-[0-9a-f]{8}\Z")
 _WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 _MOST_KEPT = 64 << 20
@@ -64,7 +64,7 @@ def write_durably(path: Path, data: bytes) -> None:
 
     Temporary files that killed processes have left for this file are removed.
     """
-    temporary, handle = _temporary(path)
+    temporary, handle = _open_temporary(path)
     try:
         with open(handle, "wb") as file:  # locked until it is closed
             file.write(data)
@@ -88,7 +88,7 @@ def remove_unfinished(folder: Path) -> None:
             _remove_dead(folder / name)
 
 
-def _temporary(path: Path) -> Tuple[Path, int]:
+def _open_temporary(path: Path) -> Tuple[Path, int]:
     """Returns a new file next to ``path``, locked while its writer lives, and its descriptor."""
     while True:
         name = ".{}.{}-{}".format(path.name, os.getpid(), os.urandom(4).hex())
@@ -154,7 +154,7 @@ def open_locked(path: Path, wait_s: float, *, shared: bool = False) -> Optional[
         try:
             taken = take_lock(handle, deadline - time.monotonic(), shared=shared)
             # its last holder may have removed the file: then this lock has no effect
-            if taken and _is(handle, path):
+            if taken and _is_same_file(handle, path):
                 handle, opened = -1, handle
                 return opened
         finally:
@@ -164,7 +164,7 @@ def open_locked(path: Path, wait_s: float, *, shared: bool = False) -> Optional[
             return None
 
 
-def _is(handle: int, path: Path) -> bool:
+def _is_same_file(handle: int, path: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(handle), os.stat(str(path)))
     except FileNotFoundError:
@@ -218,7 +218,7 @@ def workspace(root: Path) -> Iterator[Path]:
         parent.mkdir(parents=True, exist_ok=True)
         for left in parent.iterdir():
             _sweep(left)
-        folder, handle = _claim(parent)
+        folder, handle = _claim_folder(parent)
     try:
         yield folder
     finally:
@@ -226,7 +226,7 @@ def workspace(root: Path) -> Iterator[Path]:
         os.close(handle)
 
 
-def _claim(parent: Path) -> Tuple[Path, int]:
+def _claim_folder(parent: Path) -> Tuple[Path, int]:
     import tempfile
 
     # between mkdir and flock another command may remove the folder: then take a new folder

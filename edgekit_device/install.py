@@ -47,8 +47,8 @@ from edgekit_device.release.journal import (
 from edgekit_device.release.offer import (
     MAX_ENVELOPE,
     Envelope,
-    serves,
-    serves_well,
+    find_serving,
+    find_working,
     take_offer,
 )
 from edgekit_device.release.policy import read_policy
@@ -171,7 +171,7 @@ def resume(
                 nonce="{}.{}".format(facts.id, facts.attempts),
                 resume=facts.id,
             )
-            started = _start(root, request, no_run)
+            started = _start_deployment(root, request, no_run)
         except DeviceError as error:
             if app is not None:
                 raise
@@ -190,7 +190,9 @@ def do_resume(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Res
     app = None if arguments.app is None else root.app(arguments.app)
     found, failed = resume(root, app, no_run=arguments.no_run)
     if arguments.wait:
-        found = [replace(resumed, state=_ended(open_job(root, resumed.job))) for resumed in found]
+        found = [
+            replace(resumed, state=_wait_for_end(open_job(root, resumed.job))) for resumed in found
+        ]
     return ResumeAnswer(tuple(found), tuple(failed), left)
 
 
@@ -217,7 +219,7 @@ def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> In
     checked = check_bundle(files, root.allowed_signers, trust)
     if arguments.app is not None:
         need_app(checked, arguments.app)
-    refused = _refusal(root, checked, arguments.allow_older, put_back=bool(arguments.again))
+    refused = _find_refusal(root, checked, arguments.allow_older, put_back=bool(arguments.again))
     answer = take_offer(root, files.manifest, files.signature, trust)
     with root.lock(shared=True), map_os_errors(str(root.folder)), BlobWriter(root) as writer:
         for digest, _ in answer.missing:
@@ -245,8 +247,8 @@ def do_install(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> In
         ),
         put_back=bool(arguments.again),
     )
-    job = open_job(root, _start(root, request))
-    _ended(job)
+    job = open_job(root, _start_deployment(root, request))
+    _wait_for_end(job)
     result = deployment_result(job.result())
     return Installed(
         changed=isinstance(result, DeploymentResult) and result.changed,
@@ -282,19 +284,21 @@ def do_rehearse(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> R
         checked = check_bundle(files, signers, bool(arguments.trust_unsigned))
     if arguments.app is not None:
         need_app(checked, arguments.app)
-    _refusal(root, checked, arguments.allow_older, put_back=bool(arguments.again), remember=False)
+    _find_refusal(
+        root, checked, arguments.allow_older, put_back=bool(arguments.again), remember=False
+    )
     manifest, app = checked.manifest, root.app(checked.manifest.name)
     whole = all(
         root.store.size(digest) == size and root.store.is_whole(digest)
         for digest, size in manifest.sizes().items()
     )
-    changed = not whole or serves_well(root, checked) is None
+    changed = not whole or find_working(root, checked) is None
     if changed:
         check_requires(root, manifest)
     return RehearsedInstall(changed, app.name, manifest.digest, app.link("current"), len(new))
 
 
-def _refusal(
+def _find_refusal(
     root: Root,
     checked: Checked,
     allow_older: Optional[str],
@@ -308,7 +312,7 @@ def _refusal(
         DeviceError: "install.*": it is older or expired without ``allow_older``, or it was rolled
             back on this board and ``put_back`` is false.
     """
-    if serves(root, checked) is not None:
+    if find_serving(root, checked) is not None:
         return None  # the serving bundle is never refused
     refused = None
     try:
@@ -323,11 +327,11 @@ def _refusal(
     return refused
 
 
-def _start(root: Root, request: DeployRequest, no_run: bool = False) -> str:
+def _start_deployment(root: Root, request: DeployRequest, no_run: bool = False) -> str:
     return start_job(root, JobRequest("deploy", write(request)), held_back=no_run).job
 
 
-def _ended(job: Job) -> str:
+def _wait_for_end(job: Job) -> str:
     while True:
         state = job.read().state
         if state not in LIVE:

@@ -50,11 +50,11 @@ from edgekit_device.jobs.job import (
     JobState,
     StartedJob,
     all_jobs,
-    forget_outdated,
     job_context,
     open_job,
+    remove_outdated,
 )
-from edgekit_device.processes import ChildDied, Report, in_child
+from edgekit_device.processes import ChildDied, Report, run_in_child
 from edgekit_device.protocol.codec import dump, read, read_json, write
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.store.root import Root
@@ -237,26 +237,26 @@ def _supervise(job: Job, ready: Optional[int] = None) -> None:
         finally:
             if ready is not None:
                 os.close(ready)
-        end = _in_turn(job)
+        end = _wait_for_turn(job)
     except SystemExit:  # main() turns SIGTERM into it
-        end = _failed("the board stopped the job, as it does on shutdown", "job.terminated")
+        end = _failed_end("the board stopped the job, as it does on shutdown", "job.terminated")
     except DeviceError as error:
         end = _End("failed", Failure.of(error))
     except OSError as error:
-        end = _failed("the job could not run: {}".format(error), "board.io")
+        end = _failed_end("the job could not run: {}".format(error), "board.io")
     with contextlib.suppress(OSError):
         (job.folder / _RESERVED).unlink()
     job.write(ended_at=round(time.time(), 3), state=end.state, error=end.error)
     os.close(lock)
     # if this fails, the next job that ends does it
     with contextlib.suppress(DeviceError, OSError), locked(job.root.folder / "jobs" / "lock"):
-        forget_outdated(job.root)
+        remove_outdated(job.root)
 
 
-def _in_turn(job: Job) -> _End:
+def _wait_for_turn(job: Job) -> _End:
     if job.read().kind in CONCURRENT_JOBS:
         job.write(state="running", started_at=round(time.time(), 3))
-        return _work(job)
+        return _run_child(job)
     handle = os.open(
         str(job.root.folder / "jobs" / "turn"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
     )
@@ -271,7 +271,7 @@ def _in_turn(job: Job) -> _End:
                 reported = True
             time.sleep(_POLL_S)
         job.write(state="running", started_at=round(time.time(), 3))
-        return _work(job)
+        return _run_child(job)
     finally:
         os.close(handle)
 
@@ -288,7 +288,7 @@ def _has_turn(job: Job, handle: int) -> bool:
     return take_lock(handle)
 
 
-def _work(job: Job) -> _End:
+def _run_child(job: Job) -> _End:
     """Runs the work in its own process group; returns its end."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -298,14 +298,14 @@ def _work(job: Job) -> _End:
     def stopped() -> None:
         if group and job.is_cancelled():
             if not deadline:
-                deadline.append(time.monotonic() + _grace(job))
+                deadline.append(time.monotonic() + _read_grace(job))
                 _signal_group(group[0], signal.SIGTERM)
             elif time.monotonic() > deadline[0]:
                 _signal_group(group[0], signal.SIGKILL)
 
     try:
-        in_child(
-            lambda turn, report: _do(job, report),
+        run_in_child(
+            lambda turn, report: _do_work(job, report),
             on_report=group.append,
             stopped=stopped,
             apart=True,
@@ -315,7 +315,7 @@ def _work(job: Job) -> _End:
         hint = "`edgekit jobs log` shows its last step"
         if error.cause == "SIGKILL":
             hint = "usually the board ran out of memory: check `dmesg` there; " + hint
-        end = _failed("the work was stopped by {}".format(error.cause), "job.crashed", hint)
+        end = _failed_end("the work was stopped by {}".format(error.cause), "job.crashed", hint)
     except DeviceError as error:
         end = _End("failed", Failure.of(error))
     finally:
@@ -324,7 +324,7 @@ def _work(job: Job) -> _End:
     return _End("cancelled") if job.is_cancelled() else end
 
 
-def _grace(job: Job) -> float:
+def _read_grace(job: Job) -> float:
     try:
         return float((job.folder / CANCEL).read_text(encoding="ascii"))
     except (OSError, ValueError):
@@ -336,11 +336,11 @@ def _signal_group(pid: int, number: int) -> None:
         os.killpg(pid, number)
 
 
-def _failed(message: str, code: str, hint: str = "") -> _End:
+def _failed_end(message: str, code: str, hint: str = "") -> _End:
     return _End("failed", Failure(code, message, "", hint))
 
 
-def _do(job: Job, report: Report) -> None:
+def _do_work(job: Job, report: Report) -> None:
     """Does the work; writes result.json atomically."""
     # a cancelled job sees a file in its folder and has a moment to clean up; a builder's C++ that
     # does not return then gets a SIGKILL

@@ -1,6 +1,6 @@
-"""Child processes: ``in_child`` forks a process for work that may crash, hang or exhaust the
-memory; ``child_argv`` starts Python with this process's modules; ``watch`` ends a command whose
-caller has ended.
+"""Child processes: ``run_in_child`` forks a process for work that may crash, hang or exhaust the
+memory; ``child_argv`` starts Python with this process's modules; ``read_watched`` ends a command
+whose caller has ended.
 
 A forked child answers in lines of JSON::
 
@@ -89,7 +89,7 @@ class ChildTooSlow(Exception):
         super().__init__("{} took longer than {:g} s".format(state, limit_s))
 
 
-def in_child(
+def run_in_child(
     work: Callable[[Turn, Report], Any],
     *,
     on_turn: Callable[[str], Optional[float]] = lambda state: None,
@@ -125,7 +125,7 @@ def in_child(
     if pid == 0:
         os.close(reading)
         os.close(go_writing)
-        _be_child(work, writing, go_reading, closes, 0 if apart else parent)
+        _run_child(work, writing, go_reading, closes, 0 if apart else parent)
     os.close(writing)
     os.close(go_reading)
     child = _Child(pid, reading, go_writing, on_turn, on_report, limit_s)
@@ -216,7 +216,7 @@ class _Child:
             self._set_limit(None)
 
 
-def _be_child(
+def _run_child(
     work: Callable[[Turn, Report], Any],
     writing: int,
     go: int,
@@ -237,7 +237,7 @@ def _be_child(
                 signal.signal(number, signal.SIG_DFL)
         if parent:
             # it works under its parent's lock, so the kernel ends it when the parent dies
-            ending_with_parent()()
+            end_with_parent()()
             if os.getppid() != parent:
                 os._exit(1)
         else:
@@ -270,7 +270,7 @@ def _be_child(
         os._exit(0)
 
 
-def ending_with_parent() -> Callable[[], None]:
+def end_with_parent() -> Callable[[], None]:
     """Returns a function that makes the kernel kill the calling process when its parent dies.
 
     The function imports no module, so it may be a ``preexec_fn``.
@@ -302,7 +302,7 @@ def child_argv(code: str, *arguments: str) -> List[str]:
 # --- a caller that has ended
 
 
-def watch(stdin: BinaryIO, size: int) -> BinaryIO:
+def read_watched(stdin: BinaryIO, size: int) -> BinaryIO:
     """Reads the command's input; ends this process when stdin ends afterwards.
 
     The process gets a SIGTERM, so that it cleans up. If an engine does not return within a second,
@@ -326,12 +326,12 @@ def watch(stdin: BinaryIO, size: int) -> BinaryIO:
             hint="the connection broke; run the command again",
         )
     threading.Thread(
-        target=_wait, args=(stdin.fileno(),), name="edgekit-watch", daemon=True
+        target=_wait_for_end, args=(stdin.fileno(),), name="edgekit-watch", daemon=True
     ).start()
     return io.BytesIO(data)
 
 
-def _wait(descriptor: int) -> None:
+def _wait_for_end(descriptor: int) -> None:
     # not through the buffered stream: a thread that holds its lock stops the interpreter's exit
     while os.read(descriptor, 4096):
         pass

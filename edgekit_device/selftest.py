@@ -53,18 +53,18 @@ from edgekit_device.protocol.codec import (
     read,
     record,
     records,
-    says,
     text,
+    with_schema,
     write,
 )
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.protocol.manifest import IoEntry
-from edgekit_device.tensorrt.bindings import find
+from edgekit_device.tensorrt.bindings import find_module
 from edgekit_device.tensorrt.engine import TensorRTEngine
 from edgekit_device.tensorrt.memory import EngineMemory, SharedMemory, device_bytes
 from edgekit_device.tensorrt.plan import read_header
 from edgekit_device.tensorrt.refit import RefitWeight, refit_weights
-from edgekit_device.tensorrt.runtimes import LoadedPlan, RuntimeChoice, deserialize, start
+from edgekit_device.tensorrt.runtimes import LoadedPlan, RuntimeChoice, deserialize, start_runtime
 from edgekit_device.versions import show
 
 _VC, _STRIP = "VERSION_COMPATIBLE", "STRIP_PLAN"
@@ -307,7 +307,7 @@ Found = Union[
 ]
 
 
-def _found(value: Any) -> Found:
+def _read_found(value: Any) -> Found:
     if isinstance(value, list):
         lines: Tuple[str, ...] = _LINES(value)
         return lines
@@ -320,7 +320,7 @@ def _found(value: Any) -> Found:
     return value
 
 
-says(_found, anyOf=(long_text, _LINES, *map(record, _ANSWERS), {"type": "object"}))
+with_schema(_read_found, anyOf=(long_text, _LINES, *map(record, _ANSWERS), {"type": "object"}))
 
 
 @document(frozen=True)
@@ -340,7 +340,7 @@ class SelftestAnswer:
     what: str = member(text())
     expected: str = member(text())
     status: str = member(choice("answered", "failed", "skipped"))
-    found: Found = member(_found)
+    found: Found = member(_read_found)
     seconds: float = member(number(0.0, 1e9))
 
 
@@ -376,7 +376,7 @@ def run(context: JobContext) -> SelftestResult:
         items.append(SelftestAnswer(item.id, item.what, item.expected, status, found, seconds))
     context.progress("done", len(ITEMS), len(ITEMS))
     result = SelftestResult(fingerprint(context.root.folder), tuple(items))
-    return read(SelftestResult, scrub(write(result), _private(context)))
+    return read(SelftestResult, scrub(write(result), _private_names(context)))
 
 
 def _run_check(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
@@ -399,7 +399,7 @@ def _run_check(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     return "answered", found
 
 
-def _private(context: JobContext) -> List[str]:
+def _private_names(context: JobContext) -> List[str]:
     names = {
         socket.gethostname(),
         socket.gethostname().partition(".")[0],
@@ -426,7 +426,7 @@ def scrub(value: Any, names: List[str]) -> Any:
 
 
 def _build(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    result = _built(context, item)
+    result = _run_build(context, item)
     engine = result.engines[0]
     built[item.id] = engine
     found = {name: getattr(engine, name) for name in _COPIED}
@@ -438,7 +438,7 @@ def _build(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     return found
 
 
-def _built(context: JobContext, item: SelftestItem) -> BuildResult:
+def _run_build(context: JobContext, item: SelftestItem) -> BuildResult:
     from edgekit_device.build.job import build
 
     return build(context, _request(context, item))
@@ -474,12 +474,12 @@ def _probe(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
 def _load(
     context: JobContext, name: str, built: _BUILT, flavour: str, core: Optional[int]
 ) -> Tuple[LoadedPlan, LoadedAnswer]:
-    trt = find(flavour)
+    trt = find_module(flavour)
     if trt is None:
         raise DeviceError("this runtime is not on the board", code="selftest.no-" + flavour)
     engine = built[name]
     plan = context.blob(engine.full or engine.engine)
-    start(trt, context.root.folder)
+    start_runtime(trt, context.root.folder)
     # the plan's embedded runtime is this board's own: the plan was just built here
     choice = RuntimeChoice(flavour, host_code=engine.lean_embedded)
     loaded = deserialize(trt, plan, choice, dla_core=core, where=name)
@@ -523,14 +523,14 @@ def _lent_memory(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     return replace(
         found,
         context_bytes=device_bytes(loaded.engine),
-        bit_equal=_answers(loaded, made, EngineMemory(loaded))
-        == _answers(loaded, made, EngineMemory(loaded, block, cuda.persistent_cache() // 2)),
+        bit_equal=_run_outputs(loaded, made, EngineMemory(loaded))
+        == _run_outputs(loaded, made, EngineMemory(loaded, block, cuda.persistent_cache() // 2)),
         persistent_cache_bytes=cuda.persistent_cache(),
         module_loading=cuda.module_loading(),
     )
 
 
-def _answers(loaded: LoadedPlan, made: EngineResult, memory: EngineMemory) -> Dict[str, bytes]:
+def _run_outputs(loaded: LoadedPlan, made: EngineResult, memory: EngineMemory) -> Dict[str, bytes]:
     """Returns each output's bytes for fixed inputs, run twice in the same context."""
     import numpy as np
 
@@ -555,7 +555,7 @@ def _trtexec(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
 
 
 def _tegrastats(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    program = _need("tegrastats")
+    program = _find_program("tegrastats")
     try:
         done = subprocess.run(
             [program, "--interval", "1000"],
@@ -585,13 +585,13 @@ def _power(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
 
 
 def _held(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
-    _need("jetson_clocks")
+    _find_program("jetson_clocks")
     with held_power(context.root.folder, lock=True) as power:
         pass
     return power.report
 
 
-def _need(program: str) -> str:
+def _find_program(program: str) -> str:
     path = shutil.which(program)
     if path is None:
         raise DeviceError("{} is not on this board".format(program), code="selftest.no-program")
@@ -604,7 +604,7 @@ def _text(context: JobContext, digest: Optional[str]) -> str:
 
 CHECKS: Dict[str, Callable[[JobContext, SelftestItem, _BUILT], Any]] = {
     "build": _build,
-    "build_again": lambda context, item, built: _built(context, item).engines[0].timing_cache,
+    "build_again": lambda context, item, built: _run_build(context, item).engines[0].timing_cache,
     "cudla": _cudla,
     "inspector": lambda context, item, built: _text(context, built["build-hybrid"].inspector),
     "lean_weights": _lean_weights,
@@ -615,7 +615,7 @@ CHECKS: Dict[str, Callable[[JobContext, SelftestItem, _BUILT], Any]] = {
     "monitor": _monitor,
     "graph": _graph,
     "held": _held,
-    "nsys": lambda *_: (command_output([_need("nsys"), "--version"]) or "").strip(),
+    "nsys": lambda *_: (command_output([_find_program("nsys"), "--version"]) or "").strip(),
     "power": _power,
     "probe": _probe,
     "tegrastats": _tegrastats,

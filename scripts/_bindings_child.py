@@ -78,12 +78,12 @@ def derive(module: Any) -> list[str]:
         pass
 
     made = [
-        bindings.logger(module, quiet),
-        bindings.recorder(module)[0],
-        engine.profiler(module)[0],
+        bindings.make_logger(module, quiet),
+        bindings.make_recorder(module)[0],
+        engine.make_profiler(module)[0],
     ]
     try:
-        reader = runtimes._reader(module, b"a plan")
+        reader = runtimes._make_reader(module, b"a plan")
     except RuntimeError as error:  # from 10.16 on its constructor opens libcuda, which is not here
         if "cuda driver" not in str(error):
             raise

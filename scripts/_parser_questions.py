@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit_device.tensorrt.bindings import logger
+from edgekit_device.tensorrt.bindings import make_logger
 
 __all__ = ["QUESTIONS", "answers"]
 
@@ -100,7 +100,7 @@ def _question(name: str) -> Callable[[Question], Question]:
 def answers(trt: Any) -> dict[str, Any]:
     """The module's answer to every question."""
     said: list[tuple[str, str]] = []
-    log = logger(trt, lambda severity, text: said.append((severity, text)))
+    log = make_logger(trt, lambda severity, text: said.append((severity, text)))
     found = {}
     with TemporaryDirectory() as folder:
         for name, ask in QUESTIONS.items():

@@ -26,9 +26,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from edgekit_device.cuda.driver import CtypesDriverApi, Cuda, load_driver, open_cuda
 from edgekit_device.errors import DeviceError
-from edgekit_device.tensorrt.bindings import fault, find, logger, module_version
+from edgekit_device.tensorrt.bindings import find_fault, find_module, make_logger, module_version
 from edgekit_device.tensorrt.plan import read_header
-from edgekit_device.tensorrt.runtimes import RuntimeChoice, deserialize, runtime_choices, start
+from edgekit_device.tensorrt.runtimes import (
+    RuntimeChoice,
+    deserialize,
+    runtime_choices,
+    start_runtime,
+)
 from edgekit_device.versions import show
 
 _NO_GPU = "board.no-gpu"
@@ -54,9 +59,9 @@ def _plan(
 
 
 def _module() -> Any:
-    found = find("lean")
+    found = find_module("lean")
     if found is None:
-        raise SystemExit("no lean runtime here: {}".format(fault("lean")))
+        raise SystemExit("no lean runtime here: {}".format(find_fault("lean")))
     return found
 
 
@@ -67,7 +72,7 @@ def _header(data: bytes) -> Callable[[], str]:
 def _load(data: bytes, library: str | None = None, **more: Any) -> Callable[[], str]:
     def call() -> str:
         module = _module()
-        start(module)
+        start_runtime(module)
         choice = RuntimeChoice("lean", None if library is None else Path(library), host_code=True)
         deserialize(module, data, choice, **more)
         return "loaded"
@@ -91,7 +96,7 @@ def _pick(version: tuple[int, ...], compatible: bool) -> Callable[[], str]:
 
 
 def _starts() -> str:
-    cuda = start(_module())
+    cuda = start_runtime(_module())
     return json.dumps(cuda.facts())
 
 
@@ -137,9 +142,9 @@ def _ctypes_way() -> str:
 def _attributes() -> str:
     """Every attribute that the loader sets on a runtime is there and takes its value."""
     module = _module()
-    start(module)
+    start_runtime(module)
     said: list[tuple[str, str]] = []
-    retained = logger(module, lambda *line: said.append(line))
+    retained = make_logger(module, lambda *line: said.append(line))
     runtime = module.Runtime(retained)
     runtime.engine_host_code_allowed = True
     runtime.max_threads = 2

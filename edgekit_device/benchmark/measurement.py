@@ -23,10 +23,10 @@ from edgekit_device.protocol.codec import (
     number,
     record,
     records,
-    says,
     shape,
     take,
     text,
+    with_schema,
 )
 from edgekit_device.protocol.fields import Clock
 
@@ -90,8 +90,8 @@ def _flag_value(value: Any) -> Fact:
     return found
 
 
-says(_flag_value, type=("boolean", "number", "string", "null"))
-says(_flag, anyOf=(_flag_value, {"type": "array", "items": _flag_value}))
+with_schema(_flag_value, type=("boolean", "number", "string", "null"))
+with_schema(_flag, anyOf=(_flag_value, {"type": "array", "items": _flag_value}))
 _FACTS = mapping(_flag)
 
 
@@ -104,7 +104,7 @@ def _flags(value: Any) -> Mapping[str, Flag]:
     return found
 
 
-says(
+with_schema(
     _flags,
     type="object",
     properties={

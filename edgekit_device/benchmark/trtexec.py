@@ -19,7 +19,7 @@ from edgekit_device.benchmark.settings import TrtexecOptions
 from edgekit_device.board.inventory import find_trtexec
 from edgekit_device.errors import DeviceError
 from edgekit_device.files import Buffer, workspace
-from edgekit_device.processes import ending_with_parent
+from edgekit_device.processes import end_with_parent
 from edgekit_device.protocol.codec import load
 from edgekit_device.protocol.manifest import CPU, IoEntry, SegmentEntry
 from edgekit_device.store.root import Root
@@ -161,7 +161,7 @@ def run_plan(
             stderr=subprocess.STDOUT,
             start_new_session=True,
             # trtexec would otherwise keep the device busy until its end
-            preexec_fn=ending_with_parent(),  # noqa: PLW1509
+            preexec_fn=end_with_parent(),  # noqa: PLW1509
         )
         try:
             status = process.wait(timeout_s)

@@ -28,7 +28,7 @@ from edgekit_device.board.inventory import (
     tensorrt_versions,
 )
 from edgekit_device.errors import DeviceError
-from edgekit_device.processes import ChildDied, ChildTooSlow, Report, Turn, in_child
+from edgekit_device.processes import ChildDied, ChildTooSlow, Report, Turn, run_in_child
 from edgekit_device.protocol import fields
 from edgekit_device.protocol.codec import (
     array,
@@ -409,7 +409,7 @@ def _query(question: Callable[[_Answer], None]) -> Tuple[Dict[str, Any], str]:
         question(report)
 
     try:
-        in_child(work, on_report=found.update, limit_s=_TIMEOUT_S)
+        run_in_child(work, on_report=found.update, limit_s=_TIMEOUT_S)
     except DeviceError as error:
         return found, error.message
     except ChildTooSlow:

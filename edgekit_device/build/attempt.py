@@ -19,8 +19,8 @@ from edgekit_device.build.network import MappedLayers, io_faults
 from edgekit_device.build.request import BuiltEngine, EngineSpec
 from edgekit_device.errors import DeviceError, listed
 from edgekit_device.jobs.job import JobContext
-from edgekit_device.processes import ChildDied, Report, in_child
-from edgekit_device.tensorrt.bindings import logger
+from edgekit_device.processes import ChildDied, Report, run_in_child
+from edgekit_device.tensorrt.bindings import make_logger
 
 #: Code of an attempt whose process died.
 CRASHED = "build.crashed"
@@ -67,7 +67,7 @@ def run_isolated(context: JobContext, work: Callable[[Report], object]) -> Any:
         JobCancelled: The job was cancelled; the process has ended.
     """
     try:
-        answer = in_child(
+        answer = run_in_child(
             lambda turn, report: work(report),
             on_report=context.progress,
             stopped=context.check_cancelled,
@@ -102,7 +102,7 @@ class BuilderLog:
         self._retained = 0
         self.stage: Optional[Callable[[str], None]] = None
         self.crashed: Optional[BaseException] = None
-        self.logger = None if trt is None else logger(trt, self._on_message)
+        self.logger = None if trt is None else make_logger(trt, self._on_message)
 
     def add(self, letter: str, text: str) -> None:
         """Adds a message; ``letter`` is its severity: V, I, W, E or F."""

@@ -44,7 +44,7 @@ from edgekit_device.protocol.codec import (
     record,
     text,
 )
-from edgekit_device.tensorrt.bindings import find
+from edgekit_device.tensorrt.bindings import find_module
 from edgekit_device.tensorrt.plan import read_header
 from edgekit_device.tensorrt.plugins import PluginFile, plugin_files
 from edgekit_device.versions import show
@@ -158,7 +158,7 @@ class EngineBuild:
     def _build(self, spec: EngineSpec, index: int, on_progress: Callable[..., None]) -> MadeEngine:
         """Builds and stores an attempt; runs in the child."""
         context, attempt = self.context, spec.attempts[index]
-        trt = find("full")
+        trt = find_module("full")
         handle = os.open(
             str(context.folder / LOG), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600
         )
@@ -211,7 +211,7 @@ class EngineBuild:
     def _inspect(self, spec: EngineSpec, made: MadeEngine) -> PlanFacts:
         """Loads the plan and returns its facts; runs in a child."""
         return plan_facts(
-            find("full"),
+            find_module("full"),
             self.context.blob(made.engine),
             spec,
             made.flags,

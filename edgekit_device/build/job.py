@@ -39,9 +39,9 @@ from edgekit_device.protocol.manifest import (
 )
 from edgekit_device.runtime.golden import golden_inputs
 from edgekit_device.runtime.model import open_model
-from edgekit_device.tensorrt.bindings import fault, find
+from edgekit_device.tensorrt.bindings import find_fault, find_module
 from edgekit_device.tensorrt.plugins import load_plugins
-from edgekit_device.tensorrt.runtimes import start
+from edgekit_device.tensorrt.runtimes import start_runtime
 from edgekit_device.trust.bundle import BundleFiles, Checked
 from edgekit_device.versions import agree, parse_version
 
@@ -112,16 +112,16 @@ def _need_blobs(context: JobContext, request: BuildJobRequest) -> None:
 
 def _start_tensorrt(context: JobContext) -> str:
     """Starts TensorRT and returns its version."""
-    trt = find("full")
+    trt = find_module("full")
     if trt is None or not hasattr(trt, "Builder"):
         raise DeviceError(
             "TensorRT's Python package cannot be used here: {}".format(
-                fault("full") or "it contains no builder"
+                find_fault("full") or "it contains no builder"
             ),
             code="build.no-tensorrt",
             hint="install python3-libnvinfer on the board",
         )
-    start(trt, context.root.folder)
+    start_runtime(trt, context.root.folder)
     return str(trt.__version__)
 
 
@@ -130,7 +130,7 @@ def _try_plugins(context: JobContext, builds: EngineBuild) -> None:
     context.progress("loading plugins", 0, 0)
 
     def work(_: Report) -> None:
-        trt = find("full")
+        trt = find_module("full")
         load_plugins(trt, BuilderLog(trt, context.log).logger, builds.plugins(), "plugins")
 
     try:

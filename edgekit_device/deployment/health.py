@@ -24,7 +24,7 @@ from edgekit_device.release.changed import (
     read_health,
     write_health,
 )
-from edgekit_device.release.journal import stamp
+from edgekit_device.release.journal import timestamp
 from edgekit_device.release.policy import Policy
 from edgekit_device.release.releases import check_release, need_ready
 from edgekit_device.runtime.deviation import Deviation, count_correct, decibels, worst_measures
@@ -85,7 +85,7 @@ def examine(
     health = Health(
         release=folder.name,
         digest=checked.manifest.digest,
-        at=stamp(),
+        at=timestamp(),
         backend=model.backend,
         clock=clock_source(model),
         fingerprint=fingerprint_now(root.folder, checked.manifest.backend, loads=True),

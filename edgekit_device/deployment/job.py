@@ -30,7 +30,7 @@ from edgekit_device.protocol.codec import (
     text,
 )
 from edgekit_device.protocol.failure import Failure
-from edgekit_device.protocol.server import reload
+from edgekit_device.protocol.server import reload_server
 from edgekit_device.release.journal import (
     AFTER_SWITCH,
     ASKED,
@@ -40,15 +40,15 @@ from edgekit_device.release.journal import (
     DeploymentFacts,
     DeploymentJournal,
     HistoryEntry,
-    busy,
+    busy_error,
     claim,
     complete_history,
+    find_last_taken_back,
     is_claimed,
-    last_taken_back,
     read_journal,
     record_end,
     refuse_taken_back,
-    stamp,
+    timestamp,
 )
 from edgekit_device.release.releases import RolledBack, rollback
 from edgekit_device.store.root import App, Root, no_such_app
@@ -164,7 +164,7 @@ def settle(root: Root, app: App, left: DeploymentJournal, held: int) -> None:
 def _begin(root: Root, app: App, request: DeployRequest, job: Optional[str]) -> DeploymentJournal:
     with app.lock():
         pass  # finishes an interrupted switch by hand: then the links show which release serves
-    now = stamp()
+    now = timestamp()
     known = [name for name in app.releases() if name.endswith("-" + request.digest[:12])]
     facts = DeploymentFacts(
         schema=SCHEMA,
@@ -246,7 +246,7 @@ def roll_back(
         if journal is not None and journal.state in AFTER_SWITCH:
             return _request_rollback(app, _RollbackRequest(reason[:_MOST_TEXT], code), before, wait)
         if journal is not None and journal.live:
-            raise busy(app)
+            raise busy_error(app)
     with claim(app) as held:
         journal = read_journal(app)
         if journal is not None and journal.live:
@@ -271,12 +271,12 @@ def roll_back(
         if ended:
             record_end(app, ended[0])
         with contextlib.suppress(DeviceError):
-            reload(app.folder)
+            reload_server(app.folder)
         return _answer(app, before)
 
 
 def _rollback_entry(app: App, current: Optional[str], target: str, error: Failure) -> HistoryEntry:
-    now = stamp()
+    now = timestamp()
     return HistoryEntry(
         schema=ROLLBACK_SCHEMA,
         id=os.urandom(8).hex(),
@@ -315,14 +315,14 @@ def _request_rollback(
     until = time.monotonic() + _WAIT_S
     while wait and is_claimed(app):
         if time.monotonic() > until:
-            raise busy(app)
+            raise busy_error(app)
         time.sleep(_POLL_S)
     return _answer(app, before)
 
 
 def _answer(app: App, before: Optional[str]) -> RolledBack:
     current, previous = app.link("current"), app.link("previous")
-    return RolledBack(app.name, current, previous, before, last_taken_back(app))
+    return RolledBack(app.name, current, previous, before, find_last_taken_back(app))
 
 
 def _requested_error(reason: str, code: str) -> DeviceError:

@@ -17,7 +17,7 @@ from edgekit_device.protocol.codec import (
     text,
 )
 from edgekit_device.release.changed import find_change, is_read
-from edgekit_device.release.journal import busy, is_claimed, read_journal
+from edgekit_device.release.journal import busy_error, is_claimed, read_journal
 from edgekit_device.release.offer import read_incoming
 from edgekit_device.release.policy import Policy, read_policy
 from edgekit_device.store.root import Root, sha256
@@ -78,7 +78,7 @@ def find_running(root: Root, requested: DeployRequest) -> Optional[Job]:
             continue
         if other.request.get("digest") == requested.digest:
             return job
-        raise busy(root.app(requested.app), job.name)
+        raise busy_error(root.app(requested.app), job.name)
     return None if requested.again else _find_done(root, requested)
 
 

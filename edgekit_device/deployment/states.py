@@ -18,10 +18,10 @@ from typing import Callable, Dict, Optional, Tuple, Type, TypeVar
 from edgekit_device.deployment.health import examine
 from edgekit_device.errors import DeviceError, counted, map_os_errors
 from edgekit_device.jobs.job import JobCancelled
-from edgekit_device.processes import ChildDied, ChildTooSlow, Report, Turn, in_child
+from edgekit_device.processes import ChildDied, ChildTooSlow, Report, Turn, run_in_child
 from edgekit_device.protocol.codec import document, member, read, record
 from edgekit_device.protocol.failure import Failure
-from edgekit_device.protocol.server import reload, serving
+from edgekit_device.protocol.server import query_server, reload_server
 from edgekit_device.protocol.serving import ServingStatus
 from edgekit_device.release.changed import Health
 from edgekit_device.release.collect import collect, remove
@@ -39,7 +39,7 @@ from edgekit_device.release.requirements import check_requires
 from edgekit_device.runtime.refit import refit_release
 from edgekit_device.store.root import App, Root
 from edgekit_device.trust.bundle import open_release
-from edgekit_device.trust.counters import check_install, count, seen_issue
+from edgekit_device.trust.counters import check_install, record_counter, seen_issue
 
 _MOST_ATTEMPTS = 3
 _SOAK_POLL_S = 0.25
@@ -209,7 +209,7 @@ class Deployment:
         """Records counters before the end is written: after a power cut both are repeated."""
         facts = self.journal.facts
         free_reserve(self.app, 1)
-        count(self.root, self.app.name, facts.digest, facts.issued)
+        record_counter(self.root, self.app.name, facts.digest, facts.issued)
         self.journal.update(error=None)
 
     def _tidy(self) -> None:
@@ -236,7 +236,7 @@ class Deployment:
         facts = self.journal.facts
         restore(self.app, facts.previous, facts.fallback)
         with contextlib.suppress(DeviceError):
-            reload(self.app.folder, self.policy.timeouts.test_s)
+            reload_server(self.app.folder, self.policy.timeouts.test_s)
 
     def _withdraw(self) -> None:
         """Removes a release that this deployment made and that does not serve."""
@@ -276,7 +276,7 @@ class Deployment:
             return limits.get(state)
 
         try:
-            found = in_child(
+            found = run_in_child(
                 work,
                 on_turn=on_turn,
                 on_report=self.on_progress,
@@ -392,7 +392,7 @@ def _examine(run: Deployment, policy: Policy) -> None:
 
 def _load_release(run: Deployment, limit_s: float) -> Optional[ServingStatus]:
     """Makes a server load the release; returns its status, None if no server runs."""
-    found = reload(run.app.folder, limit_s)
+    found = reload_server(run.app.folder, limit_s)
     if found is not None and found.release != run.journal.facts.release:
         why = _last_error(found) or "it returned {}".format(found.release)
         raise _unhealthy_error(run, "the server rejected the release: {}".format(why))
@@ -401,7 +401,7 @@ def _load_release(run: Deployment, limit_s: float) -> Optional[ServingStatus]:
 
 def _check_server(run: Deployment, known: Optional[ServingStatus]) -> Optional[ServingStatus]:
     """Compares a server's counters with the previous counters; returns the new status."""
-    found = serving(run.app.folder)
+    found = query_server(run.app.folder)
     if found is None or known is None or found.pid != known.pid:
         if found is None and known is not None:
             raise _unhealthy_error(run, "the server ended")

@@ -24,22 +24,22 @@ from edgekit_device.protocol.codec import (
     text,
 )
 from edgekit_device.protocol.failure import Failed, Failure, or_failed
-from edgekit_device.protocol.server import serving
+from edgekit_device.protocol.server import query_server
 from edgekit_device.protocol.serving import ServingStatus
 from edgekit_device.release.changed import Changed, find_change
 from edgekit_device.release.journal import (
     DeploymentEntry,
     DeploymentFacts,
     HistoryEntry,
-    history,
     history_entry,
     is_claimed,
+    read_history,
     read_journal,
 )
 from edgekit_device.release.releases import AppReleases, describe
 from edgekit_device.store.partial import partials
 from edgekit_device.store.root import App, Root
-from edgekit_device.trust.keys import Refusal, refusals
+from edgekit_device.trust.keys import Refusal, find_refusals
 
 SCHEMA = "edgekit.board-status/1"
 _SHOWN = 5
@@ -133,7 +133,7 @@ def _app_status(root: Root, app: App) -> AppStatus:
     claimed = is_claimed(app)
     deployment, past, failure = None, [], None
     try:
-        journal, past = read_journal(app), history(app)
+        journal, past = read_journal(app), read_history(app)
         if journal is not None:
             deployment = ShownDeployment(**vars(journal.facts), alive=journal.live and claimed)
         found = describe(app)
@@ -147,8 +147,8 @@ def _app_status(root: Root, app: App) -> AppStatus:
         deployment=deployment,
         history=tuple(past[-_SHOWN:]),
         error=failure,
-        refused=tuple(refusals(app, linked)),
-        serving=_query_or_failure(lambda: serving(app.folder)),
+        refused=tuple(find_refusals(app, linked)),
+        serving=_query_or_failure(lambda: query_server(app.folder)),
         changed=_query_or_failure(lambda: find_change(root, app)),
     )
 

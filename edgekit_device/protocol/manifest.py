@@ -33,10 +33,10 @@ from edgekit_device.protocol.codec import (
     read,
     record,
     records,
-    says,
+    rule_schema,
     shape,
-    stated,
     text,
+    with_schema,
 )
 from edgekit_device.protocol.detection import Options
 
@@ -123,7 +123,7 @@ def _utc(value: Any) -> str:
     return str(found)
 
 
-says(_utc, **stated(_TIME))
+with_schema(_utc, **rule_schema(_TIME))
 
 
 def unix_seconds(at: str) -> int:
@@ -524,7 +524,7 @@ def _placed_layer(value: Any) -> Tuple[str, str, str, int]:
     )
 
 
-says(
+with_schema(
     _placed_layer,
     type="array",
     minItems=4,

@@ -307,9 +307,9 @@ def _onnxruntime(loads: bool) -> str:
 
 def _tensorrt(loads: bool) -> str:
     if loads:
-        from edgekit_device.tensorrt.bindings import find
+        from edgekit_device.tensorrt.bindings import find_module
 
-        module = find("full")
+        module = find_module("full")
     else:
         module = sys.modules.get("tensorrt")
     return str(getattr(module, "__version__", ""))

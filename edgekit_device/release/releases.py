@@ -27,11 +27,11 @@ from edgekit_device.protocol.serving import ServingStatus
 from edgekit_device.release.changed import is_read
 from edgekit_device.release.journal import (
     TakenBack,
-    last_taken_back,
-    put_back,
+    describe_put_back,
+    find_last_taken_back,
+    find_taken_back,
     refuse_taken_back,
-    stamp,
-    taken_back,
+    timestamp,
 )
 from edgekit_device.store.root import App, Root, release_number, set_links, sha256
 from edgekit_device.trust.accepted import accept, is_accepted
@@ -211,7 +211,7 @@ def stage(
                 backend=checked.manifest.backend,
                 signer=checked.signer,
                 trusted=checked.signer is None,
-                staged_at=stamp(),
+                staged_at=timestamp(),
             )
             folder = work / "release"
             folder.mkdir()
@@ -285,7 +285,7 @@ def earlier_release(app: App) -> Optional[str]:
             if release_number(name) < release_number(current)
             and is_ready(app.releases_folder / name)
         ]
-    good = (name for name in found if taken_back(app, name.partition("-")[2]) is None)
+    good = (name for name in found if find_taken_back(app, name.partition("-")[2]) is None)
     return next(good, None)
 
 
@@ -309,7 +309,7 @@ def rollback(
         current = app.link("current")
         target = earlier_release(app) if to is None else app.release(to).name
         if target is None:
-            back = last_taken_back(app)
+            back = find_last_taken_back(app)
             raise DeviceError(
                 "there is no earlier release to go back to"
                 + (
@@ -322,7 +322,11 @@ def rollback(
                 code="release.no-previous",
                 where=app.name,
                 hint="deploy an earlier bundle"
-                + ("" if back is None else "; to deploy it again: " + put_back(app, back.release)),
+                + (
+                    ""
+                    if back is None
+                    else "; to deploy it again: " + describe_put_back(app, back.release)
+                ),
             )
         if to is not None and target != current:
             refuse_taken_back(app, target.partition("-")[2], release=target)
@@ -347,7 +351,7 @@ def describe(app: App) -> AppReleases:
     for name in app.releases():
         folder = app.releases_folder / name
         made = read_record(folder)
-        back = None if name == current else taken_back(app, name.partition("-")[2])
+        back = None if name == current else find_taken_back(app, name.partition("-")[2])
         found.append(
             DescribedRelease(
                 id=made.id,
@@ -359,7 +363,7 @@ def describe(app: App) -> AppReleases:
                 taken_back=back,
             )
         )
-    return AppReleases(current, app.link("previous"), tuple(found), last_taken_back(app))
+    return AppReleases(current, app.link("previous"), tuple(found), find_last_taken_back(app))
 
 
 def _switch(app: App, release: str, note: Callable[[], None] = lambda: None) -> SwitchedLinks:

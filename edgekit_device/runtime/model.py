@@ -195,12 +195,12 @@ class Model:
                 "input.values", "input.strides", "input.device", or "engine.failed"; errors of
                 opening a variant of ``load: demand``.
         """
-        checked, route = self._routed(inputs)
+        checked, route = self._route_inputs(inputs)
         if self._router is None:
             return run_alone(self.lanes[self._main], checked)
         with self._open.held(route.variant) as lanes:
             lane = lanes[_busiest_lane(lanes)]
-            return route.results(run_alone(lane, route.fed(checked)))
+            return route.results(run_alone(lane, route.pad_inputs(checked)))
 
     def detect(
         self,
@@ -265,13 +265,13 @@ class Model:
                 where=self.name,
                 hint="call the model itself: it returns arrays",
             )
-        checked, route = self._routed(inputs)
+        checked, route = self._route_inputs(inputs)
         found = {}
         with self._open.held(route.variant) as lanes:
             lane = lanes[_busiest_lane(lanes)]
-            for name, value in run_on_devices(lane, route.fed(checked)).items():
+            for name, value in run_on_devices(lane, route.pad_inputs(checked)).items():
                 found[name] = self._feeder.as_linear(value, lane.dtypes[name])
-        return route.on_device(found)
+        return route.crop_on_device(found)
 
     def stream(
         self, frames: Iterable[Inputs], depth: int = 0, timeout_s: Optional[float] = None
@@ -287,7 +287,7 @@ class Model:
             DeviceError: As for a call, at the frame's place in the order; "engine.stuck" if a
                 device does not answer in time.
         """
-        routed = (self._routed(frame) for frame in frames)
+        routed = (self._route_inputs(frame) for frame in frames)
         if self._router is None:
             checked = (frame for frame, _ in routed)
             return run_stream(self.lanes, checked, depth, timeout_s=timeout_s)
@@ -306,7 +306,7 @@ class Model:
 
         for frame, route in frames:
             yield Turn(
-                values=route.fed(frame),
+                values=route.pad_inputs(frame),
                 begin=partial(begin, route),
                 # it requires closing another variant, which earlier frames may use
                 waits=not self._open.is_free(route.variant),
@@ -330,9 +330,9 @@ class Model:
         """Checks names, dtypes and shapes; returns contiguous arrays by name, and tensors on the
         GPU as ``DeviceTensor``.
         """
-        return self._routed(inputs)[0]
+        return self._route_inputs(inputs)[0]
 
-    def _routed(self, inputs: Inputs) -> Tuple[Dict[str, Any], Route]:
+    def _route_inputs(self, inputs: Inputs) -> Tuple[Dict[str, Any], Route]:
         """Returns the checked inputs, and their route."""
         values: Dict[str, np.ndarray] = {}
         if self._values and isinstance(inputs, Mapping):

@@ -94,7 +94,7 @@ class LaneRun:
             done = tuple(name for name in segment.inputs if not left[name])
             self.steps.append((run, segment.inputs, done))
 
-    def fetched(self, values: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
+    def fetch_outputs(self, values: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
         """Returns the network's outputs as arrays; fetches outputs on the device."""
         found = {}
         for name in self.outputs:
@@ -154,7 +154,7 @@ class Frame:
 
     def results(self) -> Dict[str, np.ndarray]:
         """Returns the network's outputs."""
-        return self.lane.fetched(self.values)
+        return self.lane.fetch_outputs(self.values)
 
 
 def run_alone(
@@ -169,7 +169,7 @@ def run_alone(
         for index in range(len(lane.segments)):
             frame.step(index, record)
         return frame.results()
-    return lane.fetched(run_on_devices(lane, values))
+    return lane.fetch_outputs(run_on_devices(lane, values))
 
 
 def run_on_devices(lane: LaneRun, values: Mapping[str, Any]) -> Dict[str, Any]:

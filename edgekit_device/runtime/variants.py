@@ -71,7 +71,7 @@ class Route(NamedTuple):
     padded: Tuple[Tuple[str, int, int, float], ...] = ()
     cropped: Tuple[Tuple[str, int, int], ...] = ()
 
-    def fed(self, inputs: Dict[str, Any]) -> Dict[str, Any]:
+    def pad_inputs(self, inputs: Dict[str, Any]) -> Dict[str, Any]:
         """Returns the inputs for the variant; GPU tensors are fetched for padding."""
         import numpy as np
 
@@ -94,7 +94,7 @@ class Route(NamedTuple):
             outputs[name] = np.ascontiguousarray(part)
         return outputs
 
-    def on_device(self, outputs: Dict[str, DeviceTensor]) -> Dict[str, DeviceTensor]:
+    def crop_on_device(self, outputs: Dict[str, DeviceTensor]) -> Dict[str, DeviceTensor]:
         """Returns the outputs on the device, cropped without copies.
 
         Raises:
@@ -146,12 +146,12 @@ class Router:
         Raises:
             DeviceError: "input.shape", with the nearest shape; "input.values".
         """
-        best = not values or self._are_best(values)
+        best = not values or self._are_optimal(values)
         exact = self._exact.get(self._key(sizes)) if best else None
         if exact is not None:
             return Route(exact)
         for number in self._static if self._padding and best else ():
-            found = self._padded(number, sizes)
+            found = self._route_padded(number, sizes)
             if found is not None:
                 return found
         for number, variant in enumerate(self._variants):
@@ -160,7 +160,7 @@ class Router:
                 return Route(number)
         raise self.refusal(sizes)
 
-    def _are_best(self, values: Values) -> bool:
+    def _are_optimal(self, values: Values) -> bool:
         return all(
             variant.values[name].opt == given
             for variant in self._variants
@@ -180,7 +180,7 @@ class Router:
                 return found.variant
         raise self.refusal(sizes)
 
-    def _padded(self, number: int, sizes: Sizes) -> Optional[Route]:
+    def _route_padded(self, number: int, sizes: Sizes) -> Optional[Route]:
         wanted = self._variants[number].sizes
         padded, cropped = [], []
         for padding in self._padding:
@@ -204,11 +204,9 @@ class Router:
     def refusal(self, sizes: Sizes) -> DeviceError:
         """Returns the error for shapes that no variant takes."""
         rows = [row for variant in self._variants for row in _rows(variant)]
-        shapes = [
-            {name: limits.opt for name, limits in _clamped(row, sizes).items()} for row in rows
-        ]
+        shapes = [{name: limits.opt for name, limits in _clamp(row, sizes).items()} for row in rows]
         nearest = min(zip(rows, shapes), key=lambda pair: distance(pair[1], sizes))[0]  # noqa: B905
-        takes = [_shown(row) for row in rows]
+        takes = [_describe_row(row) for row in rows]
         more = len(takes) - _SHOWN
         return DeviceError(
             "no variant of the model takes {}".format(
@@ -217,7 +215,7 @@ class Router:
             code="input.shape",
             where=self._names[0] if len(self._names) == 1 else self._name,
             hint="the nearest is {}; the model takes {}{}".format(
-                _shown(_clamped(nearest, sizes)),
+                _describe_row(_clamp(nearest, sizes)),
                 " or ".join(takes[:_SHOWN]),
                 " and {} others".format(more) if more > 0 else "",
             ),
@@ -249,7 +247,7 @@ def _rows(variant: Variant) -> Sequence[_Row]:
     return [{name: ShapeRange(size, size, size) for name, size in variant.sizes.items()}]
 
 
-def _clamped(row: _Row, sizes: Sizes) -> _Row:
+def _clamp(row: _Row, sizes: Sizes) -> _Row:
     """Returns the nearest shape within a range."""
     found = {}
     for name, limits in row.items():
@@ -273,7 +271,7 @@ def distance(sizes: Sizes, other: Sizes) -> float:
     return found
 
 
-def _shown(row: _Row) -> str:
+def _describe_row(row: _Row) -> str:
     parts = []
     for name, limits in row.items():
         text = str(list(limits.min))
@@ -283,7 +281,7 @@ def _shown(row: _Row) -> str:
     return ", ".join(parts)
 
 
-def loadables(variants: Iterable[Variant]) -> Dict[int, int]:
+def count_loadables(variants: Iterable[Variant]) -> Dict[int, int]:
     """Returns the number of loadables per DLA core of variants that are open together; a common
     engine counts once.
 
@@ -319,9 +317,9 @@ def need_loadables(manifest: Manifest) -> None:
     start = [variant for variant in variants if variant.load == "start"]
     for candidate in (None, *(variant for variant in variants if variant.load == "demand")):
         together = start if candidate is None else [*start, candidate]
-        for core, count in sorted(loadables(together).items()):
+        for core, count in sorted(count_loadables(together).items()):
             if count > MOST_LOADABLES and len(variants) > 1:
-                shape = "" if candidate is None else " with " + _shown(_rows(candidate)[0])
+                shape = "" if candidate is None else " with " + _describe_row(_rows(candidate)[0])
                 raise DeviceError(
                     "the variants that are loaded together{} have {} loadables on DLA{}, "
                     "which holds {}".format(shape, count, core, MOST_LOADABLES),
@@ -386,13 +384,13 @@ class OpenVariants:
             DeviceError: Errors of opening it; "engine.loadables" if a DLA core is full of loadables
                 in use.
         """
-        found = self._taken(number)
+        found = self._try_take(number)
         if found is None:
             with self._opening:
-                found = self._taken(number)
+                found = self._try_take(number)
                 if found is None:
                     self._open(number)
-                    found = self._taken(number)
+                    found = self._try_take(number)
                     assert found is not None  # no other thread closes variants meanwhile
         return found
 
@@ -410,7 +408,7 @@ class OpenVariants:
         with self._lock:
             return number in self._users or self._fits(number)
 
-    def _taken(self, number: int) -> Optional[List[LaneRun]]:
+    def _try_take(self, number: int) -> Optional[List[LaneRun]]:
         with self._lock:
             if number not in self._users:
                 return None
@@ -428,7 +426,7 @@ class OpenVariants:
 
     def _fits(self, number: int) -> bool:
         together = [self._variants[other] for other in (*self._users, number)]
-        return all(count <= MOST_LOADABLES for count in loadables(together).values())
+        return all(count <= MOST_LOADABLES for count in count_loadables(together).values())
 
     def _open(self, number: int) -> None:
         with self._lock:

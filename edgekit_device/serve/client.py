@@ -119,7 +119,7 @@ class Client:
                 "serve.silent".
         """
         with self._lock:
-            arrays = self._arrays(inputs)
+            arrays = self._check_arrays(inputs)
             left = _TRIES
             for _ in range(_MOST_GROWTH):
                 request, memory = self._write(arrays)
@@ -129,7 +129,7 @@ class Client:
                     # inference has no side effects, so it may be repeated
                     left -= 1
                     if not left:
-                        raise self._gone() from None
+                        raise self._not_running_error() from None
                     continue
                 except AnsweredError as error:
                     # a release with larger outputs serves now
@@ -160,7 +160,7 @@ class Client:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _arrays(self, inputs: Any) -> Dict[str, np.ndarray]:
+    def _check_arrays(self, inputs: Any) -> Dict[str, np.ndarray]:
         import numpy as np
 
         if not isinstance(inputs, Mapping):
@@ -204,7 +204,7 @@ class Client:
         for _ in range(_TRIES):
             with contextlib.suppress(Closed):
                 return self._exchange(kind, Request(op), None)
-        raise self._gone()
+        raise self._not_running_error()
 
     def _exchange(
         self, kind: Type[_Answer], request: Any, memory: Optional[SharedMemory]
@@ -213,7 +213,7 @@ class Client:
             path = socket_path(self._path) if self._path.is_dir() else self._path
             self._peer = connect_to(path, self._timeout_s)
             if self._peer is None:
-                raise self._gone()
+                raise self._not_running_error()
         rights = [] if memory is None else [memory.descriptor]
         try:
             return exchange(kind, self._peer, self._reader, request, rights)
@@ -234,7 +234,7 @@ class Client:
             self._memory.close()
             self._memory = None
 
-    def _gone(self) -> DeviceError:
+    def _not_running_error(self) -> DeviceError:
         return DeviceError(
             "no server is running here",
             code="serve.gone",

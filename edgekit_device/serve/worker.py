@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple, Union
 
 from edgekit_device.errors import DeviceError
-from edgekit_device.processes import ending_with_parent
+from edgekit_device.processes import end_with_parent
 from edgekit_device.protocol.failure import Failure
 from edgekit_device.protocol.manifest import TensorEntry, nbytes
 from edgekit_device.protocol.server import (
@@ -77,7 +77,7 @@ def main(argv: List[str]) -> None:
         argv: Descriptor of the socket, root, app, release, threads.
     """
     number, root, app, release, threads = argv
-    ending_with_parent()()
+    end_with_parent()()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with socket.socket(fileno=int(number)) as peer:
@@ -87,13 +87,15 @@ def main(argv: List[str]) -> None:
         try:
             model = _load(Root(Path(root)), app, release, int(threads))
         except BaseException as error:
-            peer.sendall(pack(_failed(error)))
+            peer.sendall(pack(_failed_answer(error)))
             return
         variants = tuple(
-            ServedVariant(_tensors(variant.inputs), _tensors(variant.outputs), variant.profiles)
+            ServedVariant(
+                _served_tensors(variant.inputs), _served_tensors(variant.outputs), variant.profiles
+            )
             for variant in (() if model.is_static else model.variants)
         )
-        inputs, outputs = _tensors(model.inputs), _tensors(model.outputs)
+        inputs, outputs = _served_tensors(model.inputs), _served_tensors(model.outputs)
         peer.sendall(pack(Ready(model.digest, inputs, outputs, variants)))
         with contextlib.suppress(Closed, OSError):
             _Answers(model, release).serve(peer)
@@ -119,7 +121,7 @@ def _load(root: Root, app: str, release: str, threads: int) -> Model:
     return model
 
 
-def _tensors(entries: Sequence[TensorEntry]) -> Tuple[ServedTensor, ...]:
+def _served_tensors(entries: Sequence[TensorEntry]) -> Tuple[ServedTensor, ...]:
     return tuple(ServedTensor(entry.name, entry.dtype, entry.shape) for entry in entries)
 
 
@@ -159,7 +161,7 @@ class _Answers:
             try:
                 answer = self._answer(client, head, memory)
             except BaseException as error:
-                answer = replace(_failed(error), release=self.release)
+                answer = replace(_failed_answer(error), release=self.release)
             finally:
                 if memory is not None:
                     os.close(memory)
@@ -187,12 +189,12 @@ class _Answers:
             raise outside_error("room")
         inputs = {tensor.name: input_array(memory, tensor) for tensor in request.inputs}
         if self._fixed:
-            _need(start, end, self._fixed)
+            _check_space(start, end, self._fixed)
         began = time.perf_counter()
         results = self.model(inputs)
         spent = time.perf_counter() - began
         if not self._fixed:
-            _need(start, end, sum(aligned(array.nbytes) for array in results.values()))
+            _check_space(start, end, sum(aligned(array.nbytes) for array in results.values()))
         outputs = []
         for tensor in self.model.outputs:
             array = results[tensor.name]
@@ -212,7 +214,7 @@ class _Answers:
         return known[1]
 
 
-def _need(start: int, end: int, need: int) -> None:
+def _check_space(start: int, end: int, need: int) -> None:
     if start + need > end:
         raise _OutputsTooLarge(need)
 
@@ -229,7 +231,7 @@ class _OutputsTooLarge(DeviceError):
         self.need = need
 
 
-def _failed(error: BaseException) -> FailedAnswer:
+def _failed_answer(error: BaseException) -> FailedAnswer:
     """Returns an error's answer; cuts long messages of engines, since a head is bounded."""
     if isinstance(error, MemoryError):
         error = DeviceError("out of memory", code="board.no-memory")

@@ -199,12 +199,12 @@ def finish_links(folder: Path) -> None:
     for pattern in (".current.*", ".previous.*", "." + LINKS + ".*"):
         for left in folder.glob(pattern):
             left.unlink()
-    wanted = intended(folder)
+    wanted = read_links(folder)
     if wanted is not None:
         _apply(folder, wanted)
 
 
-def intended(folder: Path) -> Optional[Links]:
+def read_links(folder: Path) -> Optional[Links]:
     """Returns the links of an unfinished change; None if there is none."""
     return load(Links, folder / LINKS)
 
@@ -219,7 +219,7 @@ def _apply(
         if release is None:
             with contextlib.suppress(FileNotFoundError):
                 (folder / which).unlink()
-        elif not _points(folder / which, release):
+        elif not _points_to(folder / which, release):
             replace_link(folder / which, "releases/" + release)
     fsync_folder(folder)
     with contextlib.suppress(FileNotFoundError):
@@ -227,7 +227,7 @@ def _apply(
     fsync_folder(folder)
 
 
-def _points(link: Path, release: str) -> bool:
+def _points_to(link: Path, release: str) -> bool:
     try:
         return os.readlink(str(link)) == "releases/" + release
     except OSError:

@@ -37,7 +37,13 @@ from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import DTYPES, IoEntry, SegmentEntry
 from edgekit_device.tensorrt.memory import EngineMemory
 from edgekit_device.tensorrt.runtimes import LoadedPlan
-from edgekit_device.tensorrt.sizes import Profiles, SizedOutput, host_values, on_host, settled
+from edgekit_device.tensorrt.sizes import (
+    Profiles,
+    SizedOutput,
+    final_shape,
+    host_values,
+    is_on_host,
+)
 
 if TYPE_CHECKING:
     pass
@@ -96,7 +102,7 @@ def describe_io(engine: Any, context: Any, name: str, scale: Optional[float] = N
     format = _format(engine, name) or "LINEAR"
     shape = tuple(int(size) for size in engine.get_tensor_shape(name))
     if format == "LINEAR" or -1 in shape:
-        return IoEntry(name, dtype, shape, format, _dense(dtype, shape), scale)
+        return IoEntry(name, dtype, shape, format, _dense_strides(dtype, shape), scale)
     strides = _strides(engine, context, name, dtype, format)
     return IoEntry(name, dtype, shape, format, strides, scale)
 
@@ -222,7 +228,7 @@ def _format(engine: Any, name: str) -> Optional[str]:
     return None
 
 
-def _dense(dtype: str, shape: Sequence[int]) -> Tuple[int, ...]:
+def _dense_strides(dtype: str, shape: Sequence[int]) -> Tuple[int, ...]:
     found: List[int] = []
     step = DTYPES[dtype]
     for size in reversed(shape):
@@ -252,7 +258,7 @@ class LayerTimes:
             ]
 
 
-def profiler(trt: Any) -> Tuple[Any, LayerTimes]:
+def make_profiler(trt: Any) -> Tuple[Any, LayerTimes]:
     """Makes a profiler for ``context.profiler``; returns it with its times. Keep both alive."""
     times = LayerTimes()
 
@@ -339,7 +345,7 @@ class TensorRTEngine:
         self._feeder = Feeder(cuda)
         engine = loaded.engine
         self._profiles = Profiles(engine, self.inputs)
-        self._host = {io.name for io in (*inputs, *outputs) if on_host(engine, io.name)}
+        self._host = {io.name for io in (*inputs, *outputs) if is_on_host(engine, io.name)}
         self._slots: List[_ContextSlot] = []
         self._lock = threading.Condition()
         #: Number of contexts of each profile, and the profiles limited to a single context.
@@ -349,7 +355,7 @@ class TensorRTEngine:
         self._profiler: Any = None
         self._layers: Optional[LayerTimes] = None
         if profile:
-            self._profiler, self._layers = profiler(loaded.trt)
+            self._profiler, self._layers = make_profiler(loaded.trt)
         # the first context now: an engine that cannot run fails when it is opened
         first = self._make(0)
         self._give(first)
@@ -468,7 +474,7 @@ class TensorRTEngine:
             if -1 in shape and len(shape) == len(io.shape):
                 self._allocate_later(slot, io.name, where)
                 continue
-            tensor = results[io.name] = self._output(slot, io, settled(io, shape))
+            tensor = results[io.name] = self._output(slot, io, final_shape(io, shape))
             address = tensor.ptr if isinstance(tensor, DeviceTensor) else tensor.ctypes.data
             self._set(slot, io.name, address, where)
         return results

@@ -331,9 +331,9 @@ class MemoryPlan:
                 pool.open()
         elif self._pools and not self._cut:
             self._cut = True
-            self._cut_up(self._given)
+            self._split_given(self._given)
 
-    def _cut_up(self, given: GivenMemory) -> None:
+    def _split_given(self, given: GivenMemory) -> None:
         """Gives each device its part of the caller's memory."""
         sizes = dict(self._expected)
         for device, pool in self._pools.items():

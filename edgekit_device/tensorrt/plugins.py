@@ -121,10 +121,10 @@ def load_plugins(trt: Any, logger: Any, plugins: Sequence[PluginFile], where: st
         loaded = _LOADED.setdefault(trt, {})
         for plugin in plugins:
             if plugin.path is not None and plugin.path not in loaded:
-                before = set(creators(registry))
+                before = set(list_creators(registry))
                 _load(registry, plugin, where)
-                loaded[plugin.path] = tuple(c for c in creators(registry) if c not in before)
-    known = creators(registry)
+                loaded[plugin.path] = tuple(c for c in list_creators(registry) if c not in before)
+    known = list_creators(registry)
     for plugin in plugins:
         entry = plugin.entry
         if Creator(entry.operator, entry.version, entry.namespace) not in known:
@@ -132,7 +132,7 @@ def load_plugins(trt: Any, logger: Any, plugins: Sequence[PluginFile], where: st
             raise _no_creator(entry, known, own, where)
 
 
-def creators(registry: Any) -> List[Creator]:
+def list_creators(registry: Any) -> List[Creator]:
     """Returns the creators of a registry, in its order."""
     if hasattr(registry, "all_creators"):
         registered = registry.all_creators
@@ -169,7 +169,7 @@ def _load(registry: Any, plugin: PluginFile, where: str) -> None:
             "the plugin's library cannot be loaded: {}".format(said),
             code="plugin.load",
             where=where,
-            hint=_remedy(said),
+            hint=_load_remedy(said),
         ) from error
     # IPluginRegistry.load_library exists since 8.6
     dynamic = any(hasattr(library, entry) for entry in ENTRY_POINTS)
@@ -177,7 +177,7 @@ def _load(registry: Any, plugin: PluginFile, where: str) -> None:
         registry.load_library(path)
 
 
-def _remedy(said: str) -> str:
+def _load_remedy(said: str) -> str:
     if "undefined symbol" in said:
         return (
             "link it against the library that gives the symbol, in the version of this board; "
@@ -202,7 +202,7 @@ def _no_creator(
     where: str,
 ) -> DeviceError:
     wanted = Creator(entry.operator, entry.version, entry.namespace)
-    near = nearest(wanted, known)
+    near = nearest_creator(wanted, known)
     if own is not None:
         has = "{} registers {}".format(entry.name, listed(map(str, own), _SHOWN) or "no creator")
     else:
@@ -216,7 +216,7 @@ def _no_creator(
     )
 
 
-def nearest(wanted: Creator, known: Sequence[Creator]) -> Optional[Creator]:
+def nearest_creator(wanted: Creator, known: Sequence[Creator]) -> Optional[Creator]:
     """Returns the creator with the most similar name; None if no name is similar."""
     names: Set[str] = {creator.name for creator in known}
     folded = {name.casefold(): name for name in sorted(names)}

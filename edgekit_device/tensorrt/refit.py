@@ -120,13 +120,13 @@ def refit(
     wanted = [str(name) for name in refitter.get_all_weights()]
     keep: List[Any] = []
     if not isinstance(source, Path):
-        _set(trt, refitter, listener, wanted, source, keep, where)
+        _set_weights(trt, refitter, listener, wanted, source, keep, where)
     elif hasattr(trt, "OnnxParserRefitter"):
         _set_from_file(trt, refitter, listener, source, where)
     else:
         with map_os_errors(str(source)):
             model = map_file(source)
-        _set(
+        _set_weights(
             trt,
             refitter,
             listener,
@@ -215,7 +215,7 @@ def _set_from_file(
     )
 
 
-def _set(
+def _set_weights(
     trt: Any,
     refitter: Any,
     listener: ErrorListener,
@@ -228,7 +228,7 @@ def _set(
     for name in wanted:
         if name not in arrays:
             continue  # weights that are really needed are reported as missing afterwards
-        array, kind, fault = _fitted(refitter, name, arrays[name])
+        array, kind, fault = _fit_array(refitter, name, arrays[name])
         if fault:
             faults.append(fault)
             continue
@@ -249,7 +249,7 @@ def _set(
         raise _mismatch(faults, where)
 
 
-def _fitted(refitter: Any, name: str, array: np.ndarray) -> Tuple[np.ndarray, str, str]:
+def _fit_array(refitter: Any, name: str, array: np.ndarray) -> Tuple[np.ndarray, str, str]:
     """Returns the array in the engine's type, its DataType's name, and its fault or ""."""
     import numpy as np
 
@@ -257,7 +257,7 @@ def _fitted(refitter: Any, name: str, array: np.ndarray) -> Tuple[np.ndarray, st
     given = str(array.dtype)
     cast = _CAST.get((given, kind))
     if cast is not None:
-        array = _clamped(array, cast)
+        array = _clamp(array, cast)
     found = _TYPES.get(str(array.dtype), given)
     if kind is not None and (found, array.size) != (kind, count):
         return (
@@ -270,7 +270,7 @@ def _fitted(refitter: Any, name: str, array: np.ndarray) -> Tuple[np.ndarray, st
     return np.ascontiguousarray(array), found, ""
 
 
-def _clamped(array: np.ndarray, dtype: str) -> np.ndarray:
+def _clamp(array: np.ndarray, dtype: str) -> np.ndarray:
     """Returns the array as another type, clamped to its range as in the importer."""
     import numpy as np
 
@@ -329,8 +329,8 @@ def read_full_plan(release: Path, engine: str, tensorrt: str) -> Optional[bytes]
         owners = trusted_owners(release)
         if not is_owned(os.lstat(str(folder)), owners):
             return None
-        facts = read_owned(folder / (_stem(engine, tensorrt) + ".json"), owners)
-        plan = read_owned(folder / (_stem(engine, tensorrt) + ".plan"), owners)
+        facts = read_owned(folder / (_plan_stem(engine, tensorrt) + ".json"), owners)
+        plan = read_owned(folder / (_plan_stem(engine, tensorrt) + ".plan"), owners)
         if facts is None or plan is None:
             return None
         record = read(RefittedPlan, parse_json(bytes(facts), "refitted"))
@@ -357,7 +357,7 @@ def write_full_plan(release: Path, engine: str, tensorrt: str, plan: bytes) -> N
         DeviceError: "board.disk-full" and other errors of the disk.
     """
     folder = release / _FOLDER
-    stem = _stem(engine, tensorrt)
+    stem = _plan_stem(engine, tensorrt)
     record = RefittedPlan(engine, tensorrt, sha256(plan))
     with map_os_errors(str(folder)):
         folder.mkdir(exist_ok=True)
@@ -370,6 +370,6 @@ def write_full_plan(release: Path, engine: str, tensorrt: str, plan: bytes) -> N
             (folder / name).chmod(0o600)
 
 
-def _stem(engine: str, tensorrt: str) -> str:
+def _plan_stem(engine: str, tensorrt: str) -> str:
     # a plan for each flavour; another version's plan is overwritten
     return "{}.{}".format(engine, tensorrt.partition(" ")[0])

@@ -35,9 +35,9 @@ from edgekit_device.tensorrt.bindings import (
     FLAVOURS,
     ErrorListener,
     explain,
-    fault,
-    find,
-    logger,
+    find_fault,
+    find_module,
+    make_logger,
     module_version,
 )
 from edgekit_device.tensorrt.plugins import PluginFile, load_plugins
@@ -134,11 +134,13 @@ def runtime_choices(
         if found:
             return found
         raise _no_version(plan, installed, where, "the full TensorRT {}".format(show(plan)))
-    later = _later(plan, installed)
+    later = _later_flavours(plan, installed)
     if lean_embedded:
         if trusted:
             found += [
-                RuntimeChoice(f, host_code=True, carried=True, note=_note(plan, installed[f]))
+                RuntimeChoice(
+                    f, host_code=True, carried=True, note=_choice_note(plan, installed[f])
+                )
                 for f in later
             ]
         if not found and later:
@@ -155,7 +157,8 @@ def runtime_choices(
         if library is not None:
             host_code = plugins_embedded and trusted
             found += [
-                RuntimeChoice(f, library, host_code, note=_note(plan, installed[f])) for f in later
+                RuntimeChoice(f, library, host_code, note=_choice_note(plan, installed[f]))
+                for f in later
             ]
     if not found:
         needed = "TensorRT {} (full or lean)".format(show(plan))
@@ -167,7 +170,7 @@ def runtime_choices(
     return found
 
 
-def _later(plan: Version, installed: Mapping[str, Version]) -> List[str]:
+def _later_flavours(plan: Version, installed: Mapping[str, Version]) -> List[str]:
     """Returns the flavours that are not older, first those of the plan's own major."""
     found = []
     for flavour in ("lean", "dispatch", "full"):
@@ -183,7 +186,7 @@ def _later(plan: Version, installed: Mapping[str, Version]) -> List[str]:
     return [flavour for _, flavour in sorted(found, key=lambda pair: pair[0])]
 
 
-def _note(plan: Version, version: Version) -> str:
+def _choice_note(plan: Version, version: Version) -> str:
     if version[0] == plan[0]:
         return ""
     return (
@@ -379,14 +382,14 @@ def deserialize(
     """
     listener = ErrorListener(trt)
     parent = runtime = trt.Runtime(listener.logger)
-    _nothing_logged(listener, "TensorRT's runtime failed to start", where)
+    _check_log(listener, "TensorRT's runtime failed to start", where)
     if choice.library is not None:
         runtime = parent.load_runtime(str(choice.library))
         if runtime is None:
             raise listener.error(
                 "{} cannot be loaded".format(choice.library), "engine.version", where
             )
-        _nothing_logged(listener, "{} cannot be loaded".format(choice.library), where)
+        _check_log(listener, "{} cannot be loaded".format(choice.library), where)
     if choice.host_code:
         runtime.engine_host_code_allowed = True
     if temporary is not None:
@@ -407,7 +410,7 @@ def deserialize(
     # the runtime's own registry falls back to this registry
     load_plugins(trt, listener.logger, plugins, where)
     listener.forget()
-    reader = _reader(trt, plan) if len(plan) >= large else None
+    reader = _make_reader(trt, plan) if len(plan) >= large else None
     try:
         engine = runtime.deserialize_cuda_engine(plan if reader is None else reader)
     except Exception as error:  # pybind11 turns C++ exceptions into RuntimeError and TypeError
@@ -427,13 +430,13 @@ def deserialize(
     return LoadedPlan(trt, engine, listener, (parent, runtime, reader), facts)
 
 
-def _nothing_logged(listener: ErrorListener, what: str, where: str) -> None:
+def _check_log(listener: ErrorListener, what: str, where: str) -> None:
     # without a driver a Runtime object exists as well, but its use ends the process
     if any("ERROR" in severity for severity, _ in listener.lines):
         raise listener.error(what, "tensorrt.failed", where)
 
 
-def _reader(trt: Any, plan: Union[bytes, memoryview]) -> Optional[Any]:
+def _make_reader(trt: Any, plan: Union[bytes, memoryview]) -> Optional[Any]:
     """Returns a stream reader of the release's kind; None before 10.0."""
     view = memoryview(plan)
     if hasattr(trt, "IStreamReaderV2"):
@@ -477,7 +480,7 @@ def _reader_v2(trt: Any, view: memoryview) -> Any:
     return StreamReaderV2()
 
 
-def start(module: Any, folder: Optional[Path] = None) -> Cuda:
+def start_runtime(module: Any, folder: Optional[Path] = None) -> Cuda:
     """Checks for a GPU and starts ``module``'s runtime in a child, once per process and boot.
 
     Without a usable driver ``Runtime(logger)`` logs an error and still returns an object, whose
@@ -508,13 +511,13 @@ def start(module: Any, folder: Optional[Path] = None) -> Cuda:
             modules = {} if record is None else record.modules
             known = {name: value for name, value in modules.items() if value}
             if known.get(module.__name__) != key:
-                _try(module.__name__)
+                _try_start(module.__name__)
                 _write_record(folder, dict(known, **{module.__name__: key}))
             _KNOWN[module.__name__] = 1
     return cuda
 
 
-def _try(name: str) -> None:
+def _try_start(name: str) -> None:
     if not sys.executable:
         return
     try:
@@ -539,7 +542,7 @@ def _try(name: str) -> None:
         ) from error
     if done.returncode < 0:
         raise DeviceError(
-            "the process that starts {} ends with {}".format(name, _signal(-done.returncode)),
+            "the process that starts {} ends with {}".format(name, _signal_name(-done.returncode)),
             code="tensorrt.crashed",
             where=name,
             hint="its version may not fit the driver: check edgekit doctor",
@@ -564,7 +567,7 @@ def _try(name: str) -> None:
         )
 
 
-def _signal(number: int) -> str:
+def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -618,7 +621,7 @@ class Runtimes:
         self._cuda: Optional[Cuda] = None
         self._errors: List[DeviceError] = []
         for flavour in FLAVOURS:
-            module = find(flavour)
+            module = find_module(flavour)
             if module is not None:
                 self._modules[flavour] = module
 
@@ -644,7 +647,9 @@ class Runtimes:
             DeviceError: "board.no-tensorrt", "engine.version" or "engine.host-code".
         """
         if not self._modules:
-            faults = ["{}: {}".format(FLAVOURS[f], fault(f)) for f in FLAVOURS if fault(f)]
+            faults = [
+                "{}: {}".format(FLAVOURS[f], find_fault(f)) for f in FLAVOURS if find_fault(f)
+            ]
             raise DeviceError(
                 "TensorRT's Python module is needed for this bundle's engines and is missing",
                 code="board.no-tensorrt",
@@ -670,10 +675,12 @@ class Runtimes:
             DeviceError: As :meth:`load`.
         """
         module = self._modules[choice.flavour]
-        self._cuda = start(module, self._root if self._root.is_dir() else None)
+        self._cuda = start_runtime(module, self._root if self._root.is_dir() else None)
         said: List[str] = []
         runtime = module.Runtime(
-            logger(module, lambda severity, text: said.append(text) if "ERR" in severity else None)
+            make_logger(
+                module, lambda severity, text: said.append(text) if "ERR" in severity else None
+            )
         )
         # a Runtime that could not be made must not be used
         return wanted if not said and wanted < int(runtime.num_DLA_cores) else None
@@ -696,7 +703,7 @@ class Runtimes:
         """
         module = self._modules[choice.flavour]
         folder = self._root if self._root.is_dir() else None
-        self._cuda = start(module, folder)
+        self._cuda = start_runtime(module, folder)
         temporary = None
         if folder is not None and choice.host_code:
             temporary = folder / "tmp"

@@ -58,7 +58,7 @@ _BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("bo
 _PARAMETERS = 4
 
 
-def folded(
+def fold_batch_norm(
     arrays: Sequence[np.ndarray], kinds: Sequence[Optional[str]], epsilon: float
 ) -> Tuple[np.ndarray, np.ndarray]:
     """Returns scale and bias.
@@ -88,15 +88,15 @@ def folded(
     if len({array.size for array in arrays}) != 1:
         raise ValueError("a BatchNormalization's parameters differ in size")
     kind = kinds[0] if len(set(kinds)) == 1 else None
-    narrow = _NARROW.get(kind or "", _single)
-    scale, bias, mean, variance = (_wide(*pair) for pair in zip(arrays, kinds))  # noqa: B905
+    narrow = _NARROW.get(kind or "", _round_float32)
+    scale, bias, mean, variance = (_to_float32(*pair) for pair in zip(arrays, kinds))  # noqa: B905
     with np.errstate(all="ignore"):
-        small = _wide(narrow(np.array(epsilon, np.float32)), kind)
+        small = _to_float32(narrow(np.array(epsilon, np.float32)), kind)
         factor = narrow(scale / np.sqrt(variance + small))
-        return factor, narrow(bias - mean * _wide(factor, kind))
+        return factor, narrow(bias - mean * _to_float32(factor, kind))
 
 
-def _wide(array: np.ndarray, kind: Optional[str]) -> np.ndarray:
+def _to_float32(array: np.ndarray, kind: Optional[str]) -> np.ndarray:
     import numpy as np
 
     if kind == "bfloat16":
@@ -104,13 +104,13 @@ def _wide(array: np.ndarray, kind: Optional[str]) -> np.ndarray:
     return array.astype(np.float32)
 
 
-def _single(array: np.ndarray) -> np.ndarray:
+def _round_float32(array: np.ndarray) -> np.ndarray:
     import numpy as np
 
     return array.astype(np.float32)
 
 
-def _half(array: np.ndarray) -> np.ndarray:
+def _round_float16(array: np.ndarray) -> np.ndarray:
     """Returns the nearest float16; ties away from zero."""
     import numpy as np
 
@@ -121,7 +121,7 @@ def _half(array: np.ndarray) -> np.ndarray:
     return rounded.astype(np.float16)
 
 
-def _bfloat16(array: np.ndarray) -> np.ndarray:
+def _round_bfloat16(array: np.ndarray) -> np.ndarray:
     """Returns bfloat16 bit patterns, rounded to nearest even."""
     import numpy as np
 
@@ -131,7 +131,10 @@ def _bfloat16(array: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(array), np.uint32(0x7FC0), rounded).astype(np.uint16)
 
 
-_NARROW: Dict[str, Callable[[np.ndarray], np.ndarray]] = {"float16": _half, "bfloat16": _bfloat16}
+_NARROW: Dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "float16": _round_float16,
+    "bfloat16": _round_bfloat16,
+}
 
 
 @dataclass
@@ -161,7 +164,7 @@ def named_weights(
     return _read(model, folder, set(wanted)).found
 
 
-def origins(
+def weight_origins(
     model: Union[bytes, memoryview], folder: Optional[Path], wanted: Iterable[str]
 ) -> Dict[str, str]:
     """Returns the stable names by node of those ``wanted`` weights whose names an importer counts.
@@ -209,7 +212,7 @@ class _WeightReader:
                 tensors[tensor.name] = tensor
                 if tensor.name in self.wanted:
                     self.found[tensor.name] = decode_tensor(tensor, self.folder)
-        for node in _sorted(nodes):
+        for node in _sort_nodes(nodes):
             if node.op == "Constant":
                 self.constant(node)
             elif node.op == "BatchNormalization":
@@ -230,9 +233,9 @@ class _WeightReader:
             if kind == "value":
                 self.found[name] = decode_tensor(read_tensor(as_bytes(values[5][-1])), self.folder)
             elif kind == "value_float":
-                self.found[name] = np.array(_floats(values[2])[-1], np.float32)
+                self.found[name] = np.array(_read_floats(values[2])[-1], np.float32)
             elif kind == "value_floats":
-                self.found[name] = np.array(_floats(values.get(7, [])), np.float32)
+                self.found[name] = np.array(_read_floats(values.get(7, [])), np.float32)
             elif kind in ("value_int", "value_ints"):
                 numbers: List[int] = []
                 for number in values.get(3 if kind == "value_int" else 8, []):
@@ -251,10 +254,10 @@ class _WeightReader:
         ]
         if not any(self.wanted.intersection(keys) for keys in names):
             return
-        epsilon = _floats(node.attributes.get("epsilon", {}).get(2, []))
+        epsilon = _read_floats(node.attributes.get("epsilon", {}).get(2, []))
         arrays = [decode_tensor(tensor, self.folder) for tensor in parameters]
         kinds = [tensor.dtype for tensor in parameters]
-        pair = folded(arrays, kinds, epsilon[-1] if epsilon else _EPSILON)
+        pair = fold_batch_norm(arrays, kinds, epsilon[-1] if epsilon else _EPSILON)
         for keys, array in zip(names, pair):  # noqa: B905
             self._keep(keys, array)
 
@@ -303,7 +306,7 @@ def _node(data: memoryview) -> _WeightNode:
     return node
 
 
-def _sorted(nodes: List[_WeightNode]) -> Iterator[_WeightNode]:
+def _sort_nodes(nodes: List[_WeightNode]) -> Iterator[_WeightNode]:
     """Yields nodes after the nodes that they read, else in file order (depth first, as in the
     importer).
     """
@@ -328,6 +331,6 @@ def _sorted(nodes: List[_WeightNode]) -> Iterator[_WeightNode]:
             stack += [(each, False) for each in reversed(before) if each not in done]
 
 
-def _floats(values: List[Value]) -> List[float]:
+def _read_floats(values: List[Value]) -> List[float]:
     raw = b"".join(as_bytes(value).tobytes() for value in values)
     return [number for (number,) in struct.iter_unpack("<f", raw)]

@@ -110,14 +110,14 @@ def check_install(root: Root, checked: Checked, *, remember: bool = True) -> Non
     manifest, where = checked.manifest, checked.files.where
     seen = seen_issue(checked)
     if seen is not None and remember:
-        count(root, manifest.name, manifest.digest, replace(seen, counter=None))
+        record_counter(root, manifest.name, manifest.digest, replace(seen, counter=None))
     known = _read(root)
     newest = known.newest if seen is None else max(known.newest, seen.at)
     now = int(time.time())
     if now < newest:
         raise DeviceError(
             "the board's clock says {}, but a bundle signed at {} has been seen".format(
-                _text(now), _text(newest)
+                _format_time(now), _format_time(newest)
             ),
             code="install.clock",
             where=where,
@@ -162,7 +162,7 @@ def _check_counter(app: SeenApp, checked: Checked, issue: Optional[SeenIssue]) -
     )
 
 
-def count(root: Root, app: str, digest: str, issue: Optional[SeenIssue]) -> None:
+def record_counter(root: Root, app: str, digest: str, issue: Optional[SeenIssue]) -> None:
     """Records durably a bundle's counter and time, which only increase.
 
     A damaged file is not changed: installs are refused until an operator repairs it.
@@ -193,14 +193,14 @@ def _read(root: Root) -> Counters:
     except FileNotFoundError:
         return Counters()
     except OSError as error:
-        raise _damaged(str(path), str(error)) from error
+        raise _damaged_error(str(path), str(error)) from error
     try:
         return read(Counters, parse_json(data, str(path), "install.counters"), "it")
     except DeviceError as error:
-        raise _damaged(str(path), "{}: {}".format(error.where, error.message)) from error
+        raise _damaged_error(str(path), "{}: {}".format(error.where, error.message)) from error
 
 
-def _damaged(where: str, why: str) -> DeviceError:
+def _damaged_error(where: str, why: str) -> DeviceError:
     return DeviceError(
         "the board's record of installed releases cannot be read: {}".format(why),
         code="install.counters",
@@ -209,5 +209,5 @@ def _damaged(where: str, why: str) -> DeviceError:
     )
 
 
-def _text(seconds: int) -> str:
+def _format_time(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

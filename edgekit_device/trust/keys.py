@@ -159,10 +159,10 @@ def do_trust(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Trus
     if replace(request, force=False) == TrustRequest():
         # reading takes no lock
         with map_os_errors(str(root.folder)):
-            remaining = _lines(root.allowed_signers)
+            remaining = _read_lines(root.allowed_signers)
             return TrustAnswer(0, 0, 0, *_describe_keys(root, remaining))
     with locked(root.folder / "lock"), map_os_errors(str(root.folder)):
-        before = _lines(root.allowed_signers)
+        before = _read_lines(root.allowed_signers)
         found = before if request.signers is None else list(request.signers)
         _check_lines(root, [*request.lines, *request.new, *(request.signers or ())])
         keys = {key.blob for key in map(parse_key_line, found) if key is not None}
@@ -170,7 +170,7 @@ def do_trust(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Trus
         lines = [*request.lines]
         lines += [line for line, key in pairs if key is not None and key.blob not in keys]
         new = [line for line in dict.fromkeys(lines) if line not in found]
-        remaining = _without(found + new, request.remove)
+        remaining = _remove_lines(found + new, request.remove)
         # a revoked key must not sign any more, even if it is the last
         if before and not remaining and not request.force and not request.revoke:
             raise DeviceError(
@@ -191,7 +191,7 @@ def do_trust(root: Root, arguments: argparse.Namespace, stdin: BinaryIO) -> Trus
     return TrustAnswer(added, removed, revoked, *_describe_keys(root, remaining))
 
 
-def refusals(app: App, names: Optional[Iterable[str]] = None) -> List[Refusal]:
+def find_refusals(app: App, names: Optional[Iterable[str]] = None) -> List[Refusal]:
     """Returns the app's releases whose signatures are no longer accepted.
 
     ``names`` are the releases to check; None for all. A release that was staged with
@@ -206,7 +206,7 @@ def refusals(app: App, names: Optional[Iterable[str]] = None) -> List[Refusal]:
     return found
 
 
-def _lines(file: Path) -> List[str]:
+def _read_lines(file: Path) -> List[str]:
     return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
 
 
@@ -221,7 +221,7 @@ def _check_lines(root: Root, lines: List[str]) -> None:
                 hint='IDENTITY namespaces="edgekit-bundle" ssh-ed25519 KEY',
             )
         timed = timed or bool(match.group("times"))
-    if timed and not knows_times(root):
+    if timed and not supports_validity(root):
         raise DeviceError(
             "this board's ssh-keygen does not support valid-after and valid-before",
             code="trust.no-times",
@@ -230,12 +230,12 @@ def _check_lines(root: Root, lines: List[str]) -> None:
         )
 
 
-def _without(lines: List[str], remove: Sequence[str]) -> List[str]:
+def _remove_lines(lines: List[str], remove: Sequence[str]) -> List[str]:
     """Returns the lines without those of the keys or identities in ``remove``."""
     remaining = lines
     for wanted in remove:
         key = parse_key_line(wanted)
-        left = [line for line in remaining if not _is(line, wanted.strip(), key)]
+        left = [line for line in remaining if not _matches(line, wanted.strip(), key)]
         if len(left) == len(remaining):
             raise DeviceError(
                 "this key is not trusted here: {}".format(wanted[:120]),
@@ -259,7 +259,7 @@ def _without(lines: List[str], remove: Sequence[str]) -> List[str]:
     return remaining
 
 
-def _is(line: str, wanted: str, key: Optional[PublicKey]) -> bool:
+def _matches(line: str, wanted: str, key: Optional[PublicKey]) -> bool:
     own = parse_key_line(line)
     if own is None:
         return False
@@ -288,7 +288,7 @@ def _describe_keys(root: Root, lines: List[str]) -> Tuple[Any, ...]:
     refused = []
     for app in root.apps():
         current, previous = app.link("current"), app.link("previous")
-        for refusal in refusals(app):
+        for refusal in find_refusals(app):
             name = refusal.release
             role = "current" if name == current else "previous" if name == previous else "kept"
             refused.append(RefusedRelease(**vars(refusal), app=app.name, role=role))
@@ -298,11 +298,11 @@ def _describe_keys(root: Root, lines: List[str]) -> Tuple[Any, ...]:
 
 # ssh-keygen itself checks if a list or a line is usable, with a key made for the test: a list or
 # line that it cannot read would refuse every bundle.
-def knows_times(root: Root) -> bool:
+def supports_validity(root: Root) -> bool:
     """Returns True if this board's ssh-keygen supports valid-after and valid-before in
     allowed_signers.
     """
-    return _believes(root, 'valid-after="19800101" ', None)
+    return _accepts_new_key(root, 'valid-after="19800101" ', None)
 
 
 def replace_revocations(root: Root, data: bytes) -> None:
@@ -311,8 +311,8 @@ def replace_revocations(root: Root, data: bytes) -> None:
     Raises:
         DeviceError: "trust.bad-revocations".
     """
-    if not _believes(root, "", data):
-        raise _bad("ssh-keygen cannot read it")
+    if not _accepts_new_key(root, "", data):
+        raise _lines_error("ssh-keygen cannot read it")
     write_durably(revoked_file(root.allowed_signers), data)
 
 
@@ -337,7 +337,7 @@ def revoke(root: Root, lines: Sequence[str]) -> int:
                 public = work / "{}.pub".format(number)
                 public.write_text(key.line + "\n", encoding="ascii")
                 if keygen(["-k", "-u", "-f", str(krl), str(public)], b"").returncode:
-                    raise _bad("ssh-keygen failed to add the key to it")
+                    raise _lines_error("ssh-keygen failed to add the key to it")
             write_durably(file, krl.read_bytes())
         return len(keys)
     there = {key.blob for key in parse_key_file(data)}
@@ -357,7 +357,7 @@ def describe_revocations(root: Root) -> Revocations:
     return Revocations("krl" if krl else "list" if data else "none", tuple(listed))
 
 
-def _believes(root: Root, options: str, revoked: Optional[bytes]) -> bool:
+def _accepts_new_key(root: Root, options: str, revoked: Optional[bytes]) -> bool:
     """Returns True if a newly made key may sign with these options and revocations."""
     with workspace(root.folder) as work:
         key, allowed, signature = work / "key", work / "allowed", work / "sig"
@@ -373,7 +373,7 @@ def _believes(root: Root, options: str, revoked: Optional[bytes]) -> bool:
         return keygen(["-Y", "verify", *arguments], b"x").returncode == 0
 
 
-def _bad(message: str) -> DeviceError:
+def _lines_error(message: str) -> DeviceError:
     return DeviceError(
         "not a list of revoked keys: {}".format(message),
         code="trust.bad-revocations",

@@ -69,8 +69,8 @@ def parse_signature_key(armour: bytes) -> Optional[PublicKey]:
         return None
     if struct.unpack_from(">I", data, len(_MAGIC))[0] != _VERSION:
         return None
-    blob = _string(data[head:])
-    return None if blob is None else _key(blob)
+    blob = _first_string(data[head:])
+    return None if blob is None else _parse_key(blob)
 
 
 def parse_key_line(line: str) -> Optional[PublicKey]:
@@ -79,7 +79,7 @@ def parse_key_line(line: str) -> Optional[PublicKey]:
     for number, first in enumerate(words[:-1]):
         second = words[number + 1]
         blob = _decode(second.encode("utf-8", "replace")) if _TYPE.match(first) else None
-        found = None if blob is None else _key(blob)
+        found = None if blob is None else _parse_key(blob)
         if found is not None and found.kind == first:
             return found
     return None
@@ -99,7 +99,7 @@ def _decode(data: bytes) -> Optional[bytes]:
         return None
 
 
-def _string(data: bytes) -> Optional[bytes]:
+def _first_string(data: bytes) -> Optional[bytes]:
     """Returns the first string of the wire form: four bytes of length, then that many bytes."""
     if len(data) < 4:
         return None
@@ -107,8 +107,8 @@ def _string(data: bytes) -> Optional[bytes]:
     return data[4 : 4 + size] if size <= min(_MAX_KEY, len(data) - 4) else None
 
 
-def _key(blob: bytes) -> Optional[PublicKey]:
-    kind = _string(blob)
+def _parse_key(blob: bytes) -> Optional[PublicKey]:
+    kind = _first_string(blob)
     if kind is None:
         return None
     text = kind.decode("ascii", "replace")
@@ -157,15 +157,15 @@ def check_signature(
             "load(..., trust_unsigned=True)",
         )
     if len(signature) > MAX_SIGNATURE:
-        _bad(where, "the signature is too long")
+        _signature_error(where, "the signature is too long")
     with _memory_file(signature) as file:
         sound = keygen(["-Y", "check-novalidate", "-n", NAMESPACE, "-s", file], manifest)
         key = None if sound.returncode else parse_signature_key(signature)
         if key is None:
-            _bad(where, "the signature does not match the manifest")
+            _signature_error(where, "the signature does not match the manifest")
         revoked = revoked_file(allowed_signers)
         # os.path.lexists: a dangling link or an unreadable file revokes all keys
-        if os.path.lexists(str(revoked)) and _refuses(file, manifest, key, revoked):
+        if os.path.lexists(str(revoked)) and _is_revoked(file, manifest, key, revoked):
             raise DeviceError(
                 "{} revokes the signing key {}".format(revoked, key.fingerprint),
                 code="bundle.revoked-signer",
@@ -173,7 +173,7 @@ def check_signature(
                 hint="sign the bundle with another key and deploy it again; a list that "
                 "OpenSSH cannot read revokes every key (edgekit trust BOARD --list)",
             )
-        signer = _signer(file, manifest, allowed_signers, revoked)
+        signer = _find_signer(file, manifest, allowed_signers, revoked)
     if signer is None and not trust_unsigned:
         raise DeviceError(
             "Signed by {}, which is not in {}".format(key.fingerprint, allowed_signers),
@@ -198,7 +198,7 @@ def _memory_file(data: bytes) -> Iterator[str]:
         os.close(handle)
 
 
-def _refuses(file: str, manifest: bytes, key: PublicKey, revoked: Path) -> bool:
+def _is_revoked(file: str, manifest: bytes, key: PublicKey, revoked: Path) -> bool:
     """Returns True if the revocations refuse the key of a valid signature.
 
     The key is allowed by a temporary list, so that the answer depends only on the revocations.
@@ -208,7 +208,7 @@ def _refuses(file: str, manifest: bytes, key: PublicKey, revoked: Path) -> bool:
         return keygen([*arguments, "-r", str(revoked)], manifest).returncode != 0
 
 
-def _signer(file: str, manifest: bytes, allowed_signers: Path, revoked: Path) -> Optional[str]:
+def _find_signer(file: str, manifest: bytes, allowed_signers: Path, revoked: Path) -> Optional[str]:
     if not allowed_signers.is_file():
         return None
     allowed = str(allowed_signers)
@@ -252,7 +252,7 @@ def keygen(arguments: List[str], stdin: bytes) -> "subprocess.CompletedProcess[b
         ) from error
 
 
-def _bad(where: str, message: str) -> NoReturn:
+def _signature_error(where: str, message: str) -> NoReturn:
     raise DeviceError(
         message,
         code="bundle.bad-signature",

@@ -20,9 +20,9 @@ from edgekit_device.protocol.codec import parse_json
 from edgekit_device.protocol.manifest import parse
 from edgekit_device.protocol.server import parse_head, read_request
 from edgekit_device.protocol.serving import RunRequest
-from edgekit_device.release.journal import JOURNAL, history, read_journal, references
+from edgekit_device.release.journal import JOURNAL, read_history, read_journal, references
 from edgekit_device.release.policy import read_policy
-from edgekit_device.store.root import LINKS, Root, finish_links, intended
+from edgekit_device.store.root import LINKS, Root, finish_links, read_links
 from edgekit_device.tensorrt.plan import read_header
 from edgekit_device.trust.bundle import open_bundle
 from edgekit_device.trust.signature import parse_key_file, parse_key_line, parse_signature_key
@@ -150,8 +150,8 @@ def test_files_that_a_power_cut_or_a_disk_has_damaged(root: Root, data: bytes, n
         journal = read_journal(app)
         assert journal is None or isinstance(journal.live, bool)
         references(app)
-        history(app)
-        if intended(app.folder) is not None:
+        read_history(app)
+        if read_links(app.folder) is not None:
             finish_links(app.folder)
 
     survive(read)

@@ -24,8 +24,8 @@ from edgekit_device.protocol.codec import (
     record,
     records,
     release_name,
-    says,
     text,
+    with_schema,
 )
 from edgekit_device.release.journal import TakenBack
 from edgekit_device.release.releases import AppReleases, RolledBack, ServeAnswer, ServerStopped
@@ -258,7 +258,7 @@ def _server_row(value: Any) -> BoardServer | StoppedServer | BoardRow:
     return found
 
 
-says(_server_row, anyOf=(BoardServer, StoppedServer, BoardRow))
+with_schema(_server_row, anyOf=(BoardServer, StoppedServer, BoardRow))
 
 
 @document(frozen=True)
