@@ -159,7 +159,7 @@ def compare_methods(nets: list[str], images: int, tests: int) -> None:
             below.append([max(snr.values()) - snr[method] for snr in found])
             cells = [
                 Path(net.partition(":")[0]).stem,
-                *(f"{found[0][one]:.1f}" for one in METHODS),
+                *(f"{found[0][method]:.1f}" for method in METHODS),
                 method,
                 *(f"{value:.2f}" for value in below[-1]),
                 str(choice.inputs),

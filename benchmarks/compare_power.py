@@ -69,8 +69,12 @@ def told_apart(
         spread = spread_of([[noise(source) for _ in range(earlier)]])
         a = [Measure(noise(source)) for _ in range(runs)]
         b = [Measure(noise(source) * ratio) for _ in range(runs)]
-        one = difference(a, b, 0.95, spread)
-        found += one.low is not None and one.high is not None and not one.low <= 1 <= one.high
+        interval = difference(a, b, 0.95, spread)
+        found += (
+            interval.low is not None
+            and interval.high is not None
+            and not interval.low <= 1 <= interval.high
+        )
     return found / pairs
 
 

@@ -246,16 +246,16 @@ def main() -> int:
         return 0
     found: dict[str, Any] = {}
     for way in ("python", "ctypes"):
-        for one in [*CHECKS, "wait:auto", "wait:spin", "wait:blocking"]:
-            argv = [sys.executable, __file__, "--one", one, "--way", way]
+        for check in [*CHECKS, "wait:auto", "wait:spin", "wait:blocking"]:
+            argv = [sys.executable, __file__, "--one", check, "--way", way]
             done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
             lines = done.stdout.splitlines()
             answer = json.loads(lines[-1]) if lines else {"ok": False, "error": done.stderr[-1500:]}
-            found[f"{way}, {one}"] = answer
-            print(f"{way}, {one}: {json.dumps(answer)}", flush=True)
+            found[f"{way}, {check}"] = answer
+            print(f"{way}, {check}: {json.dumps(answer)}", flush=True)
     if given.json:
         given.json.write_text(json.dumps(found, indent=1))
-    return 0 if all(one["ok"] for one in found.values()) else 1
+    return 0 if all(answer["ok"] for answer in found.values()) else 1
 
 
 if __name__ == "__main__":

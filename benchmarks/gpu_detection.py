@@ -94,13 +94,13 @@ def _cases() -> dict[str, tuple[Head, dict[str, np.ndarray]]]:
     return made
 
 
-def _differ(one: Found, other: Found) -> bool:
-    near = np.allclose(one.box, other.box, atol=_NEAR, rtol=1e-4)
-    masks = (one.mask is None) == (other.mask is None)
-    if one.mask is not None and other.mask is not None:
-        masks = bool((one.mask != other.mask).mean() < 1e-3)
+def _differ(left: Found, right: Found) -> bool:
+    near = np.allclose(left.box, right.box, atol=_NEAR, rtol=1e-4)
+    masks = (left.mask is None) == (right.mask is None)
+    if left.mask is not None and right.mask is not None:
+        masks = bool((left.mask != right.mask).mean() < 1e-3)
     return (
-        not (near and masks and one.number == other.number) or abs(one.score - other.score) > 1e-4
+        not (near and masks and left.number == right.number) or abs(left.score - right.score) > 1e-4
     )
 
 
@@ -122,11 +122,11 @@ def main() -> int:
             if place == "CPU":
                 expected = found
         wrong = 0
-        for one, other in zip(expected, found, strict=True):
-            if len(one) != len(other):
-                wrong += abs(len(one) - len(other))
+        for wanted, got in zip(expected, found, strict=True):
+            if len(wanted) != len(got):
+                wrong += abs(len(wanted) - len(got))
             else:
-                wrong += sum(_differ(*pair) for pair in zip(one, other, strict=True))
+                wrong += sum(_differ(*pair) for pair in zip(wanted, got, strict=True))
         failed += wrong
         print(
             f"{kind:16} {sum(map(len, expected)):4} objects in {_BATCH} frames, {wrong} differ; "

@@ -172,7 +172,9 @@ def summarise(rows: list[dict[str, Any]]) -> None:
                 if row["aligned"] is whole and title in {row["title"], "all"}
             )
             found = [shares[0], statistics.median(shares), shares[-1]] if shares else []
-            cells += [f"{one:.0%}".replace("%", " %") for one in found[:wanted]] or [""] * wanted
+            cells += [f"{share:.0%}".replace("%", " %") for share in found[:wanted]] or [
+                ""
+            ] * wanted
         print(f"| {title} | " + " | ".join(cells) + " |")
     for row in rows:
         if row["aligned"] and row["share"] < LEAST:
@@ -181,9 +183,11 @@ def summarise(rows: list[dict[str, Any]]) -> None:
 
 def compile_all(packer: PackKernels, wanted: Iterable[Pair]) -> None:
     """Compiles the kernels of conversions into the packer's folder, several at a time."""
-    launches = {one.defines: one for one in (plan_kernel(pair.src, pair.dst) for pair in wanted)}
+    launches = {
+        launch.defines: launch for launch in (plan_kernel(pair.src, pair.dst) for pair in wanted)
+    }
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for _ in pool.map(lambda one: packer._image(kernel_source(one)), launches.values()):
+        for _ in pool.map(lambda launch: packer._image(kernel_source(launch)), launches.values()):
             pass
     print(f"{len(launches)} kernels compiled", flush=True)
 

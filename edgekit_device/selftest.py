@@ -419,7 +419,7 @@ def scrub(value: Any, names: List[str]) -> Any:
             value = re.sub(r"(?<![\w-]){}(?![\w-])".format(re.escape(name)), "<private>", value)
         return value if len(value) <= _MOST_TEXT else value[:_MOST_TEXT] + " [cut]"
     if isinstance(value, dict):
-        return {scrub(key, names): scrub(one, names) for key, one in value.items()}
+        return {scrub(key, names): scrub(item, names) for key, item in value.items()}
     if isinstance(value, list):
         return [scrub(item, names) for item in value]
     return value
@@ -501,8 +501,8 @@ def _cudla(context: JobContext, item: SelftestItem, built: _BUILT) -> Any:
     loadable = open_loadable(context.blob(made.engine), 0, io)
     try:
         return CudlaAnswer(
-            tuple(CudlaTensor(one.name, size) for one, size in loadable.inputs),
-            tuple(CudlaTensor(one.name, size) for one, size in loadable.outputs),
+            tuple(CudlaTensor(io.name, size) for io, size in loadable.inputs),
+            tuple(CudlaTensor(io.name, size) for io, size in loadable.outputs),
         )
     finally:
         loadable.close()

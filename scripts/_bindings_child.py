@@ -100,7 +100,7 @@ def derive(module: Any) -> list[str]:
     if reader is not None and hasattr(module, "SeekPosition"):
         assert reader.seek(2, module.SeekPosition.SET)
         assert reader.read(3, 0) == b"pla"
-    return [type(one).__name__ for one in made if one is not None]
+    return [type(made_object).__name__ for made_object in made if made_object is not None]
 
 
 def main(folder: str, name: str, loader: str = "") -> None:

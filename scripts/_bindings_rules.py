@@ -174,7 +174,8 @@ def compare(carried: Names, real: Names) -> list[str]:
                 wrong.append(f"{name}: {key} {ours.get(key)} is {theirs[key]} in the bindings")
         if theirs.get("sig"):
             here, there = (
-                sorted(str(_parameters(text)) for text in one["sig"]) for one in (ours, theirs)
+                sorted(str(_parameters(text)) for text in member["sig"])
+                for member in (ours, theirs)
             )
             if here != there:
                 wrong.append(f"{name}: {ours['sig']} is {theirs['sig']} in the bindings")

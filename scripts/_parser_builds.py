@@ -157,15 +157,17 @@ def build_range(
     onnx.save(proto, path)
     profile = {value.name: Range(low, best, high)}
     network = layers(load(path, shapes={value.name: best}))
-    floats = [one.name for one in network.tensors.values() if one.dtype == "float32"]
+    floats = [tensor.name for tensor in network.tensors.values() if tensor.dtype == "float32"]
     scales = dict.fromkeys(floats, _SCALE) if precision == "int8" else {}
     made = to_open_qdq(load_open(path, [profile]), network, scales)
     assert made is not None, "its opset is 13 or later"
     save(made, path)
 
     def ends(names: tuple[str, ...]) -> tuple[IoSpec, ...]:
-        facts = (network.tensors[one] for one in names)
-        return tuple(IoSpec(one.name, one.dtype, (-1,) * len(one.shape)) for one in facts)
+        facts = (network.tensors[name] for name in names)
+        return tuple(
+            IoSpec(tensor.name, tensor.dtype, (-1,) * len(tensor.shape)) for tensor in facts
+        )
 
     spec = replace(
         _engine(ends(network.inputs), ends(network.outputs)),

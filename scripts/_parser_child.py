@@ -123,7 +123,10 @@ def main() -> None:
         answer: dict[str, Any] = {"failed": ""}
         try:
             found, counts = tasks.run(line.strip())
-            answer = {"differences": [one.document() for one in found], "counts": counts}
+            answer = {
+                "differences": [difference.document() for difference in found],
+                "counts": counts,
+            }
         except Exception:
             answer = {"failed": traceback.format_exc()}
         print(json.dumps(answer), file=_OUT, flush=True)

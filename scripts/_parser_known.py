@@ -42,10 +42,12 @@ class Row(BaseModel):
     reason: str
     rare: bool = False
 
-    def holds(self, one: Mapping[str, str]) -> bool:
+    def holds(self, difference: Mapping[str, str]) -> bool:
         """Whether this is the reason of a difference."""
-        return one["check"] == self.check and all(
-            any(fnmatchcase(one[name], pattern) for pattern in _patterns(getattr(self, name)))
+        return difference["check"] == self.check and all(
+            any(
+                fnmatchcase(difference[name], pattern) for pattern in _patterns(getattr(self, name))
+            )
             for name in ("operator", "where", "ours", "theirs")
         )
 
@@ -71,10 +73,10 @@ def sorted_out(
         whole: Whether the run compared everything: else no row is called needless.
     """
     unknown, used = [], set()
-    for one in differences:
-        row = next((number for number, row in enumerate(rows) if row.holds(one)), None)
+    for difference in differences:
+        row = next((number for number, row in enumerate(rows) if row.holds(difference)), None)
         if row is None:
-            unknown.append(one)
+            unknown.append(difference)
         else:
             used.add(row)
     left = [row for number, row in enumerate(rows) if number not in used and not row.rare]

@@ -65,7 +65,9 @@ def flow(name: str) -> Model:
 def node_modules() -> list[str]:
     """The modules of the onnx package that define tests of nodes."""
     package = importlib.import_module(_CASES)
-    return [one.name for one in pkgutil.iter_modules(package.__path__) if one.name[0] != "_"]
+    return [
+        module.name for module in pkgutil.iter_modules(package.__path__) if module.name[0] != "_"
+    ]
 
 
 def node_tests(module: str) -> Iterator[tuple[str, Model]]:

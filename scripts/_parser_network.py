@@ -99,8 +99,13 @@ def compare(
         counts["refused by both"] += 1
         return [], counts
     network = layers(model, operator_table().newest)
-    one = _Comparison(trt, name, model, network, read_layers(parsed.network), counts)
-    return [*one.layers(), *one.tensors(), *one.constants(), *one.mapping()], counts
+    comparison = _Comparison(trt, name, model, network, read_layers(parsed.network), counts)
+    return [
+        *comparison.layers(),
+        *comparison.tensors(),
+        *comparison.constants(),
+        *comparison.mapping(),
+    ], counts
 
 
 @dataclass
@@ -175,8 +180,8 @@ class _Comparison:
             yield Difference("kinds", node.op, have, want, where)
             return
         for kind in dict.fromkeys(kind for kind, _ in own):
-            left = [params for one, params in own if one == kind]
-            right = [layer for one, layer in found if one == kind]
+            left = [params for own_kind, params in own if own_kind == kind]
+            right = [layer for layer_kind, layer in found if layer_kind == kind]
             for params, layer in zip(left, right, strict=True):
                 self.counts["layers"] += 1
                 there = parameters(self.trt, layer.layer) if layer is not None else {}

@@ -185,7 +185,7 @@ for _streams in (-1, 0, 3):
 @_question("tactic sources of a new configuration")
 def _(asked: Asked) -> Any:
     names, held = asked.trt.TacticSource.__members__, asked.config.get_tactic_sources()
-    return sorted(name for name, one in names.items() if held >> int(one) & 1)
+    return sorted(name for name, bit in names.items() if held >> int(bit) & 1)
 
 
 for _mask in (0, 1, 3, 1 << 20):
@@ -288,7 +288,7 @@ def _(asked: Asked) -> Any:
     profile = asked.builder.create_optimization_profile()
     given = profile.set_shape("x", (1, 3, 8, 8), (4, 3, 8, 8), (8, 3, 8, 8))
     added = asked.config.add_optimization_profile(profile)
-    return [given is None, added, [tuple(one) for one in profile.get_shape("x")]]
+    return [given is None, added, [tuple(shape) for shape in profile.get_shape("x")]]
 
 
 @_question("profile: ranks that differ")
@@ -329,7 +329,7 @@ _profiles("optimum outside", (_least, _most, _best))
 def _(asked: Asked) -> Any:
     profile = asked.builder.create_optimization_profile()
     given = profile.set_shape_input("s", (1, 2), (2, 4), (4, 8))
-    values = [list(one) for one in profile.get_shape_input("s")]
+    values = [list(value) for value in profile.get_shape_input("s")]
     return [given is None, values, profile.get_shape_input("t")]
 
 
@@ -436,8 +436,14 @@ def _(asked: Asked) -> Any:
     asked.parse()
     layers = [asked.network.get_layer(n) for n in range(asked.network.num_layers)]
     return [
-        [one.name, one.type.name, one.metadata, one.get_input(0).name, one.get_output(0).name]
-        for one in layers
+        [
+            layer.name,
+            layer.type.name,
+            layer.metadata,
+            layer.get_input(0).name,
+            layer.get_output(0).name,
+        ]
+        for layer in layers
     ]
 
 
@@ -527,8 +533,8 @@ def _(asked: Asked) -> Any:
 
 @_question("timing cache: combined with itself")
 def _(asked: Asked) -> Any:
-    one, other = (asked.config.create_timing_cache(b"") for _ in range(2))
-    return one.combine(other, False)
+    first, second = (asked.config.create_timing_cache(b"") for _ in range(2))
+    return first.combine(second, False)
 
 
 @_question("DLA: cores, default device and core")

@@ -129,7 +129,7 @@ def main(which: str) -> dict[str, Any]:
     if not found["parsed"]:
         return {**found, "error": parser.get_error(0).desc()}
     layers = [network.get_layer(i) for i in range(network.num_layers)]
-    (layer,) = (one for one in layers if one.name == "p1")
+    (layer,) = (candidate for candidate in layers if candidate.name == "p1")
     found |= {"kind": layer.type.name, "shape": list(layer.get_output(0).shape)}
     plan = builder.build_serialized_network(network, builder.create_builder_config())
     return {**found, "plan_bytes": plan.nbytes if plan is not None else 0}

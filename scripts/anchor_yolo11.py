@@ -109,7 +109,7 @@ class Yolo11(Transformer):
                 self.add("SHUFFLE", (x,), shape, mode="RESHAPE")
                 for x, shape in zip(levels, flat, strict=True)
             ]
-            shape = (batch, flat[0][1], sum(one[2] for one in flat))
+            shape = (batch, flat[0][1], sum(tensor[2] for tensor in flat))
             joined.append(self.add("CONCATENATION", tuple(parts), shape))
         cells = self.shape(joined[0])[2]
         sides = [self.part(joined[0], 2) for _ in range(2)]

@@ -109,8 +109,8 @@ class _Worker(threading.Thread):
                 self._found.failures.append(f"{at}: {answer['failed']}")
             else:
                 self._found.differences += answer["differences"]
-                for one in answer["differences"] if self._found.shown else ():
-                    print(f"check_parser: {_line(one)}", file=sys.stderr, flush=True)
+                for difference in answer["differences"] if self._found.shown else ():
+                    print(f"check_parser: {_line(difference)}", file=sys.stderr, flush=True)
                 self._found.counts.update(answer["counts"])
 
     def _start(self) -> subprocess.Popen[str]:
@@ -163,8 +163,8 @@ def main() -> int:
         found = compared(wheels, chosen, given.jobs, given.all)
     rows = known()
     unknown, unused = sorted_out(found.differences, rows, whole=not given.only)
-    for one in unknown:
-        print(f"check_parser: {_line(one)}", file=sys.stderr)
+    for difference in unknown:
+        print(f"check_parser: {_line(difference)}", file=sys.stderr)
     for row in unused:
         print(f"check_parser: no difference needs the row {row}", file=sys.stderr)
     for failure in found.failures:
@@ -181,8 +181,8 @@ def main() -> int:
     return 1 if unknown or unused or found.failures else 0
 
 
-def _line(one: Mapping[str, str]) -> str:
-    return f"{one['check']} {one['operator']} {one['where']}: {one['ours']} | {one['theirs']}"
+def _line(difference: Mapping[str, str]) -> str:
+    return "{check} {operator} {where}: {ours} | {theirs}".format_map(difference)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def make(folder: Path) -> None:
         for precision in ("fp16", "int8"):
             model = typed(canonical(load(name), None), precision)
             save(model, folder / f"{name}-{precision}.onnx")
-            weights = [one for one in model.graph.nodes() if one.op in ("Conv", "Gemm")]
+            weights = [node for node in model.graph.nodes() if node.op in ("Conv", "Gemm")]
             spec = replace(_spec(model), refit_individual=tuple(sorted(weights[0].inputs[1:2])))
             text = json.dumps(write(spec))
             (folder / f"{name}-{precision}.json").write_text(text)

@@ -134,11 +134,11 @@ def _nodes(lines: Iterable[str]) -> tuple[list[_Node], set[str], int]:
                 continue
             tensors = [
                 _Tensor(
-                    one["name"],
-                    tuple(int(size) for size in one["shape"].split(",") if size.strip()),
-                    _TYPES[one["type"]],
+                    match["name"],
+                    tuple(int(size) for size in match["shape"].split(",") if size.strip()),
+                    _TYPES[match["type"]],
                 )
-                for one in _TENSOR.finditer(found["rest"])
+                for match in _TENSOR.finditer(found["rest"])
             ]
             if found["side"] == "inputs":
                 nodes.append(_Node(found["name"], found["op"], tensors))
@@ -172,10 +172,10 @@ def _constant(tensor: _Tensor, weights: list[onnx.NodeProto]) -> onnx.TensorProt
     if np.prod(tensor.shape, dtype=np.int64) <= 64:
         return numpy_helper.from_array(np.ones(tensor.shape, dtype), tensor.name)
     shape = numpy_helper.from_array(np.array(tensor.shape, np.int64), f"{tensor.name}:shape")
-    one = numpy_helper.from_array(np.ones(1, dtype))
+    ones = numpy_helper.from_array(np.ones(1, dtype))
     weights.append(
         helper.make_node(
-            "ConstantOfShape", [shape.name], [tensor.name], f"{tensor.name}:fill", value=one
+            "ConstantOfShape", [shape.name], [tensor.name], f"{tensor.name}:fill", value=ones
         )
     )
     return shape

@@ -89,7 +89,7 @@ def predictions() -> str:
         )
     )
     for row, error, *apart in zip(rows, found, by_network, by_board, strict=True):
-        percents = ("" if one is None else f"{100 * one:+.1f}" for one in (error, *apart))
+        percents = ("" if share is None else f"{100 * share:+.1f}" for share in (error, *apart))
         written.writerow(
             (
                 "published",
@@ -349,8 +349,8 @@ def _signs(rows: Sequence[Anchor]) -> str:
         (
             *where,
             str(len(some)),
-            *(f"{100 * statistics.median(one[i] for one in some):+.0f} %" for i in (0, 1)),
-            *(f"{100 * sum(one[i] > 0 for one in some) / len(some):.0f} %" for i in (0, 1)),
+            *(f"{100 * statistics.median(errors[i] for errors in some):+.0f} %" for i in (0, 1)),
+            *(f"{100 * sum(errors[i] > 0 for errors in some) / len(some):.0f} %" for i in (0, 1)),
         )
         for where, some in sorted(errors_.items())
     ]

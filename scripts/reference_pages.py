@@ -147,7 +147,7 @@ def _classes(schema: str) -> list[str]:
     *forms, kind = document_classes(schema)
     bases = [base for base in reversed(kind.__mro__[1:]) if _SCHEMA_FIELDS & _fields(base)]
     found = dict.fromkeys((*bases, *forms, kind))
-    return [f"{one.__module__}.{one.__qualname__}" for one in found]
+    return [f"{kind.__module__}.{kind.__qualname__}" for kind in found]
 
 
 def _fields(kind: type) -> set[str]:

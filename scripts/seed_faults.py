@@ -192,7 +192,7 @@ class Copy:
                 EDGEKIT_CACHE=str(self._cache / "edgekit"),
             )
             sys.dont_write_bytecode = True
-            for name in [one for one in sys.modules if one.partition(".")[0] == "tests"]:
+            for name in [module for module in sys.modules if module.partition(".")[0] == "tests"]:
                 del sys.modules[name]  # the copy's own are run
             sys.path.insert(0, str(self.root))
             imported = {name: importlib.import_module(name) for name in PACKAGES}

@@ -217,11 +217,11 @@ def _families() -> list[str]:
         "plan": "nothing: the plan has the kernel",
     }
     lines = table_head(("Kind", "", "TensorRT", "Deprecated", "Needed to run it", "Source"))
-    for name, one in plugin_facts().families.items():
-        since = f"{one.since} and later" if one.since else "all"
-        deprecated = f"{one.deprecated} and later" if one.deprecated else ""
-        where = ", ".join(sources(one.source))
-        cells = (f"`{name}`", one.what, since, deprecated, travels[one.travels], where)
+    for name, family in plugin_facts().families.items():
+        since = f"{family.since} and later" if family.since else "all"
+        deprecated = f"{family.deprecated} and later" if family.deprecated else ""
+        where = ", ".join(sources(family.source))
+        cells = (f"`{name}`", family.what, since, deprecated, travels[family.travels], where)
         lines.append(table_row(cells))
     return lines
 
@@ -235,7 +235,7 @@ def _running() -> list[str]:
             since = "CUDA 11.7 and later"
         elif row.compute_capability:
             since += f", compute capability {row.compute_capability} and later"
-        where = ", ".join(f"`{one}`" for one in row.where)
+        where = ", ".join(f"`{place}`" for place in row.where)
         cells = (f"`{name}`", row.what, where, since, row.guide, ", ".join(sources(row.source)))
         lines.append(table_row(cells))
     return lines

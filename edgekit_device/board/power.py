@@ -526,7 +526,7 @@ def _unchanged_report(
         return None
     clocks = before.clocks
     held = clocks is not None and all(
-        one.locked for name, one in clocks.items() if name == "gpu" or name.startswith("cpu")
+        clock.locked for name, clock in clocks.items() if name == "gpu" or name.startswith("cpu")
     )
     return PowerReport.of(
         (before, before, after), locked=held, changed=False, restored=True, notes=notes

@@ -246,13 +246,13 @@ def _describe_disorder(ranges: Mapping[str, Union[ProfileShapes, ProfileValues]]
     """Returns a text that names the inputs whose sizes or values are not in order."""
     wrong = [
         "{!r} has min {}, opt {} and max {}".format(
-            name[:80], list(one.min), list(one.opt), list(one.max)
+            name[:80], list(shapes.min), list(shapes.opt), list(shapes.max)
         )
-        for name, one in ranges.items()
-        if not len(one.min) == len(one.opt) == len(one.max)
+        for name, shapes in ranges.items()
+        if not len(shapes.min) == len(shapes.opt) == len(shapes.max)
         or any(
             not low <= best <= high
-            for low, best, high in zip(one.min, one.opt, one.max)  # noqa: B905 (Python 3.8)
+            for low, best, high in zip(shapes.min, shapes.opt, shapes.max)  # noqa: B905 (Python 3.8)
         )
     ]
     return ": " + "; ".join(wrong) if wrong else ""

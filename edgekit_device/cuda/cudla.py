@@ -151,7 +151,7 @@ class LoadableEngine:
         self._library.call(name, self._module, which, ctypes.byref(attribute))
         descriptors = list(found)[:number]
         ordered = order_entries(descriptors, ios, role)
-        return [(io, int(one.size)) for io, one in zip(ordered, descriptors)]  # noqa: B905
+        return [(io, int(descriptor.size)) for io, descriptor in zip(ordered, descriptors)]  # noqa: B905
 
     def register(self, buffer: DeviceBuffer) -> int:
         """Registers CUDA memory with the DLA, until the engine is closed."""

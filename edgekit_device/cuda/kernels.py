@@ -534,8 +534,8 @@ def plan_kernel(src: Any, dst: Any) -> Launch:
         height, width = 1, height * width
         a, b = replace(a, line=width), replace(b, line=width)
     block = _block_size(a, b, channels)
-    for name, one in (("SRC", a), ("DST", b)):
-        block[name + "_HELD"] = 0 if one.groups == 1 and one.held > _FEW else one.held
+    for name, layout in (("SRC", a), ("DST", b)):
+        block[name + "_HELD"] = 0 if layout.groups == 1 and layout.held > _FEW else layout.held
     lines = batch * height
     block["DST_WORD"] = _word_size(b, block, "DST", lines * b.groups)
     ways = (block["SRC_WAY"], block["DST_WAY"])

@@ -645,7 +645,7 @@ class Variant:
     def find_profile(self, sizes: Mapping[str, Sequence[int]]) -> Optional[int]:
         """Returns the index of the first profile that holds these sizes; None if none does."""
         for index, profile in enumerate(self.profiles):
-            if all(one.holds(sizes[name]) for name, one in profile.items()):
+            if all(limits.holds(sizes[name]) for name, limits in profile.items()):
                 return index
         return None
 

@@ -433,8 +433,8 @@ def remember_taken_back(root: Root, name: str, found: Dict[str, Optional[TakenBa
     with locked(root.folder / "taken-back.lock"), map_os_errors(str(path)):
         known = _read_remembered(root)
         before = known.apps.get(name, {})
-        after = {short: one for short, one in before.items() if short not in found}
-        after.update((short, one) for short, one in found.items() if one is not None)
+        after = {short: record for short, record in before.items() if short not in found}
+        after.update((short, record) for short, record in found.items() if record is not None)
         if after != before:
             retained = dict(list(after.items())[-_RETAINED_LINES:])
             write_durably(path, dump(_Remembered({**known.apps, name: retained})))

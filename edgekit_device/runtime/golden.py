@@ -245,7 +245,9 @@ def need_golden(model: Model, checked: Checked, where: str) -> SelfTest:
 
 
 def _describe_fault(name: str, case: ComparedCase, facts: OutputDifference) -> str:
-    fed = ", ".join("{} {}".format(one, list(sizes)) for one, sizes in case.shapes.items())
+    fed = ", ".join(
+        "{} {}".format(input_name, list(sizes)) for input_name, sizes in case.shapes.items()
+    )
     which = "{!r} of seed {}{}".format(name, case.seed, " for " + fed if fed else "")
     if facts.shape is not None:
         return "{} has another shape: {}".format(which, list(facts.shape))

@@ -126,7 +126,7 @@ class Model:
         self._router = None
         if len(self.variants) > 1 or manifest.profiles or manifest.padding:
             self._router = Router(manifest.name, self.variants, manifest.padding)
-        self._values = {n: one for v in self.variants for n, one in v.values.items()}
+        self._values = {n: values for v in self.variants for n, values in v.values.items()}
         cuda = next((e.cuda for e in engines.values() if hasattr(e, "cuda")), None)
         self._feeder = None
         if cuda is not None:
@@ -242,7 +242,7 @@ class Model:
         cupy = sys.modules.get("cupy")
         outputs: Mapping[str, Any]
         if cupy is not None and self._feeder is not None:
-            outputs = {name: cupy.asarray(one) for name, one in self.on_gpu(inputs).items()}
+            outputs = {name: cupy.asarray(tensor) for name, tensor in self.on_gpu(inputs).items()}
         else:
             outputs = self(inputs)
         return detect(self.head, outputs, Options(score, iou, most, agnostic))
@@ -387,8 +387,8 @@ def _optimal_values(variant: Variant) -> Dict[str, np.ndarray]:
     import numpy as np
 
     return {
-        name: np.array(one.opt, one.dtype).reshape(one.shape)
-        for name, one in variant.values.items()
+        name: np.array(shape_values.opt, shape_values.dtype).reshape(shape_values.shape)
+        for name, shape_values in variant.values.items()
     }
 
 

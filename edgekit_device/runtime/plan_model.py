@@ -48,8 +48,8 @@ class PlanModel:
         """
         made: Dict[str, Tensor] = self.engine.enqueue(inputs)
         return {
-            name: one.numpy() if isinstance(one, DeviceTensor) else one
-            for name, one in made.items()
+            name: output.numpy() if isinstance(output, DeviceTensor) else output
+            for name, output in made.items()
         }
 
 

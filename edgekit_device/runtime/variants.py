@@ -361,7 +361,7 @@ class OpenVariants:
         self._opening = threading.Lock()
         #: Number of users of each open variant, the least recently used first.
         self._users: Dict[int, int] = {
-            number: 0 for number, one in enumerate(self._variants) if one.load == "start"
+            number: 0 for number, variant in enumerate(self._variants) if variant.load == "start"
         }
 
     @contextmanager
@@ -444,9 +444,9 @@ class OpenVariants:
     def _make_room(self, number: int) -> None:
         """Closes unused variants, the least recently used first, until this variant fits."""
         idle = [
-            one
-            for one, users in self._users.items()
-            if not users and self._variants[one].load == "demand"
+            unused
+            for unused, users in self._users.items()
+            if not users and self._variants[unused].load == "demand"
         ]
         while not self._fits(number):
             if not idle:
