@@ -152,7 +152,7 @@ def memory(cuda: Cuda) -> dict[str, Any]:
     return {"ok": before - after == 1 << 30, "total_bytes": total, "taken_bytes": before - after}
 
 
-def whole(cuda: Cuda) -> dict[str, Any]:
+def bench_stand_in(cuda: Cuda) -> dict[str, Any]:
     """A bench of a stand-in engine, in every way; its frames come out right, too."""
     found: dict[str, Any] = {"ok": True}
     model = stand_in(cuda, _MS)
@@ -186,7 +186,7 @@ def whole(cuda: Cuda) -> dict[str, Any]:
     return found
 
 
-def waiting(wanted: str) -> dict[str, Any]:
+def measure_wait(wanted: str) -> dict[str, Any]:
     """The processor's time in a wait of 200 ms, with the wait asked for before CUDA is opened."""
     if wanted != "auto":
         choose_wait(wanted == "spin")
@@ -226,7 +226,7 @@ CHECKS: dict[str, Callable[[Cuda], dict[str, Any]]] = {
     "copies": copies,
     "graph": graph,
     "memory": memory,
-    "whole": whole,
+    "whole": bench_stand_in,
 }
 
 
@@ -241,7 +241,7 @@ def main() -> int:
         if given.way == "ctypes":  # None makes the imports fail, whatever is installed
             sys.modules.update({"cuda.bindings.driver": None, "cuda.cuda": None})  # type: ignore[dict-item]
         kind, _, wanted = given.one.partition(":")
-        answer = waiting(wanted) if wanted else CHECKS[kind](open_cuda())
+        answer = measure_wait(wanted) if wanted else CHECKS[kind](open_cuda())
         print(json.dumps({**answer, "device": write(open_cuda().facts())}))
         return 0
     found: dict[str, Any] = {}

@@ -76,7 +76,7 @@ def measure(tmp: Path, stack: contextlib.ExitStack, count: int) -> list[dict[str
         bundles = {member.name: bundle for member in members}
         export_ansible(tmp / "out", members, bundles, waves="100%", signers=[line])
         sent = sum(relay.bytes for relay in relays)
-        seconds, cpu = _play(tmp / "out", tmp)
+        seconds, cpu = run_playbook(tmp / "out", tmp)
         rows.append(
             {
                 "what": what,
@@ -92,7 +92,7 @@ def _signed(bundle: Bundle, key: Path) -> Bundle:
     return bundle.signed(sign(bundle.manifest_bytes, key))
 
 
-def _play(folder: Path, tmp: Path) -> tuple[float, float]:
+def run_playbook(folder: Path, tmp: Path) -> tuple[float, float]:
     (tmp / "home").mkdir(exist_ok=True)
     env = {
         "PATH": os.environ["PATH"],

@@ -24,7 +24,7 @@ def signatures(function: Any) -> list[str]:
     return found or [line for line in lines[:1] if re.match(rf"{name}\(", line)]
 
 
-def _class(name: str, kind: type, found: dict[str, Any]) -> None:
+def _read_class(name: str, kind: type, found: dict[str, Any]) -> None:
     members = getattr(kind, "__members__", None)
     if isinstance(members, dict):
         found[name] = {"kind": "enum"}
@@ -35,7 +35,7 @@ def _class(name: str, kind: type, found: dict[str, Any]) -> None:
     found[name] = {"kind": "class", "bases": bases}
     for key, member in vars(kind).items():
         if isinstance(member, type):
-            _class(f"{name}.{key}", member, found)
+            _read_class(f"{name}.{key}", member, found)
         elif key.startswith("_") and key != "__init__":
             continue
         elif isinstance(member, property):
@@ -55,7 +55,7 @@ def read(module: Any) -> dict[str, Any]:
         if name.startswith("_") or name in _LEAKED or inspect.ismodule(value):
             continue
         if isinstance(value, type):
-            _class(name, value, found)
+            _read_class(name, value, found)
         elif isinstance(value, types.FunctionType | types.BuiltinFunctionType):
             found[name] = {"kind": "function", "sig": signatures(value)}
         else:

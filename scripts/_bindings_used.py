@@ -59,13 +59,13 @@ def collect(root: Path) -> Uses:
     """All uses in the board's code of checkout `root`."""
     uses = Uses()
     for path in sources(root):
-        for tree, shift in _trees(ast.parse(path.read_text())):
+        for tree, shift in _parse_trees(ast.parse(path.read_text())):
             place = path.relative_to(root / "edgekit_device").as_posix()
-            _walk(tree, f"{place}:{{}}", shift, uses)
+            _note_uses(tree, f"{place}:{{}}", shift, uses)
     return uses
 
 
-def _trees(tree: ast.Module) -> Iterator[tuple[ast.AST, int]]:
+def _parse_trees(tree: ast.Module) -> Iterator[tuple[ast.AST, int]]:
     """The file's tree, and those of programs that it keeps as text."""
     yield tree, 0
     for node in ast.walk(tree):
@@ -76,43 +76,43 @@ def _trees(tree: ast.Module) -> Iterator[tuple[ast.AST, int]]:
                 continue
 
 
-def _walk(tree: ast.AST, place: str, shift: int, uses: Uses) -> None:
-    aliases = dict(_aliases(tree))
+def _note_uses(tree: ast.AST, place: str, shift: int, uses: Uses) -> None:
+    aliases = dict(_find_aliases(tree))
     for node in ast.walk(tree):
         where = place.format(getattr(node, "lineno", 0) + shift)
         if isinstance(node, ast.Attribute):
-            chain = _chain(node, aliases)
+            chain = _attribute_chain(node, aliases)
             if chain is not None:
                 uses.chains.setdefault(chain, []).append(where)
             else:
                 uses.members.setdefault(node.attr, []).append(where)
         elif isinstance(node, ast.Call):
-            _call(node, where, uses, aliases)
+            _note_call(node, where, uses, aliases)
         elif isinstance(node, ast.ClassDef):
-            _overrides(node, where, uses)
+            _note_overrides(node, where, uses)
 
 
-def _aliases(tree: ast.AST) -> Iterator[tuple[str, str]]:
+def _find_aliases(tree: ast.AST) -> Iterator[tuple[str, str]]:
     """Variables that hold a class of the module: `flags = trt.SerializationFlag`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             target, value = node.targets[0], node.value
             if isinstance(target, ast.Name) and isinstance(value, ast.Attribute):
-                chain = _chain(value, {})
+                chain = _attribute_chain(value, {})
                 if chain is not None and not chain.startswith("_"):
                     yield target.id, chain
 
 
-def _overrides(defined: ast.ClassDef, where: str, uses: Uses) -> None:
+def _note_overrides(defined: ast.ClassDef, where: str, uses: Uses) -> None:
     for base in defined.bases:
-        chain = _chain(base, {}) if isinstance(base, ast.Attribute) else None
+        chain = _attribute_chain(base, {}) if isinstance(base, ast.Attribute) else None
         for method in defined.body if chain else ():
             if isinstance(method, ast.FunctionDef) and not method.name.startswith("_"):
                 key = (str(chain), method.name, len(method.args.args) - 1)
                 uses.overrides.setdefault(key, []).append(where)
 
 
-def _chain(attribute: ast.Attribute, aliases: dict[str, str]) -> str | None:
+def _attribute_chain(attribute: ast.Attribute, aliases: dict[str, str]) -> str | None:
     """ "X.Y" of `trt.X.Y`; None of another object's attribute."""
     parts = [attribute.attr]
     value = attribute.value
@@ -126,7 +126,7 @@ def _chain(attribute: ast.Attribute, aliases: dict[str, str]) -> str | None:
     return None
 
 
-def _call(call: ast.Call, where: str, uses: Uses, aliases: dict[str, str]) -> None:
+def _note_call(call: ast.Call, where: str, uses: Uses, aliases: dict[str, str]) -> None:
     function = call.func
     if isinstance(function, ast.Name) and function.id in ("getattr", "hasattr"):
         target, name = call.args[0], call.args[1]
@@ -136,7 +136,7 @@ def _call(call: ast.Call, where: str, uses: Uses, aliases: dict[str, str]) -> No
             elif isinstance(target, ast.Name) and target.id in aliases:
                 chain = f"{aliases[target.id]}.{name.value}"
                 uses.chains.setdefault(chain, []).append(where)
-            elif isinstance(target, ast.Attribute) and (outer := _chain(target, aliases)):
+            elif isinstance(target, ast.Attribute) and (outer := _attribute_chain(target, aliases)):
                 uses.chains.setdefault(f"{outer}.{name.value}", []).append(where)
             else:
                 uses.members.setdefault(name.value, []).append(where)

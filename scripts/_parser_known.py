@@ -10,7 +10,7 @@ from typing import Literal
 import yaml
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["Row", "known", "sorted_out"]
+__all__ = ["Row", "read_rows", "sort_out"]
 
 FILE = Path(__file__).parent / "data/parser-differences.yaml"
 
@@ -42,7 +42,7 @@ class Row(BaseModel):
     reason: str
     rare: bool = False
 
-    def holds(self, difference: Mapping[str, str]) -> bool:
+    def explains(self, difference: Mapping[str, str]) -> bool:
         """Whether this is the reason of a difference."""
         return difference["check"] == self.check and all(
             any(
@@ -56,13 +56,13 @@ def _patterns(value: str | list[str]) -> list[str]:
     return [value] if isinstance(value, str) else value
 
 
-def known() -> list[Row]:
+def read_rows() -> list[Row]:
     """The rows of the file."""
     found = yaml.safe_load(FILE.read_text(encoding="utf-8"))
     return [Row.model_validate(row) for row in found["differences"]]
 
 
-def sorted_out(
+def sort_out(
     differences: Sequence[Mapping[str, str]], rows: Sequence[Row], *, whole: bool
 ) -> tuple[list[Mapping[str, str]], list[Row]]:
     """The differences that no row has the reason of, and the rows that none needs.
@@ -74,7 +74,7 @@ def sorted_out(
     """
     unknown, used = [], set()
     for difference in differences:
-        row = next((number for number, row in enumerate(rows) if row.holds(difference)), None)
+        row = next((number for number, row in enumerate(rows) if row.explains(difference)), None)
         if row is None:
             unknown.append(difference)
         else:

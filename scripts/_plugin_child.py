@@ -18,13 +18,13 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from _parser_wheels import module
+from _parser_wheels import import_module_from
 
 from edgekit_device.errors import DeviceError
 from edgekit_device.protocol.manifest import PluginEntry
 from edgekit_device.tensorrt.plugins import load_plugins, plugin_files
 
-trt: Any = module(Path(sys.argv[1]))
+trt: Any = import_module_from(Path(sys.argv[1]))
 MODEL = Path(__file__).resolve().parents[1] / "examples" / "plugin" / "lenet.onnx"
 NAME, VERSION, NAMESPACE = "CustomPool", "1", "edgekit"
 FIELDS = ("kernel", "stride", "padding")

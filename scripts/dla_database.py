@@ -283,7 +283,7 @@ def _keys() -> Mapping[str, str]:
     return {row.title: f"dla/{key}" for key, row in sources_file().sources.items()}
 
 
-def _of_board(keys: Iterable[str]) -> list[str]:
+def _board_sources(keys: Iterable[str]) -> list[str]:
     return [f"targets/{key}" for key in keys]
 
 
@@ -376,11 +376,11 @@ def _operator(known: Rules, name: str) -> OperatorRow:
         instead=shown.fix,
         support=support,
         sources=matrix_sources,
-        dispute=_dispute_of(known, name, layers, support),
+        dispute=_operator_dispute(known, name, layers, support),
     )
 
 
-def _dispute_of(
+def _operator_dispute(
     known: Rules, name: str, layers: list[str], support: list[Support]
 ) -> Dispute | None:
     """What is disputed about an operator in some release, precision and generation."""
@@ -439,7 +439,7 @@ def _decided_by_operator(name: str) -> Mapping[str, str]:
 
 
 @cache
-def _driving() -> Mapping[str, tuple[str, ...]]:
+def _driving_releases() -> Mapping[str, tuple[str, ...]]:
     """The TensorRT releases that support a DLA, oldest first, by its generation."""
     found: dict[str, set[str]] = {generation: set() for generation in GENERATIONS}
     for name in loader.names():
@@ -458,7 +458,7 @@ def _by_number(releases: set[str]) -> tuple[str, ...]:
 
 
 def _support(known: Rules, name: str, layers: list[str], rules: Sequence[str]) -> Iterator[Support]:
-    for generation, releases in _driving().items():
+    for generation, releases in _driving_releases().items():
         for precision in PRECISIONS:
             groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
             for release in releases:
@@ -501,7 +501,7 @@ def _status(
     # by layer type: the rules in force with whether the operator breaks them
     verdicts = [
         [
-            (rule, _breaks(rule, Facts(facts, kind=kind)))
+            (rule, _breaks_rule(rule, Facts(facts, kind=kind)))
             for rule in in_force
             if rule.check is not None and rule.holds_for(kind, generation, version)
         ]
@@ -526,7 +526,7 @@ def _status(
     return ("limits" if open_ or any(refused) else "runs"), ()
 
 
-def _breaks(rule: Rule, facts: Facts) -> bool | None:
+def _breaks_rule(rule: Rule, facts: Facts) -> bool | None:
     """Whether an operator breaks a rule; None where its sizes and parameters decide."""
     try:
         applies = rule.when is None or rule.when(facts) is None
@@ -546,7 +546,7 @@ def _board(board: Target) -> BoardRow:
             DrivenBy(since=driven.since, until=driven.until) for driven in board.dla.tensorrt
         ],
         not_stated=NotStated(since=unstated.since, why=unstated.why) if unstated else None,
-        sources=_of_board(board.dla.source),
+        sources=_board_sources(board.dla.source),
     )
 
 
@@ -560,7 +560,7 @@ def _releases(boards: list[Target]) -> list[ReleaseRow]:
             tensorrt=release.tensorrt or None,
             also=list(release.also),
             note=release.note,
-            sources=_of_board(release.source),
+            sources=_board_sources(release.source),
         )
         for release in ordered
     ]
@@ -571,7 +571,7 @@ def _matrix(known: Rules, board: Target) -> Iterator[MatrixRow]:
         usable, int8, why, rule = _usable(board, release)
         # what the answer rests on comes first
         sources = [_keys()[title] for title in known.rules[rule].sources] if rule else []
-        sources += _of_board([*release.source, *board.dla.source])
+        sources += _board_sources([*release.source, *board.dla.source])
         for version in release.versions:
             yield MatrixRow(
                 board=board.name,
@@ -581,7 +581,7 @@ def _matrix(known: Rules, board: Target) -> Iterator[MatrixRow]:
                 usable=usable,
                 int8=int8,  # type: ignore[arg-type]
                 why=why,
-                instead="" if usable else _instead(known, board, release),
+                instead="" if usable else _suggest_releases(known, board, release),
                 rule=rule,
                 sources=list(dict.fromkeys(sources)),
             )
@@ -605,7 +605,7 @@ def _usable(board: Target, release: JetPack) -> tuple[bool | None, str, str, str
     return True, "implicit", f"{driven}; INT8 from a calibration cache, without Q/DQ nodes", None
 
 
-def _instead(known: Rules, board: Target, release: JetPack) -> str:
+def _suggest_releases(known: Rules, board: Target, release: JetPack) -> str:
     """What to do for a DLA: the nearest JetPack releases that support it, the newer one first."""
     if not board.dla.cores:
         return known.rules["general.no_dla"].fix
@@ -619,14 +619,14 @@ def _instead(known: Rules, board: Target, release: JetPack) -> str:
     named = []
     if newer is not None:
         later = " or later" if newer == len(driving) - 1 else ""
-        named.append(f"update to {_named(known_releases[newer], later)}")
+        named.append(f"update to {_release_name(known_releases[newer], later)}")
     if older is not None:
-        named.append(f"use {_named(known_releases[older])}")
+        named.append(f"use {_release_name(known_releases[older])}")
         if newer is None:
             named[-1] += "; no newer JetPack is known to support the DLA of this module"
     return ", or ".join(named)
 
 
-def _named(release: JetPack, later: str = "") -> str:
+def _release_name(release: JetPack, later: str = "") -> str:
     span = " to ".join(dict.fromkeys((release.versions[0], release.versions[-1])))
     return f"JetPack {span}{later} with TensorRT {release.tensorrt}"

@@ -40,7 +40,7 @@ _NO_GPU = "board.no-gpu"
 _BODY = bytes(4096)
 
 
-def _plan(
+def _forge_plan(
     version: tuple[int, ...],
     body: bytes = _BODY,
     *,
@@ -65,7 +65,7 @@ def _module() -> Any:
     return found
 
 
-def _header(data: bytes) -> Callable[[], str]:
+def _read_header(data: bytes) -> Callable[[], str]:
     return lambda: f"a plan of {show(read_header(data))}"
 
 
@@ -80,7 +80,7 @@ def _load(data: bytes, library: str | None = None, **more: Any) -> Callable[[], 
     return call
 
 
-def _pick(version: tuple[int, ...], compatible: bool) -> Callable[[], str]:
+def _choose_runtime(version: tuple[int, ...], compatible: bool) -> Callable[[], str]:
     def call() -> str:
         found = runtime_choices(
             version,
@@ -95,7 +95,7 @@ def _pick(version: tuple[int, ...], compatible: bool) -> Callable[[], str]:
     return call
 
 
-def _starts() -> str:
+def _start_runtime() -> str:
     cuda = start_runtime(_module())
     return json.dumps(cuda.facts())
 
@@ -139,7 +139,7 @@ def _ctypes_way() -> str:
     return _round_trip(Cuda(CtypesDriverApi(library)))
 
 
-def _attributes() -> str:
+def _check_attributes() -> str:
     """Every attribute that the loader sets on a runtime is there and takes its value."""
     module = _module()
     start_runtime(module)
@@ -175,38 +175,41 @@ def cases(version: tuple[int, ...]) -> dict[str, tuple[Callable[[], str], tuple[
     return {
         "cuda by cuda-python or ctypes": (lambda: _round_trip(open_cuda()), ("",)),
         "cuda by ctypes": (_ctypes_way, ("",)),
-        "start": (_starts, ("",)),
-        "attributes": (_attributes, ("",)),
-        "header: garbage": (_header(os.urandom(64)), no_plan),
-        "header: empty": (_header(b""), cut),
-        "header: cut": (_header(b"ftrt\0\0\0"), cut),
-        "header: an ONNX file": (_header(onnx), no_plan),
-        "header: a loadable": (_header(loadable), no_plan),
+        "start": (_start_runtime, ("",)),
+        "attributes": (_check_attributes, ("",)),
+        "header: garbage": (_read_header(os.urandom(64)), no_plan),
+        "header: empty": (_read_header(b""), cut),
+        "header: cut": (_read_header(b"ftrt\0\0\0"), cut),
+        "header: an ONNX file": (_read_header(onnx), no_plan),
+        "header: a loadable": (_read_header(loadable), no_plan),
         "header: other serialization": (
-            _header(_plan(version, serialization=1)),
+            _read_header(_forge_plan(version, serialization=1)),
             ("engine.serialization",),
         ),
-        "pick: another release": (_pick(older, False), ("engine.version",)),
-        "pick: not version-compatible": (_pick(version, False), ("engine.version",)),
-        "pick: later than this": (_pick(newer, True), ("engine.version",)),
-        "pick: earlier, no lean library": (_pick(older, True), ("engine.version",)),
+        "pick: another release": (_choose_runtime(older, False), ("engine.version",)),
+        "pick: not version-compatible": (_choose_runtime(version, False), ("engine.version",)),
+        "pick: later than this": (_choose_runtime(newer, True), ("engine.version",)),
+        "pick: earlier, no lean library": (_choose_runtime(older, True), ("engine.version",)),
         "load: garbage": (_load(os.urandom(4096)), invalid),
         "load: empty": (_load(b""), cut),
         "load: the tag alone": (_load(b"ftrt"), cut),
-        "load: cut": (_load(_plan(version, more=7)), cut),
-        "load: header and nonsense": (_load(_plan(version)), invalid),
-        "load: of an older release": (_load(_plan(older)), invalid),
-        "load: of a later release": (_load(_plan(newer)), invalid),
-        "load: of another platform": (_load(_plan(version, platform=1)), ("engine.other-board",)),
+        "load: cut": (_load(_forge_plan(version, more=7)), cut),
+        "load: header and nonsense": (_load(_forge_plan(version)), invalid),
+        "load: of an older release": (_load(_forge_plan(older)), invalid),
+        "load: of a later release": (_load(_forge_plan(newer)), invalid),
+        "load: of another platform": (
+            _load(_forge_plan(version, platform=1)),
+            ("engine.other-board",),
+        ),
         "load: garbage by a stream reader": (_load(os.urandom(4096), large=0), invalid),
-        "load: nonsense by a stream reader": (_load(_plan(version), large=0), invalid),
-        "load: DLA core 0": (_load(_plan(version), dla_core=0), ("engine.dla",)),
+        "load: nonsense by a stream reader": (_load(_forge_plan(version), large=0), invalid),
+        "load: DLA core 0": (_load(_forge_plan(version), dla_core=0), ("engine.dla",)),
         "load_runtime: no such file": (_load(b"ftrt", library=nowhere), ("engine.version",)),
         "load_runtime: its own library": (_own_library, cut),
     }
 
 
-def _one(name: str) -> None:
+def _run_case(name: str) -> None:
     call, _ = cases(module_version(_module()))[name]
     begun = time.perf_counter()
     answer: dict[str, Any] = {"code": "", "message": "", "hint": ""}
@@ -224,7 +227,7 @@ def main() -> int:
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
-        _one(arguments.one)
+        _run_case(arguments.one)
         return 0
     module = _module()
     version = module_version(module)

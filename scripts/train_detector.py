@@ -210,7 +210,7 @@ def loss(net: Detector, x: Tensor, truth: Tensor, kinds: Tensor) -> Tensor:
     return (result - _BINS * (near.mean(-1) * share).sum()) / total
 
 
-def data(count: int) -> tuple[Tensor, Tensor, Tensor]:
+def make_data(count: int) -> tuple[Tensor, Tensor, Tensor]:
     """Returns pictures (uint8), boxes and classes of as many scenes, padded."""
     scenes = [scene(FIRST + number) for number in range(count)]
     most = max(len(picture.classes) for picture in scenes)
@@ -223,7 +223,7 @@ def data(count: int) -> tuple[Tensor, Tensor, Tensor]:
     return pictures, boxes, kinds
 
 
-def varied(x: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
+def augment(x: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
     """Mirrors, turns by quarters and recolours a batch."""
     if torch.rand(()) < 0.5:
         x, boxes = (
@@ -243,7 +243,7 @@ def varied(x: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
 def train(steps: int, batch: int, scenes: int) -> Detector:
     """Returns the trained network (the running mean of its weights), normalisations fused."""
     torch.manual_seed(0)
-    pictures, boxes, kinds = data(scenes)
+    pictures, boxes, kinds = make_data(scenes)
     net = Detector()
     count = sum(parameter.numel() for parameter in net.parameters())
     print(f"{count:,} parameters, {scenes} scenes, {steps} steps of {batch}", flush=True)
@@ -263,7 +263,7 @@ def train(steps: int, batch: int, scenes: int) -> Detector:
         for group in chosen.param_groups:
             group["lr"] = rate
         rows = torch.randint(scenes, (batch,))
-        x, truth = varied(pictures[rows].float() / 255, boxes[rows])
+        x, truth = augment(pictures[rows].float() / 255, boxes[rows])
         value = loss(net, x, truth, kinds[rows])
         chosen.zero_grad()
         value.backward()
@@ -278,10 +278,10 @@ def train(steps: int, batch: int, scenes: int) -> Detector:
             print(f"{step + 1}: {summed / 100:.3f}, {time.monotonic() - start:.0f} s", flush=True)
             summed = 0.0
     net.load_state_dict(mean)
-    return fused(net)
+    return fuse_all(net)
 
 
-def fused(net: Detector) -> Detector:
+def fuse_all(net: Detector) -> Detector:
     net.eval()
     for module in list(net.modules()):
         if isinstance(module, Conv):
@@ -289,9 +289,9 @@ def fused(net: Detector) -> Detector:
     return net
 
 
-def trained(path: Path) -> Detector:
+def load_trained(path: Path) -> Detector:
     """Returns the network with the weights of an exported file."""
-    net = fused(Detector())
+    net = fuse_all(Detector())
     values: dict[str, Any] = {
         weight.name: torch.from_numpy(numpy_helper.to_array(weight).copy())
         for weight in onnx.load(path).graph.initializer
@@ -327,7 +327,7 @@ def export(net: Detector, path: Path, size: int) -> None:
     print(f"{path}: {path.stat().st_size:,} bytes")
 
 
-def precision(path: Path, size: int) -> Precision:
+def measure_precision(path: Path, size: int) -> Precision:
     """Returns the exported network's precision on scenes that it was not trained on."""
     model = load(path)
     found = recognise(model, file_metadata(path))
@@ -354,10 +354,10 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.export:
-        export(trained(TRAINED), Path(options.export[1]), int(options.export[0]))
+        export(load_trained(TRAINED), Path(options.export[1]), int(options.export[0]))
         return
     export(train(options.steps, options.batch, options.scenes), options.out, SIZE)
-    print(precision(options.out, SIZE))
+    print(measure_precision(options.out, SIZE))
 
 
 if __name__ == "__main__":
