@@ -105,12 +105,6 @@ def _pooling(layer: Any) -> dict[str, Any]:
     return found
 
 
-def _activation(layer: Any) -> dict[str, Any]:
-    function = layer.type.name
-    found = {"function": function}
-    return found | {name: getattr(layer, name) for name in _USED.get(function, ())}
-
-
 def _resize(layer: Any) -> dict[str, Any]:
     mode = layer.resize_mode.name
     found = {
@@ -151,17 +145,15 @@ def _shuffle(layer: Any) -> dict[str, Any]:
     return {"perm": first} if first != plain else {}
 
 
-def _topk(layer: Any) -> dict[str, Any]:
-    found = {"axis": read_axes(layer.axes)[0], "function": layer.op.name}
-    return found | ({"k": layer.k} if layer.num_inputs == 1 else {})
-
-
 def _quantization(layer: Any) -> dict[str, Any]:
     return {"axis": layer.axis if math.prod(layer.get_input(1).shape) > 1 else None}
 
 
 _READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
-    "ACTIVATION": _activation,
+    "ACTIVATION": lambda layer: {
+        "function": layer.type.name,
+        **{name: getattr(layer, name) for name in _USED.get(layer.type.name, ())},
+    },
     "CAST": lambda layer: {"to": layer.to_type.name},
     "CONCATENATION": lambda layer: {"axis": layer.axis, "inputs": layer.num_inputs},
     "CONVOLUTION": _convolution,
@@ -194,7 +186,11 @@ _READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "SHUFFLE": _shuffle,
     "SLICE": _slice,
     "SOFTMAX": lambda layer: {"axis": read_axes(layer.axes)[0]},
-    "TOPK": _topk,
+    "TOPK": lambda layer: {
+        "axis": read_axes(layer.axes)[0],
+        "function": layer.op.name,
+        **({"k": layer.k} if layer.num_inputs == 1 else {}),
+    },
     "UNARY": lambda layer: {"function": layer.op.name},
 }
 

@@ -253,7 +253,8 @@ class _Comparison:
             for index, layer in enumerate(self.network.layers)
         ]
         mapped = map_layers(self.built, specs)
-        of = {node: {spec.name for spec in specs if node in spec.nodes} for node in self._nodes()}
+        nodes = {node for layer in self.built for node in layer.nodes}
+        of = {node: {spec.name for spec in specs if node in spec.nodes} for node in nodes}
         for layer in self.built:
             rightful = {name for node in layer.nodes for name in of.get(node, ())}
             if not rightful:
@@ -280,9 +281,6 @@ class _Comparison:
                 found |= {name for layer in body.network.layers for name in layer.nodes}
                 waiting += body.network.layers
         return found
-
-    def _nodes(self) -> set[str]:
-        return {node for layer in self.built for node in layer.nodes}
 
 
 def _group_layers(layers: Sequence[BuilderLayer]) -> list[tuple[str, BuilderLayer | None]]:

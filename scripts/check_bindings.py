@@ -34,7 +34,10 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, default=cache, help="keeps the unpacked wheels")
     options = parser.parse_args()
     used, uses = read_declared(ROOT), collect(ROOT)
-    carried = {release: _carried_symbols(release) for release, _ in WHEELS}
+    carried: dict[str, dict[str, object]] = {}
+    for release, _ in WHEELS:
+        file = ROOT / "tests" / "data" / "tensorrt_api" / f"{release}.json"
+        carried[release] = json.loads(file.read_text())["symbols"]
     wrong = find_undeclared(used, uses, carried.values())
     checked: list[str] = []
     for (release, flavour), requirement in WHEELS.items():
@@ -65,12 +68,6 @@ def main() -> int:
     else:
         print("bindings: skipped, nothing was checked")
     return 1 if wrong else 0
-
-
-def _carried_symbols(release: str) -> dict[str, dict[str, object]]:
-    text = (ROOT / "tests" / "data" / "tensorrt_api" / f"{release}.json").read_text()
-    found: dict[str, dict[str, object]] = json.loads(text)["symbols"]
-    return found
 
 
 if __name__ == "__main__":

@@ -167,7 +167,10 @@ def _constants() -> str:
                     origin = _origin(name, constants["source"])
                     if origin == "fitted":
                         origin = _fitted(name_, kind, name, value)
-                    rows.append((f"{name_} {kind}", f"`{name}`", _value(value), origin))
+                    text = str(value)
+                    if isinstance(value, dict):
+                        text = ", ".join(f"{key} {item}" for key, item in value.items())
+                    rows.append((f"{name_} {kind}", f"`{name}`", text, origin))
     return _table(("device", "constant", "value", "where from"), rows)
 
 
@@ -191,12 +194,6 @@ def _fitted(family: str, kind: str, name: str, value: Any) -> str:
             how += " (at its limit)"
         said.append(f"{part} {how}".strip())
     return ", ".join(said)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {item}" for key, item in value.items())
-    return str(value)
 
 
 def _sources() -> str:

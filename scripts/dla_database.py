@@ -295,11 +295,11 @@ def _checks() -> Mapping[str, Mapping[str, Any]]:
         for path in sorted(data_folder("dla").glob("*.yaml"))
         for row in read_knowledge(path).get("rules", ())
     ]
-    return {row["id"]: row.get("check") or _pool(row) for row in rows}
-
-
-def _pool(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"of": "bytes", "at_most": row["bytes"]} if "bytes" in row else {}
+    found: dict[str, Mapping[str, Any]] = {}
+    for row in rows:
+        pool = {"of": "bytes", "at_most": row["bytes"]} if "bytes" in row else {}
+        found[row["id"]] = row.get("check") or pool
+    return found
 
 
 def _rule(rule: Rule) -> RuleRow:
@@ -448,13 +448,12 @@ def _driving_releases() -> Mapping[str, tuple[str, ...]]:
             releases = {release.tensorrt for release in jetpacks(board)} | {board.tensorrt}
             driving = {release for release in releases if release and drives_dla(board, release)}
             found[board.dla.generation] |= driving
-    return {generation: _by_number(releases) for generation, releases in found.items()}
-
-
-def _by_number(releases: set[str]) -> tuple[str, ...]:
-    """Returns releases, oldest first; "10.3" of a board's file and JetPack's "10.3.0" are one."""
-    longest = {parse_version(release): release for release in sorted(releases, key=len)}
-    return tuple(longest[version] for version in sorted(longest))
+    ordered = {}
+    for generation, releases in found.items():
+        # "10.3" of a board's file and JetPack's "10.3.0" are one release
+        longest = {parse_version(release): release for release in sorted(releases, key=len)}
+        ordered[generation] = tuple(longest[version] for version in sorted(longest))
+    return ordered
 
 
 def _support(known: Rules, name: str, layers: list[str], rules: Sequence[str]) -> Iterator[Support]:

@@ -177,7 +177,12 @@ def dla_page() -> str:
         lines += [f"### {rules.titles[family]}", ""]
         lines += table_head(("Rule", "Restriction", "Allowed", "Holds for", "What to do", "Source"))
         members.sort(key=lambda rule: rule.effect == "note")
-        lines += [*(_row(rule, sources) for rule in members), ""]
+        for rule in members:
+            scope = _scope(rule) or "all"
+            todo = "" if rule.fix == _NOTHING else _fix(rule)
+            numbers = sources.numbers(rule.source)
+            lines.append(table_row((f"`{rule.id}`", rule.text, rule.limit, scope, todo, numbers)))
+        lines.append("")
         heads, *facts = fact_rows(family) or [()]
         if facts:
             lines += [*table_head(heads), *(table_row(row) for row in facts), ""]
@@ -215,12 +220,6 @@ def _guide() -> list[str]:
             rules = f"{held} ({why})" if held and why else held or why
             lines.append(table_row((section.title, sentence.says, rules)))
     return lines
-
-
-def _row(rule: Rule, sources: _Sources) -> str:
-    numbers = sources.numbers(rule.source)
-    scope, todo = _scope(rule) or "all", "" if rule.fix == _NOTHING else _fix(rule)
-    return table_row((f"`{rule.id}`", rule.text, rule.limit, scope, todo, numbers))
 
 
 def _fix(rule: Rule) -> str:

@@ -539,20 +539,10 @@ def _names() -> list[tuple[str, str]]:
     return [(group, name) for group, names in FITTED.items() for name in names]
 
 
-def _read_logs(constants: dict[str, Any]) -> Any:
-    return np.log([next(h[k] for h, k in _places(constants, *name)) for name in _names()])
-
-
 def _set_logs(constants: dict[str, Any], x: Any) -> None:
     for name, value in zip(_names(), x, strict=True):
         for holder, key in _places(constants, *name):
             holder[key] = math.exp(value)
-
-
-def _expected() -> Any:
-    return np.log(
-        [EXPECTED[group.partition(".")[0]][name.partition(".")[0]] for group, name in _names()]
-    )
 
 
 def _limits(side: int) -> Any:
@@ -584,7 +574,10 @@ def fit(
         first: Where to begin, at what is expected if None.
     """
     constants = copy.deepcopy(dict(start))
-    expected, low, high = _expected(), _limits(0), _limits(1)
+    expected = np.log(
+        [EXPECTED[group.partition(".")[0]][name.partition(".")[0]] for group, name in _names()]
+    )
+    low, high = _limits(0), _limits(1)
     spread = np.array([SPREAD.get(name.split(".")[0], 1.0) for _, name in _names()])
     counts = (row_weights(works.rows) / NOISE)[inside]
     pairs = [pair for pair in contention_constants().pairs if not pair.hybrid]
@@ -608,7 +601,11 @@ def fit(
         of_rows = np.where(a < FAR, a * a / 2, FAR * (a - FAR / 2))
         return float((weight * of_rows).sum() + (((x - expected) / spread) ** 2).sum() / 2)
 
-    x = np.clip(expected if first is None else _read_logs(copy.deepcopy(dict(first))), low, high)
+    x = expected
+    if first is not None:
+        begin = copy.deepcopy(dict(first))
+        x = np.log([next(held[key] for held, key in _places(begin, *name)) for name in _names()])
+    x = np.clip(x, low, high)
     r = residuals(x)
     best, damping = size(r, x), 1e-2
     for _ in range(STEPS):
