@@ -16,7 +16,7 @@ from edgekit.dla.rule_files import titles_of
 from edgekit.dla.rules import load_rules
 from edgekit.error_document import VerdictReason
 from edgekit.errors import DataError
-from edgekit_device.arrays.formats import four, read, write
+from edgekit_device.arrays.formats import as_nchw, read, write
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -101,7 +101,7 @@ def stored_shape(
     facts = _facts(format)
     if format == "LINEAR":
         return tuple(shape)
-    batch, channels, height, width = four(shape)
+    batch, channels, height, width = as_nchw(shape)
     if facts.layout == "vector":
         vector = facts.vector
         return (batch, -(-channels // vector), height, width, vector)
@@ -275,7 +275,7 @@ def pack(
             raise _unfit("the buffer is read-only")
         stored = _as_stored(out, shape, array.dtype)
     word = _SAME_SIZE[array.dtype.itemsize]
-    source = np.ascontiguousarray(array).view(word).reshape(four(array.shape))
+    source = np.ascontiguousarray(array).view(word).reshape(as_nchw(array.shape))
     write(source, stored.view(word), format)
     return stored
 
@@ -313,7 +313,7 @@ def unpack(
             raise _unfit("the output array is read-only")
         array = _as_stored(out, tuple(shape), kind)
     word = _SAME_SIZE[kind.itemsize]
-    read(stored.view(word), array.view(word).reshape(four(shape)), format)
+    read(stored.view(word), array.view(word).reshape(as_nchw(shape)), format)
     return array
 
 
