@@ -124,7 +124,7 @@ def head_of(context: Context) -> Head | None:
     given = context.file.model.head
     if given is None:
         return None
-    from edgekit.detection.files import names_of, read_head
+    from edgekit.detection.files import read_class_names, read_head
     from edgekit.detection.recognise import recognise
     from edgekit.detection.recognised import Unlike
 
@@ -151,7 +151,9 @@ def head_of(context: Context) -> Head | None:
         head = read_head(context.config.resolve(given))
     classes = context.file.detection.classes
     if classes is not None:
-        names = names_of(context.config.resolve(classes) if isinstance(classes, str) else classes)
+        names = read_class_names(
+            context.config.resolve(classes) if isinstance(classes, str) else classes
+        )
         if head.classes and len(names) != len(head.classes):
             raise DataError(
                 f"{counted(len(names), 'name')} for {_classes(head)}",
