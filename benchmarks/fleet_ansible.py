@@ -28,6 +28,8 @@ from edgekit.fleet.ansible.export import export_ansible
 from edgekit.fleet.waves import FleetBoard
 from tests.boards.bundles import hand_made
 
+BYTES = 0
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -53,9 +55,6 @@ def tables(count: int, rows: list[dict[str, Any]]) -> str:
         more.append(f"{boards:,} | {' | '.join(cells)}")
     reported = f"{count} boards, a bundle of {BYTES:,} bytes:"
     return "\n\n".join([reported, table(*shown), table(*more)])
-
-
-BYTES = 0
 
 
 def measure(tmp: Path, stack: contextlib.ExitStack, count: int) -> list[dict[str, Any]]:

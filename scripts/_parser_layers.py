@@ -75,6 +75,24 @@ _USED = {
     "THRESHOLDED_RELU": ("alpha",),
 }
 
+_TYPES = {
+    "float32": "FLOAT",
+    "float16": "HALF",
+    "int8": "INT8",
+    "int32": "INT32",
+    "int64": "INT64",
+    # TensorRT has no FP64: the parser reads it as FP32
+    "float64": "FLOAT",
+    "bool": "BOOL",
+    "uint8": "UINT8",
+    "bfloat16": "BF16",
+    "int4": "INT4",
+    "float8_e4m3fn": "FP8",
+    "float8e4m3fn": "FP8",
+    "float4e2m1": "FP4",
+    "float4_e2m1fn": "FP4",
+}
+
 
 def read_axes(mask: int) -> tuple[int, ...]:
     """The axes of a bit mask."""
@@ -227,25 +245,6 @@ def parsed_form(kind: str, op: str, params: Mapping[str, Any]) -> list[tuple[str
         used = ("function", *_USED.get(named["function"], ()))
         named = {key: value for key, value in named.items() if key in used}
     return [(kind, named)]
-
-
-_TYPES = {
-    "float32": "FLOAT",
-    "float16": "HALF",
-    "int8": "INT8",
-    "int32": "INT32",
-    "int64": "INT64",
-    # TensorRT has no FP64: the parser reads it as FP32
-    "float64": "FLOAT",
-    "bool": "BOOL",
-    "uint8": "UINT8",
-    "bfloat16": "BF16",
-    "int4": "INT4",
-    "float8_e4m3fn": "FP8",
-    "float8e4m3fn": "FP8",
-    "float4e2m1": "FP4",
-    "float4_e2m1fn": "FP4",
-}
 
 
 def type_name(dtype: str) -> str:
