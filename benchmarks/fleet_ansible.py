@@ -60,8 +60,8 @@ def tables(count: int, rows: list[dict[str, Any]]) -> str:
 def measure(tmp: Path, stack: contextlib.ExitStack, count: int) -> list[dict[str, Any]]:
     global BYTES  # noqa: PLW0603
     key = ensure_key(tmp / "key" / "id")
-    bundles = (hand_made(seed=seed, columns=4096) for seed in (0, 1))
-    first, second = (bundle.signed(sign(bundle.manifest_bytes, key)) for bundle in bundles)
+    made = (hand_made(seed=seed, columns=4096) for seed in (0, 1))
+    first, second = (bundle.signed(sign(bundle.manifest_bytes, key)) for bundle in made)
     BYTES = first.full_bytes
     line = allowed_signers_line(tmp / "key" / "id.pub")
     rows: list[dict[str, Any]] = []

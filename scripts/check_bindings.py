@@ -20,7 +20,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from _bindings_rules import compare, find_missing, find_undeclared, find_wrong_calls, read_declared
+from _bindings_rules import (
+    Names,
+    compare,
+    find_missing,
+    find_undeclared,
+    find_wrong_calls,
+    read_declared,
+)
 from _bindings_used import collect
 from _bindings_wheels import WHEELS, Unavailable, fetch, read
 
@@ -34,7 +41,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, default=cache, help="keeps the unpacked wheels")
     options = parser.parse_args()
     used, uses = read_declared(ROOT), collect(ROOT)
-    carried: dict[str, dict[str, object]] = {}
+    carried: dict[str, Names] = {}
     for release, _ in WHEELS:
         file = ROOT / "tests" / "data" / "tensorrt_api" / f"{release}.json"
         carried[release] = json.loads(file.read_text())["symbols"]
