@@ -365,7 +365,7 @@ class OpenVariants:
         }
 
     @contextmanager
-    def held(self, number: int) -> Iterator[List[LaneRun]]:
+    def hold(self, number: int) -> Iterator[List[LaneRun]]:
         """Yields the lanes of a variant, which stays open during the block.
 
         Raises:

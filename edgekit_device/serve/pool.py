@@ -288,7 +288,7 @@ class WorkerPool:
         self.workers.append(worker)
         return worker
 
-    def crashed(self, now: float) -> None:
+    def note_crash(self, now: float) -> None:
         """Records a crash: the first is replaced at once, later crashes after growing delays."""
         self.streak += 1
         wait = 0.0 if self.streak == 1 else _DELAY_S * 2.0 ** min(self.streak - 2, 10)
