@@ -254,9 +254,9 @@ class _Comparison:
         ]
         mapped = map_layers(self.built, specs)
         nodes = {node for layer in self.built for node in layer.nodes}
-        of = {node: {spec.name for spec in specs if node in spec.nodes} for node in nodes}
+        plan_layers = {node: {spec.name for spec in specs if node in spec.nodes} for node in nodes}
         for layer in self.built:
-            rightful = {name for node in layer.nodes for name in of.get(node, ())}
+            rightful = {name for node in layer.nodes for name in plan_layers.get(node, ())}
             if not rightful:
                 continue
             self.counts["mapped"] += 1

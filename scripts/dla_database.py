@@ -519,10 +519,10 @@ def _status(
         risks = (_MATRIX_SAYS_NO, *risks)
     if risks:
         return "disputed", tuple(dict.fromkeys(risks))
-    open_ = any(
+    depends = any(
         broken is None and rule.effect == "refuse" for kind in verdicts for rule, broken in kind
     )
-    return ("limits" if open_ or any(refused) else "runs"), ()
+    return ("limits" if depends or any(refused) else "runs"), ()
 
 
 def _breaks_rule(rule: Rule, facts: Facts) -> bool | None:

@@ -644,10 +644,10 @@ def predict_left_out(
     """Returns each row's time by constants that were fitted without all rows of its key."""
     found = np.zeros(len(works.rows))
     keys = np.array([key(row) for row in works.rows])
-    all_of_it = fit(works, works.fitted, start)
+    fitted = fit(works, works.fitted, start)
     for name in sorted(set(keys)):
         left = keys == name
-        found[left] = works.predict(fit(works, works.fitted & ~left, start, all_of_it))[left]
+        found[left] = works.predict(fit(works, works.fitted & ~left, start, fitted))[left]
     return found
 
 
@@ -656,8 +656,8 @@ def _places(
 ) -> Iterator[tuple[dict[str, Any], str]]:
     """Yields where a constant stands; that of a whole family stands in each of its kinds."""
     name_of_family, _, kind = group.partition(".")
-    family_ = constants[name_of_family]
-    for holder in [family_[kind]] if kind else family_.values():
+    family_constants = constants[name_of_family]
+    for holder in [family_constants[kind]] if kind else family_constants.values():
         outer, _, inner = name.partition(".")
         yield (holder[outer], inner) if inner else (holder, outer)
 
@@ -791,11 +791,11 @@ def error_spreads(rows: Sequence[Anchor], found: Sequence[float]) -> dict[str, S
     stand alone.
     """
 
-    def of(errors_: Sequence[float | None], kind: str) -> Spread:
+    def of(found_errors: Sequence[float | None], kind: str) -> Spread:
         return Spread(
             [
                 error
-                for row, error in zip(rows, errors_, strict=True)
+                for row, error in zip(rows, found_errors, strict=True)
                 if error is not None and _kind(row) == kind
             ]
         )

@@ -806,9 +806,9 @@ class Manifest:
     def check(self) -> None:
         """Refuses parts that do not fit together."""
         kept = ((self.rewrites, "rewrites"), (self.call, "call"), (self.head, "head"))
-        for record_of, name in kept:
-            if record_of is not None:
-                self._blob(record_of, name, "record")
+        for blob, name in kept:
+            if blob is not None:
+                self._blob(blob, name, "record")
         if self.schema == SCHEMA and (self.call is not None or self.on_cpu()):
             fail("schema", "this needs {}".format(NETWORK_SCHEMA))
         if self.schema != SHAPES_SCHEMA and self._has_shapes():

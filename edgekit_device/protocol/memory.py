@@ -57,9 +57,9 @@ def context_bytes(
         if entry is not None and entry.kind == "plan":
             needs.setdefault(device, {})[engine] = entry.device_bytes
     found = {}
-    for device, of in needs.items():
-        known = [align(nbytes) for nbytes in of.values() if nbytes is not None]
-        if len(known) == len(of):
+    for device, sizes in needs.items():
+        known = [align(nbytes) for nbytes in sizes.values() if nbytes is not None]
+        if len(known) == len(sizes):
             found[device] = max(known) if shared else sum(known)
     return found
 

@@ -195,8 +195,8 @@ class Router:
                 for name, crop in padding.outputs.items():
                     cropped.append((name, crop.axis, size[0] * crop.factor))
         full = {name: list(sizes[name]) for name in self._names}
-        for name, axis, size_of, _ in padded:
-            full[name][axis] = size_of
+        for name, axis, padded_size, _ in padded:
+            full[name][axis] = padded_size
         if any(tuple(full[name]) != wanted[name] for name in self._names):
             return None
         return Route(number, tuple(padded), tuple(cropped))
