@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def tables(count: int, rows: list[dict[str, Any]]) -> str:
-    """Returns what docs/fleet.md shows: measured, and extrapolated from that alone."""
+    """Returns the tables of docs/fleet.md: measurements, and extrapolations from these."""
     shown = ["by board | controller's CPU | bytes over SSH"]
     shown += [f"{row['what']} | {row['cpu_s']:.1f} s | {row['bytes']:,}" for row in rows]
     (first,) = (row for row in rows if row["what"] == "first")

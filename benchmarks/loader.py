@@ -101,7 +101,7 @@ def measure_load(bundle: Path) -> None:
 
 
 def measure_refit(bundle: Path) -> None:
-    """What giving a stripped engine its weights adds to opening the same engine with them in it."""
+    """Measures refitting a stripped engine, beside opening the same engine with its weights."""
     from edgekit_device.runtime.model import check_path
     from edgekit_device.runtime.reference import open_engines
     from edgekit_device.trust.bundle import read_checked, weight_array

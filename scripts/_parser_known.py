@@ -43,7 +43,7 @@ class Row(BaseModel):
     rare: bool = False
 
     def explains(self, difference: Mapping[str, str]) -> bool:
-        """Whether this is the reason of a difference."""
+        """Returns True if this row explains a difference."""
         if difference["check"] != self.check:
             return False
         for name in ("operator", "where", "ours", "theirs"):

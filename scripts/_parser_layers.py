@@ -214,7 +214,7 @@ _READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
 
 
 def read_parameters(trt: Any, layer: Any) -> dict[str, Any]:
-    """What a layer of an INetworkDefinition is set to, by edgekit's names of parameters."""
+    """Returns the settings of a layer of an INetworkDefinition, by edgekit's names."""
     kind = layer.type.name
     if kind not in _READERS:
         return {}
@@ -253,7 +253,7 @@ def type_name(dtype: str) -> str:
 
 
 def same_value(ours: Any, theirs: Any) -> bool:
-    """Whether two parameters agree; floats as far as FP32 has them."""
+    """Returns True if two parameters agree; floats are compared in FP32."""
     if isinstance(ours, tuple) and isinstance(theirs, tuple):
         pairs = zip(ours, theirs, strict=False)
         return len(ours) == len(theirs) and all(same_value(a, b) for a, b in pairs)

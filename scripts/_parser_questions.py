@@ -305,7 +305,7 @@ def _(asked: Asked) -> Any:
 
 
 def _build_profiles(asked: Asked, name: str, ranges: Sequence[Sequence[Sizes]]) -> Any:
-    """Whether the small model of open batch builds with these profiles, and what was said."""
+    """Builds the small model of open batch with these profiles; returns success and messages."""
     asked.parser.parse(small_model(open_batch=True))
     added = []
     for sizes in ranges:

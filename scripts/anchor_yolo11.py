@@ -153,13 +153,13 @@ class Yolo11(Transformer):
         return self.project(self.turn(y, (batch, width, height, wide)), value)
 
     def project(self, x: str, value: str) -> str:
-        """Adds what a depthwise convolution makes of the values, and projects."""
+        """Adds a depthwise convolution of the values, and projects."""
         width = self.shape(x)[1]
         place = self.conv(value, width, 3, groups=width, relu=False)
         return self.conv(self.addition(x, place, relu=False), width, 1, relu=False)
 
     def mixer_block(self, x: str) -> str:
-        """What stands there on the DLA: a softmax over channels and a depthwise convolution."""
+        """The mixer on the DLA: a softmax over channels and a depthwise convolution."""
         width = self.shape(x)[1]
         key = self.conv(x, max(width // 4, 8), 1, relu=False)
         value = self.conv(x, width, 1, relu=False)
@@ -167,7 +167,7 @@ class Yolo11(Transformer):
         return self.project(y, value)
 
     def mixed_feed_forward(self, x: str, mixed: str) -> str:
-        """Adds what attention made of it, then two pointwise convolutions."""
+        """Adds the attention's result, then two pointwise convolutions."""
         width = self.shape(x)[1]
         x = self.addition(mixed, x, relu=False)
         wide = self.conv(self.conv(x, 2 * width, 1), width, 1, relu=False)

@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def main() -> int:
-    """Runs the check; 1 when something is wrong."""
+    """Runs the check; returns 1 if it finds a difference."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "edgekit-bindings"
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cache", type=Path, default=cache, help="keeps the unpacked wheels")

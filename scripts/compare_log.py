@@ -262,7 +262,7 @@ def _make_proto(node: _Node) -> onnx.NodeProto:
 def compare_network(
     lines: list[str], board: str = "jetson-agx-orin-64gb", save: Path | None = None
 ) -> tuple[Network, LogComparison]:
-    """Returns the network of a log, and the comparison of edgekit with what the log says."""
+    """Returns the network of a log, and the comparison of edgekit's plan with the log."""
     model = read_model(lines)
     if save:
         onnx.save(model, save)

@@ -70,7 +70,7 @@ _SINCE = "operators.since"
 
 
 class Source(OpenDocument):
-    """Where a fact comes from."""
+    """The source of a fact."""
 
     title: str
     where: str = Field(description="document, section or file, with the commit where known")
@@ -78,7 +78,7 @@ class Source(OpenDocument):
 
 
 class Side(OpenDocument):
-    """What some of the sources of a dispute say."""
+    """A statement that some sources of a dispute make."""
 
     says: str
     sources: list[str]
@@ -93,7 +93,7 @@ class Dispute(OpenDocument):
 
 
 class Limit(OpenDocument):
-    """What a rule allows."""
+    """The values that a rule allows."""
 
     text: str
     of: str | None = Field(description="the value that is compared; null for several at once")
@@ -106,7 +106,7 @@ class Limit(OpenDocument):
 
 
 class Fix(OpenDocument):
-    """What to do in one case."""
+    """The remedy in one case."""
 
     for_: str = Field(alias="for")
     fix: str
@@ -134,7 +134,7 @@ class RuleRow(OpenDocument):
 
 
 class Support(OpenDocument):
-    """What holds for an operator on one DLA generation, in one precision, for some releases."""
+    """The support of an operator on one DLA generation, in one precision, for some releases."""
 
     generation: str
     precision: str
@@ -383,7 +383,7 @@ def _operator(known: Rules, name: str) -> OperatorRow:
 def _operator_dispute(
     known: Rules, name: str, layers: list[str], support: list[Support]
 ) -> Dispute | None:
-    """What is disputed about an operator in some release, precision and generation."""
+    """Returns the dispute about an operator in some release, precision and generation."""
     ids = [rule for state in support if state.status == "disputed" for rule in state.decided_by]
     if not ids:
         return None
@@ -526,7 +526,7 @@ def _status(
 
 
 def _breaks_rule(rule: Rule, facts: Facts) -> bool | None:
-    """Whether an operator breaks a rule; None where its sizes and parameters decide."""
+    """Returns True if an operator breaks a rule; None if its sizes and parameters decide."""
     try:
         applies = rule.when is None or rule.when(facts) is None
         return applies and rule.check is not None and rule.check(facts) is not None
@@ -605,7 +605,7 @@ def _usable(board: Target, release: JetPack) -> tuple[bool | None, str, str, str
 
 
 def _suggest_releases(known: Rules, board: Target, release: JetPack) -> str:
-    """What to do for a DLA: the nearest JetPack releases that support it, the newer one first."""
+    """Returns the nearest JetPack releases that support the DLA, the newer first."""
     if not board.dla.cores:
         return known.rules["general.no_dla"].fix
     known_releases = jetpacks(board)

@@ -550,7 +550,7 @@ def _limits(side: int) -> Any:
 
 
 def row_weights(rows: Sequence[Anchor]) -> Any:
-    """Returns what a row counts for: those of one network and setting share what one would."""
+    """Returns the rows' weights: rows of one network and setting share the weight of one row."""
     keys = [
         (
             *(row.row[name] for name in ("network", "target", "mode", "precision", "device")),

@@ -170,7 +170,7 @@ def tensorrt_page() -> str:
 
 
 def _settings() -> list[str]:
-    """What `build` sets, key by key."""
+    """Returns the table of the settings of `build`."""
     columns = ("Key", "", "TensorRT", "From", "Where it cannot be had", "Needs", "Guide", "Source")
     lines = table_head(columns)
     known = features()
@@ -198,7 +198,7 @@ def _settings() -> list[str]:
 
 
 def _describe_needs(row: SettingRow) -> str:
-    """What a setting needs, in a few words."""
+    """Returns a setting's requirements as a short text."""
     parts = [f"{row.typing}ly typed networks" if row.typing else ""]
     parts.append(f"precision {' or '.join(row.precision)}" if row.precision else "")
     least = row.compute_capability

@@ -247,7 +247,7 @@ class RailReader:
     ``/sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmonN/`` with ``inN_label``, ``inN_input`` in
     mV and ``currN_input`` in mA, the same files below /sys/class/hwmon; channels 1 to 3, for 4
     to 7 are shunt voltages and their sum (kernel.org, Documentation/hwmon/ina3221.rst; NVIDIA,
-    Jetson Linux Developer Guide, "Software-Based Power Consumption Modeling"). An INA238 says
+    Jetson Linux Developer Guide, "Software-Based Power Consumption Modeling"). An INA238 has
     ``power1_input`` in microwatts (Documentation/hwmon/ina238.rst). A channel called NC is not
     connected.
     """

@@ -349,10 +349,10 @@ def find_commands(interval_ms: int, root: Path) -> List[TegrastatsCommand]:
 class Tegrastats:
     """A running tegrastats; ``descriptor`` is readable once it has printed something.
 
-    Nobody else's tegrastats is touched: ``tegrastats --stop`` ends all of them, so it is never
-    called. Ours is ended by a signal; one that sudo started is root's, takes no signal of ours,
-    and ends at its next line because its pipe has no reader any more (SIGPIPE). That holds as
-    well where the reader was killed.
+    It ends only its own process: ``tegrastats --stop``, which ends every tegrastats of the board,
+    is never called. The process gets a signal. If sudo started it, it belongs to root and ignores
+    the signal; then it ends at its next line, because its pipe has no reader any more (SIGPIPE).
+    This also holds if the reader was killed.
     """
 
     def __init__(self, command: TegrastatsCommand) -> None:

@@ -384,7 +384,7 @@ class ConnectionHandler:
         idle = [peer for peer in self.peers.values() if peer.is_idle(now, _IDLE_S)]
         if not idle:
             return False
-        self._remove_peer(min(idle, key=lambda peer: peer.count_answer))
+        self._remove_peer(min(idle, key=lambda peer: peer.answered_at))
         return True
 
     def _accept(self) -> None:
