@@ -3,8 +3,8 @@ throttling, power rails, processors and memory. Files are opened once and read a
 
 The GPU is a devfreq device (``/sys/class/devfreq``: ``17000000.ga10b``, ``17000000.gpu``,
 ``gpu-gpc-0``) with ``cur_freq`` in Hz; ``device/load`` is its load in thousandths. A DLA core's
-``power/runtime_status`` ("active", "suspended") stands in its platform device, wherever the release
-of L4T has put that; its clocks are in debugfs, which root alone may read.
+``power/runtime_status`` ("active", "suspended") is in its platform device, whose place differs by
+release of L4T; its clocks are in debugfs, which only root can read.
 """
 
 from __future__ import annotations
