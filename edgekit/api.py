@@ -175,7 +175,7 @@ def check_models(
 ) -> CheckedModels:
     """Checks models as ``check`` does, and lists those that miss limits.
 
-    Each of ``results`` has its ``document``; ``layer(name)``, ``sparsity()`` and ``compare(log)``
+    Each of ``results`` has its ``document``; ``layer(name)``, ``assess_sparsity()`` and ``compare(log)``
     give details. ``document`` is the ``edgekit.checks/1`` of all models.
 
     Args:
@@ -2260,7 +2260,7 @@ def open_pipeline(
 
 def device_named(name: str) -> object:
     """Returns edgekit's name of a command's device argument, such as DLA0 for "dla:0"."""
-    from edgekit.targets.loader import device_named as named
+    from edgekit.targets.loader import parse_device as named
 
     return named(name)
 

@@ -30,7 +30,7 @@ from edgekit.network.lowering.layers import layers as layers_of
 from edgekit.targets import loader
 from edgekit.targets.board import GENERATIONS, JetPack, Target, shared_sources
 from edgekit.targets.jetpack import jetpacks
-from edgekit.targets.releases import drives_dla, parse_version
+from edgekit.targets.releases import parse_version, supports_dla
 from edgekit_device.protocol.codec import write
 
 SCHEMA: Final = "edgekit.dla-support/1"
@@ -388,7 +388,9 @@ def _dispute_of(
     rule = _MATRIX_SAYS_NO if _MATRIX_SAYS_NO in ids else ids[0]
     sides = _sides()[rule]
     function = _decided_by_operator(name).get("function", "")
-    allowing = dict.fromkeys(title for kind in layers for title in known.allowing(kind, function))
+    allowing = dict.fromkeys(
+        title for kind in layers for title in known.sources_allowing(kind, function)
+    )
     if rule == _MATRIX_SAYS_NO and allowing:
         # of its own layers the sources are known
         says = f"{', '.join(layers)} layers run"
@@ -442,7 +444,7 @@ def _driving() -> Mapping[str, tuple[str, ...]]:
         board = loader.get(name)
         if board.dla.cores:
             releases = {release.tensorrt for release in jetpacks(board)} | {board.tensorrt}
-            driving = {one for one in releases if one and drives_dla(board, one)}
+            driving = {one for one in releases if one and supports_dla(board, one)}
             found[board.dla.generation] |= driving
     return {generation: _by_number(releases) for generation, releases in found.items()}
 
@@ -587,7 +589,7 @@ def _usable(board: Target, release: JetPack) -> tuple[bool | None, str, str, str
     if not release.tensorrt:
         why = f"The TensorRT version of this JetPack is unknown{note}"
         return None, "unknown", why, None
-    if not drives_dla(board, release.tensorrt):
+    if not supports_dla(board, release.tensorrt):
         why = f"TensorRT {release.tensorrt} does not support the DLA of this module{note}"
         return False, "none", why, "general.tensorrt"
     cores = f"{board.dla.cores} DLA core{'s' if board.dla.cores > 1 else ''}"
@@ -603,7 +605,7 @@ def _instead(known: Rules, board: Target, release: JetPack) -> str:
         return known.rules["general.no_dla"].fix
     known_releases = jetpacks(board)
     at = known_releases.index(release)
-    driving = [one.tensorrt and drives_dla(board, one.tensorrt) for one in known_releases]
+    driving = [one.tensorrt and supports_dla(board, one.tensorrt) for one in known_releases]
     newer = next((one for one in range(at, len(driving)) if driving[one]), None)
     older = next((one for one in range(at, -1, -1) if driving[one]), None)
     named = []

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
-from itertools import pairwise
 from typing import NamedTuple
 
 from edgekit.dla.judge import first_qdq_release
-from edgekit.dla.loadables import candidates
+from edgekit.dla.loadables import find_candidates
 from edgekit.dla.plugin_formats import declaration, declared_formats
 from edgekit.error_document import VerdictReason
 from edgekit.network.graph import LEFT
@@ -52,6 +51,7 @@ from edgekit.placement.plan import (
 from edgekit.placement.problem import BuiltProblem, as_engines, too_large
 from edgekit.placement.profiles.measured import measured_part
 from edgekit.placement.search import Solved, baseline_within_request, objective_value
+from edgekit.solver.loadables import count_transitions
 from edgekit.solver.problem import (
     OPTIMAL_GAP,
     OUTSIDE,
@@ -175,7 +175,7 @@ def assemble(
         tensorrt=request.judgement.tensorrt,
         layers=shown[0].share.layers,
         loadables=loadables,
-        pools=pools_of(loadables),
+        pools=max_pool_bytes(loadables),
         transitions=shown[0].share.transitions,
         predicted=predicted.cost(untimed),
         objective=options.objective,
@@ -323,7 +323,7 @@ def _shown(
     share = Share(
         round(part.share, 9),
         layers,
-        transitions_of(running.placing.steps),
+        count_transitions(running.placing.steps),
         None,
         running.reformats(number),
         running.unfused(number),
@@ -869,15 +869,10 @@ class RunningPlan:
         return tuple(found)
 
 
-def pools_of(loadables: Sequence[PlannedLoadable]) -> dict[str, int]:
+def max_pool_bytes(loadables: Sequence[PlannedLoadable]) -> dict[str, int]:
     """Returns, by pool, the largest bytes that any loadable needs; empty without loadables."""
     needs = [write(loadable.memory) for loadable in loadables]
     return {name: max(need[name] for need in needs) for name in needs[0]} if needs else {}
-
-
-def transitions_of(steps: Sequence[ExecutionStep]) -> int:
-    """Returns the device changes along the running order."""
-    return sum(a.device != b.device for a, b in pairwise(steps))
 
 
 def with_builder_loadables(running: RunningPlan, slots: int, min_layers: int) -> RunningPlan:
@@ -911,8 +906,8 @@ def with_builder_loadables(running: RunningPlan, slots: int, min_layers: int) ->
     found = [steps for steps in orders if steps]
     if not found:
         return running
-    steps = min(found, key=lambda order: (transitions_of(order), len(order)))
-    if transitions_of(steps) > transitions_of(placing.steps):
+    steps = min(found, key=lambda order: (count_transitions(order), len(order)))
+    if count_transitions(steps) > count_transitions(placing.steps):
         return running
     return replace(running, placing=replace(placing, steps=steps))
 
@@ -969,7 +964,7 @@ def builder_loadables(
     """Returns the loadables that the builder makes of a core's layers, and its candidate count."""
     on_core = {layer.name: layer.device == device for layer in layers}
     precisions = {layer.name: layer.precision for layer in layers}
-    found = candidates(network, on_core, slots, precisions)
+    found = find_candidates(network, on_core, slots, precisions)
     return tuple(group.layers for group in found if group.retained), len(found)
 
 

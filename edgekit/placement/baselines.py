@@ -16,7 +16,7 @@ from edgekit.placement.problem import (
     auto_runs,
     build_problem,
     gpu_kernels,
-    problem_of,
+    problem_from_kernels,
 )
 from edgekit.solver.problem import OUTSIDE, Cost, PlacementProblem
 
@@ -54,7 +54,9 @@ def baselines(request: PlacementInputs, value: Value) -> dict[str, Baseline | No
 
 
 def _gpu_only(request: PlacementInputs) -> Baseline:
-    built = problem_of(request, gpu_kernels(request), lambda _, device: device == "GPU", plain=True)
+    built = problem_from_kernels(
+        request, gpu_kernels(request), lambda _, device: device == "GPU", plain=True
+    )
     return _fixed(request, built, 0)
 
 
@@ -66,7 +68,7 @@ def _tensorrt_auto(request: PlacementInputs) -> Baseline | None:
         return (layers[0].name in run_of) == (device != "GPU")
 
     capacity = request.capacity.without_limits()
-    built = problem_of(
+    built = problem_from_kernels(
         replace(request, capacity=capacity), auto_kernels(request), allowed, plain=True
     )
     return _fixed(request, built, max(run_of.values(), default=0))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from edgekit.dla.memory import together
+from edgekit.dla.memory import combine_needs
 from edgekit.dla.verdicts import MemoryNeed
 from edgekit.text import counted
 from edgekit_device.protocol import fields
@@ -173,7 +173,7 @@ def accuracy_words(accuracy: BucketAccuracy) -> str:
     return f"cosine {accuracy.cosine:.5f}{snr} against FP32 ({accuracy.data}, emulated on this CPU)"
 
 
-def room_of(buckets: Iterable[Bucket], most: int) -> dict[str, int]:
+def remaining_loadables(buckets: Iterable[Bucket], most: int) -> dict[str, int]:
     """Returns, by used core, the number of loadables that it can hold beside those of buckets."""
     used: dict[str, int] = {}
     for one in buckets:
@@ -220,7 +220,9 @@ def range_cost(
         sizes: Known shapes of the samples.
     """
     opened = [one for one in buckets if one.starts]
-    resident = {core: most - room for core, room in sorted(room_of(opened, most).items())}
+    resident = {
+        core: most - room for core, room in sorted(remaining_loadables(opened, most).items())
+    }
     # the engine with profiles has the weights of the whole network once more
     whole = max((one.weight_bytes for one in buckets), default=0) if profiles else 0
     return RangeCost(
@@ -232,12 +234,12 @@ def range_cost(
         most=most,
         weight_bytes=sum(one.weight_bytes for one in opened) + whole,
         one_shape_bytes=buckets[0].weight_bytes if buckets else 0,
-        pools=together(one.pools for one in opened),
-        fit=fit_of(buckets, sizes) if sizes else None,
+        pools=combine_needs(one.pools for one in opened),
+        fit=fit_samples(buckets, sizes) if sizes else None,
     )
 
 
-def fit_of(buckets: Sequence[Bucket], sizes: Sequence[Sizes]) -> Fit:
+def fit_samples(buckets: Sequence[Bucket], sizes: Sequence[Sizes]) -> Fit:
     """Returns the fit of samples of these shapes."""
     # imported here so that a check of one shape starts faster
     from edgekit.network.ranges import elements, fits_into

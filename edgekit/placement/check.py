@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.collector import collector_held
 from edgekit.dla.judge import judge, release_warnings
-from edgekit.dla.loadables import SLOTS, without_slot
+from edgekit.dla.loadables import SLOTS, slot_reason
 from edgekit.dla.memory import (
     CbufUse,
     LoadableMemory,
     cbuf_use,
     core_memory,
-    memory_report,
     pool_disputes,
     pool_limits,
+    report_memory,
 )
 from edgekit.dla.precision import float_tail
-from edgekit.dla.sparsity import Sparsity, sparsity
+from edgekit.dla.sparsity import Sparsity, assess_sparsity
 from edgekit.dla.verdicts import Judgement
 from edgekit.errors import UsageError
 from edgekit.network.layer_names import layers_matching, named_things, names_of_layers
@@ -47,9 +47,9 @@ from edgekit.placement.check_document import (
     TensorFacts,
     Verdict,
     checked_modules,
-    facts_of,
+    judged_fields,
     judged_layers,
-    summary_of,
+    make_summary,
     unknown_costs,
     without_layers,
 )
@@ -64,8 +64,8 @@ from edgekit.placement.forecast import (
     automatic_transitions,
     combined_fix,
     fixes,
+    make_timer,
     saved_us,
-    timer_of,
 )
 from edgekit.placement.forecast import forecast as forecast_of
 from edgekit.placement.translation import (
@@ -79,7 +79,7 @@ from edgekit.placement.translation import (
 from edgekit.rewriting.offers import offers
 from edgekit.targets.board import Target
 from edgekit.targets.loader import get
-from edgekit.targets.releases import release_for, release_sources, unstated_dla
+from edgekit.targets.releases import release_for, release_sources, unstated_dla_reason
 from edgekit.text import counted
 from edgekit_device.protocol.codec import document
 
@@ -101,9 +101,9 @@ class _Memory:
     refused: tuple[LoadableMemory, ...]
 
 
-def memory_of(network: Network, judgement: Judgement, target: Target) -> _Memory:
+def assess_memory(network: Network, judgement: Judgement, target: Target) -> _Memory:
     """Returns the memory that loadables need of the pools, and candidates that need too much."""
-    report = memory_report(network, judgement, target)
+    report = report_memory(network, judgement, target)
     groups = zip(judgement.candidates, report, strict=True)
     return _Memory(
         tuple(one for one in report if one.retained),
@@ -309,7 +309,7 @@ def check_model(
     if not parse.builds:
         judgement = judgement.unplaced()
     on_note("predicting times")
-    timer = timer_of(network, judgement, board, power_mode=power_mode) if parse.builds else None
+    timer = make_timer(network, judgement, board, power_mode=power_mode) if parse.builds else None
     clock = _counting(timer, network)
     word = None
     if parser:
@@ -339,8 +339,8 @@ def _document(
         times = {**forecast.layer_us, **dict.fromkeys(network.uncounted)}
         forecast = replace(forecast, layer_us=times)
     layers, best, together = _help(loaded, network, judgement, board, clock, forecast)
-    memory = memory_of(network, judgement, board)
-    lost = without_slot(judgement)
+    memory = assess_memory(network, judgement, board)
+    lost = slot_reason(judgement)
     warnings = [
         *release_warnings(network, judgement, board),
         *memory_warnings(memory),
@@ -355,11 +355,11 @@ def _document(
         precision=judgement.precision,
         tensorrt=judgement.tensorrt,
         tensorrt_sources=release_sources(board, judgement.tensorrt),
-        dla_unstated=unstated_dla(board, judgement.tensorrt),
+        dla_unstated=unstated_dla_reason(board, judgement.tensorrt),
         layers=layers,
         candidates=len(judgement.candidates),
         loadables=sum(group.retained for group in judgement.candidates),
-        summary=summary_of(network, judgement),
+        summary=make_summary(network, judgement),
         unknown_cost=unknown_costs(network),
         max_loadables=judgement.slots,
         transitions=automatic_transitions(network, judgement),
@@ -411,8 +411,8 @@ def _loaded(
 def _network_sparsity(
     network: Network, judgement: Judgement, target: Target, clock: PlacementTimer | None
 ) -> Sparsity:
-    """Returns ``sparsity``; ``pays`` is None without a prediction."""
-    spared = sparsity(network, judgement, target)
+    """Returns ``assess_sparsity``; ``pays`` is None without a prediction."""
+    spared = assess_sparsity(network, judgement, target)
     if clock is None:
         return spared
     auto_us = clock.auto_us(judgement.candidates)
@@ -630,7 +630,7 @@ def _facts(result: CheckResult, layer: Layer, known: CheckedLayer) -> LayerFacts
     times = document.predicted.layer_us if document.predicted else {}
     sparse = document.sparsity.convolutions
     return LayerFacts(
-        **facts_of(known),
+        **judged_fields(known),
         op=layer.op,
         precision=result.judgement.precision_of(layer.name),
         inputs=tuple(_tensor(result, name) for name in layer.inputs),
@@ -675,7 +675,7 @@ def _cbuf(result: CheckResult, layer: Layer) -> CbufUse | None:
 
 def sparsity_document(result: CheckResult) -> SparsityCheck:
     """Returns an ``edgekit.sparsity/1`` document; reads the weights of the convolutions."""
-    report = sparsity(result.network, result.judgement, result.target, result.model)
+    report = assess_sparsity(result.network, result.judgement, result.target, result.model)
     document = result.document
     found = {item.name: getattr(report, item.name) for item in fields(report)}
     return SparsityCheck(
@@ -709,7 +709,7 @@ def brief_verdict(
     times = forecast_of(network, judgement, target, power_mode=power_mode) if parses else None
     return Verdict(
         BriefCheck(
-            **vars(summary_of(network, judgement)),
+            **vars(make_summary(network, judgement)),
             candidates=len(judgement.candidates),
             loadables=sum(group.retained for group in judgement.candidates),
             transitions=automatic_transitions(network, judgement),

@@ -474,7 +474,7 @@ def judged_layers(network: Network, judgement: Judgement) -> tuple[CheckedLayer,
     return tuple(found)
 
 
-def summary_of(network: Network, judgement: Judgement) -> CheckSummary:
+def make_summary(network: Network, judgement: Judgement) -> CheckSummary:
     """Returns the number of layers by device; without a placement no layer counts as placed."""
     layers = len(network.whole.layers)
     left = [layer for layer in network.whole.layers if layer.opaque == LEFT]
@@ -501,7 +501,7 @@ def unknown_costs(network: Network) -> tuple[UnknownCost, ...]:
     )
 
 
-def verdict_of(check: Check) -> Verdict:
+def make_verdict(check: Check) -> Verdict:
     """Returns a check's summary for other steps."""
     figures = BriefCheck(
         **vars(check.summary),
@@ -518,7 +518,7 @@ def without_layers(forecast: Forecast | None) -> Forecast | None:
     return None if forecast is None else replace(forecast, layer_us={})
 
 
-def facts_of(layer: JudgedLayer) -> dict[str, Any]:
+def judged_fields(layer: JudgedLayer) -> dict[str, Any]:
     """Returns a layer's fields of ``JudgedLayer``, as arguments of ``LayerFacts``."""
     return {item.name: getattr(layer, item.name) for item in dataclasses.fields(JudgedLayer)}
 

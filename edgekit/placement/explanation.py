@@ -187,7 +187,7 @@ def explain_layer(
     verdict = query.judgement.verdicts[layer.name]
     cores = usable_cores(query.options, query.target, query.precision)
     costing = _costing(query, plan)
-    kernel = costing.kernel_of(layer.name)
+    kernel = costing.find_kernel(layer.name)
     members = [query.network.layers[i].name for i in kernel.layers]
     other = "GPU" if placed.device != "GPU" else f"DLA{cores[0]}" if cores else ""
     blocked = _blocked(query, members, other, cores)
@@ -431,7 +431,7 @@ class KernelCosts:
     regions: FusedRegions
     watts: Mapping[str, float]
 
-    def kernel_of(self, layer: str) -> LayerKernel:
+    def find_kernel(self, layer: str) -> LayerKernel:
         """Returns a layer's kernel."""
         index = next(i for i, one in enumerate(self.network.layers) if one.name == layer)
         return next(kernel for kernel in self.built.kernels if index in kernel.layers)

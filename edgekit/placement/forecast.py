@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from edgekit.dla.loadables import candidates
-from edgekit.dla.memory import within_memory
+from edgekit.dla.loadables import find_candidates
+from edgekit.dla.memory import drop_oversized
 from edgekit.dla.plugin_formats import declared_formats
 from edgekit.dla.rules import load_rules
 from edgekit.dla.verdicts import Judgement, LoadableCandidate
@@ -19,7 +19,7 @@ from edgekit.placement.costs.constants import device_constants, layer_kinds
 from edgekit.placement.costs.handover import CALLER, Handover, HandoverWay
 from edgekit.placement.costs.kernel_costs import Layout, noise
 from edgekit.placement.costs.model import CostModel
-from edgekit.placement.costs.regions import regions_of
+from edgekit.placement.costs.regions import find_regions
 from edgekit.placement.kernels import LayerKernel, fuse
 from edgekit.targets.board import Target
 from edgekit_device.protocol import fields
@@ -110,11 +110,11 @@ def forecast(
     Raises:
         UsageError: The board has no such power mode.
     """
-    clock = timer_of(network, judgement, target, power_mode=power_mode)
+    clock = make_timer(network, judgement, target, power_mode=power_mode)
     return None if clock is None else clock.forecast(judgement.candidates)
 
 
-def timer_of(
+def make_timer(
     network: Network,
     judgement: Judgement,
     target: Target,
@@ -152,7 +152,7 @@ class PlacementTimer:
         self._kernel_us: dict[tuple[bool, tuple[int, ...]], float] = {}
         self._loads: dict[tuple[tuple[str, ...], ...], _Loads] = {}
         self._outputs = frozenset(network.outputs)
-        self._regions = regions_of(model, network, able)
+        self._regions = find_regions(model, network, able)
         self._handover = Handover(network, model, [part.layers for part in self._regions.parts])
         kernels, on_dla, *loads = self._devices(())
         self._gpu_only = sum(loads)
@@ -416,9 +416,9 @@ def _suppose(
     ok = {name: verdict.ok or name in more for name, verdict in judgement.verdicts.items()}
     mended = _four_dimensions(network, more)
     given = judgement.precisions or judgement.precision
-    groups = candidates(mended, ok, judgement.slots, given)
+    groups = find_candidates(mended, ok, judgement.slots, given)
     if clock is not None:
-        groups = within_memory(mended, groups, clock.target, given)
+        groups = drop_oversized(mended, groups, clock.target, given)
     names_on_dla = {name for group in groups if group.retained for name in group.layers}
     on_dla = [layer for layer in network.layers if layer.name in names_on_dla]
     after, gain, slower = None, None, False

@@ -13,11 +13,11 @@ from functools import cached_property
 from edgekit.dla.loadables import loadable_batch
 from edgekit.dla.memory import (
     BrokenLimit,
-    broken_limits,
-    memory,
-    over_limits,
+    find_broken_limits,
+    loadable_sizes,
     pool_limits,
-    sizes_of,
+    predict_need,
+    split_broken_limits,
     weight_bytes,
 )
 from edgekit.dla.verdicts import Judgement, MemoryNeed
@@ -27,7 +27,7 @@ from edgekit.network.layer_names import layers_matching, unmatched
 from edgekit.network.model import Network
 from edgekit.placement.costs.handover import Handover
 from edgekit.placement.costs.model import CostModel
-from edgekit.placement.costs.regions import FusedRegions, regions_of
+from edgekit.placement.costs.regions import FusedRegions, find_regions
 from edgekit.placement.kernels import LayerKernel
 from edgekit.placement.plan import OBJECTIVES, Options
 from edgekit.solver.problem import MemoryPool
@@ -102,7 +102,7 @@ class LoadableCapacity:
 
     def need(self, layers: Sequence[str]) -> MemoryNeed:
         """Returns the pools of a loadable of these layers."""
-        found = memory(self._network, layers, self._target, self._precisions)
+        found = predict_need(self._network, layers, self._target, self._precisions)
         sram = self._given.get("managed_sram")
         if sram is None or sram >= found.managed_sram:
             return found
@@ -112,8 +112,8 @@ class LoadableCapacity:
         """Returns True if these layers can be one loadable."""
         if len({self.batch[name] for name in layers}) > 1:
             return False
-        sizes = sizes_of(self._network, layers, self._target, self._precisions)
-        over = over_limits(sizes, self._limits)
+        sizes = loadable_sizes(self._network, layers, self._target, self._precisions)
+        over = find_broken_limits(sizes, self._limits)
         return not any(one.certain or one.pool in self._given for one in over)
 
     def refusal(self, layers: Sequence[str]) -> VerdictReason | None:
@@ -135,7 +135,9 @@ class LoadableCapacity:
     def _broken(
         self, layers: Sequence[str]
     ) -> tuple[tuple[BrokenLimit, ...], tuple[BrokenLimit, ...]]:
-        return broken_limits(self._network, layers, self._target, self._precisions, self._limits)
+        return split_broken_limits(
+            self._network, layers, self._target, self._precisions, self._limits
+        )
 
     def fits(
         self, kernels: Sequence[LayerKernel], able: Sequence[bool]
@@ -223,7 +225,7 @@ class PlacementInputs:
     def regions(self) -> FusedRegions:
         """The parts that the GPU runs fused."""
         able = {name: verdict.placeable for name, verdict in self.judgement.verdicts.items()}
-        return regions_of(self.model, self.network, able)
+        return find_regions(self.model, self.network, able)
 
 
 def make_inputs(
@@ -246,7 +248,7 @@ def make_inputs(
             raise PinImpossible(name, device, why)
     precisions = {layer.name: model.layer_precision(layer, "DLA0") for layer in network.layers}
     verdicts = {name: verdict.placeable for name, verdict in judgement.verdicts.items()}
-    fused = [part.layers for part in regions_of(model, network, verdicts).parts]
+    fused = [part.layers for part in find_regions(model, network, verdicts).parts]
     request = PlacementInputs(
         network,
         judgement,

@@ -500,7 +500,7 @@ class Plan:
     they were searched for. ``unknown_cost`` names layers on the GPU that no time and no band
     includes: plugins, data-dependent shapes, and operators without a formula for their arithmetic.
     ``extrapolated`` lists predictions that no published time of their kind supports: the plan's
-    bands are wide, and every text that calls it optimal mentions this (:func:`proof_of`).
+    bands are wide, and every text that calls it optimal mentions this (:func:`qualify_proof`).
     ``parser`` is the result of NVIDIA's own parser, if it was run.
     ``optimal``, ``bound`` and ``gap`` describe the optimum; ``slack`` is the plan's distance from
     the optimum and its reason; ``fewer`` is the cost of fewer loadables. ``left`` are the calls of
@@ -572,10 +572,11 @@ class Plan:
 
     def __post_init__(self) -> None:
         plans = tuple(
-            replace(part, devices=_devices_of(self, index)) for index, part in enumerate(self.plans)
+            replace(part, devices=_device_work(self, index))
+            for index, part in enumerate(self.plans)
         )
         object.__setattr__(self, "plans", plans)
-        object.__setattr__(self, "frame", _frame_of(self))
+        object.__setattr__(self, "frame", _frame_times(self))
         object.__setattr__(self, "doubts", doubts(self))
 
     @property
@@ -618,7 +619,7 @@ def exception(unknown_cost: Sequence[str]) -> str:
     return f"except for {counted(len(unknown_cost), 'layer')} not counted"
 
 
-def proof_of(
+def qualify_proof(
     optimal: bool,
     extrapolated: Sequence[str],
     unknown_cost: Sequence[str],
@@ -667,7 +668,7 @@ def plan_from_json(document: object) -> Plan:
         ) from error
 
 
-def _devices_of(plan: Plan, index: int) -> tuple[DeviceWork, ...]:
+def _device_work(plan: Plan, index: int) -> tuple[DeviceWork, ...]:
     """Returns each device's work for a frame of a plan, the GPU first."""
     part = plan.plans[index]
     times = device_times(part, [one for one in plan.loadables if one.plan == index])
@@ -706,7 +707,7 @@ def device_times(share: Share, loadables: Sequence[PlannedLoadable]) -> dict[str
     return {device: round(us, _DIGITS) for device, us in found.items()}
 
 
-def _frame_of(plan: Plan) -> FrameTimes:
+def _frame_times(plan: Plan) -> FrameTimes:
     """Returns the times of a frame if frames follow each other without a pause."""
     busy: dict[str, float] = {}
     for index, share in enumerate(plan.plans):

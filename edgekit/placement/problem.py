@@ -51,7 +51,7 @@ def build_problem(
     wholes = {"GPU": gpu_kernels(request)}
     if request.cores:
         wholes |= dict.fromkeys(request.devices[1:], dla_kernels(request))
-    built = problem_of(request, kernels, allowed, plain=plain)
+    built = problem_from_kernels(request, kernels, allowed, plain=plain)
     if not plain:
         require_memory(request, too_large(request, built))
     return with_fusions(request, built, wholes)
@@ -73,7 +73,7 @@ def too_large(request: PlacementInputs, built: BuiltProblem) -> dict[str, Verdic
     return found
 
 
-def problem_of(
+def problem_from_kernels(
     request: PlacementInputs,
     kernels: tuple[LayerKernel, ...],
     allowed: _Allowed,

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.dla.judge import reads_qdq
-from edgekit.dla.precision import by_quantization
+from edgekit.dla.precision import precisions_by_qdq
 from edgekit.dla.verdicts import Judgement
 from edgekit.errors import DataError, ModelError
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import QDQ, Model, Network
-from edgekit.targets.releases import drives_dla
+from edgekit.targets.releases import supports_dla
 from edgekit.text import counted, listed
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def translation(
         return None, ""
     from edgekit.quantize.qdq.to_implicit import from_qdq
 
-    if not drives_dla(target, tensorrt) or reads_qdq(target, tensorrt):
+    if not supports_dla(target, tensorrt) or reads_qdq(target, tensorrt):
         return None, ""
     try:
         found = from_qdq(model)
@@ -154,7 +154,7 @@ def translate_likewise(mine: Translated, other: Model, path: Path) -> Model:
 
 def is_typed(target: Target, tensorrt: str, precision: str) -> bool:
     """Returns True if INT8 on a board's DLA needs Q/DQ nodes with a TensorRT release."""
-    return precision == "int8" and drives_dla(target, tensorrt) and reads_qdq(target, tensorrt)
+    return precision == "int8" and supports_dla(target, tensorrt) and reads_qdq(target, tensorrt)
 
 
 def typed_note(tensorrt: str) -> str:
@@ -193,7 +193,7 @@ def typed_translation(model: Model, tensorrt: str) -> tuple[Translated | None, s
             f"to a plain one ({error.message})"
         )
     network = layers(model, tensorrt)
-    precisions = by_quantization(network)
+    precisions = precisions_by_qdq(network)
     halves = dict.fromkeys(
         name
         for layer in network.layers

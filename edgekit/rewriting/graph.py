@@ -380,7 +380,7 @@ class Writer:
         )
         if recipe and any(inputs):
             # refused now: an error while writing the record would lose the whole result
-            recipe_of(node)
+            make_recipe(node)
             self.recipes.add(node.name)
         self.nodes.append(node)
         if recipe:
@@ -570,7 +570,7 @@ class Recipe:
     attributes: Attributes = member(mapping(_attribute))
 
 
-def recipe_of(node: Node) -> Recipe:
+def make_recipe(node: Node) -> Recipe:
     """Returns a node that derives constants in the form of a record.
 
     Raises:

@@ -19,7 +19,7 @@ from edgekit.removed import FormerDict
 from edgekit.schedule.contention import Contention, run_through
 from edgekit.schedule.groups import GroupChain
 from edgekit.schedule.own_plans import OwnPlan
-from edgekit.schedule.timetable import DeviceTask, NetworkChain, Timetable, Workload, tasks_of
+from edgekit.schedule.timetable import DeviceTask, NetworkChain, Timetable, Workload, frame_tasks
 from edgekit.solver.evaluation import evaluate
 from edgekit.solver.problem import OPTIMAL_GAP, Goal, Placing
 from edgekit.targets.board import Target
@@ -218,7 +218,7 @@ def _pools(networks: Sequence[NetworkPlan]) -> dict[str, int]:
     return found
 
 
-def plans_of(
+def assemble_plans(
     placed: Sequence[PlacedNetwork],
     workload: Workload,
     objective: str,
@@ -286,7 +286,7 @@ def plans_of(
         cycle_us=round(cycle, DIGITS),
         repeats=repeats,
         networks=networks,
-        timeline=timeline_of(placed, workload, upper, plans),
+        timeline=build_timeline(placed, workload, upper, plans),
         utilisation={
             name: BusyShares(low, high)
             for name, (low, high) in _utilisation(workload, upper, cycle).items()
@@ -369,7 +369,7 @@ def _utilisation(
     alone = workload.loads_us(table.places)
     slowed = [0.0] * len(alone)
     for chain, frames in enumerate(table.starts_us):
-        tasks = tasks_of(workload, chain, table.places[chain])
+        tasks = frame_tasks(workload, chain, table.places[chain])
         for starts, ends in zip(frames, table.ends_us[chain], strict=True):
             for task, start, end in zip(tasks, starts, ends, strict=True):
                 slowed[task.device] += end - start
@@ -404,7 +404,7 @@ def _notes(
     return notes
 
 
-def timeline_of(
+def build_timeline(
     placed: Sequence[PlacedNetwork], workload: Workload, table: Timetable, plans: Sequence[Plan]
 ) -> tuple[TimelineEntry, ...]:
     """Returns the timeline's entries in order of their starts; ``plans`` are the networks'
@@ -413,7 +413,7 @@ def timeline_of(
     found: list[TimelineEntry] = []
     for i, one in enumerate(placed):
         segment = {layer.name: layer.segment for layer in plans[i].layers}
-        tasks = tasks_of(workload, i, table.places[i])
+        tasks = frame_tasks(workload, i, table.places[i])
         names = _names(one, table.places[i], tasks)
         for frame, (starts, ends) in enumerate(
             zip(table.starts_us[i], table.ends_us[i], strict=True)

@@ -38,7 +38,7 @@ def test_kernels_give_the_codes_of_the_file(name, tmp_path):
     feeds = [dict(feed) for feed in synthetic_inputs(model, 2, 0)]
     scales = calibrate(model, layers, feeds)
     made = to_qdq(model, layers, scales.scales, float16=False)
-    lowering = precision.lowering(layers, scales.scales)
+    lowering = precision.plan_lowering(layers, scales.scales)
     back = from_qdq(made)
     for tensor in lowering.tensors:
         assert back.scales[tensor] == np.float32(scales.scales[tensor])

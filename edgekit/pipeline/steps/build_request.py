@@ -45,7 +45,7 @@ from edgekit.quantize.caches import cache_of
 from edgekit.quantize.qdq.to_implicit import has_qdq
 from edgekit.quantize.scales import scales_in
 from edgekit.reference.open_axes import golden_shapes
-from edgekit.targets.releases import drives_dla
+from edgekit.targets.releases import supports_dla
 from edgekit_device.protocol.manifest import AUTOMATIC, MemorySettings, Range
 
 if TYPE_CHECKING:
@@ -374,7 +374,7 @@ def check_build_options(context: Context) -> None:
     document = context.config.document
     # cores that are not configured are used if possible
     names_dla = document.knows(("placement", "dla_cores"))
-    driven = names_dla or drives_dla(context.target, context.tensorrt)
+    driven = names_dla or supports_dla(context.target, context.tensorrt)
     dla = bool(context.file.placement.dla_cores and context.target.dla.cores and driven)
     decide(requested_build(context, dla=dla, plugins=bool(context.file.model.plugins)))
     build, memory = context.file.build, context.file.deploy.memory

@@ -148,7 +148,7 @@ class EngineTimes:
 
 
 @cache
-def layout_of(text: str, *, dla: bool = False) -> tuple[str, str] | None:
+def parse_layout(text: str, *, dla: bool = False) -> tuple[str, str] | None:
     """Returns (type, format) of a format with strides, such as ``Int8(3136,49:32,7,1)``.
 
     Strides are in vectors: a vector of channels whose own stride is 1 before wider rows is a

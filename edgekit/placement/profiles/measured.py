@@ -21,7 +21,7 @@ from edgekit.placement.costs.regions import attention_parts
 from edgekit.placement.kernels import LayerKernel, fuse, join
 from edgekit.placement.plan import MeasuredPart
 from edgekit.placement.profiles.engine_graph import nodes_between
-from edgekit.placement.profiles.engine_times import EngineTimes, layout_of
+from edgekit.placement.profiles.engine_times import EngineTimes, parse_layout
 from edgekit.placement.profiles.profile import Profile, ProfileRow
 from edgekit.text import percent
 
@@ -291,7 +291,7 @@ def _allowed(group: TimedLayers, precision: str) -> list[Combination]:
 
 
 def _layouts(texts: Sequence[str], *, dla: bool) -> tuple[Layout | None, ...]:
-    return tuple(layout_of(text, dla=dla) for text in texts)
+    return tuple(parse_layout(text, dla=dla) for text in texts)
 
 
 def _texts(profile: Profile, device: str) -> set[str]:
@@ -302,9 +302,9 @@ def _texts(profile: Profile, device: str) -> set[str]:
 def _sides(text: str, on_dla: set[str], on_gpu: set[str]) -> set[Layout]:
     found = set()
     if text in on_dla:
-        found.add(layout_of(text, dla=True))
+        found.add(parse_layout(text, dla=True))
     if text in on_gpu or text not in on_dla:
-        found.add(layout_of(text))
+        found.add(parse_layout(text))
     return {layout for layout in found if layout is not None}
 
 
@@ -692,17 +692,20 @@ def match_rows(
     unmatched: list[str] = []
     for row in profile.rows:
         members = row.layers or listed.get(row.name, ())
-        found = _layers_of(names, members, place) if members else ()
+        found = _find_layers(names, members, place) if members else ()
         if not found and row.name.startswith(_FOREIGN):
             inner = row.name[len(_FOREIGN) :].removesuffix("]}")
             first, _, last = inner.partition(_BETWEEN)
-            low, high = _layers_of(names, [first], place), _layers_of(names, [last or first], place)
+            low, high = (
+                _find_layers(names, [first], place),
+                _find_layers(names, [last or first], place),
+            )
             if low and high and last:
                 ranges.append((row, min(low), max(high)))
                 continue
             found = low
         elif not found and not members:
-            found = _layers_of(names, row.name.split(" || "), place)
+            found = _find_layers(names, row.name.split(" || "), place)
         if found:
             whole.append((row, found))
         else:
@@ -746,7 +749,7 @@ def _parts(
     }
 
 
-def _layers_of(
+def _find_layers(
     names: LayerNames, parts: Sequence[str], place: Mapping[str, int]
 ) -> tuple[int, ...]:
     found: set[int] = set()
@@ -854,7 +857,7 @@ def _measured_sentence(fraction: float, path: str) -> str:
     return f"{percent(fraction)} of the latency is measured ({path}), the rest predicted"
 
 
-def source_of(measured: MeasuredPart | None) -> str:
+def time_source(measured: MeasuredPart | None) -> str:
     """Returns the source of a plan's times: "predicted", or the part that a profile measured."""
     if measured is None or not measured.fraction:
         return "predicted"

@@ -572,12 +572,12 @@ def _segments(
         latency = one.latency_ms or {}
         us = round(1e3 * (latency.get("median") or latency.get("mean") or 0.0), 6)
         place = places[one.lane] if one.lane < len(places) else {}
-        devices = {name: device_of(place.get(name, one.device)) for name in one.layers}
+        devices = {name: parse_device(place.get(name, one.device)) for name in one.layers}
         if us and devices:
-            yield _Segment(one.lane, one.index, device_of(one.device), us, devices)
+            yield _Segment(one.lane, one.index, parse_device(one.device), us, devices)
 
 
-def device_of(name: str) -> str:
+def parse_device(name: str) -> str:
     """Returns "GPU" or "DLA"."""
     return "GPU" if name == "GPU" else "DLA"
 

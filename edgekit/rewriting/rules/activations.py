@@ -14,10 +14,10 @@ from edgekit.rewriting.rules.clips import bound, clip_from_zero, native
 from edgekit.rewriting.rules.operands import (
     by_constant,
     channels,
-    factor_of,
     image,
     number,
     other_input,
+    read_factor,
     scaled,
 )
 
@@ -127,7 +127,7 @@ def _hard_swish_at(graph: RewriteGraph, clip: Node) -> _HardSwish | None:
         reader = graph.only_reader(current)
         if reader is None or reader.domain:
             break
-        times = factor_of(graph, reader, current)
+        times = read_factor(graph, reader, current)
         if times is not None and factor == 1.0:
             factor = times
         elif reader.op == "Mul" and other_input(reader, current) == source and not multiplied:
@@ -240,7 +240,7 @@ def gated(graph: RewriteGraph, node: Node) -> _Gelu | None:
     # the products with x and with 0.5, in any order and grouping
     for _ in range(3):
         reader = graph.only_reader(output)
-        number_times = factor_of(graph, reader, output)
+        number_times = read_factor(graph, reader, output)
         if reader is None or reader.domain:
             break
         if number_times is not None:

@@ -92,7 +92,7 @@ def cut_dimensions(sizes: Sequence[int], shape: Sequence[int]) -> list[list[int]
     return found
 
 
-def dimensions_of(sizes: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+def atom_dimensions(sizes: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
     """Returns the dimension of ``shape`` that contains each atom."""
     found, dim, left = [], 0, shape[0] if shape else 1
     for size in sizes:
