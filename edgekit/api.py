@@ -175,7 +175,7 @@ def check_models(
 ) -> CheckedModels:
     """Checks models as ``check`` does, and lists those that miss limits.
 
-    Each of ``results`` has its ``document``; ``layer(name)``, ``assess_sparsity()`` and ``compare(log)``
+    Each of ``results`` has its ``document``; ``layer(name)``, ``sparsity()`` and ``compare(log)``
     give details. ``document`` is the ``edgekit.checks/1`` of all models.
 
     Args:

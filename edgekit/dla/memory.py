@@ -376,7 +376,7 @@ def _pool_size(size: int, smallest: int) -> int:
 class BrokenLimit:
     """A limit that a loadable breaks; sizes in bytes.
 
-    ``need`` is compared with ``rule_range``: it is the pool for ``predict_need.pool``, and the tensors or
+    ``need`` is compared with ``limit``: it is the pool for ``memory.pool``, and the tensors or
     weights themselves for the other rules. ``documented`` is that size with weights as large as
     their type: if it fits and ``need`` does not, the limit is disputed, not broken.
 
@@ -597,7 +597,7 @@ def split_broken_limits(
 class OverLimit(NamedTuple):
     """A size over a limit, in bytes; ``certain`` if the documented size is over the limit too.
 
-    ``pool``, ``rule``, ``need``, ``documented`` and ``rule_range`` are those of :class:`BrokenLimit`.
+    ``pool``, ``rule``, ``need``, ``documented`` and ``limit`` are those of :class:`BrokenLimit`.
     """
 
     pool: str

@@ -411,7 +411,7 @@ def _loaded(
 def _network_sparsity(
     network: Network, judgement: Judgement, target: Target, clock: PlacementTimer | None
 ) -> Sparsity:
-    """Returns ``assess_sparsity``; ``pays`` is None without a prediction."""
+    """Returns the sparsity of the network; ``pays`` is None without a prediction."""
     spared = assess_sparsity(network, judgement, target)
     if clock is None:
         return spared
