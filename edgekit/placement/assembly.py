@@ -127,7 +127,7 @@ def assemble(
     """
     model, options, problem = request.model, request.options, built.problem
     shown = [_shown(request, built, solved, number) for number in range(len(solved.parts))]
-    predicted = _mixed(request, problem, [one.share.share for one in shown], shown)
+    predicted = _mixed(request, problem, [plan.share.share for plan in shown], shown)
     if options.objective == "throughput":
         value = predicted.throughput_qps
     else:
@@ -140,17 +140,17 @@ def assemble(
     slack = _slack(options, value, predicted, optimum)
     if optimum is not None:
         bound, gap = optimum.bound, optimum.gap
-    loadables = tuple(loadable for one in shown for loadable in one.loadables)
+    loadables = tuple(loadable for plan in shown for loadable in plan.loadables)
     builder = builder_groups(
         request.network,
-        [(one.share.layers, one.loadables) for one in shown],
+        [(plan.share.layers, plan.loadables) for plan in shown],
         options.max_loadables,
     )
     measured = measured_part(
         model,
         shown[0].share.layers,
-        [(one.us, one.clock == "measured") for one in shown[0].share.reformats],
-        sum(one.us for one in shown[0].share.unfused),
+        [(reformat.us, reformat.clock == "measured") for reformat in shown[0].share.reformats],
+        sum(part.us for part in shown[0].share.unfused),
         metrics(problem, shown[0].load_us, shown[0].energy_uj)["latency_us"],
     )
     left = tuple(
@@ -159,15 +159,15 @@ def assemble(
         if layer.opaque == LEFT
     )
     if left:
-        names = {one.name for one in left}
-        shown = [replace(one, share=_without_left(one.share, names)) for one in shown]
+        names = {layer.name for layer in left}
+        shown = [replace(plan, share=_without_left(plan.share, names)) for plan in shown]
         builder = _groups_without(builder, names)
     # measured times are known
-    unmeasured = {one.name for one in shown[0].share.layers if not one.predicted_us}
+    unmeasured = {layer.name for layer in shown[0].share.layers if not layer.predicted_us}
     unknown = tuple(name for name in request.network.uncounted if name in unmeasured)
-    untimed = (*unknown, *(one.name for one in left))
+    untimed = (*unknown, *(layer.name for layer in left))
     whole = measured is not None and measured.fraction == 1 and len(shown) == 1
-    extrapolated = () if whole else extrapolated_by(request, [one.share for one in shown])
+    extrapolated = () if whole else extrapolated_by(request, [plan.share for plan in shown])
     return Plan(
         target=model.target.name,
         power_mode=model.mode.name,
@@ -182,7 +182,7 @@ def assemble(
         optimal=gap <= OPTIMAL_GAP and bool(predicted.latency_us or not untimed),
         bound=bound,
         gap=gap,
-        plans=tuple(replace(one.share, predicted=one.figures.cost(untimed)) for one in shown),
+        plans=tuple(replace(plan.share, predicted=plan.figures.cost(untimed)) for plan in shown),
         baselines=baseline_costs(request, compared, untimed),
         model_error=model_error(),
         notes=(
@@ -190,12 +190,12 @@ def assemble(
             *_notes(request, shown, extrapolated, too_large(request, built), optimum is None),
             *builder_notes(builder),
             *_without(unknown, known=predicted.latency_us > 0),
-            *_plugin_notes(request, [r for one in shown for r in one.share.reformats]),
+            *_plugin_notes(request, [r for plan in shown for r in plan.share.reformats]),
             *_slack_note(slack, options.objective, value, predicted, len(loadables) if few else 0),
             *notes,
             *(measured.notes if measured else ()),
         ),
-        reformats=tuple(reformat for one in shown for reformat in one.share.reformats),
+        reformats=tuple(reformat for plan in shown for reformat in plan.share.reformats),
         builder=builder,
         bands=_bands(request, predicted, shown, bool(extrapolated), measured),
         measured=measured,
@@ -354,10 +354,10 @@ def _mixed(
 
     Frames of different plans overlap: period and energy are computed from a frame's mean loads.
     """
-    problem = as_engines(request, problem, *(one.modes for one in shown))
+    problem = as_engines(request, problem, *(plan.modes for plan in shown))
     if len(shown) == 1:
         return _predicted(problem, shown[0].load_us, shown[0].energy_uj)
-    each = [metrics(problem, one.load_us, one.energy_uj) for one in shown]
+    each = [metrics(problem, plan.load_us, plan.energy_uj) for plan in shown]
 
     def mean(values: Sequence[float]) -> float:
         return sum(s * value for s, value in zip(shares, values, strict=True))
@@ -375,7 +375,8 @@ def _mixed(
 def _mean_loads(problem: PlacementProblem, shown: Sequence[_ShownPlan]) -> list[float]:
     """Returns each device's work for a frame, the mean of the plans weighted by their shares."""
     return [
-        sum(one.share.share * one.load_us[d] for one in shown) for d in range(len(problem.devices))
+        sum(plan.share.share * plan.load_us[d] for plan in shown)
+        for d in range(len(problem.devices))
     ]
 
 
@@ -398,7 +399,7 @@ def _bands(
     if extrapolated:
         wide = extrapolation().band
         factors = [(min(low, wide[0]), max(high, wide[1])) for low, high in factors]
-    busy = [sum(one.share.share * one.load_us[d] for one in shown) for d in range(len(factors))]
+    busy = [sum(plan.share.share * plan.load_us[d] for plan in shown) for d in range(len(factors))]
     total = sum(busy)
     if not total:
         if request.network.uncounted:
@@ -523,8 +524,8 @@ def _shared(request: PlacementInputs, shown: Sequence[_ShownPlan]) -> list[str]:
             "memory contention on this board is unknown: devices that run together are "
             "slower than predicted"
         ]
-    hybrid = request.hybrid and mixes_devices(one.share for one in shown)
-    cores = {layer.device for one in shown for layer in one.share.layers} - {"GPU"}
+    hybrid = request.hybrid and mixes_devices(plan.share for plan in shown)
+    cores = {layer.device for plan in shown for layer in plan.share.layers} - {"GPU"}
     notes = [_slowed(target, request.options.rate_hz)]
     if hybrid:
         notes.append(_hybrid(target))
@@ -537,7 +538,9 @@ def _slowed(target: Target, rate_hz: float | None) -> str:
     """Returns a note on contention between devices if no layer waits for another device."""
     what = "throughput and energy include" if rate_hz is None else "throughput includes"
     table = contention_table(target)
-    gpu, dla = (100 * (table[one][other] - 1) for one, other in (("gpu", "dla"), ("dla", "gpu")))
+    gpu, dla = (
+        100 * (table[device][other] - 1) for device, other in (("gpu", "dla"), ("dla", "gpu"))
+    )
     return (
         f"{what} memory contention: with a DLA core running, the "
         f"GPU takes {gpu:.0f} % longer and the core {dla:.0f} %"
@@ -546,14 +549,14 @@ def _slowed(target: Target, rate_hz: float | None) -> str:
 
 def _at_rate(model: CostModel, rate_hz: float, shown: Sequence[_ShownPlan]) -> list[str]:
     """Returns notes on the parts of the energy at a rate, and on its omissions."""
-    loads = zip(*(one.load_us for one in shown), strict=True)
+    loads = zip(*(plan.load_us for plan in shown), strict=True)
     idle_uj = model.idle_uj([sum(us) for us in loads][:-1])
     notes = [
         f"the energy is that of a frame at {rate_hz:g} frames a second: {idle_uj / 1e3:,.4g} mJ "
         f"of it are the idle module's ({model.target.idle_watts:g} W) and the standby of its "
         "devices in use; a band of the energy leaves these out, since their error is not known"
     ]
-    if any(one.figures.latency_us > 1e6 / rate_hz for one in shown):
+    if any(plan.figures.latency_us > 1e6 / rate_hz for plan in shown):
         notes.append(
             "at this rate a frame begins before the last one ends: what the devices then cost "
             "each other is not in the energy"
@@ -598,7 +601,7 @@ def _proof_notes(
     best: bool,
 ) -> list[str]:
     """Returns notes on the plan's proof; empty if no layer has a known time."""
-    if unknown and not any(sum(one.load_us) for one in shown):
+    if unknown and not any(sum(plan.load_us) for plan in shown):
         return []
     except_for = f", {exception(unknown)}" if unknown else ""
     if not best:
@@ -620,7 +623,7 @@ def _notes(
 ) -> list[str]:
     """Returns the notes of this plan; ``best``: it is the optimum itself."""
     model = request.model
-    on_dla = any(layer.device != "GPU" for one in shown for layer in one.share.layers)
+    on_dla = any(layer.device != "GPU" for plan in shown for layer in plan.share.layers)
     notes = [f"Extrapolated: {why}; the error band is wide" for why in extrapolated]
     if not model.target.dla.cores:
         notes.append(f"{model.target.name} has no DLA: everything runs on the GPU")
@@ -657,8 +660,8 @@ def _memory_notes(
             f"{name} stays on the GPU{like}: {reason.message} ({reason.rule}; {reason.source}): "
             f"{reason.fix}"
         )
-    for one in shown:
-        for loadable in one.loadables:
+    for plan in shown:
+        for loadable in plan.loadables:
             if doubt := request.capacity.doubt(loadable.layers):
                 name = loadable_name(request.network, loadable.layers)
                 notes.append(f"{name} is assumed to fit on the DLA, but sources disagree: {doubt}")
@@ -986,7 +989,7 @@ def builder_groups(
     differences: list[BuilderDifference] = []
     for at, (layers, loadables) in enumerate(plans, number):
         for core in sorted({loadable.core for loadable in loadables}):
-            ours = [one.layers for one in loadables if one.core == core]
+            ours = [loadable.layers for loadable in loadables if loadable.core == core]
             groups, made = builder_loadables(network, layers, f"DLA{core}", slots)
             count += made
             accepted += len(groups)
@@ -1021,7 +1024,7 @@ def _some(names: Sequence[str]) -> tuple[str, ...]:
 
 def builder_notes(builder: BuilderGroups) -> list[str]:
     """Returns the notes on differences between the builder's groups and the plan."""
-    kinds = [one.kind for one in builder.differences]
+    kinds = [difference.kind for difference in builder.differences]
     notes = []
     if "merged" in kinds:
         notes.append(

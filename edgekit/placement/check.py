@@ -91,6 +91,11 @@ if TYPE_CHECKING:
 
 # replaces a fix that names the command
 _NO_GAIN = "none needed: the layer takes no time where it is"
+SHOWN = 3  # fixes shown at once
+# in TensorRT's logs: the kind before a GPU layer's name, a loadable, and the dots in its name
+_KIND = re.compile(r"^[A-Z][A-Z_0-9]*: (?=.)")
+_LOADABLE = re.compile(r"\{ForeignNode\[(.+)\]\}")
+_DOTS = re.compile(r"\.\.\.|…")
 
 
 @document(frozen=True)
@@ -106,28 +111,32 @@ def assess_memory(network: Network, judgement: Judgement, target: Target) -> _Me
     report = report_memory(network, judgement, target)
     groups = zip(judgement.candidates, report, strict=True)
     return _Memory(
-        tuple(one for one in report if one.retained),
+        tuple(loadable for loadable in report if loadable.retained),
         # a candidate beyond the core's maximum is not refused for its memory
-        tuple(one for group, one in groups if not one.retained and group.dropped != SLOTS),
+        tuple(
+            loadable
+            for group, loadable in groups
+            if not loadable.retained and group.dropped != SLOTS
+        ),
     )
 
 
 def memory_warnings(memory: _Memory) -> list[str]:
     """Returns warnings on candidates that a memory limit keeps, or may keep, on the GPU."""
     disputed = [
-        f"{one.name} is assumed to fit on the DLA, but sources disagree: {limit.text} "
+        f"{loadable.name} is assumed to fit on the DLA, but sources disagree: {limit.text} "
         f"({limit.rule}; {limit.source}): {limit.fix}"
-        for one in memory.held
-        for limit in one.disputed
+        for loadable in memory.held
+        for limit in loadable.disputed
     ]
-    return [*(one.refusal for one in memory.refused if one.broken), *disputed]
+    return [*(loadable.refusal for loadable in memory.refused if loadable.broken), *disputed]
 
 
 def near_limit(network: Network, judgement: Judgement) -> list[str]:
     """Returns warnings on convolutions near or over the limit, which boards may judge otherwise."""
     if not judgement.precisions:  # the whole network is refused
         return []
-    near = [one for one in cbuf_use(network, judgement.precisions) if one.near]
+    near = [use for use in cbuf_use(network, judgement.precisions) if use.near]
     if not near:
         return []
     first = near[0]
@@ -137,14 +146,6 @@ def near_limit(network: Network, judgement: Judgement) -> list[str]:
         + "; so close to the limit, boards may differ from the documented formula: "
         f"{first.fix} " + f"({first.source})"
     ]
-
-
-# The check: a model's verdicts for a board, the predicted cost, and possible fixes.
-#
-# It needs no configuration and no cache, so ``check MODEL`` starts without them.
-
-
-SHOWN = 3  # fixes shown at once
 
 
 @document(frozen=True, eq=False)
@@ -303,21 +304,29 @@ def check_model(
     sent = file if is_typed(board, release, precision) else loaded
     parse = _parses(sent, file, release, board, plugins)
     whole = judgement
-    # nodes that the parser refuses, by the answer
-    said = plugin_notes(loaded.graph, {one.node for one in parse.problems})
-    notes = [note for note in notes if note not in said]
+    # the parser's answer already names the plugins that it refuses
+    repeated = plugin_notes(loaded.graph, {problem.node for problem in parse.problems})
+    notes = [note for note in notes if note not in repeated]
     if not parse.builds:
         judgement = judgement.unplaced()
     on_note("predicting times")
     timer = make_timer(network, judgement, board, power_mode=power_mode) if parse.builds else None
-    clock = _counting(timer, network)
+    # without a timed layer there is no prediction
+    untimed = timer and network.uncounted and not timer.gpu_only_us
+    clock = None if untimed else timer
     word = None
     if parser:
         on_note("asking NVIDIA's parser")
         word = ask_parser(sent)
         notes.append(word.note(parse))
     on_note("searching for fixes")
-    notes = [*_warnings(board, power_mode, unknown=parse.builds and timer is None), *notes]
+    mode_warning = board.mode(power_mode).warning
+    unknown = parse.builds and timer is None
+    notes = [
+        *([mode_warning] if mode_warning else ()),
+        *([f"no prediction for {board.name}: its costs are unknown"] if unknown else ()),
+        *notes,
+    ]
     document = _document(loaded, network, judgement, board, clock, parse, word, notes, proposes)
     return CheckResult(document, loaded, network, whole, board)
 
@@ -391,11 +400,6 @@ def _parses(
     return made if given.ok else replace(given, converted=made.ok)
 
 
-def _counting(timer: PlacementTimer | None, network: Network) -> PlacementTimer | None:
-    """Returns a timer; None if no layer that takes time has a cost model."""
-    return None if timer and network.uncounted and not timer.gpu_only_us else timer
-
-
 def _loaded(
     source: str | Path | Model,
     shapes: Mapping[str, Sequence[int]] | None,
@@ -404,7 +408,6 @@ def _loaded(
 ) -> Model:
     if not isinstance(source, str | Path):
         return source
-
     return load(source, shapes=shapes, batch=batch, outputs=outputs or None)
 
 
@@ -492,19 +495,6 @@ def _with_rewrites(fix: Fix, rewrites: Mapping[str, Sequence[str]]) -> Fix:
     return replace(fix, rewrites=tuple(names)) if names else fix
 
 
-def _warnings(target: Target, power_mode: str | None, *, unknown: bool) -> list[str]:
-    warning = target.mode(power_mode).warning
-    notes = [warning] if warning else []
-    if unknown:
-        notes.append(f"no prediction for {target.name}: its costs are unknown")
-    return notes
-
-
-_KIND = re.compile(r"^[A-Z][A-Z_0-9]*: (?=.)")
-_NODE = re.compile(r"\{ForeignNode\[(.+)\]\}")
-_CUT = re.compile(r"\.\.\.|…")
-
-
 def without_kind(name: str) -> str:
     """Returns "conv1" for "CONVOLUTION: conv1", the form of GPU layers in logs."""
     return _KIND.sub("", name)
@@ -519,10 +509,9 @@ def layers_in_log(result: CheckResult, name: str) -> set[str]:
 
 def loadable_in_log(result: CheckResult, name: str) -> PredictedLoadable | None:
     """Returns the predicted loadable that a log calls ``{ForeignNode[FIRST...LAST]}``, or None."""
-    match = _NODE.search(name)
+    match = _LOADABLE.search(name)
     if match is None:
         return None
-
     groups = result.judgement.candidates
     names = [loadable_name(result.network, group.layers) for group in groups]
     found = [at for at, own in enumerate(names) if own == match[0]]
@@ -543,13 +532,13 @@ def loadable_in_log(result: CheckResult, name: str) -> PredictedLoadable | None:
         layers=group.layers,
         kept=group.retained,
         dropped=group.dropped or None,
-        memory=next((one for one in entries if one.layers == group.layers), None),
+        memory=next((entry for entry in entries if entry.layers == group.layers), None),
     )
 
 
 def _ends(result: CheckResult, inside: str) -> list[tuple[set[str], set[str]]]:
     """Returns the layers of a loadable's first and last name; a name may itself contain dots."""
-    cuts = [(inside[: cut.start()], inside[cut.end() :]) for cut in _CUT.finditer(inside)]
+    cuts = [(inside[: dots.start()], inside[dots.end() :]) for dots in _DOTS.finditer(inside)]
     pairs = cuts or [(inside, inside)]
     return [(layers_in_log(result, first), layers_in_log(result, last)) for first, last in pairs]
 
@@ -586,23 +575,23 @@ def layer_document(result: CheckResult, name: str) -> LayerCheck:
 def _named(result: CheckResult, name: str) -> tuple[list[Layer], str, PredictedLoadable | None]:
     """Returns the layers, the reason why a node is not a layer, and the named loadable."""
     layers = result.network.whole.layers
-    plain = without_kind(name)
-    tried = dict.fromkeys((name, plain))  # a layer's own name may be "A: b"
-    for one in tried:
-        found = [la for la in layers if one == la.name or one in la.nodes or one in la.origin]
+    short = without_kind(name)
+    spellings = dict.fromkeys((name, short))  # a layer's own name may be "A: b"
+    for text in spellings:
+        found = [layer for layer in layers if text in (layer.name, *layer.nodes, *layer.origin)]
         if found:
             return found, "", None
-    elsewhere = places(result.model, result.network)
-    for one in tried:
-        if place := elsewhere.get(one):
+    removed = places(result.model, result.network)
+    for text in spellings:
+        if place := removed.get(text):
             return [layer for layer in layers if layer.name in place.layers], place.reason, None
-    whole = loadable_in_log(result, plain)
-    inside = set(whole.layers) if whole else layers_in_log(result, plain)
-    inside = inside or set(layers_matching(result.network.whole, name))
-    found = [layer for layer in layers if layer.name in inside]
+    loadable = loadable_in_log(result, short)
+    names = set(loadable.layers) if loadable else layers_in_log(result, short)
+    names = names or set(layers_matching(result.network.whole, name))
+    found = [layer for layer in layers if layer.name in names]
     if not found:
         raise _unknown(result, name)
-    return found, "", whole
+    return found, "", loadable
 
 
 def _unknown(result: CheckResult, name: str) -> UsageError:
@@ -610,13 +599,13 @@ def _unknown(result: CheckResult, name: str) -> UsageError:
         [
             *names_of_layers(result.network.whole),
             *result.model.folded,
-            *(one.name for one in result.document.memory),
+            *(loadable.name for loadable in result.document.memory),
         ]
     )
     from difflib import get_close_matches
 
     near = get_close_matches(name, known, n=3, cutoff=0.5)
-    near = near or [one for one in known if name.lower() in one.lower()][:3]
+    near = near or [text for text in known if name.lower() in text.lower()][:3]
     return UsageError(
         f"there is no {named_things(result.network)} named {name!r}",
         code="layer.unknown",
@@ -647,7 +636,7 @@ def _facts(result: CheckResult, layer: Layer, known: CheckedLayer) -> LayerFacts
             None,
         ),
         cbuf=_cbuf(result, layer),
-        sparsity=next((one for one in sparse if one.layer == layer.name), None),
+        sparsity=next((entry for entry in sparse if entry.layer == layer.name), None),
     )
 
 

@@ -270,9 +270,11 @@ class Check(_OfModel):
         lines = [
             f"{self.model} for {self.target}, {self.precision.upper()}, TensorRT {self.tensorrt}"
         ]
-        for one in self.parse.problems:
-            place = f" in {one.place}" if one.place else ""
-            lines.append(f"{one.operator} {one.node}{place}: {one.message}; {one.fix}")
+        for problem in self.parse.problems:
+            place = f" in {problem.place}" if problem.place else ""
+            lines.append(
+                f"{problem.operator} {problem.node}{place}: {problem.message}; {problem.fix}"
+            )
         if self.placed:
             macs = percent(summary.dla_macs_fraction)
             lines.append(
@@ -286,7 +288,7 @@ class Check(_OfModel):
         if rows:
             lines += ["", *aligned([HEAD, *rows], [name in RIGHT for name in HEAD])]
             lines += [CHECK_TIMES] if self.predicted else []
-        return plain("\n".join([*lines, *(f"note: {one}" for one in self.warnings)]))
+        return plain("\n".join([*lines, *(f"note: {warning}" for warning in self.warnings)]))
 
     @property
     def placed(self) -> bool:

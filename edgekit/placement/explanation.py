@@ -183,7 +183,7 @@ def explain_layer(
         UsageError: "layer.unknown": no layer or node has the name; the hint has the nearest name.
     """
     layer = find_layer(query.network, name)
-    placed = next(one for one in plan.layers if one.name == layer.name)
+    placed = next(row for row in plan.layers if row.name == layer.name)
     verdict = query.judgement.verdicts[layer.name]
     cores = usable_cores(query.options, query.target, query.precision)
     costing = _costing(query, plan)
@@ -211,9 +211,9 @@ def explain_layer(
         dla=verdict,
         kernel=members,
         planned_us=sum(
-            one.predicted_us
-            for one in booked_layers(plan.plans[0], query.network)
-            if one.name in members
+            row.predicted_us
+            for row in booked_layers(plan.plans[0], query.network)
+            if row.name in members
         ),
         costs=costing.costs(kernel, "GPU")
         + [
@@ -433,7 +433,7 @@ class KernelCosts:
 
     def find_kernel(self, layer: str) -> LayerKernel:
         """Returns a layer's kernel."""
-        index = next(i for i, one in enumerate(self.network.layers) if one.name == layer)
+        index = next(i for i, row in enumerate(self.network.layers) if row.name == layer)
         return next(kernel for kernel in self.built.kernels if index in kernel.layers)
 
     def costs(self, kernel: LayerKernel, device: str) -> list[KernelCost]:

@@ -265,7 +265,9 @@ class PlacementTimer:
                 readers.setdefault(name, []).append(v)
         handover = self._handover
         # fitted kernel times do not include the reformat beside a plugin
-        plugin = [bool(declared_formats(self._network.layers[one.layers[0]])) for one in kernels]
+        plugin = [
+            bool(declared_formats(self._network.layers[joint.layers[0]])) for joint in kernels
+        ]
         ways: list[HandoverWay] = []
         converted = 0.0
         for name in self._network.inputs:

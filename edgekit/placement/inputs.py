@@ -114,7 +114,7 @@ class LoadableCapacity:
             return False
         sizes = loadable_sizes(self._network, layers, self._target, self._precisions)
         over = find_broken_limits(sizes, self._limits)
-        return not any(one.certain or one.pool in self._given for one in over)
+        return not any(limit.certain or limit.pool in self._given for limit in over)
 
     def refusal(self, layers: Sequence[str]) -> VerdictReason | None:
         """Returns the memory limit that prevents layers from being one loadable, or None."""

@@ -274,7 +274,7 @@ def _better_whole(
         assert plan.slack is not None
         if plan.slack.given_up > slack * (1 + APART):
             continue  # its engines slow each other down
-        ours, theirs = (getattr(one.predicted, metric) or 0.0 for one in (plan, best))
+        ours, theirs = (getattr(candidate.predicted, metric) or 0.0 for candidate in (plan, best))
         if ours < theirs * (1 - SAME) or (
             ours <= theirs * (1 + SAME) and plan.transitions < best.transitions
         ):
@@ -386,7 +386,7 @@ class PlacementQuery:
         keep = dict[str, bool | None]()
         if self.options.gpu and not self.options.pins:  # pins name layers of the rewritten network
             keep = baselines_keep(prepared.request, prepared.problem, prepared.baselines)
-        untimed = (*plan.unknown_cost, *(one.name for one in plan.left))
+        untimed = (*plan.unknown_cost, *(layer.name for layer in plan.left))
         return replace(
             plan,
             baselines=baseline_costs(prepared.request, prepared.baselines, untimed),
@@ -570,10 +570,10 @@ class Conflict:
     def text(self, known: str = "") -> str:
         """Returns a sentence for messages, without reasons that ``known`` already contains."""
         listing = " and ".join(
-            f"{one.text} ({one.why})"
-            if one.why and not (one.rule and one.rule in known)
-            else one.text
-            for one in self.constraints
+            f"{constraint.text} ({constraint.why})"
+            if constraint.why and not (constraint.rule and constraint.rule in known)
+            else constraint.text
+            for constraint in self.constraints
         )
         if len(self.constraints) == 1:
             sentence = f"{listing} cannot be met"
@@ -667,7 +667,8 @@ def explain_conflict(
     if conflict is None:
         return
     error.extra["conflict"] = [
-        write(StatedConstraint(one.kind, one.text, one.why)) for one in conflict.constraints
+        write(StatedConstraint(constraint.kind, constraint.text, constraint.why))
+        for constraint in conflict.constraints
     ]
     kinds = [constraint.kind for constraint in conflict.constraints]
     if kinds == ["gpu"] and conflict.is_about(error):
@@ -846,7 +847,7 @@ def _undominated_fronts(fronts: Sequence[_Front], names: tuple[str, str]) -> lis
 
     def values(front: _Front) -> list[tuple[float, float]]:
         more = [front[2] if name == "energy_uj" else 0.0 for name in names]
-        return [(one.first + more[0], one.second + more[1]) for one in front[1].points]
+        return [(point.first + more[0], point.second + more[1]) for point in front[1].points]
 
     remaining = list(fronts)
     for front in fronts:
@@ -887,11 +888,11 @@ def _joined_fronts(
                     ),
                 )
             )
-    found.sort(key=lambda one: (one[1].first, one[1].second))
+    found.sort(key=lambda row: (row[1].first, row[1].second))
     retained: list[tuple[Prepared, ParetoPoint, float]] = []
     for prepared, point in found:
         if retained and point.second >= retained[-1][1].second * (1 - APART):
             continue
-        within = [one.bound for _, one in found if one.second <= point.second]
+        within = [other.bound for _, other in found if other.second <= point.second]
         retained.append((prepared, point, min(point.first, *within, point.bound)))
     return retained

@@ -671,7 +671,7 @@ def plan_from_json(document: object) -> Plan:
 def _device_work(plan: Plan, index: int) -> tuple[DeviceWork, ...]:
     """Returns each device's work for a frame of a plan, the GPU first."""
     part = plan.plans[index]
-    times = device_times(part, [one for one in plan.loadables if one.plan == index])
+    times = device_times(part, [loadable for loadable in plan.loadables if loadable.plan == index])
     found = []
     for device in sorted(times, key=lambda name: (name != "GPU", name)):
         own = [layer for layer in part.layers if layer.device == device]
@@ -711,7 +711,7 @@ def _frame_times(plan: Plan) -> FrameTimes:
     """Returns the times of a frame if frames follow each other without a pause."""
     busy: dict[str, float] = {}
     for index, share in enumerate(plan.plans):
-        own = [one for one in plan.loadables if one.plan == index]
+        own = [loadable for loadable in plan.loadables if loadable.plan == index]
         for device, us in device_times(share, own).items():
             busy[device] = busy.get(device, 0.0) + share.share * us
     device = max(busy, key=lambda name: busy[name], default="")
@@ -754,18 +754,18 @@ def booked_layers(share: Share, network: Network | None) -> tuple[PlacedLayer, .
     readers = _readers(share, network)
     us: dict[str, float] = {}
     uj: dict[str, float] = {}
-    for one in share.unfused:
-        reader = readers.get((one.what, one.device))
+    for part in share.unfused:
+        reader = readers.get((part.what, part.device))
         if reader is not None:
-            us[reader] = us.get(reader, 0.0) + one.us
-            uj[reader] = uj.get(reader, 0.0) + one.uj
+            us[reader] = us.get(reader, 0.0) + part.us
+            uj[reader] = uj.get(reader, 0.0) + part.uj
     return _with(share.layers, us, uj)
 
 
 def unbooked_us(share: Share, network: Network | None) -> tuple[Unfused, ...]:
     """Returns the broken fusions whose cost ``booked_layers`` adds to no layer."""
     readers = _readers(share, network)
-    return tuple(one for one in share.unfused if (one.what, one.device) not in readers)
+    return tuple(part for part in share.unfused if (part.what, part.device) not in readers)
 
 
 def _readers(share: Share, network: Network | None) -> dict[tuple[str, str], str]:

@@ -197,7 +197,9 @@ def dla_kernels(request: PlacementInputs) -> Kernels:
 def auto_runs(request: PlacementInputs) -> dict[str, int]:
     """Returns, by layer, the number (from 1) of its loadable in TensorRT's automatic placement."""
     loadables = [c for c in request.judgement.candidates if c.retained]
-    return {name: number for number, one in enumerate(loadables, 1) for name in one.layers}
+    return {
+        name: number for number, loadable in enumerate(loadables, 1) for name in loadable.layers
+    }
 
 
 def auto_kernels(request: PlacementInputs) -> Kernels:
@@ -424,7 +426,7 @@ def _undominated(ways: Sequence[tuple[HandoverWay, Cost]]) -> list[tuple[Handove
     undominated: list[tuple[HandoverWay, Cost]] = []
     for way, cost in ways:
         if not any(_at_most(other, cost) for _, other in undominated):
-            undominated = [one for one in undominated if not _at_most(cost, one[1])]
+            undominated = [row for row in undominated if not _at_most(cost, row[1])]
             undominated.append((way, cost))
     return undominated
 

@@ -185,8 +185,8 @@ def baseline_within_request(
     bounds = dict(options.bounds)
     if baseline.energy_uj > bounds.pop("energy_uj", math.inf):
         return None
-    one = "period" if options.objective == "throughput" else options.objective
-    return evaluate(problem, baseline.modes, Goal.of(problem, one, bounds))
+    metric = "period" if options.objective == "throughput" else options.objective
+    return evaluate(problem, baseline.modes, Goal.of(problem, metric, bounds))
 
 
 def _keeps_pins(request: PlacementInputs, baseline: Baseline) -> bool:

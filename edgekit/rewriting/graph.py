@@ -259,7 +259,7 @@ class RewriteGraph:
         reshape before a layer may be far outside of the layer's module.
         """
         old = [(node.op, self._modules[node.name]) for node in step.old]
-        computing = [one for one in old if one[0] not in SAME_VALUES]
+        computing = [row for row in old if row[0] not in SAME_VALUES]
         every = [path for _, path in computing or old]
         return {
             node.name: common_module([path for op, path in computing if op == node.op] or every)

@@ -200,8 +200,8 @@ def run_through(
 def _same_times(a: Timetable, b: Timetable) -> bool:
     return all(
         abs(x - y) <= _SAME_US
-        for one, other in ((a.starts_us, b.starts_us), (a.ends_us, b.ends_us))
-        for chain, chain2 in zip(one, other, strict=True)
+        for times, other in ((a.starts_us, b.starts_us), (a.ends_us, b.ends_us))
+        for chain, chain2 in zip(times, other, strict=True)
         for frame, frame2 in zip(chain, chain2, strict=True)
         for x, y in zip(frame, frame2, strict=True)
     )

@@ -105,7 +105,9 @@ def place_several(
             alone.append(NetworkAlone(own, one_core=one_core))
             prepared.append(alone[-1].form_for(objective))
         report(len(alone), len(members) + 2)
-    together_us = least_together(alone, frames, max(len(one.request.cores) for one in prepared))
+    together_us = least_together(
+        alone, frames, max(len(network.request.cores) for network in prepared)
+    )
     placed = [
         _as_chain(member, own, period, groups, plans.plans(count))
         for member, own, period, plans, count in zip(
@@ -218,16 +220,18 @@ def _as_chain(
 
 def _workload(placed: Sequence[PlacedNetwork], one_core: bool) -> Workload:
     # FP32 problems have no cores: the problem with the most devices names them
-    widest = max((one.built.problem for one in placed), key=lambda p: len(p.devices))
-    model = next(one for one in placed if one.built.problem is widest).prepared.request.model
+    widest = max((network.built.problem for network in placed), key=lambda p: len(p.devices))
+    model = next(
+        network for network in placed if network.built.problem is widest
+    ).prepared.request.model
     devices = widest.devices
     return Workload(
         devices,
         tuple(None if cost is None else sum(cost.load_us) for cost in widest.launch),
         tuple(model.watts(name) for name in devices),
         tuple(
-            _on_all_devices(one.chain, len(devices), len(one.built.problem.devices))
-            for one in placed
+            _on_all_devices(network.chain, len(devices), len(network.built.problem.devices))
+            for network in placed
         ),
         widest.max_loadables,
         one_core,
@@ -472,7 +476,7 @@ def missed_deadlines(workload: Workload, late: Timetable | None, *, contention: 
         hint,
         BindingLimit(
             "contention" if contention else "deadlines",
-            networks=tuple(LateNetwork(*one) for one in listing),
+            networks=tuple(LateNetwork(*row) for row in listing),
         ),
     )
 

@@ -300,10 +300,10 @@ def solve_shares(together: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, 
         if corner not in corners:
             corners.append(corner)
     return tuple(
-        one
-        for one in sorted(corners, reverse=True)
+        point
+        for point in sorted(corners, reverse=True)
         if not any(
-            other != one and all(a <= b for a, b in zip(one, other, strict=True))
+            other != point and all(a <= b for a, b in zip(point, other, strict=True))
             for other in corners
         )
     )

@@ -272,7 +272,7 @@ def gpu_joins(before: Sequence[Layer], layer: Layer) -> bool:
     """
     if not before[0].macs:
         return True
-    done = [pointwise_function(one) for one in before[1:]]
+    done = [pointwise_function(previous) for previous in before[1:]]
     own = pointwise_function(layer)
     return own in layer_kinds().runs_as_one.gpu and not (own == "SUM" and "SUM" in done)
 
@@ -286,8 +286,8 @@ def product_us(
     data: GpuConstants,
 ) -> float:
     """Returns a product's microseconds inside a fused part, whose tensors stay on the chip."""
-    one = LayerKernel((), (), ())
-    work = _gpu_work(network, one, [layer], precision, "LINEAR", target, mode, data)
+    kernel = LayerKernel((), (), ())
+    work = _gpu_work(network, kernel, [layer], precision, "LINEAR", target, mode, data)
     return float(gpu_time(work._replace(**ON_CHIP), precision, data))
 
 
@@ -518,7 +518,7 @@ def dla_works(
 def dla_joins(before: Sequence[Layer], layer: Layer) -> bool:
     """Returns True if a layer needs no pass of its own: the pointwise engine runs it on output."""
     allowed = layer_kinds().runs_as_one.dla
-    done = [pointwise_function(one) for one in before[1:]]
+    done = [pointwise_function(previous) for previous in before[1:]]
     own = pointwise_function(layer)
     if not before[0].macs:
         return own in allowed and own != "SUM" and not done

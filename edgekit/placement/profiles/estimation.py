@@ -369,13 +369,13 @@ def _scales(
 ) -> tuple[dict[str, float], set[str]]:
     """Returns, by class, the ratio of measured to predicted in its rows, and classes with rows."""
     sums = {name: [0.0, 0.0] for name in CLASSES}
-    for one in evidence:
-        names = {name for name, _, _ in one.layers}
-        if len(names) == 1 and one.us > 0:
+    for timing in evidence:
+        names = {name for name, _, _ in timing.layers}
+        if len(names) == 1 and timing.us > 0:
             name = names.pop()
-            predicted = float(np.nansum([prior_us[name][i] * n for _, i, n in one.layers]))
+            predicted = float(np.nansum([prior_us[name][i] * n for _, i, n in timing.layers]))
             if predicted > 0:
-                sums[name][0] += one.us
+                sums[name][0] += timing.us
                 sums[name][1] += predicted
     own = {**like, **{name: a / b for name, (a, b) in sums.items() if a and b}}
     every = float(np.exp(np.mean(np.log(list(own.values()))))) if own else 1.0

@@ -583,7 +583,7 @@ class MeasuredCosts(ProfileCosts):
 
     def _between_us(self, pieces: Collection[TimedGroup], all_us: float) -> float:
         """Returns these pieces' part of the time of conversions between all timed pieces."""
-        every = sum({id(one): one.us for one in self.table.apart.values()}.values())
+        every = sum({id(row): row.us for row in self.table.apart.values()}.values())
         return all_us * sum(timed.us for timed in pieces) / every if every else 0.0
 
     def _bound(self, network: Network, kernel: LayerKernel) -> float:
@@ -623,7 +623,7 @@ def _scaled(profile: Profile, matched: Matched, factor: float) -> tuple[Profile,
         return replace(row, us=factor * row.us, variants=tuple(variants))
 
     groups = tuple(replace(group, row=scaled(group.row)) for group in matched.groups)
-    reformats = tuple(replace(one, us=factor * one.us) for one in profile.reformats)
+    reformats = tuple(replace(reformat, us=factor * reformat.us) for reformat in profile.reformats)
     return replace(profile, reformats=reformats), replace(matched, groups=groups)
 
 
@@ -712,7 +712,7 @@ def match_rows(
             unmatched.append(row.name)
     parts = _parts(network, whole, ranges)
     whole = [(row, found) for row, found in whole if row.name not in parts]
-    ranges = [one for one in ranges if one[0].name not in parts]
+    ranges = [pair for pair in ranges if pair[0].name not in parts]
     groups = [TimedLayers(_device(row, found, network, able), found, row) for row, found in whole]
     taken = {index for group in groups for index in group.layers}
     for row, start, end in sorted(ranges, key=lambda entry: (entry[2] - entry[1], entry[1])):

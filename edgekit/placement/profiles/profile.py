@@ -204,7 +204,7 @@ def booked_rows(times: Sequence[tuple[str, float]]) -> tuple[tuple[ProfileRow, b
     """
     layers, others = attributed([ProfileRow(name, us) for name, us in times], {})
     both = [*((row, True) for row in layers), *((row, False) for row in others)]
-    return tuple(sorted(both, key=lambda one: one[0].place))
+    return tuple(sorted(both, key=lambda pair: pair[0].place))
 
 
 # ``edgekit.profile/1``: a table of measurements on a board, of one plan or of many.
@@ -331,9 +331,9 @@ def merge_tables(tables: Sequence[ProfileTable]) -> ProfileTable:
     contradictions = [*differ, *apart]
     notes = [text for table in tables for text in table.notes]
     notes += [
-        f"{one.what} was measured at {_time(one.dropped_us)} and at "
-        f"{_time(one.us)}; the {one.why} is used"
-        for one in contradictions
+        f"{case.what} was measured at {_time(case.dropped_us)} and at "
+        f"{_time(case.us)}; the {case.why} is used"
+        for case in contradictions
     ]
     return ProfileTable(
         schema="edgekit.profile/1",
@@ -356,7 +356,7 @@ def _merged(rows: Sequence[_Row]) -> tuple[list[_Row], list[Contradiction]]:
         by_key.setdefault(row.key, []).append(row)
     merged, differ = [], []
     for same in by_key.values():
-        ordered = sorted(same, key=lambda one: one.measured_at)
+        ordered = sorted(same, key=lambda measurement: measurement.measured_at)
         known = ordered[0]
         for later in ordered[1:]:
             apart = abs(later.us - known.us)
@@ -379,11 +379,11 @@ def _merged(rows: Sequence[_Row]) -> tuple[list[_Row], list[Contradiction]]:
     return merged, differ
 
 
-def _pooled(one: _Row, other: _Row) -> _Row:
-    a, b = one.samples, other.samples
-    sd = math.hypot(min(one.sd_us, other.sd_us), abs(one.us - other.us) / 2)
-    us = (a * one.us + b * other.us) / (a + b)
-    return other.model_copy(update={"us": us, "sd_us": sd, "samples": a + b})
+def _pooled(older: _Row, newer: _Row) -> _Row:
+    a, b = older.samples, newer.samples
+    sd = math.hypot(min(older.sd_us, newer.sd_us), abs(older.us - newer.us) / 2)
+    us = (a * older.us + b * newer.us) / (a + b)
+    return newer.model_copy(update={"us": us, "sd_us": sd, "samples": a + b})
 
 
 def table_from_json(document: object, path: Path | str) -> ProfileTable:

@@ -349,7 +349,7 @@ def _bench(path: Path, document: Mapping[str, Any], documents: ReadDocument | No
         found,
         board=bench.target or "",
         precisions=(bench.precision,) if bench.precision else (),
-        notes=(*(f"the bench is not valid: {one.message}" for one in reasons), *found.notes),
+        notes=(*(f"the bench is not valid: {reason.message}" for reason in reasons), *found.notes),
     )
 
 
@@ -568,13 +568,13 @@ def _segments(
 ) -> Iterator[_Segment]:
     """Yields the segments with a time and layers."""
     places = [dict(plan) for plan in placement]
-    for one in measured.segments:
-        latency = one.latency_ms or {}
+    for segment in measured.segments:
+        latency = segment.latency_ms or {}
         us = round(1e3 * (latency.get("median") or latency.get("mean") or 0.0), 6)
-        place = places[one.lane] if one.lane < len(places) else {}
-        devices = {name: parse_device(place.get(name, one.device)) for name in one.layers}
+        place = places[segment.lane] if segment.lane < len(places) else {}
+        devices = {name: parse_device(place.get(name, segment.device)) for name in segment.layers}
         if us and devices:
-            yield _Segment(one.lane, one.index, parse_device(one.device), us, devices)
+            yield _Segment(segment.lane, segment.index, parse_device(segment.device), us, devices)
 
 
 def parse_device(name: str) -> str:

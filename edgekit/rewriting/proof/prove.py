@@ -108,8 +108,8 @@ def reach(graph: RewriteGraph, nodes: Sequence[Node]) -> float:
 
 def _numbers(graph: RewriteGraph, node: Node) -> Iterator[float]:
     for name in node.inputs:
-        one = name and graph.constant(name) and math.prod(graph.shape(name)) == 1
-        if one and graph.floats(name):
+        is_scalar = name and graph.constant(name) and math.prod(graph.shape(name)) == 1
+        if is_scalar and graph.floats(name):
             value = graph.scalar(name)
             if value is not None:
                 yield value

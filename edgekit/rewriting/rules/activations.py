@@ -231,11 +231,11 @@ def gated(graph: RewriteGraph, node: Node) -> _Gelu | None:
         graph: The graph.
         node: The node f (Erf).
     """
-    one = graph.only_reader(node.outputs[0])
-    added = by_constant(graph, one, "Add")
-    if one is None or added is None or added[1] != 1:
+    product = graph.only_reader(node.outputs[0])
+    added = by_constant(graph, product, "Add")
+    if product is None or added is None or added[1] != 1:
         return None
-    after, output, half = [one], one.outputs[0], 1.0
+    after, output, half = [product], product.outputs[0], 1.0
     factors: list[str] = []
     # the products with x and with 0.5, in any order and grouping
     for _ in range(3):

@@ -300,6 +300,6 @@ def l2_norm(graph: RewriteGraph, node: Node) -> Replacement:
     norm = new.node("Sqrt", [total])
     # in the form of TensorRT's parser
     zero = new.node("Equal", [norm, new.constant(0.0, role="zero")])
-    one = new.node("Cast", [zero], to=np_dtype_to_tensor_dtype(np.dtype(graph.dtype(source))))
-    divisor = new.node("Add", [norm, one], role="divisor")
+    is_zero = new.node("Cast", [zero], to=np_dtype_to_tensor_dtype(np.dtype(graph.dtype(source))))
+    divisor = new.node("Add", [norm, is_zero], role="divisor")
     new.node("Div", [source, divisor], output=node.outputs[0])

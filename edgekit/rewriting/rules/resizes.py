@@ -533,10 +533,10 @@ def _map(pair: _Pair, sizes: tuple[int, ...], shape: tuple[int, ...]) -> np.ndar
     """Returns the correction factors of averages that count their padding, in the full shape."""
     sides = []
     for stage, size, out in zip(pair, sizes, shape[2:], strict=True):
-        one = stage or GrowthStage("pool", 1)
-        first = np.arange(out) - one.begin
-        seen = np.minimum(first + one.size, size) - np.maximum(first, 0)
-        sides.append(one.size / seen)
+        window = stage or GrowthStage("pool", 1)
+        first = np.arange(out) - window.begin
+        seen = np.minimum(first + window.size, size) - np.maximum(first, 0)
+        sides.append(window.size / seen)
     return np.broadcast_to(np.multiply.outer(*sides), (1, *shape[1:]))
 
 
