@@ -44,11 +44,11 @@ from edgekit.placement.plan import (
     Share,
     SlackChoice,
     Unfused,
-    exception,
+    exception_text,
     mixes_devices,
     plan_value,
 )
-from edgekit.placement.problem import BuiltProblem, as_engines, too_large
+from edgekit.placement.problem import BuiltProblem, find_oversized, with_engine_contention
 from edgekit.placement.profiles.measured import measured_part
 from edgekit.placement.search import Solved, baseline_within_request, objective_value
 from edgekit.solver.loadables import count_transitions
@@ -91,7 +91,7 @@ class _Figures(NamedTuple):
 
 
 @document(frozen=True)
-class _ShownPlan:
+class _DocumentPlan:
     """A plan of the mix in the form of the document."""
 
     share: Share
@@ -126,18 +126,18 @@ def assemble(
         few: True if it is the best plan within the slack with at most this number of loadables.
     """
     model, options, problem = request.model, request.options, built.problem
-    shown = [_shown(request, built, solved, number) for number in range(len(solved.parts))]
-    predicted = _mixed(request, problem, [plan.share.share for plan in shown], shown)
+    shown = [_document_plan(request, built, solved, number) for number in range(len(solved.parts))]
+    predicted = _mix_figures(request, problem, [plan.share.share for plan in shown], shown)
     if options.objective == "throughput":
         value = predicted.throughput_qps
     else:
         first = shown[0]
-        engines = as_engines(request, problem, first.modes)
+        engines = with_engine_contention(request, problem, first.modes)
         value = objective_value(options.objective, engines, first.load_us, first.energy_uj)
         value = round(value, DIGITS)
     bound = round(solved.bound, DIGITS)
     gap = abs(value - bound) / value if value else 0.0
-    slack = _slack(options, value, predicted, optimum)
+    slack = _slack_choice(options, value, predicted, optimum)
     if optimum is not None:
         bound, gap = optimum.bound, optimum.gap
     loadables = tuple(loadable for plan in shown for loadable in plan.loadables)
@@ -161,13 +161,13 @@ def assemble(
     if left:
         names = {layer.name for layer in left}
         shown = [replace(plan, share=_without_left(plan.share, names)) for plan in shown]
-        builder = _groups_without(builder, names)
+        builder = _drop_from_groups(builder, names)
     # measured times are known
     unmeasured = {layer.name for layer in shown[0].share.layers if not layer.predicted_us}
     unknown = tuple(name for name in request.network.uncounted if name in unmeasured)
     untimed = (*unknown, *(layer.name for layer in left))
     whole = measured is not None and measured.fraction == 1 and len(shown) == 1
-    extrapolated = () if whole else extrapolated_by(request, [plan.share for plan in shown])
+    extrapolated = () if whole else find_extrapolations(request, [plan.share for plan in shown])
     return Plan(
         target=model.target.name,
         power_mode=model.mode.name,
@@ -187,9 +187,9 @@ def assemble(
         model_error=model_error(),
         notes=(
             *(_proof_notes(shown, gap, unknown, measured, optimum is None) if notes_proof else ()),
-            *_notes(request, shown, extrapolated, too_large(request, built), optimum is None),
+            *_notes(request, shown, extrapolated, find_oversized(request, built), optimum is None),
             *builder_notes(builder),
-            *_without(unknown, known=predicted.latency_us > 0),
+            *_uncounted_notes(unknown, known=predicted.latency_us > 0),
             *_plugin_notes(request, [r for plan in shown for r in plan.share.reformats]),
             *_slack_note(slack, options.objective, value, predicted, len(loadables) if few else 0),
             *notes,
@@ -201,7 +201,7 @@ def assemble(
         measured=measured,
         constraints=_constraints(request),
         unknown_cost=unknown,
-        baselines_keep=baselines_keep(request, problem, compared),
+        baselines_keep=check_baselines(request, problem, compared),
         extrapolated=extrapolated,
         energy=FrameEnergy(
             options.rate_hz, round(model.idle_uj(_mean_loads(problem, shown)), DIGITS)
@@ -213,17 +213,17 @@ def assemble(
 
 def _without_left(share: Share, names: Set[str]) -> Share:
     """Returns a plan without the layers of left-out modules, which only affect the order."""
-    builder = None if share.builder is None else _groups_without(share.builder, names)
+    builder = None if share.builder is None else _drop_from_groups(share.builder, names)
     layers = tuple(layer for layer in share.layers if layer.name not in names)
     return replace(share, layers=layers, builder=builder)
 
 
-def _groups_without(builder: BuilderGroups, names: Set[str]) -> BuilderGroups:
+def _drop_from_groups(builder: BuilderGroups, names: Set[str]) -> BuilderGroups:
     types = {name: kind for name, kind in builder.device_types.items() if name not in names}
     return replace(builder, device_types=types)
 
 
-def _slack(
+def _slack_choice(
     options: Options, value: float, predicted: _Figures, optimum: Plan | None
 ) -> SlackChoice:
     metric = SECOND_METRICS[options.objective]
@@ -263,12 +263,12 @@ def baseline_costs(
     found: dict[str, PredictedCost | None] = dict.fromkeys(compared)
     for name, b in compared.items():
         if b is not None:
-            problem = as_engines(request, b.built.problem, b.modes)
-            found[name] = _predicted(problem, b.load_us, b.energy_uj).cost(unknown)
+            problem = with_engine_contention(request, b.built.problem, b.modes)
+            found[name] = _round_figures(problem, b.load_us, b.energy_uj).cost(unknown)
     return found
 
 
-def baselines_keep(
+def check_baselines(
     request: PlacementInputs, problem: PlacementProblem, compared: Mapping[str, Baseline | None]
 ) -> dict[str, bool | None]:
     """Returns, by baseline, True if it keeps the user's constraints; None if it is impossible."""
@@ -278,7 +278,7 @@ def baselines_keep(
     }
 
 
-def extrapolated_by(request: PlacementInputs, shares: Sequence[Share]) -> tuple[str, ...]:
+def find_extrapolations(request: PlacementInputs, shares: Sequence[Share]) -> tuple[str, ...]:
     """Returns the predictions of plans that no published time supports."""
     model, network = request.model, request.network
     found: dict[str, None] = {}
@@ -307,9 +307,9 @@ def extrapolated_by(request: PlacementInputs, shares: Sequence[Share]) -> tuple[
     return tuple(found)
 
 
-def _shown(
+def _document_plan(
     request: PlacementInputs, built: BuiltProblem, solved: Solved, number: int
-) -> _ShownPlan:
+) -> _DocumentPlan:
     part = solved.parts[number]
     load_us = part.placing.load_us
     energy_uj, watts = request.model.energy(built.problem.devices, load_us)
@@ -319,7 +319,7 @@ def _shown(
     options = request.options
     running = with_builder_loadables(running, options.max_loadables, options.min_loadable_layers)
     layers, loadables = running.layers(), running.loadables(number)
-    engines = as_engines(request, built.problem, part.placing.modes)
+    engines = with_engine_contention(request, built.problem, part.placing.modes)
     share = Share(
         round(part.share, 9),
         layers,
@@ -329,11 +329,13 @@ def _shown(
         running.unfused(number),
         builder_groups(request.network, [(layers, loadables)], options.max_loadables, number),
     )
-    figures = _predicted(engines, load_us, energy_uj)
-    return _ShownPlan(share, figures, loadables, load_us, energy_uj, part.placing.modes)
+    figures = _round_figures(engines, load_us, energy_uj)
+    return _DocumentPlan(share, figures, loadables, load_us, energy_uj, part.placing.modes)
 
 
-def _predicted(problem: PlacementProblem, load_us: Sequence[float], energy_uj: float) -> _Figures:
+def _round_figures(
+    problem: PlacementProblem, load_us: Sequence[float], energy_uj: float
+) -> _Figures:
     have = metrics(problem, load_us, energy_uj)
     period = have["period_us"]
     return _Figures(
@@ -344,19 +346,19 @@ def _predicted(problem: PlacementProblem, load_us: Sequence[float], energy_uj: f
     )
 
 
-def _mixed(
+def _mix_figures(
     request: PlacementInputs,
     problem: PlacementProblem,
     shares: Sequence[float],
-    shown: Sequence[_ShownPlan],
+    shown: Sequence[_DocumentPlan],
 ) -> _Figures:
     """Returns the figures of frames that use plans in these shares.
 
     Frames of different plans overlap: period and energy are computed from a frame's mean loads.
     """
-    problem = as_engines(request, problem, *(plan.modes for plan in shown))
+    problem = with_engine_contention(request, problem, *(plan.modes for plan in shown))
     if len(shown) == 1:
-        return _predicted(problem, shown[0].load_us, shown[0].energy_uj)
+        return _round_figures(problem, shown[0].load_us, shown[0].energy_uj)
     each = [metrics(problem, plan.load_us, plan.energy_uj) for plan in shown]
 
     def mean(values: Sequence[float]) -> float:
@@ -372,7 +374,7 @@ def _mixed(
     )
 
 
-def _mean_loads(problem: PlacementProblem, shown: Sequence[_ShownPlan]) -> list[float]:
+def _mean_loads(problem: PlacementProblem, shown: Sequence[_DocumentPlan]) -> list[float]:
     """Returns each device's work for a frame, the mean of the plans weighted by their shares."""
     return [
         sum(plan.share.share * plan.load_us[d] for plan in shown)
@@ -383,7 +385,7 @@ def _mean_loads(problem: PlacementProblem, shown: Sequence[_ShownPlan]) -> list[
 def _bands(
     request: PlacementInputs,
     predicted: _Figures,
-    shown: Sequence[_ShownPlan],
+    shown: Sequence[_DocumentPlan],
     extrapolated: bool,
     measured: MeasuredPart | None,
 ) -> dict[str, tuple[float, float]]:
@@ -405,11 +407,11 @@ def _bands(
         if request.network.uncounted:
             return {}
         return {name: (value, value) for name, value in predicted._asdict().items()}
-    low, high = _mean(busy, factors)
+    low, high = _weigh_factors(busy, factors)
     idle_uj = 0.0
     if request.options.rate_hz is not None:
         idle_uj = request.model.idle_uj(busy)
-    least, most = _between(predicted.energy_uj - idle_uj, low, high)
+    least, most = _scale_range(predicted.energy_uj - idle_uj, low, high)
     energy = (least + idle_uj, most + idle_uj)  # the module's idle time is known
     if measured and len(shown) == 1:  # for several plans only the first plan's part is known
         parts = [
@@ -419,17 +421,19 @@ def _bands(
             (1 + (least - 1) * (1 - part), 1 + (most - 1) * (1 - part))
             for (least, most), part in zip(factors, parts, strict=True)
         ]
-        low, high = _mean(busy, factors)
+        low, high = _weigh_factors(busy, factors)
     gpu = factors[0]
     return {
-        "latency_us": _between(predicted.latency_us, low, high),
-        "throughput_qps": _between(predicted.throughput_qps, 1 / high, 1 / low),
+        "latency_us": _scale_range(predicted.latency_us, low, high),
+        "throughput_qps": _scale_range(predicted.throughput_qps, 1 / high, 1 / low),
         "energy_uj": energy,
-        "gpu_us": _between(predicted.gpu_us, *gpu),
+        "gpu_us": _scale_range(predicted.gpu_us, *gpu),
     }
 
 
-def _mean(busy: Sequence[float], factors: Sequence[tuple[float, float]]) -> tuple[float, float]:
+def _weigh_factors(
+    busy: Sequence[float], factors: Sequence[tuple[float, float]]
+) -> tuple[float, float]:
     """Returns the mean of the devices' factors, weighted by their busy times."""
     total = sum(busy)
     low, high = (
@@ -439,7 +443,7 @@ def _mean(busy: Sequence[float], factors: Sequence[tuple[float, float]]) -> tupl
     return low, high
 
 
-def _between(value: float, low: float, high: float) -> tuple[float, float]:
+def _scale_range(value: float, low: float, high: float) -> tuple[float, float]:
     return (round(value * low, DIGITS), round(value * high, DIGITS))
 
 
@@ -473,7 +477,7 @@ def gpu_best_note(options: Options) -> str:
     return f"the GPU alone is best for this objective{among}"
 
 
-def _without(unknown: Sequence[str], *, known: bool) -> list[str]:
+def _uncounted_notes(unknown: Sequence[str], *, known: bool) -> list[str]:
     if not unknown:
         return []
     if not known:
@@ -516,7 +520,7 @@ def _plugin_notes(request: PlacementInputs, reformats: Sequence[Reformat]) -> li
     return notes
 
 
-def _shared(request: PlacementInputs, shown: Sequence[_ShownPlan]) -> list[str]:
+def _contention_notes(request: PlacementInputs, shown: Sequence[_DocumentPlan]) -> list[str]:
     """Returns notes on the contention between devices that the plan's figures include."""
     target = request.model.target
     if not contention_table(target):
@@ -526,15 +530,15 @@ def _shared(request: PlacementInputs, shown: Sequence[_ShownPlan]) -> list[str]:
         ]
     hybrid = request.hybrid and mixes_devices(plan.share for plan in shown)
     cores = {layer.device for plan in shown for layer in plan.share.layers} - {"GPU"}
-    notes = [_slowed(target, request.options.rate_hz)]
+    notes = [_contention_note(target, request.options.rate_hz)]
     if hybrid:
-        notes.append(_hybrid(target))
+        notes.append(_hybrid_note(target))
     if len(cores) > 1:
-        notes.append(_both_cores(target, hybrid))
+        notes.append(_both_cores_note(target, hybrid))
     return notes
 
 
-def _slowed(target: Target, rate_hz: float | None) -> str:
+def _contention_note(target: Target, rate_hz: float | None) -> str:
     """Returns a note on contention between devices if no layer waits for another device."""
     what = "throughput and energy include" if rate_hz is None else "throughput includes"
     table = contention_table(target)
@@ -547,7 +551,7 @@ def _slowed(target: Target, rate_hz: float | None) -> str:
     )
 
 
-def _at_rate(model: CostModel, rate_hz: float, shown: Sequence[_ShownPlan]) -> list[str]:
+def _rate_notes(model: CostModel, rate_hz: float, shown: Sequence[_DocumentPlan]) -> list[str]:
     """Returns notes on the parts of the energy at a rate, and on its omissions."""
     loads = zip(*(plan.load_us for plan in shown), strict=True)
     idle_uj = model.idle_uj([sum(us) for us in loads][:-1])
@@ -564,25 +568,25 @@ def _at_rate(model: CostModel, rate_hz: float, shown: Sequence[_ShownPlan]) -> l
     return notes
 
 
-def _hybrid(target: Target) -> str:
+def _hybrid_note(target: Target) -> str:
     kept = 100 / contention_table(target, hybrid=True)["dla"]["gpu"]
     return (
         "throughput includes waiting: in a hybrid engine the DLA core keeps "
         f"{kept:.0f} % of its rate beside a busy GPU, because the engine's GPU layers wait for it "
-        f"({_measured_on(target, 'hybrid_dla_by_gpu')}); build.mode: split avoids the wait"
+        f"({_factor_source(target, 'hybrid_dla_by_gpu')}); build.mode: split avoids the wait"
     )
 
 
-def _both_cores(target: Target, hybrid: bool) -> str:
+def _both_cores_note(target: Target, hybrid: bool) -> str:
     kept = 100 / contention_table(target, hybrid=hybrid)["dla"]["dla"]
     name = "hybrid_dla_by_dla" if hybrid else "dla_by_dla"
     return (
         f"throughput counts both DLA cores: each keeps {kept:.0f} % of its rate beside the other "
-        f"({_measured_on(target, name)})"
+        f"({_factor_source(target, name)})"
     )
 
 
-def _measured_on(target: Target, factor: str) -> str:
+def _factor_source(target: Target, factor: str) -> str:
     """Returns the source of a contention factor: this board, or a board of its DLA's family."""
     if factor in target.contention:
         return "measured on this board"
@@ -594,7 +598,7 @@ def _measured_on(target: Target, factor: str) -> str:
 
 
 def _proof_notes(
-    shown: Sequence[_ShownPlan],
+    shown: Sequence[_DocumentPlan],
     gap: float,
     unknown: Sequence[str],
     measured: MeasuredPart | None,
@@ -603,7 +607,7 @@ def _proof_notes(
     """Returns notes on the plan's proof; empty if no layer has a known time."""
     if unknown and not any(sum(plan.load_us) for plan in shown):
         return []
-    except_for = f", {exception(unknown)}" if unknown else ""
+    except_for = f", {exception_text(unknown)}" if unknown else ""
     if not best:
         except_for = f", but for the slack{except_for}"
     if gap > OPTIMAL_GAP:
@@ -616,7 +620,7 @@ def _proof_notes(
 
 def _notes(
     request: PlacementInputs,
-    shown: Sequence[_ShownPlan],
+    shown: Sequence[_DocumentPlan],
     extrapolated: Sequence[str],
     refused: Mapping[str, VerdictReason],
     best: bool,
@@ -639,16 +643,16 @@ def _notes(
         notes.append(gpu_best_note(request.options))
     notes += _memory_notes(request, shown, refused)
     if on_dla and request.options.gpu:
-        notes += _shared(request, shown)
+        notes += _contention_notes(request, shown)
     if request.options.rate_hz is not None:
-        notes += _at_rate(model, request.options.rate_hz, shown)
+        notes += _rate_notes(model, request.options.rate_hz, shown)
     if model.mode.warning:
         notes.append(model.mode.warning)
     return notes + control_flow_notes(request.network)
 
 
 def _memory_notes(
-    request: PlacementInputs, shown: Sequence[_ShownPlan], refused: Mapping[str, VerdictReason]
+    request: PlacementInputs, shown: Sequence[_DocumentPlan], refused: Mapping[str, VerdictReason]
 ) -> list[str]:
     """Returns notes on layers that the DLA's memory keeps on the GPU, and doubtful loadables."""
     notes = []
@@ -795,7 +799,7 @@ class RunningPlan:
     def _formats(self, step: ExecutionStep) -> dict[str, str]:
         """Returns the format of each tensor that a loadable reads or writes."""
         inside, problem = frozenset(step.nodes), self.built.problem
-        chosen = self._chosen()
+        chosen = self._chosen_formats()
         reads: dict[str, str] = {}
         writes: dict[str, str] = {}
         for b, border in enumerate(problem.borders):
@@ -805,27 +809,27 @@ class RunningPlan:
             readers = [v for v in border.consumers if v in inside]
             if p not in inside and readers:
                 if p != OUTSIDE and self._device(p):  # another loadable wrote it
-                    reads[name] = self._written(chosen, b)
+                    reads[name] = self._written_format(chosen, b)
                 else:
-                    form = chosen.get((b, step.device, True)) or self._free(b, readers[0])
+                    form = chosen.get((b, step.device, True)) or self._free_format(b, readers[0])
                     kernel = self.built.kernels[readers[0]]
                     reads[name] = form or read_formats(self.model, self.network, kernel, name)[0]
             elif p in inside and (border.output or any(v not in inside for v in border.consumers)):
-                writes[name] = self._written(chosen, b)
+                writes[name] = self._written_format(chosen, b)
         return {**reads, **writes}
 
-    def _written(self, chosen: Mapping[tuple[int, int, bool], str], b: int) -> str:
+    def _written_format(self, chosen: Mapping[tuple[int, int, bool], str], b: int) -> str:
         """Returns the format in which a loadable writes a border's tensor."""
         border = self.built.problem.borders[b]
         form = chosen.get((b, self._device(border.producer), False))
         if not form and len(border.consumers) + border.output == 1:
-            form = self._free(b, border.consumers[0] if border.consumers else OUTSIDE)
+            form = self._free_format(b, border.consumers[0] if border.consumers else OUTSIDE)
         if form:
             return form
         formats = self.model.formats(self.network, self.built.kernels[border.producer], "DLA0")
         return next(form for form in formats if form != "DLA_HWC4")  # DLA_HWC4 is read-only
 
-    def _free(self, b: int, reader: int) -> str:
+    def _free_format(self, b: int, reader: int) -> str:
         """Returns the loadable's format if the hand-over to a reader is free, else ""."""
         modes, outside = self.placing.modes, self.built.problem.outside
         producer = self.built.problem.borders[b].producer
@@ -836,7 +840,7 @@ class RunningPlan:
     def _device(self, v: int) -> int:
         return self.built.problem.device(self.placing.modes[v])
 
-    def _chosen(self) -> dict[tuple[int, int, bool], str]:
+    def _chosen_formats(self) -> dict[tuple[int, int, bool], str]:
         """Returns the loadables' formats that a way decided: by (border, core, True if read)."""
         found: dict[tuple[int, int, bool], str] = {}
         for b, t, w in self.placing.ways:
@@ -905,7 +909,9 @@ def with_builder_loadables(running: RunningPlan, slots: int, min_layers: int) ->
     if {piece for _, piece in pieces} == {s.nodes for s in placing.steps if s.device}:
         return running
     pieces += [(0, (v,)) for v, m in enumerate(placing.modes) if not built.problem.device(m)]
-    orders = [_steps(built.problem, pieces, first) for first in range(len(built.problem.devices))]
+    orders = [
+        _order_pieces(built.problem, pieces, first) for first in range(len(built.problem.devices))
+    ]
     found = [steps for steps in orders if steps]
     if not found:
         return running
@@ -915,7 +921,7 @@ def with_builder_loadables(running: RunningPlan, slots: int, min_layers: int) ->
     return replace(running, placing=replace(placing, steps=steps))
 
 
-def _steps(
+def _order_pieces(
     problem: PlacementProblem, pieces: Sequence[tuple[int, tuple[int, ...]]], first: int
 ) -> tuple[ExecutionStep, ...]:
     """Returns steps that run everything ready on one device before another; () if there is a cycle
@@ -927,7 +933,7 @@ def _steps(
     steps: list[ExecutionStep] = []
     device, done = first, set[int]()
     while len(done) < len(pieces):
-        ready = _ready(pieces, waits, done)
+        ready = _ready_pieces(pieces, waits, done)
         if not ready:
             return ()
         if device not in ready:
@@ -944,7 +950,7 @@ def _steps(
     return tuple(steps)
 
 
-def _ready(
+def _ready_pieces(
     pieces: Sequence[tuple[int, tuple[int, ...]]], waits: Mapping[int, set[int]], done: set[int]
 ) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
@@ -993,12 +999,12 @@ def builder_groups(
             groups, made = builder_loadables(network, layers, f"DLA{core}", slots)
             count += made
             accepted += len(groups)
-            differences += _differences(at, core, ours, groups)
+            differences += _compare_groups(at, core, ours, groups)
     first = {x.name: "GPU" if x.device == "GPU" else "DLA" for x in plans[0][0]}
     return BuilderGroups(first, count, accepted, not differences, tuple(differences))
 
 
-def _differences(
+def _compare_groups(
     plan: int, core: int, ours: Sequence[tuple[str, ...]], groups: Sequence[tuple[str, ...]]
 ) -> list[BuilderDifference]:
     wanted, made = {frozenset(x) for x in ours}, {frozenset(x) for x in groups}
@@ -1010,15 +1016,15 @@ def _differences(
         parts = sorted({at[name] for name in group if name in at})
         whole = sum(len(ours[i]) for i in parts) == len(group)
         kind = "merged" if whole and len(parts) > 1 else "regrouped"
-        found.append(BuilderDifference(plan, core, kind, tuple(parts), _some(group)))
+        found.append(BuilderDifference(plan, core, kind, tuple(parts), _shorten(group)))
     missing = set(at) - {name for group in groups for name in group}
     for i, names in enumerate(ours):
         if frozenset(names) not in made and missing & set(names):
-            found.append(BuilderDifference(plan, core, "sent to the GPU", (i,), _some(names)))
+            found.append(BuilderDifference(plan, core, "sent to the GPU", (i,), _shorten(names)))
     return found
 
 
-def _some(names: Sequence[str]) -> tuple[str, ...]:
+def _shorten(names: Sequence[str]) -> tuple[str, ...]:
     return (*names[:SHOWN], f"... {len(names)} in all") if len(names) > SHOWN else tuple(names)
 
 

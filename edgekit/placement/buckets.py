@@ -183,7 +183,7 @@ def remaining_loadables(buckets: Iterable[Bucket], most: int) -> dict[str, int]:
     return {core: most - count for core, count in used.items()}
 
 
-def on_profiles(bucket: Bucket, alone: Bucket, why: str) -> Bucket:
+def move_to_profiles(bucket: Bucket, alone: Bucket, why: str) -> Bucket:
     """Returns a bucket whose frames the GPU's engine with profiles takes.
 
     Args:

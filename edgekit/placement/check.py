@@ -62,17 +62,17 @@ from edgekit.placement.forecast import (
     Forecast,
     PlacementTimer,
     automatic_transitions,
-    combined_fix,
-    fixes,
+    combine_fixes,
+    find_fixes,
     make_timer,
     saved_us,
 )
 from edgekit.placement.forecast import forecast as forecast_of
 from edgekit.placement.translation import (
     is_typed,
-    judged_translation,
-    lowered_note,
-    translation,
+    judge_translation,
+    lowering_note,
+    translate,
     translation_note,
     translation_notes,
 )
@@ -132,7 +132,7 @@ def memory_warnings(memory: _Memory) -> list[str]:
     return [*(loadable.refusal for loadable in memory.refused if loadable.broken), *disputed]
 
 
-def near_limit(network: Network, judgement: Judgement) -> list[str]:
+def cbuf_warnings(network: Network, judgement: Judgement) -> list[str]:
     """Returns warnings on convolutions near or over the limit, which boards may judge otherwise."""
     if not judgement.precisions:  # the whole network is refused
         return []
@@ -258,16 +258,16 @@ def check_model(
     board = get(target) if isinstance(target, str) else target
     release = release_for(board, tensorrt)
     on_note("reading the model")
-    loaded = _loaded(source, shapes, batch, outputs)
+    loaded = _load_model(source, shapes, batch, outputs)
     file = file or loaded
     on_note("finding layers")
     if translated is None:
-        translated, note = translation(loaded, board, release, precision)
+        translated, note = translate(loaded, board, release, precision)
         loaded = loaded if translated is None else translated.model
     else:
         note = translation_note(translated, release)
     lowered = (
-        lowered_note(loaded, release) if lowers and is_typed(board, release, precision) else []
+        lowering_note(loaded, release) if lowers and is_typed(board, release, precision) else []
     )
     network = layers_module.layers(loaded, release)
     keeps = fp16_layers or (float_tail if translated is None else lambda _: ())
@@ -288,7 +288,7 @@ def check_model(
     on_note(f"judging {counted(len(network.layers), 'layer')}")
     notes = [*loaded.notes, *warnings, *([note] if note else []), *lowered]
     if translated is not None and scales is None:
-        known = judged_translation(translated, loaded, network, judging)
+        known = judge_translation(translated, loaded, network, judging)
         judgement = known.judgement
         notes += translation_notes(translated, known)
     elif isinstance(scales, str | Path) and precision == "int8":
@@ -302,7 +302,7 @@ def check_model(
     else:
         judgement = judging(scales if isinstance(scales, Mapping) and precision == "int8" else None)
     sent = file if is_typed(board, release, precision) else loaded
-    parse = _parses(sent, file, release, board, plugins)
+    parse = _check_parser(sent, file, release, board, plugins)
     whole = judgement
     # the parser's answer already names the plugins that it refuses
     repeated = plugin_notes(loaded.graph, {problem.node for problem in parse.problems})
@@ -347,14 +347,14 @@ def _document(
     if forecast is not None and network.uncounted:
         times = {**forecast.layer_us, **dict.fromkeys(network.uncounted)}
         forecast = replace(forecast, layer_us=times)
-    layers, best, together = _help(loaded, network, judgement, board, clock, forecast)
+    layers, best, together = _suggest(loaded, network, judgement, board, clock, forecast)
     memory = assess_memory(network, judgement, board)
     lost = slot_reason(judgement)
     warnings = [
         *release_warnings(network, judgement, board),
         *memory_warnings(memory),
         *([lost.message] if lost else ()),
-        *near_limit(network, judgement),
+        *cbuf_warnings(network, judgement),
         *notes,
         *control_flow_notes(network),
     ]
@@ -389,7 +389,7 @@ def _document(
     )
 
 
-def _parses(
+def _check_parser(
     sent: Model, file: Model, release: str, board: Target, plugins: Collection[str]
 ) -> Parse:
     """Returns the board's parser result for the user's file, and edgekit's conversion of nodes."""
@@ -400,7 +400,7 @@ def _parses(
     return made if given.ok else replace(given, converted=made.ok)
 
 
-def _loaded(
+def _load_model(
     source: str | Path | Model,
     shapes: Mapping[str, Sequence[int]] | None,
     batch: int | None,
@@ -423,7 +423,7 @@ def _network_sparsity(
     return replace(spared, pays=saved is not None)
 
 
-def _help(
+def _suggest(
     model: Model,
     network: Network,
     judgement: Judgement,
@@ -433,9 +433,9 @@ def _help(
 ) -> tuple[tuple[CheckedLayer, ...], tuple[Fix, ...], Fix | None]:
     """Returns the layers with their rewrites, the fixes, and the best fixes combined."""
     # without a placement there is no improvement
-    every = fixes(network, judgement, clock) if judgement.placed else ()
+    every = find_fixes(network, judgement, clock) if judgement.placed else ()
     best = every[:SHOWN]
-    combined = combined_fix(network, judgement, clock, best) if best[1:] else None
+    combined = combine_fixes(network, judgement, clock, best) if best[1:] else None
     matches: Mapping[str, str] = {}
     blamed = {name for fix in every for name in fix.layers}
     if every:
@@ -456,9 +456,9 @@ def _help(
     gains = {name for fix in every if fix.offer for name in fix.layers}
     times = forecast.layer_us if forecast else {}
     idle = {name for name, us in times.items() if us == 0} - gains
-    mended = tuple(_mended(layer, rewrites.get(layer.name, ()), idle) for layer in layers)
+    mended = tuple(_with_suggestion(layer, rewrites.get(layer.name, ()), idle) for layer in layers)
     rewrites = {name: names for name, names in rewrites.items() if name not in idle}
-    offered = combined is not None and _is_news(combined, best[0])
+    offered = combined is not None and _gains_more(combined, best[0])
     return (
         mended,
         tuple(_with_rewrites(fix, rewrites) for fix in every if fix.offer),
@@ -466,7 +466,9 @@ def _help(
     )
 
 
-def _mended(layer: CheckedLayer, rewrites: tuple[str, ...], idle: Collection[str]) -> CheckedLayer:
+def _with_suggestion(
+    layer: CheckedLayer, rewrites: tuple[str, ...], idle: Collection[str]
+) -> CheckedLayer:
     """Returns a layer with its rewrites; for a layer that takes no time, and whose fix gains none,
     `edgekit rewrite` is not suggested.
     """
@@ -481,7 +483,7 @@ def _mended(layer: CheckedLayer, rewrites: tuple[str, ...], idle: Collection[str
     return replace(layer, dla=replace(layer.dla, reasons=kept))
 
 
-def _is_news(combined: Fix, best: Fix) -> bool:
+def _gains_more(combined: Fix, best: Fix) -> bool:
     """Returns True if combined fixes gain more than the best fix: they can need each other."""
     if combined.auto_us is None or best.auto_us is None:
         return True  # nothing is predicted
@@ -495,7 +497,7 @@ def _with_rewrites(fix: Fix, rewrites: Mapping[str, Sequence[str]]) -> Fix:
     return replace(fix, rewrites=tuple(names)) if names else fix
 
 
-def without_kind(name: str) -> str:
+def strip_kind(name: str) -> str:
     """Returns "conv1" for "CONVOLUTION: conv1", the form of GPU layers in logs."""
     return _KIND.sub("", name)
 
@@ -557,7 +559,7 @@ def layer_document(result: CheckResult, name: str) -> LayerCheck:
     Raises:
         UsageError: "layer.unknown": no layer or node has the name.
     """
-    found, gone, whole = _named(result, name)
+    found, gone, whole = _resolve_name(result, name)
     document = result.document
     known = {entry.name: entry for entry in document.layers}
     return LayerCheck(
@@ -568,14 +570,16 @@ def layer_document(result: CheckResult, name: str) -> LayerCheck:
         name=name,
         folded=gone or None,
         loadable=whole,
-        layers=tuple(_facts(result, layer, known[layer.name]) for layer in found),
+        layers=tuple(_layer_facts(result, layer, known[layer.name]) for layer in found),
     )
 
 
-def _named(result: CheckResult, name: str) -> tuple[list[Layer], str, PredictedLoadable | None]:
+def _resolve_name(
+    result: CheckResult, name: str
+) -> tuple[list[Layer], str, PredictedLoadable | None]:
     """Returns the layers, the reason why a node is not a layer, and the named loadable."""
     layers = result.network.whole.layers
-    short = without_kind(name)
+    short = strip_kind(name)
     spellings = dict.fromkeys((name, short))  # a layer's own name may be "A: b"
     for text in spellings:
         found = [layer for layer in layers if text in (layer.name, *layer.nodes, *layer.origin)]
@@ -590,11 +594,11 @@ def _named(result: CheckResult, name: str) -> tuple[list[Layer], str, PredictedL
     names = names or set(layers_matching(result.network.whole, name))
     found = [layer for layer in layers if layer.name in names]
     if not found:
-        raise _unknown(result, name)
+        raise _unknown_name(result, name)
     return found, "", loadable
 
 
-def _unknown(result: CheckResult, name: str) -> UsageError:
+def _unknown_name(result: CheckResult, name: str) -> UsageError:
     known = dict.fromkeys(
         [
             *names_of_layers(result.network.whole),
@@ -614,7 +618,7 @@ def _unknown(result: CheckResult, name: str) -> UsageError:
     )
 
 
-def _facts(result: CheckResult, layer: Layer, known: CheckedLayer) -> LayerFacts:
+def _layer_facts(result: CheckResult, layer: Layer, known: CheckedLayer) -> LayerFacts:
     document = result.document
     times = document.predicted.layer_us if document.predicted else {}
     sparse = document.sparsity.convolutions
@@ -622,8 +626,8 @@ def _facts(result: CheckResult, layer: Layer, known: CheckedLayer) -> LayerFacts
         **judged_fields(known),
         op=layer.op,
         precision=result.judgement.precision_of(layer.name),
-        inputs=tuple(_tensor(result, name) for name in layer.inputs),
-        outputs=tuple(_tensor(result, name) for name in layer.outputs),
+        inputs=tuple(_tensor_facts(result, name) for name in layer.inputs),
+        outputs=tuple(_tensor_facts(result, name) for name in layer.outputs),
         params={key: _plain_attribute(value) for key, value in layer.params.items()},
         weights=tuple(layer.weights),
         predicted_us=times.get(layer.name) if layer.formula else None,
@@ -640,7 +644,7 @@ def _facts(result: CheckResult, layer: Layer, known: CheckedLayer) -> LayerFacts
     )
 
 
-def _tensor(result: CheckResult, name: str) -> TensorFacts:
+def _tensor_facts(result: CheckResult, name: str) -> TensorFacts:
     tensor = result.network.whole.tensors[name]
     return TensorFacts(name, tuple(tensor.shape), tensor.dtype)
 

@@ -190,7 +190,7 @@ class CoreMemory:
 
 
 @document(frozen=True, kw_only=True)
-class _OfModel(FormerDict):
+class _ModelDocument(FormerDict):
     """A document about a model on a board."""
 
     model: str = member(long_text)
@@ -200,7 +200,7 @@ class _OfModel(FormerDict):
 
 
 @document(frozen=True, kw_only=True)
-class Check(_OfModel):
+class Check(_ModelDocument):
     """An ``edgekit.check/1``: the DLA's verdict on each layer, TensorRT's own placement by
     prediction, and fixes.
 
@@ -396,7 +396,7 @@ class PredictedLoadable:
 
 
 @document(frozen=True, kw_only=True)
-class LayerCheck(_OfModel):
+class LayerCheck(_ModelDocument):
     """An ``edgekit.layer/1``: all facts about a layer, a node or a loadable.
 
     Attributes:
@@ -414,7 +414,7 @@ class LayerCheck(_OfModel):
 
 
 @document(frozen=True, kw_only=True)
-class SparsityCheck(Sparsity, _OfModel):
+class SparsityCheck(Sparsity, _ModelDocument):
     """An ``edgekit.sparsity/1``: 2:4 sparsity of each convolution, read from its weights."""
 
     schema: str = member(choice("edgekit.sparsity/1"), default="edgekit.sparsity/1")

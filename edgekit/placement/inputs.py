@@ -118,7 +118,7 @@ class LoadableCapacity:
 
     def refusal(self, layers: Sequence[str]) -> VerdictReason | None:
         """Returns the memory limit that prevents layers from being one loadable, or None."""
-        broken, disputed = self._broken(layers)
+        broken, disputed = self._split_limits(layers)
         broken += tuple(limit for limit in disputed if limit.pool in self._given)
         if not broken:
             return None
@@ -129,10 +129,10 @@ class LoadableCapacity:
 
     def doubt(self, layers: Sequence[str]) -> str:
         """Returns the disputed limits of these layers as one loadable; "" if there are none."""
-        _, disputed = self._broken(layers)
+        _, disputed = self._split_limits(layers)
         return "; ".join(f"{limit.text} ({limit.rule}): {limit.fix}" for limit in disputed)
 
-    def _broken(
+    def _split_limits(
         self, layers: Sequence[str]
     ) -> tuple[tuple[BrokenLimit, ...], tuple[BrokenLimit, ...]]:
         return split_broken_limits(
@@ -282,7 +282,7 @@ def _require_standalone(request: PlacementInputs) -> None:
 
 
 def _unable_text(request: PlacementInputs, unable: Mapping[str, tuple[VerdictReason, ...]]) -> str:
-    few = listed((_broken(name, reasons) for name, reasons in unable.items()), _SHOWN)
+    few = listed((_broken_rules_text(name, reasons) for name, reasons in unable.items()), _SHOWN)
     count = counted(len(request.network.layers), "layer")
     return f"{len(unable)} of {count} cannot run on the DLA: {few}"
 
@@ -308,7 +308,7 @@ def require_memory(request: PlacementInputs, too_large: Mapping[str, VerdictReas
         raise PlanImpossible(message, unable, f"{first.fix}; or allow the GPU")
 
 
-def _broken(name: str, reasons: tuple[VerdictReason, ...]) -> str:
+def _broken_rules_text(name: str, reasons: tuple[VerdictReason, ...]) -> str:
     """Returns a layer with its broken rules; without rules if only its precision is the reason."""
     rules = ", ".join(dict.fromkeys(reason.rule for reason in reasons))
     return f"{name} ({rules})" if rules else name
@@ -318,11 +318,11 @@ def check_options(options: Options, target: Target) -> None:
     """Raises UsageError for invalid objectives, bounds, cores or pinned devices."""
     check_objective(options.objective)
     for name, limit in options.bounds.items():
-        _known("bound", name, BOUNDS)
+        _require_known("bound", name, BOUNDS)
         if not limit > 0:
             raise UsageError(f"bound {name} is {limit}, it must be above 0", code="plan.bound")
     for pin in options.pins:
-        _known("device", pin.device, DEVICES)
+        _require_known("device", pin.device, DEVICES)
     if options.max_loadables < 0:
         raise UsageError("max_loadables must not be negative", code="plan.max_loadables")
     if options.max_transitions is not None and options.max_transitions < 0:
@@ -332,7 +332,7 @@ def check_options(options: Options, target: Target) -> None:
     if options.min_loadable_layers < 1:
         raise UsageError("min_loadable_layers must be 1 or more", code="plan.min_loadable_layers")
     for name, size in (options.pools or {}).items():
-        _known("pool", name, POOLS)
+        _require_known("pool", name, POOLS)
         if size < 0:
             raise UsageError(
                 f"pool {name} is {size} bytes, it must not be negative", code="plan.pool"
@@ -359,10 +359,10 @@ def check_options(options: Options, target: Target) -> None:
 
 def check_objective(name: str) -> None:
     """Raises "plan.objective" for an unknown objective."""
-    _known("objective", name, OBJECTIVES)
+    _require_known("objective", name, OBJECTIVES)
 
 
-def _known(what: str, name: str, known: tuple[str, ...]) -> None:
+def _require_known(what: str, name: str, known: tuple[str, ...]) -> None:
     if name not in known:
         near = get_close_matches(name, known, 1)
         raise UsageError(
@@ -380,7 +380,7 @@ def usable_cores(options: Options, target: Target, precision: str) -> tuple[int,
     return tuple(sorted({core for core in options.dla_cores if core < target.dla.cores}))
 
 
-def in_one_engine(options: Options, target: Target) -> tuple[Options, list[str]]:
+def limit_to_one_engine(options: Options, target: Target) -> tuple[Options, list[str]]:
     """Returns the options of a plan that is one hybrid engine, and a note if it loses cores.
 
     Such an engine uses one DLA core; a mix of plans for throughput has several engines. Cores that

@@ -609,12 +609,12 @@ class Plan:
         return dict(write(self))
 
 
-def is_known(plan: Plan) -> bool:
+def has_known_time(plan: Plan) -> bool:
     """Returns True if at least one layer of the plan has a known time."""
     return plan.predicted.latency_us is not None
 
 
-def exception(unknown_cost: Sequence[str]) -> str:
+def exception_text(unknown_cost: Sequence[str]) -> str:
     """Returns the exception to a proof, such as "except for 2 layers not counted"."""
     return f"except for {counted(len(unknown_cost), 'layer')} not counted"
 
@@ -640,7 +640,7 @@ def qualify_proof(
     if extrapolated:
         parts.append("extrapolated")
     if unknown_cost:
-        parts.append(exception(unknown_cost))
+        parts.append(exception_text(unknown_cost))
     return ", ".join(parts)
 
 
@@ -676,7 +676,7 @@ def _device_work(plan: Plan, index: int) -> tuple[DeviceWork, ...]:
     for device in sorted(times, key=lambda name: (name != "GPU", name)):
         own = [layer for layer in part.layers if layer.device == device]
         segments = len({layer.segment for layer in own})
-        busy = times[device] if is_known(plan) else None
+        busy = times[device] if has_known_time(plan) else None
         found.append(DeviceWork(device, len(own), segments, busy))
     return tuple(found)
 
@@ -715,7 +715,7 @@ def _frame_times(plan: Plan) -> FrameTimes:
         for device, us in device_times(share, own).items():
             busy[device] = busy.get(device, 0.0) + share.share * us
     device = max(busy, key=lambda name: busy[name], default="")
-    rate, known = plan.predicted.throughput_qps or 0.0, is_known(plan)
+    rate, known = plan.predicted.throughput_qps or 0.0, has_known_time(plan)
     period = 1e6 / rate if rate > 0 else 0.0
     lost = period - busy.get(device, 0.0)
     return FrameTimes(
@@ -751,7 +751,7 @@ def booked_layers(share: Share, network: Network | None) -> tuple[PlacedLayer, .
         share: A plan.
         network: Its layers; None adds no costs.
     """
-    readers = _readers(share, network)
+    readers = _first_readers(share, network)
     us: dict[str, float] = {}
     uj: dict[str, float] = {}
     for part in share.unfused:
@@ -759,16 +759,16 @@ def booked_layers(share: Share, network: Network | None) -> tuple[PlacedLayer, .
         if reader is not None:
             us[reader] = us.get(reader, 0.0) + part.us
             uj[reader] = uj.get(reader, 0.0) + part.uj
-    return _with(share.layers, us, uj)
+    return _add_costs(share.layers, us, uj)
 
 
 def unbooked_us(share: Share, network: Network | None) -> tuple[Unfused, ...]:
     """Returns the broken fusions whose cost ``booked_layers`` adds to no layer."""
-    readers = _readers(share, network)
+    readers = _first_readers(share, network)
     return tuple(part for part in share.unfused if (part.what, part.device) not in readers)
 
 
-def _readers(share: Share, network: Network | None) -> dict[tuple[str, str], str]:
+def _first_readers(share: Share, network: Network | None) -> dict[tuple[str, str], str]:
     """Returns, by tensor and device, the first layer there that reads the tensor."""
     readers: dict[tuple[str, str], str] = {}
     if network is None or not share.unfused:
@@ -780,7 +780,7 @@ def _readers(share: Share, network: Network | None) -> dict[tuple[str, str], str
     return readers
 
 
-def _with(
+def _add_costs(
     layers: Sequence[PlacedLayer], us: dict[str, float], uj: dict[str, float]
 ) -> tuple[PlacedLayer, ...]:
     return tuple(
@@ -847,7 +847,7 @@ def plan_summary(plan: Plan) -> PlanSummary:
         power_mode=plan.power_mode,
         precision=plan.precision,
         objective=plan.objective,
-        value=plan_value(plan) if is_known(plan) else None,
+        value=plan_value(plan) if has_known_time(plan) else None,
         unit=OBJECTIVE_UNITS[plan.objective],
         optimal=plan.optimal,
         bound=plan.bound,

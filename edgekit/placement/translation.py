@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _LISTED = 5
 
 
-def translation(
+def translate(
     model: Model, target: Target, tensorrt: str, precision: str
 ) -> tuple[Translated | None, str]:
     """Translates a Q/DQ model for a release that supports a DLA and reads no Q/DQ nodes there.
@@ -77,7 +77,7 @@ def float_note(model: Model) -> str:
     )
 
 
-def model_of_digest(model: Model, digest: str) -> Model:
+def find_model_by_digest(model: Model, digest: str) -> Model:
     """Returns the model with that digest: a Q/DQ model itself, or its translation."""
     from edgekit.quantize.qdq.to_implicit import from_qdq, has_qdq
 
@@ -95,7 +95,7 @@ def describe_translation(translated: Translated, model: Model) -> str:
     return f"Q/DQ nodes of {Path(model.source).name}, {counted(translated.quantizers, 'scale')}"
 
 
-def judged_translation(
+def judge_translation(
     translated: Translated,
     model: Model,
     network: Network,
@@ -166,14 +166,14 @@ def typed_note(tensorrt: str) -> str:
     )
 
 
-def lowered_note(model: Model, tensorrt: str) -> list[str]:
+def lowering_note(model: Model, tensorrt: str) -> list[str]:
     """Returns the note that a model will be lowered; empty for a Q/DQ model, which is unchanged."""
     from edgekit.quantize.qdq.to_implicit import has_qdq
 
     return [] if has_qdq(model) else [typed_note(tensorrt)]
 
 
-def typed_translation(model: Model, tensorrt: str) -> tuple[Translated | None, str]:
+def translate_typed(model: Model, tensorrt: str) -> tuple[Translated | None, str]:
     """Removes the Q/DQ nodes of a model for planning; the build uses the original model.
 
     Layers that are not between Q/DQ nodes stay in FP16, as in the model.

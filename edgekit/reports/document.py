@@ -17,7 +17,7 @@ from edgekit.placement.plan import (
     Plan,
     PredictedCost,
     device_times,
-    is_known,
+    has_known_time,
     predicted_value,
     within_error,
 )
@@ -374,7 +374,7 @@ def _speed(facts: RunFacts, verdict: ReportedVerdict) -> ReportedAnswer:
     own, alone = plan.predicted, plan.baselines.get("gpu_only")
     band = plan.bands.get("latency_us")
     source = time_source(plan.measured)
-    if not is_known(plan):
+    if not has_known_time(plan):
         words = "Latency is unknown: no layer that takes time has a cost model."
         return ReportedAnswer(question="speed", words=words, ok=None, clock="predicted")
     if source == "predicted":

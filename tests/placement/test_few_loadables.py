@@ -102,7 +102,7 @@ def second(plan: Plan) -> float:
 
 def without_the_choice(monkeypatch: pytest.MonkeyPatch, request: PlacementQuery) -> Plan:
     with monkeypatch.context() as patched:
-        patched.setattr(placing, "with_few_loadables", lambda optimum, chosen, *_: chosen)
+        patched.setattr(placing, "reduce_loadables", lambda optimum, chosen, *_: chosen)
         return request.plan()
 
 

@@ -16,7 +16,7 @@ from edgekit.network.loading.load import canonical
 from edgekit.network.lowering import layers as layers_module
 from edgekit.network.writing import save
 from edgekit.placement.placing import place
-from edgekit.placement.segments import segmented
+from edgekit.placement.segments import cut_segments
 from edgekit.quantize.calibration.calibrate import calibrate
 from edgekit.quantize.qdq.to_explicit import to_qdq
 from edgekit.quantize.qdq.to_implicit import from_qdq
@@ -160,7 +160,7 @@ def test_the_emulated_build_is_what_the_file_computes(lowered):
     board = get("jetson-agx-orin-64gb")
     judgement = judge(layers, board, tensorrt="11.4.1", lowers=True, scales=scales.scales)
     plan = place(layers, judgement, board, precision="int8")
-    runner = Runner(build_reference(segmented(model, layers, plan), plan_scales), stripped=False)
+    runner = Runner(build_reference(cut_segments(model, layers, plan), plan_scales), stripped=False)
     for feed in feeds():
         assert snr_db(run(_whole(made), feed)[0], runner.run(feed)["y"]) > 40
 

@@ -18,7 +18,7 @@ from edgekit.network.lowering import layers as layers_module
 from edgekit.network.synthetic import synthetic_inputs
 from edgekit.network.writing import save
 from edgekit.network.zoo import builtin
-from edgekit.placement.segments import segmented
+from edgekit.placement.segments import cut_segments
 from edgekit.quantize.calibration.calibrate import calibrate
 from edgekit.quantize.qdq.to_explicit import to_qdq
 from edgekit.quantize.qdq.to_implicit import from_qdq
@@ -54,7 +54,7 @@ def test_kernels_give_the_codes_of_the_file(name, tmp_path):
         segments.append(number)
     placed = place_all(layers, "int8", segment=lambda i: segments[i], device=lambda _n: "DLA0")
     typed = replace(scales, quantised=frozenset(lowering.tensors))
-    built = build_reference(segmented(model, layers, plan_of(placed)), typed)
+    built = build_reference(cut_segments(model, layers, plan_of(placed)), typed)
 
     written = {out for node in made.proto.graph.node for out in node.output}
     parts = built.lanes[0][1]

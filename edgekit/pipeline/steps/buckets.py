@@ -26,7 +26,7 @@ from edgekit.placement.buckets import (
     START,
     Bucket,
     RangeCost,
-    on_profiles,
+    move_to_profiles,
     range_cost,
     range_notes,
     remaining_loadables,
@@ -172,9 +172,9 @@ def _beside(
             )
         elif not profiles:
             one = at(dla_cores=[], pin=[])
-            own = replace(on_profiles(own, alone, why), engine=OWN)
+            own = replace(move_to_profiles(own, alone, why), engine=OWN)
     if profiles and (not own.loadables or (why and not room.get(lacks[0], most))):
-        return Listed(on_profiles(own, alone, why or "nothing of it runs on a DLA"), one)
+        return Listed(move_to_profiles(own, alone, why or "nothing of it runs on a DLA"), one)
     return Listed(replace(own, why=why), one)
 
 

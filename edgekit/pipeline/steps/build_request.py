@@ -40,7 +40,7 @@ from edgekit.pipeline.steps.method import plan_scales, typed_model
 from edgekit.pipeline.steps.plan import plan, segments
 from edgekit.pipeline.steps.plugin_sections import check_libraries
 from edgekit.pipeline.steps.rewrite import model, network
-from edgekit.placement.segments import segmented
+from edgekit.placement.segments import cut_segments
 from edgekit.quantize.caches import cache_of
 from edgekit.quantize.qdq.to_implicit import has_qdq
 from edgekit.quantize.scales import scales_in
@@ -225,7 +225,7 @@ def _lanes(context: Context, strong: bool, other: Model | None) -> tuple[Request
     given_model = typed_model(context, other) if types else other or model(context)
     parts = segments(context)
     if given_model is not parts.model:
-        parts = segmented(given_model, network(context), plan(context))
+        parts = cut_segments(given_model, network(context), plan(context))
     return lanes_of(parts, context.file.build.mode, given)
 
 

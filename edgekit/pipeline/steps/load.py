@@ -36,7 +36,7 @@ from edgekit.pipeline.cache import StoredModel, digest_of, identity_of_path, loa
 from edgekit.pipeline.context import Context, computed
 from edgekit.placement.cuts import cuts
 from edgekit.placement.forecast import make_timer
-from edgekit.placement.translation import is_typed, translation, typed_note, typed_translation
+from edgekit.placement.translation import is_typed, translate, translate_typed, typed_note
 from edgekit.quantize.caches import CalibrationCache, cache_of, load_cache
 from edgekit.quantize.qdq.to_implicit import Translated, has_qdq
 from edgekit.text import counted
@@ -403,9 +403,9 @@ def translated(context: Context) -> Translated | None:
     """
     precision = context.file.precision
     if is_typed(context.target, context.tensorrt, precision):
-        found, note = typed_translation(named(context), context.tensorrt)
+        found, note = translate_typed(named(context), context.tensorrt)
     else:
-        found, note = translation(named(context), context.target, context.tensorrt, precision)
+        found, note = translate(named(context), context.target, context.tensorrt, precision)
     context.note(*([note] if note else []))
     return found
 

@@ -218,9 +218,9 @@ def proposed_cuts(context: Context) -> tuple[Cut, ...]:
 @computed()
 def segments(context: Context) -> SegmentedPlan:
     """Returns the plan with the segments to cut the model into, for both backends."""
-    from edgekit.placement.segments import segmented
+    from edgekit.placement.segments import cut_segments
 
-    return segmented(model(context), network(context), plan(context))
+    return cut_segments(model(context), network(context), plan(context))
 
 
 def keep(context: Context, layers: Iterable[str]) -> Context:
