@@ -30,7 +30,7 @@ from edgekit.network.lowering.layers import layers as layers_of
 from edgekit.targets import loader
 from edgekit.targets.board import GENERATIONS, JetPack, Target, shared_sources
 from edgekit.targets.jetpack import jetpacks
-from edgekit.targets.releases import drives_dla, parse_version
+from edgekit.targets.releases import supports_dla, parse_version
 from edgekit_device.protocol.codec import write
 
 SCHEMA: Final = "edgekit.dla-support/1"
@@ -446,7 +446,7 @@ def _driving_releases() -> Mapping[str, tuple[str, ...]]:
         board = loader.get(name)
         if board.dla.cores:
             releases = {release.tensorrt for release in jetpacks(board)} | {board.tensorrt}
-            driving = {release for release in releases if release and drives_dla(board, release)}
+            driving = {release for release in releases if release and supports_dla(board, release)}
             found[board.dla.generation] |= driving
     return {generation: _by_number(releases) for generation, releases in found.items()}
 
@@ -595,7 +595,7 @@ def _usable(board: Target, release: JetPack) -> tuple[bool | None, str, str, str
     if not release.tensorrt:
         why = f"The TensorRT version of this JetPack is unknown{note}"
         return None, "unknown", why, None
-    if not drives_dla(board, release.tensorrt):
+    if not supports_dla(board, release.tensorrt):
         why = f"TensorRT {release.tensorrt} does not support the DLA of this module{note}"
         return False, "none", why, "general.tensorrt"
     cores = f"{board.dla.cores} DLA core{'s' if board.dla.cores > 1 else ''}"
@@ -612,7 +612,7 @@ def _suggest_releases(known: Rules, board: Target, release: JetPack) -> str:
     known_releases = jetpacks(board)
     at = known_releases.index(release)
     driving = [
-        release.tensorrt and drives_dla(board, release.tensorrt) for release in known_releases
+        release.tensorrt and supports_dla(board, release.tensorrt) for release in known_releases
     ]
     newer = next((index for index in range(at, len(driving)) if driving[index]), None)
     older = next((index for index in range(at, -1, -1) if driving[index]), None)

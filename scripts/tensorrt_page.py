@@ -6,7 +6,7 @@ from edgekit.errors import ConfigError
 from edgekit.targets import jetpack as jetpack_module
 from edgekit.targets import loader
 from edgekit.targets.loader import get
-from edgekit.targets.releases import drives_dla
+from edgekit.targets.releases import supports_dla
 from edgekit.tensorrt.options import BuildAttempt, RequestedBuild, decide
 from edgekit.tensorrt.plugin_families import plugin_facts
 from edgekit.tensorrt.releases import (
@@ -271,7 +271,7 @@ def _releases() -> list[str]:
 
 
 def _drives(tensorrt: str) -> str:
-    return "yes" if drives_dla(get(_BOARD), tensorrt) else ""
+    return "yes" if supports_dla(get(_BOARD), tensorrt) else ""
 
 
 def _builds() -> list[str]:

@@ -35,8 +35,8 @@ from edgekit.parsing.table import AFTER_REWRITES, AS_GIVEN, Parse, parse_check
 from edgekit.pipeline.cache import StoredModel, digest_of, identity_of_path, load_model, store_model
 from edgekit.pipeline.context import Context, computed
 from edgekit.placement.cuts import cuts
-from edgekit.placement.forecast import timer_of
-from edgekit.placement.translation import is_typed, translation, typed_note, typed_translation
+from edgekit.placement.forecast import make_timer
+from edgekit.placement.translation import is_typed, translate, translate_typed, typed_note
 from edgekit.quantize.caches import CalibrationCache, cache_of, load_cache
 from edgekit.quantize.qdq.to_implicit import Translated, has_qdq
 from edgekit.text import counted
@@ -211,7 +211,7 @@ def outputs_of(context: Context) -> list[str]:
     board, precision = context.target, context.file.precision
     network = layers(whole, context.tensorrt)
     judgement = judge(network, board, precision=precision, tensorrt=context.tensorrt)
-    clock = timer_of(network, judgement, board, power_mode=context.file.power_mode)
+    clock = make_timer(network, judgement, board, power_mode=context.file.power_mode)
     found = cuts(network, judgement, clock, whole, objective=context.cut_for)
     if not found:
         raise GateError(
@@ -405,9 +405,9 @@ def translated(context: Context) -> Translated | None:
     """
     precision = context.file.precision
     if is_typed(context.target, context.tensorrt, precision):
-        found, note = typed_translation(named(context), context.tensorrt)
+        found, note = translate_typed(named(context), context.tensorrt)
     else:
-        found, note = translation(named(context), context.target, context.tensorrt, precision)
+        found, note = translate(named(context), context.target, context.tensorrt, precision)
     context.note(*([note] if note else []))
     return found
 
