@@ -45,7 +45,7 @@ def explain_whole(whole: WholeLog, name: str) -> ExplainedLog:
         whole: The log.
         name: Name of the log in the document.
     """
-    log, boards = whole.log, boards_of(whole.log)
+    log, boards = whole.log, matching_boards(whole.log)
     errors = [_explained(error, log, boards) for error in whole.diagnosis.errors]
     rules, unexplained = _broken(log, whole.diagnosis.errors, errors)
     errors += _undriven(log, boards, {error.id for error in errors})
@@ -74,7 +74,7 @@ def explain_whole(whole: WholeLog, name: str) -> ExplainedLog:
     )
 
 
-def boards_of(log: BuildLog) -> list[Target]:
+def matching_boards(log: BuildLog) -> list[Target]:
     """Returns the boards with the log's GPU; empty if the log does not name it."""
     boards = [get(name) for name in names()]
     if log.compute_capability:

@@ -411,7 +411,7 @@ class TimingParser:
 
     def _timing(self, text: str) -> bool:
         if text.startswith("***"):
-            return self._pair_of(text)
+            return self._read_pair(text)
         if text.startswith(_COSTS):
             self._named, self._pair = True, None
             self._units.append(_TimedUnit(text[len(_COSTS) :].strip()))
@@ -430,7 +430,7 @@ class TimingParser:
             return True
         return False
 
-    def _pair_of(self, text: str) -> bool:
+    def _read_pair(self, text: str) -> bool:
         """Reads the line that names the pair to be timed next."""
         # a line without its closing stars is truncated
         inner = text.strip("* ") if text.endswith("***") else ""

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 
 from edgekit.bundles.manifest import tensor_io
-from edgekit.compiled.calls import inputs_of, outputs_of
+from edgekit.compiled.calls import bind_tensors, convert_outputs
 from edgekit.errors import DataError, ModelError, UsageError
 from edgekit.files import read_file, write_atomically
 from edgekit.network.left_modules import CompiledPart, LeftModule, parts
@@ -176,7 +176,7 @@ class Cut:
             args, kwargs = ((), batch) if isinstance(batch, Mapping) else (batch, {})
             args = tuple(args) if isinstance(args, list) else args
             try:
-                given = inputs_of(self.exported, args, kwargs)
+                given = bind_tensors(self.exported, args, kwargs)
             except UsageError as error:
                 raise UsageError(
                     f"calibration input {number}: {error.message}",
@@ -212,7 +212,7 @@ class Cut:
         """Returns the module's result, made from its outputs by name; NumPy arrays if ``device`` is
         None.
         """
-        outputs = outputs_of(self.exported.outputs, known, device)
+        outputs = convert_outputs(self.exported.outputs, known, device)
         if self.network is not None:
             return self.network.result.like(outputs.values())
         return rebuild(self.exported.result, outputs)

@@ -15,12 +15,12 @@ from typing_extensions import Self
 from edgekit.benchmark.measurement import CPU_MEASURED
 from edgekit.bundles.files import write
 from edgekit.compiled import earlier
-from edgekit.compiled.calls import device_of, inputs_of
+from edgekit.compiled.calls import bind_tensors, first_device
 from edgekit.compiled.cut import Cut
 from edgekit.compiled.document import Compiled, PlacedModule
 from edgekit.compiled.onnx_file import is_onnx, onnx_file
 from edgekit.compiled.parts import Building, Part, board_section
-from edgekit.compiled.same_structure import of_structure
+from edgekit.compiled.same_structure import with_structure
 from edgekit.compiled.saving import network_bundle
 from edgekit.compiled.table import ONNX_RUNTIME, placed_modules
 from edgekit.config.loader import name_of, open_config
@@ -310,9 +310,9 @@ class CompiledNetwork:
             UsageError: "torch.inputs": other arguments, sizes or types than the example's.
         """
         self._warn_of_changes(self._noticed)
-        values = inputs_of(self._cut.exported, args, kwargs)
+        values = bind_tensors(self._cut.exported, args, kwargs)
         known = run_steps(self._steps, values)
-        return self._cut.result(known, device_of(values.values()))
+        return self._cut.result(known, first_device(values.values()))
 
     def _warn_of_changes(self, known: _Versions) -> None:
         """Warns, at the caller of the public method, if the weights have changed."""
@@ -390,7 +390,7 @@ class CompiledNetwork:
                 code="compile.structure",
                 hint="compile it: edgekit.compile(model, ...)",
             ) from error
-        exported = of_structure(self._cut.exported, exported)
+        exported = with_structure(self._cut.exported, exported)
         cut = Cut(exported, network, self._cut.name, self._cut.out)
         for part, path in zip(self._built, cut.files.values(), strict=True):
             part.refit(path)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
-from edgekit.compiled.calls import named_values, values_of
+from edgekit.compiled.calls import bind_values, named_values
 from edgekit.errors import UsageError
 from edgekit.network.files import read
 from edgekit.network.loading.load import load
@@ -21,7 +21,7 @@ from edgekit.pytorch import keeping
 from edgekit.pytorch.chain import array
 from edgekit.pytorch.document import Arguments, Exported, Structure, Tensor
 from edgekit.pytorch.export import digests, leave_in_file, value_range
-from edgekit.pytorch.exporters import opset_of
+from edgekit.pytorch.exporters import read_opset
 from edgekit.pytorch.signature import size_in
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def onnx_file(
                 kind="onnx",
                 torch=None,
                 exporter=None,
-                opset=opset_of(model.proto),
+                opset=read_opset(model.proto),
                 tensorrt=release,
                 inputs=[],
                 outputs=[_tensor(one) for one in model.proto.graph.output],
@@ -119,7 +119,7 @@ def onnx_file(
             )
     exported = exported.model_copy(update={"inputs": taken})
     if example:
-        values_of(exported, given, kwargs)
+        bind_values(exported, given, kwargs)
     return exported
 
 

@@ -1,4 +1,4 @@
-"""``of_structure``: another export of a compiled network, with the compiled network's nodes.
+"""``with_structure``: another export of a compiled network, with the compiled network's nodes.
 
 PyTorch's exporter simplifies by values: it drops a bias of zeros, and merges equal constants.
 """
@@ -22,13 +22,13 @@ from edgekit.pytorch import keeping
 from edgekit.pytorch.document import Exported
 from edgekit.pytorch.export import digests
 from edgekit.pytorch.exporters import is_float, rename
-from edgekit.pytorch.signature import size_of
+from edgekit.pytorch.signature import tensor_size
 from edgekit.text import counted, listed
 
 _WITH_BIAS = ("Conv", "ConvTranspose", "Gemm")
 
 
-def of_structure(compiled: Exported, other: Exported) -> Exported:
+def with_structure(compiled: Exported, other: Exported) -> Exported:
     """Returns an export with a compiled export's nodes and its own weights, in the cache.
 
     Raises:
@@ -169,5 +169,5 @@ def _operator(node: onnx.NodeProto | None, details: Sequence[str] = ()) -> str:
 
 def _details(node: onnx.NodeProto, weights: Mapping[str, np.ndarray]) -> list[str]:
     """Returns an operator's attributes, and the sizes of its weights."""
-    sizes = [f"weights {size_of(weights[name])}" for name in node.input if name in weights]
+    sizes = [f"weights {tensor_size(weights[name])}" for name in node.input if name in weights]
     return [*sizes, *(str(helper.printable_attribute(one)) for one in node.attribute)]

@@ -184,7 +184,7 @@ class UserFunction:
         invalidate_caches()
 
 
-def kind_of(value: Any) -> str:
+def describe_type(value: Any) -> str:
     """Returns a value's type for a message."""
     return "None" if value is None else f"a value of type {type(value).__name__}"
 

@@ -84,7 +84,7 @@ class Node:
         return (*self.inputs, *self.outputs, *captured)
 
 
-def node_of(proto: onnx.NodeProto) -> Node:
+def read_node(proto: onnx.NodeProto) -> Node:
     """Returns a node of a model as a Node."""
     attrs = {item.name: _attribute(item) for item in proto.attribute}
     domain = "" if proto.domain == "ai.onnx" else proto.domain
@@ -102,7 +102,7 @@ def _attribute(item: onnx.AttributeProto) -> Any:
     return value
 
 
-def proto_of(node: Node) -> onnx.NodeProto:
+def node_proto(node: Node) -> onnx.NodeProto:
     """Returns a node as ONNX's protobuf message."""
     if node.proto is not None:
         return node.proto
@@ -226,7 +226,7 @@ class OnnxGraph:
         self.initializers = {tensor.name: tensor for tensor in graph.initializer}
         self.weights = weights
         self.plugins = plugins
-        self._nodes = {node.name: node_of(node) for node in graph.node}
+        self._nodes = {node.name: read_node(node) for node in graph.node}
         self._producers = {n: node for node in self._nodes.values() for n in node.outputs if n}
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._dtypes: dict[str, str] = {}
@@ -322,14 +322,14 @@ class OnnxGraph:
         found: dict[str, onnx.NodeProto] = {}
         for node in self._nodes.values():
             if all(self.constant(name) or name in found for name in node.reads()):
-                found.update(dict.fromkeys(filter(None, node.outputs), proto_of(node)))
+                found.update(dict.fromkeys(filter(None, node.outputs), node_proto(node)))
         return found
 
     @cached_property
     def computed(self) -> tuple[onnx.NodeProto, ...]:
         """The nodes that depend on an activation, in graph order."""
         return tuple(
-            proto_of(node)
+            node_proto(node)
             for node in self._nodes.values()
             if not any(name in self.derived for name in node.outputs)
         )
@@ -428,7 +428,7 @@ class OnnxGraph:
                 )
         needed = [name for name in dict.fromkeys([*used, *outputs]) if self.constant(name)]
         part = helper.make_graph(
-            [proto_of(node) for node in chosen],
+            [node_proto(node) for node in chosen],
             self.name,
             [infos[name] for name in inputs],
             [infos[name] for name in outputs],

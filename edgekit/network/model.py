@@ -604,17 +604,17 @@ def with_metadata(model: Model, key: str, value: str) -> Model:
         raise ValueError(f"a key must begin with {_PREFIX!r}, and {key!r} does not")
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
-    _write(proto, {**_entries_of(proto), key: value})
+    _write(proto, {**_metadata_entries(proto), key: value})
     return replace(model, proto=proto, stored_digest=None)
 
 
 def copy_metadata(source: onnx.ModelProto, target: onnx.ModelProto) -> None:
     """Replaces the metadata of ``target`` by edgekit's own metadata of ``source``, sorted by
     key."""
-    _write(target, _entries_of(source))
+    _write(target, _metadata_entries(source))
 
 
-def _entries_of(proto: onnx.ModelProto) -> dict[str, str]:
+def _metadata_entries(proto: onnx.ModelProto) -> dict[str, str]:
     found: dict[str, str] = {}
     for item in proto.metadata_props:
         if item.key.startswith(_PREFIX):

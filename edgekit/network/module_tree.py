@@ -116,7 +116,7 @@ def module_totals(
     )
 
 
-def modules_of(network: Network | None) -> Mapping[str, str]:
+def layer_modules(network: Network | None) -> Mapping[str, str]:
     """Returns the module of each layer; empty if the network names no modules."""
     if network is None or network.modules is None:
         return {}

@@ -17,8 +17,8 @@ from onnx import helper, numpy_helper
 
 from edgekit.errors import ModelError
 from edgekit.network.expressions import SizeExpression
-from edgekit.network.functions import UserFunction, kind_of
-from edgekit.network.protos import elem_of, nearest, subgraphs, tensor_type
+from edgekit.network.functions import UserFunction, describe_type
+from edgekit.network.protos import nearest, onnx_elem_type, subgraphs, tensor_type
 
 #: The code of every error of this module.
 CODE = "model.plugin"
@@ -150,7 +150,7 @@ class Plugin:
         else:
             return {}
         return {
-            name: tensor_type(elem_of(dtype), tuple(shape))
+            name: tensor_type(onnx_elem_type(dtype), tuple(shape))
             for name, (dtype, shape) in zip(node.output, made, strict=False)
             if name
         }
@@ -282,7 +282,7 @@ class PluginCall:
             raise self._wrong(f"returned {len(arrays)} arrays for {len(self.outputs)} outputs")
         for name, array in zip(self.outputs, arrays, strict=True):
             if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
-                kind = array.dtype if isinstance(array, np.ndarray) else kind_of(array)
+                kind = array.dtype if isinstance(array, np.ndarray) else describe_type(array)
                 raise self._wrong(f"returned {kind} for output {name!r}")
             expected = self._expected.get(name)
             if expected is not None and expected != (array.dtype, array.shape):

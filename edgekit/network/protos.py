@@ -38,7 +38,7 @@ def dtype_name(elem: int) -> str:
 
 
 @lru_cache(maxsize=256)
-def elem_of(dtype: np.dtype) -> int:
+def onnx_elem_type(dtype: np.dtype) -> int:
     """Returns ONNX's element type of a NumPy type."""
     return int(helper.np_dtype_to_tensor_dtype(dtype))
 

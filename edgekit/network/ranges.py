@@ -191,7 +191,7 @@ class ShapeRequest:
         rest = tuple(one for one in self.buckets if one is not first)
         return replace(self, optimum={**self.optimum, **first}, buckets=(first, *rest))
 
-    def profile_of(self, sizes: Sizes) -> int | None:
+    def matching_profile(self, sizes: Sizes) -> int | None:
         """Returns the position of the first profile that contains these sizes; None if none
         does."""
         return next(
@@ -273,7 +273,7 @@ def read_shapes(options: Iterable[str]) -> dict[str, GivenShape]:
 
 
 def _as_mapping(axes: Sequence[Axis]) -> dict[str, Sequence[int]]:
-    found = ranges_of(axes)[0]
+    found = read_ranges(axes)[0]
     return {"min": [*found.min], "opt": [*found.opt], "max": [*found.max]}
 
 
@@ -302,24 +302,24 @@ def check_range(
             raise ValueError(f"opt is not within min and max: {best[axis]} ({at} {axis})")
 
 
-def ranges_of(form: ShapeForm) -> tuple[Range, ...]:
+def read_ranges(form: ShapeForm) -> tuple[Range, ...]:
     """Returns the ranges of a shape in the configuration, one for each profile."""
     if not isinstance(form, Sequence):
-        return (_range_of(form),)
-    ranges = [_range_of(one) for one in form if not isinstance(one, int | str)]
+        return (_read_range(form),)
+    ranges = [_read_range(one) for one in form if not isinstance(one, int | str)]
     if ranges:
         return tuple(ranges)
-    axes = [bounds_of(one) for one in form if isinstance(one, int | str)]
+    axes = [axis_bounds(one) for one in form if isinstance(one, int | str)]
     return (Range(*(tuple(axis[i] for axis in axes) for i in range(3))),)
 
 
-def _range_of(form: RangeForm) -> Range:
+def _read_range(form: RangeForm) -> Range:
     return Range(
         tuple(form.min), tuple(form.max if form.opt is None else form.opt), tuple(form.max)
     )
 
 
-def bounds_of(axis: Axis | Sequence[int]) -> tuple[int, int, int]:
+def axis_bounds(axis: Axis | Sequence[int]) -> tuple[int, int, int]:
     """Returns the smallest, optimum and largest size of an axis; a list has the only sizes."""
     if isinstance(axis, int):
         return axis, axis, axis
@@ -336,10 +336,10 @@ def is_ranged(section: ShapeSection) -> bool:
 
 def varies(form: ShapeForm) -> bool:
     """Returns True if a shape has a range or several profiles."""
-    found = ranges_of(form)
+    found = read_ranges(form)
     return len(found) > 1 or not found[0].is_static
 
 
 def static_shapes(section: ShapeSection) -> Sizes:
     """Returns the static shapes of a configuration, with the optimum sizes of ranges."""
-    return {name: ranges_of(form)[0].opt for name, form in section.shapes.items()}
+    return {name: read_ranges(form)[0].opt for name, form in section.shapes.items()}

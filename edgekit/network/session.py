@@ -117,7 +117,7 @@ def open_session(
     """
     if isinstance(data, bytes) and any(plugin.function for plugin in plugins):
         proto = onnx.ModelProto.FromString(data)
-        if any(_function_of(node, plugins) for node in proto.graph.node):
+        if any(_function_plugin(node, plugins) for node in proto.graph.node):
             return PiecewiseSession(
                 proto,
                 plugins,
@@ -179,7 +179,7 @@ class PiecewiseSession:
         # nodes that no output needs do not run
         for node in reachable(list(graph.node), self._outputs, stubs):
             after = max((waits.get(name, 0) for name in reads(node)), default=0)
-            plugin = _function_of(node, plugins)
+            plugin = _function_plugin(node, plugins)
             if plugin is None:
                 nodes.setdefault(after, []).append(node)
             else:
@@ -258,7 +258,7 @@ def _array(tensor: onnx.TensorProto, lent: Mapping[str, Any]) -> np.ndarray:
     return numpy_helper.to_array(tensor) if value is None else np.array(value.numpy())
 
 
-def _function_of(node: onnx.NodeProto, plugins: Sequence[Plugin]) -> Plugin | None:
+def _function_plugin(node: onnx.NodeProto, plugins: Sequence[Plugin]) -> Plugin | None:
     """Returns the plugin of a node that runs as a function; None for any other node."""
     found = plugin_for(plugins, node.op_type, node.domain)
     return None if found is None or found.function is None else found

@@ -23,12 +23,12 @@ from edgekit.network.ranges import (
     Sizes,
     ValueRange,
     Values,
+    axis_bounds,
     axis_text,
-    bounds_of,
     elements,
     is_ranged,
     parse_axis,
-    ranges_of,
+    read_ranges,
     sizes_at,
     static_shapes,
     varies,
@@ -82,7 +82,7 @@ def _values(section: ShapeSection, inputs: Sequence[onnx.ValueInfoProto]) -> Val
                 where=where,
                 hint=f"{nearest(name, known)} the inputs are: {', '.join(known)}".strip(),
             )
-        dims, (given,) = kind.shape.dim, ranges_of(form)
+        dims, (given,) = kind.shape.dim, read_ranges(form)
         dtype = protos.dtype_name(kind.elem_type)
         fault = ""
         if dtype not in _WHOLE:
@@ -130,7 +130,7 @@ def refuse_outside(
         dims = value.type.tensor_type.shape.dim
         if any(not is_fixed(dim) and dim.dim_param not in bounds for dim in dims):
             continue
-        ends = [bounds.get(dim.dim_param) or bounds_of(int(dim.dim_value)) for dim in dims]
+        ends = [bounds.get(dim.dim_param) or axis_bounds(int(dim.dim_value)) for dim in dims]
         exported_for = Range(*(tuple(end[i] for end in ends) for i in range(3)))
         for sizes in asked:
             own = sizes.get(value.name, exported_for.opt)
@@ -165,7 +165,7 @@ class _Request:
         self._section = section
         self._inputs = inputs
         self._dims = {value.name: value.type.tensor_type.shape.dim for value in inputs}
-        self._given = {name: ranges_of(form) for name, form in section.shapes.items()}
+        self._given = {name: read_ranges(form) for name, form in section.shapes.items()}
         self._notes: list[str] = []
 
     def made(self, data: Sequence[tuple[int, int]] | None) -> ShapeRequest:
@@ -206,7 +206,7 @@ class _Request:
             self._varies
             or any(map(varies, self._section.shapes.values()))
             or any(
-                isinstance(one, str) and bounds_of(one)[0] < bounds_of(one)[2]
+                isinstance(one, str) and axis_bounds(one)[0] < axis_bounds(one)[2]
                 for one in self._section.dimensions.values()
             )
         )
@@ -283,7 +283,7 @@ class _Request:
             for name, ranges in self._given.items()
             if name in self._dims
         }
-        bounds = {name: bounds_of(axis) for name, axis in self._section.dimensions.items()}
+        bounds = {name: axis_bounds(axis) for name, axis in self._section.dimensions.items()}
         for name, one in given.items():
             self._rank(name, one)
             for axis, dim in enumerate(self._dims[name]):
@@ -316,13 +316,13 @@ class _Request:
     ) -> tuple[int, int, int] | None:
         """Returns the range of an axis of an input without a given shape; None if unknown."""
         if is_fixed(dim):
-            return bounds_of(int(dim.dim_value))
+            return axis_bounds(int(dim.dim_value))
         if dim.dim_param in bounds:
             return bounds[dim.dim_param]
         if is_batch(position, dim):
-            return bounds_of(self._section.batch or 1)
+            return axis_bounds(self._section.batch or 1)
         # a placeholder: the buckets determine the size
-        return bounds_of(1) if self._section.buckets and not self._given else None
+        return axis_bounds(1) if self._section.buckets and not self._given else None
 
     def _rank(self, name: str, given: Range) -> None:
         value = next(value for value in self._inputs if value.name == name)
@@ -512,7 +512,7 @@ class _Request:
     def _within(self, number: int, bucket: Sizes, profiles: list[dict[str, Range]]) -> None:
         """Refuses a bucket outside all profiles."""
         input_shapes(self._inputs, bucket, self._section.batch)
-        if not profiles or ShapeRequest({}, tuple(profiles)).profile_of(bucket) is not None:
+        if not profiles or ShapeRequest({}, tuple(profiles)).matching_profile(bucket) is not None:
             return
         shown = "; ".join(", ".join(f"{n}: {one}" for n, one in p.items()) for p in profiles)
         sizes = ", ".join(f"{n}: {'x'.join(map(str, one))}" for n, one in bucket.items())

@@ -250,7 +250,7 @@ def _groups(
             fixed.update(node.output)
             makers.update(dict.fromkeys(node.output, number))
             continue
-        needed, own = _constants_of(read, makers, graph.node)
+        needed, own = _constant_nodes(read, makers, graph.node)
         more = sum(sizes.get(name, 0) for name in own - held)
         if more and groups[-1] and total + more > _PIECE_BYTES:
             groups.append([])
@@ -266,7 +266,7 @@ def _groups(
     return groups
 
 
-def _constants_of(
+def _constant_nodes(
     read: Iterable[str], makers: Mapping[str, int], nodes: Sequence[onnx.NodeProto]
 ) -> tuple[list[int], set[str]]:
     """Returns the nodes that compute the constants among ``read``, in order, and all tensors

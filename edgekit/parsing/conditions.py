@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import onnx
 
-from edgekit.network.graph import Node, proto_of
+from edgekit.network.graph import Node, node_proto
 from edgekit.network.loading.bodies import BRANCHES, Scope, graphs
 from edgekit.network.protos import reads
 from edgekit_device.protocol.codec import document
@@ -202,7 +202,7 @@ def _unlimited(case: Case) -> bool:
 
 def _body_reads(position: int, case: Case) -> bool:
     """Detects a Loop whose body reads its iteration number (0) or its condition (1)."""
-    body = graphs(proto_of(case.node))["body"]
+    body = graphs(node_proto(case.node))["body"]
     name = body.input[position].name
     read = {one for part in body.node for one in reads(part)}
     return name in read or any(value.name == name for value in body.output)
@@ -218,7 +218,7 @@ def _collects_early(case: Case) -> bool:
     results of all iterations."""
     if _unlimited(case) or not _collected(case):
         return False
-    body, inner = graphs(proto_of(case.node))["body"], case.bodies().get("body")
+    body, inner = graphs(node_proto(case.node))["body"], case.bodies().get("body")
     if not case.node.input(1) or inner is None:
         return False
     goes_on, start = inner.value(body.output[0].name), case.value(1)
@@ -230,7 +230,7 @@ def _grows(case: Case) -> bool:
     """Detects a carried tensor whose shape changes in an iteration."""
     first = 1 if case.node.op == "Loop" else 0
     states = len(case.node.inputs) - (2 if first else case.node.attrs["num_scan_inputs"])
-    body, inner = graphs(proto_of(case.node)).get("body"), case.bodies().get("body")
+    body, inner = graphs(node_proto(case.node)).get("body"), case.bodies().get("body")
     if body is None or inner is None:
         return False
     for before, after in zip(body.input[2 * first :], body.output[first:], strict=False):
@@ -243,7 +243,7 @@ def _grows(case: Case) -> bool:
 
 def _unlike_branches(case: Case) -> bool:
     """Detects branches whose results have different shapes."""
-    found, bodies = graphs(proto_of(case.node)), case.bodies()
+    found, bodies = graphs(node_proto(case.node)), case.bodies()
     if len(bodies) < len(BRANCHES):
         return False
     sides = [[bodies[at].known_as(value.name) for value in found[at].output] for at in BRANCHES]

@@ -14,9 +14,9 @@ import onnx
 from onnx import numpy_helper
 
 from edgekit.errors import GateError, ModelError
-from edgekit.network.graph import Node, OnnxGraph, node_of, proto_of
+from edgekit.network.graph import Node, OnnxGraph, node_proto, read_node
 from edgekit.network.loading.bodies import evaluated, graphs
-from edgekit.network.loading.opaque import plugin_of
+from edgekit.network.loading.opaque import plugin_creator_key
 from edgekit.network.loading.shapes import Evaluation, outer_scope
 from edgekit.network.module_names import ModuleNames, last_line
 from edgekit.network.operators import Importer, Refusal, operator_table, refusals
@@ -254,10 +254,10 @@ class _Scope:
         """Returns a node's evaluated bodies; empty if they cannot be evaluated."""
         try:
             if self.known is not None:
-                return evaluated(self.known, proto_of(node))
+                return evaluated(self.known, node_proto(node))
             if self.path or not self.graph.unknown.keys().isdisjoint(node.reads()):
                 return {}
-            return evaluated(outer_scope(self.graph, node), proto_of(node))
+            return evaluated(outer_scope(self.graph, node), node_proto(node))
         except (ModelError, KeyError):
             return {}
 
@@ -312,12 +312,12 @@ def _nodes(graph: OnnxGraph) -> Iterator[tuple[Node, _Scope]]:
 
 def _inside(node: Node, scope: _Scope) -> Iterator[tuple[Node, _Scope]]:
     """Yields the nodes of a node's bodies, and of nested bodies, with their scopes."""
-    proto = proto_of(node)
+    proto = node_proto(node)
     known = scope.bodies(node)
     for attribute, body in graphs(proto).items():
         inner = scope.inner(node, attribute, body, known.get(attribute))
         for part in body.node:
-            one = node_of(part)
+            one = read_node(part)
             yield one, inner
             if one.op in WITH_BODIES:
                 yield from _inside(one, inner)
@@ -384,7 +384,7 @@ def _no_importer(node: Node, row: Importer | None, scope: _Scope, on: _Board) ->
         message += f"; releases before {row.until} have one"
     else:
         message += f"; {row.since} is the first with one" if row.since else "; no release has one"
-    plugin = plugin_of(node)
+    plugin = plugin_creator_key(node)
     return message, _fix(
         on.newer(row.since) if row is not None and row.since else "",
         avoid,

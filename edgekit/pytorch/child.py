@@ -53,7 +53,7 @@ def main() -> None:
 
 def _exported(request: Request) -> Exported:
     from edgekit.pytorch.export import export_network
-    from edgekit.pytorch.networks import network_of
+    from edgekit.pytorch.networks import prepare_network
     from edgekit.pytorch.outside import example_from
 
     args, kwargs = example_from(request)
@@ -71,7 +71,7 @@ def _exported(request: Request) -> Exported:
             args, kwargs = tuple(example), dict(*more)
         source = module
     name = request.source if request.kind == "factory" else Path(request.source).name
-    network = network_of(source, args, kwargs, inputs, name)
+    network = prepare_network(source, args, kwargs, inputs, name)
     network.metadata = metadata
     return export_network(network, request.release, request.exporter, None)
 
@@ -117,7 +117,7 @@ def _loaded(request: Request) -> Any:
             if isinstance(error, ModuleNotFoundError)
             else "save it again with this version of PyTorch, or give the module",
         ) from error
-    return _module_of(loaded)
+    return _checkpoint_module(loaded)
 
 
 class Unpickled(Exception):
@@ -178,7 +178,7 @@ def _pickles(trusted: bool) -> Iterator[None]:
             setattr(owner, name, value)
 
 
-def _module_of(loaded: Any) -> Any:
+def _checkpoint_module(loaded: Any) -> Any:
     """Returns the network of a trusted pickle: a module, or an Ultralytics checkpoint's."""
     import torch
 

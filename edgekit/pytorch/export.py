@@ -27,7 +27,7 @@ from edgekit.pytorch import exporters, keeping, source_errors
 from edgekit.pytorch.chain import TOLERANCES, array, compare, run_steps, steps_of_file, torch_step
 from edgekit.pytorch.document import Arguments, Exported, Exporter, Tensor
 from edgekit.pytorch.free_sizes import FreeAxis, dimension_texts, free_axes, name_axes
-from edgekit.pytorch.networks import Network, clones, is_module, network_of, seeded
+from edgekit.pytorch.networks import Network, clones, is_module, prepare_network, seeded
 from edgekit.pytorch.outside import export_outside, refuse_untrusted
 from edgekit.pytorch.signature import plain_constants, type_name
 from edgekit.targets import releases
@@ -141,12 +141,12 @@ def export_with_network(
             )
         return _with_left(outside, leave, save), None
     if is_module(source):
-        network = network_of(
+        network = prepare_network(
             source, given, kwargs or {}, inputs or {}, leave=leave, dynamic_shapes=dynamic_shapes
         )
         return export_network(network, release, chosen, save), network
     with source_errors.exported_whole():
-        network = network_of(
+        network = prepare_network(
             source, given, kwargs or {}, inputs or {}, dynamic_shapes=dynamic_shapes
         )
         whole = export_network(network, release, chosen, None if leave else save)
@@ -298,7 +298,7 @@ def export_network(
             kind=network.kind,
             torch=str(torch.__version__),
             exporter=made,
-            opset=exporters.opset_of(proto),
+            opset=exporters.read_opset(proto),
             tensorrt=release,
             inputs=_tensors(proto.graph.input, network.call.tensors, ranged=True),
             outputs=_tensors(proto.graph.output, network.outputs),
@@ -340,7 +340,7 @@ def _program(network: Network, exporter: Exporter | None) -> tuple[Any, tuple[Fr
     program = network.program
     if program is None and exporter != "legacy" and network.kind != "torchscript":
         with torch.no_grad(), exporters.quiet():
-            program = exporters.program_of(network.make(), network.call.tensors, network.free)
+            program = exporters.export_program(network.make(), network.call.tensors, network.free)
     axes = () if program is None else free_axes(program, network.call.tensors, network.free)
     if exporter == "legacy" and (axes or network.free):
         raise UsageError(
@@ -392,10 +392,10 @@ def _translated(
     if program is None:
         return "legacy", _legacy(network, release)
     proto = exporters.dynamo(program)
-    if newest is None or newest >= exporters.opset_of(proto):
+    if newest is None or newest >= exporters.read_opset(proto):
         return "dynamo", proto
     why = f"TensorRT {release} takes opset {newest} at most"
-    converted = f"converted from opset {exporters.opset_of(proto)} to {newest}, as {why}"
+    converted = f"converted from opset {exporters.read_opset(proto)} to {newest}, as {why}"
     try:
         lowered = exporters.lowered(proto, newest)
         lacking = _lacking(lowered, release)
@@ -409,8 +409,8 @@ def _translated(
             other = _legacy(network, release)
             if len(_lacking(other, release)) < len(lacking):
                 notes.append(
-                    f"exported by the legacy exporter in opset {exporters.opset_of(other)}, as the "
-                    f"parser of TensorRT {release} has no {listed(lacking)}"
+                    f"exported by the legacy exporter in opset {exporters.read_opset(other)}, as "
+                    f"the parser of TensorRT {release} has no {listed(lacking)}"
                 )
                 return "legacy", other
     notes.append(converted)

@@ -64,7 +64,7 @@ def _nothing(record: logging.LogRecord) -> bool:
     return False
 
 
-def program_of(
+def export_program(
     module: Any, tensors: Sequence[Any], free: Mapping[str, Mapping[int, Any]] | None = None
 ) -> Any:
     """Returns the ``torch.export`` program of a module that takes tensors.
@@ -322,11 +322,11 @@ def lowered(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
         converted: onnx.ModelProto = version_converter.convert_version(bare, opset)
         for node in converted.graph.node:
             if node.domain in ("", "ai.onnx"):
-                _settle(node, opset, opset_of(proto))
+                _settle(node, opset, read_opset(proto))
     except Exception as error:
         text = " ".join(str(error).split())
         raise ModelError(
-            f"the network cannot be converted from opset {opset_of(proto)} to {opset}: {text}",
+            f"the network cannot be converted from opset {read_opset(proto)} to {opset}: {text}",
             code="torch.opset",
             hint='export it with exporter="legacy"',
         ) from error
@@ -368,7 +368,7 @@ def _settle(node: onnx.NodeProto, opset: int, before: int) -> None:
         raise ValueError(f"{node.op_type} with {len(node.input)} inputs")
 
 
-def opset_of(proto: onnx.ModelProto) -> int:
+def read_opset(proto: onnx.ModelProto) -> int:
     """Returns a file's version of ai.onnx."""
     return int(next(one.version for one in proto.opset_import if one.domain in ("", "ai.onnx")))
 

@@ -30,13 +30,13 @@ from edgekit.pytorch.left import LeftOut, leave_out
 from edgekit.pytorch.signature import (
     Call,
     Result,
-    call_of,
+    bind_call,
     check_inputs,
     default_values,
-    example_of,
     parameter_names,
+    random_example,
     random_like,
-    size_of,
+    tensor_size,
     type_name,
 )
 from edgekit.text import counted, listed
@@ -155,7 +155,7 @@ def seeded(seed: int = 0) -> Iterator[None]:
 
 def size_words(tensors: Mapping[str, Tensor]) -> str:
     """Returns names, sizes and types: "x 1x3x224x224:float32"."""
-    return listed(f"{name} {size_of(one)}" for name, one in tensors.items())
+    return listed(f"{name} {tensor_size(one)}" for name, one in tensors.items())
 
 
 def is_module(source: Any) -> bool:
@@ -165,7 +165,7 @@ def is_module(source: Any) -> bool:
     return isinstance(source, torch.nn.Module) and not isinstance(source, torch.jit.ScriptModule)
 
 
-def network_of(
+def prepare_network(
     source: Any,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
@@ -258,8 +258,8 @@ def _module(
     parameters = parameter_names(source.forward)
     if inputs:
         check_inputs(inputs, parameters)
-        kwargs = {**kwargs, **example_of(inputs)}
-    call = call_of(parameters, args, kwargs)
+        kwargs = {**kwargs, **random_example(inputs)}
+    call = bind_call(parameters, args, kwargs)
     result = Result(call.names)
 
     def make() -> Any:
@@ -301,7 +301,7 @@ def _script(
     parameters = [one.name for one in source.forward.schema.arguments][1:]
     if inputs:
         check_inputs(inputs, parameters)
-        made = example_of(inputs)
+        made = random_example(inputs)
         args = tuple(made[one] for one in parameters if one in made)
     if kwargs or not all(isinstance(one, torch.Tensor) for one in args):
         raise UsageError(
@@ -309,7 +309,7 @@ def _script(
             code="torch.inputs",
             hint=f"give its inputs ({listed(parameters)}) as args, in order",
         )
-    call = call_of(parameters, args, {})
+    call = bind_call(parameters, args, {})
     kept = source.original_name if hasattr(source, "original_name") else _class_name(source)
     found = Network(
         "torchscript",
@@ -403,7 +403,7 @@ def _program(
     inputs: Mapping[str, str],
     name: str,
 ) -> Network:
-    leaves = _inputs_of(source)
+    leaves = _example_inputs(source)
     sizes = {key: value for key, value in leaves.items() if hasattr(value, "shape")}
     for node in source.graph.nodes:
         place = _TRAINING.get(str(node.target))
@@ -416,7 +416,7 @@ def _program(
             )
     if inputs:
         check_inputs(inputs, list(sizes))
-        made = example_of(inputs)
+        made = random_example(inputs)
         leaves |= made
         args, kwargs = _unflattened(source, leaves)
         given = {key: made[key] for key in made if not _takes(source, sizes[key], made[key])}
@@ -429,7 +429,7 @@ def _program(
             )
     elif not args and not kwargs:
         args, kwargs = source.example_inputs or _unflattened(source, leaves)
-    call = call_of((), args, kwargs, names=list(leaves))
+    call = bind_call((), args, kwargs, names=list(leaves))
     result = Result(call.names)
 
     def make() -> Any:
@@ -459,7 +459,7 @@ def _takes(program: Any, known: Any, given: Any) -> bool:
     )
 
 
-def _inputs_of(program: Any) -> dict[str, Any]:
+def _example_inputs(program: Any) -> dict[str, Any]:
     """Returns the inputs by name: a random tensor of each size, or the constant."""
     import torch
 
@@ -580,8 +580,8 @@ def _refuse_complex(network: Network) -> None:
     for name, tensor in named.items():
         if tensor.is_complex():
             raise ModelError(
-                f"{name!r} has complex numbers ({size_of(tensor)}), which ONNX networks take and "
-                "return as pairs of real ones",
+                f"{name!r} has complex numbers ({tensor_size(tensor)}), which ONNX networks take "
+                "and return as pairs of real ones",
                 code="torch.complex",
                 where=name,
                 hint="use torch.view_as_real and torch.view_as_complex in forward",

@@ -185,7 +185,7 @@ def export_outside(
         BuildError: ``torch.failed``, ``torch.timeout`` or ``torch.memory``: the child ended early.
         EdgekitError: The child's error.
     """
-    kind = kind_of(source)
+    kind = source_kind(source)
     digest = "" if kind == "factory" else file_digest(Path(source))
     with tempfile.TemporaryDirectory(prefix="edgekit-torch-") as made:
         folder = Path(made)
@@ -221,7 +221,7 @@ def refuse_untrusted(source: str | Path, trust: str | None) -> None:
         ModelError: ``model.missing``, or ``torch.untrusted`` for a pickle.
         UsageError: ``torch.source``: no PyTorch network; ``torch.trust``: another file is trusted.
     """
-    kind = kind_of(source)
+    kind = source_kind(source)
     if kind == "factory" or not (trust or kind == "pickle"):
         return
     digest = file_digest(Path(source))
@@ -236,7 +236,7 @@ def refuse_untrusted(source: str | Path, trust: str | None) -> None:
         )
 
 
-def kind_of(source: str | Path) -> Kind:
+def source_kind(source: str | Path) -> Kind:
     """Returns the kind of a source path or text.
 
     Raises:

@@ -23,7 +23,7 @@ from edgekit.files import read_file, replacing
 from edgekit.network.synthetic import synthetic_inputs
 from edgekit.quantize.calibration.parts import parts, run_parts
 from edgekit.quantize.needs import FLOATS, Lack, follow, needs, without_too
-from edgekit.quantize.scales import Scales, float32, hex_of, is_scale, make_scales
+from edgekit.quantize.scales import Scales, float32, hex_bits, is_scale, make_scales
 from edgekit.targets.releases import parse_version
 from edgekit.text import counted, listed
 from edgekit_device.versions import tensorrt_number
@@ -49,7 +49,7 @@ _UNNAMED = "(Unnamed Layer*"
 _SHOWN = 3
 
 
-def number_of(version: str) -> int:
+def version_number(version: str) -> int:
     """Returns NV_TENSORRT_VERSION of a release: "8.6.2" is 8602, and "10.3" is 100300.
 
     Raises:
@@ -58,7 +58,7 @@ def number_of(version: str) -> int:
     return tensorrt_number(parse_version(version))
 
 
-def major_of(number: int) -> int:
+def major_release(number: int) -> int:
     """Returns the major release of an NV_TENSORRT_VERSION."""
     return number // 10000 if number >= 100000 else number // 1000
 
@@ -148,12 +148,12 @@ class CalibrationCache:
         lines = [self.header]
         for name, scale in self.scales.items():
             check_name(name)
-            lines.append(f"{name}: {hex_of(checked_scale(name, scale))}")
+            lines.append(f"{name}: {hex_bits(checked_scale(name, scale))}")
         return "\n".join(lines) + "\n"
 
     def for_tensorrt(self, version: str) -> CalibrationCache:
         """Returns the cache with the header that ``version`` and IInt8EntropyCalibrator2 write."""
-        return replace(self, version=number_of(version), algorithm=ALGORITHM)
+        return replace(self, version=version_number(version), algorithm=ALGORITHM)
 
     def complaint(self, version: str) -> str:
         """Returns the complaint of TensorRT ``version`` about the header on a DLA; empty if none.
@@ -163,8 +163,8 @@ class CalibrationCache:
         ranges of trtexec's random inputs. According to reports, 10.3 refuses TRT-8600 in this way,
         and 10.16 reads TRT-100300: the major number counts.
         """
-        wanted = number_of(version)
-        if self.algorithm == ALGORITHM and major_of(self.version) == major_of(wanted):
+        wanted = version_number(version)
+        if self.algorithm == ALGORITHM and major_release(self.version) == major_release(wanted):
             return ""
         return (
             f"the cache's header {self.header} is not TRT-{wanted}-{ALGORITHM}: TensorRT {version} "
@@ -258,7 +258,7 @@ def _parse(line: str, where: str) -> tuple[str, float]:
     return name, scale
 
 
-def cache_of(scales: Mapping[str, float], tensorrt: str) -> CalibrationCache:
+def make_cache(scales: Mapping[str, float], tensorrt: str) -> CalibrationCache:
     """Returns the cache that IInt8EntropyCalibrator2, the calibrator a DLA needs, reads back.
 
     The algorithm in the header is always EntropyCalibration2, for all calibration methods:
@@ -273,7 +273,7 @@ def cache_of(scales: Mapping[str, float], tensorrt: str) -> CalibrationCache:
             float32.
     """
     rounded = {name: checked_scale(name, scale) for name, scale in scales.items()}
-    return CalibrationCache(number_of(tensorrt), ALGORITHM, rounded)
+    return CalibrationCache(version_number(tensorrt), ALGORITHM, rounded)
 
 
 def write_cache(
@@ -282,7 +282,7 @@ def write_cache(
     """Writes a calibration cache atomically: a reader sees the old or the new file, never a part.
 
     Args:
-        scales: Scales, which get the header of :func:`cache_of`, or a cache, written unchanged.
+        scales: Scales, which get the header of :func:`make_cache`, or a cache, written unchanged.
         path: The file.
         tensorrt: The release that will read it; for a cache, None keeps its header.
 
@@ -295,7 +295,7 @@ def write_cache(
     else:
         if tensorrt is None:
             raise TypeError("give a TensorRT version; scales alone have none")
-        cache = cache_of(scales.scales, tensorrt)
+        cache = make_cache(scales.scales, tensorrt)
     content = cache.text.encode()
     try:
         with replacing(Path(path)) as part:
@@ -600,7 +600,7 @@ class CacheReading:
         return {**dict.fromkeys(self.free, 1.0), **self.scales.scales}
 
 
-def scales_of(
+def scales_from_cache(
     cache: CalibrationCache,
     network: Network,
     *,

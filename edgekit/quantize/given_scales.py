@@ -15,7 +15,7 @@ from edgekit.errors import DataError
 from edgekit.network.layer_names import layers_named
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import FOLLOWED, SAME_VALUES, Model, Network
-from edgekit.quantize.caches import CacheReading, CalibrationCache, cache_of, scales_of
+from edgekit.quantize.caches import CacheReading, CalibrationCache, make_cache, scales_from_cache
 from edgekit.quantize.scales import Change, Scales, tie, tied, violations
 from edgekit.text import counted, listed, yaml_list
 from edgekit_device.protocol.codec import write
@@ -155,7 +155,9 @@ def judge_with(
     """
     best = judging(None)
     able = {layer for layer, verdict in best.verdicts.items() if verdict.placeable}
-    reading = scales_of(cache, network, model=model, original=original, on_dla=able, name=name)
+    reading = scales_from_cache(
+        cache, network, model=model, original=original, on_dla=able, name=name
+    )
     judgement = judging(reading.judged)
     runs = {
         layer: _runs(layer in able, judgement.verdicts[layer].placeable)
@@ -232,8 +234,8 @@ def cache_for_both(
         old = original.graph.tensor_names
         # without a tensor in both networks no scale can be added
         with suppress(DataError):
-            reading = scales_of(
-                cache_of(known, tensorrt),
+            reading = scales_from_cache(
+                make_cache(known, tensorrt),
                 layers(original, tensorrt),
                 model=original,
                 original=model,
@@ -242,7 +244,7 @@ def cache_for_both(
             known = {**more, **known}
     known = _moved(_moved(known, model), original)
     named = model.graph.tensor_names | original.graph.tensor_names
-    return cache_of({name: scale for name, scale in known.items() if name in named}, tensorrt)
+    return make_cache({name: scale for name, scale in known.items() if name in named}, tensorrt)
 
 
 # the network is judged unchanged, and gets its Q/DQ nodes afterwards

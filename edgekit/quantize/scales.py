@@ -141,7 +141,7 @@ def float32(value: float) -> float:
     return float(struct.unpack(">f", struct.pack(">f", value))[0])
 
 
-def hex_of(scale: float) -> str:
+def hex_bits(scale: float) -> str:
     """Returns the big-endian float32 bits as TensorRT's caches write them, no zero padding."""
     return f"{int.from_bytes(struct.pack('>f', scale), 'big'):x}"
 
@@ -153,7 +153,7 @@ def make_scales(
     rounded = {name: float32(value) for name, value in scales.items()}
     digest = hashlib.sha256()
     for name in sorted(rounded):
-        digest.update(f"{name}\0{hex_of(rounded[name])}\n".encode())
+        digest.update(f"{name}\0{hex_bits(rounded[name])}\n".encode())
     return Scales(rounded, method, data, digest.hexdigest(), tuple(missing))
 
 

@@ -278,11 +278,11 @@ class MethodErrors:
             if digests in known:
                 self._runs += len(inputs)
             else:
-                known[digests] = self._of(inputs, real, each, f"{text}: {method}")
+                known[digests] = self._real_errors(inputs, real, each, f"{text}: {method}")
             found[method] = known[digests]
         return found
 
-    def _of(
+    def _real_errors(
         self,
         inputs: Sequence[HeldOutInput],
         real: Sequence[Sequence[np.ndarray]],

@@ -18,7 +18,7 @@ from edgekit.dla.rules import load_rules
 from edgekit.errors import BuildError, DataError
 from edgekit.network.model import Network
 from edgekit.network.module_names import common_module, enclosing
-from edgekit.network.module_tree import module_totals, modules_of
+from edgekit.network.module_tree import layer_modules, module_totals
 from edgekit.placement.segments import SegmentedPlan
 from edgekit.quantize.data.rows import check_feed
 from edgekit.quantize.scales import Scales
@@ -662,7 +662,7 @@ def ranked_kernels(found: Sensitivity, network: Network) -> tuple[RankedKernel, 
 
 def module_impacts(found: Sensitivity, network: Network) -> tuple[ModuleImpact, ...]:
     """Returns the modules' INT8 errors, each before its inner modules; empty without names."""
-    module = modules_of(network)
+    module = layer_modules(network)
     kernels: dict[str, list[Impact]] = defaultdict(list)
     for impact in found.impacts:
         for path in enclosing(common_module(module.get(name, "") for name in impact.layers)):

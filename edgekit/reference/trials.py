@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgekit.reference.accuracy import Float32
-from edgekit.reference.search_bounds import Feeds, FirstInputs, part_of
+from edgekit.reference.search_bounds import Feeds, FirstInputs, trial_limit
 
 if TYPE_CHECKING:
     from edgekit.network.model import Model
@@ -29,7 +29,7 @@ class TrialInputs:
     """
 
     def __init__(self, model: Model, inputs: Feeds, most: int | None) -> None:
-        self.part = part_of(inputs, most)
+        self.part = trial_limit(inputs, most)
         self.inputs = _held(inputs if self.part is None else FirstInputs(inputs, self.part))
         self.float32 = Float32(model, room=_HELD_BYTES)
 

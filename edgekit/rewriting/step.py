@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from edgekit.network.graph import Node, form, proto_of
+from edgekit.network.graph import Node, form, node_proto
 from edgekit.network.windows import POOLS, pooled
 from edgekit.rewriting.errors import MalformedError, TooLargeError
 from edgekit.rewriting.graph import (
@@ -144,7 +144,7 @@ def _by_onnx(
             continue
         elem = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         inputs.append(helper.make_tensor_value_info(name, elem, shape))
-    body = helper.make_graph([proto_of(node) for node in nodes], "step", inputs, [], constants)
+    body = helper.make_graph([node_proto(node) for node in nodes], "step", inputs, [], constants)
     proto = helper.make_model(body, opset_imports=[helper.make_opsetid("", opset)])
     try:
         made = onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)

@@ -15,7 +15,7 @@ import numpy as np
 from edgekit.errors import BuildError
 from edgekit.files import forget_pages
 from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
-from edgekit.reference.weights import Keep, digest_of
+from edgekit.reference.weights import Keep, weight_digest
 from edgekit.text import counted
 from edgekit_device.protocol.manifest import EngineEntry, IoEntry
 from edgekit_device.tensorrt.weights import named_weights, origins
@@ -37,7 +37,7 @@ _TAKES_OTHERS = ("any", "individual")
 _PART_BYTES = 128 << 20
 
 
-def artefacts_of(
+def read_artefacts(
     request: BuildRequest,
     result: BuildResult,
     lanes: Sequence[RequestedLane],
@@ -149,7 +149,7 @@ class BoardGolden:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-def golden_of(result: BuildResult, fetch: Fetch) -> list[BoardGolden]:
+def read_golden(result: BuildResult, fetch: Fetch) -> list[BoardGolden]:
     """Returns the outputs of the unstripped engines on the board, as arrays."""
     blobs = fetch(dict.fromkeys(x.digest for case in result.golden for x in case.outputs.values()))
     return [
@@ -217,7 +217,7 @@ class _EngineWeights:
         found: dict[str, tuple[str, np.ndarray, str]] = {}
         for arrays, by_node in _named(blobs, requested, list(one.weights)):
             for name, value in arrays.items():
-                digest = digest_of(value)
+                digest = weight_digest(value)
                 kept = self._keep(digest, value) if self._keep else value
                 found[name] = digest, kept, by_node.get(name, "none")
         lacking = sorted(set(one.weights) - set(found))

@@ -647,7 +647,7 @@ class Variant:
         """The variant's own shape, by input."""
         return {tensor.name: tensor.shape for tensor in self.inputs}
 
-    def profile_of(self, sizes: Mapping[str, Sequence[int]]) -> Optional[int]:
+    def matching_profile(self, sizes: Mapping[str, Sequence[int]]) -> Optional[int]:
         """Returns the index of the first profile that holds these sizes; None if none does."""
         for index, profile in enumerate(self.profiles):
             if all(one.holds(sizes[name]) for name, one in profile.items()):
@@ -929,7 +929,7 @@ class Manifest:
             fail(where + ".lane", "there are {} lanes".format(len(variant.lanes)))
         if case.shapes:
             _same_names(case.shapes, variant.inputs, where + ".shapes")
-            if variant.profile_of(case.shapes) is None:
+            if variant.matching_profile(case.shapes) is None:
                 fail(where + ".shapes", "no profile of the variant holds these sizes")
         for tensor in variant.outputs:
             found, at = case.outputs[tensor.name], "{}.outputs.{}".format(where, tensor.name[:80])

@@ -154,7 +154,7 @@ class Router:
             if found is not None:
                 return found
         for number, variant in enumerate(self._variants):
-            if variant.profile_of(sizes) is not None:
+            if variant.matching_profile(sizes) is not None:
                 _check_values(variant, values or {})
                 return Route(number)
         raise self.refusal(sizes)

@@ -200,7 +200,7 @@ def fold(
         return {first: np.broadcast_to(constants[node.input[0]], shape)}
     if node.op_type == "ConstantOfShape":
         return {first: _repeat(_fill(node), shape)}
-    expected = outputs_of(node, types)
+    expected = output_types(node, types)
     quick = fold_with_numpy(node, constants)
     if quick is not None and (quick.shape, quick.dtype) == expected[first]:
         return {first: quick}
@@ -250,7 +250,7 @@ def evaluator(
         return None
 
 
-def outputs_of(
+def output_types(
     node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
 ) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
     """Returns shape and NumPy type of a node's outputs by name."""
@@ -333,7 +333,7 @@ class Patience:
         step = DeferredStep(list(read.values()), compute)
         return {
             name: Deferred(step, name, shape, dtype)
-            for name, (shape, dtype) in outputs_of(node, types).items()
+            for name, (shape, dtype) in output_types(node, types).items()
         }
 
     def _waits(
@@ -346,7 +346,7 @@ class Patience:
             return True
         if node.op_type in VIEWS or node.op_type in _SLICES or node.op_type == "Expand":
             return False
-        made = [math.prod(s) * d.itemsize for s, d in outputs_of(node, types).values()]
+        made = [math.prod(s) * d.itemsize for s, d in output_types(node, types).values()]
         sizes = [*made, *(value.nbytes for value in read.values())]
         if node.op_type == "Gather":
             # it reads no more than its output
@@ -389,7 +389,7 @@ def _tried(
         axes = node.op_type in _REDUCTIONS and name != node.input[0]
         small[name] = real(value) if axes else np.ones((1,) * value.ndim, value.dtype)
     values = run(node, small, types, version)
-    wanted = {name: dtype for name, (_, dtype) in outputs_of(node, types).items()}
+    wanted = {name: dtype for name, (_, dtype) in output_types(node, types).items()}
     return values is not None and {n: v.dtype for n, v in values.items()} == wanted
 
 

@@ -39,8 +39,8 @@ from edgekit.network.plugins import Plugin, check_used
 from edgekit.network.protos import (
     UNLISTED,
     dtype_name,
-    elem_of,
     is_plugin,
+    onnx_elem_type,
     reachable,
     reads,
     rename_reads,
@@ -97,7 +97,7 @@ def emit(
     nodes = reachable(nodes, outputs, state.constants)
     read = dict.fromkeys([tensor for node in nodes for tensor in reads(node)] + list(outputs))
     _drop_unused_outputs(nodes, read, state.version)
-    roles = roles_of(nodes)
+    roles = weight_roles(nodes)
     weights: dict[str, Constant] = {}
     initializers = []
     for tensor in read:
@@ -141,7 +141,7 @@ def stub(name: str, value: Constant) -> onnx.TensorProto:
     """Returns an initializer without data, in the form for which ONNX Runtime accepts values."""
     tensor = onnx.TensorProto(
         name=name,
-        data_type=elem_of(value.dtype),
+        data_type=onnx_elem_type(value.dtype),
         dims=value.shape,
         data_location=onnx.TensorProto.EXTERNAL,
     )
@@ -204,7 +204,7 @@ def _drop_unused_outputs(
             del node.output[-1]
 
 
-def roles_of(nodes: Sequence[onnx.NodeProto]) -> dict[str, set[tuple[str, int]]]:
+def weight_roles(nodes: Sequence[onnx.NodeProto]) -> dict[str, set[tuple[str, int]]]:
     roles: dict[str, set[tuple[str, int]]] = {}
     for node in nodes:
         for index, tensor in enumerate(node.input):
@@ -215,7 +215,7 @@ def roles_of(nodes: Sequence[onnx.NodeProto]) -> dict[str, set[tuple[str, int]]]
 
 def is_weight(value: Constant, roles: set[tuple[str, int]]) -> bool:
     # packed and 8-bit float types have no NumPy layout that ONNX Runtime accepts by reference
-    name = dtype_name(elem_of(value.dtype))
+    name = dtype_name(onnx_elem_type(value.dtype))
     if value.dtype.kind not in "fiub" and name != "bfloat16":
         return False
     if value.nbytes >= _WEIGHT_BYTES:
@@ -249,7 +249,7 @@ def _shape(state: Evaluation, name: str) -> tuple[int, ...]:
 
 def _type(state: Evaluation, name: str) -> int:
     if name in state.constants:
-        return elem_of(state.constants[name].dtype)
+        return onnx_elem_type(state.constants[name].dtype)
     return state.types[name]
 
 
@@ -433,13 +433,13 @@ def canonical(
         name: value if isinstance(value, Deferred) else frozen(value)
         for name, value in entries(weights or {}).items()
     }
-    constants = constants_of(graph, values, base_folder)
+    constants = read_constants(graph, values, base_folder)
     quantised = give_zero_points(graph.node, constants)
     inputs = [value for value in graph.input if value.name not in constants]
     defined = {value.name for value in inputs} | set(constants)
     nodes = [node for node in graph.node if not any(name in values for name in node.output)]
     nodes = protos.sort(nodes, defined)
-    wanted = outputs_of(graph, nodes, defined, outputs)
+    wanted = select_outputs(graph, nodes, defined, outputs)
     nodes = protos.reachable(nodes, wanted, defined)
     validation.operators(nodes, version)
     used = {name for node in nodes for name in protos.reads(node)} | set(wanted)
@@ -519,7 +519,7 @@ def _current(name: str, alias: Mapping[str, str]) -> str:
     return alias.get(name, name)
 
 
-def constants_of(
+def read_constants(
     graph: onnx.GraphProto, given: Mapping[str, Constant], folder: Path | None
 ) -> dict[str, Constant]:
     constants: dict[str, Constant] = {}
@@ -559,7 +559,7 @@ def constants_of(
     return {**constants, **given}
 
 
-def outputs_of(
+def select_outputs(
     graph: onnx.GraphProto,
     nodes: Sequence[onnx.NodeProto],
     known: set[str],

@@ -23,11 +23,11 @@ from edgekit.network.protos import (
     FLOAT,
     STRING,
     UNLISTED,
-    elem_of,
     free_name,
     has_bodies,
     is_plugin,
     name_nodes,
+    onnx_elem_type,
     reads,
     rename_reads,
     sort,
@@ -219,7 +219,7 @@ class Evaluation:
             self._fold_away(node, "constant")
             self.constants[first] = self._measured(node)
         elif not node.domain and foldable(node, self.constants, self.shapes):
-            values = self._constants_of(node)
+            values = self._fold_constants(node)
             if values is None:
                 self.nodes.append(node)
             else:
@@ -259,7 +259,7 @@ class Evaluation:
             self.types[name], self.shapes[name] = self._known[name]
         return True
 
-    def _constants_of(self, node: onnx.NodeProto) -> Mapping[str, Constant] | None:
+    def _fold_constants(self, node: onnx.NodeProto) -> Mapping[str, Constant] | None:
         """Returns the outputs of a node with constant inputs; large outputs are computed lazily."""
         named = [name for name in (*node.input, *node.output) if name]
         types = {name: proto for name in named if (proto := self._proto(name)) is not None}
@@ -435,7 +435,7 @@ class Evaluation:
         name = self.alias.get(name, name)
         if name in self.constants:
             value = self.constants[name]
-            return elem_of(value.dtype), tuple(value.shape)
+            return onnx_elem_type(value.dtype), tuple(value.shape)
         return (self.types[name], self.shapes[name]) if name in self.shapes else None
 
     def _pooled(
@@ -563,7 +563,7 @@ class Evaluation:
             return self.unknown[name]
         if name not in self._protos and name in self.constants:
             value = self.constants[name]
-            self._learn(name, tensor_type(elem_of(value.dtype), tuple(value.shape)))
+            self._learn(name, tensor_type(onnx_elem_type(value.dtype), tuple(value.shape)))
         elif name not in self._protos:
             self._protos[name] = tensor_type(self.types[name], self.shapes[name])
         return self._protos[name]
@@ -586,7 +586,7 @@ def outer_scope(graph: LayerSource, node: Node) -> Evaluation:
     for name in node.reads():
         value = graph.value(name) if graph.constant(name) else None
         if value is None:
-            inputs[name] = elem_of(np.dtype(graph.dtype(name))), graph.shape(name)
+            inputs[name] = onnx_elem_type(np.dtype(graph.dtype(name))), graph.shape(name)
         else:
             constants[name] = value
     return Evaluation(graph.opset, constants, inputs, {}, {}, {}, graph.plugins)

@@ -41,7 +41,7 @@ _TAPS = {"nearest": 0, "bilinear": 2, "linear": 2, "bicubic": 4, "cubic": 4}
 _CORNERS = 4
 
 
-def macs_of(at: Placer, node: Node) -> int | None:
+def count_macs(at: Placer, node: Node) -> int | None:
     """Returns a node's multiply-accumulates for one inference; None if unknown.
 
     They are also unknown for a node of another domain if its inputs differ from those of ONNX's

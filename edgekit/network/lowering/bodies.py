@@ -12,7 +12,7 @@ from functools import lru_cache
 import onnx
 
 from edgekit.errors import ModelError
-from edgekit.network.graph import LayerSource, Node, OnnxGraph, proto_of
+from edgekit.network.graph import LayerSource, Node, OnnxGraph, node_proto
 from edgekit.network.loading.bodies import evaluated, graphs, trip_count, trip_limit
 from edgekit.network.loading.load import emit
 from edgekit.network.loading.shapes import Evaluation, outer_scope
@@ -43,7 +43,7 @@ class _Outer:
     """A node and the outer tensors that it reads; two are equal if their bodies lower equally."""
 
     def __init__(self, graph: LayerSource, node: Node) -> None:
-        self.node = proto_of(node)
+        self.node = node_proto(node)
         self.scope = outer_scope(graph, node)
         facts: list[object] = [graph.opset, self.node.SerializeToString(deterministic=True)]
         for name in node.reads():
@@ -60,7 +60,7 @@ class _Outer:
         return isinstance(other, _Outer) and self._key == other._key
 
 
-def bodies_of(graph: LayerSource, node: Node, release: str, lower: Lower) -> Bodies:
+def lower_bodies(graph: LayerSource, node: Node, release: str, lower: Lower) -> Bodies:
     """Returns the layers in a node's bodies.
 
     Args:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from edgekit.network.lowering.arithmetic import macs_of
+from edgekit.network.lowering.arithmetic import count_macs
 from edgekit.network.lowering.kinds import UNKNOWN
 from edgekit.network.lowering.pointwise import broadcast_shape, pair
 from edgekit.network.windows import KernelWindow, window
@@ -296,7 +296,7 @@ def stft(at: Placer, node: Node) -> None:
     """
     steps, source = _Steps(at, node), node.inputs[0]
     signal, (batch, frames, bins, _) = at.shape(source), at.shape(steps.output)
-    macs = macs_of(at, node)
+    macs = count_macs(at, node)
     if signal[2:] not in {(), (1,)} or not at.stored(node.input(1)):
         at.emit(node, UNKNOWN, macs=macs or 0)
         return

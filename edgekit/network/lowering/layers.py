@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from edgekit.network.graph import IMPORTED, LEFT, PLUGIN, Attributes, LayerSource, Node, OnnxGraph
-from edgekit.network.loading.opaque import plugin_of
+from edgekit.network.loading.opaque import plugin_creator_key
 from edgekit.network.lowering import kinds, pointwise
 from edgekit.network.lowering import pooling as over_axes
 from edgekit.network.lowering import products as by_weights
 from edgekit.network.lowering import shuffles as moving
-from edgekit.network.lowering.arithmetic import macs_of
+from edgekit.network.lowering.arithmetic import count_macs
 from edgekit.network.lowering.compositions import FAMILIES, non_max_suppression
 from edgekit.network.lowering.fusion import fuse_shuffles, without_identities
 from edgekit.network.lowering.placer import Placer
@@ -178,7 +178,7 @@ def _place(at: Placer, node: Node, family: _Family | None) -> None:
     else:
         read = list(node.inputs) if node.op in _BROADCASTING else []
         absorbed = pointwise.as_imported(at, node, read)
-        macs = macs_of(at, node)
+        macs = count_macs(at, node)
         at.emit(
             node,
             _PLAIN.get(node.op) or kinds.by_release(node.op, at.release) or kinds.UNKNOWN,
@@ -222,7 +222,7 @@ def _opaque(at: Placer, node: Node, why: str) -> None:
     if why == PLUGIN:
         own = at.plugin(node)
         formats = {"formats": own.formats} if own is not None and own.formats else {}
-        at.emit(node, kinds.PLUGIN, {**plugin_of(node), **formats}, opaque=why)
+        at.emit(node, kinds.PLUGIN, {**plugin_creator_key(node), **formats}, opaque=why)
         return
     if node.op == "NonMaxSuppression":
         non_max_suppression(at, node, why)

@@ -12,7 +12,7 @@ import numpy as np
 from edgekit.errors import ModelError
 from edgekit.network.graph import Attributes, LayerSource, Node
 from edgekit.network.lowering import kinds
-from edgekit.network.lowering.bodies import Bodies, Lower, bodies_of
+from edgekit.network.lowering.bodies import Bodies, Lower, lower_bodies
 from edgekit.network.model import GPU_CODES, Absorbed, Body, Layer, Tensor
 from edgekit.network.plugins import Plugin
 from edgekit.network.protos import free_name
@@ -132,7 +132,7 @@ class Placer:
 
     def bodies(self, node: Node, lower: Lower) -> Bodies:
         """Returns the layers in a node's bodies; ``lower`` returns the layers of a graph."""
-        return bodies_of(self._graph, node, self.release, lower)
+        return lower_bodies(self._graph, node, self.release, lower)
 
     def plugin(self, node: Node) -> Plugin | None:
         """Returns the user's own plugin of a node; None for any other node."""

@@ -55,8 +55,8 @@ from edgekit.reference.search_bounds import (
     SearchBounds,
     bound_note,
     bounds_of_run,
-    part_of,
     part_text,
+    trial_limit,
 )
 from edgekit.reference.trials import TrialInputs
 from edgekit.reference.weights import WeightStore
@@ -270,7 +270,7 @@ def proposed_layers(
     from edgekit.reference.sensitivity import Proposal
 
     ranking = ranking or context
-    ranked = part_of(calibration_inputs(context), bounds.ranked)
+    ranked = trial_limit(calibration_inputs(context), bounds.ranked)
     int8 = _int8_layers(context)
 
     def compute() -> Proposal:

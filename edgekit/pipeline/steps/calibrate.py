@@ -104,12 +104,12 @@ def prepare_of(
         where: The pictures, for errors.
 
     Raises:
-        DataError: As raised by ``preprocess_of``.
+        DataError: As raised by ``choose_preprocess``.
     """
-    from edgekit.quantize.data.load import preprocess_of
+    from edgekit.quantize.data.load import choose_preprocess
 
     given = image_section(context).model_dump(include=set(IMAGE_OPTIONS))
-    return preprocess_of(specs, ImageOptions(**given), where)
+    return choose_preprocess(specs, ImageOptions(**given), where)
 
 
 def check_data(context: Context) -> None:

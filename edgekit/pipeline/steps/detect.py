@@ -30,7 +30,7 @@ from edgekit.quantize.data.images import (
     files_in,
     read_image,
 )
-from edgekit.quantize.data.rows import rows_of, shown
+from edgekit.quantize.data.rows import row_layout, shown
 from edgekit.text import counted
 from edgekit_device.arrays.npz import read_npz, write_npz
 from edgekit_device.detection.detect import detect
@@ -236,7 +236,7 @@ def check_pictures(context: Context, pictures: Pictures) -> None:
         UsageError: "detect.no-head".
     """
     need_head(context)
-    _, prepare = prepare_of(context, rows_of(model(context)).specs, pictures.files[0])
+    _, prepare = prepare_of(context, row_layout(model(context)).specs, pictures.files[0])
     for number, file in enumerate(islice(pictures.files, _LOOKED_AT)):
         image = read_image(file, prepare.mode)
         if not number:
@@ -268,7 +268,7 @@ def detect_on(
         BoardError: The board fails.
     """
     client, head = boards.clients()[0], need_head(context)
-    rows = rows_of(model(context))
+    rows = row_layout(model(context))
     name, prepare = prepare_of(context, rows.specs, pictures.files[0])
     context.session.fresh.add("detect")
     found: list[DetectedPicture] = []
@@ -363,6 +363,6 @@ def draw_inference(
     files = []
     for number, (row, objects) in enumerate(zip(inputs[name], frames, strict=True)):
         path = folder / f"input-{number}-detected.png"
-        save_drawn(path, prepare.image_of(row), objects, head)
+        save_drawn(path, prepare.row_image(row), objects, head)
         files.append(str(path))
     return files

@@ -23,7 +23,7 @@ from edgekit.pipeline.steps.load import head_of, options_of, source
 from edgekit.pipeline.steps.rewrite import model
 from edgekit.quantize.data.images import read_image
 from edgekit.quantize.data.labels import LabelledPicture, read_labels
-from edgekit.quantize.data.rows import rows_of
+from edgekit.quantize.data.rows import row_layout
 from edgekit.reference.accuracy import Float32
 from edgekit.reference.run import Runner
 from edgekit.text import counted
@@ -135,7 +135,7 @@ def check_labelled_fits(context: Context) -> None:
             _fitting(path, source(context))
         else:
             _labelled_pictures(path, head)
-            prepare_of(context, rows_of(source(context)).specs, path)
+            prepare_of(context, row_layout(source(context)).specs, path)
 
 
 @computed()
@@ -191,7 +191,7 @@ def _labelled_boxes(context: Context, path: Path, head: Head) -> LabelledBoxes:
         network = model(context)
         runner, reference = Runner(artefacts(context)), Float32(network)
         names = list(head.outputs)
-        rows = rows_of(network)
+        rows = row_layout(network)
         name, prepare = prepare_of(context, rows.specs, path)
         placings: list[Placing] = []
 

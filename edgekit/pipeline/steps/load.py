@@ -37,7 +37,7 @@ from edgekit.pipeline.context import Context, computed
 from edgekit.placement.cuts import cuts
 from edgekit.placement.forecast import timer_of
 from edgekit.placement.translation import is_typed, translation, typed_note, typed_translation
-from edgekit.quantize.caches import CalibrationCache, cache_of, load_cache
+from edgekit.quantize.caches import CalibrationCache, load_cache, make_cache
 from edgekit.quantize.qdq.to_implicit import Translated, has_qdq
 from edgekit.text import counted
 from edgekit_device.detection.head import Head
@@ -438,7 +438,7 @@ def given_scales(context: Context) -> CalibrationCache | None:
         return None
     if cache is not None:
         return load_cache(context.config.resolve(cache))
-    return None if found is None else cache_of(found.scales, context.tensorrt)
+    return None if found is None else make_cache(found.scales, context.tensorrt)
 
 
 @computed(given_scales)

@@ -266,7 +266,7 @@ def _first_bad(
     return None
 
 
-def warnings_of(histograms: Mapping[str, ValueHistogram], samples: int) -> list[str]:
+def data_warnings(histograms: Mapping[str, ValueHistogram], samples: int) -> list[str]:
     """Returns warnings about the data and about tensors that never change."""
     found = []
     if samples < _FEW:

@@ -417,7 +417,7 @@ def nearest(counts: np.ndarray) -> int:
     return _nearest(counts, _divergences(np.asarray(counts, np.int64)))
 
 
-def edge_of(candidate: int, low: float, high: float, bins: int = ENTROPY_BINS) -> float:
+def clipping_edge(candidate: int, low: float, high: float, bins: int = ENTROPY_BINS) -> float:
     """Returns the clipping magnitude of a candidate: its outer edge, within the seen range.
 
     The interval has one bin more above zero than below, and is clipped to [``low``, ``high``].
@@ -602,7 +602,7 @@ def check_method(method: str) -> None:
         )
 
 
-def amax_of(histogram: ValueHistogram, method: str) -> float:
+def choose_amax(histogram: ValueHistogram, method: str) -> float:
     """Returns the clipping magnitude of a tensor; 0 when all its values are zero.
 
     Raises:
@@ -633,14 +633,14 @@ def entropy_if_sure(histogram: ValueHistogram) -> float | None:
     if unsure.any() and counts.sum() < _FEW:
         return None
     best = nearest_if_sure(counts, unsure)
-    return None if best is None else edge_of(best, histogram.low, histogram.high)
+    return None if best is None else clipping_edge(best, histogram.low, histogram.high)
 
 
 def _entropy(histogram: ValueHistogram) -> float:
     if histogram.total < FEWEST:
         return histogram.amax
     counts, _ = histogram.regrid(ENTROPY_BINS)
-    return edge_of(nearest(counts), histogram.low, histogram.high)
+    return clipping_edge(nearest(counts), histogram.low, histogram.high)
 
 
 def _minmax(histogram: ValueHistogram) -> float:

@@ -29,9 +29,9 @@ from edgekit.quantize.calibration.checks import (
     bad_activation,
     bad_input,
     check_weights,
+    data_warnings,
     too_few,
     unbounded,
-    warnings_of,
 )
 from edgekit.quantize.calibration.histograms import (
     BINS,
@@ -40,10 +40,10 @@ from edgekit.quantize.calibration.histograms import (
     METHODS,
     DerivedTensor,
     ValueHistogram,
-    amax_of,
+    choose_amax,
+    clipping_edge,
     derive,
     derived,
-    edge_of,
     edges,
     entropy_if_sure,
     merged,
@@ -322,7 +322,7 @@ class Recount:
             counts[name] = found
         best = self._pool.map(nearest, counts.values())
         return {
-            name: edge_of(candidate, self._of[name].low, self._of[name].high)
+            name: clipping_edge(candidate, self._of[name].low, self._of[name].high)
             for name, candidate in zip(counts, best, strict=True)
         }
 
@@ -450,8 +450,8 @@ def measure(
         keeper.remove()
     for found in amax.values():
         found.update(dict.fromkeys(lacking, 0.0))
-    data_warnings: Iterable[str] = getattr(data, "warnings", ())
-    warnings = [*data_warnings, *run.notes, *warnings_of(run.every, count)]
+    source_warnings: Iterable[str] = getattr(data, "warnings", ())
+    warnings = [*source_warnings, *run.notes, *data_warnings(run.every, count)]
     if model is not whole:
         warnings.append(_up_to(model, whole, lacking))
     masked = tuple(name for name, histogram in run.every.items() if histogram.is_masked)
@@ -585,7 +585,7 @@ class _RangeMeasurement:
         amax = {"entropy": sure}
         for method in METHODS:
             if method != "entropy":
-                results = self._pool.map(lambda h, m=method: amax_of(h, m), values)
+                results = self._pool.map(lambda h, m=method: choose_amax(h, m), values)
                 amax[method] = dict(zip(names, results, strict=True))
         return {method: amax[method] for method in METHODS}
 

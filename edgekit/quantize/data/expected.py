@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from edgekit.quantize.data.images import ImageOptions, with_preset
-from edgekit.quantize.data.rows import rows_of
+from edgekit.quantize.data.rows import row_layout
 
 if TYPE_CHECKING:
     from edgekit.network.model import Model
@@ -106,9 +106,9 @@ FAMILIES = (
 )
 
 
-def family_of(model: Model) -> tuple[Family, Looks] | None:
+def recognise_family(model: Model) -> tuple[Family, Looks] | None:
     """Returns the family that a network looks like, with the evidence; None if it fits none."""
-    specs = rows_of(model).specs
+    specs = row_layout(model).specs
     if len(specs) != 1:
         return None
     name, (dtype, shape) = next(iter(specs.items()))
@@ -136,7 +136,7 @@ def describe_preprocessing(model: Model, given: ImageOptions, kind: DataKind) ->
         text = "Preprocessing: none, arrays are used as they are; mean and std: none"
     else:
         text = "Preprocessing: none, inputs are synthetic; mean and std: none"
-    found = family_of(model)
+    found = recognise_family(model)
     if found is None or (
         kind == "images" and (given.preset, given.mean, given.std, given.scale) != (None,) * 4
     ):

@@ -190,7 +190,7 @@ class Preprocess:
         """Pillow's mode of the input images."""
         return "L" if self.color == "gray" else "RGB"
 
-    def image_of(self, row: np.ndarray) -> Image.Image:
+    def row_image(self, row: np.ndarray) -> Image.Image:
         """Returns a row of the input as an image in mode RGB, as the network sees it."""
         from PIL import Image
 

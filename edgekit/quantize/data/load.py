@@ -21,7 +21,7 @@ from edgekit.quantize.data.images import (
     files_in,
 )
 from edgekit.quantize.data.lists import images_at, is_list
-from edgekit.quantize.data.rows import CalibrationSamples, RowLayout, rows_of, shown
+from edgekit.quantize.data.rows import CalibrationSamples, RowLayout, row_layout, shown
 from edgekit.text import counted
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def load_data(
         )
     limit, spread = _amount(options.get("count"), options.get("pick", "first"))
     of_images = {key: value for key, value in options.items() if key in IMAGE_OPTIONS}
-    rows = rows_of(model)
+    rows = row_layout(model)
     data = options["data"]
     notes = []
     source: Arrays | Images | Callables
@@ -170,7 +170,7 @@ def _array_files(path: Path) -> list[Path]:
     )
 
 
-def preprocess_of(
+def choose_preprocess(
     specs: Mapping[str, tuple[np.dtype, tuple[int, ...]]], options: ImageOptions, where: Path
 ) -> tuple[str, Preprocess]:
     """Returns the input that takes images, and the preprocessing from an image to a row.
@@ -208,7 +208,7 @@ def preprocess_of(
 
 
 def _images(folder: Path, files: list[Path], options: ImageOptions, rows: RowLayout) -> Images:
-    name, prepare = preprocess_of(rows.specs, options, folder)
+    name, prepare = choose_preprocess(rows.specs, options, folder)
     skip = False if options.skip_broken is None else options.skip_broken
     if not isinstance(skip, bool):
         raise DataError(f"skip_broken is {skip}", code="data.options", hint="use true or false")

@@ -172,7 +172,7 @@ class RowLayout:
         return f"put samples along the first axis; one sample is {row}"
 
 
-def rows_of(model: Model) -> RowLayout:
+def row_layout(model: Model) -> RowLayout:
     """Returns how the inputs of ``model`` divide into rows."""
     specs = input_specs(model)
     firsts = {shape[:1] for _, shape in specs.values()}

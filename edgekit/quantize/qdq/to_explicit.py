@@ -98,7 +98,7 @@ class LoweredGraph:
             for index, name in enumerate(node.input):
                 if name in given and self._reads_codes(node, writer.get(name)):
                     node.input[index] = given[name]
-            made += self._constants_of(node)
+            made += self._quantise_constants(node)
             made.append(node)
             for name in node.output:
                 made += pairs.pop(name, ())
@@ -118,7 +118,7 @@ class LoweredGraph:
             return True
         return self._precision.get(node.name, "int8") == "int8"
 
-    def _constants_of(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    def _quantise_constants(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
         """Quantises the weight of an INT8 layer, and constants that it joins to activations."""
         if not self._is_int8(node):
             return []

@@ -148,7 +148,7 @@ class Problems:
             )
 
 
-def constant_of(model: Model, name: str) -> np.ndarray:
+def required_constant(model: Model, name: str) -> np.ndarray:
     """Returns the values of a constant that the model has."""
     value = model.graph.value(name)
     assert value is not None
@@ -195,7 +195,7 @@ class Grid:
         return self.scale.reshape(shape)
 
 
-def grid_of(node: onnx.NodeProto, model: Model, problems: Problems) -> Grid | None:
+def read_grid(node: onnx.NodeProto, model: Model, problems: Problems) -> Grid | None:
     """Reads one node; returns None if it cannot be translated, and adds why to ``problems``.
 
     Forms of ai.onnx 10 to 23: a scale of rank 0, or of rank 1 with ``axis``; the zero point may
@@ -222,13 +222,13 @@ def grid_of(node: onnx.NodeProto, model: Model, problems: Problems) -> Grid | No
     if kind not in ("int8", "uint8") and not (kind == "int32" and is_constant):
         problems.add("qdq.type", node.name, kind)
         return None
-    zero = constant_of(model, zero_name) if zero_name else np.zeros((), np.int32)
+    zero = required_constant(model, zero_name) if zero_name else np.zeros((), np.int32)
     shift = _MIDDLE if kind == "uint8" else 0
     if (zero.astype(np.int64) != shift).any():
         found = sorted({int(value) for value in zero.reshape(-1)[:_FAULTS_LISTED]})
         problems.add("qdq.zero_point", node.name, f"{kind}, zero point {_few(found)}")
         return None
-    raw = constant_of(model, scale_name)
+    raw = required_constant(model, scale_name)
     scale = raw.astype(np.float32)
     if not np.isfinite(scale).all() or (scale < 0).any() or (not is_constant and not scale.all()):
         problems.add("qdq.scale_value", node.name, scale_name)
@@ -359,7 +359,7 @@ class _QdqReader:
 
     def _quantize(self, node: onnx.NodeProto) -> None:
         source, target = node.input[0], node.output[0]
-        grid = grid_of(node, self._model, self._problems)
+        grid = read_grid(node, self._model, self._problems)
         self.reading.integers.add(target)
         if self._model.graph.constant(source):
             if grid is not None:
@@ -379,7 +379,7 @@ class _QdqReader:
 
     def _dequantize(self, node: onnx.NodeProto) -> None:
         source, target = node.input[0], node.output[0]
-        grid = grid_of(node, self._model, self._problems)
+        grid = read_grid(node, self._model, self._problems)
         if self._model.graph.constant(source):
             if grid is not None:
                 self.reading.fixed.append(QuantisedConstant(target, source, grid, codes=True))
@@ -457,13 +457,13 @@ class _QdqReader:
 # without such a code gets a finer grid and other codes.
 
 
-def values_of(fixed: QuantisedConstant, model: Model) -> np.ndarray:
+def dequantised_values(fixed: QuantisedConstant, model: Model) -> np.ndarray:
     """Returns the dequantised values of a quantised constant, in its scales' type.
 
     As ONNX defines them: codes are round half to even of value / scale, saturated.
     """
     grid = fixed.grid
-    source = constant_of(model, fixed.source)
+    source = required_constant(model, fixed.source)
     scale = grid.along(source)
     if fixed.codes:
         codes = source.astype(np.float32) - np.float32(grid.shift)
@@ -504,7 +504,7 @@ def keeps(
     """
     if fixed.codes or not readers:
         return False
-    original = constant_of(model, fixed.source)
+    original = required_constant(model, fixed.source)
     axes = [channel_axis(node, value.ndim) for node in readers]
     return all(axis is not None and requantised(original, value, axis) for axis in axes)
 
@@ -980,9 +980,9 @@ def from_qdq(model: Model, *, unequal: str = "refuse") -> Translated:
     values: dict[str, np.ndarray] = {}
     coded: set[str] = set()
     for fixed in reading.fixed:
-        value = values_of(fixed, model)
+        value = dequantised_values(fixed, model)
         if keeps(fixed, value, model, names.readers(fixed.tensor)):
-            value = constant_of(model, fixed.source)
+            value = required_constant(model, fixed.source)
         else:
             coded.add(names.of(fixed))
         values[names.of(fixed)] = value

@@ -81,7 +81,7 @@ class Dense(NamedTuple):
     bias_factor: float = 1.0
 
 
-def image_of(graph: RewriteGraph, tensor: str, reader: Node) -> ProductSource:
+def row_image(graph: RewriteGraph, tensor: str, reader: Node) -> ProductSource:
     """Returns the image [N, C, H, W] whose flattened rows are ``tensor`` [N, C H W].
 
     Follows reshapes, which all keep the order of the elements. Without an image that fits into one
@@ -186,7 +186,7 @@ def gemm_to_conv(graph: RewriteGraph, node: Node) -> Replacement:
     columns = graph.shape(node.outputs[0])[1]
     if bias and not (graph.constant(bias) and per_column(graph.shape(bias), columns)):
         return
-    source = image_of(graph, data, node)
+    source = row_image(graph, data, node)
     turned = bool(node.attrs.get("transB", 0))
     factors = [float(node.attrs.get(key, 1.0)) for key in ("alpha", "beta")]
     new = yield (node, *source.views)
@@ -228,7 +228,7 @@ def matmul_to_conv(graph: RewriteGraph, node: Node) -> Replacement:
         nodes, bias, output = [node, add], found, add.outputs[0]
     source = ProductSource(data, graph.shape(data))
     if rank == 2 and fixed[1]:
-        source = image_of(graph, data, node)
+        source = row_image(graph, data, node)
         nodes += source.views
     new = yield tuple(nodes)
     if len(matrix) > 2:
