@@ -45,7 +45,7 @@ def bind_tensors(exported: Exported, args: Any, kwargs: Mapping[str, Any]) -> di
         )
     call = bind_call(about.parameters, given, kwargs, about.leaves)
     _check_arguments(exported, len(given), call)
-    return _fitting(exported, dict(zip(call.names, call.tensors, strict=True)), tensors=True)
+    return _check_values(exported, dict(zip(call.names, call.tensors, strict=True)), tensors=True)
 
 
 def _check_arguments(exported: Exported, positional: int, call: Call) -> None:
@@ -126,12 +126,12 @@ def bind_values(exported: Exported, args: Any, kwargs: Mapping[str, Any]) -> dic
         UsageError: "torch.inputs": other inputs, sizes or types than compiled.
     """
     names = [one.name for one in exported.inputs]
-    return _fitting(
+    return _check_values(
         exported, named_values(names, args if isinstance(args, tuple) else (args,), kwargs)
     )
 
 
-def _fitting(
+def _check_values(
     exported: Exported, found: Mapping[str, Any], *, tensors: bool = False
 ) -> dict[str, Values]:
     """Returns the inputs' values in order.

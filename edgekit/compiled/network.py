@@ -165,19 +165,19 @@ def compile_network(
     data = [] if batches is None else cut.calibration(batches)
     configs = building.configurations(cut.files, data)
     key = earlier.key(exported, name, building)
-    before = None if any(one.file.precision == "int8" for one in configs) else earlier.found(key)
+    before = None if any(one.file.precision == "int8" for one in configs) else earlier.find(key)
     built = None
     if before is not None and before.weights != exported.weights:
-        built = _refitted(Cut(before, network, name, cut.out), cut, building)
+        built = _refit_parts(Cut(before, network, name, cut.out), cut, building)
     if built is None:
-        earlier.put(key, exported)
+        earlier.remember(key, exported)
         built = [
             Part(building, config, part) for config, part in zip(configs, cut.compiled, strict=True)
         ]
     return CompiledNetwork(source, cut, built, building, export, notes)
 
 
-def _refitted(before: Cut, cut: Cut, building: Building) -> list[Part] | None:
+def _refit_parts(before: Cut, cut: Cut, building: Building) -> list[Part] | None:
     """Returns the parts of an earlier compilation with a network's weights; None if its engines
     cannot be refitted.
     """
@@ -215,10 +215,10 @@ class CompiledNetwork:
     ) -> None:
         self._source, self._cut, self._built = source, cut, tuple(built)
         self._building, self._export = building, export
-        self._weights = self._noticed = _versions(source)
+        self._weights = self._noticed = _weight_versions(source)
         self._times, self._notes = cut.times(), tuple(notes)
         weakref.finalize(self, building.close)
-        self._link()
+        self._link_parts()
 
     def __repr__(self) -> str:
         parts = counted(len(self._built), "compiled part")
@@ -239,7 +239,7 @@ class CompiledNetwork:
         """Closes the connection to the board; a later call opens another connection."""
         self._building.close()
 
-    def _link(self) -> None:
+    def _link_parts(self) -> None:
         steps, rows = [], []
         built = iter(self._built)
         where = ONNX_RUNTIME if self._cut.left is None else PYTORCH
@@ -316,7 +316,7 @@ class CompiledNetwork:
 
     def _warn_of_changes(self, known: _Versions) -> None:
         """Warns, at the caller of the public method, if the weights have changed."""
-        self._noticed = _versions(self._source)
+        self._noticed = _weight_versions(self._source)
         if self._noticed != known:
             warnings.warn(
                 "the module's weights changed after it was compiled, and the old ones are used: "
@@ -397,11 +397,11 @@ class CompiledNetwork:
         if (cut.left is None) != (self._cut.left is None):
             self._times = cut.times()
         self._source, self._cut = source, cut
-        self._weights = self._noticed = _versions(source)
-        self._link()
+        self._weights = self._noticed = _weight_versions(source)
+        self._link_parts()
 
 
-def _versions(source: Any) -> _Versions:
+def _weight_versions(source: Any) -> _Versions:
     """Returns a state that changes with a module's weights: the tensors, their version counters,
     and checksums of some values, since PyTorch does not count writes through ``.data``.
     """

@@ -15,7 +15,7 @@ from edgekit.errors import UsageError
 from edgekit.network.files import read
 from edgekit.network.loading.load import load
 from edgekit.network.protos import dtype_name, reads
-from edgekit.network.source import foreign
+from edgekit.network.source import foreign_format
 from edgekit.network.writing import save
 from edgekit.pytorch import keeping
 from edgekit.pytorch.chain import array
@@ -33,7 +33,7 @@ def is_onnx(source: object) -> bool:
     if not isinstance(source, str | Path) or not Path(source).is_file():
         return False
     try:
-        return foreign(Path(source)) is None
+        return foreign_format(Path(source)) is None
     except OSError:  # the code that opens it reports the error
         return True
 

@@ -79,7 +79,7 @@ def _take_weights(proto: onnx.ModelProto, other: onnx.ModelProto) -> None:
     floats = {one.name for one in proto.graph.initializer if is_float(one.data_type)}
     renamed = {one.name: one.name for one in proto.graph.input}
     taken: dict[str, np.ndarray] = {}
-    another = partial(_another, read_module_names(proto.graph), mine, theirs)
+    another = partial(_structure_error, read_module_names(proto.graph), mine, theirs)
     for node, found in itertools.zip_longest(proto.graph.node, other.graph.node):
         if node is not None and found is not None and _lost_bias(node, found, theirs):
             raise UsageError(
@@ -89,7 +89,7 @@ def _take_weights(proto: onnx.ModelProto, other: onnx.ModelProto) -> None:
                 where=found.input[2],
                 hint="compile it again with its weights now: edgekit.compile(model, ...)",
             )
-        if node is None or found is None or not _alike(node, found):
+        if node is None or found is None or not _same_operator(node, found):
             raise another(node, found)
         for name, given in itertools.zip_longest(node.input, found.input):
             if name not in mine:
@@ -123,7 +123,7 @@ def _lost_bias(
     return alike and inputs == (2, 3) and other.input[2] in weights
 
 
-def _alike(node: onnx.NodeProto, other: onnx.NodeProto) -> bool:
+def _same_operator(node: onnx.NodeProto, other: onnx.NodeProto) -> bool:
     lacking = len(node.input) - len(other.input)
     bias = node.op_type in _WITH_BIAS and len(node.input) == 3
     return (
@@ -134,7 +134,7 @@ def _alike(node: onnx.NodeProto, other: onnx.NodeProto) -> bool:
     )
 
 
-def _another(
+def _structure_error(
     names: ModuleNames | None,
     mine: Mapping[str, np.ndarray],
     theirs: Mapping[str, np.ndarray],

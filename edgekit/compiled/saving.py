@@ -62,7 +62,7 @@ def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -
             "all of this network stays in PyTorch", code="compile.save", hint="leave out less"
         )
     exported = cut.exported
-    factories = _factories(cut, python)
+    factories = _python_factories(cut, python)
     read_by_parts = {name for part in cut.parts for name in part.inputs}
     inputs = entries([one for one in exported.inputs if one.name in read_by_parts])
     outputs = entries(exported.outputs)
@@ -116,7 +116,7 @@ def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -
     )
 
 
-def _factories(cut: Cut, python: Mapping[str, str]) -> dict[str, str]:
+def _python_factories(cut: Cut, python: Mapping[str, str]) -> dict[str, str]:
     """Returns the factory of each module that becomes a Python part."""
     modules = list(dict.fromkeys(one.module for one in cut.exported.left))
     if python and modules and cut.left is None:

@@ -119,27 +119,27 @@ def form(node: Node) -> int:
     """
     if not node.known:
         pairs = sorted(node.attrs.items()) if node.attrs else ()
-        attrs = tuple((key, _plain(value)) for key, value in pairs)
+        attrs = tuple((key, _hashable(value)) for key, value in pairs)
         # as text, to distinguish 1 from 1.0
-        node.known.append(_numbered(node.op, node.domain, repr(attrs)))
+        node.known.append(_form_number(node.op, node.domain, repr(attrs)))
     return node.known[0]
 
 
 @lru_cache(_REMEMBERED_FORMS)
-def _numbered(op: str, domain: str, attrs: str) -> int:
-    return next(_numbers())
+def _form_number(op: str, domain: str, attrs: str) -> int:
+    return next(_form_counter())
 
 
 @lru_cache(1)
-def _numbers() -> Iterator[int]:
+def _form_counter() -> Iterator[int]:
     return count()
 
 
-def _plain(value: Any) -> Hashable:
+def _hashable(value: Any) -> Hashable:
     if isinstance(value, int | float | str | bytes):
         return value
     if isinstance(value, list | tuple):
-        return tuple(map(_plain, value))
+        return tuple(map(_hashable, value))
     return value.SerializeToString(deterministic=True)  # type: ignore[no-any-return]
 
 

@@ -206,12 +206,12 @@ def parts(model: onnx.ModelProto) -> list[CompiledPart | LeftModule]:
     steps: list[CompiledPart | LeftModule] = []
     for stage in range(max([*stages, *left], default=0) + 1):
         if stage in stages:
-            steps.append(_compiled(model, stages[stage]))
-        steps.extend(_left(model, node) for node in left.get(stage, ()))
+            steps.append(_compiled_part(model, stages[stage]))
+        steps.extend(_left_module(model, node) for node in left.get(stage, ()))
     return steps
 
 
-def _compiled(model: onnx.ModelProto, nodes: list[onnx.NodeProto]) -> CompiledPart:
+def _compiled_part(model: onnx.ModelProto, nodes: list[onnx.NodeProto]) -> CompiledPart:
     made = {name for node in nodes for name in node.output if name}
     wanted = [name for node in nodes for name in reads(node)]
     initializers = {tensor.name: tensor for tensor in model.graph.initializer}
@@ -238,7 +238,7 @@ def _compiled(model: onnx.ModelProto, nodes: list[onnx.NodeProto]) -> CompiledPa
     return CompiledPart(cut, inputs, outputs)
 
 
-def _left(model: onnx.ModelProto, node: onnx.NodeProto) -> LeftModule:
+def _left_module(model: onnx.ModelProto, node: onnx.NodeProto) -> LeftModule:
     known = {
         value.name: value.type.tensor_type
         for value in (*model.graph.value_info, *model.graph.input, *model.graph.output)

@@ -121,8 +121,8 @@ def read_module_names(graph: onnx.GraphProto) -> ModuleNames | None:
             legacy = legacy or node.name.rpartition("/")[2].startswith(node.op_type)
     if not inner and not legacy:
         return None
-    found = {**(_without_counts(graph, named) if legacy else {}), **inner}
-    for name, owner in _weights(graph).items():
+    found = {**(_merge_calls(graph, named) if legacy else {}), **inner}
+    for name, owner in _weight_owners(graph).items():
         # a Conv with a folded BatchNorm has the BatchNorm's scope; a function may use a module's
         # weight
         if name in found and (
@@ -130,7 +130,7 @@ def read_module_names(graph: onnx.GraphProto) -> ModuleNames | None:
         ):
             found[name] = owner
     if len(found) < len(graph.node):
-        _fill(graph, found)
+        _fill_gaps(graph, found)
     return ModuleNames(LEGACY if legacy else DYNAMO, found, classes)
 
 
@@ -186,7 +186,7 @@ def path_of_scopes(scopes: Iterable[str]) -> str:
     return ".".join(path)
 
 
-def _without_counts(graph: onnx.GraphProto, named: Mapping[str, str]) -> dict[str, str]:
+def _merge_calls(graph: onnx.GraphProto, named: Mapping[str, str]) -> dict[str, str]:
     """Gives all calls of a module the same path: the legacy exporter names the second "relu_1".
 
     A module with such a suffix is treated as another call if both have the same operators and
@@ -205,7 +205,7 @@ def _without_counts(graph: onnx.GraphProto, named: Mapping[str, str]) -> dict[st
     return {name: first.get(path, path) for name, path in named.items()}
 
 
-def _weights(graph: onnx.GraphProto) -> dict[str, str]:
+def _weight_owners(graph: onnx.GraphProto) -> dict[str, str]:
     """Returns the module that owns a node's matrix or kernel, from the initializer's name."""
     stored = {tensor.name: tensor.name for tensor in graph.initializer}
     found: dict[str, str] = {}
@@ -235,7 +235,7 @@ def _owner(weight: str) -> str:
     return path if _is_name(path) and not set(path) & set(":/\\") else ""
 
 
-def _fill(graph: onnx.GraphProto, found: dict[str, str]) -> None:
+def _fill_gaps(graph: onnx.GraphProto, found: dict[str, str]) -> None:
     """Gives nodes without a module that of the node before them, or after them."""
     by_tensor: dict[str, str] = {}
     for node in graph.node:

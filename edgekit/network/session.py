@@ -67,10 +67,10 @@ def session(
         raise
     except Exception as error:
         # ONNX Runtime's exceptions share no base class except Exception
-        raise refused(model, error) from error
+        raise runtime_error(model, error) from error
 
 
-def refused(model: Model, error: Exception) -> ModelError:
+def runtime_error(model: Model, error: Exception) -> ModelError:
     """Returns the error for a model that ONNX Runtime refuses: ``model.runtime`` or ``opaque``."""
     reason = " ".join(str(error).split())
     opaque = model.graph.only_on_board
@@ -203,7 +203,7 @@ class PiecewiseSession:
                 session = open_piece(
                     part.SerializeToString(), {n: v for n, v in lent.items() if n in names}
                 )
-                types.update((one.name, typed(one)) for one in session.get_outputs())
+                types.update((one.name, output_value_info(one)) for one in session.get_outputs())
                 inputs = [value.name for value in part.graph.input]
                 self._steps.append(_Piece(session, inputs, written))
             self._steps += calls.get(number, [])
@@ -292,7 +292,7 @@ def piece(
     return part
 
 
-def typed(value: Any) -> onnx.ValueInfoProto:
+def output_value_info(value: Any) -> onnx.ValueInfoProto:
     """Returns an output of a session as ONNX's protobuf message."""
     return helper.make_tensor_value_info(value.name, elem_named(value.type), value.shape)
 

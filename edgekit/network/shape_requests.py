@@ -62,7 +62,7 @@ def shape_request(
         return ShapeRequest(static_shapes(section), fixed=fixed)
     varying = {name: one for name, one in values.items() if not one.is_static}
     left = [value for value in inputs if value.name not in values]
-    request = _Request(section, left, varies=bool(varying)).made(data)
+    request = _Request(section, left, varies=bool(varying)).build(data)
     return replace(request, fixed=fixed, values=varying)
 
 
@@ -105,7 +105,7 @@ def _values(section: ShapeSection, inputs: Sequence[onnx.ValueInfoProto]) -> Val
     return found
 
 
-def refuse_outside(
+def refuse_outside_export(
     request: ShapeRequest,
     inputs: Sequence[onnx.ValueInfoProto],
     dimensions: Mapping[str, str],
@@ -168,17 +168,17 @@ class _Request:
         self._given = {name: read_ranges(form) for name, form in section.shapes.items()}
         self._notes: list[str] = []
 
-    def made(self, data: Sequence[tuple[int, int]] | None) -> ShapeRequest:
+    def build(self, data: Sequence[tuple[int, int]] | None) -> ShapeRequest:
         """Returns the request."""
         self._refuse_unknown()
-        profiles = [self._profile(number) for number in range(self._count())]
+        profiles = [self._profile(number) for number in range(self._profile_count())]
         self._refuse_batch(profiles)
         for profile in profiles:
             self._check(profile)
         ranged = len(profiles) > 1 or any(not one.is_static for one in profiles[0].values())
         if self._varies:
             ranged = True
-            profiles = [{**self._whole(), **profile} for profile in profiles]
+            profiles = [{**self._static_inputs(), **profile} for profile in profiles]
         buckets = self._buckets(profiles, ranged, data)
         optimum: Sizes = {name: one.opt for name, one in profiles[0].items()}
         if ranged and not self._has_range():
@@ -191,7 +191,7 @@ class _Request:
             {**inner, **optimum}, tuple(profiles) if ranged else (), buckets, tuple(self._notes)
         )
 
-    def _whole(self) -> dict[str, Range]:
+    def _static_inputs(self) -> dict[str, Range]:
         """Returns the inputs with static sizes in the file."""
         sizes = {
             name: tuple(int(dim.dim_value) for dim in dims)
@@ -260,7 +260,7 @@ class _Request:
                     hint=f"{nearest(name, list(known))} {listed}".strip(),
                 )
 
-    def _count(self) -> int:
+    def _profile_count(self) -> int:
         """Returns the number of profiles, which is the same for every input with ranges."""
         several = {name: len(ranges) for name, ranges in self._given.items() if len(ranges) > 1}
         most = max(several.values(), default=1)
@@ -377,11 +377,11 @@ class _Request:
         best = [sizes_at(profile, "opt") for profile in profiles]
         found: list[Sizes] = []
         if not isinstance(forms, Sequence):
-            found = self._chosen(forms.count, profiles, best[0], data)
+            found = self._buckets_from_data(forms.count, profiles, best[0], data)
         elif forms:
             found = [self._bucket(number, form, best[0]) for number, form in enumerate(forms)]
         elif any(not isinstance(one, int | str) for one in self._section.dimensions.values()):
-            found = list(self._listed(best[0]))
+            found = list(self._size_combinations(best[0]))
         elif ranged:
             self._notes.append(
                 "no buckets are listed: the DLA gets the best shape of each profile (model.buckets "
@@ -390,12 +390,12 @@ class _Request:
             found = list(best)
         unique: list[Sizes] = []
         for number, one in enumerate(found):
-            self._within(number, one, profiles if ranged else [])
+            self._refuse_outside_profiles(number, one, profiles if ranged else [])
             if one not in unique:
                 unique.append(one)
         return tuple(unique)
 
-    def _listed(self, best: Sizes) -> Iterator[Sizes]:
+    def _size_combinations(self, best: Sizes) -> Iterator[Sizes]:
         """Yields the combinations of the sizes that ``dimensions`` lists."""
         listed = {
             name: tuple(dict.fromkeys(one))
@@ -411,9 +411,9 @@ class _Request:
                 hint="list fewer sizes, or the shapes themselves with model.buckets",
             )
         for sizes in itertools.product(*listed.values()):
-            yield self._with(best, dict(zip(listed, sizes, strict=True)))
+            yield self._with_dimensions(best, dict(zip(listed, sizes, strict=True)))
 
-    def _with(self, sizes: Sizes, bound: Mapping[str, int]) -> Sizes:
+    def _with_dimensions(self, sizes: Sizes, bound: Mapping[str, int]) -> Sizes:
         """Returns sizes with the given sizes of named dynamic axes."""
         return {
             name: tuple(
@@ -427,7 +427,7 @@ class _Request:
         where = f"model.buckets.{number}"
         if isinstance(form, str):
             height, width = map(int, form.split("x"))
-            return self._of_picture(height, width, best, where)
+            return self._picture_bucket(height, width, best, where)
         bound: dict[str, int] = {}
         for name, sizes in form.items():
             if name not in self._dims:
@@ -443,7 +443,7 @@ class _Request:
                 if dim.dim_param and not is_fixed(dim):
                     bound[dim.dim_param] = size
         given = {name: tuple(sizes) for name, sizes in form.items()}
-        return {**self._with(best, bound), **given}
+        return {**self._with_dimensions(best, bound), **given}
 
     def _rank_of_bucket(self, name: str, sizes: Sequence[int], where: str) -> None:
         dims = self._dims[name]
@@ -477,16 +477,16 @@ class _Request:
             )
         return found[0]
 
-    def _of_picture(self, height: int, width: int, best: Sizes, where: str) -> Sizes:
+    def _picture_bucket(self, height: int, width: int, best: Sizes, where: str) -> Sizes:
         name, first = self._picture(where)
         sizes = list(best[name])
         sizes[first : first + 2] = height, width
         self._rank_of_bucket(name, sizes, where)
         pairs = zip(self._dims[name][first : first + 2], (height, width), strict=True)
         bound = {dim.dim_param: size for dim, size in pairs if dim.dim_param}
-        return {**self._with(best, bound), name: tuple(sizes)}
+        return {**self._with_dimensions(best, bound), name: tuple(sizes)}
 
-    def _chosen(
+    def _buckets_from_data(
         self,
         count: int,
         profiles: list[dict[str, Range]],
@@ -506,10 +506,12 @@ class _Request:
         ranges = [profile[name] for profile in profiles]
         low = tuple(min(one.min[axis] for one in ranges) for axis in (first, first + 1))
         high = tuple(max(one.max[axis] for one in ranges) for axis in (first, first + 1))
-        sides = buckets_for([_fitted(size, low, high) for size in data], count, low, high)
-        return [self._of_picture(*one, best, where) for one in sides]
+        sides = buckets_for([_fit_size(size, low, high) for size in data], count, low, high)
+        return [self._picture_bucket(*one, best, where) for one in sides]
 
-    def _within(self, number: int, bucket: Sizes, profiles: list[dict[str, Range]]) -> None:
+    def _refuse_outside_profiles(
+        self, number: int, bucket: Sizes, profiles: list[dict[str, Range]]
+    ) -> None:
         """Refuses a bucket outside all profiles."""
         input_shapes(self._inputs, bucket, self._section.batch)
         if not profiles or ShapeRequest({}, tuple(profiles)).matching_profile(bucket) is not None:
@@ -528,7 +530,9 @@ def _label(dim: onnx.TensorShapeProto.Dimension) -> str:
     return str(dim.dim_value) if is_fixed(dim) else dim.dim_param or "?"
 
 
-def _fitted(size: tuple[int, int], low: tuple[int, ...], high: tuple[int, ...]) -> tuple[int, int]:
+def _fit_size(
+    size: tuple[int, int], low: tuple[int, ...], high: tuple[int, ...]
+) -> tuple[int, int]:
     """Returns the size of a picture reduced to fit into the range."""
     factor = min(1.0, high[0] / size[0], high[1] / size[1])
     height, width = (

@@ -22,10 +22,10 @@ from edgekit.network.session import (
     Argument,
     lent_value,
     open_session,
+    output_value_info,
     piece,
-    refused,
+    runtime_error,
     session,
-    typed,
     with_outputs,
 )
 
@@ -56,7 +56,7 @@ def is_large(*weights: Mapping[str, np.ndarray]) -> bool:
     return sum(map(float_bytes, weights)) > LARGE_BYTES
 
 
-def grouped(inputs: Iterable[Feed], runs: Sequence[Any]) -> Iterator[list[Feed]]:
+def group_inputs(inputs: Iterable[Feed], runs: Sequence[Any]) -> Iterator[list[Feed]]:
     """Yields the inputs in the groups that run together: one by one if no run is streamed.
 
     Args:
@@ -91,7 +91,7 @@ def model_session(model: Model, *, outputs: Sequence[str]) -> Any:
         ModelError: As ``session``; a session in pieces raises some errors in its first run.
     """
     if is_large(model.weights) and not any(one.function for one in model.plugins):
-        made = streamed(
+        made = stream_session(
             with_outputs(model.proto, outputs), model.weights, partial(_open_piece, model)
         )
         if made is not None:
@@ -103,7 +103,7 @@ def _open_piece(model: Model, data: bytes, lent: Mapping[str, Any]) -> Any:
     try:
         return open_session(data, lent, arena=False)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
-        raise refused(model, error) from error
+        raise runtime_error(model, error) from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +172,9 @@ class StreamedSession:
         alive: list[dict[str, Any]] = [dict(feed) for feed in group]
         for one in self._pieces:
             session = self._opened(one)
-            self._types.update((value.name, typed(value)) for value in session.get_outputs())
+            self._types.update(
+                (value.name, output_value_info(value)) for value in session.get_outputs()
+            )
             for values in alive:
                 made = session.run(one.outputs, {name: values[name] for name in one.inputs})
                 values.update(zip(one.outputs, made, strict=True))
@@ -191,7 +193,7 @@ class StreamedSession:
         return self._open(data, {name: lent_value(self._weights[name]) for name in one.weights})
 
 
-def streamed(
+def stream_session(
     proto: onnx.ModelProto,
     weights: Mapping[str, np.ndarray],
     open_piece: Callable[[bytes, Mapping[str, Any]], Any],

@@ -107,7 +107,7 @@ class WeightRecipe:
     smooth: float = 1.4
 
 
-def shipped(path: str) -> ShippedGraph:
+def read_shipped(path: str) -> ShippedGraph:
     """Reads a light_*.onnx file and separates its graph from its weights."""
     proto = onnx.load(path)
     graph = proto.graph
@@ -136,10 +136,10 @@ def shipped(path: str) -> ShippedGraph:
         copies = list(values)
         del field[:]
         field.extend(copies)
-    return _indexed(proto, shapes)
+    return _index_graph(proto, shapes)
 
 
-def _indexed(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> ShippedGraph:
+def _index_graph(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> ShippedGraph:
     root = {name: name for name in shapes}
     carriers = {}
     users: dict[str, list[Any]] = {}
@@ -180,35 +180,35 @@ def readout(
     centre = np.mean(list(means.values()), axis=0)
     common = np.linalg.qr(np.stack([m - centre for m in means.values()])[:-1].T)[0]
 
-    images = _scaled(pooled[label == "image"] - means["image"], common, 0.0)
-    weights = _evened(_scaled(start, common, 0.0), images)
-    weights *= spread / _unseen(images)
+    images = _scale_rows(pooled[label == "image"] - means["image"], common, 0.0)
+    weights = _even_out(_scale_rows(start, common, 0.0), images)
+    weights *= spread / _unseen_length(images)
     bias = -(weights @ centre)
     if clipped:
         bias += _CLEAR * np.std([np.tensordot(weights, v[0], 1) for v in features])
     return weights.astype(np.float32), bias.astype(np.float32)
 
 
-def _scaled(rows: Array, basis: Array, gains: Array | float) -> Array:
+def _scale_rows(rows: Array, basis: Array, gains: Array | float) -> Array:
     """Multiplies the rows' parts along the basis (orthonormal columns) by ``gains``."""
     return np.asarray(rows + ((rows @ basis) * (gains - 1)) @ basis.T)
 
 
-def _evened(rows: Array, images: Array) -> Array:
+def _even_out(rows: Array, images: Array) -> Array:
     """Damps the rows' parts in the directions in which the images vary most."""
     values, basis = np.linalg.svd(images, full_matrices=False)[1:]
     variance = values**2 / len(images)
     ridge = _RIDGE * variance.mean()
-    return _scaled(rows, basis.T, np.sqrt(ridge / (variance + ridge)))
+    return _scale_rows(rows, basis.T, np.sqrt(ridge / (variance + ridge)))
 
 
-def _unseen(images: Array) -> float:
+def _unseen_length(images: Array) -> float:
     """Returns the mean length of an unseen image after evening, by leave-one-out."""
     total = 0.0
     for index in range(len(images)):
         others = np.delete(images, index, axis=0)
         mean = others.mean(axis=0)
-        row = _evened((images[index] - mean)[None], others - mean)
+        row = _even_out((images[index] - mean)[None], others - mean)
         total += float((row**2).sum()) * len(others) / len(images)
     return float(np.sqrt(total / len(images)))
 
@@ -572,7 +572,7 @@ def builtin(name: str, seed: int = 0) -> Model:
             if near
             else "known are " + ", ".join(BUILTIN_NAMES),
         )
-    graph = shipped(_file(known))
+    graph = read_shipped(_file(known))
     weights = fill(graph, seed, _RECIPES[known])
     _name_blocks(graph)
     return canonical(graph.proto, None, source=f"builtin:{known}?seed={seed}", weights=weights)

@@ -79,7 +79,7 @@ def _other_axes(case: Case) -> bool:
     return shape is None or list(case.node.attrs["axes"]) != list(range(len(shape)))
 
 
-def _resized(case: Case) -> tuple[list[float], int] | None:
+def _resize_scales(case: Case) -> tuple[list[float], int] | None:
     """Returns the constant scales of all dimensions, and the number that the node has; None if
     unknown."""
     attrs, inputs = case.node.attrs, case.node.inputs
@@ -104,7 +104,7 @@ def _resized(case: Case) -> tuple[list[float], int] | None:
 
 def _scaled_beyond(most: int, case: Case) -> bool:
     """Detects scales other than 1 before the last dimensions (canUseNDResize of the parser)."""
-    found = _resized(case)
+    found = _resize_scales(case)
     if found is None:
         return False
     scales, given = found
@@ -208,7 +208,7 @@ def _body_reads(position: int, case: Case) -> bool:
     return name in read or any(value.name == name for value in body.output)
 
 
-def _collected(case: Case) -> list[str]:
+def _scan_outputs(case: Case) -> list[str]:
     """Returns the scan outputs of a Loop that have names."""
     return [name for name in case.node.outputs[max(len(case.node.inputs) - 2, 0) :] if name]
 
@@ -216,7 +216,7 @@ def _collected(case: Case) -> list[str]:
 def _collects_early(case: Case) -> bool:
     """Detects a Loop with a trip count and scan outputs that may end earlier: TensorRT returns the
     results of all iterations."""
-    if _unlimited(case) or not _collected(case):
+    if _unlimited(case) or not _scan_outputs(case):
         return False
     body, inner = graphs(node_proto(case.node))["body"], case.bodies().get("body")
     if not case.node.input(1) or inner is None:
@@ -234,7 +234,7 @@ def _grows(case: Case) -> bool:
     if body is None or inner is None:
         return False
     for before, after in zip(body.input[2 * first :], body.output[first:], strict=False):
-        one, other = inner.known_as(before.name), inner.known_as(after.name)
+        one, other = inner.type_and_shape(before.name), inner.type_and_shape(after.name)
         states -= 1
         if states >= 0 and one is not None and other is not None and one[1] != other[1]:
             return True
@@ -246,7 +246,9 @@ def _unlike_branches(case: Case) -> bool:
     found, bodies = graphs(node_proto(case.node)), case.bodies()
     if len(bodies) < len(BRANCHES):
         return False
-    sides = [[bodies[at].known_as(value.name) for value in found[at].output] for at in BRANCHES]
+    sides = [
+        [bodies[at].type_and_shape(value.name) for value in found[at].output] for at in BRANCHES
+    ]
     pairs = zip(*sides, strict=False)
     return any(one and other and one[1] != other[1] for one, other in pairs)
 
@@ -254,7 +256,7 @@ def _unlike_branches(case: Case) -> bool:
 #: Conditions by name, for ``condition`` of a row.
 CONDITIONS: Mapping[str, Callable[[Case], bool]] = {
     "collects_early": _collects_early,
-    "collects_unlimited": lambda case: _unlimited(case) and bool(_collected(case)),
+    "collects_unlimited": lambda case: _unlimited(case) and bool(_scan_outputs(case)),
     "grows": _grows,
     "mask": _mask,
     "negative_padding": _negative_padding,

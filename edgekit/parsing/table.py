@@ -15,7 +15,7 @@ from onnx import numpy_helper
 
 from edgekit.errors import GateError, ModelError
 from edgekit.network.graph import Node, OnnxGraph, node_proto, read_node
-from edgekit.network.loading.bodies import evaluated, graphs
+from edgekit.network.loading.bodies import evaluate_bodies, graphs
 from edgekit.network.loading.opaque import plugin_creator_key
 from edgekit.network.loading.shapes import Evaluation, outer_scope
 from edgekit.network.module_names import ModuleNames, last_line
@@ -233,7 +233,7 @@ class _Scope:
             if tensor.HasField("shape"):
                 ranks[value.name] = len(tensor.shape.dim)
         for name in own:
-            found = known.known_as(name) if known is not None else None
+            found = known.type_and_shape(name) if known is not None else None
             if found is not None:
                 dtypes[name], ranks[name] = dtype_name(found[0]), len(found[1])
         for name, constant in constants.items():
@@ -254,10 +254,10 @@ class _Scope:
         """Returns a node's evaluated bodies; empty if they cannot be evaluated."""
         try:
             if self.known is not None:
-                return evaluated(self.known, node_proto(node))
+                return evaluate_bodies(self.known, node_proto(node))
             if self.path or not self.graph.unknown.keys().isdisjoint(node.reads()):
                 return {}
-            return evaluated(outer_scope(self.graph, node), node_proto(node))
+            return evaluate_bodies(outer_scope(self.graph, node), node_proto(node))
         except (ModelError, KeyError):
             return {}
 
@@ -271,7 +271,7 @@ class _Scope:
     def shape(self, name: str) -> tuple[int, ...] | None:
         """Returns a tensor's shape; None if unknown."""
         if name in self.own:
-            found = self.known.known_as(name) if self.known is not None else None
+            found = self.known.type_and_shape(name) if self.known is not None else None
             return None if found is None else found[1]
         return None if name in self.graph.unknown else self.graph.shape(name)
 
@@ -342,25 +342,28 @@ def _judge(node: Node, scope: _Scope, on: _Board) -> tuple[str, str] | None:
             _fix(f"export ONNX's {node.op}, or the operators it consists of", _cut(scope)),
         )
     for refusal in refusals(node.op, on.release):
-        values = None if on.reaches(refusal) else _refused(refusal, node, scope)
+        values = None if on.reaches(refusal) else _refusal_values(refusal, node, scope)
         if values is not None:
             what = refusal.what.format(operator=node.op, **values)
             does = "ignores" if refusal.ignores else "refuses"
             who = "builder" if refusal.builder else "parser"
             wrong = "; the results would be wrong" if refusal.ignores else ""
             return f"the {who} of TensorRT {on.release} {does} {what}{wrong}", _fix(
-                _newer(refusal, node, scope, on), refusal.avoid, _rewrite(refusal), _cut(scope)
+                _newer_release_remedy(refusal, node, scope, on),
+                refusal.avoid,
+                _rewrite(refusal),
+                _cut(scope),
             )
     return None
 
 
-def _newer(refusal: Refusal, node: Node, scope: _Scope, on: _Board) -> str:
+def _newer_release_remedy(refusal: Refusal, node: Node, scope: _Scope, on: _Board) -> str:
     """Returns the remedy of the release that ends a refusal; "" if none, or if another row then
     refuses the node."""
     if refusal.until is None:
         return ""
     later = refusals(node.op, refusal.until)
-    ends = all(_refused(row, node, scope) is None for row in later)
+    ends = all(_refusal_values(row, node, scope) is None for row in later)
     return on.newer(refusal.until) if ends else ""
 
 
@@ -413,7 +416,7 @@ def _cut(scope: _Scope) -> str:
     return "" if scope.path else "cut the network before it with model.outputs (--outputs)"
 
 
-def _refused(row: Refusal, node: Node, scope: _Scope) -> dict[str, str] | None:
+def _refusal_values(row: Refusal, node: Node, scope: _Scope) -> dict[str, str] | None:
     """Returns the values for a row's text if all of its tests are true; else None."""
     named = {"value": "", "type": ""}
     opset = scope.graph.opset

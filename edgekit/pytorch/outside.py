@@ -26,7 +26,7 @@ from edgekit.network.source import (
     TORCH_PICKLES,
     TORCH_PROGRAM,
     TORCHSCRIPT,
-    foreign,
+    foreign_format,
     is_factory,
     missing_model,
     refuse_foreign,
@@ -249,7 +249,7 @@ def source_kind(source: str | Path) -> Kind:
         if is_factory(str(source)):
             return "factory"
         raise missing_model(path)
-    what = (foreign(path) if path.is_file() else None) or ("", "")
+    what = (foreign_format(path) if path.is_file() else None) or ("", "")
     kinds: dict[str, Kind] = {TORCH_PROGRAM: "program", TORCHSCRIPT: "torchscript"}
     kinds |= dict.fromkeys(TORCH_PICKLES, "pickle")
     if what[0] in kinds:

@@ -17,7 +17,7 @@ from edgekit.network.loading.opaque import before_opaque
 from edgekit.network.model import Model
 from edgekit.network.session import session
 from edgekit.network.streaming import (
-    grouped,
+    group_inputs,
     is_large,
     model_session,
     run_group,
@@ -443,7 +443,7 @@ def _compared(
 ) -> Iterator[tuple[Mapping[str, np.ndarray], dict[str, np.ndarray], list[np.ndarray]]]:
     """Yields each input with the build's tensors and FP32's."""
     count = 0
-    for group in grouped(data, [runner, reference]):
+    for group in group_inputs(data, [runner, reference]):
         found = runner.run_group(group, observe=True)
         yield from zip(group, found, reference.outputs(names, count, group), strict=True)
         count += len(group)

@@ -15,10 +15,10 @@ from edgekit.network.session import lent_value, open_session
 from edgekit.network.streaming import (
     Feed,
     StreamedSession,
-    grouped,
+    group_inputs,
     is_large,
     run_group,
-    streamed,
+    stream_session,
 )
 from edgekit.reference.artefacts import Artefacts, EngineSegment, Weight
 from edgekit.reference.build import full_engine
@@ -98,7 +98,7 @@ class Runner:
         self, inputs: Iterable[Feed], *, observe: bool = False
     ) -> Iterator[tuple[Feed, dict[str, np.ndarray]]]:
         """Yields each input with ``run``'s result, in groups if weights are streamed."""
-        for group in grouped(inputs, [self]):
+        for group in group_inputs(inputs, [self]):
             yield from zip(group, self.run_group(group, observe=observe), strict=True)
 
     def run_group(
@@ -162,7 +162,7 @@ def _load(
     try:
         if large and not artefacts.functions:
             proto = onnx.ModelProto.FromString(engine)
-            made = streamed(proto, weights, partial(opened, arena=False))
+            made = stream_session(proto, weights, partial(opened, arena=False))
             if made is not None:
                 return made
         if not stripped and not large:

@@ -13,7 +13,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from edgekit.network.graph import Node, form, node_proto
-from edgekit.network.windows import POOLS, pooled
+from edgekit.network.windows import POOLS, pool_output_sizes
 from edgekit.rewriting.errors import MalformedError, TooLargeError
 from edgekit.rewriting.graph import (
     LARGEST,
@@ -122,7 +122,7 @@ def _inferred(
         name = node.inputs[0]
         source = outer[name][0] if name in outer else found[name][0]
         shape = found[node.outputs[0]][0]
-        right = (*shape[:2], *pooled(node.attrs, source[2:], shape[2:]))
+        right = (*shape[:2], *pool_output_sizes(node.attrs, source[2:], shape[2:]))
         if right == shape:
             continue
         done: dict[str, tuple[tuple[int, ...], str]] = {

@@ -20,9 +20,9 @@ from edgekit.network import files, protos
 from edgekit.network.loading import validation
 from edgekit.network.loading.axes import is_batch, is_fixed
 from edgekit.network.loading.opaque import opaque_notes
-from edgekit.network.loading.raising import RAISED, raised
+from edgekit.network.loading.raising import RAISED, raise_opset
 from edgekit.network.loading.shapes import Evaluation
-from edgekit.network.loading.zero_points import give_zero_points
+from edgekit.network.loading.zero_points import add_zero_points
 from edgekit.network.model import (
     Constant,
     Deferred,
@@ -30,8 +30,8 @@ from edgekit.network.model import (
     Model,
     copy_metadata,
     entries,
-    frozen,
-    real,
+    materialise,
+    read_only,
     weight_arrays,
 )
 from edgekit.network.module_names import keep_module_names, stack_trace
@@ -93,7 +93,7 @@ def emit(
 
     ``domains`` has the versions of operator sets other than ai.onnx.
     """
-    nodes = _settle_outputs(state, inputs, outputs)
+    nodes = _restore_output_names(state, inputs, outputs)
     nodes = reachable(nodes, outputs, state.constants)
     read = dict.fromkeys([tensor for node in nodes for tensor in reads(node)] + list(outputs))
     _drop_unused_outputs(nodes, read, state.version)
@@ -104,12 +104,12 @@ def emit(
         if tensor not in state.constants:
             continue
         value = state.constants[tensor]
-        value = value if isinstance(value, Deferred) else frozen(value)
+        value = value if isinstance(value, Deferred) else read_only(value)
         if is_weight(value, roles.get(tensor, set())):
             weights[tensor] = value
             initializers.append(stub(tensor, value))
         else:
-            initializers.append(_inline(tensor, real(value)))
+            initializers.append(_inline(tensor, materialise(value)))
     ends = frozenset(outputs)
     graph = helper.make_graph(
         nodes,
@@ -150,7 +150,7 @@ def stub(name: str, value: Constant) -> onnx.TensorProto:
     return tensor
 
 
-def _settle_outputs(
+def _restore_output_names(
     state: Evaluation, inputs: Sequence[str], outputs: Sequence[str]
 ) -> list[onnx.NodeProto]:
     """Restores the names of outputs whose Identity node was removed, and returns the nodes."""
@@ -291,7 +291,7 @@ def load(
     proto, weights = files.read(path)
     fix_inputs(proto.graph, values or {})
     try:
-        validation.size(proto.graph)
+        validation.check_node_count(proto.graph)
         check_used(plugins, proto)
         return canonical(
             proto,
@@ -413,35 +413,35 @@ def canonical(
         ModelError: see :func:`load`.
     """
     version = validation.opset(proto)
-    validation.text(proto.graph)
+    validation.check_names_are_text(proto.graph)
     if version < RAISED:
-        copy, version = raised(proto, version), RAISED
+        copy, version = raise_opset(proto, version), RAISED
     else:
         copy = onnx.ModelProto()
         copy.CopyFrom(proto)
     calls: dict[str, Folded] = {}
     if copy.functions:
-        calls = _calls(copy)
-        copy = _inlined(copy)
-        validation.size(copy.graph)
+        calls = _function_calls(copy)
+        copy = _inline_functions(copy)
+        validation.check_node_count(copy.graph)
     graph = copy.graph
     files.embed(graph, base_folder)
     protos.name_nodes(graph.node)
     protos.name_inner_nodes(graph.node)
-    validation.names(graph)
+    validation.check_names_unique(graph)
     values = {
-        name: value if isinstance(value, Deferred) else frozen(value)
+        name: value if isinstance(value, Deferred) else read_only(value)
         for name, value in entries(weights or {}).items()
     }
     constants = read_constants(graph, values, base_folder)
-    quantised = give_zero_points(graph.node, constants)
+    quantised = add_zero_points(graph.node, constants)
     inputs = [value for value in graph.input if value.name not in constants]
     defined = {value.name for value in inputs} | set(constants)
     nodes = [node for node in graph.node if not any(name in values for name in node.output)]
     nodes = protos.sort(nodes, defined)
     wanted = select_outputs(graph, nodes, defined, outputs)
     nodes = protos.reachable(nodes, wanted, defined)
-    validation.operators(nodes, version)
+    validation.check_operators(nodes, version)
     used = {name for node in nodes for name in protos.reads(node)} | set(wanted)
     written = {name for node in nodes for name in node.output if name}
     given = {name: tuple(s) for name, s in (shapes or {}).items() if name in written}
@@ -450,7 +450,13 @@ def canonical(
     inputs = [value for value in inputs if value.name in used]
     fixed, notes = validation.input_shapes(inputs, sizes, batch, proto)
     state = Evaluation(
-        version, constants, fixed, _declared(graph, inputs, fixed), known or {}, given, plugins
+        version,
+        constants,
+        fixed,
+        _declared_types(graph, inputs, fixed),
+        known or {},
+        given,
+        plugins,
     )
     state.run(nodes)
     domains = {item.domain: item.version for item in copy.opset_import}
@@ -458,7 +464,10 @@ def canonical(
     traces = {node.name: trace for node in nodes if (trace := stack_trace(node))}
     stripped, arrays = emit(state, ends, wanted, graph.name, domains)
     copy_metadata(proto, stripped)
-    folded = {**calls, **_folded(graph.node, values, state, {n.name for n in stripped.graph.node})}
+    folded = {
+        **calls,
+        **_folded_nodes(graph.node, values, state, {n.name for n in stripped.graph.node}),
+    }
     notes += quantised
     model = Model(stripped, arrays, None, source, folded, notes, traces, tuple(plugins))
     if state.plugins or state.unknown:
@@ -466,11 +475,11 @@ def canonical(
     return model
 
 
-def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
+def _inline_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
     import onnx.checker
     import onnx.inliner
 
-    validation.calls(proto)
+    validation.check_calls(proto)
     try:
         return onnx.inliner.inline_local_functions(proto)
     except (onnx.checker.ValidationError, RuntimeError, ValueError, IndexError) as error:
@@ -482,7 +491,7 @@ def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
         ) from error
 
 
-def _calls(proto: onnx.ModelProto) -> dict[str, Folded]:
+def _function_calls(proto: onnx.ModelProto) -> dict[str, Folded]:
     """Returns the named nodes that call the file's own functions."""
     functions = {(function.domain, function.name) for function in proto.functions}
     return {
@@ -492,7 +501,7 @@ def _calls(proto: onnx.ModelProto) -> dict[str, Folded]:
     }
 
 
-def _folded(
+def _folded_nodes(
     nodes: Iterable[onnx.NodeProto],
     given: Collection[str],
     state: Evaluation,
@@ -539,7 +548,7 @@ def read_constants(
             external.append(tensor)
         else:
             try:
-                constants[tensor.name] = frozen(numpy_helper.to_array(tensor))
+                constants[tensor.name] = read_only(numpy_helper.to_array(tensor))
             except (ValueError, TypeError, KeyError) as error:
                 raise ModelError(
                     f"the data of initializer {tensor.name!r} do not match its shape "
@@ -604,7 +613,7 @@ def select_outputs(
     return list(dict.fromkeys(wanted))
 
 
-def _declared(
+def _declared_types(
     graph: onnx.GraphProto,
     inputs: Sequence[onnx.ValueInfoProto],
     fixed: Mapping[str, tuple[int, tuple[int, ...]]],

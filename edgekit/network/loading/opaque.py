@@ -51,10 +51,10 @@ def plugin_notes(graph: OnnxGraph, only: Collection[str] | None = None) -> tuple
             if found["plugin"] in operator_table().plugins.names:
                 who = f"TensorRT ships the plugin {name}"
             users.setdefault(who, []).append(node.name)
-    return _with_users(users)
+    return _describe_users(users)
 
 
-def _with_users(users: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+def _describe_users(users: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     return tuple(
         f"{who} ({listed(nodes, _SHOWN)}): "
         f"{'one GPU layer' if len(nodes) == 1 else counted(len(nodes), 'GPU layer')} "
@@ -84,7 +84,7 @@ def opaque_notes(graph: OnnxGraph) -> tuple[str, ...]:
         if graph.opaque.get(node.name) == PLUGIN and has_importer(node.op):
             who = f"edgekit does not know which layers TensorRT's parser writes for {node.op}"
             users.setdefault(who, []).append(node.name)
-    notes = [*left_notes(graph), *plugin_notes(graph), *_with_users(users)]
+    notes = [*left_notes(graph), *plugin_notes(graph), *_describe_users(users)]
     shapeless = [name for name, why in graph.opaque.items() if why == SHAPES]
     if graph.unknown:
         first = next(iter(graph.unknown))

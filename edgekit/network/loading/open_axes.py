@@ -17,8 +17,8 @@ from edgekit.network.loading.load import (
     stub,
     weight_roles,
 )
-from edgekit.network.loading.raising import RAISED, raised
-from edgekit.network.model import Model, frozen, real
+from edgekit.network.loading.raising import RAISED, raise_opset
+from edgekit.network.model import Model, materialise, read_only
 from edgekit.network.ranges import Profile
 
 
@@ -46,11 +46,13 @@ def load_open(
     fix_inputs(proto.graph, values or {})
     version = validation.opset(proto)
     if version < RAISED:
-        proto = raised(proto, version)
+        proto = raise_opset(proto, version)
     graph = proto.graph
     files.embed(graph, source.parent)
     protos.name_nodes(graph.node)
-    constants = read_constants(graph, {n: frozen(v) for n, v in weights_of.items()}, source.parent)
+    constants = read_constants(
+        graph, {n: read_only(v) for n, v in weights_of.items()}, source.parent
+    )
     inputs = [value for value in graph.input if value.name not in constants]
     defined = {value.name for value in inputs} | set(constants)
     nodes = protos.sort(list(graph.node), defined)
@@ -66,7 +68,7 @@ def load_open(
             continue
         constant = constants[tensor.name]
         if is_weight(constant, roles.get(tensor.name, set())):
-            weights[tensor.name] = real(constant)
+            weights[tensor.name] = materialise(constant)
             kept.append(stub(tensor.name, constant))
         else:
             kept.append(tensor)

@@ -115,10 +115,10 @@ def _rule(
 ) -> _Rule:
     """Returns the first rule that applies: the file's metadata, then its kind of network."""
     shapes = [value.type.tensor_type.shape.dim for value in graph.output]
-    own = _of_metadata(metadata)
+    own = _metadata_rule(metadata)
     if own is not None:
         return own
-    pictures = list(_pictures(inputs))
+    pictures = list(_picture_inputs(inputs))
     height = pictures[0][0] if pictures else None
     # few numbers per position may be a detector's boxes, but after a Softmax they are classes
     lines = any(
@@ -168,7 +168,7 @@ def _rule(
     )
 
 
-def _pictures(
+def _picture_inputs(
     inputs: Sequence[onnx.ValueInfoProto],
 ) -> Iterator[tuple[int | None, int | None]]:
     """Yields a pair for each picture input: the height if static, else None; and 0 if height and
@@ -183,14 +183,14 @@ def _pictures(
             yield height.dim_value if is_fixed(height) else None, 0 if both else None
 
 
-def _of_metadata(metadata: Mapping[str, str]) -> _Rule | None:
+def _metadata_rule(metadata: Mapping[str, str]) -> _Rule | None:
     """Returns the rule from Ultralytics' metadata ``imgsz`` and ``stride``; None without them."""
-    sides = _numbers(metadata.get("imgsz", ""))
+    sides = _parse_numbers(metadata.get("imgsz", ""))
     if len(sides) == 1:
         sides *= 2
     if len(sides) != 2:
         return None
-    step = max((*_numbers(metadata.get("stride", "")), 1))
+    step = max((*_parse_numbers(metadata.get("stride", "")), 1))
     height, width = sides
     least = tuple(max(step, side // 2 // step * step) for side in sides)
     words = f"{height}x{width} is the size in the file's metadata (imgsz"
@@ -203,7 +203,7 @@ def _of_metadata(metadata: Mapping[str, str]) -> _Rule | None:
     )
 
 
-def _numbers(text: str) -> list[int]:
+def _parse_numbers(text: str) -> list[int]:
     try:
         value = ast.literal_eval(text.strip() or "[]")
     except (SyntaxError, ValueError, MemoryError, RecursionError):

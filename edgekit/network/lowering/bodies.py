@@ -13,7 +13,7 @@ import onnx
 
 from edgekit.errors import ModelError
 from edgekit.network.graph import LayerSource, Node, OnnxGraph, node_proto
-from edgekit.network.loading.bodies import evaluated, graphs, trip_count, trip_limit
+from edgekit.network.loading.bodies import evaluate_bodies, graphs, trip_count, trip_limit
 from edgekit.network.loading.load import emit
 from edgekit.network.loading.shapes import Evaluation, outer_scope
 from edgekit.network.model import Body, Network
@@ -48,7 +48,7 @@ class _Outer:
         facts: list[object] = [graph.opset, self.node.SerializeToString(deterministic=True)]
         for name in node.reads():
             value = self.scope.value(name)
-            facts.append((name, self.scope.known_as(name), value is not None))
+            facts.append((name, self.scope.type_and_shape(name), value is not None))
             if value is not None and value.size <= _SMALL:
                 facts.append(value.tobytes())
         self._key = (*facts, graph.plugins)
@@ -78,7 +78,7 @@ def _bodies(outer: _Outer, release: str, lower: Lower) -> Bodies:
     scope = outer.scope
     limit = trip_limit(scope, node) if node.op_type != "If" else None
     try:
-        inner = evaluated(scope, node)
+        inner = evaluate_bodies(scope, node)
         count = trip_count(scope, node, inner) if node.op_type != "If" else None
         found = tuple(
             Body(name, lower(_graph(body, inner[name], scope), release))

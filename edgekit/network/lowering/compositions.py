@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.network.lowering.arithmetic import count_macs
 from edgekit.network.lowering.kinds import UNKNOWN
-from edgekit.network.lowering.pointwise import broadcast_shape, pair
+from edgekit.network.lowering.pointwise import broadcast_shape, elementwise_pair
 from edgekit.network.windows import KernelWindow, window
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class _Steps:
             "UNARY", {"function": function}, [read], self.at.shape(read), last=last, **more
         )
 
-    def both(
+    def elementwise(
         self,
         function: str,
         left: str,
@@ -77,10 +77,10 @@ class _Steps:
         shape = broadcast_shape(self.at.shape(left), self.at.shape(right))
         name = self._tensor(function, shape, dtype, last)
         own = f"elementwise_of_{self.node.name}" if inserted else ""
-        pair(self.at, self.node, function, [left, right], name, name=own)
+        elementwise_pair(self.at, self.node, function, [left, right], name, name=own)
         return name
 
-    def by_number(self, function: str, read: str, **more: Any) -> str:
+    def with_scalar(self, function: str, read: str, **more: Any) -> str:
         """Adds an element-wise layer of a tensor and a scalar constant of the parser; returns its
         output."""
         shape = self.at.shape(read)
@@ -112,7 +112,7 @@ def or_equal(at: Placer, node: Node) -> None:
     found = []
     for function in ("GREATER" if node.op == "GreaterOrEqual" else "LESS", "EQUAL"):
         result = at.inner(f"{node.name}:{function.lower()}", shape, target)
-        pair(at, node, function, node.inputs[:2], result)
+        elementwise_pair(at, node, function, node.inputs[:2], result)
         found.append(result)
     at.emit(node, "ELEMENTWISE", {"function": "OR"}, inputs=found)
 
@@ -125,39 +125,39 @@ def is_inf(at: Placer, node: Node) -> None:
         return
     steps, source = _Steps(at, node), node.inputs[0]
     if not negative and not positive:
-        first = steps.by_number("GREATER", source)
-        second = steps.by_number("LESS", source)
+        first = steps.with_scalar("GREATER", source)
+        second = steps.with_scalar("LESS", source)
     else:
-        first = steps.by_number("LESS" if negative else "GREATER", source)
+        first = steps.with_scalar("LESS" if negative else "GREATER", source)
         second = steps.unary("ISINF", source)
-    steps.both("AND", first, second, last=True)
+    steps.elementwise("AND", first, second, last=True)
 
 
 def celu(at: Placer, node: Node) -> None:
     """Celu: max(0, x) + min(0, alpha * (exp(x / alpha) - 1))."""
     steps, source = _Steps(at, node), node.inputs[0]
-    grown = steps.unary("EXP", steps.by_number("DIV", source))
-    above = steps.by_number("MAX", source)
-    below = steps.by_number("MIN", steps.by_number("PROD", steps.by_number("SUB", grown)))
-    steps.both("SUM", above, below, last=True)
+    grown = steps.unary("EXP", steps.with_scalar("DIV", source))
+    above = steps.with_scalar("MAX", source)
+    below = steps.with_scalar("MIN", steps.with_scalar("PROD", steps.with_scalar("SUB", grown)))
+    steps.elementwise("SUM", above, below, last=True)
 
 
 def swish(at: Placer, node: Node) -> None:
     """Swish: x * sigmoid(alpha * x)."""
     steps, source = _Steps(at, node), node.inputs[0]
-    scaled = steps.by_number("PROD", source)
+    scaled = steps.with_scalar("PROD", source)
     gate = steps.layer("ACTIVATION", {"function": "SIGMOID"}, [scaled], at.shape(source))
-    steps.both("PROD", source, gate, last=True)
+    steps.elementwise("PROD", source, gate, last=True)
 
 
 def shrink(at: Placer, node: Node) -> None:
     """Shrink: x - bias above lambd, x + bias below -lambd, 0 between them."""
     steps, source = _Steps(at, node), node.inputs[0]
-    above = steps.by_number("GREATER", source, dtype="bool")
-    lower = steps.by_number("SUB", source)
+    above = steps.with_scalar("GREATER", source, dtype="bool")
+    lower = steps.with_scalar("SUB", source)
     positive = steps.select([above, lower])
-    below = steps.by_number("LESS", source, dtype="bool")
-    raised = steps.by_number("SUM", source)
+    below = steps.with_scalar("LESS", source, dtype="bool")
+    raised = steps.with_scalar("SUM", source)
     steps.select([below, raised, positive], last=True)
 
 
@@ -166,18 +166,20 @@ def modulo(at: Placer, node: Node) -> None:
     steps, (left, right) = _Steps(at, node), node.inputs
     if not node.attrs.get("fmod", 0) or at.dtype(left).startswith(("int", "uint")):
         whole = "DIV" if node.attrs.get("fmod", 0) else "FLOOR_DIV"
-        quotient = steps.both(whole, left, right, inserted=True)
-        steps.both("SUB", left, steps.both("PROD", right, quotient, inserted=True), last=True)
+        quotient = steps.elementwise(whole, left, right, inserted=True)
+        steps.elementwise(
+            "SUB", left, steps.elementwise("PROD", right, quotient, inserted=True), last=True
+        )
         return
-    quotient = steps.both("DIV", left, right)
+    quotient = steps.elementwise("DIV", left, right)
     rests = []
     for rounding in ("FLOOR", "CEIL"):
         rounded = steps.unary(rounding, quotient, inserted=True)
-        product = steps.both("PROD", right, rounded, inserted=True)
-        rests.append(steps.both("SUB", left, product, inserted=True))
-    greater = steps.by_number("GREATER", quotient, dtype="bool")
-    equal = steps.by_number("EQUAL", quotient, dtype="bool")
-    steps.select([steps.both("OR", greater, equal, dtype="bool"), *rests], last=True)
+        product = steps.elementwise("PROD", right, rounded, inserted=True)
+        rests.append(steps.elementwise("SUB", left, product, inserted=True))
+    greater = steps.with_scalar("GREATER", quotient, dtype="bool")
+    equal = steps.with_scalar("EQUAL", quotient, dtype="bool")
+    steps.select([steps.elementwise("OR", greater, equal, dtype="bool"), *rests], last=True)
 
 
 def trilu(at: Placer, node: Node) -> None:
@@ -193,9 +195,9 @@ def trilu(at: Placer, node: Node) -> None:
         columns = steps.layer("ELEMENTWISE", {"function": "SUB"}, read, grid, dtype="int64")
     # without ``upper`` the importer takes the lower triangle, unlike ONNX
     strict = "LESS" if node.attrs.get("upper", 0) else "GREATER"
-    apart = steps.both(strict, rows, columns, dtype="bool")
-    equal = steps.both("EQUAL", rows, columns, dtype="bool")
-    inside = steps.both("OR", apart, equal, dtype="bool")
+    apart = steps.elementwise(strict, rows, columns, dtype="bool")
+    equal = steps.elementwise("EQUAL", rows, columns, dtype="bool")
+    inside = steps.elementwise("OR", apart, equal, dtype="bool")
     steps.select([inside, source], last=True)
 
 
@@ -236,8 +238,8 @@ def lp_normalization(at: Placer, node: Node) -> None:
     norm = steps.reduce("SUM", norm, [axis])
     if node.attrs.get("p", 2) == 2:
         norm = steps.unary("SQRT", norm)
-    zero = steps.by_number("EQUAL", norm, dtype="bool")
-    steps.both("DIV", source, steps.both("SUM", norm, zero), last=True)
+    zero = steps.with_scalar("EQUAL", norm, dtype="bool")
+    steps.elementwise("DIV", source, steps.elementwise("SUM", norm, zero), last=True)
 
 
 def lp_pool(at: Placer, node: Node) -> None:
@@ -254,7 +256,7 @@ def lp_pool(at: Placer, node: Node) -> None:
     }
     roots = given.get("p", 2) == 2
     average = steps.layer("POOLING", params, [_powers(steps, source, given.get("p", 2))], target)
-    total = steps.by_number("PROD", average, last=not roots)
+    total = steps.with_scalar("PROD", average, last=not roots)
     if roots:
         steps.unary("SQRT", total, last=True)
 
@@ -263,8 +265,8 @@ def global_lp_pool(at: Placer, node: Node) -> None:
     """GlobalLpPool: POW, REDUCE over the spatial axes, POW."""
     steps, source = _Steps(at, node), node.inputs[0]
     places = range(2, len(at.shape(source)))
-    total = steps.reduce("SUM", steps.by_number("POW", source, inserted=True), places)
-    steps.by_number("POW", total, last=True, inserted=True)
+    total = steps.reduce("SUM", steps.with_scalar("POW", source, inserted=True), places)
+    steps.with_scalar("POW", total, last=True, inserted=True)
 
 
 def mean_variance_normalization(at: Placer, node: Node) -> None:
@@ -272,10 +274,10 @@ def mean_variance_normalization(at: Placer, node: Node) -> None:
     steps, source = _Steps(at, node), node.inputs[0]
     rank = len(at.shape(source))
     axes = [axis % rank for axis in node.attrs.get("axes", _BATCH_AND_PLACES)]
-    apart = steps.both("SUB", source, steps.reduce("AVG", source, axes))
-    variance = steps.reduce("AVG", steps.both("PROD", apart, apart), axes)
-    deviation = steps.by_number("SUM", steps.unary("SQRT", variance))
-    steps.both("DIV", apart, deviation, last=True)
+    apart = steps.elementwise("SUB", source, steps.reduce("AVG", source, axes))
+    variance = steps.reduce("AVG", steps.elementwise("PROD", apart, apart), axes)
+    deviation = steps.with_scalar("SUM", steps.unary("SQRT", variance))
+    steps.elementwise("DIV", apart, deviation, last=True)
 
 
 def rms_normalization(at: Placer, node: Node) -> None:
@@ -283,10 +285,10 @@ def rms_normalization(at: Placer, node: Node) -> None:
     steps, (source, scale) = _Steps(at, node), node.inputs[:2]
     rank = len(at.shape(source))
     axes = range(node.attrs.get("axis", -1) % rank, rank)
-    mean = steps.reduce("AVG", steps.both("PROD", source, source), axes)
-    root = steps.unary("SQRT", steps.by_number("SUM", mean))
-    scaled = steps.both("DIV", source, root)
-    pair(at, node, "PROD", [scaled, scale], steps.output)
+    mean = steps.reduce("AVG", steps.elementwise("PROD", source, source), axes)
+    root = steps.unary("SQRT", steps.with_scalar("SUM", mean))
+    scaled = steps.elementwise("DIV", source, root)
+    elementwise_pair(at, node, "PROD", [scaled, scale], steps.output)
 
 
 def stft(at: Placer, node: Node) -> None:
@@ -302,8 +304,8 @@ def stft(at: Placer, node: Node) -> None:
         return
     dtype = at.dtype(source)
     if signal[2:]:
-        source = _moved(steps, source, signal[:2], "Squeeze")
-    source = _moved(steps, source, (batch, 1, 1, signal[1]), "Unsqueeze")
+        source = _reshape_as(steps, source, signal[:2], "Squeeze")
+    source = _reshape_as(steps, source, (batch, 1, 1, signal[1]), "Unsqueeze")
     length = at.shape(node.input(2))[0] if node.input(2) else int(at.scalar(node, 3) or 0)
     size = KernelWindow((1, length), (1, int(at.scalar(node, 1) or 1)), (0, 0, 0, 0), (1, 1))
     params = {**size.params(), "groups": 1, "out_maps": bins, "in_maps": 1, "bias": False}
@@ -319,13 +321,13 @@ def stft(at: Placer, node: Node) -> None:
             macs=(macs or 0) // 2,
         )
     axis = {"axis": 2, "inputs": 2}
-    both = steps.layer("CONCATENATION", axis, parts, (batch, bins, 2, frames), dtype=dtype)
+    elementwise = steps.layer("CONCATENATION", axis, parts, (batch, bins, 2, frames), dtype=dtype)
     shape = (batch, frames, bins, 2)
     turn = {"mode": "TRANSPOSE", "perm": (0, 3, 1, 2), "shape": shape}
-    steps.layer("SHUFFLE", turn, [both], shape, last=True)
+    steps.layer("SHUFFLE", turn, [elementwise], shape, last=True)
 
 
-def _moved(steps: _Steps, source: str, shape: tuple[int, ...], as_op: str) -> str:
+def _reshape_as(steps: _Steps, source: str, shape: tuple[int, ...], as_op: str) -> str:
     """Adds the parser's reshape, with the layer type of a Squeeze or an Unsqueeze."""
     node = steps.node
     target = steps.at.inner(f"{node.name}:{as_op.lower()}", shape, source)
@@ -338,9 +340,11 @@ def simplified_layer_normalization(at: Placer, node: Node) -> None:
     steps, (source, scale) = _Steps(at, node), node.inputs[:2]
     rank = len(at.shape(source))
     axes = range(node.attrs.get("axis", -1) % rank, rank)
-    mean = steps.reduce("AVG", steps.both("PROD", source, source), axes)
-    factor = steps.unary("RECIP", steps.unary("SQRT", steps.by_number("SUM", mean)))
-    pair(at, node, "PROD", [steps.both("PROD", source, factor), scale], steps.output)
+    mean = steps.reduce("AVG", steps.elementwise("PROD", source, source), axes)
+    factor = steps.unary("RECIP", steps.unary("SQRT", steps.with_scalar("SUM", mean)))
+    elementwise_pair(
+        at, node, "PROD", [steps.elementwise("PROD", source, factor), scale], steps.output
+    )
 
 
 def non_max_suppression(at: Placer, node: Node, opaque: str = "") -> None:
@@ -381,11 +385,11 @@ def last_index(at: Placer, node: Node, params: dict[str, Any]) -> None:
     dtype = at.dtype(source)
     back = steps.layer("SLICE", reverse, [source], shape, dtype=dtype, inserted=True)
     found = steps.layer("TOPK", params, [back], at.shape(steps.output))
-    steps.by_number("SUB", steps.by_number("SUB", found), last=True)
+    steps.with_scalar("SUB", steps.with_scalar("SUB", found), last=True)
 
 
 def _powers(steps: _Steps, source: str, p: int) -> str:
-    return steps.unary("ABS", source) if p == 1 else steps.both("PROD", source, source)
+    return steps.unary("ABS", source) if p == 1 else steps.elementwise("PROD", source, source)
 
 
 FAMILIES: dict[str, Callable[[Placer, Node], None]] = {

@@ -146,9 +146,9 @@ def lowered(
     opaque = graph.opaque
     for node in graph.nodes():
         if node.name in opaque:
-            _opaque(at, node, opaque[node.name])
+            _place_opaque(at, node, opaque[node.name])
         elif not at.absorb(node):
-            _place(at, node, families.get(node.op))
+            _place_node(at, node, families.get(node.op))
         at.done(node)
     placed = without_identities(at.layers, graph.outputs)
     placed = fuse_shuffles(placed, at.tensors, graph.outputs)
@@ -168,27 +168,27 @@ def lowered(
     )
 
 
-def _place(at: Placer, node: Node, family: _Family | None) -> None:
+def _place_node(at: Placer, node: Node, family: _Family | None) -> None:
     if node.op in WITH_BODIES:
-        _controlled(at, node)
+        _place_control_flow(at, node)
     elif family is not None:
         family(at, node)
     elif node.op in {"Cast", "CastLike"}:
         at.emit(node, "CAST", {"to": at.tensors[node.outputs[0]].dtype})
     else:
         read = list(node.inputs) if node.op in _BROADCASTING else []
-        absorbed = pointwise.as_imported(at, node, read)
+        absorbed = pointwise.imported_constants(at, node, read)
         macs = count_macs(at, node)
         at.emit(
             node,
-            _PLAIN.get(node.op) or kinds.by_release(node.op, at.release) or kinds.UNKNOWN,
+            _PLAIN.get(node.op) or kinds.kind_in_release(node.op, at.release) or kinds.UNKNOWN,
             macs=macs or 0,
             formula=macs is not None,
             absorbed=absorbed,
         )
 
 
-def _controlled(at: Placer, node: Node) -> None:
+def _place_control_flow(at: Placer, node: Node) -> None:
     """Emits an If, a Loop or a Scan as a single layer with the cost of its inner layers.
 
     For an If the branch with more multiply-accumulates counts.
@@ -211,7 +211,7 @@ def _controlled(at: Placer, node: Node) -> None:
     )
 
 
-def _opaque(at: Placer, node: Node, why: str) -> None:
+def _place_opaque(at: Placer, node: Node, why: str) -> None:
     """Emits a layer of which only the kind, or the plugin, is known."""
     if why == LEFT:
         at.emit(node, kinds.UNKNOWN, {"module": node.attrs["module"]}, opaque=why)
@@ -227,7 +227,7 @@ def _opaque(at: Placer, node: Node, why: str) -> None:
     if node.op == "NonMaxSuppression":
         non_max_suppression(at, node, why)
         return
-    kind = _PLAIN.get(node.op) or kinds.by_release(node.op, at.release)
+    kind = _PLAIN.get(node.op) or kinds.kind_in_release(node.op, at.release)
     kind = kind or _UNSHAPED.get(node.op, kinds.UNKNOWN)
     at.emit(node, kind, opaque=why)
 

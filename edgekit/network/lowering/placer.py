@@ -351,7 +351,7 @@ class Placer:
         """
         return self.emit(
             node,
-            kinds.by_release(as_op, self.release) or "SHUFFLE",
+            kinds.kind_in_release(as_op, self.release) or "SHUFFLE",
             {"mode": "RESHAPE", "shape": self.shape(target)},
             inputs=[source],
             outputs=[target],

@@ -128,12 +128,12 @@ def _clip_between(at: Placer, node: Node) -> None:
     for index, function in enumerate(("MAX", "MIN"), start=1):
         bound = node.input(index)
         read = [current, bound] if bound else [current]
-        absorbed = as_imported(at, node, read)
+        absorbed = imported_constants(at, node, read)
         params: dict[str, Any] = {"function": function}
         if not bound or at.constant(bound):
             fixed = at.shape(bound) if bound else ()
             params["constant_operand"] = (1,) * (len(shape) - len(fixed)) + tuple(fixed)
-        read = _of_one_rank(at, node, read)
+        read = _with_equal_ranks(at, node, read)
         target = node.outputs[0]
         if function == "MAX":
             target = at.inner(f"{node.name}:max", shape, target)
@@ -166,15 +166,15 @@ def elementwise(at: Placer, node: Node) -> None:
     if mode:
         kind = _SCALES[node.op]
         scale = {"mode": mode, "axis": 1, "function": kind, **_uniform(at, node, kind)}
-        at.emit(node, "SCALE", scale, absorbed=as_imported(at, node, inputs))
+        at.emit(node, "SCALE", scale, absorbed=imported_constants(at, node, inputs))
         return
     function = "SUM" if node.op == "Mean" else ELEMENTWISE[node.op]
     if len(inputs) == 1 and node.op != "Mean":
         at.emit(node, "IDENTITY")
         return
     target = node.outputs[0]
-    absorbed = as_imported(at, node, inputs)
-    inputs = _of_one_rank(at, node, inputs)
+    absorbed = imported_constants(at, node, inputs)
+    inputs = _with_equal_ranks(at, node, inputs)
     current = inputs[0]
     shape = at.shape(current)
     scaled = node.op == "Mean"
@@ -190,15 +190,15 @@ def elementwise(at: Placer, node: Node) -> None:
         at.emit(node, "SCALE", mean, inputs=[current])
 
 
-def pair(
+def elementwise_pair(
     at: Placer, node: Node, function: str, inputs: Sequence[str], output: str, *, name: str = ""
 ) -> None:
     """Adds an ELEMENTWISE layer of ``node`` with two operands of any ranks, also constants.
 
     A layer with a ``name`` is an additional layer of the parser.
     """
-    absorbed = as_imported(at, node, inputs)
-    _emit_pair(at, node, function, _of_one_rank(at, node, inputs), output, absorbed, name)
+    absorbed = imported_constants(at, node, inputs)
+    _emit_pair(at, node, function, _with_equal_ranks(at, node, inputs), output, absorbed, name)
 
 
 def _emit_pair(
@@ -229,7 +229,7 @@ def _emit_pair(
     )
 
 
-def as_imported(at: Placer, node: Node, inputs: Sequence[str]) -> list[Absorbed]:
+def imported_constants(at: Placer, node: Node, inputs: Sequence[str]) -> list[Absorbed]:
     """Returns the importer's constants among ``inputs``, and their broadcasts if of lower rank."""
     # a recurrence may omit its first output
     rank = len(at.shape(next(name for name in node.outputs if name)))
@@ -242,7 +242,7 @@ def as_imported(at: Placer, node: Node, inputs: Sequence[str]) -> list[Absorbed]
     return parts
 
 
-def _of_one_rank(at: Placer, node: Node, inputs: Sequence[str]) -> list[str]:
+def _with_equal_ranks(at: Placer, node: Node, inputs: Sequence[str]) -> list[str]:
     """Returns the inputs with equal ranks: shuffles prepend dimensions of size 1 to activations."""
     rank = len(at.shape(node.outputs[0]))
     found = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from edgekit.network.lowering.pointwise import pair
+from edgekit.network.lowering.pointwise import elementwise_pair
 from edgekit.network.windows import KernelWindow, split_padding, window
 
 if TYPE_CHECKING:
@@ -96,12 +96,12 @@ def _spatial(
         node, kind, params, inputs=read if params["bias"] else read[:2], outputs=[result], macs=macs
     )
     if any(appended):
-        _append(at, node, result, after)
+        _append_zeros(at, node, result, after)
     if flat:
         at.reshape(node, after, target, f"reshape_after_{node.name}", as_op="Squeeze")
 
 
-def _append(at: Placer, node: Node, source: str, target: str) -> None:
+def _append_zeros(at: Placer, node: Node, source: str, target: str) -> None:
     """Appends zeros to a deconvolution's result, and adds the bias afterwards."""
     bias = node.input(2) if at.constant(node.input(2)) else ""
     size = at.shape(target)
@@ -149,19 +149,19 @@ def gemm(at: Placer, node: Node) -> None:
     at.emit(node, "MATRIX_MULTIPLY", params, inputs=factors, outputs=[product], macs=macs)
     if scaled:
         times = at.inner(f"{node.name}:alpha", shape, target) if bias else target
-        _times(at, node, product, times)
+        _multiply_by_scalar(at, node, product, times)
         product = times
     if not bias:
         return
     # the builder folds a constant bias times beta
     if given.get("beta", 1.0) != 1.0 and not at.constant(bias):
         times = at.inner(f"{node.name}:beta", at.shape(bias), bias)
-        _times(at, node, bias, times)
+        _multiply_by_scalar(at, node, bias, times)
         bias = times
-    pair(at, node, "SUM", [product, bias], target)
+    elementwise_pair(at, node, "SUM", [product, bias], target)
 
 
-def _times(at: Placer, node: Node, source: str, target: str) -> None:
+def _multiply_by_scalar(at: Placer, node: Node, source: str, target: str) -> None:
     one = (1,) * len(at.shape(source))
     params = {"function": "PROD", "constant_operand": one}
     at.emit(node, "ELEMENTWISE", params, inputs=[source], outputs=[target])
@@ -231,7 +231,7 @@ def _as_convolution(at: Placer, node: Node, rows: int, depth: int, columns: int)
     before = at.inner(f"{node.name}:in4d", (rows, depth, 1, 1), source, view=True)
     after = at.inner(f"{node.name}:out4d", (rows, columns, 1, 1), target, view=True)
     # the shuffles and the convolution are the builder's: the importer wrote the absorbed layers
-    absorbed = _as_imported(at, node)
+    absorbed = _importer_layers(at, node)
     at.reshape(node, source, before, f"reshape_before_{node.name}", imported=False)
     at.emit(
         node,
@@ -246,7 +246,7 @@ def _as_convolution(at: Placer, node: Node, rows: int, depth: int, columns: int)
     at.reshape(node, after, target, f"reshape_after_{node.name}", imported=False)
 
 
-def _as_imported(at: Placer, node: Node) -> list[Absorbed]:
+def _importer_layers(at: Placer, node: Node) -> list[Absorbed]:
     """Returns the importer's layers around the product: constants, broadcasts and bias sum."""
     given = node.attrs
     rank = len(at.shape(node.outputs[0]))

@@ -21,7 +21,7 @@ _GATHER = {"Gather": "DEFAULT", "GatherElements": "ELEMENT", "GatherND": "ND"}
 def reshape(at: Placer, node: Node) -> None:
     """Reshape, Flatten -> SHUFFLE without transposition; Squeeze, Unsqueeze by release."""
     params = {"mode": "RESHAPE", "shape": at.shape(node.outputs[0])}
-    kind = kinds.by_release(node.op, at.release) or "SHUFFLE"
+    kind = kinds.kind_in_release(node.op, at.release) or "SHUFFLE"
     at.emit(node, kind, params, inputs=[node.inputs[0]])
 
 
@@ -125,7 +125,7 @@ def pad(at: Placer, node: Node) -> None:
         pads = at.ints(node, 1) or ()
         value = at.scalar(node, 2) or 0.0
         axes = at.ints(node, 3) or tuple(range(rank))
-    if not any(pads) and kinds.by_release(_PAD_OF_ZEROS, at.release) == "IDENTITY":
+    if not any(pads) and kinds.kind_in_release(_PAD_OF_ZEROS, at.release) == "IDENTITY":
         at.emit(node, "IDENTITY", inputs=[node.inputs[0]])
         return
     starts = [0] * rank

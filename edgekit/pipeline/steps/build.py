@@ -22,7 +22,7 @@ from edgekit.deployment.requirements import (
 from edgekit.error_document import FinishedStep
 from edgekit.errors import EnvironmentLack, GateError, UsageError
 from edgekit.network.model import Model
-from edgekit.parsing.nvidia import ParserWord
+from edgekit.parsing.nvidia import ParserResult
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.accuracy import accuracy, approximations, artefacts, build_key
 from edgekit.pipeline.steps.board_job import fetch_blobs, run_board_job
@@ -177,7 +177,7 @@ class Build(FormerDict):
     accuracy: Accuracy = member(record(Accuracy))
     boards: tuple[BoardBuild, ...] = member(records(BoardBuild))
     notes: tuple[str, ...] = member(array(text(most=1 << 18)))
-    parser: ParserWord | None = member(record(ParserWord), absent=None)
+    parser: ParserResult | None = member(record(ParserResult), absent=None)
     schema: str = member(choice("edgekit.build/1"), default="edgekit.build/1")
     figures: str = field(default="", compare=False)
 

@@ -14,7 +14,7 @@ import numpy as np
 from edgekit.detection.precision import Precision, mean_precision
 from edgekit.errors import DataError
 from edgekit.files import read_file
-from edgekit.network.streaming import grouped
+from edgekit.network.streaming import group_inputs
 from edgekit.pipeline.cache import file_stamps, identity_of_path
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.accuracy import artefacts, build_key
@@ -164,7 +164,7 @@ def labelled_result(context: Context) -> LabelledResult | LabelledBoxes | None:
             for number in range(len(labels))
         )
         number = 0
-        for group in grouped(feeds, [runner, reference]):
+        for group in group_inputs(feeds, [runner, reference]):
             real = reference.outputs((output,), number, group)
             for made, (value,) in zip(runner.run_group(group), real, strict=True):
                 label = int(labels[number])
@@ -206,7 +206,7 @@ def _labelled_boxes(context: Context, path: Path, head: Head) -> LabelledBoxes:
         as_built: list[list[Found]] = []
         in_fp32: list[list[Found]] = []
         number = 0
-        for group in grouped(feeds(), [runner, reference]):
+        for group in group_inputs(feeds(), [runner, reference]):
             real = reference.outputs(names, number, group)
             number += len(group)
             for made, values in zip(runner.run_group(group), real, strict=True):
