@@ -20,7 +20,7 @@ from edgekit.files import read_file, write_atomically
 from edgekit.network.left_modules import CompiledPart, LeftModule, parts
 from edgekit.network.model import Tensor as NetworkTensor
 from edgekit.network.protos import reads
-from edgekit.pytorch.chain import Step, array, run_steps, session_step, steps_of_file, torch_step
+from edgekit.pytorch.chain import Step, array, open_steps, run_steps, session_step, torch_step
 from edgekit.pytorch.signature import rebuild
 from edgekit.text import listed
 from edgekit_device.arrays.npz import write_npz
@@ -134,7 +134,7 @@ class Cut:
             return Step(step.inputs, step.outputs, run)
 
         with contextlib.suppress(ModelError):
-            run_steps(steps_of_file(Path(self.exported.file), timed), self.example())
+            run_steps(open_steps(Path(self.exported.file), timed), self.example())
         return found
 
     def left_step(self, part: LeftModule) -> Step:
@@ -168,7 +168,7 @@ class Cut:
                 where="calibration",
                 hint=hint,
             )
-        steps = steps_of_file(Path(self.exported.file), self.left_step)
+        steps = open_steps(Path(self.exported.file), self.left_step)
         found: list[dict[str, list[np.ndarray]]] = [
             {name: [] for name in part.inputs} for part in self.compiled
         ]

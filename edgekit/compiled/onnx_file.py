@@ -74,16 +74,16 @@ def onnx_file(
     read_sizes = {name: one for name, one in sizes.items() if name in used or name not in declared}
     model = load(path, shapes=read_sizes)
     key = keeping.key("onnx", str(path), release, model.digest)
-    exported = keeping.found(key)
+    exported = keeping.find(key)
     if exported is None:
-        with keeping.making(key) as folder:
+        with keeping.new_entry(key) as folder:
             save(model, folder / keeping.FILE)
             structure, weights = digests(onnx.load(folder / keeping.FILE))
             names = [one.name for one in model.proto.graph.output]
             items = [Structure(kind="tensor", name=name) for name in names]
             exported = Exported(
                 schema="edgekit.export/1",
-                file=str(keeping.home(key) / keeping.FILE),
+                file=str(keeping.entry_folder(key) / keeping.FILE),
                 source=str(path),
                 kind="onnx",
                 torch=None,
@@ -100,7 +100,7 @@ def onnx_file(
                 cached=False,
                 notes=list(model.notes),
             )
-            keeping.put(exported, folder)
+            keeping.write_record(exported, folder)
     if leave:
         exported = leave_in_file(exported, leave)
     static = {one.name: one for one in model.proto.graph.input}

@@ -49,7 +49,7 @@ def with_structure(compiled: Exported, other: Exported) -> Exported:
     structure, weights = digests(proto)
     left = [one for one in parts(proto) if isinstance(one, LeftModule)]
     key = keeping.key("of structure", compiled.structure, Path(other.file).parent.name)
-    with keeping.making(key) as folder:
+    with keeping.new_entry(key) as folder:
         keeping.write(proto, folder / keeping.FILE)
         for number, part in enumerate(left):
             if not (file := other.left[part.call].file):
@@ -59,16 +59,16 @@ def with_structure(compiled: Exported, other: Exported) -> Exported:
             rename(alone, part.inputs, part.outputs)
             name = f"left-{part.call}.onnx"
             (folder / name).write_bytes(alone.SerializeToString())
-            left[number] = replace(part, file=str(keeping.home(key) / name))
+            left[number] = replace(part, file=str(keeping.entry_folder(key) / name))
         made = other.model_copy(
             update={
-                "file": str(keeping.home(key) / keeping.FILE),
+                "file": str(keeping.entry_folder(key) / keeping.FILE),
                 "structure": structure,
                 "weights": weights,
                 "left": left,
             }
         )
-        keeping.put(made, folder)
+        keeping.write_record(made, folder)
     return made
 
 

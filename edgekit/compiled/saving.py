@@ -23,9 +23,9 @@ from edgekit.pytorch.chain import (
     Step,
     array,
     array_step,
+    open_steps,
     run_steps,
     session_step,
-    steps_of_file,
     torch_step,
 )
 from edgekit.pytorch.left_parts import left_file, left_python
@@ -70,7 +70,7 @@ def network_bundle(cut: Cut, built: Sequence[Part], python: Mapping[str, str]) -
     if cut.left is not None:
         # calling a stateful module would change the network's next results
         step = partial(torch_step, left=cut.left.apart())
-        examples = run_steps(steps_of_file(Path(exported.file), step), cut.example())
+        examples = run_steps(open_steps(Path(exported.file), step), cut.example())
     parts: list[Bundle | CpuPart] = []
     steps: list[Step] = []
     made = iter(built)

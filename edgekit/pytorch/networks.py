@@ -15,7 +15,7 @@ import numpy as np
 from edgekit.errors import EdgekitError, ModelError, UsageError
 from edgekit.pytorch import source_errors
 from edgekit.pytorch.chain import array, difference
-from edgekit.pytorch.exporters import quiet
+from edgekit.pytorch.exporters import captured_output
 from edgekit.pytorch.fake_quant import fix_scales
 from edgekit.pytorch.free_sizes import (
     FreeAxis,
@@ -192,7 +192,7 @@ def prepare_network(
     """
     import torch
 
-    source = unwrapped(source)
+    source = unwrap(source)
     inputs, ranged = ranges_in(inputs)
     is_module = isinstance(source, torch.nn.Module)
     if (ranged or dynamic_shapes) and (isinstance(source, torch.jit.ScriptModule) or not is_module):
@@ -285,7 +285,7 @@ def _module(
         parameters=parameters,
         defaults=default_values(source.forward),
     )
-    found.notes += _training(source)
+    found.notes += _training_note(source)
     return found
 
 
@@ -319,11 +319,11 @@ def _script(
         Result(call.names),
         parameters=parameters,
     )
-    found.notes += [_DEPRECATED, *_training(source)]
+    found.notes += [_DEPRECATED, *_training_note(source)]
     return found
 
 
-def _training(source: Any) -> list[str]:
+def _training_note(source: Any) -> list[str]:
     if not any(module.training for module in source.modules()):
         return []
     return ["the module is in training mode: a copy in evaluation mode was exported"]
@@ -333,7 +333,7 @@ def _class_name(source: Any) -> str:
     return f"{type(source).__module__}.{type(source).__qualname__}"
 
 
-def unwrapped(source: Any) -> Any:
+def unwrap(source: Any) -> Any:
     """Returns the module inside ``torch.compile`` or a parallel wrapper."""
     from torch import nn
 
@@ -352,7 +352,7 @@ def unwrapped(source: Any) -> Any:
 def _unwrap_children(module: Any) -> None:
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
-            if (inner := unwrapped(child)) is not child:
+            if (inner := unwrap(child)) is not child:
                 parent._modules[name] = inner
 
 
@@ -418,8 +418,8 @@ def _program(
         check_inputs(inputs, list(sizes))
         made = random_example(inputs)
         leaves |= made
-        args, kwargs = _unflattened(source, leaves)
-        given = {key: made[key] for key in made if not _takes(source, sizes[key], made[key])}
+        args, kwargs = _unflatten(source, leaves)
+        given = {key: made[key] for key in made if not _accepts_size(source, sizes[key], made[key])}
         if given:
             known = listed(f"{key} {ranges_text(source, one)}" for key, one in sizes.items())
             raise UsageError(
@@ -428,12 +428,12 @@ def _program(
                 hint="give these sizes, or export the program again with others",
             )
     elif not args and not kwargs:
-        args, kwargs = source.example_inputs or _unflattened(source, leaves)
+        args, kwargs = source.example_inputs or _unflatten(source, leaves)
     call = bind_call((), args, kwargs, names=list(leaves))
     result = Result(call.names)
 
     def make() -> Any:
-        with quiet():
+        with captured_output():
             module = copy.deepcopy(source.module())
         module.forward = call.flat(module.forward, result)
         return module
@@ -449,7 +449,7 @@ def _program(
     )
 
 
-def _takes(program: Any, known: Any, given: Any) -> bool:
+def _accepts_size(program: Any, known: Any, given: Any) -> bool:
     """Returns True if a program accepts a tensor's size: its own, or within its ranges."""
     if known.dim() != given.dim():
         return False
@@ -475,7 +475,7 @@ def _example_inputs(program: Any) -> dict[str, Any]:
     return found
 
 
-def _unflattened(program: Any, leaves: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _unflatten(program: Any, leaves: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     import torch
     from torch.utils import _pytree
 
@@ -532,7 +532,7 @@ def _examine(network: Network) -> None:
         for name, one in module.named_buffers()
         if name in before and not torch.equal(one, before[name]) and not name.startswith(left)
     ]
-    gap = _gap(network, again)
+    gap = _difference(network, again)
     words = f"{counted(len(changed), 'buffer')} {listed(map(repr, changed), 5)}"
     if gap > _SAME and changed:
         place = source_errors.state_place(module, changed[0]) if network.kind == "module" else None
@@ -546,7 +546,7 @@ def _examine(network: Network) -> None:
         )
 
 
-def _gap(network: Network, outputs: Sequence[Any]) -> float:
+def _difference(network: Network, outputs: Sequence[Any]) -> float:
     """Returns the difference of outputs from the example's."""
     both = zip(outputs, network.outputs, strict=True)
     return max(difference(array(a), array(b)) for a, b in both)
@@ -566,7 +566,7 @@ def _refuse_chance(network: Network, module: Any) -> None:
             if left is not None:
                 left.reset()
             again = network.run(module, clones(network.call.tensors))
-        if left is not None and not places and _gap(network, again) <= _SAME:
+        if left is not None and not places and _difference(network, again) <= _SAME:
             return
         place = next(iter(places), None)
     raise source_errors.by_chance(place)

@@ -22,8 +22,14 @@ from edgekit.errors import DataError, EdgekitError, UsageError
 from edgekit.files import read_file, replacing
 from edgekit.network.synthetic import synthetic_inputs
 from edgekit.quantize.calibration.parts import parts, run_parts
-from edgekit.quantize.needs import FLOATS, Lack, follow, needs, without_too
-from edgekit.quantize.scales import Scales, float32, hex_bits, is_scale, make_scales
+from edgekit.quantize.needs import (
+    FLOATS,
+    MissingScale,
+    find_missing_scales,
+    propagate_scales,
+    with_same_values,
+)
+from edgekit.quantize.scales import Scales, hex_bits, is_scale, make_scales, to_float32
 from edgekit.targets.releases import parse_version
 from edgekit.text import counted, listed
 from edgekit_device.versions import tensorrt_number
@@ -74,7 +80,7 @@ def bad_scale(name: str, scale: float, where: str) -> DataError:
     )
 
 
-def checked_scale(name: str, scale: float) -> float:
+def check_scale(name: str, scale: float) -> float:
     """Returns the float32 of a tensor's scale, or 0 if it has none.
 
     Raises:
@@ -82,7 +88,7 @@ def checked_scale(name: str, scale: float) -> float:
     """
     if scale and not is_scale(scale):
         raise bad_scale(name, scale, name)
-    return float32(scale)
+    return to_float32(scale)
 
 
 def check_name(name: str) -> None:
@@ -148,7 +154,7 @@ class CalibrationCache:
         lines = [self.header]
         for name, scale in self.scales.items():
             check_name(name)
-            lines.append(f"{name}: {hex_bits(checked_scale(name, scale))}")
+            lines.append(f"{name}: {hex_bits(check_scale(name, scale))}")
         return "\n".join(lines) + "\n"
 
     def for_tensorrt(self, version: str) -> CalibrationCache:
@@ -272,7 +278,7 @@ def make_cache(scales: Mapping[str, float], tensorrt: str) -> CalibrationCache:
         DataError: No TensorRT version; "cache.scale": an invalid scale, also after rounding to
             float32.
     """
-    rounded = {name: checked_scale(name, scale) for name, scale in scales.items()}
+    rounded = {name: check_scale(name, scale) for name, scale in scales.items()}
     return CalibrationCache(version_number(tensorrt), ALGORITHM, rounded)
 
 
@@ -448,13 +454,13 @@ def edit(
     for pattern in drop:
         gone = [pattern] if pattern in scales else [n for n in scales if fnmatchcase(n, pattern)]
         if not gone:
-            raise _unknown(pattern, scales)
+            raise _unknown_tensor(pattern, scales)
         for name in gone:
             del scales[name]
     moved = dict(rename or {})
     for old in moved:
         if old not in scales:
-            raise _unknown(old, scales)
+            raise _unknown_tensor(old, scales)
     renamed: dict[str, float] = {}
     for name, scale in scales.items():
         new = moved.get(name, name)
@@ -475,11 +481,11 @@ def edit(
                 where=name,
                 hint="give a positive number, small enough for a scale; the range is -AMAX to AMAX",
             )
-        renamed[name] = float32(scale)
+        renamed[name] = to_float32(scale)
     return replace(cache, scales=renamed)
 
 
-def _unknown(name: str, scales: Mapping[str, float]) -> UsageError:
+def _unknown_tensor(name: str, scales: Mapping[str, float]) -> UsageError:
     near = " or ".join(map(repr, get_close_matches(name, scales)))
     return UsageError(
         f"the cache has no tensor {name!r}",
@@ -514,10 +520,10 @@ def equal_tensors(
 
     feed = next(iter(synthetic_inputs(rewritten, 1, 0)))
     try:
-        wanted = dict(_prints(rewritten, feed, new))
+        wanted = dict(_fingerprints(rewritten, feed, new))
         sizes = {size for size, _ in wanted.values()}
         given: dict[int, list[tuple[str, np.ndarray]]] = {}
-        for name, (size, values) in _prints(original, feed, old, sizes):
+        for name, (size, values) in _fingerprints(original, feed, old, sizes):
             given.setdefault(size, []).append((name, values))
     except EdgekitError:
         return {}
@@ -534,7 +540,7 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
     return largest > 0 and float(abs(one - other).max()) <= _TOLERANCE * largest
 
 
-def _prints(
+def _fingerprints(
     model: Model,
     feed: Mapping[str, np.ndarray],
     names: Collection[str],
@@ -586,7 +592,7 @@ class CacheReading:
     """
 
     scales: Scales
-    lacks: tuple[Lack, ...]
+    lacks: tuple[MissingScale, ...]
     without: frozenset[str]
     listed: tuple[str, ...]
     free: frozenset[str]
@@ -637,8 +643,8 @@ def scales_from_cache(
     without = frozenset(n for n, scale in used.items() if not scale)
     # a Q/DQ model, unlike a file, may give no scales at all: its weights alone are quantised
     if (cache.scales or name) and not any(used.values()):
-        raise _foreign(cache, floats, name)
-    fused = _marked(network, known)
+        raise _foreign_cache(cache, floats, name)
+    fused = _marked_as_fused(network, known)
     for tensor in fused:
         del known[tensor]
     own = len(known)
@@ -648,19 +654,19 @@ def scales_from_cache(
         known.update(found)
         inferred.update(dict.fromkeys(found, why))
 
-    add(follow(network, known, without=without), "follows")
+    add(propagate_scales(network, known, without=without), "follows")
     fresh = [n for n in floats if n not in old] if original is not None else []
-    lacks = needs(network, known, on_dla=on_dla)
+    lacks = find_missing_scales(network, known, on_dla=on_dla)
     lacking = {lack.tensor for lack in lacks.lacks}.intersection(fresh)
     if lacking and model is not None and original is not None:
         gone = {n: s for n, s in used.items() if s > 0 and n not in network.tensors}
         for tensor, twins in equal_tensors(original, model, gone, lacking).items():
             known[tensor] = max(gone[twin] for twin in twins)
             inferred[tensor] = twins[0]
-        add(follow(network, known, without=without), "follows")
-    add(follow(network, known, bounds=frozenset(fresh), without=without), "bound")
-    bare = without_too(network, without, known)
-    found = needs(network, known, on_dla=on_dla, without=bare)
+        add(propagate_scales(network, known, without=without), "follows")
+    add(propagate_scales(network, known, bounds=frozenset(fresh), without=without), "bound")
+    bare = with_same_values(network, without, known)
+    found = find_missing_scales(network, known, on_dla=on_dla, without=bare)
     unknown = [n for n in cache.scales if n not in used]
     unnamed = [n for n in unknown if n.startswith(_UNNAMED)]
     listed = f"calibration cache {Path(name).name}".rstrip()
@@ -697,7 +703,7 @@ def scales_from_cache(
     )
 
 
-def _marked(network: Network, known: Mapping[str, float]) -> list[str]:
+def _marked_as_fused(network: Network, known: Mapping[str, float]) -> list[str]:
     """Returns the tensors that qdq-translator's --add_unary_ew_scales_for_dla marks as fused.
 
     The option gives a convolution whose only reader is an addition of two tensors the scale 1.0,
@@ -719,7 +725,7 @@ def _adds_two(layer: Layer) -> bool:
     return adds and len(layer.inputs) == 2
 
 
-def _foreign(cache: CalibrationCache, floats: list[str], name: str) -> DataError:
+def _foreign_cache(cache: CalibrationCache, floats: list[str], name: str) -> DataError:
     first = next(iter(cache.scales), "none")
     return DataError(
         "the calibration cache has no tensor of this network",

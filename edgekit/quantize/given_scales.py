@@ -16,13 +16,13 @@ from edgekit.network.layer_names import layers_named
 from edgekit.network.lowering.layers import layers
 from edgekit.network.model import FOLLOWED, SAME_VALUES, Model, Network
 from edgekit.quantize.caches import CacheReading, CalibrationCache, make_cache, scales_from_cache
-from edgekit.quantize.scales import Change, Scales, tie, tied, violations
+from edgekit.quantize.scales import Change, Scales, tie, tie_cache_scales, violations
 from edgekit.text import counted, listed, yaml_list
 from edgekit_device.protocol.codec import write
 
 if TYPE_CHECKING:
     from edgekit.dla.verdicts import Judgement
-    from edgekit.quantize.needs import Lack
+    from edgekit.quantize.needs import MissingScale
     from edgekit.quantize.qdq.to_implicit import Translated
     from edgekit.targets.board import Target
 
@@ -79,7 +79,7 @@ class KnownScales:
         return texts
 
     @property
-    def unlisted(self) -> tuple[Lack, ...]:
+    def unlisted(self) -> tuple[MissingScale, ...]:
         """Missing scales, except of tensors that the cache lists without a scale."""
         return tuple(x for x in self.reading.lacks if x.tensor not in self.reading.without)
 
@@ -87,7 +87,9 @@ class KnownScales:
     def lacking(self) -> str:
         """The tensors that the cache does not list, and the layers that leave INT8."""
         lacks = self.unlisted
-        texts = [f"{lack.tensor!r} ({self._fates(lack.layers)})" for lack in lacks[:_SHOWN]]
+        texts = [
+            f"{lack.tensor!r} ({self._describe_fates(lack.layers)})" for lack in lacks[:_SHOWN]
+        ]
         more = len(lacks) - len(texts)
         what = "a tensor" if len(lacks) == 1 else counted(len(lacks), "tensor")
         return (
@@ -96,7 +98,7 @@ class KnownScales:
             + (f" and {more} more" if more else "")
         )
 
-    def _fates(self, layers: tuple[str, ...]) -> str:
+    def _describe_fates(self, layers: tuple[str, ...]) -> str:
         by_fate: dict[str, list[str]] = {}
         for name in layers:
             by_fate.setdefault(self.runs[name], []).append(name)
@@ -192,7 +194,7 @@ def named_scales(scales: Scales, model: Model) -> Scales:
         scales: Scales of the model's layers.
         model: The model.
     """
-    known = _moved({**dict.fromkeys(scales.missing, 0.0), **scales.scales}, model)
+    known = _with_moved({**dict.fromkeys(scales.missing, 0.0), **scales.scales}, model)
     named = model.graph.tensor_names
     return replace(
         scales,
@@ -201,7 +203,7 @@ def named_scales(scales: Scales, model: Model) -> Scales:
     )
 
 
-def _moved(scales: dict[str, float], model: Model) -> dict[str, float]:
+def _with_moved(scales: dict[str, float], model: Model) -> dict[str, float]:
     """Adds the tensors that hold another tensor's values; the layers lack some of these."""
     for node in model.proto.graph.node:
         if node.op_type in SAME_VALUES and node.input[0] in scales:
@@ -242,7 +244,7 @@ def cache_for_both(
             )
             more = {n: s for n, s in reading.scales.scales.items() if n in old}
             known = {**more, **known}
-    known = _moved(_moved(known, model), original)
+    known = _with_moved(_with_moved(known, model), original)
     named = model.graph.tensor_names | original.graph.tensor_names
     return make_cache({name: scale for name, scale in known.items() if name in named}, tensorrt)
 
@@ -293,7 +295,7 @@ def tie_qdq(scales: Scales, network: Network, bound: ScaleBinding) -> Scales:
 
     Adds a warning about scales that change.
     """
-    scales = tied(scales, network, **bound)
+    scales = tie_cache_scales(scales, network, **bound)
     widened = describe_widened(scales.changes, "the largest is used, as TensorRT does")
     return replace(scales, warnings=(*scales.warnings, *widened))
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _FLOAT = 1
 
 
-def leaving(graph: OnnxGraph, unit: Unit) -> list[str]:
+def leaving_tensors(graph: OnnxGraph, unit: Unit) -> list[str]:
     """Returns the unit's tensors that other units or the caller may read."""
     inner = {name for node in unit.nodes for name in graph.variable_reads(node)}
     names = {node.name for node in unit.nodes}
@@ -35,7 +35,7 @@ def leaving(graph: OnnxGraph, unit: Unit) -> list[str]:
     ]
 
 
-def _computes(unit: Unit) -> bool:
+def _ends_in_arithmetic(unit: Unit) -> bool:
     """Returns True if the unit ends in arithmetic, so that its result first exists in FP32."""
     ops = int8_operators()
     return unit.ops[-1] in ops.computing and set(unit.ops) <= ops.computing | ops.moving
@@ -51,10 +51,10 @@ def float_results(
         if segment.device != "GPU":
             continue
         for unit in segment.units:
-            if precision[unit.name] == "int8" and _computes(unit):
+            if precision[unit.name] == "int8" and _ends_in_arithmetic(unit):
                 found.update(
                     name
-                    for name in leaving(graph, unit)
+                    for name in leaving_tensors(graph, unit)
                     if not any(
                         precision[unit_of[reader]] == "int8"
                         for reader in graph.readers.get(name, ())
@@ -81,7 +81,7 @@ def inside_kernels(
                 if (
                     source is not None
                     and precision[source.name] == "int8"
-                    and _computes(source)
+                    and _ends_in_arithmetic(source)
                     and name not in segment.outputs
                     and all(unit_of.get(reader) is unit for reader in graph.readers[name])
                 ):
@@ -162,9 +162,9 @@ def decide(
     constants, or a tensor that they read or write lacks a scale. Falling back moves the borders
     of kernels, so the choice is repeated until it is stable.
     """
-    known = _inherit(graph, scales.scales if scales is not None else {})
+    known = _inherit_scales(graph, scales.scales if scales is not None else {})
     units = [unit for segment in cuts for unit in segment.units]
-    precision = {unit.name: _able(graph, unit) for unit in units}
+    precision = {unit.name: _has_int8_kernel(graph, unit) for unit in units}
     quantised = None if scales is None else scales.quantised
     if alone and quantised is None:
         _follow_floats(graph, units, precision)
@@ -178,7 +178,7 @@ def decide(
         fallen = {}
         for unit in units:
             if precision[unit.name] == "int8":
-                tensors = (*unit.reads, *leaving(graph, unit), *_quantised_inputs(unit))
+                tensors = (*unit.reads, *leaving_tensors(graph, unit), *_quantised_inputs(unit))
                 border = [t for t in dict.fromkeys(tensors) if t not in inside | floats]
                 lacking = tuple(t for t in border if graph.is_float32(t) and t not in known)
                 if lacking:
@@ -191,7 +191,7 @@ def decide(
     exact: set[str] = set()
     for unit in units:
         kind = {"fp32": "none", "fp16": "fp16", "int8": "int8"}[precision[unit.name]]
-        left = set(leaving(graph, unit))
+        left = set(leaving_tensors(graph, unit))
         for name in unit.writes:
             rounds = name in left and name not in inside and graph.is_float32(name)
             rounding[name] = kind if rounds else "none"
@@ -216,7 +216,7 @@ def quantised_weight(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[str, int] 
     return None if axis is None else (inputs[1], axis)
 
 
-def _inherit(graph: OnnxGraph, scales: Mapping[str, float]) -> dict[str, float]:
+def _inherit_scales(graph: OnnxGraph, scales: Mapping[str, float]) -> dict[str, float]:
     """Gives a tensor without a scale the scale of the tensor with the same values.
 
     TensorRT's layers, and so its calibration caches, do not have every ONNX tensor: it merges
@@ -267,7 +267,7 @@ def _keeps_grid(
     return True
 
 
-def _able(graph: OnnxGraph, unit: Unit) -> str:
+def _has_int8_kernel(graph: OnnxGraph, unit: Unit) -> str:
     if unit.precision != "int8":
         return unit.precision
     for node in unit.nodes:

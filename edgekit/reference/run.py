@@ -62,7 +62,7 @@ class Runner:
         self.segments = artefacts.lanes[lane][1]
         self.between = 0
         weights = {
-            digest: _lacking(artefacts.engines[digest], artefacts.weights, artefacts.values)
+            digest: _missing_weights(artefacts.engines[digest], artefacts.weights, artefacts.values)
             for digest in {one.engine for one in self.segments}
         }
         large = is_large(*weights.values())
@@ -186,7 +186,7 @@ def open_engine(
     Raises:
         BuildError: ONNX Runtime refuses it; ``name`` identifies the engine.
     """
-    lent = {name: lent_value(v) for name, v in _lacking(engine, weights, values).items()}
+    lent = {name: lent_value(v) for name, v in _missing_weights(engine, weights, values).items()}
     try:
         return open_session(engine, lent, threads=threads, arena=False, plugins=plugins)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
@@ -198,7 +198,7 @@ def open_engine(
         ) from error
 
 
-def _lacking(
+def _missing_weights(
     engine: bytes, weights: Mapping[str, Weight], values: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Returns the weights that a stripped engine lacks, in its form: equal bytes are kept once."""

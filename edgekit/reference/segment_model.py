@@ -208,21 +208,21 @@ def write_sum(engine: SegmentWriter, node: onnx.NodeProto, weight: str, target: 
         Name of the sums, each rounded once to float32, as for INT32 when scales are applied.
     """
     if node.op_type == "ConvTranspose" or engine.out.opset < _INTEGER_OPSET:
-        return _in_parts(engine, node, weight, target)
+        return _sum_in_parts(engine, node, weight, target)
     data = node.input[0]
     codes = engine.quantised(data, data, shifted=True)
-    shifted = _shifted(engine, weight)
+    shifted = _as_uint8(engine, weight)
     if node.op_type == "Conv":
         op, attributes = "ConvInteger", _attributes(node)
     else:
         op, attributes = "MatMulInteger", {}
-        codes, shifted = _turned(engine, node, codes, shifted, target)
+        codes, shifted = _transpose_operands(engine, node, codes, shifted, target)
     zero = "#zero128"
     sums = engine.out.node(op, [codes, shifted, zero, zero], f"{target}#int", **attributes)
     return engine.out.cast(sums, f"{target}#sum", _FLOAT)
 
 
-def _shifted(engine: SegmentWriter, weight: str) -> str:
+def _as_uint8(engine: SegmentWriter, weight: str) -> str:
     """Writes INT8 weights as UINT8, 128 above."""
     wide = engine.out.cast(weight, f"{weight}#wide", _INT32)
     if f"{weight}#up" not in engine.out.made:
@@ -231,7 +231,7 @@ def _shifted(engine: SegmentWriter, weight: str) -> str:
     return engine.out.cast(f"{weight}#up", f"{weight}#u8", _UINT8)
 
 
-def _turned(
+def _transpose_operands(
     engine: SegmentWriter, node: onnx.NodeProto, codes: str, weight: str, target: str
 ) -> tuple[str, str]:
     """Transposes the operands that a Gemm reads transposed."""
@@ -243,7 +243,7 @@ def _turned(
     return codes, weight
 
 
-def _in_parts(engine: SegmentWriter, node: onnx.NodeProto, weight: str, target: str) -> str:
+def _sum_in_parts(engine: SegmentWriter, node: onnx.NodeProto, weight: str, target: str) -> str:
     """Writes the sums over parts of the input channels, and their sum in float64."""
     data = node.input[0]
     codes = engine.codes(data, data)
@@ -252,7 +252,7 @@ def _in_parts(engine: SegmentWriter, node: onnx.NodeProto, weight: str, target: 
     groups = 1
     if node.op_type in ("Gemm", "MatMul"):
         op, attributes, channels = "MatMul", {}, -1 if node.op_type == "MatMul" else 1
-        codes, values = _turned(engine, node, codes, values, target)
+        codes, values = _transpose_operands(engine, node, codes, values, target)
         turned = node.op_type == "Gemm" and _attribute(node, "transB", 0)
         size, taps, weight_axis = shape[1 if turned else 0], 1, 0
     else:

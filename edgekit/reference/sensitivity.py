@@ -313,7 +313,7 @@ class KernelRun:
 
         def work(start: int) -> list[np.ndarray]:
             end = min(start + step, count)
-            return self._some({name: value[start:end] for name, value in feed.items()})
+            return self._some_rows({name: value[start:end] for name, value in feed.items()})
 
         for start, values in zip(
             range(0, count, step), pool.map(work, range(0, count, step)), strict=True
@@ -324,7 +324,7 @@ class KernelRun:
                 target[start : start + len(value)] = value
         return made
 
-    def _some(self, feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    def _some_rows(self, feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         count = len(next(iter(feed.values()))) if feed else 1
         if self._stacked is not None:
             flat = {name: v.reshape(-1, *v.shape[2:]) for name, v in feed.items()}
@@ -340,11 +340,11 @@ class KernelRun:
         if feed and all(value.ndim for value in feed.values()):
             try:
                 session = self._open(self.kernel, quantised=False, stacked=True)
-                other = {name: _other(value) for name, value in feed.items()}
+                other = {name: _different_values(value) for name, value in feed.items()}
                 both = {name: np.concatenate([feed[name], other[name]]) for name in feed}
                 alone = zip(self._call(session, feed), self._call(session, other), strict=True)
                 apart = [np.concatenate(pair) for pair in alone]
-                if all(map(_alike, self._call(session, both), apart)):
+                if all(map(_equal_results, self._call(session, both), apart)):
                     self._stacked = session
                     return
             except (BuildError, ValueError):
@@ -372,7 +372,7 @@ def _finite(value: np.ndarray) -> np.ndarray:
     return finite
 
 
-def _other(value: np.ndarray) -> np.ndarray:
+def _different_values(value: np.ndarray) -> np.ndarray:
     """Returns values of the same range that differ from ``value`` everywhere it matters."""
     turned = np.ascontiguousarray(value.reshape(-1)[::-1]).reshape(value.shape)
     if value.dtype.kind != "f" or not value.size:
@@ -381,7 +381,7 @@ def _other(value: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(turned / 2 + most / 4, value.dtype)
 
 
-def _alike(found: np.ndarray, wanted: np.ndarray) -> bool:
+def _equal_results(found: np.ndarray, wanted: np.ndarray) -> bool:
     if found.shape != wanted.shape or not found.ndim:
         return False
     if found.dtype.kind != "f":

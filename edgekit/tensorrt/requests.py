@@ -112,7 +112,7 @@ def border_tensors(
         formats = chosen.get(frozenset(part.layers), {})
         for name in (*part.outputs, *part.inputs):
             if name not in found:
-                found[name] = _on_dla(name, part, formats, touching, scales, types)
+                found[name] = _dla_formats(name, part, formats, touching, scales, types)
     for part in cuts:
         for name in (*part.inputs, *part.outputs):
             found.setdefault(name, BorderTensor(types[name]))
@@ -129,7 +129,7 @@ def _touching_precisions(network: Network, precisions: Mapping[str, str]) -> dic
     return found
 
 
-def _on_dla(
+def _dla_formats(
     name: str,
     cut: Segment,
     formats: Mapping[str, str],

@@ -152,7 +152,7 @@ def choose_settings(values: Mapping[str, SettingValue], case: SettingsCase) -> C
             why = f"the network is {case.typing}ly typed, so the types in the file count"
             dropped.append(Dropped(key, f"{_SECTION}.{key} is not used: {why}"))
             continue
-        why, hint = _lack(key, row, value, values, case)
+        why, hint = _why_unavailable(key, row, value, values, case)
         if not why and not kinds:
             why, hint = f"a {listed(case.kinds)} has nothing of that kind", "remove it"
         if why and row.lacking == "refused":
@@ -172,7 +172,7 @@ def choose_settings(values: Mapping[str, SettingValue], case: SettingsCase) -> C
     )
 
 
-def _lack(
+def _why_unavailable(
     key: str,
     row: SettingRow,
     value: SettingValue,
@@ -220,10 +220,10 @@ def _settings(
     """Yields a key's settings; members that the release lacks are added to ``dropped``."""
     api = row.name.rpartition(".")[2]
     if isinstance(value, Mapping):
-        for name in _had(key, row, [*value], on, dropped):
+        for name in _available_members(key, row, [*value], on, dropped):
             yield Setting(key, row.kind, api, row.members, (name,), int(value[name]))
     elif isinstance(value, list):
-        had = _had(key, row, value, on, dropped)
+        had = _available_members(key, row, value, on, dropped)
         if had or not value:
             yield Setting(key, row.kind, api, row.members, tuple(had))
     elif isinstance(value, str):
@@ -232,7 +232,7 @@ def _settings(
         yield Setting(key, row.kind, api, number=int(value) * (row.unit or 1))
 
 
-def _had(
+def _available_members(
     key: str, row: SettingRow, names: list[str], on: TensorRTRelease, dropped: list[Dropped]
 ) -> list[str]:
     """Returns the members that the release has."""

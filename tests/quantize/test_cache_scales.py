@@ -19,7 +19,7 @@ from edgekit.network.synthetic import synthetic_inputs
 from edgekit.placement.segments import segmented
 from edgekit.quantize.caches import CalibrationCache, scales_from_cache
 from edgekit.quantize.calibration.calibrate import calibrate
-from edgekit.quantize.needs import needs
+from edgekit.quantize.needs import find_missing_scales
 from edgekit.reference import numerics as numerics_module
 from edgekit.targets.loader import get
 from tests.quantize.quantize_nets import branches, make, node
@@ -119,8 +119,8 @@ def test_layers_without_int8_need_no_scales() -> None:
     network = chain(node("Conv", "x w", "c"), node("Softmax", "c", "y", axis=1))
     assert not scales_from_cache(cache({"x": 1.0, "c": 1.0}), network).lacks
     # the GPU writes floats for the softmax, a DLA does not
-    assert needs(network, {"x"}, on_dla=()).lacks == ()
-    assert [lack.tensor for lack in needs(network, {"x"}).lacks] == ["c"]
+    assert find_missing_scales(network, {"x"}, on_dla=()).lacks == ()
+    assert [lack.tensor for lack in find_missing_scales(network, {"x"}).lacks] == ["c"]
 
 
 def test_the_translators_mark_of_a_fused_sum_is_no_range() -> None:

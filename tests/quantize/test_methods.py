@@ -12,7 +12,7 @@ from edgekit.quantize.calibration.histograms import (
     choose_amax,
     clipping_edge,
     entropy_if_sure,
-    nearest,
+    nearest_candidate,
 )
 from edgekit.quantize.calibration.measure import exact_counts
 from tests.quantize.test_histogram import filled
@@ -67,7 +67,7 @@ def test_the_threshold_of_a_histogram_is_that_of_onnxruntime(
 ) -> None:
     values = drawn(kind, seed, count)
     counts, expected = onnxruntime_of(values, 384)
-    found = clipping_edge(nearest(counts), float(values.min()), float(values.max()), 384)
+    found = clipping_edge(nearest_candidate(counts), float(values.min()), float(values.max()), 384)
     assert found == pytest.approx(expected, rel=1e-6)
 
 
@@ -75,7 +75,7 @@ def test_the_threshold_of_a_histogram_is_that_of_onnxruntime(
 def test_with_2048_bins_too(kind: str) -> None:
     values = drawn(kind, 5, 50_000)
     counts, expected = onnxruntime_of(values)
-    found = clipping_edge(nearest(counts), float(values.min()), float(values.max()))
+    found = clipping_edge(nearest_candidate(counts), float(values.min()), float(values.max()))
     assert found == pytest.approx(expected, rel=1e-6)
 
 
@@ -88,7 +88,9 @@ def test_finer_bins_give_the_same_threshold_or_say_that_it_is_open(
     values = drawn(kind, seed, count)
     low, high = float(values.min()), float(values.max())
     amax = max(high, -low)
-    exact = clipping_edge(nearest(np.histogram(values, 2048, (-amax, amax))[0]), low, high)
+    exact = clipping_edge(
+        nearest_candidate(np.histogram(values, 2048, (-amax, amax))[0]), low, high
+    )
     found = entropy_if_sure(filled(values, 3)) if count >= FEWEST else None
     assert found is None or found == pytest.approx(exact, abs=amax / 1024 * 1.01)
 

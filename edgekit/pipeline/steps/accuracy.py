@@ -46,7 +46,7 @@ from edgekit.placement.plan import PredictedCost
 from edgekit.placement.rewrite_document import Approximation
 from edgekit.placement.segments import segmented
 from edgekit.placement.translation import float_note
-from edgekit.reference.accuracy import Accuracy, Float32, accuracy_of_variants
+from edgekit.reference.accuracy import Accuracy, Float32Reference, accuracy_of_variants
 from edgekit.reference.build import build_reference
 from edgekit.reference.gate import GateChoice
 from edgekit.reference.search_bounds import (
@@ -168,7 +168,7 @@ def refit_accuracy(context: Context, other: Model, built: Artefacts) -> Accuracy
 
 def measured_accuracy(
     context: Context,
-    other: Model | Float32,
+    other: Model | Float32Reference,
     built: Artefacts,
     *,
     text: str = "",
@@ -555,9 +555,9 @@ def gated(context: Context) -> Context:
 
 def check_accuracy(context: Context, error: Accuracy) -> None:
     """Raises GateError when ``error`` is below the configuration's gate."""
-    from edgekit.reference.proposal import missed
+    from edgekit.reference.proposal import describe_miss
 
-    if text := missed(error, context.file.accuracy.metric, context.file.accuracy.min):
+    if text := describe_miss(error, context.file.accuracy.metric, context.file.accuracy.min):
         raise gate_failure(context, text, error)
 
 

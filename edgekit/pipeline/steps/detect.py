@@ -30,7 +30,7 @@ from edgekit.quantize.data.images import (
     files_in,
     read_image,
 )
-from edgekit.quantize.data.rows import row_layout, shown
+from edgekit.quantize.data.rows import path_text, row_layout
 from edgekit.text import counted
 from edgekit_device.arrays.npz import read_npz, write_npz
 from edgekit_device.detection.detect import detect
@@ -160,7 +160,7 @@ class Pictures:
                 hint="give files or a folder: edgekit detect CONFIG image.jpg",
             )
         pictures = cls(tuple(found), folder)
-        read = {f"the picture {shown(one)}": one for one in found}
+        read = {f"the picture {path_text(one)}": one for one in found}
         may_fill(folder)
         drawn = {f"the drawn picture {one.name}": one for one in pictures.drawn()}
         may_write(read, drawn, makes_folders=True)
@@ -182,7 +182,7 @@ def _in_source(source: Path) -> list[Path]:
             raise DataError(
                 "the file or folder does not exist",
                 code="data.path",
-                where=shown(source),
+                where=path_text(source),
                 hint="give a picture or a folder of pictures",
             )
         return [source]
@@ -191,7 +191,7 @@ def _in_source(source: Path) -> list[Path]:
         raise DataError(
             "the folder contains no pictures",
             code="data.empty",
-            where=shown(source),
+            where=path_text(source),
             hint=f"known endings: {', '.join(sorted(IMAGE_SUFFIXES))}",
         )
     return found
@@ -275,7 +275,7 @@ def detect_on(
     files = iter(zip(pictures.files, pictures.drawn(), strict=True))
     pictures.folder.mkdir(parents=True, exist_ok=True)
     while batch := list(islice(files, rows.batch)):
-        context.update(len(found), len(pictures.files), f"picture {shown(batch[0][0])}")
+        context.update(len(found), len(pictures.files), f"picture {path_text(batch[0][0])}")
         images = [read_image(file) for file, _ in batch]
         ready = [_row(prepare, file, image) for (file, _), image in zip(batch, images, strict=True)]
         feed = write_npz({name: rows.filled(ready)})
@@ -317,7 +317,7 @@ def _row(prepare: Preprocess, file: Path, image: Image.Image) -> np.ndarray:
     try:
         return prepare(image.convert(prepare.mode))[0]
     except DataError as error:
-        error.where = error.where or shown(file)
+        error.where = error.where or path_text(file)
         raise
 
 

@@ -24,7 +24,7 @@ from edgekit.pipeline.steps.rewrite import model
 from edgekit.quantize.data.images import read_image
 from edgekit.quantize.data.labels import LabelledPicture, read_labels
 from edgekit.quantize.data.rows import row_layout
-from edgekit.reference.accuracy import Float32
+from edgekit.reference.accuracy import Float32Reference
 from edgekit.reference.run import Runner
 from edgekit.text import counted
 from edgekit_device.arrays.npz import read_npz
@@ -156,7 +156,7 @@ def labelled_result(context: Context) -> LabelledResult | LabelledBoxes | None:
     def compute() -> LabelledResult:
         network = model(context)
         arrays, labels = _fitting(path, network)
-        runner, reference = Runner(artefacts(context)), Float32(network)
+        runner, reference = Runner(artefacts(context)), Float32Reference(network)
         output = network.graph.outputs[0]
         right = in_fp32 = 0
         feeds = (
@@ -189,7 +189,7 @@ def _labelled_boxes(context: Context, path: Path, head: Head) -> LabelledBoxes:
 
     def compute() -> LabelledBoxes:
         network = model(context)
-        runner, reference = Runner(artefacts(context)), Float32(network)
+        runner, reference = Runner(artefacts(context)), Float32Reference(network)
         names = list(head.outputs)
         rows = row_layout(network)
         name, prepare = prepare_of(context, rows.specs, path)

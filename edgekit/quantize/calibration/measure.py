@@ -30,8 +30,8 @@ from edgekit.quantize.calibration.checks import (
     bad_input,
     check_weights,
     data_warnings,
-    too_few,
-    unbounded,
+    tensors_with_few_values,
+    unbounded_tensors,
 )
 from edgekit.quantize.calibration.histograms import (
     BINS,
@@ -43,12 +43,12 @@ from edgekit.quantize.calibration.histograms import (
     choose_amax,
     clipping_edge,
     derive,
-    derived,
+    derived_tensors,
     edges,
     entropy_if_sure,
-    merged,
-    nearest,
-    sided,
+    merged_moves,
+    nearest_candidate,
+    sided_tensors,
 )
 from edgekit.quantize.calibration.parts import PART_BYTES, NetworkPart, parts, run_parts
 from edgekit.quantize.data.rows import check_feed
@@ -153,7 +153,7 @@ def _ends(h: ValueHistogram) -> list[float]:
     return [h.low, h.high, h.top, h.zeros, h.sided, h.bottom]
 
 
-def digest_of_feed(before: str, feed: Mapping[str, np.ndarray], valid: int | None) -> str:
+def feed_digest(before: str, feed: Mapping[str, np.ndarray], valid: int | None) -> str:
     """Returns the digest of all inputs up to this one."""
     digest = hashlib.blake2b(f"{before}{valid}".encode(), digest_size=16)
     for name, array in feed.items():
@@ -198,7 +198,7 @@ class Feeds:
         for feed in self._data:
             checked = check_feed(feed, self._model, where=f"calibration sample {self.read}")
             valid = None if self._valid is None else int(self._valid(self.read))
-            self.digest = digest_of_feed(self.digest, checked, valid)
+            self.digest = feed_digest(self.digest, checked, valid)
             self._keep(checked, valid)
             self.read += 1
             yield checked, valid
@@ -240,7 +240,7 @@ def _batch(model: Model) -> int:
     return int(dims[0].dim_value) if len(dims) else 1
 
 
-def rows(array: np.ndarray, batch: int, valid: int | None) -> np.ndarray:
+def valid_rows(array: np.ndarray, batch: int, valid: int | None) -> np.ndarray:
     """Returns the part of a tensor that belongs to the first ``valid`` of ``batch`` rows.
 
     Tensors whose first axis is no multiple of the batch are returned whole.
@@ -306,7 +306,7 @@ class Recount:
                 while arrays:
                     # frees a counted array at once
                     name = names[len(arrays) - 1]
-                    values = rows(arrays.pop(), self._batch, valid)
+                    values = valid_rows(arrays.pop(), self._batch, valid)
                     pending.append(self._pool.submit(self._count, counts[name], name, values))
                     del values
             if progress is not None:
@@ -320,7 +320,7 @@ class Recount:
                 found[middle] += found[:middle].sum()
                 found[:middle] = 0
             counts[name] = found
-        best = self._pool.map(nearest, counts.values())
+        best = self._pool.map(nearest_candidate, counts.values())
         return {
             name: clipping_edge(candidate, self._of[name].low, self._of[name].high)
             for name, candidate in zip(counts, best, strict=True)
@@ -461,7 +461,7 @@ def measure(
         count,
         tuple(warnings),
         masked,
-        too_few(run.every),
+        tensors_with_few_values(run.every),
     )
 
 
@@ -484,15 +484,15 @@ class _RangeMeasurement:
         self, model: Model, network: Network, batch: int, pool: ThreadPoolExecutor
     ) -> None:
         self._names = float_tensors(model, network)
-        self._derived = derived(model, network, self._names)
+        self._derived = derived_tensors(model, network, self._names)
         names = [name for name in self._names if name not in self._derived]
-        apart = sided(self._derived)
+        apart = sided_tensors(self._derived)
         inputs = {value.name for value in model.proto.graph.input}
         self.batch = batch
         self.histograms = {name: ValueHistogram(sided=name in apart) for name in names}
         self.every: dict[str, ValueHistogram] = {}
         self.notes: list[str] = []
-        self._unbounded = unbounded(model)
+        self._unbounded = unbounded_tensors(model)
         self._model = model
         self._pool = pool
         self._outputs = [name for name in names if name not in inputs]
@@ -540,7 +540,7 @@ class _RangeMeasurement:
             while arrays:
                 # only the tasks hold the arrays: a counted array is freed at once
                 name = names[len(arrays) - 1]
-                values = rows(arrays.pop(), self.batch, valid)
+                values = valid_rows(arrays.pop(), self.batch, valid)
                 if name in self._unbounded:
                     values = _bounded(values)
                 self._pending.append((name, self._pool.submit(self.histograms[name].add, values)))
@@ -607,4 +607,4 @@ def float_tensors(model: Model, network: Network) -> list[str]:
         for name, tensor in network.tensors.items()
         if tensor.dtype in ("float32", "float16") and name in written
     ]
-    return [*found, *merged(model, network)]
+    return [*found, *merged_moves(model, network)]

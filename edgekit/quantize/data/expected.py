@@ -21,7 +21,7 @@ _STRIDE, _LEAST = 32, 320
 
 
 @dataclass(frozen=True)
-class Looks:
+class ModelTraits:
     """The properties of a model that the hint is based on.
 
     Attributes:
@@ -68,10 +68,10 @@ class Family:
     name: str
     wants: str
     source: str
-    fits: Callable[[Looks], bool]
+    fits: Callable[[ModelTraits], bool]
 
 
-def _of_ultralytics(looks: Looks) -> bool:
+def _fits_ultralytics(looks: ModelTraits) -> bool:
     high, wide = looks.shape[2:]
     fits = looks.first and min(high, wide) >= _LEAST and not (high % _STRIDE or wide % _STRIDE)
     detects = high == wide == 640 and any(
@@ -87,7 +87,7 @@ FAMILIES = (
         "calibration: {preset: yolo} (pixels from 0 to 1, mean and std: none)",
         "github.com/ultralytics/ultralytics, ultralytics/data/augment.py (LetterBox) and "
         "ultralytics/engine/predictor.py (preprocess: im /= 255)",
-        _of_ultralytics,
+        _fits_ultralytics,
     ),
     Family(
         "torchvision",
@@ -106,7 +106,7 @@ FAMILIES = (
 )
 
 
-def recognise_family(model: Model) -> tuple[Family, Looks] | None:
+def recognise_family(model: Model) -> tuple[Family, ModelTraits] | None:
     """Returns the family that a network looks like, with the evidence; None if it fits none."""
     specs = row_layout(model).specs
     if len(specs) != 1:
@@ -118,7 +118,7 @@ def recognise_family(model: Model) -> tuple[Family, Looks] | None:
         tuple(dim.dim_value or -1 for dim in value.type.tensor_type.shape.dim)
         for value in model.proto.graph.output
     )
-    looks = Looks(name, tuple(shape), outputs)
+    looks = ModelTraits(name, tuple(shape), outputs)
     return next(((family, looks) for family in FAMILIES if family.fits(looks)), None)
 
 
@@ -131,7 +131,7 @@ def describe_preprocessing(model: Model, given: ImageOptions, kind: DataKind) ->
         kind: The kind of the data.
     """
     if kind == "images":
-        text = f"Preprocessing: {_of_images(given)}"
+        text = f"Preprocessing: {_describe_options(given)}"
     elif kind == "arrays":
         text = "Preprocessing: none, arrays are used as they are; mean and std: none"
     else:
@@ -148,7 +148,7 @@ def describe_preprocessing(model: Model, given: ImageOptions, kind: DataKind) ->
     )
 
 
-def _of_images(given: ImageOptions) -> str:
+def _describe_options(given: ImageOptions) -> str:
     own = with_preset(given, _COLOURS)
     parts = [
         f"resize {'cover' if own.resize is None else own.resize}",

@@ -180,7 +180,7 @@ def row_layout(model: Model) -> RowLayout:
     return RowLayout(specs, first[0] if first else 1, bool(first))
 
 
-def ahead(
+def read_ahead(
     read: Callable[[int], T], picks: Iterable[int], *, workers: int, window: int
 ) -> Iterator[T]:
     """Yields ``read(pick)`` in order; threads read up to ``window`` picks ahead of the caller.
@@ -201,7 +201,7 @@ def ahead(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def shown(path: Path | str) -> str:
+def path_text(path: Path | str) -> str:
     """Returns a path as a single line for a message, with any characters in its name."""
     text = str(path)
     return text if text.isprintable() else ascii(text)[1:-1]

@@ -90,7 +90,7 @@ class LoweredGraph:
             if is_end and source is not None:
                 source.output[:] = [floats if out == name else out for out in source.output]
             given[name] = target
-            pairs[floats] = self._pair(name, floats, target, self._scale(name))
+            pairs[floats] = self._qdq_pair(name, floats, target, self._scale(name))
         made: list[onnx.NodeProto] = []
         for value in graph.input:
             made += pairs.pop(value.name, ())
@@ -156,7 +156,7 @@ class LoweredGraph:
             return []
         target = self._free(f"{name}_dequantized")
         self._made[name, axis] = node.input[index] = target
-        return self._pair(name, name, target, scale, axis)
+        return self._qdq_pair(name, name, target, scale, axis)
 
     def _scale(self, name: str) -> np.ndarray:
         if not is_scale(self._scales[name]):
@@ -168,7 +168,7 @@ class LoweredGraph:
             )
         return np.array(self._scales[name], np.float32)
 
-    def _pair(
+    def _qdq_pair(
         self, stem: str, source: str, target: str, scale: np.ndarray, axis: int | None = None
     ) -> list[onnx.NodeProto]:
         """Returns QuantizeLinear and DequantizeLinear with their scale and zero point."""
@@ -203,7 +203,7 @@ class LoweredGraph:
 # changes its type. Operators for which ONNX has no FP16 keep FP32.
 
 
-def half(proto: onnx.ModelProto, nodes: Collection[str], taken: set[str]) -> None:
+def write_half(proto: onnx.ModelProto, nodes: Collection[str], taken: set[str]) -> None:
     """Gives nodes FP16 types, in place.
 
     Args:
@@ -225,10 +225,12 @@ class _Half:
         self._floats |= {item.name for item in graph.initializer if item.data_type == _FLOAT}
         # tensors of Q/DQ nodes are in no list of types
         self._floats |= {n.output[0] for n in graph.node if n.op_type == "DequantizeLinear"}
-        self._nodes = [node for node in graph.node if node.name in nodes and self._can(node)]
+        self._nodes = [
+            node for node in graph.node if node.name in nodes and self._can_be_half(node)
+        ]
         self._half_of: dict[str, str] = {}
 
-    def _can(self, node: onnx.NodeProto) -> bool:
+    def _can_be_half(self, node: onnx.NodeProto) -> bool:
         if node.domain or node.op_type in _UNCHANGED_OPERATORS:
             return False
         if any(item.HasField("g") or item.graphs for item in node.attribute):
@@ -371,7 +373,7 @@ def to_qdq(
     writer = LoweredGraph(raised, network, plan, scales, weights)
     writer.write()
     if float16:
-        half(writer.proto, writer.floats(), writer.taken)
+        write_half(writer.proto, writer.floats(), writer.taken)
     made = canonical(
         writer.proto,
         None,
@@ -416,5 +418,5 @@ def to_open_qdq(
         opened, network, lowering(network, known, fp16_layers), known, "per_channel"
     )
     writer.write()
-    half(writer.proto, writer.floats(), writer.taken)
+    write_half(writer.proto, writer.floats(), writer.taken)
     return replace(opened, proto=writer.proto)
