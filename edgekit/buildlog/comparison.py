@@ -480,7 +480,7 @@ def warnings(
         )
     if log.tensorrt and not agree(parse_version(judgement.tensorrt), parse_version(log.tensorrt)):
         found.append(f"judged for TensorRT {judgement.tensorrt}, built with {log.tensorrt}")
-    built = _precision(log.precisions)
+    built = next((name for name in ("int8", "fp16", "fp32") if name in log.precisions), "")
     if built and built != judgement.precision:
         found.append(f"judged in {judgement.precision}, built in {built}")
     capability = log.compute_capability
@@ -522,13 +522,6 @@ def warnings(
     if log.errors and log.errors[0] not in found:
         found.append(f"the build reported an error: {log.errors[0]}")
     return tuple(found)
-
-
-def _precision(allowed: Sequence[str]) -> str:
-    for precision in ("int8", "fp16", "fp32"):
-        if precision in allowed:
-            return precision
-    return ""
 
 
 def compare(

@@ -195,7 +195,10 @@ class LogDoctor:
         if severity in ("V", "I") or not text:
             return
         if _KERNEL.search(line, 0, _LONGEST) and _DRIVERS.search(text):
-            self._of_kernel(text)
+            self._program = self._program or "kernel"
+            self.recognised += 1
+            self._devices.update(dict.fromkeys(_DEVICE.findall(text)))
+            self._error("E" if _FAULT.search(text) else "", text)
             return
         if (self._parser.open or any(key in text for key in OPENINGS)) and self._read_parser_line(
             text
@@ -244,12 +247,6 @@ class LogDoctor:
             self.recognised += raised.tensorrt
             self._error("E", raised.words, raised.code)
         return belongs
-
-    def _of_kernel(self, text: str) -> None:
-        self._program = self._program or "kernel"
-        self.recognised += 1
-        self._devices.update(dict.fromkeys(_DEVICE.findall(text)))
-        self._error("E" if _FAULT.search(text) else "", text)
 
     def _error(self, severity: str, text: str, code: str = "") -> None:
         if found := self._known.find(f"{text} [{code}]" if code else text):

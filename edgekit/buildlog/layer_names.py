@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from edgekit.buildlog.lines import split_items
 
 if TYPE_CHECKING:
-    from edgekit.network.model import Layer, Network
+    from edgekit.network.model import Network
 
 
 _PLUS = " + "
@@ -143,11 +143,7 @@ class LayerNames:
         found = [self.layers[layer] for layer in self._nodes.get(name, ())]
         main = [layer for layer in found if layer.nodes]
         if kind:
-            return [layer.name for layer in main if _same_kind(layer, kind)]
+            return [layer.name for layer in main if layer.kind == kind]
         # a node's own layer has its name first; other layers only absorbed parts
         own = [layer for layer in main if layer.nodes[-1] == name or layer.nodes[0] == name]
         return [layer.name for layer in own]
-
-
-def _same_kind(layer: Layer, kind: str) -> bool:
-    return layer.kind == kind

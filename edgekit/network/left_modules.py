@@ -68,17 +68,16 @@ def left_paths(names: Sequence[str], globs: Sequence[str]) -> dict[str, list[str
     for glob, matched in found.items():
         if not matched:
             near = difflib.get_close_matches(glob, names, n=3, cutoff=0.3)
+            are = "are" if len(near) > 1 else "is"
             raise UsageError(
                 f"no module matches {glob!r}",
                 code="torch.leave",
                 where="leave",
-                hint=_nearest(near) if near else "the network has no modules",
+                hint=f"the nearest {are} {', '.join(near)}"
+                if near
+                else "the network has no modules",
             )
     return found
-
-
-def _nearest(names: Sequence[str]) -> str:
-    return f"the nearest {'are' if len(names) > 1 else 'is'} {', '.join(names)}"
 
 
 def with_left_modules(model: Model, globs: Sequence[str]) -> tuple[Model, list[Model]]:

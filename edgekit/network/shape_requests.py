@@ -174,7 +174,11 @@ class _Request:
         profiles = [self._profile(number) for number in range(self._profile_count())]
         self._refuse_batch(profiles)
         for profile in profiles:
-            self._check(profile)
+            # each end must be possible as a static network
+            ends = sizes_at(profile, "min"), sizes_at(profile, "opt"), sizes_at(profile, "max")
+            for sizes in ends:
+                _, notes = input_shapes(self._inputs, sizes, self._section.batch)
+                self._notes += [note for note in notes if note not in self._notes]
         ranged = len(profiles) > 1 or any(not one.is_static for one in profiles[0].values())
         if self._varies:
             ranged = True
@@ -356,12 +360,6 @@ class _Request:
                 where=f"model.shapes.{name}",
                 hint=listed,
             )
-
-    def _check(self, profile: Profile) -> None:
-        """Checks the smallest, optimum and largest sizes as those of a static network."""
-        for sizes in (sizes_at(profile, "min"), sizes_at(profile, "opt"), sizes_at(profile, "max")):
-            _, notes = input_shapes(self._inputs, sizes, self._section.batch)
-            self._notes += [note for note in notes if note not in self._notes]
 
     # Buckets.
 
@@ -560,7 +558,10 @@ def buckets_for(
         low: Smallest height and width.
         high: Largest height and width.
     """
-    steps = [tuple(_rounded(s, b) for s, b in zip(size, high, strict=True)) for size in sizes]
+    steps = [
+        tuple(min(-(-side // _STEP) * _STEP, most) for side, most in zip(size, high, strict=True))
+        for size in sizes
+    ]
     heights, widths = (_thinned(sorted({step[i] for step in steps})) for i in range(2))
     candidates = list(itertools.product(heights, widths))
     pictures: dict[tuple[int, ...], int] = {}
@@ -589,10 +590,6 @@ def buckets_for(
     used = {taken(size, chosen) for size in pictures}
     chosen = [one for one in chosen if one[0] * one[1] in used]
     return sorted(chosen, key=lambda one: (one[0] * one[1], one), reverse=True)
-
-
-def _rounded(size: int, most: int) -> int:
-    return min(-(-size // _STEP) * _STEP, most)
 
 
 def _thinned(sizes: list[int]) -> list[int]:

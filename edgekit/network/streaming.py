@@ -171,7 +171,9 @@ class StreamedSession:
         names = list(outputs or self._outputs)
         alive: list[dict[str, Any]] = [dict(feed) for feed in group]
         for one in self._pieces:
-            session = self._opened(one)
+            data = piece(self._proto, one.nodes, one.outputs, self._types).SerializeToString()
+            lent = {name: lent_value(self._weights[name]) for name in one.weights}
+            session = self._open(data, lent)
             self._types.update(
                 (value.name, output_value_info(value)) for value in session.get_outputs()
             )
@@ -187,10 +189,6 @@ class StreamedSession:
                 if isinstance(value, np.ndarray):
                     forget_pages(value)
         return [[values[name] for name in names] for values in alive]
-
-    def _opened(self, one: _Piece) -> Any:
-        data = piece(self._proto, one.nodes, one.outputs, self._types).SerializeToString()
-        return self._open(data, {name: lent_value(self._weights[name]) for name in one.weights})
 
 
 def stream_session(

@@ -374,12 +374,10 @@ class _Filler:
             if node.op_type in ("Conv", "Gemm"):
                 self._draw(node, first=node is layers[0])
             self._stages.push(node)
-            if node.op_type in ("Conv", "Gemm") and not self._normalised_next(node):
+            normalised = self._graph.only_user(node, "BatchNormalization") is not None
+            if node.op_type in ("Conv", "Gemm") and not normalised:
                 self._scale(node)
         return self._weights
-
-    def _normalised_next(self, node: onnx.NodeProto) -> bool:
-        return self._graph.only_user(node, "BatchNormalization") is not None
 
     def _draw(self, node: onnx.NodeProto, *, first: bool) -> None:
         name, bias = self._graph.parameter(node, 1), self._graph.parameter(node, 2)
@@ -459,7 +457,8 @@ class _Filler:
         name, bias = self._graph.parameter(node, 1), self._graph.parameter(node, 2)
         shape = self._graph.shapes[name]
         classes = shape[-2] if node.op_type == "Gemm" else shape[0]
-        start = stream("weight", self._seed, name).standard_normal((classes, _size(shape, classes)))
+        size = int(np.prod(shape)) // classes
+        start = stream("weight", self._seed, name).standard_normal((classes, size))
         features = self._stages.values(node.input[0])
         clipped = self._graph.only_user(node, "Relu") is not None
         weights, shift = readout(
@@ -477,10 +476,6 @@ def to_grid(rows: Array) -> Array:
     np.rint(rows, out=rows)
     rows *= top / np.float32(127)
     return rows
-
-
-def _size(shape: Sequence[int], classes: int) -> int:
-    return int(np.prod(shape)) // classes
 
 
 def _uniform(purpose: str, seed: int, name: str, size: int) -> Array:

@@ -329,7 +329,11 @@ def _judge(node: Node, scope: _Scope, on: _Board) -> tuple[str, str] | None:
     if node.domain == LEFT_DOMAIN:
         return None  # the parser never gets it
     row = table.operators.get(node.op) or table.missing.get(node.op)
-    other = _is_other(node, scope) and not (row is not None and row.foreign)
+    # a node of another domain may have the form of an ONNX operator
+    standard = not node.domain or (
+        node.proto is not None and not is_plugin(node.proto, scope.graph.opset)
+    )
+    other = not standard and not (row is not None and row.foreign)
     if not table.imports(node.op, on.version):
         if node.op in table.plugins.names or node.op in on.plugins:
             return None
@@ -367,13 +371,6 @@ def _newer_release_remedy(refusal: Refusal, node: Node, scope: _Scope, on: _Boar
     return on.newer(refusal.until) if ends else ""
 
 
-def _is_other(node: Node, scope: _Scope) -> bool:
-    """Returns True if a node of another domain does not have the form of an ONNX operator."""
-    if not node.domain:
-        return False
-    return node.proto is None or is_plugin(node.proto, scope.graph.opset)
-
-
 def _no_importer(node: Node, row: Importer | None, scope: _Scope, on: _Board) -> tuple[str, str]:
     of_domain = f" of {node.domain}" if node.domain else ""
     message = f"the parser of TensorRT {on.release} has no importer for {node.op}"
@@ -388,6 +385,7 @@ def _no_importer(node: Node, row: Importer | None, scope: _Scope, on: _Board) ->
     else:
         message += f"; {row.since} is the first with one" if row.since else "; no release has one"
     plugin = plugin_creator_key(node)
+    title = f"{node.domain}::{node.op}" if node.domain else node.op
     return message, _fix(
         on.newer(row.since) if row is not None and row.since else "",
         avoid,
@@ -395,13 +393,9 @@ def _no_importer(node: Node, row: Importer | None, scope: _Scope, on: _Board) ->
         _cut(scope),
         f'if you have a TensorRT plugin named "{plugin["plugin"]}", version '
         f'"{plugin["plugin_version"]}", namespace "{plugin["plugin_namespace"]}", give its '
-        f"library under model.plugins (operator: {_titled(node)}, library: FILE.so), and edgekit "
+        f"library under model.plugins (operator: {title}, library: FILE.so), and edgekit "
         f"brings it to the board; one that the board has already: --plugin {node.op}",
     )
-
-
-def _titled(node: Node) -> str:
-    return f"{node.domain}::{node.op}" if node.domain else node.op
 
 
 def _fix(*remedies: str) -> str:

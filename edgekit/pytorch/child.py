@@ -218,8 +218,9 @@ def _prepare_ultralytics(model: Any) -> dict[str, str]:
     arguments = arguments if isinstance(arguments, dict) else vars(arguments or object)
     size = arguments.get("imgsz") or 640
     sides = [int(one) for one in (size if isinstance(size, list | tuple) else [size, size])]
+    names = model.names.values() if isinstance(model.names, dict) else model.names
     about = {
-        "names": dict(enumerate(map(str, _values(model.names)))),
+        "names": dict(enumerate(map(str, names))),
         "stride": int(max(model.stride)),
         "task": str(getattr(model, "task", None) or arguments.get("task") or "detect"),
         "imgsz": sides * (3 - len(sides)),
@@ -229,10 +230,6 @@ def _prepare_ultralytics(model: Any) -> dict[str, str]:
     if shape:
         about["kpt_shape"] = list(shape)
     return {key: str(value) for key, value in about.items()}
-
-
-def _values(names: Any) -> list[Any]:
-    return list(names.values()) if isinstance(names, dict) else list(names)
 
 
 def _call_factory(spec: str) -> Any:

@@ -157,7 +157,11 @@ def leave_out(
     with torch.no_grad():
         found.twin(*args, **kwargs)
     paths = {call.module for call in found.calls}
-    missing = [one for one in globs_of.values() if paths.isdisjoint(_around(one))]
+    missing = [
+        modules
+        for modules in globs_of.values()
+        if paths.isdisjoint(outer for path in modules for outer in enclosing(path))
+    ]
     if missing:
         raise UsageError(
             f"the network never calls {', '.join(one[0] for one in missing)}",
@@ -196,10 +200,6 @@ def twin(module: nn.Module) -> nn.Module:
         return known[id(here)]
 
     return made(module)
-
-
-def _around(paths: Sequence[str]) -> set[str]:
-    return {outer for path in paths for outer in enclosing(path)}
 
 
 def _entered(inside: list[str], path: str) -> Callable[..., None]:

@@ -264,7 +264,9 @@ def _module(
 
     def make() -> Any:
         module = _copy(source).eval()
-        _unwrap_children(module)
+        for parent in list(module.modules()):
+            for child_name, child in list(parent.named_children()):
+                parent._modules[child_name] = unwrap(child)
         fixed = fix_scales(module)
         words = f"{counted(fixed, 'fake quantiser')}: QuantizeLinear and DequantizeLinear"
         if fixed and words not in found.notes:
@@ -347,13 +349,6 @@ def unwrap(source: Any) -> Any:
         else:
             break
     return source
-
-
-def _unwrap_children(module: Any) -> None:
-    for parent in list(module.modules()):
-        for name, child in list(parent.named_children()):
-            if (inner := unwrap(child)) is not child:
-                parent._modules[name] = inner
 
 
 def _with_its_hooks(module: Any) -> Callable[..., Any]:

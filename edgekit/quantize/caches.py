@@ -35,7 +35,7 @@ from edgekit.text import counted, listed
 from edgekit_device.versions import tensorrt_number
 
 if TYPE_CHECKING:
-    from edgekit.network.model import Layer, Model, Network
+    from edgekit.network.model import Model, Network
 
 
 #: The calibrator that a DLA needs, as a header names it.
@@ -715,14 +715,13 @@ def _marked_as_fused(network: Network, known: Mapping[str, float]) -> list[str]:
         if layer.kind != "CONVOLUTION" or known.get(layer.outputs[0]) != 1.0:
             continue
         readers = consumers.get(layer.outputs[0], ())
-        if len(readers) == 1 and _adds_two(readers[0]):
+        if len(readers) != 1:
+            continue
+        (reader,) = readers
+        adds = reader.kind == "ELEMENTWISE" and reader.params.get("function") == "SUM"
+        if adds and len(reader.inputs) == 2:
             marked.append(layer.outputs[0])
     return marked
-
-
-def _adds_two(layer: Layer) -> bool:
-    adds = layer.kind == "ELEMENTWISE" and layer.params.get("function") == "SUM"
-    return adds and len(layer.inputs) == 2
 
 
 def _foreign_cache(cache: CalibrationCache, floats: list[str], name: str) -> DataError:

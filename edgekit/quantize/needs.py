@@ -288,21 +288,19 @@ class _NeedsAnalysis:
                 and (layer.weights or layer.op not in ops.weighted or layer.kind in SHUFFLES)
             )
         }
+        tensors = self.network.tensors
         for layer in self.network.layers:
             moves = layer.op in ops.moving or layer.kind in SHUFFLES
             if layer.name not in able or not moves:
                 continue
-            sources = [self.producers.get(n) for n in layer.inputs if self._is_float(n)]
+            read = [n for n in layer.inputs if n in tensors and tensors[n].dtype in FLOATS]
+            sources = [self.producers.get(name) for name in read]
             readers = [r for n in layer.outputs for r in self.consumers.get(n, ())]
             floats = [s for s in sources if s is not None and s.name not in able]
             moved = bool(floats) and len(floats) == len(sources)
             if moved and all(reader.name not in able for reader in readers):
                 able.discard(layer.name)
         return able
-
-    def _is_float(self, name: str) -> bool:
-        tensor = self.network.tensors.get(name)
-        return tensor is not None and tensor.dtype in FLOATS
 
     def answer(self) -> ScaleNeeds:
         running = set(self.able)
@@ -391,22 +389,22 @@ class _NeedsAnalysis:
         eligible = []
         for name in layer.inputs:
             source = self.producers.get(name)
+            if source is None:
+                continue
+            dla = self.on_dla
+            same_device = dla is None or (source.name in dla) == (layer.name in dla)
             if (
-                source is not None
+                same_device
                 and source.name in running
                 and source.op in int8_operators().computing
                 and source.kind not in SHUFFLES
                 and name not in self.outputs
                 and name not in self.without
                 and len(self.consumers[name]) == 1
-                and self._together(source, layer)
             ):
                 eligible.append(name)
         # a sum of two chains: the later chain is fused, the earlier is read back as INT8
         return max(eligible, key=lambda n: self.place[self.producers[n].name], default=None)
-
-    def _together(self, source: Layer, layer: Layer) -> bool:
-        return self.on_dla is None or (source.name in self.on_dla) == (layer.name in self.on_dla)
 
 
 class _Blame:

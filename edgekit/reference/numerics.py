@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -88,12 +88,9 @@ def inside_kernels(
                     eligible.append(name)
             if eligible:
                 # a sum of two chains: the later chain is fused, the earlier is read back as INT8
-                inside.add(max(eligible, key=_by_place(place, writer)))
+                written_at = {name: place[writer[name].name] for name in eligible}
+                inside.add(max(eligible, key=written_at.__getitem__))
     return inside
-
-
-def _by_place(place: Mapping[str, int], writer: Mapping[str, Unit]) -> Callable[[str], int]:
-    return lambda name: place[writer[name].name]
 
 
 # Numerics of a strongly typed network: tensors with Q/DQ nodes are rounded to INT8.
@@ -178,7 +175,9 @@ def decide(
         fallen = {}
         for unit in units:
             if precision[unit.name] == "int8":
-                tensors = (*unit.reads, *leaving_tensors(graph, unit), *_quantised_inputs(unit))
+                weighted = int8_operators().weighted
+                from_codes = [node.input[0] for node in unit.nodes if node.op_type in weighted]
+                tensors = (*unit.reads, *leaving_tensors(graph, unit), *from_codes)
                 border = [t for t in dict.fromkeys(tensors) if t not in inside | floats]
                 lacking = tuple(t for t in border if graph.is_float32(t) and t not in known)
                 if lacking:
@@ -238,10 +237,6 @@ def _inherit_scales(graph: OnnxGraph, scales: Mapping[str, float]) -> dict[str, 
             for name in graph.variable_reads(node)[:1]:
                 known.setdefault(name, known[node.output[0]])
     return known
-
-
-def _quantised_inputs(unit: Unit) -> list[str]:
-    return [node.input[0] for node in unit.nodes if node.op_type in int8_operators().weighted]
 
 
 def _keeps_grid(

@@ -365,7 +365,7 @@ def _write_floats(
         del core.attribute[:]
         core.attribute.extend(retained)
         if engine.out.opset < 11:
-            core.input.append(engine.out.constant("#none", _zero()))
+            core.input.append(engine.out.constant("#none", np.zeros(1, np.float32)))
     engine.out.nodes.append(core)
     return alpha, beta
 
@@ -411,10 +411,6 @@ def _factors(node: onnx.NodeProto) -> tuple[float, float]:
     """Returns alpha and beta of a Gemm, (1, 1) for other nodes."""
     found = {a.name: a.f for a in node.attribute if a.name in ("alpha", "beta")}
     return found.get("alpha", 1.0), found.get("beta", 1.0)
-
-
-def _zero() -> np.ndarray:
-    return np.zeros(1, np.float32)
 
 
 # Writes averages, interpolations and plain sums on INT8 codes instead of their values.

@@ -567,11 +567,10 @@ class KernelChain:
                     tuple(place),
                 )
             )
-        return tuple(sorted(found, key=_badness))
-
-
-def _badness(impact: Impact) -> tuple[bool, float, float]:
-    return impact.snr_db is None, impact.snr_db or 0.0, impact.cosine
+        # the worst first; without an SNR last
+        return tuple(
+            sorted(found, key=lambda one: (one.snr_db is None, one.snr_db or 0.0, one.cosine))
+        )
 
 
 # The error at the outputs of INT8 in each kernel alone: a single pass over the inputs for all.

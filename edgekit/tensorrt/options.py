@@ -354,7 +354,9 @@ def decide(request: RequestedBuild) -> Decision:
         raise ConfigError(problems, code="trt.release")
     notes: list[str] = []
     dropped: list[Dropped] = []
-    typing = _typing(request, on)
+    typing = request.typing
+    if typing == "auto":
+        typing = "weak" if "weak" in on.typings else "strong"
     kinds = {"hybrid": ("plan",), "standalone": ("loadable",), "split": ("plan", "loadable")}
     found: dict[str, tuple[BuildAttempt, ...]] = {}
     unknown: list[tuple[str, ...]] = []
@@ -396,12 +398,6 @@ def decide(request: RequestedBuild) -> Decision:
         (*dropped, *chosen_settings.dropped),
         chosen_settings.by_kind,
     )
-
-
-def _typing(request: RequestedBuild, on: TensorRTRelease) -> Literal["weak", "strong"]:
-    if request.typing != "auto":
-        return request.typing
-    return "weak" if "weak" in on.typings else "strong"
 
 
 def _chosen_features(

@@ -181,10 +181,14 @@ def _why_unavailable(
 ) -> tuple[str, str]:
     """Returns why a setting is not available, and the remedy; empty if it is available."""
     on = case.on
-    missing = next((name for name in _names(row, value) if not on.has(name)), "")
+    names = [row.name]
+    if row.kind == "choice":
+        names.append(f"{row.members}.{str(value).upper()}")
+    missing = next((name for name in names if not on.has(name)), "")
     if missing:
         since = on.since(missing)
-        first = f"; {since} is the first release that has it" if since and _older(on, since) else ""
+        older = bool(since) and on.version < parse_version(since)
+        first = f"; {since} is the first release that has it" if older else ""
         return f"TensorRT {on.text} does not have {missing}{first}", f"remove build.{key}"
     if lack := case.target.lacking_capability(row.compute_capability):
         return f"{lack}: {row.reason}", f"remove build.{key}"
@@ -201,17 +205,6 @@ def _why_unavailable(
     if row.needs and values.get(row.needs) in _NOT_SET:
         return f"build.{row.needs} is not set: {row.why}", f"set build.{row.needs}, or remove it"
     return "", ""
-
-
-def _names(row: SettingRow, value: SettingValue) -> Iterator[str]:
-    """Yields the API names that the whole setting needs."""
-    yield row.name
-    if row.kind == "choice":
-        yield f"{row.members}.{str(value).upper()}"
-
-
-def _older(on: TensorRTRelease, since: str) -> bool:
-    return on.version < parse_version(since)
 
 
 def _settings(

@@ -109,7 +109,8 @@ def emit(
             weights[tensor] = value
             initializers.append(stub(tensor, value))
         else:
-            initializers.append(_inline(tensor, materialise(value)))
+            array = np.array(materialise(value), order="C")
+            initializers.append(numpy_helper.from_array(array, tensor))
     ends = frozenset(outputs)
     graph = helper.make_graph(
         nodes,
@@ -225,10 +226,6 @@ def is_weight(value: Constant, roles: set[tuple[str, int]]) -> bool:
     if any(index in _PARAMETERS.get(op, set()) for op, index in roles):
         return False
     return value.size > 1 or any(op in _WEIGHT_OPS for op, _ in roles)
-
-
-def _inline(name: str, value: np.ndarray) -> onnx.TensorProto:
-    return numpy_helper.from_array(np.array(value, order="C"), name)
 
 
 def _info(state: Evaluation, name: str) -> onnx.ValueInfoProto:
@@ -516,16 +513,15 @@ def _folded_nodes(
             found[node.name] = Folded(reason, tuple(node.input), tuple(node.output))
     if not state.alias:
         return found
+    alias = state.alias
     for name, gone in found.items():
-        now = [_current(output, state.alias) for output in gone.outputs]
+        # an alias of a tensor that was renamed to the graph's output: two steps at most
+        now = [
+            alias.get(alias.get(output, output), alias.get(output, output))
+            for output in gone.outputs
+        ]
         found[name] = replace(gone, outputs=tuple(dict.fromkeys((*gone.outputs, *now))))
     return found
-
-
-def _current(name: str, alias: Mapping[str, str]) -> str:
-    # an alias of a tensor that was renamed to the graph's output: two steps at most
-    name = alias.get(name, name)
-    return alias.get(name, name)
 
 
 def read_constants(

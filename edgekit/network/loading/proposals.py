@@ -143,7 +143,13 @@ def _rule(
             f"a text recogniser takes lines of height {own_height} ({why})",
         )
     names = [value.name for value in graph.output]
-    if len(shapes) == 1 and _is_map(shapes[0]):
+    # maps with one channel and a dynamic height
+    maps = [
+        dims
+        for dims in shapes
+        if len(dims) == 4 and is_fixed(dims[1]) and dims[1].dim_value == 1 and not is_fixed(dims[2])
+    ]
+    if len(shapes) == 1 and maps:
         return _Rule(
             640,
             640,
@@ -219,11 +225,6 @@ def _is_softmax(graph: onnx.GraphProto, tensor: str) -> bool:
         return False
     axis = next((one.i for one in node.attribute if one.name == "axis"), -1)
     return axis in (-1, 2)
-
-
-def _is_map(dims: Dims) -> bool:
-    """Returns True if an output is a map with a single channel and a dynamic height."""
-    return len(dims) == 4 and is_fixed(dims[1]) and dims[1].dim_value == 1 and not is_fixed(dims[2])
 
 
 def _is_detector(names: Sequence[str], shapes: Sequence[Dims]) -> bool:

@@ -105,7 +105,11 @@ class _Raising:
         elif node.op_type == "PRelu":
             yield from self._reshape_slopes(node)
         elif node.op_type in _DROPPED:
-            self._drop(node)
+            for name in _DROPPED[node.op_type]:
+                value = _pop(node, name)
+                trains = node.op_type == "BatchNormalization" or len(node.output) > 1
+                if name == "is_test" and value == 0 and trains:
+                    self._refuse(node, "it is in training mode")
         elif node.op_type in _FORMS and self._has_changed(node):
             _FORMS[node.op_type](self, node)
         elif node.op_type == "Tile" and self._has_changed(node):
@@ -137,13 +141,6 @@ class _Raising:
             hint=_AGAIN,
         )
 
-    def _drop(self, node: onnx.NodeProto) -> None:
-        for name in _DROPPED[node.op_type]:
-            value = _pop(node, name)
-            trains = node.op_type == "BatchNormalization" or len(node.output) > 1
-            if name == "is_test" and value == 0 and trains:
-                self._refuse(node, "it is in training mode")
-
     def _broadcast(self, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
         """Appends dimensions of size 1 to the second input, so that it broadcasts as in NumPy."""
         axis = _pop(node, "axis")
@@ -167,7 +164,8 @@ class _Raising:
     def _reshape_slopes(self, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
         """Reshapes the slopes of PRelu, of which there was one for each channel."""
         first, second = self._rank(node.input[0]), self._rank(node.input[1])
-        if second != 1 or self._is_single(node.input[1]):
+        slopes = self._constants.get(node.input[1])
+        if second != 1 or (slopes is not None and list(slopes.dims) == [1]):
             return
         if first is None:
             self._refuse(
@@ -176,10 +174,6 @@ class _Raising:
             return
         if first > 2:
             yield from self._extend(node, 1, first - 2)
-
-    def _is_single(self, name: str) -> bool:
-        tensor = self._constants.get(name)
-        return tensor is not None and list(tensor.dims) == [1]
 
     def _extend(self, node: onnx.NodeProto, rank: int, behind: int) -> Iterator[onnx.NodeProto]:
         name = node.input[1]

@@ -43,6 +43,8 @@ from edgekit.network.windows import POOLS, attributes, pool_output_sizes, withou
 
 # longest constant for inference, which only reads shapes, axes and scales
 _LONGEST_HINT = 1024
+# operators whose result's shape can depend on real numbers
+_SIZED_BY_FLOATS = frozenset({"OneHot", "Range", "Resize", "Upsample"})
 _CUTS = frozenset({"Gather", "Slice", "Split"})
 # comparisons whose shapes are inferred as those of these operators
 _LIKE = {"GreaterOrEqual": "Greater", "LessOrEqual": "Less"}
@@ -136,7 +138,10 @@ class Evaluation:
             self._fold_away(node, "identity")
             self.alias[node.output[0]] = node.input[0]
             if len(node.output) > 1 and node.output[1]:
-                self._fold_mask(node)
+                # the mask is boolean since opset 10; before, it had the type of the data
+                mask = np.array(1, np.bool_ if self.version >= 10 else np.float32)
+                shape = self._shape(node.input[0])
+                self.constants[node.output[1]] = np.broadcast_to(mask, shape)
             return True
         return False
 
@@ -167,12 +172,6 @@ class Evaluation:
             return False
         flag = self.constants.get(node.input[2])
         return flag is None or bool(materialise(flag).any())
-
-    def _fold_mask(self, node: onnx.NodeProto) -> None:
-        shape = self._shape(node.input[0])
-        # the mask is boolean since opset 10; before, it had the type of the data
-        kind = np.bool_ if self.version >= 10 else np.float32
-        self.constants[node.output[1]] = np.broadcast_to(np.array(1, kind), shape)
 
     def _taken_branch(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         """Returns the taken branch's nodes for an If with a constant condition, writing to the If's
@@ -205,11 +204,11 @@ class Evaluation:
             branch.append(inner)
         for result, outer in zip(body.output, node.output, strict=True):
             source = names.get(result.name, result.name)
-            branch.append(_identity(source, outer))
+            branch.append(helper.make_node("Identity", [source], [outer]))
         return branch
 
     def _visit(self, node: onnx.NodeProto) -> None:
-        plain = None if node.domain else _plain(node, self.constants)
+        plain = None if node.domain else _node_constant(node, self.constants)
         if plain is not None:
             self._fold_away(node, "constant")
             self.constants[node.output[0]] = plain
@@ -586,7 +585,7 @@ class Evaluation:
         value = self.constants.get(name)
         if value is None or value.ndim > 1 or value.size > _LONGEST_HINT:
             return None
-        if value.dtype.kind not in "iu" and not _reads_floats(node):
+        if value.dtype.kind not in "iu" and node.op_type not in _SIZED_BY_FLOATS:
             return None
         if name not in self._hints:
             self._hints[name] = numpy_helper.from_array(materialise(value), name)
@@ -606,18 +605,11 @@ def outer_scope(graph: LayerSource, node: Node) -> Evaluation:
     return Evaluation(graph.opset, constants, inputs, {}, {}, {}, graph.plugins)
 
 
-def _plain(node: onnx.NodeProto, constants: Mapping[str, Constant]) -> np.ndarray | None:
-    """Returns the value of a Constant or a plain ConstantOfShape; None for any other node."""
-    return constant(node) if node.op_type == "Constant" else fold_constant_of_shape(node, constants)
-
-
-def _reads_floats(node: onnx.NodeProto) -> bool:
-    """Returns True if an output's shape can depend on real numbers."""
-    return node.op_type in {"OneHot", "Range", "Resize", "Upsample"}
-
-
-def _identity(source: str, target: str) -> onnx.NodeProto:
-    return helper.make_node("Identity", [source], [target])
+def _node_constant(node: onnx.NodeProto, constants: Mapping[str, Constant]) -> np.ndarray | None:
+    """Returns the value of a Constant or of a ConstantOfShape; None for any other node."""
+    if node.op_type == "Constant":
+        return constant(node)
+    return fold_constant_of_shape(node, constants)
 
 
 def _static_shape(proto: onnx.TypeProto | None) -> tuple[int, ...] | None:

@@ -78,7 +78,11 @@ def fuse_shuffles(
         else:
             assert both is not None
             name = free_name(f"{shuffle.name} + {user.name}", taken)
-            user = replace(user, params=_params(shuffle, user, both))
+            params: dict[str, object] = {"mode": "RESHAPE"}
+            if not both.turns_nothing:
+                params = {"mode": "TRANSPOSE", "perm": both.last or both.first}
+            params |= {"shape": user.params["shape"], "parts": (*_parts(shuffle), *_parts(user))}
+            user = replace(user, params=params)
             moves[users[0]] = both
         taken.add(name)
         current[users[0]] = _join_shuffles(shuffle, user, name)
@@ -131,14 +135,6 @@ def _compose(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
 
 def _without_identity(perm: tuple[int, ...]) -> tuple[int, ...]:
     return () if perm == tuple(range(len(perm))) else perm
-
-
-def _params(shuffle: Layer, user: Layer, both: _Move) -> Attributes:
-    shape, parts = user.params["shape"], (*_parts(shuffle), *_parts(user))
-    if both.turns_nothing:
-        return {"mode": "RESHAPE", "shape": shape, "parts": parts}
-    perm = both.last or both.first
-    return {"mode": "TRANSPOSE", "perm": perm, "shape": shape, "parts": parts}
 
 
 def _parts(layer: Layer) -> tuple[Attributes, ...]:

@@ -262,8 +262,14 @@ class Placer:
             self.importer.layers()
         before, weights = self._sources(used)
         codes = sorted(frozenset[str]().union(*(self._codes.get(name, ()) for name in used)))
+        if not name and node.name not in self._named:
+            # the first layer of a node has the node's name, further layers are numbered
+            name = node.name
+            self._named.add(name)
+        else:
+            name = self.unique(name or node.name)
         layer = Layer(
-            name=self.unique(name) if name else self._own_name(node.name),
+            name=name,
             kind=kind,
             op=node.op,
             nodes=() if inserted else (*before, node.name),
@@ -366,13 +372,6 @@ class Placer:
         found = free_name(name, self._names, self._tried_names)
         self._names.add(found)
         return found
-
-    def _own_name(self, name: str) -> str:
-        # the first layer of a node has the node's name, further layers are numbered
-        if name in self._named:
-            return self.unique(name)
-        self._named.add(name)
-        return name
 
     def _sources(self, names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         nodes: dict[str, None] = {}

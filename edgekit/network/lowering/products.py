@@ -136,7 +136,10 @@ def gemm(at: Placer, node: Node) -> None:
         rows, depth = depth, rows
     columns = at.shape(node.outputs[0])[1]
     bias = node.inputs[2] if len(node.inputs) > 2 else ""
-    per_column = not bias or (at.constant(bias) and _per_column(at.shape(bias), columns))
+    per_column = not bias
+    if bias and at.constant(bias):
+        *outer, inner = (1, *at.shape(bias))
+        per_column = all(size == 1 for size in outer) and inner in {1, columns}
     if at.constant(node.inputs[1]) and not given.get("transA", 0) and per_column:
         _as_convolution(at, node, rows, depth, columns)
         return
@@ -165,10 +168,6 @@ def _multiply_by_scalar(at: Placer, node: Node, source: str, target: str) -> Non
     one = (1,) * len(at.shape(source))
     params = {"function": "PROD", "constant_operand": one}
     at.emit(node, "ELEMENTWISE", params, inputs=[source], outputs=[target])
-
-
-def _per_column(bias: tuple[int, ...], columns: int) -> bool:
-    return all(size == 1 for size in bias[:-1]) and bias[-1:] in {(), (1,), (columns,)}
 
 
 def matmul(at: Placer, node: Node) -> None:

@@ -645,10 +645,6 @@ def _entropy(histogram: ValueHistogram) -> float:
     return clipping_edge(nearest_candidate(counts), histogram.low, histogram.high)
 
 
-def _minmax(histogram: ValueHistogram) -> float:
-    return histogram.amax
-
-
 def _percentile(histogram: ValueHistogram) -> float:
     counts = histogram.magnitudes()
     cumulative = np.cumsum(counts)
@@ -670,7 +666,7 @@ def _mse(histogram: ValueHistogram) -> float:
 
 METHODS: dict[str, Callable[[ValueHistogram], float]] = {
     "entropy": _entropy,
-    "minmax": _minmax,
+    "minmax": lambda histogram: histogram.amax,
     "percentile": _percentile,
     "mse": _mse,
 }

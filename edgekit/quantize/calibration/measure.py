@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from itertools import chain
@@ -136,7 +136,9 @@ class MeasurementState:
             np.savez(
                 file,
                 head=np.frombuffer(head.encode(), np.uint8),
-                ranges=np.array([_ends(h) for h in values], np.float64),
+                ranges=np.array(
+                    [[h.low, h.high, h.top, h.zeros, h.sided, h.bottom] for h in values], np.float64
+                ),
                 has=np.array([h.counts is not None for h in values]),
                 counts=counts.astype(np.uint32) if narrow else counts,
             )
@@ -147,10 +149,6 @@ class MeasurementState:
         """Removes the file: the measurement is finished."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
-
-
-def _ends(h: ValueHistogram) -> list[float]:
-    return [h.low, h.high, h.top, h.zeros, h.sided, h.bottom]
 
 
 def feed_digest(before: str, feed: Mapping[str, np.ndarray], valid: int | None) -> str:
@@ -453,7 +451,12 @@ def measure(
     source_warnings: Iterable[str] = getattr(data, "warnings", ())
     warnings = [*source_warnings, *run.notes, *data_warnings(run.every, count)]
     if model is not whole:
-        warnings.append(_up_to(model, whole, lacking))
+        ends = listed([value.name for value in model.proto.graph.output], _SHOWN)
+        first = next(iter(whole.graph.only_on_board))
+        unmeasured = f"; not measured after it: {listed(lacking, _SHOWN)}" if lacking else ""
+        warnings.append(
+            f"measured up to {ends}, because node {first!r} runs only on the board{unmeasured}"
+        )
     masked = tuple(name for name, histogram in run.every.items() if histogram.is_masked)
     return Ranges(
         amax,
@@ -463,13 +466,6 @@ def measure(
         masked,
         tensors_with_few_values(run.every),
     )
-
-
-def _up_to(part: Model, whole: Model, lacking: Sequence[str]) -> str:
-    ends = listed([value.name for value in part.proto.graph.output], _SHOWN)
-    first = next(iter(whole.graph.only_on_board))
-    unmeasured = f"; not measured after it: {listed(lacking, _SHOWN)}" if lacking else ""
-    return f"measured up to {ends}, because node {first!r} runs only on the board{unmeasured}"
 
 
 class _RangeMeasurement:
@@ -542,7 +538,9 @@ class _RangeMeasurement:
                 name = names[len(arrays) - 1]
                 values = valid_rows(arrays.pop(), self.batch, valid)
                 if name in self._unbounded:
-                    values = _bounded(values)
+                    # infinities become the largest float32, which no scale suits either; NaN stays
+                    largest = np.finfo(np.float32).max
+                    values = np.clip(values.astype(np.float32, copy=False), -largest, largest)
                 self._pending.append((name, self._pool.submit(self.histograms[name].add, values)))
                 del values
 
@@ -588,12 +586,6 @@ class _RangeMeasurement:
                 results = self._pool.map(lambda h, m=method: choose_amax(h, m), values)
                 amax[method] = dict(zip(names, results, strict=True))
         return {method: amax[method] for method in METHODS}
-
-
-def _bounded(values: np.ndarray) -> np.ndarray:
-    """Returns infinities as the largest float32, which no scale suits either; NaN stays."""
-    most = np.finfo(np.float32).max
-    return np.clip(values.astype(np.float32, copy=False), -most, most)
 
 
 def float_tensors(model: Model, network: Network) -> list[str]:

@@ -90,7 +90,8 @@ def read_labels(
     if path.is_dir():
         found = _read_label_files(path, images_at(path), None, keypoints)
     elif is_list(path):
-        found = _of_yaml(path, classes, keypoints)
+        numbers = _numbers(path, names_of(path), classes)
+        found = _read_label_files(path, images_at(path, ("val",)), numbers, keypoints)
     else:
         found = _read_coco(path, classes)
     if not any(len(one.classes) for one in found):
@@ -164,11 +165,6 @@ def _numbers(path: Path, named: Sequence[str], classes: Sequence[str]) -> list[i
     if missing:
         raise _wrong(path, f"the network has no class {missing[0]!r}")
     return [list(classes).index(name) for name in named]
-
-
-def _of_yaml(path: Path, classes: Sequence[str], keypoints: bool) -> list[LabelledPicture]:
-    numbers = _numbers(path, names_of(path), classes)
-    return _read_label_files(path, images_at(path, ("val",)), numbers, keypoints)
 
 
 def _read_label_files(

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
-import onnx
 from onnx import helper
 
 from edgekit.errors import DataError
@@ -30,13 +29,12 @@ _NAMED = 3
 
 def input_specs(model: Model) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
     """Returns NumPy type and static shape by input name."""
-    return {value.name: _spec(value) for value in model.proto.graph.input}
-
-
-def _spec(value: onnx.ValueInfoProto) -> tuple[np.dtype, tuple[int, ...]]:
-    tensor = value.type.tensor_type
-    shape = tuple(dim.dim_value for dim in tensor.shape.dim)
-    return helper.tensor_dtype_to_np_dtype(tensor.elem_type), shape
+    found = {}
+    for value in model.proto.graph.input:
+        tensor = value.type.tensor_type
+        dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        found[value.name] = dtype, tuple(dim.dim_value for dim in tensor.shape.dim)
+    return found
 
 
 def check_feed(

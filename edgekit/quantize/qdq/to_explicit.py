@@ -266,7 +266,11 @@ class _Half:
                 continue
             changed = [i for i in range(len(node.input)) if self._changes(node, node.input, i)]
             for index in changed:
-                node.input[index] = self._as_half(node.input[index], made)
+                name = node.input[index]
+                if name not in self._half_of:
+                    self._half_of[name] = self._free(f"{name}_fp16")
+                    made.append(self._cast(name, self._half_of[name], _HALF))
+                node.input[index] = self._half_of[name]
             results = [i for i in range(len(node.output)) if self._changes(node, node.output, i)]
             casts = []
             for index in results:
@@ -287,12 +291,6 @@ class _Half:
         retained = [v for v in graph.value_info if v.name in written]
         del graph.value_info[:]
         graph.value_info.extend(retained)
-
-    def _as_half(self, name: str, made: list[onnx.NodeProto]) -> str:
-        if name not in self._half_of:
-            self._half_of[name] = self._free(f"{name}_fp16")
-            made.append(self._cast(name, self._half_of[name], _HALF))
-        return self._half_of[name]
 
     def _cast(self, source: str, target: str, kind: int) -> onnx.NodeProto:
         return helper.make_node("Cast", [source], [target], self._free(f"{target}_cast"), to=kind)

@@ -226,7 +226,8 @@ def read_grid(node: onnx.NodeProto, model: Model, problems: Problems) -> Grid | 
     shift = _MIDDLE if kind == "uint8" else 0
     if (zero.astype(np.int64) != shift).any():
         found = sorted({int(value) for value in zero.reshape(-1)[:_FAULTS_LISTED]})
-        problems.add("qdq.zero_point", node.name, f"{kind}, zero point {_few(found)}")
+        points = " and ".join(map(str, found[:3])) + (" ..." if len(found) > 3 else "")
+        problems.add("qdq.zero_point", node.name, f"{kind}, zero point {points}")
         return None
     raw = required_constant(model, scale_name)
     scale = raw.astype(np.float32)
@@ -252,10 +253,6 @@ def _kind(node: onnx.NodeProto, zero: str, given: Mapping[str, int], graph: Onnx
     elif name:
         return "int8"
     return str(TensorProto.DataType.Name(elem)).lower()
-
-
-def _few(values: list[int]) -> str:
-    return " and ".join(map(str, values[:3])) + (" ..." if len(values) > 3 else "")
 
 
 # Reads a Q/DQ model: the scale of each tensor, and the quantised constants.
