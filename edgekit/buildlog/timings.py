@@ -359,15 +359,13 @@ def _us_or_zero(ms: str) -> float:
     return us if math.isfinite(us) and us >= 0 else 0.0
 
 
-# The times in a verbose build log: format combinations, reformats, and trtexec's own tables.
-#
-# Four generations print them alike: "Autotuning format combination", then a runner for each kind of
-# kernel, each with its fastest tactic. If the builder has cached the result of a layer of the same
-# shape, it prints only the combination, or adds the cached time.
-
-
 class TimingParser:
-    """Reads a log by lines; memory grows only with the measurements."""
+    """Reads a log by lines; memory grows only with the measurements.
+
+    Four generations print them alike: "Autotuning format combination", then a runner for each kind
+    of kernel, each with its fastest tactic. If the builder has cached the result of a layer of the
+    same shape, it prints only the combination, or adds the cached time.
+    """
 
     def __init__(self) -> None:
         self._before: Timings | None = None

@@ -42,6 +42,10 @@ _CHUNK = 1 << 20
 _digests: dict[int, tuple[weakref.ref[np.ndarray], str]] = {}
 # prefix of edgekit's own metadata; other metadata do not describe the model after edgekit's edits
 _PREFIX = "edgekit."
+#: The default TensorRT release of layers: that of JetPack 6.2.
+FOLLOWED = "10.3"
+#: Kinds of layers that only change a tensor's shape or order.
+SHUFFLES = frozenset({"SHUFFLE", "SQUEEZE", "UNSQUEEZE"})
 
 
 class DeferredStep:
@@ -210,12 +214,6 @@ def joined_weights(
     """
     there = entries(other)
     return weight_arrays({**entries(own), **{name: there[name] for name in names}})
-
-
-#: The default TensorRT release of layers: that of JetPack 6.2.
-FOLLOWED = "10.3"
-#: Kinds of layers that only change a tensor's shape or order.
-SHUFFLES = frozenset({"SHUFFLE", "SQUEEZE", "UNSQUEEZE"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -266,15 +266,16 @@ def read_shapes(options: Iterable[str]) -> dict[str, GivenShape]:
                 hint="--shape input:1x3x224x224, or with ranges: --shape input:1x3x320..1280x640",
             )
         found.setdefault(name, []).append(axes)
-    return {
-        name: several[0] if len(several) == 1 else [_as_mapping(axes) for axes in several]
-        for name, several in found.items()
-    }
-
-
-def _as_mapping(axes: Sequence[Axis]) -> dict[str, Sequence[int]]:
-    found = read_ranges(axes)[0]
-    return {"min": [*found.min], "opt": [*found.opt], "max": [*found.max]}
+    shapes: dict[str, GivenShape] = {}
+    for name, several in found.items():
+        if len(several) == 1:
+            shapes[name] = several[0]
+            continue
+        ranges = [read_ranges(axes)[0] for axes in several]
+        shapes[name] = [
+            {"min": [*each.min], "opt": [*each.opt], "max": [*each.max]} for each in ranges
+        ]
+    return shapes
 
 
 def axis_text(low: int, best: int, high: int) -> str:

@@ -38,6 +38,10 @@ from edgekit.text import counted
 _WHOLE = ("int32", "int64")
 # a DLA core holds 16 loadables, so more networks of a model are not useful
 _MOST_BUCKETS = 64
+# sizes of pictures are rounded up to multiples of the usual stride of detectors
+_STEP = 32
+# most sizes to try for each axis of a bucket, since all pairs are tried
+_MOST_CANDIDATES = 24
 
 
 def shape_request(
@@ -539,11 +543,6 @@ def _fit_size(
     return height, width
 
 
-# sizes of pictures are rounded up to multiples of the usual stride of detectors
-_STEP = 32
-_MOST_CANDIDATES = 24
-
-
 def buckets_for(
     sizes: Sequence[tuple[int, int]], count: int, low: Sequence[int], high: Sequence[int]
 ) -> list[tuple[int, int]]:
@@ -562,7 +561,12 @@ def buckets_for(
         tuple(min(-(-side // _STEP) * _STEP, most) for side, most in zip(size, high, strict=True))
         for size in sizes
     ]
-    heights, widths = (_thinned(sorted({step[i] for step in steps})) for i in range(2))
+    sides = []
+    for axis in range(2):
+        different = sorted({step[axis] for step in steps}, reverse=True)
+        # with the largest, and few enough to try all pairs
+        sides.append(different[:: -(-len(different) // _MOST_CANDIDATES)])
+    heights, widths = sides
     candidates = list(itertools.product(heights, widths))
     pictures: dict[tuple[int, ...], int] = {}
     for step in steps:
@@ -590,9 +594,3 @@ def buckets_for(
     used = {taken(size, chosen) for size in pictures}
     chosen = [one for one in chosen if one[0] * one[1] in used]
     return sorted(chosen, key=lambda one: (one[0] * one[1], one), reverse=True)
-
-
-def _thinned(sizes: list[int]) -> list[int]:
-    """Returns a subset of sizes, with the largest, that is small enough to try all pairs."""
-    step = -(-len(sizes) // _MOST_CANDIDATES)
-    return sizes[::-1][::step]

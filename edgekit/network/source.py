@@ -156,12 +156,6 @@ def source_name(source: str) -> str:
     return source if is_builtin(source) else Path(source).name
 
 
-# Files of other formats that are given as an ONNX model: their description, and a hint.
-#
-# They are recognised by content: an extension is ambiguous (``.pb``, ``.bin``) or wrong. They are
-# not run or unpacked.
-
-
 def is_factory(source: str) -> bool:
     """Returns True if a text names a Python function: "package.module:factory"."""
     return _FACTORY.fullmatch(source) is not None and not is_builtin(source)
@@ -220,6 +214,9 @@ def refuse_foreign(path: Path) -> None:
 
 def foreign_format(path: Path) -> tuple[str, str] | None:
     """Returns the format of a file or folder and a hint; None if it may be an ONNX model.
+
+    They are recognised by content: an extension is ambiguous (``.pb``, ``.bin``) or wrong. They are
+    not run or unpacked.
 
     Raises:
         OSError: It cannot be read.

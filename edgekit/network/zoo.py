@@ -53,6 +53,15 @@ _SHRINK = 0.3
 # before an LRN: large enough for its square term to matter at the usual alpha of 1e-4, and nearly
 # centred, so that faint inputs get the contrast of strong inputs
 _LRN_SCALE, _LRN_SHIFT = 30.0, 0.2
+_BLOCK_WEIGHT = re.compile(r"res(\d)_(\d)_branch\d([abc]?)_w_0$")
+# usual names of the layers of a ResNet
+_KINDS = {
+    "BatchNormalization": "bn",
+    "Sum": "add",
+    "AveragePool": "avgpool",
+    "Reshape": "flatten",
+    "Gemm": "fc",
+}
 
 
 @dataclass(frozen=True)
@@ -324,24 +333,22 @@ class Stages:
         return open_session(data, {}, optimise=False, threads=1, arena=False)
 
 
-# Weights that make a shipped graph behave like a trained one.
-#
-# A single pass over a seeded batch draws each layer's weights and sets its statistics:
-#
-# - Weights are normal, scaled by 1/sqrt(fan-in), and rounded to 255 steps per output channel, as in
-#   a network trained for INT8. Without this rounding INT8 fails: a ReLU network's activations have
-#   means as large as their spread, and the rounding errors of weights times means exceed the
-#   result.
-# - Each channel is centred and scaled over the batch (BatchNorm statistics; weights and bias
-#   without a BatchNorm), then shifted by about one standard deviation. A ReLU at the mean would
-#   multiply the noise-to-signal ratio by E[f'^2] / Var[f] = 1.47 a layer, so that rounding errors
-#   would dominate; at one standard deviation above the mean the factor is 1.12.
-# - Residual branches are damped for the same reason.
-# - The batch holds images, normal noise and uniform noise (0 to 1, -1 to 1): all are distinguished.
-
-
 def fill(graph: ShippedGraph, seed: int, recipe: WeightRecipe) -> dict[str, Array]:
     """Returns every parameter of ``graph``, float32 by name.
+
+    A single pass over a seeded batch draws each layer's weights and sets its statistics:
+
+    - Weights are normal, scaled by 1/sqrt(fan-in), and rounded to 255 steps per output channel, as
+      in a network trained for INT8. Without this rounding INT8 fails: a ReLU network's activations
+      have means as large as their spread, and the rounding errors of weights times means exceed the
+      result.
+    - Each channel is centred and scaled over the batch (BatchNorm statistics; weights and bias
+      without a BatchNorm), then shifted by about one standard deviation. A ReLU at the mean would
+      multiply the noise-to-signal ratio by E[f'^2] / Var[f] = 1.47 a layer, so that rounding errors
+      would dominate; at one standard deviation above the mean the factor is 1.12.
+    - Residual branches are damped for the same reason.
+    - The batch holds images, normal noise and uniform noise (0 to 1, -1 to 1): all are
+      distinguished.
 
     Args:
         graph: The shipped graph.
@@ -526,17 +533,6 @@ _RECIPES = {
     "light_squeezenet": WeightRecipe(spread=1.89),
     "light_vgg19": WeightRecipe(spread=2.05, first_mean=0.0, smooth=0.7),
     "light_zfnet512": WeightRecipe(spread=2.0, first_mean=0.0, smooth=0.7),
-}
-
-
-_BLOCK_WEIGHT = re.compile(r"res(\d)_(\d)_branch\d([abc]?)_w_0$")
-# usual names of the layers of a ResNet
-_KINDS = {
-    "BatchNormalization": "bn",
-    "Sum": "add",
-    "AveragePool": "avgpool",
-    "Reshape": "flatten",
-    "Gemm": "fc",
 }
 
 

@@ -18,6 +18,15 @@ from edgekit_device.protocol.codec import document
 Shape = tuple[int, ...]
 # the parser treats trip counts from this value on as unlimited
 _UNLIMITED = np.iinfo(np.int32).max
+# the parser's defaults other than 0 (getActivationDefaultAlpha, getActivationDefaultBeta)
+_ALPHA = {
+    "Elu": 1.0,
+    "HardSigmoid": 0.2,
+    "LeakyRelu": 0.01,
+    "ScaledTanh": 1.0,
+    "ThresholdedRelu": 1.0,
+}
+_BETA = {"HardSigmoid": 0.5, "ScaledTanh": 1.0}
 
 
 @document(frozen=True)
@@ -132,17 +141,6 @@ def _other_than_all_axes(case: Case) -> bool:
         return bool(case.node.attrs.get("noop_with_empty_axes", 0))
     shape = case.shape(0)
     return shape is None or {axis % len(shape) for axis in axes.tolist()} != {*range(len(shape))}
-
-
-# the parser's defaults other than 0 (getActivationDefaultAlpha, getActivationDefaultBeta)
-_ALPHA = {
-    "Elu": 1.0,
-    "HardSigmoid": 0.2,
-    "LeakyRelu": 0.01,
-    "ScaledTanh": 1.0,
-    "ThresholdedRelu": 1.0,
-}
-_BETA = {"HardSigmoid": 0.5, "ScaledTanh": 1.0}
 
 
 def _unlike_passes(case: Case) -> bool:

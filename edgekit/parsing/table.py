@@ -133,13 +133,14 @@ def parse_check(
         UsageError: The release is not a version (code ``tensorrt.version``).
     """
     on = _Board(release, target, plugins)
-    found = tuple(
-        _problem(node, scope, message, fix, graph.modules, traces or {})
-        for node, scope in _nodes(graph)
-        for message, fix in [_judge(node, scope, on) or ("", "")]
-        if message
-    )
-    return Parse(ok=not found, release=release, problems=found, model=model)
+    outer = _Scope(graph)
+    problems = []
+    for outer_node in graph.nodes():
+        inner = _inside(outer_node, outer) if outer_node.op in WITH_BODIES else ()
+        for node, scope in ((outer_node, outer), *inner):
+            if judged := _judge(node, scope, on):
+                problems.append(_problem(node, scope, *judged, graph.modules, traces or {}))
+    return Parse(ok=not problems, release=release, problems=tuple(problems), model=model)
 
 
 def _problem(
@@ -300,14 +301,6 @@ class _Scope:
             constant = self.constants.get(name)
             return None if constant is None else numpy_helper.to_array(constant)
         return self.graph.value(name)
-
-
-def _nodes(graph: OnnxGraph) -> Iterator[tuple[Node, _Scope]]:
-    scope = _Scope(graph)
-    for node in graph.nodes():
-        yield node, scope
-        if node.op in WITH_BODIES:
-            yield from _inside(node, scope)
 
 
 def _inside(node: Node, scope: _Scope) -> Iterator[tuple[Node, _Scope]]:

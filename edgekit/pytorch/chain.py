@@ -30,6 +30,8 @@ TOLERANCES = {"float64": 1e-3, "float32": 1e-3, "float16": 2e-2, "bfloat16": 6e-
 _TIES = 0.01
 # ONNX Runtime's words for an operator of another domain
 _UNKNOWN_OPERATOR = "is not a registered function"
+#: Takes arrays by input name, returns arrays by output name.
+RunArrays: TypeAlias = "Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]]"
 
 
 def compare(
@@ -116,10 +118,6 @@ def difference(ours: np.ndarray, theirs: np.ndarray) -> float:
     if not np.isfinite(gap):
         return float("inf")
     return gap / largest if largest else gap
-
-
-#: Takes arrays by input name, returns arrays by output name.
-RunArrays: TypeAlias = "Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]]"
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,9 @@ from edgekit.pytorch.signature import plain_constants, type_name
 from edgekit.targets import releases
 from edgekit.text import listed
 
+# the older exporter decomposes LayerNormalization
+_LEGACY_OPSETS = (17, 16)
+
 
 def export(
     source: Any,
@@ -235,10 +238,6 @@ def need_torch() -> None:
             code="torch.missing",
             hint="pip install 'edgekit[torch]'",
         )
-
-
-# the older exporter decomposes LayerNormalization
-_LEGACY_OPSETS = (17, 16)
 
 
 def export_network(

@@ -36,6 +36,17 @@ from edgekit.pytorch.document import Exported, Exporter, Structure
 from edgekit.text import listed
 
 Kind = Literal["program", "torchscript", "pickle", "factory"]
+_CHILD = Path(__file__).with_name("child.py")
+# address space: PyTorch's libraries reserve much more than they use
+_MEMORY = 64 << 30
+_COPIES = 8  # additional copies of a file
+# the environment variables that a file's child needs
+_VARIABLES = ("HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TMPDIR")
+_SETTINGS = {"CUDA_VISIBLE_DEVICES": ""}
+_MOST_PICKLE = 64 << 20
+_PICKLES = 4
+# modules of a pickle with only tensors and their names
+_PLAIN = frozenset({"torch", "torch._utils", "torch.storage", "collections"})
 
 
 class RawTensor(Document):
@@ -153,19 +164,6 @@ def describe_failure(error: EdgekitError) -> Failed:
         hint=error.hint,
         details=list(error.details),
     )
-
-
-_CHILD = Path(__file__).with_name("child.py")
-# address space: PyTorch's libraries reserve much more than they use
-_MEMORY = 64 << 30
-_COPIES = 8  # additional copies of a file
-# the environment variables that a file's child needs
-_VARIABLES = ("HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TMPDIR")
-_SETTINGS = {"CUDA_VISIBLE_DEVICES": ""}
-_MOST_PICKLE = 64 << 20
-_PICKLES = 4
-# modules of a pickle with only tensors and their names
-_PLAIN = frozenset({"torch", "torch._utils", "torch.storage", "collections"})
 
 
 def export_outside(

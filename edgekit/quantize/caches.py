@@ -112,15 +112,6 @@ def check_name(name: str) -> None:
         )
 
 
-# TensorRT's calibration caches: text with a tensor per line, read leniently and written exactly.
-#
-# TensorRT's own reader is not public; trtexec's is (readScalesFromCalibrationCache in
-# samples/common/sampleEngines.cpp of github.com/NVIDIA/TensorRT, the same from 8.0 to 10.x): a line
-# is split at its last colon, up to eight hexadecimal digits follow, and of two lines of one name
-# the last counts (``tensorScales[name] = ...``). NVIDIA's own caches (qat2ptq.cache of
-# github.com/NVIDIA-AI-IOT/cuDLA-samples) end each line with a line feed and write no leading zeros.
-
-
 @dataclass(frozen=True, eq=False)
 class CalibrationCache:
     """A calibration cache.
@@ -205,6 +196,13 @@ def load_cache(path: str | Path) -> CalibrationCache:
 
 def parse_cache(text: str, where: str = "") -> CalibrationCache:
     """Returns the cache in a text.
+
+    TensorRT's own reader is not public; trtexec's is (readScalesFromCalibrationCache in
+    samples/common/sampleEngines.cpp of github.com/NVIDIA/TensorRT, the same from 8.0 to 10.x): a
+    line is split at its last colon, up to eight hexadecimal digits follow, and of two lines of one
+    name the last counts (``tensorScales[name] = ...``). NVIDIA's own caches (qat2ptq.cache of
+    github.com/NVIDIA-AI-IOT/cuDLA-samples) end each line with a line feed and write no leading
+    zeros.
 
     Args:
         text: A file's content.

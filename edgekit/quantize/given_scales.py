@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 _SHOWN = 5
 _LAYERS_SHOWN = 3
+# the network is judged unchanged, and gets its Q/DQ nodes afterwards
+_LOWERED = "general.implicit_int8"
+_CHANGES_SHOWN = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +165,7 @@ def judge_with(
     )
     judgement = judging(reading.judged)
     runs = {
-        layer: _runs(layer in able, judgement.verdicts[layer].placeable)
+        layer: _describe_move(layer in able, judgement.verdicts[layer].placeable)
         for lack in reading.lacks
         for layer in lack.layers
     }
@@ -178,7 +181,7 @@ def judge_with(
     return KnownScales(reading, judgement, runs, name, header, made)
 
 
-def _runs(before: bool, after: bool) -> str:
+def _describe_move(before: bool, after: bool) -> str:
     if before and not after:
         return "from the DLA to the GPU"
     return "FP16 on the DLA" if after else "FP16 on the GPU"
@@ -247,11 +250,6 @@ def cache_for_both(
     known = _with_moved(_with_moved(known, model), original)
     named = model.graph.tensor_names | original.graph.tensor_names
     return make_cache({name: scale for name, scale in known.items() if name in named}, tensorrt)
-
-
-# the network is judged unchanged, and gets its Q/DQ nodes afterwards
-_LOWERED = "general.implicit_int8"
-_CHANGES_SHOWN = 3
 
 
 class ScaleBinding(TypedDict):

@@ -214,13 +214,6 @@ def tie(
     return values, tuple(sorted(changes, key=lambda change: (-change.bits, change.tensor)))
 
 
-# Tensors that must share one INT8 scale, because the hardware cannot rescale between them.
-#
-# The rules under ``dla/`` (their ``ties``) define which layers require it. A tensor has the same
-# scale for all readers, so the tensors that several layers tie form one group. The group takes its
-# largest scale.
-
-
 class BoundLayer(NamedTuple):
     """A layer, the rule that binds it, and the float tensors that share a scale, two or more."""
 
@@ -237,6 +230,10 @@ def bindings(
     apart: bool = False,
 ) -> Iterator[BoundLayer]:
     """Yields the layers that tie the scales of tensors, in graph order.
+
+    The rules under ``dla/`` (their ``ties``) define which layers require it. A tensor has the same
+    scale for all readers, so the tensors that several layers tie form one group. The group takes
+    its largest scale.
 
     Args:
         network: The layer graph.

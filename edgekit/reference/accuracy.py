@@ -407,6 +407,11 @@ def accuracy(
         for group in groups
     ]
     objects = None if boxes is None else boxes.counted()
+    lost_objects = []
+    if objects is not None and objects.expected >= FEW_OBJECTS and objects.share < scores:
+        lost_objects.append(
+            f"{objects.share:.3f} of the objects match ({objects}), {scores:g} are wanted"
+        )
     return Accuracy(
         **vars(whole),
         judged=bool(varying),
@@ -429,7 +434,7 @@ def accuracy(
         failures=(
             *_failures(segments, groups),
             *_describe_lost_scores(detected, scores),
-            *_lost_objects(objects, scores),
+            *lost_objects,
         ),
         per_segment=tuple(segments),
     )
@@ -556,12 +561,6 @@ def _describe_lost_scores(detected: Iterable[KeptScores], least: float) -> list[
         for row in detected
         if row.kept < least * row.above
     ]
-
-
-def _lost_objects(objects: MatchedBoxes | None, least: float) -> list[str]:
-    if objects is None or objects.expected < FEW_OBJECTS or objects.share >= least:
-        return []
-    return [f"{objects.share:.3f} of the objects match ({objects}), {least:g} are wanted"]
 
 
 def describe_channels(spans: Iterable[Sequence[int]]) -> str:

@@ -93,16 +93,13 @@ def inside_kernels(
     return inside
 
 
-# Numerics of a strongly typed network: tensors with Q/DQ nodes are rounded to INT8.
-#
-# The builder makes no choice there: a tensor with Q/DQ nodes is INT8 for every reader, and an INT8
-# layer's result without Q/DQ nodes stays within its fused kernel.
-
-
 def typed_inside(
     units: Iterable[Unit], precision: Mapping[str, str], quantised: Collection[str]
 ) -> set[str]:
     """Returns the tensors that INT8 units write and that have no Q/DQ nodes.
+
+    The builder makes no choice there: a tensor with Q/DQ nodes is INT8 for every reader, and an
+    INT8 layer's result without Q/DQ nodes stays within its fused kernel.
 
     Args:
         units: The layers of a lane.
@@ -116,16 +113,6 @@ def typed_inside(
         for name in unit.writes
         if name not in quantised
     }
-
-
-# The numerics of each unit, and the rounding of values.
-#
-# FP32 does not round. FP16 rounds the output of every layer. INT8 rounds at the borders of
-# kernels: a chain that the target fuses (convolution, batch normalisation, sum, activation) stays
-# in FP32 inside, and its result is rounded to INT8 with the tensor's scale. On the GPU an
-# arithmetic kernel (not a pool, not a reshape) whose result no INT8 layer reads, such as logits
-# before a softmax or a network output, writes floats rounded to FP16: TensorRT has such kernels and
-# picks them, because INT8 has no advantage there. A DLA writes INT8.
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +145,13 @@ def decide(
     INT8 units fall back to FP16 if their operators have no INT8 kernel, their weights are not
     constants, or a tensor that they read or write lacks a scale. Falling back moves the borders
     of kernels, so the choice is repeated until it is stable.
+
+    FP32 does not round. FP16 rounds the output of every layer. INT8 rounds at the borders of
+    kernels: a chain that the target fuses (convolution, batch normalisation, sum, activation) stays
+    in FP32 inside, and its result is rounded to INT8 with the tensor's scale. On the GPU an
+    arithmetic kernel (not a pool, not a reshape) whose result no INT8 layer reads, such as logits
+    before a softmax or a network output, writes floats rounded to FP16: TensorRT has such kernels
+    and picks them, because INT8 has no advantage there. A DLA writes INT8.
     """
     known = _inherit_scales(graph, scales.scales if scales is not None else {})
     units = [unit for segment in cuts for unit in segment.units]

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 # eighths
 _BUILDS = 32
 _SHOWN = 3
+_Planned = TypeVar("_Planned")
+# most plans to try, each with more layers in FP16
+_ROUNDS = 4
 
 
 def with_fp16(plan: Plan, layers: Collection[str]) -> Plan:
@@ -218,11 +221,6 @@ def below_gate(
 
 
 # A plan with other precisions has other places, so a proposal is planned and measured anew.
-
-
-_Planned = TypeVar("_Planned")
-# most plans to try, each with more layers in FP16
-_ROUNDS = 4
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,9 @@ from edgekit.reference.build import full_engine
 if TYPE_CHECKING:
     from edgekit.network.plugins import Plugin
 
+# ONNX Runtime's names of NumPy's float types; the other names are NumPy's
+_ORT_TYPES = {"float32": "float", "float64": "double", "float16": "float16"}
+
 
 class Runner:
     """One lane of a reference build, loaded.
@@ -222,7 +225,9 @@ def _check(session: Any, feed: Mapping[str, np.ndarray], inputs: Mapping[str, np
         array = feed[spec.name]
         shape = list(spec.shape)
         known = all(isinstance(size, int) for size in shape)
-        if (known and list(array.shape) != shape) or _ort_type(array) != spec.type:
+        name = str(array.dtype)
+        type_ = f"tensor({_ORT_TYPES.get(name, name)})"
+        if (known and list(array.shape) != shape) or type_ != spec.type:
             raise DataError(
                 f"input {spec.name!r} is {array.dtype} {list(array.shape)}",
                 code="data.shape",
@@ -245,11 +250,6 @@ def _check_sizes(session: Any, tensors: Mapping[str, np.ndarray]) -> None:
                 hint="a shape under model.shapes (--shape) must hold for all inputs; without it "
                 "what reads the tensor runs on the board alone",
             )
-
-
-def _ort_type(array: np.ndarray) -> str:
-    names = {"float32": "float", "float64": "double", "float16": "float16"}
-    return f"tensor({names.get(str(array.dtype), str(array.dtype))})"
 
 
 def _failure(artefacts: Artefacts, segment: EngineSegment, error: Exception) -> BuildError:

@@ -573,14 +573,6 @@ class KernelChain:
         )
 
 
-# The error at the outputs of INT8 in each kernel alone: a single pass over the inputs for all.
-#
-# For each input the kernels run once, in order. A tensor has a row for the FP32 network and a row
-# for each variant that differs there. So a variant begins at its own kernel, with the FP32
-# network's tensors, and skips kernels that its kernel does not reach. The rows of all variants pass
-# a kernel in one call, stacked along the batch.
-
-
 def analyse(
     plan: SegmentedPlan,
     scales: Scales | None,
@@ -594,6 +586,11 @@ def analyse(
     Weights and activations of the kernel are quantised as by ``build_reference`` in the plan's
     build: the result equals a build with only this kernel in INT8, up to the order in which ONNX
     Runtime adds.
+
+    For each input the kernels run once, in order. A tensor has a row for the FP32 network and a row
+    for each variant that differs there. So a variant begins at its own kernel, with the FP32
+    network's tensors, and skips kernels that its kernel does not reach. The rows of all variants
+    pass a kernel in one call, stacked along the batch.
 
     Args:
         plan: The FP32 model with placement and precision by layer.
@@ -631,7 +628,7 @@ def analyse(
         )
     planned = {placed.name: placed.precision for placed in plan.plan.layers}
     floats = {
-        layer: _why(kernel.precision, kernel.unscaled, planned=planned.get(layer, ""))
+        layer: _float_reason(kernel.precision, kernel.unscaled, planned=planned.get(layer, ""))
         for kernel in chain.kernels
         if kernel.precision != "int8"
         for layer in kernel.layers
@@ -639,7 +636,7 @@ def analyse(
     return Sensitivity(chain.impacts(), floats, count)
 
 
-def _why(precision: str, unscaled: tuple[str, ...], *, planned: str) -> str:
+def _float_reason(precision: str, unscaled: tuple[str, ...], *, planned: str) -> str:
     if unscaled:
         return f"no scale for {', '.join(map(repr, unscaled[:3]))}"
     if planned == "int8":

@@ -401,17 +401,15 @@ def _smooth(values: np.ndarray) -> np.ndarray | None:
     return smoothed
 
 
-# The entropy method: the clipping magnitude whose INT8 histogram is nearest to the real histogram.
-#
-# The method of TensorRT's IInt8EntropyCalibrator2 (S. Migacz, "8-bit inference with TensorRT", GTC
-# 2017) in the open form that ONNX Runtime carries (``onnxruntime/quantization/calibrate.py``,
-# ``HistogramCollector.get_entropy_threshold`` and ``smooth_distribution``): a histogram of both
-# signs, candidates that grow by one bin on each side, 128 levels, counts truncated to integers,
-# empty bins smoothed. The same histogram gives the same threshold as in ONNX Runtime, bit for bit.
-
-
 def nearest_candidate(counts: np.ndarray) -> int:
     """Returns the candidate, in bins on each side of zero, with the least divergence.
+
+    The method of TensorRT's IInt8EntropyCalibrator2 (S. Migacz, "8-bit inference with TensorRT",
+    GTC 2017) in the open form that ONNX Runtime carries (``onnxruntime/quantization/calibrate.py``,
+    ``HistogramCollector.get_entropy_threshold`` and ``smooth_distribution``): a histogram of both
+    signs, candidates that grow by one bin on each side, 128 levels, counts truncated to integers,
+    empty bins smoothed. The same histogram gives the same threshold as in ONNX Runtime, bit for
+    bit.
 
     Args:
         counts: int64 [an even number], counts over [-amax, amax].

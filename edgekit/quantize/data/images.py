@@ -37,6 +37,9 @@ _ORIENTATION = 0x0112
 _FIRST_TURNED = 5
 # warnings.catch_warnings changes the whole process
 _OPENING = threading.Lock()
+INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "area")
+_RESIZES = ("cover", "letterbox", "stretch")
+LEVELS = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +75,6 @@ PRESETS: dict[str, ImageOptions] = {
     "caffe": ImageOptions(color="BGR", scale=1.0, mean=[103.939, 116.779, 123.68]),
 }
 IMAGE_OPTIONS = frozenset(item.name for item in fields(ImageOptions))
-
-INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "area")
-_RESIZES = ("cover", "letterbox", "stretch")
-LEVELS = 255
 
 
 @dataclass(frozen=True, eq=False, slots=True)

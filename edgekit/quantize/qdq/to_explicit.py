@@ -197,14 +197,11 @@ class LoweredGraph:
         return name
 
 
-# FP16 types for the layers of a strongly typed network that are outside of INT8.
-#
-# As NVIDIA's ``modelopt.onnx.autocast --low_precision_type fp16``: a Cast at each tensor that
-# changes its type. Operators for which ONNX has no FP16 keep FP32.
-
-
 def write_half(proto: onnx.ModelProto, nodes: Collection[str], taken: set[str]) -> None:
     """Gives nodes FP16 types, in place.
+
+    As NVIDIA's ``modelopt.onnx.autocast --low_precision_type fp16``: a Cast at each tensor that
+    changes its type. Operators for which ONNX has no FP16 keep FP32.
 
     Args:
         proto: A graph whose tensors' types are known.
@@ -301,12 +298,6 @@ class _Half:
         return name
 
 
-# From a plain network and its scales to a strongly typed Q/DQ model: implicit to explicit INT8.
-#
-# TensorRT from 11.4.1 on reads no calibration cache: layers between a DequantizeLinear and a
-# QuantizeLinear are INT8. :func:`edgekit.dla.precision.lowering` decides the places of the pairs.
-
-
 def to_qdq(
     model: Model,
     network: Network,
@@ -322,6 +313,9 @@ def to_qdq(
     with amax / 127 of each output channel (1 for a channel of zeros) on their FP32 values, which
     stay unchanged in the file. Biases stay floats. Models below opset 13 are raised to it, because
     QuantizeLinear has an axis only from opset 13.
+
+    TensorRT from 11.4.1 on reads no calibration cache: layers between a DequantizeLinear and a
+    QuantizeLinear are INT8. :func:`edgekit.dla.precision.lowering` decides the places of the pairs.
 
     Args:
         model: The plain FP32 model.

@@ -255,14 +255,6 @@ def _kind(node: onnx.NodeProto, zero: str, given: Mapping[str, int], graph: Onnx
     return str(TensorProto.DataType.Name(elem)).lower()
 
 
-# Reads a Q/DQ model: the scale of each tensor, and the quantised constants.
-#
-# A quantised tensor is named by the float tensor that remains without the Q/DQ nodes: the input of
-# QuantizeLinear (steps 1 and 2 of NVIDIA's qdq-translator). Nodes between QuantizeLinear and
-# DequantizeLinear that only move codes move floats afterwards, so their results are quantised
-# tensors as well.
-
-
 @dataclass(frozen=True, eq=False)
 class Quantisation:
     """One quantisation of a tensor.
@@ -320,6 +312,11 @@ class QdqReading:
 
 def read_qdq(model: Model) -> QdqReading:
     """Reads the Q/DQ nodes of a model.
+
+    A quantised tensor is named by the float tensor that remains without the Q/DQ nodes: the input
+    of QuantizeLinear (steps 1 and 2 of NVIDIA's qdq-translator). Nodes between QuantizeLinear and
+    DequantizeLinear that only move codes move floats afterwards, so their results are quantised
+    tensors as well.
 
     Raises:
         ModelError: Codes ``qdq.*``: the model has no Q/DQ nodes, or some that implicit INT8
@@ -446,18 +443,15 @@ class _QdqReader:
             )
 
 
-# Constants of a Q/DQ model as the floats that the plain network holds.
-#
-# TensorRT's implicit INT8 quantises weights anew, per output channel: scale = amax / 127. A weight
-# with exactly these Q/DQ scales keeps the floats of the file. Any other weight takes its
-# dequantised values. Quantised anew, a channel with a code of 127 gets the same codes; a channel
-# without such a code gets a finer grid and other codes.
-
-
 def dequantised_values(fixed: QuantisedConstant, model: Model) -> np.ndarray:
     """Returns the dequantised values of a quantised constant, in its scales' type.
 
     As ONNX defines them: codes are round half to even of value / scale, saturated.
+
+    TensorRT's implicit INT8 quantises weights anew, per output channel: scale = amax / 127. A
+    weight with exactly these Q/DQ scales keeps the floats of the file. Any other weight takes its
+    dequantised values. Quantised anew, a channel with a code of 127 gets the same codes; a channel
+    without such a code gets a finer grid and other codes.
     """
     grid = fixed.grid
     source = required_constant(model, fixed.source)
@@ -654,15 +648,6 @@ def _clips(
     return scales[name] < scales.get(end, float("inf"))
 
 
-# Gives a tensor without a scale its neighbour's scale, as NVIDIA's qdq-translator does.
-#
-# Its step 3 goes forward and backward through MaxPool Flatten Relu Pad Transpose Reshape Squeeze
-# and Concat; :func:`propagate_scales` does so if all readers agree. For a Mul it solves
-# ``out = 127 * a * b`` for the missing scale; a Sigmoid gets 1/127. Averages take the scale of
-# their input (its options AveragePool, GlobalAveragePool and ReduceMean), because the DLA has one
-# scale for both. An average gives no scale back to its input, since it is smaller than its input.
-
-
 @document(frozen=True)
 class Propagated:
     """A scale that no Q/DQ node gives.
@@ -685,6 +670,13 @@ def propagate(
     """Returns all scales, given and propagated; and the propagated scales in the order found.
 
     Repeats until no further scale follows; no given scale is changed.
+
+    Its step 3 goes forward and backward through MaxPool Flatten Relu Pad Transpose Reshape Squeeze
+    and Concat; :func:`propagate_scales` does so if all readers agree. For a Mul it solves
+    ``out = 127 * a * b`` for the missing scale; a Sigmoid gets 1/127. Averages take the scale of
+    their input (its options AveragePool, GlobalAveragePool and ReduceMean), because the DLA has
+    one scale for both. An average gives no scale back to its input, since it is smaller than its
+    input.
 
     Args:
         model: A plain model.
@@ -741,17 +733,14 @@ def _solve_product(
         give(one, known[out] / known[other] / LEVELS, "Mul")
 
 
-# Removes the FP16 types of a strongly typed Q/DQ model: implicit INT8 has a list of FP16 layers.
-#
-# The inverse of :mod:`edgekit.quantize.qdq.to_explicit` and of NVIDIA's
-# ``modelopt.onnx.autocast``: layers between a Cast to FP16 and a Cast to FP32 are in FP16.
-
-
 def widen(model: Model) -> tuple[Model, tuple[str, ...], str]:
     """Returns a Q/DQ model in FP32 throughout, its former FP16 nodes, and why FP16 types remain.
 
     Weights keep their FP16 values, so they stay rounded. A model whose Q/DQ nodes themselves are in
     FP16 is not changed: that is an FP16 network, not a network with FP16 layers.
+
+    The inverse of :mod:`edgekit.quantize.qdq.to_explicit` and of NVIDIA's
+    ``modelopt.onnx.autocast``: layers between a Cast to FP16 and a Cast to FP32 are in FP16.
 
     Args:
         model: A Q/DQ model.
@@ -892,13 +881,6 @@ class _WideGraph:
         return value.astype("float32") if str(value.dtype) == "float16" else value
 
 
-# From a Q/DQ model to a plain network with a scale for each tensor: explicit to implicit INT8.
-#
-# TensorRT up to 10.7 runs no layer of a Q/DQ model on a DLA. A DLA needs a plain network with a
-# calibration cache and a precision for each layer. The steps are those of NVIDIA's
-# qdq-translator 0.2.0 (Deep-Learning-Accelerator-SW, tools/qdq-translator).
-
-
 @dataclass(frozen=True, eq=False)
 class Translated:
     """A Q/DQ model as implicit INT8.
@@ -951,6 +933,10 @@ def from_qdq(model: Model, *, unequal: str = "refuse") -> Translated:
     A tensor's scale holds for all its readers, also for those that read it unquantised in the
     Q/DQ model. Constants hold their dequantised values, or the file's own floats if these give
     the same codes.
+
+    TensorRT up to 10.7 runs no layer of a Q/DQ model on a DLA. A DLA needs a plain network with a
+    calibration cache and a precision for each layer. The steps are those of NVIDIA's qdq-translator
+    0.2.0 (Deep-Learning-Accelerator-SW, tools/qdq-translator).
 
     Args:
         model: A model with Q/DQ nodes, of ai.onnx opset 10 or later.
