@@ -215,8 +215,8 @@ def refuse_foreign(path: Path) -> None:
 def foreign_format(path: Path) -> tuple[str, str] | None:
     """Returns the format of a file or folder and a hint; None if it may be an ONNX model.
 
-    They are recognised by content: an extension is ambiguous (``.pb``, ``.bin``) or wrong. They are
-    not run or unpacked.
+    Formats are recognised by content: an extension is ambiguous (``.pb``, ``.bin``) or wrong. Files
+    are not run or unpacked.
 
     Raises:
         OSError: It cannot be read.

@@ -231,9 +231,9 @@ def bindings(
 ) -> Iterator[BoundLayer]:
     """Yields the layers that tie the scales of tensors, in graph order.
 
-    The rules under ``dla/`` (their ``ties``) define which layers require it. A tensor has the same
-    scale for all readers, so the tensors that several layers tie form one group. The group takes
-    its largest scale.
+    The rules under ``dla/`` (their ``ties``) define which layers require one scale, because the
+    hardware cannot rescale between the tensors. A tensor has the same scale for all readers, so the
+    tensors that several layers tie form one group. The group takes its largest scale.
 
     Args:
         network: The layer graph.

@@ -98,8 +98,8 @@ def typed_inside(
 ) -> set[str]:
     """Returns the tensors that INT8 units write and that have no Q/DQ nodes.
 
-    The builder makes no choice there: a tensor with Q/DQ nodes is INT8 for every reader, and an
-    INT8 layer's result without Q/DQ nodes stays within its fused kernel.
+    In a strongly typed network the builder makes no choice: a tensor with Q/DQ nodes is INT8 for
+    every reader, and an INT8 layer's result without Q/DQ nodes stays within its fused kernel.
 
     Args:
         units: The layers of a lane.

@@ -671,12 +671,12 @@ def propagate(
 
     Repeats until no further scale follows; no given scale is changed.
 
-    Its step 3 goes forward and backward through MaxPool Flatten Relu Pad Transpose Reshape Squeeze
-    and Concat; :func:`propagate_scales` does so if all readers agree. For a Mul it solves
-    ``out = 127 * a * b`` for the missing scale; a Sigmoid gets 1/127. Averages take the scale of
-    their input (its options AveragePool, GlobalAveragePool and ReduceMean), because the DLA has
-    one scale for both. An average gives no scale back to its input, since it is smaller than its
-    input.
+    Step 3 of NVIDIA's qdq-translator goes forward and backward through MaxPool Flatten Relu Pad
+    Transpose Reshape Squeeze and Concat; :func:`propagate_scales` does so if all readers agree. For
+    a Mul it solves ``out = 127 * a * b`` for the missing scale; a Sigmoid gets 1/127. Averages take
+    the scale of their input (its options AveragePool, GlobalAveragePool and ReduceMean), because
+    the DLA has one scale for both. An average gives no scale back to its input, since it is smaller
+    than its input.
 
     Args:
         model: A plain model.
