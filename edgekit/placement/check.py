@@ -84,7 +84,7 @@ from edgekit.text import counted
 from edgekit_device.protocol.codec import document
 
 if TYPE_CHECKING:
-    from edgekit.parsing.nvidia import ParserWord
+    from edgekit.parsing.nvidia import ParserResult
     from edgekit.placement.compared_check import ComparedCheck
     from edgekit.quantize.qdq.to_implicit import Translated
 
@@ -338,7 +338,7 @@ def _document(
     board: Target,
     clock: PlacementTimer | None,
     parse: Parse,
-    word: ParserWord | None,
+    word: ParserResult | None,
     notes: Sequence[str],
     proposes: bool,
 ) -> Check:

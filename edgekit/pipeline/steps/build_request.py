@@ -41,7 +41,7 @@ from edgekit.pipeline.steps.plan import plan, segments
 from edgekit.pipeline.steps.plugin_sections import check_libraries
 from edgekit.pipeline.steps.rewrite import model, network
 from edgekit.placement.segments import cut_segments
-from edgekit.quantize.caches import cache_of
+from edgekit.quantize.caches import make_cache
 from edgekit.quantize.qdq.to_implicit import has_qdq
 from edgekit.quantize.scales import scales_in
 from edgekit.reference.open_axes import golden_shapes
@@ -207,7 +207,7 @@ def _calibration(context: Context, opened: Model | None) -> str | None:
     if found is None or (opened is not None and has_qdq(opened)):
         return None
     scales = found.scales if opened is None else scales_in(opened.proto.graph, found.scales)
-    return cache_of(scales, context.tensorrt).text
+    return make_cache(scales, context.tensorrt).text
 
 
 def _types(net: Network) -> set[str]:
@@ -217,7 +217,7 @@ def _types(net: Network) -> set[str]:
 
 
 def _lanes(context: Context, strong: bool, other: Model | None) -> tuple[RequestedLane, ...]:
-    from edgekit.tensorrt.requests import lanes_of
+    from edgekit.tensorrt.requests import requested_lanes
 
     scales = plan_scales(context)
     given = None if strong else (scales.scales if scales else {})
@@ -226,7 +226,7 @@ def _lanes(context: Context, strong: bool, other: Model | None) -> tuple[Request
     parts = segments(context)
     if given_model is not parts.model:
         parts = cut_segments(given_model, network(context), plan(context))
-    return lanes_of(parts, context.file.build.mode, given)
+    return requested_lanes(parts, context.file.build.mode, given)
 
 
 def requested_build(

@@ -37,7 +37,7 @@ from edgekit.pipeline.steps.rewrite import (
 )
 from edgekit.placement.translation import describe_translation
 from edgekit.quantize.given_scales import ScaleBinding, tie_qdq, warn_unequal
-from edgekit.quantize.scales import Ranges, Scales, tied
+from edgekit.quantize.scales import Ranges, Scales, tie_cache_scales
 
 if TYPE_CHECKING:
     from edgekit.placement.plan import Plan
@@ -205,7 +205,7 @@ def _tied(context: Context, bound: ScaleBinding) -> Scales:
         return scales_by(context, ranges(context), method(context), bound)
     scales = known.reading.scales
     if found is None or context.file.calibration.cache is not None:
-        return with_nodes(context, tied(scales, net, **bound))
+        return with_nodes(context, tie_cache_scales(scales, net, **bound))
     scales = replace(scales, method="qdq", data=describe_translation(found, named(context)))
     # typed: the nodes define the build
     made = warn_unequal if lowers(context) else tie_qdq
