@@ -189,7 +189,7 @@ def snr_by_method(
     from edgekit.pipeline.steps.method import choice
     from edgekit.pipeline.steps.plan import plan
     from edgekit.pipeline.steps.rewrite import model, network
-    from edgekit.placement.segments import segmented
+    from edgekit.placement.segments import cut_segments
     from edgekit.quantize.data.load import load_data
     from edgekit.reference.method import HeldOutInput, MethodErrors
     from edgekit_device.runtime.deviation import Deviation, worst_measures
@@ -216,7 +216,7 @@ def snr_by_method(
             if test is None
             else load_data(test, model(context))
         )
-        segments = segmented(model(context), network(context), placed)
+        segments = cut_segments(model(context), network(context), placed)
         compared = []
         for inputs in (fresh, list(calibration_inputs(context))):
             errors = MethodErrors(

@@ -32,7 +32,7 @@ from fit_costs import (
 )
 
 from edgekit.placement.costs.constants import contention_constants, extrapolation, model_errors
-from edgekit.placement.costs.model import contention_of, slowdown
+from edgekit.placement.costs.model import contention_factors, slowdown
 from edgekit.placement.costs.reformat import reformat_constants
 from edgekit.targets.board import shared_sources
 from edgekit.targets.loader import get
@@ -213,7 +213,7 @@ def _pairs() -> str:
     rows: list[tuple[str, ...]] = []
     for pair in data.pairs:
         board, hybrid = pair.board, pair.hybrid
-        extra = contention_of(get(board)) if board else data.extra[pair.generation]
+        extra = contention_factors(get(board)) if board else data.extra[pair.generation]
         on_core = pair.device == "dla"
         factor = slowdown(extra, on_core, pair.cores, bool(pair.gpus), hybrid=hybrid)
         beside = ["the GPU"] if pair.gpus else []

@@ -30,7 +30,7 @@ from edgekit.network.lowering.layers import layers as layers_of
 from edgekit.targets import loader
 from edgekit.targets.board import GENERATIONS, JetPack, Target, shared_sources
 from edgekit.targets.jetpack import jetpacks
-from edgekit.targets.releases import drives_dla, parse_version
+from edgekit.targets.releases import parse_version, supports_dla
 from edgekit_device.protocol.codec import write
 
 SCHEMA: Final = "edgekit.dla-support/1"
@@ -390,7 +390,9 @@ def _operator_dispute(
     rule = _MATRIX_SAYS_NO if _MATRIX_SAYS_NO in ids else ids[0]
     sides = _sides()[rule]
     function = _decided_by_operator(name).get("function", "")
-    allowing = dict.fromkeys(title for kind in layers for title in known.allowing(kind, function))
+    allowing = dict.fromkeys(
+        title for kind in layers for title in known.sources_allowing(kind, function)
+    )
     if rule == _MATRIX_SAYS_NO and allowing:
         # of its own layers the sources are known
         says = f"{', '.join(layers)} layers run"
@@ -446,7 +448,7 @@ def _driving_releases() -> Mapping[str, tuple[str, ...]]:
         board = loader.get(name)
         if board.dla.cores:
             releases = {release.tensorrt for release in jetpacks(board)} | {board.tensorrt}
-            driving = {release for release in releases if release and drives_dla(board, release)}
+            driving = {release for release in releases if release and supports_dla(board, release)}
             found[board.dla.generation] |= driving
     ordered = {}
     for generation, releases in found.items():
@@ -594,7 +596,7 @@ def _usable(board: Target, release: JetPack) -> tuple[bool | None, str, str, str
     if not release.tensorrt:
         why = f"The TensorRT version of this JetPack is unknown{note}"
         return None, "unknown", why, None
-    if not drives_dla(board, release.tensorrt):
+    if not supports_dla(board, release.tensorrt):
         why = f"TensorRT {release.tensorrt} does not support the DLA of this module{note}"
         return False, "none", why, "general.tensorrt"
     cores = f"{board.dla.cores} DLA core{'s' if board.dla.cores > 1 else ''}"
@@ -611,7 +613,7 @@ def _suggest_releases(known: Rules, board: Target, release: JetPack) -> str:
     known_releases = jetpacks(board)
     at = known_releases.index(release)
     driving = [
-        release.tensorrt and drives_dla(board, release.tensorrt) for release in known_releases
+        release.tensorrt and supports_dla(board, release.tensorrt) for release in known_releases
     ]
     newer = next((index for index in range(at, len(driving)) if driving[index]), None)
     older = next((index for index in range(at, -1, -1) if driving[index]), None)

@@ -10,7 +10,7 @@ from edgekit.dla.explanation import explained
 from edgekit.dla.fact_files import FormatFacts, PoolDefault, format_facts, memory_facts
 from edgekit.dla.formats import FORMATS, nbytes, strides
 from edgekit.dla.guide import guide
-from edgekit.dla.memory import disputes_of
+from edgekit.dla.memory import default_disputes
 from edgekit.dla.rule_files import PRECISIONS, Rule, RuleSource
 from edgekit.dla.rules import Rules, load_rules
 from edgekit.targets.board import GENERATIONS
@@ -94,7 +94,7 @@ def _memory() -> list[tuple[str, ...]]:
     for pool, (title, holds) in _POOLS.items():
         fact: PoolDefault = getattr(memory_facts(), pool)
         seen = _size(fact.floor) if fact.floor else "the default"
-        disputes = "; ".join(disputes_of(pool).values())
+        disputes = "; ".join(default_disputes(pool).values())
         rows.append((title, holds, _size(fact.default), seen, disputes or "no"))
     return rows
 

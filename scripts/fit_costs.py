@@ -77,7 +77,7 @@ from edgekit.placement.costs.kernel_costs import (
     gpu_works,
 )
 from edgekit.placement.costs.model import CostModel, slowdown
-from edgekit.placement.costs.regions import regions_of
+from edgekit.placement.costs.regions import find_regions
 from edgekit.placement.forecast import PlacementTimer
 from edgekit.placement.kernels import LayerKernel, fuse
 from edgekit.targets.board import PowerMode, Target
@@ -516,7 +516,7 @@ def _kernel_works(
 ) -> Iterator[tuple[tuple[str, str, str], Any, Any]]:
     """Yields family, kind and precision, a kernel's work, and what a fused part leaves of it."""
     target, mode = model.target, model.mode
-    saved = regions_of(model, network, {}).saved_us if device == "GPU" else {}
+    saved = find_regions(model, network, {}).saved_us if device == "GPU" else {}
     for kernel in kernels:
         layer = network.layers[kernel.layers[0]]
         precision = model.layer_precision(layer, device)

@@ -6,7 +6,7 @@ from edgekit.errors import ConfigError
 from edgekit.targets import jetpack as jetpack_module
 from edgekit.targets import loader
 from edgekit.targets.loader import get
-from edgekit.targets.releases import drives_dla
+from edgekit.targets.releases import supports_dla
 from edgekit.tensorrt.options import RequestedBuild, decide
 from edgekit.tensorrt.plugin_families import plugin_facts
 from edgekit.tensorrt.releases import (
@@ -263,7 +263,7 @@ def _releases() -> list[str]:
     lines.append(table_row(("JetPack", *(packs for _, packs in jetpacks))))
     lines.append(table_row(("Python", *(_python_version(packs) for _, packs in jetpacks))))
     board = get(_BOARD)
-    drives = ("yes" if drives_dla(board, text) else "" for text, _ in jetpacks)
+    drives = ("yes" if supports_dla(board, text) else "" for text, _ in jetpacks)
     lines.append(table_row(("DLA of an AGX Orin", *drives)))
     lines += [
         table_row((what, *("yes" if release(text).has(name) else "" for text, _ in jetpacks)))

@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from edgekit.dla.loadables import candidates
-from edgekit.dla.memory import within_memory
+from edgekit.dla.loadables import find_candidates
+from edgekit.dla.memory import drop_oversized
 from edgekit.dla.verdicts import Judgement, LoadableCandidate
 from edgekit.network.model import Layer, Model, Network
 from edgekit.network.module_names import enclosing
@@ -339,8 +339,8 @@ def _groups(
     part = replace(network, layers=tuple(layers), outputs=ends)
     precisions = judgement.precisions or judgement.precision
     able = {layer.name: True for layer in layers}
-    groups = candidates(part, able, judgement.slots, precisions)
-    return within_memory(part, groups, target, precisions)
+    groups = find_candidates(part, able, judgement.slots, precisions)
+    return drop_oversized(part, groups, target, precisions)
 
 
 def whole_modules(part: Sequence[Layer], rest: Sequence[Layer]) -> tuple[str, ...]:
