@@ -45,7 +45,7 @@ def yaml_list(names: Iterable[str]) -> str:
     return f"[{', '.join(json.dumps(name, ensure_ascii=False) for name in names)}]"
 
 
-def all_of(number: int, noun: str) -> str:
+def count_all(number: int, noun: str) -> str:
     """Returns "the only layer", "both layers", "all 3 layers"."""
     few = {1: f"the only {noun}", 2: f"both {noun}s"}
     return few.get(number, f"all {counted(number, noun)}")

@@ -25,8 +25,8 @@ from edgekit.benchmark.validity import (
     MeasurementFacts,
     Verdict,
     config_words,
+    judge_measurement,
     measured_mode,
-    verdict_of,
 )
 from edgekit.documents import (
     Coded,
@@ -403,7 +403,7 @@ def judged(document: Bench, target: Target | None, limits: MeasurementLimits) ->
     return document.model_copy(
         update={
             "energy": _energy(measured, target),
-            "verdict": verdict_of(facts),
+            "verdict": judge_measurement(facts),
             "power_mode": measured_mode(measured),
         }
     )

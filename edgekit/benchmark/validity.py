@@ -174,7 +174,7 @@ class Findings:
             self.unchecked.append(text)
 
 
-def verdict_of(measured: MeasurementFacts) -> Verdict:
+def judge_measurement(measured: MeasurementFacts) -> Verdict:
     """Returns the verdict of a measurement."""
     judged = Findings(measured.clock, measured.config)
     judge_times(measured, judged)

@@ -383,7 +383,7 @@ def samples_entry(samples: BundleSamples, blobs: Blobs) -> Samples:
     )
 
 
-def requires_of(
+def make_requires(
     artefacts: Artefacts, sizes: Mapping[str, int], weight_bytes: int, *, shared: bool = True
 ) -> Requires:
     """Returns the manifest's "requires".

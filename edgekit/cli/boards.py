@@ -76,7 +76,7 @@ boards_argument = argument(
 app_option = click.option("--app", help="The application; a configuration's own by default.")
 
 #: Options of the connection to boards: ``root``, ``python`` and ``accept_host_key``.
-host_options = o.all_of(
+host_options = o.combine(
     click.option("--root", default="~/.edgekit", help="Folder on the board, for a HOST."),
     click.option("--python", default="python3", help="Python on the board, for a HOST."),
     o.accept_host_key,

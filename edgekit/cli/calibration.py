@@ -35,7 +35,7 @@ from edgekit.text import counted, listed
 if TYPE_CHECKING:
     from edgekit.api import CacheDifference, ReadCache, WrittenScales
 
-_OPTIONS = o.all_of(
+_OPTIONS = o.combine(
     click.option(
         "--data",
         help="Folder of images, .npz, .npy, folder of these, or python:module:function; "
@@ -66,7 +66,7 @@ _OPTIONS = o.all_of(
         "--skip-broken", is_flag=True, default=None, help="Skip images that cannot be read."
     ),
 )
-sensitivity_options = o.all_of(
+sensitivity_options = o.combine(
     click.option(
         "--sensitivity",
         is_flag=True,

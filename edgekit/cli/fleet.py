@@ -83,7 +83,7 @@ def _parallel(default: int) -> Callable[..., Any]:
 
 #: Options of a rollout's progress, as fields of ``edgekit.fleet.waves.RolloutSettings``, and its
 #: operator.
-_rollout_options = o.all_of(
+_rollout_options = o.combine(
     click.option(
         "--max-failures",
         "budget",
@@ -252,7 +252,7 @@ def finish(document: FleetRollout, json: bool, stopped: bool, accept_host_key: b
         click.echo(text, err=True)
         raise Interrupted
     if failure := document.failure:
-        raise mark_printed(_error_of(failure, GateError))
+        raise mark_printed(_failure_error(failure, GateError))
     if state in ("paused", "aborted"):
         done = f"{document.counts.get('done', 0)} of {counted(len(document.boards), 'board')}"
         hint = f"continue with: {goes_on}"
@@ -268,7 +268,7 @@ def finish(document: FleetRollout, json: bool, stopped: bool, accept_host_key: b
         )
 
 
-def _error_of(failure: Failure, kind: type[EdgekitError]) -> EdgekitError:
+def _failure_error(failure: Failure, kind: type[EdgekitError]) -> EdgekitError:
     return kind(failure.message, code=failure.code, where=failure.where, hint=failure.hint)
 
 
@@ -293,7 +293,7 @@ def finish_ansible(document: AnsibleRun, json: bool) -> None:
         raise Interrupted
     if failure := document.failure:
         raise mark_printed(
-            _error_of(failure, GateError if failure.code == "fleet.failures" else BoardError)
+            _failure_error(failure, GateError if failure.code == "fleet.failures" else BoardError)
         )
 
 
@@ -691,7 +691,7 @@ def fleet_apply_command(
     if stopped.met and found.state == "stopped":
         raise Interrupted
     if failure := found.failure:
-        raise mark_printed(_error_of(failure, GateError))
+        raise mark_printed(_failure_error(failure, GateError))
 
 
 def _print_requested(document: FleetRollout, json: bool) -> None:

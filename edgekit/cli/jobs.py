@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from edgekit.api import BoardJobs, JobAnswer, JobRow
 
 
-job_board_options = o.all_of(
+job_board_options = o.combine(
     click.option("--board", help="Board to use, if the configuration has several."),
     click.option("--root", default="~/.edgekit", help="Folder on the board, for a HOST."),
     click.option("--python", default="python3", help="Python on the board, for a HOST."),

@@ -19,7 +19,7 @@ from edgekit import api
 from edgekit.cli import commands, completion
 from edgekit.cli import options as o
 from edgekit.cli.commands import argument
-from edgekit.cli.options import all_of, write_markdown
+from edgekit.cli.options import combine, write_markdown
 from edgekit.cli.options import markdown as markdown_option
 from edgekit.cli.output import (
     mark_printed,
@@ -34,7 +34,7 @@ from edgekit.errors import GateError, UsageError
 from edgekit.text import counted, plain, sentence
 
 _RATE_MS = click.IntRange(10, 60_000)
-_OPTIONS = all_of(
+_OPTIONS = combine(
     click.option(
         "--duration",
         "duration_s",

@@ -31,7 +31,7 @@ _TEXTS = {
     "PlanTable": "plan_table_text",
 }
 
-_PLAN_OPTIONS = o.all_of(
+_PLAN_OPTIONS = o.combine(
     click.option("--power-mode", help="Power mode by NVIDIA's name, e.g. MAXN, 30W."),
     click.option(
         "--objective",
@@ -105,7 +105,7 @@ _PLAN_OPTIONS = o.all_of(
     ),
 )
 
-_QUESTION_OPTIONS = o.all_of(
+_QUESTION_OPTIONS = o.combine(
     click.option(
         "--why", metavar="LAYER", help="Explain why a layer, or a PyTorch module, is where it is."
     ),

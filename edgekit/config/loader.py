@@ -572,7 +572,7 @@ def _of_model(path: str, given: dict[str, Any]) -> Config:
     else:
         name, seed = builtin
         model = {"builtin": name, "seed": seed} if seed else {"builtin": name}
-    base = {"version": 1, "name": name_of(path), "model": model}
+    base = {"version": 1, "name": config_name(path), "model": model}
     return _changed(YamlDocument(path, base, {}, ()), Path(), given)
 
 
@@ -601,7 +601,7 @@ def _leaves(values: Mapping[str, object], path: tuple[str, ...] = ()) -> Iterato
             yield (*path, key)
 
 
-def name_of(path: str) -> str:
+def config_name(path: str) -> str:
     """Returns a configuration's name for a model: "lenet" of "models/LeNet.onnx"."""
     last = path.rpartition(":")[2] if is_factory(path) else path.removeprefix("builtin:")
     stem = Path(last.partition("?")[0]).stem.lower()

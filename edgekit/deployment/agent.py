@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from edgekit import timeouts
-from edgekit.deployment.answers import answer_of, failure, protocol_error
+from edgekit.deployment.answers import failure, protocol_error, read_answer
 from edgekit.deployment.board import Progress
 from edgekit.deployment.loader import ENSURE, LoaderLocation
 from edgekit.deployment.transport import (
@@ -101,7 +101,7 @@ class Agent:
             if self._error is not None:
                 raise self._error
             placed = Completed(0, self._head, b"")
-            self.place: LoaderLocation = answer_of(placed, where, python, "place")
+            self.place: LoaderLocation = read_answer(placed, where, python, "place")
         except BaseException:
             self.close()
             raise
@@ -129,7 +129,7 @@ class Agent:
             )
             if self._start is not None:
                 said = Completed(done.status, bytes(self._start), done.err)
-                answer_of(said, self._where, self._argv[0], "place")
+                read_answer(said, self._where, self._argv[0], "place")
                 raise protocol_error("the board did not start edgekit_device", self._where)
             error: EdgekitError = BoardError(
                 "the connection to edgekit_device on the board ended: "

@@ -91,7 +91,7 @@ _HINTS = {
 _LONGEST_LINE = 1 << 20
 
 
-def answer_of(done: Completed, where: str, python: str, command: str = "") -> Any:
+def read_answer(done: Completed, where: str, python: str, command: str = "") -> Any:
     """Returns the answer of a successful command, read by ``ANSWERS`` from its JSON document.
 
     Args:
@@ -365,7 +365,7 @@ class _Lines:
         return not self.enough
 
 
-def row_of(answered: type, lost: type) -> Rule:
+def row_rule(answered: type, lost: type) -> Rule:
     """Returns the rule of a row: a board's answer, or its failure."""
     good, failed = record(answered), record(lost)
     return says(

@@ -19,10 +19,10 @@ from edgekit import timeouts
 from edgekit.deployment.agent import Agent
 from edgekit.deployment.answers import (
     StagedOutput,
-    answer_of,
     explain_clocks,
     failure,
     protocol_error,
+    read_answer,
     take_samples,
 )
 from edgekit.deployment.board import Board, Kind, Progress
@@ -128,7 +128,7 @@ class BoardClient:
     ``start_job`` and ``jobs``; deployments are jobs of the kind "deploy".
 
     Every method raises BoardError or EnvironmentLack like ``Transport.run`` (unreachable, timed
-    out, connection lost) and ``answer_of`` (the loader's own error).
+    out, connection lost) and ``read_answer`` (the loader's own error).
 
     Args:
         board: The board.
@@ -353,7 +353,7 @@ class BoardClient:
             done = self._watched(
                 "bench", *options, data=inputs or b"", timeout=limit, on_output=on_output
             )
-            found: Measurement = answer_of(
+            found: Measurement = read_answer(
                 staged.completed(done) if staged else done, self.name, self.board.python, "bench"
             )
             return found
@@ -363,7 +363,7 @@ class BoardClient:
         found: Mapping[str, AppReleases] = self._request("releases", *_which(app)).apps
         return found
 
-    def releases_of(self, app: str) -> AppReleases:
+    def app_releases(self, app: str) -> AppReleases:
         """Returns the releases of an application; none if the board does not have it."""
         from edgekit_device.release.releases import NO_RELEASES
 
@@ -636,7 +636,7 @@ class BoardClient:
     ) -> Any:
         """Returns a command's answer, parsed by ``ANSWERS``."""
         done = self._run(command, *options, stdin=stdin, timeout=timeout, outside=outside)
-        return answer_of(done, self.name, self.board.python, command)
+        return read_answer(done, self.name, self.board.python, command)
 
     def _request_outside(self, command: str, *options: str) -> Any:
         return self._request(command, *options, outside=True)

@@ -96,7 +96,7 @@ def is_revoked(path: Path, kind: str, blob: bytes) -> bool:
         return True
     if not data.startswith(_KRL):
         lines = [line.strip() for line in data.decode("utf-8", "replace").splitlines()]
-        keys = [_key_of(line) for line in lines if line and not line.startswith("#")]
+        keys = [_key_blob(line) for line in lines if line and not line.startswith("#")]
         return None in keys or blob in keys
     program = shutil.which("ssh-keygen")
     if program is None:
@@ -131,7 +131,7 @@ def _kind(blob: bytes) -> str:
     return blob[4 : 4 + size].decode("ascii", "replace")
 
 
-def _key_of(line: str) -> bytes | None:
+def _key_blob(line: str) -> bytes | None:
     words = line.split()
     blob = _decode(words[1]) if len(words) > 1 else None
     return blob if blob is not None and _kind(blob) == words[0] else None

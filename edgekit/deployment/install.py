@@ -406,7 +406,7 @@ def _serving(
         return sent.deployment
     if passed is None or not _came_to_serve(sent, policy, passed):
         return None
-    return replace(passed, previous=board.releases_of(passed.app).previous)
+    return replace(passed, previous=board.app_releases(passed.app).previous)
 
 
 def _came_to_serve(sent: SentBundle, policy: Policy, deployment: DeploymentFacts | None) -> bool:

@@ -70,7 +70,7 @@ def require_cudla(board: str, probe: Probe, what: str) -> None:
 
 def require_release(board: str, probe: Probe, planned: str) -> None:
     """Refuses a board with another TensorRT than planned: "board.other-tensorrt"."""
-    release = release_of(probe)
+    release = tensorrt_release(probe)
     if release and not is_planned_release(release, planned):
         raise BoardError(
             f"the board has TensorRT {release}, but the plan is for {planned}",
@@ -90,7 +90,7 @@ def require_cores(board: str, probe: Probe, target: Target, used: Collection[str
         target: The plan's target.
         used: The plan's cores, "DLA0" and so on.
     """
-    release, cores = release_of(probe), probe.dla.cores
+    release, cores = tensorrt_release(probe), probe.dla.cores
     if release and not drives_dla(target, release):
         why = f"TensorRT {release} on the board does not support its DLA"
     elif cores is not None and set(used).difference(DEVICES[: cores + 1]):
@@ -153,7 +153,7 @@ def has_module(probe: Probe) -> bool:
     return probe.tensorrt.python.full is not None
 
 
-def release_of(probe: Probe) -> str:
+def tensorrt_release(probe: Probe) -> str:
     """Returns the TensorRT release that builds on a board, "10.3.0.30"; empty if unknown."""
     return probe.fingerprint.get("tensorrt") or ""
 
@@ -168,7 +168,7 @@ def board_kind(fingerprint: Mapping[str, str]) -> tuple[str, ...]:
     return found if all(found) else ()
 
 
-def backend_of(requested: str, probe: Probe, where: str) -> str:
+def choose_backend(requested: str, probe: Probe, where: str) -> str:
     """Returns the build backend for a board of a fleet, independent of the other boards.
 
     Args:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit.deployment.answers import protocol_error, row_of
+from edgekit.deployment.answers import protocol_error, row_rule
 from edgekit.deployment.doctor import Doctor, VisitedBoards
 from edgekit.files import write_atomically
 from edgekit.network.model import FOLLOWED
@@ -144,7 +144,7 @@ class Selftests(VisitedBoards[Selftest]):
     board.
     """
 
-    boards: tuple[Selftest | Doctor, ...] = member(array(row_of(Selftest, Doctor)))
+    boards: tuple[Selftest | Doctor, ...] = member(array(row_rule(Selftest, Doctor)))
     schema: str = member(choice("edgekit.selftests/1"), default="edgekit.selftests/1")
 
 

@@ -26,7 +26,7 @@ from edgekit.fleet.status import iso_time
 from edgekit.fleet.store import Rollout, RolloutStore, Row
 from edgekit.fleet.waves import FleetBoard, RolloutSettings
 from edgekit.knowledge import cache_folder
-from edgekit.pipeline.boards.requests import failure_of
+from edgekit.pipeline.boards.requests import to_failure
 from edgekit_device.deployment.status import AppStatus
 from edgekit_device.protocol.failure import Failure
 
@@ -138,7 +138,7 @@ class SeenBoards:
             write_json(self._path, known.to_json())
 
 
-def place_of(member: FleetBoard) -> str:
+def board_address(member: FleetBoard) -> str:
     """Returns a board's address, which does not depend on its name in an inventory."""
     board = member.board
     image = f" {board.container.image}" if board.container else ""
@@ -189,7 +189,7 @@ def ask_boards(
         [Row(member.name, 0, member) for member in members],
         ask,
         begin=lambda row: None,
-        done=lambda row, answer: answers.__setitem__(place_of(row.reached), answer),
+        done=lambda row, answer: answers.__setitem__(board_address(row.reached), answer),
         failed=failed,
     )
     seen = SeenBoards(store.folder)
@@ -198,7 +198,7 @@ def ask_boards(
     rollouts, by_ansible, now = store.rollouts(), saved_runs(store.folder), time.time()
     rows = []
     for member in members:
-        place = place_of(member)
+        place = board_address(member)
         answer = answers.get(place) or _last_known(member, before.get(place), rollouts)
         error = errors.get(member.name)
         turns = [*_turns(member, rollouts), *_ansible_turns(member, by_ansible)]
@@ -246,7 +246,7 @@ def _rows(member: FleetBoard, rollouts: list[Rollout]) -> Iterator[tuple[Rollout
     """Yields the rollouts with a board, newest first, each with the board's row."""
     for rollout in rollouts:
         row = rollout.boards.get(member.name)
-        if row is not None and place_of(row.reached) == place_of(member):
+        if row is not None and board_address(row.reached) == board_address(member):
             yield rollout, row
 
 
@@ -307,5 +307,5 @@ def _row(
         seen_at=iso_time(answer.at) if answer else None,
         age_s=round(max(0.0, now - answer.at), 1) if answer else None,
         apps=releases,
-        error=failure_of(error) if error is not None else None,
+        error=to_failure(error) if error is not None else None,
     )

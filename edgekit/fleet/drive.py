@@ -18,7 +18,7 @@ from edgekit.fleet.hints import ACCEPT_KEY, UNKNOWN_HOST_KEY, action_command, re
 from edgekit.fleet.progress import RolloutReporter
 from edgekit.fleet.store import Rollout, Row
 from edgekit.fleet.waves import LEFT, FleetBoard, State, allowed_failures, least_reached
-from edgekit.pipeline.boards.requests import failure_of
+from edgekit.pipeline.boards.requests import to_failure
 from edgekit.text import counted, listed
 from edgekit_device.protocol.failure import Failure
 
@@ -242,7 +242,7 @@ class Drive:
         )
 
     def _not_done(self, row: Row, error: EdgekitError, again: bool) -> None:
-        error_facts = failure_of(error)
+        error_facts = to_failure(error)
         if error.code == UNKNOWN_SIGNER:
             error_facts = replace(error_facts, hint=self._unknown_signer())
         if error.code == TAKEN_BACK:
@@ -314,7 +314,7 @@ class Drive:
 
     def _not_soaked(self, row: Row, error: EdgekitError) -> None:
         self._failed += 1
-        self._set(row, "failed", failure_of(error))
+        self._set(row, "failed", to_failure(error))
 
     # rolling back a wave or a rollout
 
@@ -372,7 +372,7 @@ class Drive:
         # the message keeps the first reason; a second attempt to roll back has only its own
         cause = row.cause or (row.error.message if row.error else "")
         message = f"{cause and f'{cause}; '}not rolled back: {error.message}"
-        self._set(row, row.state, replace(failure_of(error), message=message), cause)
+        self._set(row, row.state, replace(to_failure(error), message=message), cause)
 
     # of all of these
 

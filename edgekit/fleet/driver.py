@@ -203,7 +203,7 @@ class SshDriver:
 
 def _serving(client: BoardClient, app: str) -> tuple[str, str]:
     """Returns id and digest of the served release; "" if nothing serves."""
-    found = client.releases_of(app).current_release
+    found = client.app_releases(app).current_release
     return ("", "") if found is None else (found.id, found.digest)
 
 

@@ -16,7 +16,13 @@ from pathlib import Path
 from edgekit.config.loader import Config, open_config
 from edgekit.errors import ConfigError, Problem, UsageError
 from edgekit.fleet.ansible.run import AnsibleRun, ansible_heads, saved_run
-from edgekit.fleet.bundles import Bundles, config_digest, first_bundles, keep_bundle, signer_of
+from edgekit.fleet.bundles import (
+    Bundles,
+    config_digest,
+    first_bundles,
+    keep_bundle,
+    signing_key_line,
+)
 from edgekit.fleet.drive import NOT_LISTED, TAKEN_BACK, TOO_FEW_REACHED, Drive, switched
 from edgekit.fleet.driver import Driver, SshDriver
 from edgekit.fleet.hints import (
@@ -33,10 +39,10 @@ from edgekit.fleet.status import (
     FleetRollout,
     Rehearsal,
     RehearsedBoard,
-    document_of,
-    listing_of,
+    rollout_document,
+    rollout_listing,
 )
-from edgekit.fleet.store import Rollout, RolloutFacts, RolloutStore, Row, terms_of
+from edgekit.fleet.store import Rollout, RolloutFacts, RolloutStore, Row, deployment_terms
 from edgekit.fleet.waves import (
     DEFAULT_WAVES,
     ENDED,
@@ -131,7 +137,7 @@ class Fleet:
             inventory=_place(inventory),
             selector=selector,
             settings=settings,
-            terms={key: terms_of(one) for key, one in configs.items()},
+            terms={key: deployment_terms(one) for key, one in configs.items()},
             trust=trust_key,
             canary=canary,
             waves=waves,
@@ -263,12 +269,12 @@ class Fleet:
 
     def listing(self) -> FleetListing:
         """Returns all rollouts, also those by Ansible."""
-        return listing_of(self.store, ansible_heads(self.store.folder))
+        return rollout_listing(self.store, ansible_heads(self.store.folder))
 
     def document(self, name: str) -> FleetRollout:
         """Returns a rollout's document from its present state."""
         rollout = self.rollout(name)
-        return document_of(rollout, driven=rollout.is_driven(), notes=self._notes)
+        return rollout_document(rollout, driven=rollout.is_driven(), notes=self._notes)
 
     def _new_name(self, name: str | None, app: str) -> str:
         there = {rollout.name: rollout for rollout in self.store.rollouts()}
@@ -289,7 +295,7 @@ class Fleet:
         driver = self._driver_for(rollout, bundles)
         Drive(rollout, members, driver, self.reporter, stopped=stopped).run()
         self.reporter.end()
-        return document_of(rollout, driven=False, notes=self._notes)
+        return rollout_document(rollout, driven=False, notes=self._notes)
 
     def _reopen(self, rollout: Rollout) -> None:
         """Reopens a rollout; if it was complete, skipped boards are tried again."""
@@ -378,7 +384,7 @@ def _over_ssh(rollout: Rollout, bundles: Bundles, *, accept_host_key: bool) -> D
     facts, trust = rollout.facts, None
     if facts.trust:
         with contextlib.suppress(ConfigError):  # the file may be gone; boards already trust the key
-            trust = signer_of(open_config(facts.config))
+            trust = signing_key_line(open_config(facts.config))
     return SshDriver(
         facts.app,
         bundles,

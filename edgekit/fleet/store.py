@@ -99,7 +99,7 @@ class Terms:
     policy: Policy = member(read_policy)
 
 
-def terms_of(config: Config) -> Terms:
+def deployment_terms(config: Config) -> Terms:
     """Returns the terms that ``edgekit deploy`` sends with a bundle."""
     deploy = config.file.deploy
     return Terms(deploy.keep, deploy.health.policy())

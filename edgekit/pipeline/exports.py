@@ -43,7 +43,7 @@ from edgekit.network.lowering.places import places
 from edgekit.network.module_tree import ModuleTotals
 from edgekit.network.writing import annotate_file, save_annotated
 from edgekit.pipeline.context import Context
-from edgekit.pipeline.steps.load import outputs_of
+from edgekit.pipeline.steps.load import cut_outputs
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import judgement, model, network, used_rewrites
 from edgekit.placement.module_reasons import planned_modules
@@ -144,7 +144,7 @@ def trace(
         sources += _others(files, context, placed, notes, offset)
         written = write_trace(out, sources, name=about["name"], target=about.get("target", ""))
         for source in profiled:
-            notes += _notes_of(source, placed)
+            notes += _nsys_notes(source, placed)
         wrong = sum(source.export.wrong.total() for source in profiled)
     if written.left_out:
         notes.append(f"{written.left_out} events beyond the first {MOST_EVENTS:,} were left out")
@@ -264,7 +264,7 @@ def _naming_file(path: Path) -> Iterator[None]:
         raise
 
 
-def _notes_of(source: NsysSource, placed: Plan | None) -> list[str]:
+def _nsys_notes(source: NsysSource, placed: Plan | None) -> list[str]:
     notes: list[str] = []
     wrong = source.export.wrong
     if wrong:
@@ -316,7 +316,7 @@ def write_annotated(context: Context, path: Path, report: Report | None = None) 
             "this is the model file itself", where=str(path), hint="give --annotate another file"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    if source is None or used_rewrites(context).applied or outputs_of(context):
+    if source is None or used_rewrites(context).applied or cut_outputs(context):
         save_annotated(model(context), path, notes, about)
     else:
         annotate_file(source, path, notes, about)

@@ -214,19 +214,19 @@ def _given(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _is_direct(given: Mapping[str, Any]) -> bool:
-    return all(key in _DIRECT and _is_of(value, _DIRECT[key]) for key, value in given.items())
+    return all(key in _DIRECT and _has_type(value, _DIRECT[key]) for key, value in given.items())
 
 
-def _is_of(value: object, kind: Any) -> bool:
+def _has_type(value: object, kind: Any) -> bool:
     """Returns True if a value is of a type as in ``_DIRECT``; whole numbers are sizes."""
     if get_origin(kind) is Mapping:
         keys, values = get_args(kind)
         return isinstance(value, Mapping) and all(
-            _is_of(key, keys) and _is_of(one, values) for key, one in value.items()
+            _has_type(key, keys) and _has_type(one, values) for key, one in value.items()
         )
     if get_origin(kind) is Sequence:
         (values,) = get_args(kind)
-        return isinstance(value, list | tuple) and all(_is_of(one, values) for one in value)
+        return isinstance(value, list | tuple) and all(_has_type(one, values) for one in value)
     if kind is int:
         return type(value) is int and value > 0
     return isinstance(value, kind)

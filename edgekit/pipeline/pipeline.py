@@ -33,12 +33,12 @@ from edgekit.pipeline.run import (
     calibrate_by_method,
     checked_as,
     detect_step,
-    files_of,
     infer_on,
-    names_of,
     needed,
     remember,
+    run_files,
     run_step,
+    step_names,
 )
 from edgekit.pipeline.steps.accuracy import (
     accuracy,
@@ -58,16 +58,16 @@ from edgekit.pipeline.steps.build import (
     backend_for,
     board_builds,
     build_for,
+    build_notes,
+    built_segments,
     check_bundle,
     every_build,
-    notes_of,
-    segments_of,
 )
 from edgekit.pipeline.steps.build_request import check_requested, functions_only
 from edgekit.pipeline.steps.bundle import (
     Packed,
-    bundle_of,
     bundle_with_weights,
+    pack_bundle,
     read_bundle,
     with_other_values,
 )
@@ -199,7 +199,7 @@ class Pipeline:
     ) -> Run:
         """Runs steps and returns their results; sets the context that follows from them."""
         self._look_for_parser()
-        self.log.names = names_of(steps)
+        self.log.names = step_names(steps)
         if "deploy" in self.log.names:
             self.boards.begin()  # a board's error is raised when the board is used
         if "plan" in self.log.names:
@@ -230,7 +230,7 @@ class Pipeline:
     def packed(self) -> Bundle:
         """Returns the bundle of the first board, or of this machine's build."""
         built = every_build(self.context, self.boards)[0]
-        return bundle_of(self.context, built, self.signing)
+        return pack_bundle(self.context, built, self.signing)
 
     def check_result(self, on_note: Callable[[str], object] = str) -> CheckResult:
         """Returns the check with layers and verdicts, computed anew; reports its progress."""
@@ -353,11 +353,11 @@ class Pipeline:
         return Build(
             steps=tuple(self.log.done),
             backend=built.backend,
-            segments=segments_of(built),
+            segments=built_segments(built),
             weights=len(built.weights),
             accuracy=error,
             boards=board_builds(builds),
-            notes=tuple(notes_of(self.context, builds)),
+            notes=tuple(build_notes(self.context, builds)),
             parser=parser_word(self.context),
             figures=self._figures(error),
         )
@@ -456,7 +456,7 @@ class Pipeline:
             raise
         (new,) = changed
         for built in run.builds:
-            old, bundle = bundle_of(run.context, built, self.signing), new.bundles[built.key]
+            old, bundle = pack_bundle(run.context, built, self.signing), new.bundles[built.key]
             if bundle is not old:
                 # infer and bench must not treat this release as outdated
                 key = self.cache.key("refitted", old.digest)
@@ -490,7 +490,7 @@ class Pipeline:
         draw: Path | None = None,
     ) -> Inference:
         """Runs an inference on the first board; a detector's boxes are drawn in ``draw``."""
-        from edgekit.pipeline.steps.bench import inputs_of
+        from edgekit.pipeline.steps.bench import inference_inputs
 
         if draw is not None:
             from edgekit.pipeline.steps.detect import need_head
@@ -501,7 +501,7 @@ class Pipeline:
             self.config, {"the outputs": output}, {"the inputs": source}, makes_folders=True
         )
         if source is not None:
-            inputs_of(self.context, source)  # refuses wrong inputs before any build
+            inference_inputs(self.context, source)  # refuses wrong inputs before any build
         steps = needed(
             "infer",
             deploy=bring_first_board,
@@ -568,7 +568,7 @@ class Pipeline:
         from edgekit.pipeline.report import run_document
 
         run = self._run(*needed("report"))
-        files = files_of(self.out, typed=lowers(run.context))
+        files = run_files(self.out, typed=lowers(run.context))
         document = run_document(run.context, run.builds, run.found, files, self.log.done)
         write_json(self.out / "run.json", document.to_json())
         report = known(run.found.report)
@@ -596,7 +596,7 @@ def _weights_step(weights: Path, changed: list[_NewWeights]) -> Step:
         bundles: dict[str, Bundle] = {}
         count = tensors = 0
         for built in run.builds:
-            old = bundle_of(context, built, run.signing)
+            old = pack_bundle(context, built, run.signing)
             bundle = bundle_with_weights(context, built, run.signing, other, made, weights)
             before = {name: entry.digest for name, entry in old.manifest.weights.items()}
             after = {name: entry.digest for name, entry in bundle.manifest.weights.items()}

@@ -300,7 +300,7 @@ def sensitivity(
 
     found, proposal = pipeline.answer(
         "sensitivity",
-        lambda context: sensitivity_of(context, measure, least),
+        lambda context: sensitivity_with_proposal(context, measure, least),
         "calibrate",
         "plan",
         reuses=True,
@@ -349,7 +349,7 @@ def check_sensitivity(
         )
 
 
-def sensitivity_of(
+def sensitivity_with_proposal(
     context: Context, metric: str, minimum: float | None
 ) -> tuple[tuple[Sensitivity, Proposal | None], str]:
     """Returns the accuracy cost of INT8 by kernel, with a minimum the layers for FP16, and a short
@@ -367,7 +367,7 @@ def sensitivity_of(
 def sensitivity_answer(
     context: Context, found: Sensitivity, proposal: Proposal | None, write_config: Path | None
 ) -> SensitivityRanking:
-    """Returns the document of the results of ``sensitivity_of``.
+    """Returns the document of the results of ``sensitivity_with_proposal``.
 
     Args:
         context: The configuration.

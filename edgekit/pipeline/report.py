@@ -37,8 +37,8 @@ from edgekit.pipeline.steps.accuracy import accuracy
 from edgekit.pipeline.steps.build import (
     BuiltPlan,
     board_builds,
+    build_notes,
     note_groups,
-    notes_of,
 )
 from edgekit.pipeline.steps.deploy import ServedRelease, board_name
 from edgekit.pipeline.steps.load import parser_word, source
@@ -197,7 +197,7 @@ def run_document(
         board=releases[0].board,
         releases=releases,
         files=dict(files),
-        notes=notes_of(context, builds),
+        notes=build_notes(context, builds),
         parser=parser_word(context),
     )
 
@@ -267,7 +267,7 @@ def report_facts(
         files=files,
         config_text=context.config.text,
         environment={**_environment()},
-        notes=tuple(notes_of(context, builds)),
+        notes=tuple(build_notes(context, builds)),
         note_groups=note_groups(context, builds),
     )
 

@@ -16,7 +16,7 @@ from edgekit.files import write_json
 from edgekit.reports.comparison import with_baseline, without_comparison
 from edgekit.reports.html.page import write_report
 from edgekit.reports.schema import Report, read_report
-from edgekit.results.selection import past_of, read_result, select
+from edgekit.results.selection import past_results, read_result, select
 
 if TYPE_CHECKING:
     from edgekit.pipeline.pipeline import Pipeline
@@ -158,7 +158,7 @@ def _compared(report: Report, baseline: str, *, of: Path | None = None) -> Repor
             code=FIRST_RUN,
         )
         return without_comparison(report, none)
-    return with_baseline(report, found, [result], past_of(found, [result]))
+    return with_baseline(report, found, [result], past_results(found, [result]))
 
 
 @contextmanager

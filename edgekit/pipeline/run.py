@@ -36,7 +36,7 @@ from edgekit.pipeline.steps.build_request import (
     check_opaque,
     check_planned,
 )
-from edgekit.pipeline.steps.bundle import bundle_of, write_bundle, write_typed
+from edgekit.pipeline.steps.bundle import pack_bundle, write_bundle, write_typed
 from edgekit.pipeline.steps.calibrate import calibrated, check_data_fits, ranges, scales_by
 from edgekit.pipeline.steps.deploy import (
     ConnectedBoards,
@@ -110,7 +110,7 @@ class Run:
     def bundle_for(self, client: BoardClient) -> Bundle:
         """Returns a board's bundle: engines are not portable between kinds of boards."""
         built = build_for(self.context, self.boards, client)
-        return bundle_of(self.context, built, self.signing)
+        return pack_bundle(self.context, built, self.signing)
 
 
 @dataclass(frozen=True)
@@ -344,12 +344,12 @@ TYPED_NAME = "qdq.onnx"
 def _bundle(run: Run, record: StepRecord) -> Run:
     context, path = run.context, run.out / "bundle.ekb"
     first, *more = run.builds
-    bundle = bundle_of(context, first, run.signing)
+    bundle = pack_bundle(context, first, run.signing)
     write_bundle(context, bundle, path)
     others = []
     for built in more:
         other = path.with_name(f"bundle-{built.board}.ekb")
-        write_bundle(context, bundle_of(context, built, run.signing), other)
+        write_bundle(context, pack_bundle(context, built, run.signing), other)
         others.append(str(other))
     if others:
         record.detail = f"{1 + len(others)} kinds of boards; "
@@ -398,7 +398,7 @@ def bring_first_board(run: Run, record: StepRecord) -> Run:
     run.boards.trust_signer()
     bundle = run.bundle_for(client)
     key = context.cache.key("refitted", bundle.digest)
-    state = client.releases_of(bundle.name)
+    state = client.app_releases(bundle.name)
     serving = state.current_release
     if not serving or serving.digest not in (context.cache.get("refitted", key) or []):
         releases = run.boards.install(
@@ -473,7 +473,7 @@ def _bench(run: Run, record: StepRecord) -> Run:
     return replace(run, found=replace(run.found, bench=found))
 
 
-def files_of(out: Path, *, typed: bool) -> dict[str, str]:
+def run_files(out: Path, *, typed: bool) -> dict[str, str]:
     """Returns the files that a run leaves in its folder; ``typed``: with a Q/DQ model."""
     names = {
         "report": "report.html",
@@ -492,13 +492,13 @@ def _report(run: Run, record: StepRecord) -> Run:
     from edgekit.pipeline.report import report_facts, write_report
     from edgekit.reports.schema import RefitAnswer
 
-    found, files = run.found, files_of(run.out, typed=lowers(run.context))
+    found, files = run.found, run_files(run.out, typed=lowers(run.context))
     record.detail = files["report"]
     release = found.deploy[0]
     refit = RefitAnswer(
         # this machine can compare another inference, unless TensorRT's engines gave it
         bit_equal=bool(release.bit_equal and known(found.infer).bit_equal is not False),
-        tensors=len(bundle_of(run.context, run.builds[0], run.signing).manifest.weights),
+        tensors=len(pack_bundle(run.context, run.builds[0], run.signing).manifest.weights),
     )
     facts = report_facts(
         run.context,
@@ -533,7 +533,7 @@ STEP_NAMES = tuple(name for step in STEPS for name in (step.name, *step.others))
 HOST_STEPS = STEP_NAMES[: STEP_NAMES.index("bundle")]
 
 
-def names_of(steps: Iterable[Step]) -> list[str]:
+def step_names(steps: Iterable[Step]) -> list[str]:
     """Returns the names of the steps, including those that a step runs."""
     return [name for step in steps for name in (step.name, *step.others)]
 

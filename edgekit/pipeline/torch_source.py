@@ -61,7 +61,7 @@ def from_torch(
     refused = bool(sizes) and named and _is_named_torch(str(source))
     if not example and not refused and (named or not _is_torch(source)):
         return None
-    from edgekit.config.loader import Config, name_of
+    from edgekit.config.loader import Config, config_name
     from edgekit.pytorch.export import export, release_for
 
     if isinstance(source, Config):
@@ -87,7 +87,7 @@ def from_torch(
     given["model"] = part or None
     if given.get("name") is None:
         made_of = str(source) if named else exported.source.rpartition(".")[2]
-        given["name"] = name_of(made_of)
+        given["name"] = config_name(made_of)
     return TorchSource(exported, given)
 
 

@@ -27,7 +27,7 @@ from edgekit.reports import text
 from edgekit.reports.facts import (
     RunFacts,
     measure_words,
-    power_of,
+    reported_power,
     serving_words,
     warning_words,
 )
@@ -61,7 +61,7 @@ from edgekit.reports.schema import (
     Timeline,
 )
 from edgekit.reports.text import compared_on, significant
-from edgekit.text import ABSENT, all_of, counted, percent, sentence
+from edgekit.text import ABSENT, count_all, counted, percent, sentence
 from edgekit_device.protocol.codec import write
 
 HISTOGRAM_BINS = 32
@@ -87,7 +87,7 @@ _QUANTITIES = {
 BENCH_ONLY = ("samples_ms", "predicted", "monitor", "power", "energy")
 
 
-def graph_of(network: Network, rows: Sequence[ReportedLayer], slots: Sequence[Slot]) -> Graph:
+def network_graph(network: Network, rows: Sequence[ReportedLayer], slots: Sequence[Slot]) -> Graph:
     """Returns the edges between layers and between segments, each pair of layers once.
 
     Reformats by a device outside of its segments are in ``reformats``, so that ``segments`` and
@@ -196,7 +196,7 @@ def histogram(samples: Sequence[float]) -> Histogram | None:
     return Histogram(low_ms=low, high_ms=high, counts=counts)
 
 
-def verdict_of(facts: RunFacts, placement: Placement) -> ReportedVerdict:
+def reported_verdict(facts: RunFacts, placement: Placement) -> ReportedVerdict:
     """Joins the measurement's verdict with the gates of the run: unformatted numbers, and
     ``passed`` null for gates that were not judged.
     """
@@ -327,7 +327,7 @@ def _placed(facts: RunFacts, placement: Placement) -> str:
     """Returns the layers' devices, as the second part of a sentence."""
     layers, on_dla = placement.layers, placement.dla_layers
     every = counted(layers, "layer")
-    on_gpu = f"{all_of(layers, 'layer')} {'runs' if layers == 1 else 'run'} on the GPU"
+    on_gpu = f"{count_all(layers, 'layer')} {'runs' if layers == 1 else 'run'} on the GPU"
     if facts.target.dla.cores == 0:
         return f"{facts.target.title} has no DLA: {on_gpu}."
     if on_dla == 0:
@@ -623,7 +623,7 @@ def report_document(facts: RunFacts) -> Report:
     placement = _placement(facts, rows)
     scales = facts.scales
     notes = _notes(facts)
-    verdict = verdict_of(facts, placement)
+    verdict = reported_verdict(facts, placement)
     answer = answers(facts, placement, verdict)
     timed = timeline(facts)
     return Report(
@@ -664,7 +664,7 @@ def report_document(facts: RunFacts) -> Report:
         refit=facts.refit,
         built=list(facts.built),
         bench=_bench(facts.bench),
-        power=power_of(facts.bench),
+        power=reported_power(facts.bench),
         baseline=None,
         board=facts.board,
         rewrites=list(facts.rewrites),
@@ -676,7 +676,7 @@ def report_document(facts: RunFacts) -> Report:
         measured_parts=parts,
         why_not=why_not(facts.judgement),
         why_gpu=reasons,
-        graph=graph_of(facts.network, rows, [slot for slot in timed.slots if slot.plan == 0]),
+        graph=network_graph(facts.network, rows, [slot for slot in timed.slots if slot.plan == 0]),
         timeline=timed,
         trace=trace_summary(facts.trace, facts.files.get("trace")),
         steps=list(facts.steps),

@@ -232,7 +232,7 @@ def built_line(board: BoardBuild) -> str:
     )
 
 
-def power_of(bench: Bench | None) -> ReportedPower | None:
+def reported_power(bench: Bench | None) -> ReportedPower | None:
     """Returns the report's power section, or None if no monitor ran."""
     if bench is None or bench.clock is None:
         return None

@@ -79,7 +79,7 @@ class Measure:
     parts: tuple[float, ...] = ()
 
 
-def metric_of(name: str) -> Metric:
+def find_metric(name: str) -> Metric:
     """Returns a metric by name; "median" and "p99" mean "latency.median" and "latency.p99".
 
     Raises:
@@ -187,7 +187,7 @@ class Spread:
         return math.pow(self.largest, (1 + _FEW_RUNS / self.freedom) * max(1.0, wider))
 
 
-def spread_of(releases: Sequence[Sequence[float]]) -> Spread | None:
+def spread_between_runs(releases: Sequence[Sequence[float]]) -> Spread | None:
     """Returns the spread between runs of one release; None with fewer than four runs.
 
     Releases are pooled by their degrees of freedom (runs minus one).

@@ -22,8 +22,8 @@ from edgekit.results.store import (
     Result,
     ResultStore,
     history_path,
+    history_row,
     is_same_measurement,
-    row_of,
 )
 
 SELECTOR_HELP = "a bench.json, an id, last, last~N, baseline:NAME or a git revision"
@@ -113,7 +113,7 @@ def _of_word(
     return _some(clean or found, f"{word} ({commit[:12]}){_wanted(name, board, None)}", store)
 
 
-def past_of(a: Sequence[Result], b: Sequence[Result]) -> list[Result]:
+def past_results(a: Sequence[Result], b: Sequence[Result]) -> list[Result]:
     """Returns the newest results of the same configurations in the user's history, from which the
     spread between runs is computed; none if a side has several runs, which have their own spread.
     """
@@ -173,5 +173,5 @@ def read_result(path: Path) -> Result:
 
 def listed(results: Sequence[Result], mended: Repaired | None = None) -> History:
     """Returns results as a history document, in the given order."""
-    rows = [row_of(result) for result in results]
+    rows = [history_row(result) for result in results]
     return History(schema=HISTORY_SCHEMA, file=str(history_path()), results=rows, repair=mended)

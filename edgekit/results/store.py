@@ -204,7 +204,7 @@ class Result:
         facts = {name: getattr(self.document, name) for name in names}
         return RecordedBench(
             schema="edgekit.bench/1",
-            **{**facts, "samples_ms": list(self.samples), "history": row_of(self)},
+            **{**facts, "samples_ms": list(self.samples), "history": history_row(self)},
         )
 
     def latency_ms(self, key: str) -> float | None:
@@ -286,7 +286,7 @@ class RecordedBench(ReportedBench):
     history: HistoryRow | None = None
 
 
-def row_of(result: Result) -> HistoryRow:
+def history_row(result: Result) -> HistoryRow:
     """Returns a result's row, without samples and document."""
     document, git = result.document, result.git
     return HistoryRow(
@@ -405,7 +405,7 @@ def _is_damage(error: Exception) -> bool:
     return not (isinstance(error, sqlite3.OperationalError) and _UNAVAILABLE.search(str(error)))
 
 
-def result_of(row: sqlite3.Row, marks: Sequence[str]) -> Result:
+def result_from_row(row: sqlite3.Row, marks: Sequence[str]) -> Result:
     """Returns a row with its marks as a result.
 
     Raises:
@@ -446,7 +446,7 @@ def trial_name(name: str, digest: str) -> str:
     return name[: _LONGEST - len(ending)].rstrip("._-") + ending
 
 
-def group_of(name: str) -> str:
+def group_name(name: str) -> str:
     """Returns the name by which results are grouped; tunings share their configuration's group."""
     return name[:-6] if is_trial(name) else name
 
@@ -586,7 +586,7 @@ class ResultStore:
         names: dict[int, list[str]] = {}
         for row in self._rows("SELECT name, result FROM marks ORDER BY name"):
             names.setdefault(row["result"], []).append(row["name"])
-        return [result_of(row, names.get(row["id"], ())) for row in rows]
+        return [result_from_row(row, names.get(row["id"], ())) for row in rows]
 
     def mark(self, name: str, id: int) -> None:
         """Gives a result a mark, and takes the mark from any other result.
@@ -781,7 +781,7 @@ def _readable_rows(db: sqlite3.Connection, query: str, *values: Any) -> list[sql
 def _is_sound(row: sqlite3.Row) -> bool:
     """Returns True if the row reads as a result and has its own id."""
     try:
-        result_of(row, ())
+        result_from_row(row, ())
     except (EdgekitError, TypeError, IndexError):
         return False
     return True

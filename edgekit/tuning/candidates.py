@@ -95,7 +95,7 @@ class PlacementSpace:
         """The placement problem with predicted times."""
         return self._prepared.problem
 
-    def _class_of(self, mode: int) -> str:
+    def _device_class(self, mode: int) -> str:
         return device_class(self.problem.devices[self.problem.device(mode)])
 
     @cached_property
@@ -106,7 +106,7 @@ class PlacementSpace:
             best: dict[str, float] = {}
             for m, cost in enumerate(row):
                 if cost is not None:
-                    name = self._class_of(m)
+                    name = self._device_class(m)
                     best[name] = min(sum(cost.load_us), best.get(name, float("inf")))
             found.append(best)
         return found
@@ -185,7 +185,7 @@ class PlacementSpace:
     def _allowed(self, forced: Mapping[int, str]) -> tuple[tuple[Cost | None, ...], ...]:
         return tuple(
             tuple(
-                cost if v not in forced or self._class_of(m) == forced[v] else None
+                cost if v not in forced or self._device_class(m) == forced[v] else None
                 for m, cost in enumerate(row)
             )
             for v, row in enumerate(self.problem.costs)
@@ -209,7 +209,7 @@ class PlacementSpace:
                 if cost is None:
                     new.append(None)
                     continue
-                name, was = self._class_of(m), sum(cost.load_us)
+                name, was = self._device_class(m), sum(cost.load_us)
                 us = float(times[name][layers].sum())
                 if self.least_us[v][name] > 0:
                     us *= was / self.least_us[v][name]

@@ -227,7 +227,7 @@ def tune_document(tuning: Tuning, *, name: str, files: Mapping[str, str]) -> Tun
     """
     objective, winner, first = tuning.request.objective, tuning.winner, tuning.first
     clock = tuning.own.clock
-    origin = tuning.origin_of(winner.network)
+    origin = tuning.measurement_conditions(winner.network)
     duel = _duel(tuning)
     worlds, table = tuning.worlds(winner.network), tuning.table(winner.network)
     limit = winner.cost(objective)
@@ -505,7 +505,7 @@ def snippet(config: Config, tuning: Tuning, profile: Path, context: Context) -> 
             head.append(
                 "# A mix of plans cannot be pinned: planning may give a slightly different plan."
             )
-        elif len(pins := pins_of(winner.plan)) > _MANY_PINS:
+        elif len(pins := plan_pins(winner.plan)) > _MANY_PINS:
             head.append("# Too many layers to pin: planning may give a slightly different plan.")
         else:
             placement = placement.model_copy(update={"pin": pins})
@@ -546,7 +546,7 @@ def _checked(
         return None
 
 
-def pins_of(plan: Plan) -> list[PinSection]:
+def plan_pins(plan: Plan) -> list[PinSection]:
     """Returns pins that set every layer's device; a later pin takes precedence.
 
     The first pin puts all layers on the most used device; further pins move the others, by a prefix

@@ -16,7 +16,7 @@ from edgekit import timeouts
 from edgekit.config.loader import Config
 from edgekit.errors import UsageError
 from edgekit.files import write_json
-from edgekit.pipeline.cache import Cache, digest_of
+from edgekit.pipeline.cache import Cache, json_digest
 from edgekit.pipeline.outputs import may_fill
 from edgekit.pipeline.progress import Progress
 from edgekit.placement.plan import OBJECTIVES
@@ -96,7 +96,7 @@ def tune(
             check_conditions(table, start)
         journal = TuningJournal(
             file,
-            digest_of(request.objective, measurer.identity),
+            json_digest(request.objective, measurer.identity),
             anew=anew,
             keeps=request.budget_s == 0,
         )

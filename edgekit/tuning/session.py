@@ -39,12 +39,12 @@ from edgekit.tuning.trials import (
     better_by,
     broken_bounds,
     compact_measurement,
-    cost_of,
-    estimate_of,
+    estimate_from_table,
+    frame_cost,
     in_objective_unit,
     learn,
+    profile_table,
     readable_value,
-    table_of,
 )
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Tuning:
             self._spaces[network] = PlacementSpace(self.networks[network].query.prepared())
         return self._spaces[network]
 
-    def origin_of(self, network: str) -> dict[str, str]:
+    def measurement_conditions(self, network: str) -> dict[str, str]:
         """Returns the conditions of a network's measurements."""
         plan, one = self.own.start, self.networks[network]
         return {
@@ -159,8 +159,12 @@ class Tuning:
         one = self.networks[network]
         able = {name: verdict.placeable for name, verdict in one.query.judgement.verdicts.items()}
         tables = [table for table in self.tables if table.model == one.model]
-        return table_of(
-            self._of(network), self.space(network), able, self.origin_of(network), tables
+        return profile_table(
+            self._of(network),
+            self.space(network),
+            able,
+            self.measurement_conditions(network),
+            tables,
         )
 
     def worlds(self, network: str) -> Worlds:
@@ -169,7 +173,7 @@ class Tuning:
         if network != own:
             # same devices: how far their predictions are off is known already
             table = self.table(own)
-            scale = estimate_of(self.space(own), table).scale
+            scale = estimate_from_table(self.space(own), table).scale
             like = {row.device: scale[row.device] for row in table.rows}
         table, request = self.table(network), self.request
         space = self.space(network)
@@ -452,7 +456,7 @@ class Tuning:
     def _measure(self, trial: Trial, turn: int | None = None) -> None:
         """Measures a plan again, as its part of a turn if ``turn`` is given."""
         document = self.networks[trial.network].measure(trial.plan)
-        cost_of(
+        frame_cost(
             document, self.request.objective, trial.plan
         )  # raises if the measurement lacks the objective
         measured = PlanMeasured(

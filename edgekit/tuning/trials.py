@@ -210,12 +210,12 @@ class Trial:
 
     def cost(self, objective: str) -> float:
         """Returns the median of its runs' costs."""
-        return median([cost_of(one.run, objective, self.plan) for one in self.runs])
+        return median([frame_cost(one.run, objective, self.plan) for one in self.runs])
 
     def search_cost(self, objective: str) -> float | None:
         """Returns the median of its runs' costs in the search; None if there is no run."""
         runs = [one for one in self.runs if one.turn is None]
-        return median([cost_of(one.run, objective, self.plan) for one in runs]) if runs else None
+        return median([frame_cost(one.run, objective, self.plan) for one in runs]) if runs else None
 
     @property
     def samples(self) -> int:
@@ -225,7 +225,7 @@ class Trial:
     def turns(self, objective: str) -> dict[int, float]:
         """Returns the measured cost of each turn."""
         return {
-            one.turn: cost_of(one.run, objective, self.plan)
+            one.turn: frame_cost(one.run, objective, self.plan)
             for one in self.runs
             if one.turn is not None
         }
@@ -257,7 +257,7 @@ def _deviation(values: Sequence[float]) -> float:
     return max(LEAST_SPREAD * middle, apart / math.sqrt(len(values)))
 
 
-def table_of(
+def profile_table(
     trials: Sequence[Trial],
     space: PlacementSpace,
     able: Mapping[str, bool],
@@ -347,7 +347,7 @@ def _mean_us(run: Bench) -> float:
     samples = run.samples_ms
     lanes = {one.lane for one in run.segments}
     if len(lanes) < 2 or not samples:
-        return cost_of(run, "latency")
+        return frame_cost(run, "latency")
     return 1e3 * math.fsum(samples) / len(samples)
 
 
@@ -368,7 +368,7 @@ def readable_value(value: float | None, unit: str = "us") -> str:
     return energy(value) if unit == "uJ" else f"{significant(value)} {unit}"
 
 
-def cost_of(document: Bench, objective: str, plan: Plan | None = None) -> float:
+def frame_cost(document: Bench, objective: str, plan: Plan | None = None) -> float:
     """Returns the cost of a measured frame in microseconds (energy: microjoules). Less is better.
 
     It is above 0, except for the GPU time of a plan without layers on the GPU.
@@ -420,7 +420,7 @@ def broken_bounds(document: Bench, bounds: Mapping[str, float], plan: Plan) -> l
     found = []
     for bound, limit in bounds.items():
         try:
-            cost = cost_of(document, names[bound], plan)
+            cost = frame_cost(document, names[bound], plan)
         except (EnvironmentLack, BoardError):
             continue  # an unmeasured value violates no bound
         if cost > limit:
@@ -545,7 +545,7 @@ def _segment_devices(
             yield "GPU", us - on_dla
 
 
-def estimate_of(
+def estimate_from_table(
     space: PlacementSpace, table: ProfileTable, like: Mapping[str, float] | None = None
 ) -> Estimate:
     """Returns the times that a table gives a network; arguments as of :func:`learn`."""
@@ -573,7 +573,7 @@ def learn(
         seed: Seed of the samples.
     """
     random = np.random.default_rng([seed, len(trials)])
-    learnt = estimate_of(space, table, like)
+    learnt = estimate_from_table(space, table, like)
     doubts = [1.0] * LIKELY + [DOUBT] * FAR
     logs = np.array([learnt.mean, *(learnt.sample(random, doubt) for doubt in doubts)])
     cores = {device_class(device): device for device in reversed(space.devices)}

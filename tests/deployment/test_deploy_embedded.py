@@ -69,7 +69,7 @@ def test_without_a_board_edgekit_starts_its_own(home: Path, tmp_path: Path, sign
         release = install(bundle, board, signature=signature)
     # the server was thrown away, the releases were not
     with open_board(None, state_folder=state, signer_public_key=public(signer)) as board:
-        assert board.releases_of("net").current == release.id
+        assert board.app_releases("net").current == release.id
         assert install(bundle, board, signature=signature).blobs_sent == 0
 
 

@@ -11,7 +11,7 @@ from edgekit.config.loader import open_config
 from edgekit.pipeline.cache import Cache
 from edgekit.pipeline.context import Context, Session, variant
 from edgekit.pipeline.progress import Quiet
-from edgekit.pipeline.run import STEP_NAMES, names_of, needed
+from edgekit.pipeline.run import STEP_NAMES, needed, step_names
 from edgekit.pipeline.steps.accuracy import build_key
 from edgekit.pipeline.steps.calibrate import calibrated, inputs_identity
 from edgekit.pipeline.steps.load import fp16_layers
@@ -98,9 +98,9 @@ def test_layers_that_are_kept_make_another_context(context: Context) -> None:
 
 
 def test_a_command_runs_the_steps_that_it_names_and_those_that_they_need() -> None:
-    assert names_of(needed("plan")) == ["rewrite", "plan"]
-    assert names_of(needed("check", "plan")) == ["check", "rewrite", "plan"]
-    assert names_of(needed("calibrate")) == ["rewrite", "calibrate"]
-    assert names_of(needed("build"))[-1] == "build"
-    assert set(STEP_NAMES) - set(names_of(needed("bench"))) == {"infer", "report"}
-    assert names_of(needed("report")) == list(STEP_NAMES)
+    assert step_names(needed("plan")) == ["rewrite", "plan"]
+    assert step_names(needed("check", "plan")) == ["check", "rewrite", "plan"]
+    assert step_names(needed("calibrate")) == ["rewrite", "calibrate"]
+    assert step_names(needed("build"))[-1] == "build"
+    assert set(STEP_NAMES) - set(step_names(needed("bench"))) == {"infer", "report"}
+    assert step_names(needed("report")) == list(STEP_NAMES)

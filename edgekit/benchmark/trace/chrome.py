@@ -335,7 +335,7 @@ class TraceProcess:
 # a kind and encodes names and arguments once.
 
 
-def line_of(event: TraceEvent, pid: int, shift_us: float, flow: int | None) -> EventLine:
+def event_line(event: TraceEvent, pid: int, shift_us: float, flow: int | None) -> EventLine:
     """Returns the line of an existing event, moved to another process and shifted in time.
 
     ``flow`` is its new flow ``id``; None for an event without a flow.

@@ -237,7 +237,7 @@ def laid_layers(
     return found
 
 
-def parts_of(
+def device_parts(
     run: MeasuredRun, layers: Sequence[Laid]
 ) -> Iterator[tuple[str, int, int, list[Laid]]]:
     """Yields device, start and end of a run's parts by device, each with its layers."""

@@ -36,7 +36,7 @@ from edgekit.benchmark.trace.chrome import (
     TraceFacts,
     TraceProcess,
     checked_trace,
-    line_of,
+    event_line,
     meta,
     nanoseconds,
     sound_trace,
@@ -121,7 +121,7 @@ class PreparedSource:
         for event in self._events:
             own = numbers[event.pid]
             flow = None if event.id is None else (event.id & 0xFFFFFFFF) + (own << 32)
-            yield line_of(event, own, shift_us, flow)
+            yield event_line(event, own, shift_us, flow)
 
     def metadata(self) -> list[TraceEvent]:
         """See Source."""
@@ -276,7 +276,7 @@ class RunTrace:
             flow = event.id
             if flow is not None:
                 flow = flows.setdefault(flow, (pid << 32) + len(flows) + 1)
-            yield line_of(event, numbers[event.pid], shift_us, flow)
+            yield event_line(event, numbers[event.pid], shift_us, flow)
 
     def metadata(self) -> list[TraceEvent]:
         """See Source."""

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from edgekit.deployment.answers import row_of
+from edgekit.deployment.answers import row_rule
 from edgekit.deployment.board import DescribedBoard
 from edgekit.deployment.doctor import Doctor, Doctors, PlannedBoard, VisitedBoards, examine
 from edgekit.errors import BoardError, EdgekitError, EnvironmentLack
 from edgekit.pipeline.boards import addresses
 from edgekit.pipeline.boards.jobs import OnNote, follow, jobs_arguments
-from edgekit.pipeline.boards.requests import failure_of
+from edgekit.pipeline.boards.requests import to_failure
 from edgekit.removed import FormerDict
 from edgekit.targets.loader import get
 from edgekit_device.board.setup import SetupAnswer
@@ -46,7 +46,7 @@ class Setup(FormerDict, SetupAnswer):
 class Setups(VisitedBoards[Setup]):
     """``edgekit.setups/1``: the preparation of several boards; a ``Doctor`` is a failed board."""
 
-    boards: tuple[Setup | Doctor, ...] = member(array(row_of(Setup, Doctor)))
+    boards: tuple[Setup | Doctor, ...] = member(array(row_rule(Setup, Doctor)))
     schema: str = member(choice("edgekit.setups/1"), default="edgekit.setups/1")
 
 
@@ -165,7 +165,7 @@ def _each(
 
     named = config or (where if addresses.is_config(where) else None)
     wanted = None if named is None else open_config(named)
-    boards = addresses.boards_of(where, wanted, **options)
+    boards = addresses.resolve_boards(where, wanted, **options)
     found: list[_Found | Doctor] = []
     for board in boards:
         try:
@@ -177,7 +177,7 @@ def _each(
             if len(boards) == 1:
                 raise
             described = DescribedBoard(board.name, board.kind, "")
-            found.append(Doctor(described, False, error=failure_of(error), cause=error))
+            found.append(Doctor(described, False, error=to_failure(error), cause=error))
     return tuple(found)
 
 

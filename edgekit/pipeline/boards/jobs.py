@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.deployment.answers import job_result
 from edgekit.errors import BoardError, EdgekitError, EnvironmentLack, UsageError
 from edgekit.pipeline.boards import addresses
-from edgekit.pipeline.boards.requests import failure_of
+from edgekit.pipeline.boards.requests import to_failure
 from edgekit.removed import FormerDict
 from edgekit_device.build.request import BuildResult
 from edgekit_device.jobs.job import LIVE, STATES, JobRow, WatchedEvent
@@ -204,7 +204,7 @@ def _connect_boards(
     Raises:
         UsageError: There is no such board.
     """
-    boards = addresses.boards_of(where, **options)
+    boards = addresses.resolve_boards(where, **options)
     several = len(boards) > 1
     if wanted is not None:
         names = ", ".join(board.name for board in boards)
@@ -223,7 +223,7 @@ def _connect_boards(
             )
             yield _ConnectedBoard(BoardJobs(board.name, client.jobs(), None), client, again)
         except (BoardError, EnvironmentLack) as error:
-            lost = BoardJobs(board.name, (), failure_of(error), error)
+            lost = BoardJobs(board.name, (), to_failure(error), error)
             yield _ConnectedBoard(lost, None, again)
 
 

@@ -28,7 +28,7 @@ _SOON_MS = 2000
 OnDocument = Callable[[Top], bool]
 
 
-def board_of(where: str, name: str | None = None, **options: str) -> Board:
+def select_board(where: str, name: str | None = None, **options: str) -> Board:
     """Returns the board that a user names.
 
     Args:
@@ -39,7 +39,7 @@ def board_of(where: str, name: str | None = None, **options: str) -> Board:
     Raises:
         UsageError: There is no board of that name, or there are several and no name.
     """
-    boards = addresses.boards_of(where, None, **options)
+    boards = addresses.resolve_boards(where, None, **options)
     named = [board for board in boards if name in (None, board.name)]
     if len(named) == 1:
         return named[0]

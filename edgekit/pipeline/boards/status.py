@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from edgekit.deployment.answers import row_of
+from edgekit.deployment.answers import row_rule
 from edgekit.pipeline.boards.requests import BoardRow, request_from_boards
 from edgekit.removed import FormerDict
 from edgekit_device.board.identity import DeviceSoftware
@@ -48,7 +48,7 @@ class Status(FormerDict):
     """``edgekit.status/1``: releases, deployments, servers, store and free space of boards."""
 
     boards: tuple[ReachedBoard | UnknownBoard, ...] = member(
-        array(row_of(ReachedBoard, UnknownBoard))
+        array(row_rule(ReachedBoard, UnknownBoard))
     )
     schema: str = member(choice("edgekit.status/1"), default="edgekit.status/1")
 

@@ -22,10 +22,10 @@ from edgekit.pipeline.steps.calibrate import (
     measures,
 )
 from edgekit.pipeline.steps.load import (
-    head_of,
+    detection_options,
+    load_head,
     lowers,
     named,
-    options_of,
     own_plugins,
     rules,
     source,
@@ -38,7 +38,7 @@ from edgekit.pipeline.steps.method import (
     method,
     plan_scales,
     scales,
-    scales_of,
+    tied_scales,
 )
 from edgekit.pipeline.steps.plan import fp16_suffix, keep, plan, segments
 from edgekit.pipeline.steps.rewrite import model, model_digest, network, used_rewrites
@@ -144,15 +144,15 @@ def _compared(context: Context) -> tuple[Any, ...]:
 
 def _judged(context: Context) -> tuple[Any, ...]:
     """Returns the values that decide about losses of a detector."""
-    detection = detection_of(context)
+    detection = output_decoding(context)
     own = () if detection is None else (write(detection.head), write(detection.options))
     return context.file.accuracy.scores, *own
 
 
-def detection_of(context: Context) -> Detection | None:
+def output_decoding(context: Context) -> Detection | None:
     """Returns the decoding of the network's outputs into objects; None without a head."""
-    head = head_of(context)
-    return None if head is None else Detection(head, options_of(context))
+    head = load_head(context)
+    return None if head is None else Detection(head, detection_options(context))
 
 
 def refit_accuracy(context: Context, other: Model, built: Artefacts) -> Accuracy:
@@ -194,7 +194,7 @@ def measured_accuracy(
         built,
         lambda number, count: _counted(context, text, inputs, number, count),
         scores=context.file.accuracy.scores,
-        detection=detection_of(context),
+        detection=output_decoding(context),
     )
     if part is None:
         context.session.read = found.count
@@ -357,7 +357,7 @@ class TrialBuilds:
         def compute() -> Accuracy:
             placed = with_fp16(plan(context), layers)
             cut = segmented(model(context), network(context), placed)
-            built = build_reference(cut, scales_of(context, placed))
+            built = build_reference(cut, tied_scales(context, placed))
             return measured_accuracy(
                 context,
                 self._trials.float32,

@@ -30,9 +30,9 @@ from edgekit.files import write_atomically, write_json
 from edgekit.network.part import ModelPart
 from edgekit.network.protos import nearest
 from edgekit.network.ranges import is_ranged, ranges_of, varies
-from edgekit.pipeline.cache import identity_of_path
+from edgekit.pipeline.cache import path_identity
 from edgekit.pipeline.steps.buckets import at_sizes, own_sizes
-from edgekit.pipeline.steps.bundle import plan_of, unstripped_outputs
+from edgekit.pipeline.steps.bundle import find_release_plan, unstripped_outputs
 from edgekit.pipeline.steps.calibrate import first_input
 from edgekit.pipeline.steps.deploy import board_name
 from edgekit.pipeline.steps.load import requested
@@ -108,7 +108,7 @@ def _trtexec(settings: BenchSettings, backend: str, tensorrt: str | None) -> Trt
     return run_command(tensorrt, settings)
 
 
-def tensorrt_of(
+def board_tensorrt(
     section: BenchSection, hello: Hello | None, probe: Callable[[], Probe]
 ) -> str | None:
     """Returns a board's TensorRT for ``board_settings``; None if unknown.
@@ -265,7 +265,7 @@ class NewestMeasurement:
         self._settings = section.model_dump(mode="json")
         if section.inputs is not None:
             # the same name may have other frames now
-            frames = identity_of_path(context.config.resolve(section.inputs))
+            frames = path_identity(context.config.resolve(section.inputs))
             self._settings["inputs"] = [str(section.inputs), frames]
         document = context.config.document
         self._given = sorted(document.given_keys("bench"))
@@ -340,7 +340,7 @@ def infer(
         manifest: The bundle's, if it has several shapes: a note names the variant that runs this.
     """
     cache, client = context.cache, boards.clients()[0]
-    inputs = inputs_of(context, source, manifest)
+    inputs = inference_inputs(context, source, manifest)
     feed = write_npz(inputs)
     other = release.refitted or release.taken_back is not None
     key = cache.key("infer", boards.identity(client), release.digest, _digest(feed), other)
@@ -427,7 +427,7 @@ def bench(
     # the context whose engines take the measured frames
     taken = taken_by(context, {n: tuple(s) for n, s in section.shapes.items()})
     of = taken.context if taken else context
-    placed = plan(of) if back is None else plan_of(cache, release)
+    placed = plan(of) if back is None else find_release_plan(cache, release)
     shape = [section.shapes] if section.shapes else []
     newest = NewestMeasurement(context, [boards.identity(client), release.digest, *shape])
     measured = None if again or context.force else newest.find()
@@ -437,7 +437,7 @@ def bench(
         settings = board_settings(
             section,
             backend=_backend(backend, release),
-            tensorrt=tensorrt_of(section, release.hello, lambda: boards.probe(client)),
+            tensorrt=board_tensorrt(section, release.hello, lambda: boards.probe(client)),
             profile=True,
         )
         measured = client.bench(
@@ -512,7 +512,7 @@ def _environment(release: InstalledRelease) -> dict[str, str]:
     return {key: value for key, value in known if value}
 
 
-def inputs_of(
+def inference_inputs(
     context: Context, source: Path | None, manifest: Manifest | None = None
 ) -> dict[str, np.ndarray]:
     """Returns an inference's inputs: a file's, or the first calibration input.

@@ -16,7 +16,7 @@ from edgekit.network.ranges import Range, sizes_at
 from edgekit.pipeline.context import Context, computed, with_config
 from edgekit.pipeline.steps.calibrate import calibrated
 from edgekit.pipeline.steps.judge import judged, original
-from edgekit.pipeline.steps.load import outputs_of, parse, pictures, requested
+from edgekit.pipeline.steps.load import cut_outputs, parse, pictures, requested
 from edgekit.pipeline.steps.placement import uses_gpu
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import network
@@ -89,7 +89,7 @@ def at_sizes(
     fixed = {name: list(given) for name, given in {**request.fixed, **(values or {})}.items()}
     static = {"shapes": shapes, "dimensions": {}, "buckets": [], "values": fixed}
     # all shapes are cut at the same tensors
-    model = file.model.model_copy(update={**static, "outputs": outputs_of(context), "cut": None})
+    model = file.model.model_copy(update={**static, "outputs": cut_outputs(context), "cut": None})
     changed = {"model": model, "placement": file.placement.model_copy(update=placement)}
     config = dataclasses.replace(context.config, file=file.model_copy(update=changed))
     return replace(with_config(context, config), explains=False)
@@ -330,7 +330,7 @@ def _planned(context: Context, most: int | None) -> tuple[Bucket, Bucket]:
     )
 
 
-def ends_of(
+def networks_at_ends(
     context: Context, profiles: Sequence[Profile], values: Values | None = None
 ) -> list[Network]:
     """Returns a network at its own shape and at the smallest and largest sizes of profiles.

@@ -26,18 +26,18 @@ from edgekit.parsing.nvidia import ParserWord
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.accuracy import accuracy, approximations, artefacts, build_key
 from edgekit.pipeline.steps.board_job import fetch_blobs, run_board_job
-from edgekit.pipeline.steps.buckets import ends_of, gpu_profiles, own_sizes
+from edgekit.pipeline.steps.buckets import gpu_profiles, networks_at_ends, own_sizes
 from edgekit.pipeline.steps.build_request import (
     check_board,
     check_opaque,
-    engines_of,
-    request_of,
+    make_build_request,
     request_without_known_failures,
+    requested_engines,
 )
 from edgekit.pipeline.steps.load import named, open_model, requested, translated
 from edgekit.pipeline.steps.method import plan_scales
 from edgekit.pipeline.steps.plan import plan
-from edgekit.pipeline.steps.plugin_libraries import libraries_of
+from edgekit.pipeline.steps.plugin_libraries import required_libraries
 from edgekit.pipeline.steps.rewrite import judgement, network
 from edgekit.pipeline.steps.variants import bucket_accuracy, built_buckets, on_gpu, range_as_built
 from edgekit.placement.buckets import (
@@ -182,7 +182,7 @@ class Build(FormerDict):
     figures: str = field(default="", compare=False)
 
 
-def segments_of(built: Artefacts) -> tuple[BuiltSegment, ...]:
+def built_segments(built: Artefacts) -> tuple[BuiltSegment, ...]:
     """Returns the build, segment by segment."""
     return tuple(
         BuiltSegment(lane, share, s.index, s.device, s.engine, s.layers, s.inputs, s.outputs)
@@ -350,7 +350,7 @@ def _with_variants(
 
 def _reference_range(context: Context, profiles: Sequence[Profile], values: Values) -> BuiltPlan:
     """Returns this machine's build of a range of shapes."""
-    ends_of(context, profiles, values)  # raises if the network cannot take them
+    networks_at_ends(context, profiles, values)  # raises if the network cannot take them
     opened = open_model(context, profiles, values)
     made = build_open(opened, [layer.name for layer in plan(context).layers])
     key = context.cache.key("open", sorted(made.engines), sorted(made.values))
@@ -403,12 +403,14 @@ def build_on(
     from edgekit.tensorrt.artefacts import artefacts_of, golden_of
 
     check_board(context, client, probe)
-    libraries = libraries_of(context, client, probe)
-    request, lanes = request_of(context, plugins=libraries, profiles=profiles, values=values)
+    libraries = required_libraries(context, client, probe)
+    request, lanes = make_build_request(
+        context, plugins=libraries, profiles=profiles, values=values
+    )
     kind = board_kind(probe.fingerprint) or (client.name,)
     key = context.cache.key("board-build", request.digest, list(kind))
     kept = None if context.force else context.cache.get("board-build", key)
-    record = None if kept is None else _record_of(kept)
+    record = None if kept is None else _cached_record(kept)
     if record is not None and not context.cache.has_blobs(_blobs(record.result)):
         record = None
     if record is None:
@@ -481,10 +483,10 @@ def reweighed(
             hint="build with build.refit: any (slower: fewer fusions)",
         )
     plugins = PluginLibraries(built.artefacts.plugins, built.artefacts.libraries)
-    request, lanes = request_of(context, other=other, plugins=plugins)
+    request, lanes = make_build_request(context, other=other, plugins=plugins)
     keep = context.cache.kept_array
     made = artefacts_of(request, built.result, lanes, lambda digests: {}, keep)
-    own = engines_of(context)
+    own = requested_engines(context)
     fixed = unchangeable_weights(own, lanes, built.result.engines)
     if fixed or any(one.refit == "none" for one in made.entries.values()):
         raise UsageError(
@@ -526,7 +528,7 @@ def _record_outcomes(
         record_outcome(file, probe.fingerprint, kind, one.attempts)
 
 
-def _record_of(kept: object) -> BuildRecord | None:
+def _cached_record(kept: object) -> BuildRecord | None:
     """Returns the cache's record of a build; None if another version wrote it."""
     try:
         return read(BuildRecord, kept)
@@ -607,7 +609,7 @@ def _range_accuracy(context: Context, built: BuiltPlan) -> list[str]:
     ]
 
 
-def notes_of(context: Context, builds: Sequence[BuiltPlan]) -> list[str]:
+def build_notes(context: Context, builds: Sequence[BuiltPlan]) -> list[str]:
     """Returns notes on the result for the user."""
     groups = note_groups(context, builds).values()
     return list(dict.fromkeys(one for group in groups for one in group))

@@ -10,11 +10,11 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from edgekit.deployment.requirements import (
-    release_of,
     require_cores,
     require_cudla,
     require_numpy,
     require_release,
+    tensorrt_release,
 )
 from edgekit.dla.precision import build_precisions
 from edgekit.errors import ConfigError, EnvironmentLack, ModelError, Problem, UsageError
@@ -27,7 +27,7 @@ from edgekit.network.loading.opaque import (
 )
 from edgekit.network.lowering import kinds
 from edgekit.network.model import Model, Network
-from edgekit.pipeline.steps.buckets import ends_of, own_sizes
+from edgekit.pipeline.steps.buckets import networks_at_ends, own_sizes
 from edgekit.pipeline.steps.calibrate import calibration_inputs
 from edgekit.pipeline.steps.load import (
     fp16_layers,
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from edgekit_device.build.request import Attempt, GoldenSpec
 
 
-def request_of(
+def make_build_request(
     context: Context,
     *,
     other: Model | None = None,
@@ -145,7 +145,7 @@ def request_without_known_failures(
     return request.trying(_attempts(decision))
 
 
-def engines_of(context: Context) -> tuple[RequestedLane, ...]:
+def requested_engines(context: Context) -> tuple[RequestedLane, ...]:
     """Returns the engines of a board's build alone."""
     return _lanes(context, _decided(context).typing == "strong", None)
 
@@ -189,7 +189,7 @@ def _range_lanes(
     """Returns the engine of a range; the sizes that vary are those that differ at its ends."""
     from edgekit.tensorrt.requests import range_lane
 
-    networks = ends_of(context, profiles, values)
+    networks = networks_at_ends(context, profiles, values)
     # without INT8 TensorRT chooses the precisions
     weak_int8 = not strong and context.file.precision == "int8" and not has_qdq(opened)
     placed = plan(context).layers if weak_int8 else ()
@@ -331,7 +331,7 @@ def check_planned(context: Context, profiles: Sequence[Profile] = ()) -> None:
     settings that are dropped.
     Args:
         context: The configuration.
-        profiles: As in ``request_of``.
+        profiles: As in ``make_build_request``.
 
     Raises:
         ConfigError: As raised by ``decide``.
@@ -553,7 +553,7 @@ def check_board(context: Context, client: BoardClient, probe: Probe) -> None:
         GateError: "model.parse": the parser of the board's own TensorRT refuses the model.
     """
     check_software(context, client, probe)
-    require_parse(context, release_of(probe))
+    require_parse(context, tensorrt_release(probe))
     dla = plan(context).dla_cores
     if dla:
         require_cores(client.name, probe, context.target, dla)

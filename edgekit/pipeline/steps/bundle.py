@@ -35,7 +35,7 @@ from edgekit.network.streaming import grouped, model_session, run_group
 from edgekit.network.writing import save
 from edgekit.pipeline.cache import Cache, StoredBundle, file_stamps, load_bundle, store_bundle
 from edgekit.pipeline.context import Context, computed
-from edgekit.pipeline.steps.accuracy import artefacts, detection_of
+from edgekit.pipeline.steps.accuracy import artefacts, output_decoding
 from edgekit.pipeline.steps.buckets import own_sizes
 from edgekit.pipeline.steps.build import BuiltPlan, BuiltVariant, reweighed
 from edgekit.pipeline.steps.build_request import memory_settings
@@ -46,7 +46,7 @@ from edgekit.pipeline.steps.calibrate import (
     inputs_identity,
     inputs_text,
 )
-from edgekit.pipeline.steps.load import head_of, lowers, open_model, requested, source
+from edgekit.pipeline.steps.load import load_head, lowers, open_model, requested, source
 from edgekit.pipeline.steps.method import scales, typed_identity, typed_model
 from edgekit.pipeline.steps.plan import plan
 from edgekit.pipeline.steps.rewrite import model, network, other_weights, used_rewrites
@@ -105,7 +105,7 @@ def health_key(context: Context) -> list[Any]:
     return key
 
 
-def samples_of(
+def bundle_samples(
     context: Context, built: BuiltPlan, others: Sequence[Model | None] = (None,)
 ) -> BundleSamples | None:
     """Returns the first calibration inputs of each shape with the FP32 network's outputs.
@@ -122,14 +122,14 @@ def samples_of(
     Raises:
         DataError: The inputs cannot be read.
     """
-    found = _samples_of(context, others[0])
+    found = _shape_samples(context, others[0])
     if found is None:
         return None
     numbers, cases, labels = [0] * len(found.cases), [*found.cases], [*(found.labels or ())]
     for number, one in enumerate(built.variants, 1):
         own = None
         if not one.profiles:
-            own = _samples_of(one.context, others[number] if others[1:] else None)
+            own = _shape_samples(one.context, others[number] if others[1:] else None)
         if own is not None:
             numbers += [number] * len(own.cases)
             cases += own.cases
@@ -142,7 +142,7 @@ def samples_of(
     )
 
 
-def _samples_of(context: Context, other: Model | None) -> BundleSamples | None:
+def _shape_samples(context: Context, other: Model | None) -> BundleSamples | None:
     """Returns the first calibration inputs of a shape; None for none.
 
     Args:
@@ -174,7 +174,7 @@ def _samples_of(context: Context, other: Model | None) -> BundleSamples | None:
         path = context.config.resolve(health.labels)
         labels = read_labels(path, len(cases), tensors[names[0]].shape)
     metric = context.file.accuracy.metric if labels is None else LABELLED
-    detection = detection_of(context) if metric == BOXES else None
+    detection = output_decoding(context) if metric == BOXES else None
     return BundleSamples(
         metric=metric,
         detection=None if detection is None else detection.options,
@@ -187,9 +187,9 @@ def _samples_of(context: Context, other: Model | None) -> BundleSamples | None:
 
 
 @computed()
-def bundle_of(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle:
+def pack_bundle(context: Context, built: BuiltPlan, signing: SigningKey) -> Bundle:
     """Returns a build's bundle, signed; read from the cache if it was packed before."""
-    cache, head = context.cache, head_of(context)
+    cache, head = context.cache, load_head(context)
     # all values of the manifest except the inputs of the engines themselves
     key = cache.key(
         "bundle",
@@ -231,7 +231,7 @@ def _remember_plan(cache: Cache, bundle: Bundle, placed: Plan) -> None:
         cache.keep("planned", key, placed)
 
 
-def plan_of(cache: Cache, release: InstalledRelease) -> Plan | None:
+def find_release_plan(cache: Cache, release: InstalledRelease) -> Plan | None:
     """Returns the plan of the release that a board serves instead of a configuration's bundle.
 
     None if another host packed it.
@@ -297,7 +297,7 @@ def bundle_with_weights(
         DataError: Code ``refit.mismatch``: names, shapes or types differ.
         UsageError: Code ``refit.identical``: the engines take no other weights.
     """
-    old, cache = bundle_of(context, built, signing), context.cache
+    old, cache = pack_bundle(context, built, signing), context.cache
     key = cache.key(
         "refit bundle",
         old.digest,
@@ -344,12 +344,12 @@ def _with_weights(
         weights, values = reweighed(context, built, other)
         golden = loosened(golden, _own_golden(context), _answers(context, built))
     bundle = with_weights(
-        bundle_of(context, built, signing),
+        pack_bundle(context, built, signing),
         weights,
         values,
         golden,
         other,
-        samples=samples_of(context, built, others),
+        samples=bundle_samples(context, built, others),
         counter=context.file.deploy.release.counter,
         valid_until=context.file.deploy.release.valid_until,
         variants=more,
@@ -430,7 +430,7 @@ def _pack(
         golden=_answers(context, built),
         mode=context.file.build.mode,
         rewrites=rewrites.record.to_json() if rewrites.applied else None,
-        samples=samples_of(context, built),
+        samples=bundle_samples(context, built),
         counter=context.file.deploy.release.counter,
         valid_until=context.file.deploy.release.valid_until,
         memory=_memory(context, built),
@@ -449,7 +449,7 @@ def _pack(
             for one in built.variants
         ],
         padding=padding,
-        head=head_of(context),
+        head=load_head(context),
     )
     return bundle.signed(sign(bundle.manifest_bytes, signing.key))
 

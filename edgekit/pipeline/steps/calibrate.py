@@ -15,7 +15,7 @@ from edgekit.dla.precision import lowering
 from edgekit.errors import UsageError
 from edgekit.network.source import is_function
 from edgekit.network.synthetic import synthetic_description, synthetic_inputs
-from edgekit.pipeline.cache import digest_of, file_stamps, identity_of_path
+from edgekit.pipeline.cache import file_stamps, json_digest, path_identity
 from edgekit.pipeline.context import Context, MeasuredRanges, computed
 from edgekit.pipeline.steps.load import (
     fp16_layers,
@@ -93,7 +93,7 @@ def image_section(context: Context) -> CalibrationSection:
     return section.model_copy(update={"preset": PRESET})
 
 
-def prepare_of(
+def picture_preparation(
     context: Context, specs: Mapping[str, tuple[np.dtype, tuple[int, ...]]], where: Path
 ) -> tuple[str, Preprocess]:
     """Returns the input that takes pictures, and their preparation: as for calibration.
@@ -183,7 +183,7 @@ def inputs_identity(context: Context) -> list[Any]:
     For a Python function this is its module's file: the data that the function reads are not seen.
     """
     functions = [one.function for one in own_plugins(context) if one.function is not None]
-    run = [[function.spec, identity_of_path(function.file)] for function in functions]
+    run = [[function.spec, path_identity(function.file)] for function in functions]
     if run:
         context.note(
             "changes of a plugin's function are detected only in its module's file; if other files "
@@ -201,7 +201,7 @@ def _data_identity(context: Context) -> list[Any]:
     if not _called(context):
         path = context.config.resolve(section.data)
         if not is_list(path):
-            return [settings, identity_of_path(path)]
+            return [settings, path_identity(path)]
         images = images_at(path)
         return [settings, list(map(str, images)), file_stamps(images)]
     from edgekit.quantize.data.functions import data_file
@@ -210,7 +210,7 @@ def _data_identity(context: Context) -> list[Any]:
         f"changes are detected only in the module file of {section.data}; if other "
         "files that it reads change, measure again with --force"
     )
-    return [settings, identity_of_path(data_file(section.data, module_folders(context)))]
+    return [settings, path_identity(data_file(section.data, module_folders(context)))]
 
 
 def _called(context: Context) -> bool:
@@ -349,7 +349,7 @@ def with_nodes(context: Context, scales: Scales) -> Scales:
         return scales
     net = network(context)
     quantised = frozenset(lowering(net, scales.scales, fp16_layers(context, net)).tensors)
-    digest = digest_of([scales.digest, sorted(quantised)])
+    digest = json_digest([scales.digest, sorted(quantised)])
     return replace(scales, quantised=quantised, digest=digest)
 
 

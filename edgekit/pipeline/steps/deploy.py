@@ -20,7 +20,7 @@ from edgekit.benchmark.document import BoardName
 from edgekit.deployment.board import DescribedBoard
 from edgekit.error_document import FinishedStep
 from edgekit.errors import BoardError, BundleError, ConfigError, EdgekitError, Problem
-from edgekit.pipeline.boards.addresses import boards_of_config, fill_hint, job_command
+from edgekit.pipeline.boards.addresses import config_boards, fill_hint, job_command
 from edgekit.pipeline.boards.changes import taken_back_note
 from edgekit.reference.accuracy import Accuracy
 from edgekit.removed import FormerDict
@@ -542,7 +542,7 @@ class ConnectedBoards:
         """
         from edgekit.deployment.install import taken_back_error
 
-        state = client.releases_of(app)
+        state = client.app_releases(app)
         for release in state.releases:
             if release.digest == digest and release.taken_back is not None:
                 with self.hinting(client):
@@ -579,7 +579,7 @@ class ConnectedBoards:
 
         app = self._config.file.name
         state = (
-            client.releases_of(app)
+            client.app_releases(app)
             if put_back or digest is None
             else self.refuse_taken_back(client, app, digest)
         )
@@ -692,7 +692,7 @@ class ConnectedBoards:
         self, client: BoardClient, app: str, error: BoardError, shown: InstallSteps
     ) -> InstalledRelease:
         """Returns the release that the board serves instead of a bundle that it rolled back."""
-        state = client.releases_of(app)
+        state = client.app_releases(app)
         serving = state.current_release
         if serving is None:
             error.message += "; no release is running now"
@@ -734,4 +734,4 @@ class ConnectedBoards:
         return result
 
     def _wanted(self) -> list[Board | None]:
-        return list(boards_of_config(self._config)) or [None]
+        return list(config_boards(self._config)) or [None]

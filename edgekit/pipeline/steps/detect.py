@@ -20,9 +20,9 @@ from edgekit.errors import DataError, UsageError
 from edgekit.files import write_atomically
 from edgekit.pipeline.context import Context
 from edgekit.pipeline.outputs import may_fill, may_write
-from edgekit.pipeline.steps.calibrate import PRESET, image_section, prepare_of
+from edgekit.pipeline.steps.calibrate import PRESET, image_section, picture_preparation
 from edgekit.pipeline.steps.deploy import board_name
-from edgekit.pipeline.steps.load import head_note, head_of, options_of
+from edgekit.pipeline.steps.load import detection_options, head_note, load_head
 from edgekit.pipeline.steps.rewrite import model
 from edgekit.quantize.data.images import (
     IMAGE_SUFFIXES,
@@ -203,7 +203,7 @@ def need_head(context: Context) -> Head:
     Raises:
         UsageError: "detect.no-head".
     """
-    head = head_of(context)
+    head = load_head(context)
     if head is None:
         raise UsageError(
             "the configuration names no head, so nothing decodes the network's outputs",
@@ -214,7 +214,7 @@ def need_head(context: Context) -> Head:
     return head
 
 
-def notes_of(context: Context) -> list[str]:
+def detection_notes(context: Context) -> list[str]:
     """Returns notes on the head, and on the preparation of pictures if it is not configured."""
     notes = [head_note(need_head(context))]
     if image_section(context) is not context.file.calibration:
@@ -236,7 +236,7 @@ def check_pictures(context: Context, pictures: Pictures) -> None:
         UsageError: "detect.no-head".
     """
     need_head(context)
-    _, prepare = prepare_of(context, rows_of(model(context)).specs, pictures.files[0])
+    _, prepare = picture_preparation(context, rows_of(model(context)).specs, pictures.files[0])
     for number, file in enumerate(islice(pictures.files, _LOOKED_AT)):
         image = read_image(file, prepare.mode)
         if not number:
@@ -269,7 +269,7 @@ def detect_on(
     """
     client, head = boards.clients()[0], need_head(context)
     rows = rows_of(model(context))
-    name, prepare = prepare_of(context, rows.specs, pictures.files[0])
+    name, prepare = picture_preparation(context, rows.specs, pictures.files[0])
     context.session.fresh.add("detect")
     found: list[DetectedPicture] = []
     files = iter(zip(pictures.files, pictures.drawn(), strict=True))
@@ -309,7 +309,7 @@ def detect_on(
         ),
         pictures=found,
         taken_back=release.taken_back,
-        notes=[*release.notes, *notes_of(context)],
+        notes=[*release.notes, *detection_notes(context)],
     )
 
 
@@ -357,8 +357,8 @@ def draw_inference(
     """
     head = need_head(context)
     specs = {name: (value.dtype, value.shape) for name, value in inputs.items()}
-    name, prepare = prepare_of(context, specs, folder)
-    frames = decoded(head, outputs, options_of(context), "")
+    name, prepare = picture_preparation(context, specs, folder)
+    frames = decoded(head, outputs, detection_options(context), "")
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for number, (row, objects) in enumerate(zip(inputs[name], frames, strict=True)):

@@ -15,15 +15,15 @@ from edgekit.network.model import Model, Network
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.load import (
     cut_note,
+    cut_outputs,
     exported,
     fp16_choice,
     fp16_layers,
     given_scales,
     head_note,
-    head_of,
+    load_head,
     lowers,
     named,
-    outputs_of,
     parse,
     requested,
     rules,
@@ -161,9 +161,9 @@ def checked(
 
 def _cut_notes(context: Context) -> list[str]:
     """Returns notes on the place of edgekit's cut, and on the head that decodes the outputs."""
-    head, section = head_of(context), context.file.model
+    head, section = load_head(context), context.file.model
     notes = [] if head is None else [head_note(head)]
-    return [*notes, cut_note(outputs_of(context))] if section.cut or notes else []
+    return [*notes, cut_note(cut_outputs(context))] if section.cut or notes else []
 
 
 def check(context: Context) -> Verdict:

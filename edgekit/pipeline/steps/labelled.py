@@ -15,11 +15,11 @@ from edgekit.detection.precision import Precision, mean_precision
 from edgekit.errors import DataError
 from edgekit.files import read_file
 from edgekit.network.streaming import grouped
-from edgekit.pipeline.cache import file_stamps, identity_of_path
+from edgekit.pipeline.cache import file_stamps, path_identity
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.accuracy import artefacts, build_key
-from edgekit.pipeline.steps.calibrate import inputs_identity, prepare_of
-from edgekit.pipeline.steps.load import head_of, options_of, source
+from edgekit.pipeline.steps.calibrate import inputs_identity, picture_preparation
+from edgekit.pipeline.steps.load import detection_options, load_head, source
 from edgekit.pipeline.steps.rewrite import model
 from edgekit.quantize.data.images import read_image
 from edgekit.quantize.data.labels import LabelledPicture, read_labels
@@ -130,12 +130,12 @@ def check_labelled_fits(context: Context) -> None:
         DataError: "data.labels".
     """
     if context.file.accuracy.labelled is not None:
-        path, head = context.config.resolve(context.file.accuracy.labelled), head_of(context)
+        path, head = context.config.resolve(context.file.accuracy.labelled), load_head(context)
         if head is None:
             _fitting(path, source(context))
         else:
             _labelled_pictures(path, head)
-            prepare_of(context, rows_of(source(context)).specs, path)
+            picture_preparation(context, rows_of(source(context)).specs, path)
 
 
 @computed()
@@ -149,7 +149,7 @@ def labelled_result(context: Context) -> LabelledResult | LabelledBoxes | None:
     named = context.file.accuracy.labelled
     if named is None:
         return None
-    path, head = context.config.resolve(named), head_of(context)
+    path, head = context.config.resolve(named), load_head(context)
     if head is not None:
         return _labelled_boxes(context, path, head)
 
@@ -174,7 +174,7 @@ def labelled_result(context: Context) -> LabelledResult | LabelledBoxes | None:
                 context.update(number, len(labels), f"labelled input {number}")
         return LabelledResult(path.name, len(labels), right, in_fp32)
 
-    identity = identity_of_path(path), inputs_identity(context)
+    identity = path_identity(path), inputs_identity(context)
     return context.stored(LabelledResult, "labelled", compute, build_key(context), *identity)
 
 
@@ -184,7 +184,7 @@ def _labelled_pictures(path: Path, head: Head) -> list[LabelledPicture]:
 
 
 def _labelled_boxes(context: Context, path: Path, head: Head) -> LabelledBoxes:
-    pictures, kept = _labelled_pictures(path, head), options_of(context)
+    pictures, kept = _labelled_pictures(path, head), detection_options(context)
     all_scores = replace(kept, score=_LEAST_SCORE, most=max(kept.most, _MOST_OBJECTS))
 
     def compute() -> LabelledBoxes:
@@ -192,7 +192,7 @@ def _labelled_boxes(context: Context, path: Path, head: Head) -> LabelledBoxes:
         runner, reference = Runner(artefacts(context)), Float32(network)
         names = list(head.outputs)
         rows = rows_of(network)
-        name, prepare = prepare_of(context, rows.specs, path)
+        name, prepare = picture_preparation(context, rows.specs, path)
         placings: list[Placing] = []
 
         def feeds() -> Iterator[Mapping[str, np.ndarray]]:

@@ -32,7 +32,7 @@ from edgekit.network.source import is_function
 from edgekit.network.zoo import builtin
 from edgekit.parsing.nvidia import ParserWord, ask_parser
 from edgekit.parsing.table import AFTER_REWRITES, AS_GIVEN, Parse, parse_check
-from edgekit.pipeline.cache import StoredModel, digest_of, identity_of_path, load_model, store_model
+from edgekit.pipeline.cache import StoredModel, json_digest, load_model, path_identity, store_model
 from edgekit.pipeline.context import Context, computed
 from edgekit.placement.cuts import cuts
 from edgekit.placement.forecast import timer_of
@@ -114,7 +114,7 @@ def _model_file(context: Context) -> Path | None:
 
 
 @computed(requested, "detection.classes")
-def head_of(context: Context) -> Head | None:
+def load_head(context: Context) -> Head | None:
     """Returns the head that decodes the network's outputs; None without ``model.head``.
 
     Raises:
@@ -164,7 +164,7 @@ def head_of(context: Context) -> Head | None:
     return head
 
 
-def options_of(context: Context) -> Options:
+def detection_options(context: Context) -> Options:
     """Returns the configuration's options for the objects that are kept."""
     return kept_options(context.file.detection)
 
@@ -190,7 +190,7 @@ def _classes(head: Head) -> str:
 
 
 @computed(requested, "cut_by", "detection.classes")
-def outputs_of(context: Context) -> list[str]:
+def cut_outputs(context: Context) -> list[str]:
     """Returns the tensors that the network is cut at; none if it is whole.
 
     Raises:
@@ -199,7 +199,7 @@ def outputs_of(context: Context) -> list[str]:
     section = context.file.model
     if section.outputs:
         return section.outputs
-    head = head_of(context)
+    head = load_head(context)
     if head is not None:
         context.note(cut_note(head.outputs))
         return list(head.outputs)
@@ -230,9 +230,9 @@ def cut_note(outputs: Iterable[str]) -> str:
     return f"the network is cut: model.outputs: [{', '.join(outputs)}]"
 
 
-@computed(outputs_of)
+@computed(cut_outputs)
 def _loaded(context: Context) -> Model:
-    return _read(context, outputs_of(context))
+    return _read(context, cut_outputs(context))
 
 
 def _read(context: Context, outputs: list[str]) -> Model:
@@ -301,7 +301,7 @@ def open_model(
     path = path or _model_file(context)
     assert path is not None, "a built-in network has no open axes"
     fixed = {n: v for n, v in requested(context).fixed.items() if n not in values}
-    return load_open(path, profiles, outputs_of(context) or None, fixed)
+    return load_open(path, profiles, cut_outputs(context) or None, fixed)
 
 
 @computed(_loaded, "target", "tensorrt")
@@ -447,14 +447,14 @@ def rules(context: Context) -> tuple[str, ...]:
     section, found = context.file.calibration, translated(context)
     scales = ""
     if section.cache:
-        scales = f"{identity_of_path(context.config.resolve(section.cache))} {section.missing}"
+        scales = f"{path_identity(context.config.resolve(section.cache))} {section.missing}"
     elif found is not None:
         # the plain model does not depend on the scales
-        scales = digest_of(dict(found.scales))
+        scales = json_digest(dict(found.scales))
     typed = ("Q/DQ",) if lowers(context) else ()
     # the types that a plugin runs in, and the cost of the reformats beside it
     formats = [[one.title, *one.formats] for one in named(context).plugins if one.formats]
-    own = (digest_of(formats),) if formats else ()
+    own = (json_digest(formats),) if formats else ()
     return context.file.target, context.file.precision, context.tensorrt, scales, *typed, *own
 
 

@@ -179,23 +179,23 @@ def scales(context: Context) -> Scales | None:
     context = calibrated(context)
     # given scales do not check the weights
     check_finite_weights(context)
-    return _tied(context, binding(context))
+    return _tie_scales(context, binding(context))
 
 
 @computed()
 def plan_scales(context: Context) -> Scales | None:
     """Returns the scales of the build: only layers that the plan has on a DLA share scales."""
-    return scales_of(context, plan(calibrated(context)))
+    return tied_scales(context, plan(calibrated(context)))
 
 
-def scales_of(context: Context, placed: Plan) -> Scales | None:
+def tied_scales(context: Context, placed: Plan) -> Scales | None:
     """Returns the INT8 scales for a plan, made equal if its layers need it."""
     if scales(context) is None:
         return None
-    return _tied(calibrated(context), placed.scale_binding)
+    return _tie_scales(calibrated(context), placed.scale_binding)
 
 
-def _tied(context: Context, bound: ScaleBinding) -> Scales:
+def _tie_scales(context: Context, bound: ScaleBinding) -> Scales:
     """Returns the scales, equal for tensors that layers tie.
 
     On strongly typed releases they name the tensors that have Q/DQ nodes.

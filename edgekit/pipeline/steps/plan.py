@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import DataError, GateError
-from edgekit.pipeline.cache import identity_of_path
+from edgekit.pipeline.cache import path_identity
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.progress import describe_bound
 from edgekit.pipeline.steps.calibrate import check_finite_weights
@@ -22,7 +22,7 @@ from edgekit.pipeline.steps.load import (
     rules,
     source,
 )
-from edgekit.pipeline.steps.placement import options_of, query_for
+from edgekit.pipeline.steps.placement import placement_options, query_for
 from edgekit.pipeline.steps.rewrite import (
     judgement,
     known_scales,
@@ -108,7 +108,7 @@ def plan(context: Context) -> Plan:
 
     placed = context.stored(Plan, "plan", compute, *plan_identity(context))
     # their notes are added in any case, whatever was known before the plan
-    options_of(context)
+    placement_options(context)
     known_scales(context)
     more = (*_fp16_notes(context, placed), *_count_notes(context, placed))
     return replace(placed, notes=(*placed.notes, *more))
@@ -187,7 +187,7 @@ def plan_identity(context: Context) -> tuple[Any, ...]:
     """Returns the inputs of a plan: model, board, constraints and the profile's content."""
     file, section = context.file, context.file.placement
     files = [
-        identity_of_path(context.config.resolve(path)) if path else None
+        path_identity(context.config.resolve(path)) if path else None
         for path in (section.profile, section.layer_info)
     ]
     unscaled = context.measured.unscaled if context.measured is not None else ()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from edgekit_device.board.probe import Probe
 
 
-def libraries_of(context: Context, client: BoardClient, probe: Probe) -> PluginLibraries:
+def required_libraries(context: Context, client: BoardClient, probe: Probe) -> PluginLibraries:
     """Returns the libraries that a board must load for the network; it compiles sources first.
 
     A plugin without a library is included if the network has a node of its operator: the board

@@ -17,9 +17,9 @@ from edgekit.pipeline.cache import StoredModel, load_model, store_model
 from edgekit.pipeline.context import Context, computed
 from edgekit.pipeline.steps.judge import Lowered, judged, original
 from edgekit.pipeline.steps.load import (
+    cut_outputs,
     fp16_choice,
     lowers,
-    outputs_of,
     own_plugins,
     requested,
     rules,
@@ -258,8 +258,8 @@ def other_weights(context: Context, path: Path) -> Model:
     if found is None:
         check_file(path, mine)
     # cut points of a rewritten file may not be tensors of the original
-    cut = outputs_of(context) or None if record_of(source(context)) is None else None
-    shapes = _shapes_of(context, mine, path) or None
+    cut = cut_outputs(context) or None if record_of(source(context)) is None else None
+    shapes = _other_input_shapes(context, mine, path) or None
     other = load(path, shapes=shapes, outputs=cut, plugins=own_plugins(context))
     if found is not None:
         other = translate_likewise(found, other, path)
@@ -269,7 +269,7 @@ def other_weights(context: Context, path: Path) -> Model:
     return other
 
 
-def _shapes_of(context: Context, mine: Model, path: Path) -> dict[str, Sequence[int]]:
+def _other_input_shapes(context: Context, mine: Model, path: Path) -> dict[str, Sequence[int]]:
     """Returns the sizes for another file's inputs: the configuration's, or else the model's."""
     own = {value.name: value.type.tensor_type.shape.dim for value in mine.proto.graph.input}
     left_open = [name for name in open_inputs(path) if name in own]

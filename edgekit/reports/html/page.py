@@ -393,10 +393,10 @@ def render_html(report: Report) -> str:
     allows only these styles and scripts by their digests, so that a model's text could not run or
     be fetched even if escaping failed.
     """
-    return page_of("page.html.j2", page_view(report), early="page_theme.js", late=SCRIPTS)
+    return render_template("page.html.j2", page_view(report), early="page_theme.js", late=SCRIPTS)
 
 
-def page_of(template: str, view: View, *, early: str = "", late: Sequence[str] = ()) -> str:
+def render_template(template: str, view: View, *, early: str = "", late: Sequence[str] = ()) -> str:
     """Returns a template's page with the style sheet and its scripts inside.
 
     Args:

@@ -12,7 +12,7 @@ from edgekit.files import write_text
 from edgekit.placement.plan import PlacedLayer, proof_of
 from edgekit.reports import text
 from edgekit.reports.charts import COLOURS, busy_window, gantt
-from edgekit.reports.html.page import page_of
+from edgekit.reports.html.page import render_template
 from edgekit.reports.html.view import View
 from edgekit.reports.plans import GOALS, plans_headline, plans_rows, value_text
 from edgekit.schedule.plans import NetworkPlan, Plans, TimelineEntry
@@ -21,7 +21,7 @@ from edgekit.text import ABSENT, percent, sentence
 
 def render_plans(document: Plans, *, name: str = "") -> str:
     """Returns the page for an ``edgekit.plans/1`` document; it needs no network and no script."""
-    return page_of("plans.html.j2", _view(document, name))
+    return render_template("plans.html.j2", _view(document, name))
 
 
 def write_plans_report(document: Plans, path: Path, *, name: str = "") -> None:

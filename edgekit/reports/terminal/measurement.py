@@ -17,7 +17,7 @@ from edgekit.reports.facts import (
     few_words,
     flat_facts,
     latency_shown,
-    power_of,
+    reported_power,
 )
 from edgekit.reports.schema import Line
 from edgekit.reports.terminal.layout import command, named, paragraph, table
@@ -168,7 +168,7 @@ def _facts(bench: Bench, latency: Times) -> Iterable[tuple[str, str]]:
 
 def _board_facts(bench: Bench) -> Iterator[tuple[str, str]]:
     """Yields the board's clocks, temperature and power mode during the measurement."""
-    sampled = power_of(bench)
+    sampled = reported_power(bench)
     series = sampled.series if sampled else {}
     if clocks := _spans(series.get("clocks_mhz") or (), "MHz"):
         yield "clocks", clocks
